@@ -1,0 +1,1 @@
+"""The demonstration: a real old broker, a real producer, injected faults, and a count of what went wrong."""

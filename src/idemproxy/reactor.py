@@ -1,0 +1,96 @@
+"""The border between what decides and what moves bytes: typing only, nothing runs here.
+
+An endpoint is sans-IO: it is told what arrived and says what shall leave. A reactor owns sockets and the clock. The real one
+is ``proxy/transport.py``; the simulation has another one on a virtual network and clock, behind these same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+Address = tuple[str, int] | str
+"""(host, port), or the path of a unix socket."""
+
+
+class Timer(Protocol):
+    """Something that will happen once, unless it is cancelled."""
+
+    def cancel(self) -> None:
+        """Forget it. Calling this twice, or after it happened, does nothing."""
+        ...
+
+
+class Wire(Protocol):
+    """One open connection, as its endpoint sees it."""
+
+    @property
+    def local_host(self) -> str:
+        """The address of our side, as the peer reached it."""
+        ...
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that were given to ``send`` and that the kernel has not taken yet."""
+        ...
+
+    def send(self, *chunks: Buffer) -> None:
+        """Queue bytes. They leave in one write at the end of this pass, in order. After a loss: ignored."""
+        ...
+
+    def fence(self, may_send: Callable[[], bool]) -> None:
+        """From now on ask before and after every write; a No resets the connection and the endpoint is told (rule R4)."""
+        ...
+
+    def pause(self) -> None:
+        """Stop reading. A peer that hangs up is noticed all the same (rule R17)."""
+        ...
+
+    def resume(self) -> None:
+        """Read again."""
+        ...
+
+    def reset(self) -> None:
+        """Drop the connection with a TCP reset; queued bytes are discarded. ``lost`` is not called."""
+        ...
+
+    def close(self) -> None:
+        """Send what is queued, then close. ``lost`` is not called."""
+        ...
+
+
+class Endpoint(Protocol):
+    """One side of one connection: sans-IO, called only from inside the reactor's pass."""
+
+    def connected(self, wire: Wire) -> None:
+        """The connection is open."""
+        ...
+
+    def received(self, data: bytes) -> None:
+        """Bytes arrived: at least one, at most 64 KiB."""
+        ...
+
+    def lost(self, reason: str) -> None:
+        """The connection ended, or could not be opened. Called at most once, nothing is called after it."""
+        ...
+
+
+class Reactor(Protocol):
+    """Clock, timers and connections. Everything is called back in one thread, one thing after the other."""
+
+    def now(self) -> float:
+        """Seconds on a clock that never jumps back and goes on while the machine sleeps (CLOCK_BOOTTIME)."""
+        ...
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call back once, not before so many seconds have passed."""
+        ...
+
+    def connect(self, address: Address, endpoint: Endpoint) -> None:
+        """Open a connection; ``endpoint.connected`` or ``endpoint.lost`` follows, never from inside this call."""
+        ...
+
+    def at_flush(self, callback: Callable[[], None]) -> None:
+        """Call back once at the end of this pass, before the bytes leave: there batches are put together."""
+        ...

@@ -1,0 +1,1 @@
+"""Producer state: arithmetic, entries, decisions and the store. Pure, except for the three files that know Redis."""
