@@ -1,0 +1,73 @@
+# Every target works on a machine that has make and Python 3.11 or newer: the first one that needs it puts uv into
+# .cache/uv and everything else into .venv, as uv.lock says. Nothing is installed outside this folder.
+
+PYTHON ?= $(shell for name in python3 python3.11 python3.12 python3.13 python3.14 python; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v $$name && break; done)
+
+# uv finds an interpreter by itself; one that was named is handed on.
+ifneq ($(origin PYTHON),file)
+export UV_PYTHON := $(PYTHON)
+endif
+
+# A uv that is already there is used if it can read the lock file; otherwise a private one is made.
+UV_VERSION := 0.13.9
+UV := $(shell uv --version 2>/dev/null | grep -qE '^uv (0\.1[0-9]|[1-9][0-9]*)\.' && echo uv || echo .cache/uv/bin/uv)
+
+# The tests need everything; a user's proxy needs neither the tools nor Java.
+RUN_TOOLS := $(UV) run --frozen
+RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
+RUN_PROXY := $(RUN_TOOLS) --no-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help demo run test lint format typecheck bench model uv python
+
+help:  ## this list
+	@echo "usage: make TARGET"
+	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+
+demo: uv  ## a real 0.10.2 broker, a real producer, faults: the duplicates with and without the proxy
+	@exec $(RUN_DEMO) idemproxy demo
+
+run: uv  ## the proxy in front of your brokers: make run UPSTREAM=host:port
+	@test -n "$(UPSTREAM)" || { echo "UPSTREAM=host:port is missing, for example: make run UPSTREAM=kafka.example:9092" >&2; exit 2; }
+	@exec $(RUN_PROXY) idemproxy run --upstream "$(UPSTREAM)"
+
+test: uv  ## all tests; PYTEST_ARGS="-k marker -x" for some of them
+	@$(RUN_TOOLS) pytest $(PYTEST_ARGS)
+
+lint: uv  ## ruff, its format check, and the import contracts
+	@$(RUN_TOOLS) ruff check
+	@$(RUN_TOOLS) ruff format --check
+	@$(RUN_TOOLS) lint-imports --no-cache
+
+format: uv  ## what ruff can mend by itself
+	@$(RUN_TOOLS) ruff check --fix
+	@$(RUN_TOOLS) ruff format
+
+typecheck: uv  ## mypy --strict
+	@$(RUN_TOOLS) mypy
+
+bench: uv  ## the benchmarks, one after the other
+	@for file in benchmarks/*.py; do test -e "$$file" || { echo "there is no benchmark in benchmarks/ yet" >&2; exit 2; }; \
+		echo "== $$file"; $(RUN_TOOLS) python "$$file" || exit 1; done
+
+model: uv  ## the model of the rules, its short runs
+	@$(RUN_TOOLS) python tests/model/run.py --short
+
+python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found; PYTHON=/path/to/python names one" >&2; exit 2; }
+
+ifeq ($(UV),uv)
+uv: python
+else
+uv: $(UV)
+
+# Through a side folder: an interrupted installation is not taken for a whole one.
+$(UV): | python
+	@echo "installing uv $(UV_VERSION) into .cache/uv (once)"
+	@rm -rf .cache/uv && mkdir -p .cache
+	@"$(PYTHON)" -m venv .cache/uv >.cache/uv.log 2>&1 || { cat .cache/uv.log >&2; rm -rf .cache/uv; \
+		echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu the package python3-venv is missing" >&2; exit 2; }
+	@.cache/uv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$(UV_VERSION)" || { rm -rf .cache/uv; \
+		echo "uv could not be installed: is the package index reachable?" >&2; exit 2; }
+endif
