@@ -1,0 +1,88 @@
+"""How an entry changes after a fact: reserved, taken over, committed, released, rebuilt from the log. Pure.
+
+Every function returns a new entry whose version is one higher: each write raises it, a release too, so that a swap that is
+still on its way through an old socket fails when it arrives (rule R2; model b3, b4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .entry import NO_OFFSET, WINDOW_BATCHES_MAX, Entry, Intent, WindowBatch
+from .sequence import advance, is_ahead
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A piece of a producer's stream as it was found in the log: a batch, or a part of one."""
+
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    base_offset: int
+
+
+def fresh(generation: bytes, principal: bytes, producer_epoch: int, next_sequence: int) -> Entry:
+    """Return the entry of a producer that has nothing here yet; version 0 is that of an absent value."""
+    return Entry(0, generation, principal, producer_epoch, next_sequence)
+
+
+def reserved(entry: Entry, intent: Intent) -> Entry:
+    """Return the entry with an intent. A new epoch begins here; end and anchor of the last commit stay (rule R12)."""
+    if intent.producer_epoch > entry.producer_epoch:
+        entry = replace(
+            entry, producer_epoch=intent.producer_epoch, next_sequence=0, window=(), first_base_offset=NO_OFFSET
+        )
+    return replace(entry, version=entry.version + 1, intent=intent)
+
+
+def renewed(entry: Entry, owner: bytes, attempts: int | None = None) -> Entry:
+    """Return the entry with its intent owned by ``owner``: taken over, or about to be forwarded once more. The bound is kept."""
+    assert entry.intent is not None
+    intent = replace(entry.intent, owner=owner)
+    if attempts is not None:
+        intent = replace(intent, attempts=attempts)
+    return replace(entry, version=entry.version + 1, intent=intent)
+
+
+def released(entry: Entry) -> Entry:
+    """Return the entry without an intent."""
+    return replace(entry, version=entry.version + 1, intent=None)
+
+
+def committed(entry: Entry, batches: Sequence[WindowBatch], end_offset: int, anchor: bytes) -> Entry:
+    """Return the entry after ``batches``, in sequence and of the entry's epoch, were found or acknowledged in the log."""
+    for batch in batches:
+        assert batch.base_sequence == entry.next_sequence, (batch, entry)
+        entry = _recorded(entry, batch)
+    return replace(entry, version=entry.version + 1, intent=None, end_offset=end_offset, anchor=anchor)
+
+
+def rebuilt(entry: Entry, stored: Sequence[Stored], generation: bytes, end_offset: int, anchor: bytes) -> Entry:
+    """Return a suspect entry with everything that the log has of this producer, in log order (rule R10, model f1).
+
+    ``end_offset``, ``anchor``: of the last piece found; ignored when nothing was.
+    """
+    for piece in stored:
+        if piece.producer_epoch > entry.producer_epoch:
+            entry = replace(
+                entry, producer_epoch=piece.producer_epoch, next_sequence=0, window=(), first_base_offset=NO_OFFSET
+            )
+        if piece.producer_epoch < entry.producer_epoch:
+            continue
+        if entry.window and is_ahead(piece.base_sequence, entry.next_sequence):
+            continue  # known already: the bound may lie before the last commits
+        if not entry.window:
+            entry = replace(entry, next_sequence=piece.base_sequence)
+        entry = _recorded(entry, WindowBatch(piece.base_sequence, piece.record_count, piece.base_offset))
+    if stored:
+        entry = replace(entry, end_offset=end_offset, anchor=anchor)
+    return replace(entry, version=entry.version + 1, generation=generation, intent=None)
+
+
+def _recorded(entry: Entry, batch: WindowBatch) -> Entry:
+    window = (*entry.window, batch)[-WINDOW_BATCHES_MAX:]
+    first = entry.first_base_offset if entry.first_base_offset != NO_OFFSET else batch.base_offset
+    after = advance(batch.base_sequence, batch.record_count)
+    return replace(entry, window=window, next_sequence=after, first_base_offset=first)

@@ -1,0 +1,118 @@
+"""What becomes of a batch, given the stored entry. Pure: looks, answers with a verdict, changes nothing.
+
+The order of the checks is Kafka's (KIP-98; ProducerStateEntry.findDuplicateBatch, then ProducerAppendInfo.checkProducerEpoch, then
+checkSequence): duplicate, epoch, sequence. Whether a refusal may be told to the client is not decided here (rule R11: the sequencer
+reads the authority again first).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .entry import NO_TIME, Entry, Intent, WindowBatch
+from .sequence import advance, is_ahead, last_of
+
+
+@dataclass(frozen=True, slots=True)
+class BatchIdentity:
+    """What names a batch: producer epoch, base sequence and how many records (at least one)."""
+
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """It is the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """It is in the log already, among the last five."""
+
+    base_offset: int
+    log_append_time_ms: int = NO_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class BelowWindow:
+    """It lies before what the window remembers: a duplicate if the log has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfOrder:
+    """A gap, a new epoch that does not start at 0, or an overlap with what is in the log."""
+
+    expected: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Its epoch is older than the stored one."""
+
+    producer_epoch: int
+
+
+Verdict = Append | Duplicate | BelowWindow | OutOfOrder | Fenced
+
+_APPEND = Append()
+_BELOW = BelowWindow()
+
+
+def decide(entry: Entry | None, batch: BatchIdentity, any_start: bool = False) -> Verdict:
+    """Return what a broker would do with ``batch``. An open intent is not looked at: see ``find_in_intent``.
+
+    ``entry`` None: nothing is stored of this producer here; then only sequence 0 starts it, or any (``any_start``: its
+    state has expired, as Kafka does since KIP-360).
+    """
+    if entry is None:
+        if batch.base_sequence == 0 or any_start:
+            return _APPEND
+        return OutOfOrder(0, "the first batch of a producer has to start at sequence 0")
+    if batch.producer_epoch < entry.producer_epoch:
+        return Fenced(entry.producer_epoch)
+    if batch.producer_epoch > entry.producer_epoch:
+        if batch.base_sequence == 0:
+            return _APPEND
+        return OutOfOrder(0, "a new producer epoch has to start at sequence 0")
+    duplicate = _find_duplicate(entry.window, batch)
+    if duplicate is not None:
+        return duplicate
+    if batch.base_sequence == entry.next_sequence:
+        return _APPEND
+    if is_ahead(entry.next_sequence, batch.base_sequence):
+        return OutOfOrder(entry.next_sequence, "there is a gap before this batch")
+    oldest = entry.window[0].base_sequence if entry.window else entry.next_sequence
+    last = last_of(batch.base_sequence, batch.record_count)
+    if is_ahead(last, oldest):
+        return _BELOW
+    return OutOfOrder(entry.next_sequence, "the batch overlaps with batches that are in the log")
+
+
+def _find_duplicate(window: tuple[WindowBatch, ...], batch: BatchIdentity) -> Duplicate | None:
+    """Find the batch, also where it was stored in several parts, which follow each other in the window."""
+    for index, first in enumerate(window):
+        if first.base_sequence != batch.base_sequence:
+            continue
+        records = 0
+        for part in window[index:]:
+            if part.base_sequence != advance(first.base_sequence, records):
+                break
+            records += part.record_count
+            if records == batch.record_count:
+                return Duplicate(first.base_offset, first.log_append_time_ms)
+            if records > batch.record_count:
+                break
+    return None
+
+
+def find_in_intent(intent: Intent | None, batch: BatchIdentity) -> int | None:
+    """Return the place of the batch in the intent's group, None if it is not part of it (rule R13)."""
+    if intent is None or intent.producer_epoch != batch.producer_epoch:
+        return None
+    for index, member in enumerate(intent.batches):
+        if (member.base_sequence, member.record_count) == (batch.base_sequence, batch.record_count):
+            return index
+    return None

@@ -1,0 +1,177 @@
+"""What is stored of one producer on one partition, and its packed form. Owns the byte layout; decides nothing.
+
+One entry is one Redis value. Byte 0 is the format, bytes 1 to 9 the version that every write raises (compared by the swap);
+all the rest means nothing to Redis. Source of the window: Kafka ProducerStateEntry (NUM_BATCHES_TO_RETAIN = 5).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+FORMAT = 1
+WINDOW_BATCHES_MAX = 5
+"""As many batches as a producer may have in flight, so the retry of any of them is recognised."""
+GROUP_BATCHES_MAX = 5
+"""Batches that one intent, and one append, covers."""
+NO_OFFSET = -1
+NO_TIME = -1
+NO_ANCHOR = bytes(8)
+NO_PRINCIPAL = bytes(8)
+NO_GENERATION = bytes(16)
+
+_HEAD = struct.Struct(">BQ16s8shiqq8sBB")
+_WINDOW_BATCH = struct.Struct(">iiqq")
+_INTENT = struct.Struct(">8shq8s8siBB")
+_INTENT_BATCH = struct.Struct(">iiI")
+
+
+class StoredFormatError(Exception):
+    """A stored value that this version cannot read: damaged, or written by a newer proxy."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowBatch:
+    """One of the last five batches that are in the log."""
+
+    base_sequence: int
+    record_count: int
+    base_offset: int
+    log_append_time_ms: int = NO_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class IntentBatch:
+    """One batch that is about to be, or may have been, forwarded."""
+
+    base_sequence: int
+    record_count: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What an incarnation may append, written before a byte goes to the broker (rule R2).
+
+    ``batches`` empty: nothing is forwarded under it, its owner rebuilds the whole entry from the log (rule R10).
+    ``lower_bound``: no copy of these batches can lie below this offset; ``anchor`` names the record just below it (rule R8).
+    ``content``: digest of the first record's key and value, for telling whether a marker was lost on the way.
+    ``leader``: the broker that it is meant for, which has to be seen awake before the log is read (rule R6).
+    """
+
+    owner: bytes
+    producer_epoch: int
+    batches: tuple[IntentBatch, ...]
+    lower_bound: int
+    anchor: bytes
+    content: bytes
+    leader: int
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The state of one producer on one partition.
+
+    ``version``: raised by every write. ``generation``: the life of the Redis data in which the entry was last known to be complete.
+    ``next_sequence``: what has to come next. ``window``: oldest first, at most five. ``first_base_offset``: where the
+    present epoch begins in the log. ``end_offset``, ``anchor``: end and last record of the last committed append, of any epoch.
+    """
+
+    version: int
+    generation: bytes
+    principal: bytes
+    producer_epoch: int
+    next_sequence: int
+    window: tuple[WindowBatch, ...] = ()
+    first_base_offset: int = NO_OFFSET
+    end_offset: int = NO_OFFSET
+    anchor: bytes = NO_ANCHOR
+    intent: Intent | None = None
+
+
+def pack(entry: Entry) -> bytes:
+    """Return the bytes to store; about 100 for a quiet entry, 250 with a full window and an intent."""
+    timed = any(batch.log_append_time_ms != NO_TIME for batch in entry.window)
+    flags = (1 if entry.intent else 0) | (2 if timed else 0)
+    parts = [
+        _HEAD.pack(
+            FORMAT,
+            entry.version,
+            entry.generation,
+            entry.principal,
+            entry.producer_epoch,
+            entry.next_sequence,
+            entry.first_base_offset,
+            entry.end_offset,
+            entry.anchor,
+            len(entry.window),
+            flags,
+        )
+    ]
+    for batch in entry.window:
+        packed = _WINDOW_BATCH.pack(
+            batch.base_sequence, batch.record_count, batch.base_offset, batch.log_append_time_ms
+        )
+        parts.append(packed if timed else packed[:16])
+    if entry.intent:
+        intent = entry.intent
+        parts.append(
+            _INTENT.pack(
+                intent.owner,
+                intent.producer_epoch,
+                intent.lower_bound,
+                intent.anchor,
+                intent.content,
+                intent.leader,
+                intent.attempts,
+                len(intent.batches),
+            )
+        )
+        parts.extend(_INTENT_BATCH.pack(b.base_sequence, b.record_count, b.crc) for b in intent.batches)
+    return b"".join(parts)
+
+
+def unpack(value: bytes) -> Entry:
+    """Return the entry that ``pack`` wrote. Raises StoredFormatError for anything else."""
+    try:
+        return _unpack(value)
+    except struct.error as error:
+        raise StoredFormatError(f"stored entry of {len(value)} bytes is cut short: {error}") from None
+
+
+def _unpack(value: bytes) -> Entry:
+    (form, version, generation, principal, epoch, next_sequence, first, end, anchor, count, flags) = _HEAD.unpack_from(
+        value
+    )
+    if form != FORMAT:
+        raise StoredFormatError(f"stored entry has format {form}, this proxy reads {FORMAT}")
+    if count > WINDOW_BATCHES_MAX or flags > 3:
+        raise StoredFormatError(f"stored entry has {count} batches and flags {flags}")
+    position = _HEAD.size
+    window = []
+    for _ in range(count):
+        if flags & 2:
+            window.append(WindowBatch(*_WINDOW_BATCH.unpack_from(value, position)))
+            position += _WINDOW_BATCH.size
+        else:
+            window.append(WindowBatch(*struct.unpack_from(">iiq", value, position)))
+            position += 16
+    intent = None
+    if flags & 1:
+        intent, position = _unpack_intent(value, position)
+    if position != len(value):
+        raise StoredFormatError(f"stored entry has {len(value) - position} bytes too many")
+    return Entry(version, generation, principal, epoch, next_sequence, tuple(window), first, end, anchor, intent)
+
+
+def _unpack_intent(value: bytes, position: int) -> tuple[Intent, int]:
+    owner, epoch, bound, anchor, content, leader, attempts, count = _INTENT.unpack_from(value, position)
+    if count > GROUP_BATCHES_MAX:
+        raise StoredFormatError(f"stored intent has {count} batches")
+    position += _INTENT.size
+    batches = []
+    for _ in range(count):
+        batches.append(IntentBatch(*_INTENT_BATCH.unpack_from(value, position)))
+        position += _INTENT_BATCH.size
+    return Intent(owner, epoch, tuple(batches), bound, anchor, content, leader, attempts), position
