@@ -19,7 +19,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test lint format typecheck bench model uv python
+.PHONY: help demo run test lint format typecheck bench model uv python upstream
 
 help:  ## this list
 	@echo "usage: make TARGET"
@@ -28,8 +28,7 @@ help:  ## this list
 demo: uv  ## a real 0.10.2 broker, a real producer, faults: the duplicates with and without the proxy
 	@exec $(RUN_DEMO) idemproxy demo
 
-run: uv  ## the proxy in front of your brokers: make run UPSTREAM=host:port
-	@test -n "$(UPSTREAM)" || { echo "UPSTREAM=host:port is missing, for example: make run UPSTREAM=kafka.example:9092" >&2; exit 2; }
+run: upstream uv  ## the proxy in front of your brokers: make run UPSTREAM=host:port
 	@exec $(RUN_PROXY) idemproxy run --upstream "$(UPSTREAM)"
 
 test: uv  ## all tests; PYTEST_ARGS="-k marker -x" for some of them
@@ -53,6 +52,9 @@ bench: uv  ## the benchmarks, one after the other
 
 model: uv  ## the model of the rules, its short runs
 	@$(RUN_TOOLS) python tests/model/run.py --short
+
+upstream:
+	@test -n "$(UPSTREAM)" || { echo "UPSTREAM=host:port is missing, for example: make run UPSTREAM=kafka.example:9092" >&2; exit 2; }
 
 python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found; PYTHON=/path/to/python names one" >&2; exit 2; }
