@@ -1,0 +1,122 @@
+"""What is published is what is in the repository: wheel and source archive, built without a network.
+
+The folders of the repository are mapped into the package by pyproject.toml, and a folder that is forgotten there
+gives a wheel that lacks it without any error. These tests compare, and import the whole wheel in a place of its own.
+"""
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import venv
+import zipfile
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE_FOLDERS = ("proxy", "codecs", "state", "demo", "pipeline", "client")
+
+
+def build(project: Path, target: str, destination: Path) -> Path:
+    """Build ``wheel`` or ``sdist`` from ``project`` and return the file."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(destination)]
+    subprocess.run(command, cwd=project, check=True, capture_output=True, timeout=60)
+    (built,) = destination.glob("*.whl" if target == "wheel" else "*.tar.gz")
+    return built
+
+
+def files_of(wheel: Path) -> set[str]:
+    """Return the names in the wheel, without its metadata."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if ".dist-info/" not in name}
+
+
+def files_of_the_repository() -> set[str]:
+    """Return, under their names in the package, all files that git knows or would take."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    packed = set()
+    for name in listed:
+        path = ROOT / name
+        if not path.is_file() or path.is_symlink():
+            continue
+        if name.startswith("src/idemproxy/"):
+            packed.add(name.removeprefix("src/"))
+        elif name.split("/")[0] in PACKAGE_FOLDERS:
+            packed.add(f"idemproxy/{name}")
+    return packed
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(ROOT, "wheel", tmp_path_factory.mktemp("wheel"))
+
+
+def test_the_wheel_holds_every_file_of_the_packages_folders_and_nothing_else(wheel: Path) -> None:
+    assert files_of(wheel) == files_of_the_repository()
+
+
+def test_a_wheel_from_the_source_archive_is_as_complete_as_one_from_the_checkout(wheel: Path, tmp_path: Path) -> None:
+    archive = build(ROOT, "sdist", tmp_path)
+    with tarfile.open(archive) as unpacked:
+        unpacked.extractall(tmp_path, filter="data")
+    folder = tmp_path / archive.name.removesuffix(".tar.gz")
+    assert (folder / "LICENSE").is_file()
+    again = build(folder, "wheel", tmp_path / "again")
+    assert files_of(again) == files_of(wheel)
+
+
+def test_an_installed_wheel_imports_completely_and_starts_its_command(wheel: Path, tmp_path: Path) -> None:
+    home = tmp_path / "environment"
+    venv.create(home, with_pip=False, symlinks=True)
+    python = home / "bin/python"
+    site_packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(home), "platbase": str(home)}))
+    with zipfile.ZipFile(wheel) as archive:  # all that an installer does with a wheel of plain Python files
+        archive.extractall(site_packages)
+    # The dependencies come from here; a .pth file's folder is not searched for further .pth files, so not the checkout.
+    (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+
+    modules = sorted(
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for name in files_of(wheel)
+        if name.endswith(".py") and not name.endswith("__main__.py")
+    )
+    script = "import importlib, sys\nfor name in sys.argv[1:]: print(importlib.import_module(name).__file__)"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    imported = subprocess.run(
+        [python, "-c", script, *modules], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert imported.returncode == 0, imported.stderr
+    assert [line for line in imported.stdout.splitlines() if not line.startswith(str(site_packages))] == []
+
+    helped = subprocess.run(
+        [python, "-m", "idemproxy", "--help"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert helped.returncode == 0, helped.stderr
+    assert "run" in helped.stdout
+
+
+def test_the_console_script_is_the_same_as_python_minus_m(wheel: Path) -> None:
+    scripts = ConfigParser()
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt"))
+        scripts.read_string(archive.read(name).decode())
+    assert dict(scripts["console_scripts"]) == {"idemproxy": "idemproxy.proxy.main:main"}
+    assert "from .proxy.main import main" in (ROOT / "src/idemproxy/__main__.py").read_text()
+
+
+def test_every_package_folder_is_linked_for_the_development_install() -> None:
+    folders = sorted(folder for folder in PACKAGE_FOLDERS if any((ROOT / folder).glob("*.py")))
+    links = {path.name: os.readlink(path) for path in (ROOT / "src/idemproxy").iterdir() if path.is_symlink()}
+    assert links == {folder: f"../../{folder}" for folder in folders}
+
+
+def test_the_version_is_written_in_one_place() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "version" not in project
+    assert importlib.metadata.version("idemproxy") == __import__("idemproxy").__version__
