@@ -1,0 +1,130 @@
+"""What a flow can ask of the outside. Typed requests only: nothing here performs them.
+
+A flow is an ``async def`` that awaits nothing else than these. The runner (``flow_runner.py``) hands each effect to a handler and
+sends the result back in, so the same flow runs on sockets and in the simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from ..codecs.marker import Identity
+from ..reactor import Buffer
+from ..state.store import Conflict, StoreAway, Swapped
+from .bridge.asks import Question
+from .outcome import Outcome
+
+T = TypeVar("T")
+
+
+class Effect(Generic[T]):
+    """Something that the outside does for a flow; awaiting it gives the result."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Effect[Any], Any, T]:
+        return cast(T, (yield self))
+
+
+class Bell:
+    """Wakes a flow that pauses on it; rung while nobody listens, it is remembered."""
+
+    __slots__ = ("listener", "rung")
+
+    def __init__(self) -> None:
+        self.rung = False
+        self.listener: Callable[[], None] | None = None
+
+    def ring(self) -> None:
+        """Wake the flow that pauses on this bell, or the next that will."""
+        if self.listener is None:
+            self.rung = True
+        else:
+            self.listener()
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """A question that got no answer: nothing is known."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Effect[bytes | None | StoreAway]):
+    """The stored value of a key, None when absent."""
+
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Swap(Effect[Swapped | Conflict | StoreAway]):
+    """Write ``value`` if the stored version is ``expected_version`` (0: absent). ``ttl_ms`` 0: no expiry."""
+
+    key: bytes
+    expected_version: int
+    value: bytes
+    ttl_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberAlive(Effect[bool | StoreAway]):
+    """Does the incarnation still hold its lease (rule R1)?"""
+
+    incarnation: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Append(Effect[Outcome]):
+    """Append one message set to a partition, at most once.
+
+    ``may_send``: asked in the step of the send itself, for the deadline and for clients that have gone (rules R4, R17);
+    a text is the reason why not. ``timeout_ms``: what the client gave.
+    """
+
+    broker_id: int
+    topic: str
+    partition: int
+    message_set: Sequence[Buffer]
+    timeout_ms: int
+    may_send: Callable[[], str | None]
+    identities: tuple[Identity, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ask(Effect[T | Unanswered]):
+    """A question to one broker on its control connection."""
+
+    broker_id: int
+    question: Question[T]
+
+
+@dataclass(frozen=True, slots=True)
+class Leader(Effect[int | None]):
+    """The broker that leads the partition now; None: nobody is known to. ``refresh``: what is known is out of date."""
+
+    topic: str
+    partition: int
+    refresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wait(Effect[None]):
+    """Some time passes."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pause(Effect[bool]):
+    """Until the bell rings (True), at most so many seconds."""
+
+    bell: Bell
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Now(Effect[float]):
+    """Seconds on the reactor's clock."""

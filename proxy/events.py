@@ -1,0 +1,142 @@
+"""What happens, as plain data: flows, lanes and sessions report it, ``telemetry.py`` alone turns it into spans, counters and lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..codecs.marker import Identity
+
+Report = Callable[[Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendSent:
+    """A batch, or a group of them, left for the broker."""
+
+    broker_id: int
+    topic: str
+    partition: int
+    identities: tuple[Identity, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLost:
+    """An upstream connection ended; ``was_busy``: with a produce unanswered."""
+
+    broker_id: int
+    reason: str
+    was_busy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """One step of a produce: reserve, append, resolve or commit, with the time it took."""
+
+    step: str
+    producer_id: int
+    topic: str
+    partition: int
+    base_sequence: int
+    seconds: float
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAnswered:
+    """A batch got its answer. ``verdict``: appended, duplicate, duplicate_below_window, out_of_order, fenced, refused, retry, ..."""
+
+    verdict: str
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    topic: str
+    partition: int
+    error_code: int
+    base_offset: int
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DoubtOpened:
+    """The outcome of an append is unknown."""
+
+    producer_id: int
+    topic: str
+    partition: int
+    base_sequence: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DoubtResolved:
+    """The log was read. ``result``: found, prefix, not_found or unknown."""
+
+    producer_id: int
+    topic: str
+    partition: int
+    base_sequence: int
+    result: str
+    bytes_read: int
+    seconds: float
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reforwarded:
+    """A batch that was not found in the log goes to the broker once more."""
+
+    producer_id: int
+    topic: str
+    partition: int
+    base_sequence: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """An intent of an incarnation that is gone was taken over (rule R1)."""
+
+    producer_id: int
+    topic: str
+    partition: int
+    owner: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdIssued:
+    """InitProducerId was answered."""
+
+    producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationChanged:
+    """The life of the Redis data is a new one: every entry is suspect (rule R10)."""
+
+    generation: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRefused:
+    """Bad input from a client. ``what``: one sentence."""
+
+    client: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Something an operator should read once. ``level``: info, warning or error."""
+
+    level: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class FlowFailed:
+    """An error of ours ended a flow or a connection."""
+
+    where: str
+    error: Exception

@@ -1,0 +1,87 @@
+"""Drives flows: hands each effect to its handler and sends the result back in. Knows no Kafka rule and no effect by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from .effects import Effect
+
+Resume = Callable[[Any], None]
+Handler = Callable[[Any, Resume], None]
+Flow = Coroutine[Effect[Any], Any, Any]
+
+
+class FlowRunner:
+    """Runs any number of flows, each until it ends. Handlers may call back at once or later, exactly once."""
+
+    def __init__(self, handlers: Mapping[type, Handler]) -> None:
+        self._handlers = handlers
+        self.on_effect: Callable[[Effect[Any]], None] | None = None
+        """Called before each effect is performed: where the test kit puts its crashes."""
+
+    def start(
+        self,
+        flow: Flow,
+        done: Callable[[Any], None] | None = None,
+        failed: Callable[[Exception], None] | None = None,
+    ) -> None:
+        """Run ``flow`` up to its first unanswered effect. ``failed`` gets an error of ours, which ends this flow only."""
+        _Run(self, flow, done, failed).advance(None)
+
+    def perform(self, effect: Effect[Any], resume: Resume) -> None:
+        """Have one effect performed."""
+        if self.on_effect is not None:
+            self.on_effect(effect)
+        self._handlers[type(effect)](effect, resume)
+
+
+class _Run:
+    """One flow on its way. Results that come back at once are taken in a loop, so that the stack does not grow."""
+
+    __slots__ = ("_done", "_failed", "_flow", "_in_step", "_result", "_runner")
+
+    _NOTHING = object()
+
+    def __init__(
+        self,
+        runner: FlowRunner,
+        flow: Flow,
+        done: Callable[[Any], None] | None,
+        failed: Callable[[Exception], None] | None,
+    ) -> None:
+        self._runner = runner
+        self._flow = flow
+        self._done = done
+        self._failed = failed
+        self._in_step = False
+        self._result: Any = self._NOTHING
+
+    def resume(self, result: Any) -> None:
+        """Take the result of the effect that the flow waits for."""
+        if self._in_step:
+            self._result = result
+        else:
+            self.advance(result)
+
+    def advance(self, value: Any) -> None:
+        """Go on until an effect is not answered at once, or until the end."""
+        nothing = self._NOTHING
+        while True:
+            try:
+                effect = self._flow.send(value)
+            except StopIteration as stop:
+                if self._done is not None:
+                    self._done(stop.value)
+                return
+            except Exception as error:
+                if self._failed is None:
+                    raise
+                self._failed(error)
+                return
+            self._in_step = True
+            self._runner.perform(effect, self.resume)
+            self._in_step = False
+            if self._result is nothing:
+                return
+            value, self._result = self._result, nothing

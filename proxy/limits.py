@@ -1,0 +1,106 @@
+"""Every limit of the proxy, with its unit and its reason, and the relations between them. Only numbers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+# Frames
+REQUEST_BYTES_MAX: Final = 100 * MIB
+"""Kafka's socket.request.max.bytes: what a broker takes, the proxy takes."""
+RESPONSE_BYTES_MAX: Final = 256 * MIB
+"""A fetch answer may exceed what was asked for by one message per partition."""
+RECEIVE_BYTES: Final = 64 * KIB
+"""One recv. Above this malloc maps memory for each buffer, which costs more than the copy."""
+
+# One client connection
+REQUESTS_IN_FLIGHT_MAX: Final = 16
+"""Clients keep up to five; what is beyond waits in the socket."""
+SESSION_UNSENT_BYTES_MAX: Final = 4 * MIB
+"""Answers that a slow client has not taken; above this nothing more is read from it."""
+CONNECTIONS_MAX: Final = 10_000
+CLIENT_BYTES_IN_FLIGHT_MAX: Final = 256 * MIB
+"""Record bytes that wait anywhere in the proxy; above this no client is read from."""
+
+# Record batches
+DECOMPRESSED_BYTES_MAX: Final = 64 * MIB
+"""Of one batch. gzip reaches 1000:1, zstd 32,000:1, so a frame's size bounds nothing."""
+GROUP_BYTES_MAX: Final = 128 * KIB
+"""Old consumers stall on a wrapper that is larger than their fetch size, so batches are merged only up to this."""
+QUEUED_BATCHES_MAX: Final = 32
+"""Batches of one producer on one partition that wait; clients have five in flight, retries may double them."""
+PARTS_MAX: Final = 64
+"""Parts into which one batch may be split for a broker's size limit."""
+
+# Lanes
+LANES_PER_BROKER: Final = 4
+"""One lane adds an answer time to the median, four add a fifth of it, eight no less."""
+LANE_REQUEST_BYTES_MAX: Final = 8 * MIB
+"""Appends that are put into one upstream request; keeps one slow append from holding much."""
+UPSTREAM_TIMEOUT_SECONDS_MAX: Final = 5.0
+UPSTREAM_TIMEOUT_SECONDS_MIN: Final = 0.5
+LANE_PATIENCE_SECONDS: Final = 10.0
+"""Beyond the produce timeout: an answer later than this is taken for lost, unless the broker throttles."""
+LANE_THROTTLED_PATIENCE_SECONDS: Final = 300.0
+"""Old brokers delay the answers of throttled clients, by up to minutes."""
+SLOW_APPEND_SECONDS: Final = 1.0
+"""A partition that took longer gets upstream requests of its own for a while (rule R19)."""
+SLOW_PARTITION_SECONDS: Final = 30.0
+CONNECT_BACKOFF_SECONDS_MIN: Final = 0.05
+CONNECT_BACKOFF_SECONDS_MAX: Final = 1.0
+ASK_SECONDS_MAX: Final = 5.0
+"""A question on the control connection that is not answered by then: the connection is given up."""
+
+# The store
+LEASE_SECONDS: Final = 6.0
+LEASE_RENEW_SECONDS: Final = 2.0
+LEASE_MARGIN_SECONDS: Final = 1.0
+"""No byte of a produce leaves later than this before the lease ends (rule R4)."""
+STORE_WAIT_SHARE: Final = 0.25
+STORE_WAIT_SECONDS_MAX: Final = 8.0
+COMMIT_IDLE_SECONDS: Final = 0.05
+"""A commit rides on the next reserve; with none in this time it goes alone."""
+ENTRY_TTL_MS: Final = 24 * 3600 * 1000
+"""Kafka's producer.id.expiration.ms: an idle producer is forgotten after a day, by the server's clock."""
+SEQUENCERS_MAX: Final = 100_000
+"""Producers and partitions held in memory; idle ones beyond it are dropped and read again when they come back."""
+
+# Answers
+ANSWER_SHARE: Final = 0.75
+"""A produce is answered after this share of its own timeout (rule R18)."""
+ANSWER_SWEEP_SECONDS: Final = 0.1
+PRODUCE_TIMEOUT_MS_MIN: Final = 1_000
+"""A client that asks for less is treated as if it had asked for this."""
+
+# Doubt
+SETTLE_SECONDS: Final = 1.0
+PROBE_SECONDS: Final = 0.1
+PROBE_LATE_SECONDS: Final = 0.3
+LEADER_GONE_SECONDS: Final = 10.0
+"""A broker that cannot be connected to for this long, while another one leads, has lost its ZooKeeper session."""
+SCAN_BYTES_MAX: Final = 256 * MIB
+SCAN_SECONDS_MAX: Final = 30.0
+FETCH_BYTES: Final = 1 * MIB
+FETCH_BYTES_MAX: Final = 64 * MIB
+"""Fetch v2 returns a message only whole; the size asked for grows up to this."""
+FORWARDS_MAX: Final = 3
+"""The first time, and twice more after the log was searched (rule R6)."""
+UNDECIDED_MAX: Final = 4
+"""Tries to resolve a doubt before the client is told that it cannot be decided."""
+BOUND_AGE_SECONDS: Final = 10.0
+"""A lower bound older than this is read anew before a reserve, so that a doubt later costs a short scan (rule R8)."""
+
+# Topology
+METADATA_FRESH_SECONDS: Final = 1.0
+METADATA_WAIT_SECONDS: Final = 1.0
+METADATA_AGE_SECONDS: Final = 30.0
+DRAIN_SECONDS: Final = 25.0
+"""After SIGTERM: below Kubernetes' default of 30 s."""
+
+assert LEASE_RENEW_SECONDS * 2 < LEASE_SECONDS - LEASE_MARGIN_SECONDS, "two renewals fit into a lease"
+assert LANE_REQUEST_BYTES_MAX < REQUEST_BYTES_MAX
+assert UPSTREAM_TIMEOUT_SECONDS_MIN < UPSTREAM_TIMEOUT_SECONDS_MAX < LANE_PATIENCE_SECONDS
+assert FETCH_BYTES <= FETCH_BYTES_MAX <= SCAN_BYTES_MAX
+assert PROBE_SECONDS < PROBE_LATE_SECONDS < SETTLE_SECONDS

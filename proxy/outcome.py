@@ -1,0 +1,79 @@
+"""What a broker's answer to an append means (rule R5). Pure: error code and base offset in, outcome out.
+
+Base offset >= 0 means appended on that leader, whatever the code; base offset -1 means not appended, also with 3 and 6, also with
+code 0. All else is doubt. Seen on ten broker versions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..codecs.error_codes import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """In the log of the leader that was asked. With an error code it may still vanish."""
+
+    base_offset: int
+    error_code: int = 0
+    log_append_time_ms: int = -1
+    lane: object | None = None
+    """Something that is ``is_open`` as long as the connection that brought the answer lives (rule R9)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Not in the log, for certain."""
+
+    error_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """No byte of it has left the proxy."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """It may be in the log, now or soon."""
+
+    reason: str
+    broker_id: int
+
+
+Outcome = Appended | Refused | NotSent | InDoubt
+
+CONTENT_ERRORS = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Refusals that may be the fault of one batch among several in a shared append (rule R19)."""
+
+ROUTING_ERRORS = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+)
+"""The topology that was used is out of date."""
+
+_KNOWN_REFUSALS = frozenset(int(code) for code in ErrorCode) - {int(ErrorCode.UNKNOWN_SERVER_ERROR)}
+
+
+def classify(error_code: int, base_offset: int, log_append_time_ms: int, lane: object, broker_id: int) -> Outcome:
+    """Return what one partition's part of a produce answer says about its append."""
+    if base_offset >= 0:
+        return Appended(base_offset, error_code, log_append_time_ms, lane)
+    if error_code == 0:
+        # Seen for an empty or truncated set, which this proxy never sends: nothing is appended, but it is no commit either.
+        return Refused(int(ErrorCode.CORRUPT_MESSAGE))
+    if error_code in _KNOWN_REFUSALS:
+        return Refused(error_code)
+    return InDoubt(f"the broker answered with code {error_code} and no offset", broker_id)
