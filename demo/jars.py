@@ -1,7 +1,7 @@
-"""Where Java comes from: the runtime (out of a Python package) and class paths of old brokers, clients and the compiler.
+"""Where Java comes from: the runtime (out of a Python package), class paths of old brokers, clients, the compiler.
 
-Jars are resolved by jgo's own resolver, with pinned versions, into a cache of the user; no Maven and no installed Java are
-needed. A class path that was resolved once is read back from the cache without any network. Never starts a process.
+Jars are resolved by jgo's own resolver, with pinned versions, into a cache of the user; no Maven and no installed
+Java are needed. A class path that was resolved once is read back from the cache without any network. Never starts a process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 CACHE_VARIABLE = "IDEMPROXY_CACHE_DIR"
 """Environment variable that moves the cache; else ``$XDG_CACHE_HOME/idemproxy``, else ``~/.cache/idemproxy``."""
 REPOSITORY_VARIABLE = "IDEMPROXY_MAVEN_REPOSITORY"
-"""Environment variable with the URL of a Maven repository to use in place of the public one (for a company's mirror)."""
+"""Environment variable with the URL of a Maven repository to use in place of the public one (a mirror)."""
 DOWNLOAD_TIMEOUT_SECONDS = 60
 """For one silent moment of one jar; the largest one has 15 MB."""
 MODERN_CLIENT_VERSION = "4.3.1"
@@ -27,7 +27,7 @@ MODERN_CLIENT_VERSION = "4.3.1"
 _SCALA_OF_SERIES = {"0.": "2.11", "1.": "2.12", "2.": "2.13", "3.": "2.13"}
 # JDK 9 and later no longer carry this, and 0.10.1 to 0.11 do not start without it.
 _JAXB = "javax.xml.bind:jaxb-api:2.3.1"
-# From 1.0 on the broker's own dependencies have no logging back end; "slf4j-log4j12:1.7.36" is only a pointer to this one.
+# From 1.0 on the broker brings no logging back end; "slf4j-log4j12:1.7.36" is only a pointer to this one.
 _LOGGING = "org.slf4j:slf4j-reload4j:1.7.36"
 _CLIENT_LOGGING = "org.slf4j:slf4j-simple:1.7.36"
 _COMPILER = "org.eclipse.jdt:ecj:3.46.0"

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -49,8 +50,8 @@ class ClusterError(Exception):
 class LegacyCluster:
     """A ZooKeeper and brokers 0..n-1. A context manager: entering starts all and waits, leaving kills all.
 
-    ``broker_settings`` are lines of server.properties that overrule ours. ``advertised`` gives clients another address than
-    the broker's own, by broker id (a relay's). ``replication`` is that of automatically created topics.
+    ``broker_settings`` are lines of server.properties that overrule ours. ``advertised`` gives clients another address
+    than the broker's own, by broker id (a relay's). ``replication`` is that of automatically created topics.
     For tests that pause brokers, give a ``session_timeout_ms`` longer than the pause.
     """
 
@@ -165,7 +166,7 @@ class LegacyCluster:
     def wait_until_ready(self) -> None:
         """Return when every broker that runs answers Metadata and lists exactly those that run (0.8: is registered)."""
         for broker in self._awake():
-            self._wait(lambda broker=broker: self._is_ready(broker), "became ready", broker)
+            self._wait(partial(self._is_ready, broker), "became ready", broker)
 
     # Topics
 
@@ -200,11 +201,8 @@ class LegacyCluster:
         """Delete a topic and wait until no broker that runs knows it."""
         with ZooKeeper(self.zookeeper_address) as keeper:
             keeper.create(f"/admin/delete_topics/{name}", b"")
-        self._wait(
-            lambda: not self._zookeeper(lambda keeper: keeper.exists(f"/brokers/topics/{name}")), "deleted it", 0
-        )
         for broker in self._awake():
-            self._wait(lambda broker=broker: name not in self.state(broker).topics, "forgot it", broker)
+            self._wait(partial(self._has_forgotten, broker, name), f"forgot the topic {name}", broker)
 
     def alter_topic_config(self, name: str, config: Mapping[str, str | int]) -> None:
         """Replace all settings of a topic. The brokers are told at once; they take them over within milliseconds."""
@@ -235,11 +233,15 @@ class LegacyCluster:
     def wait_for_leaders(self, topic: str, partitions: int = 1) -> None:
         """Return when every broker that runs knows a leader that runs for each of so many partitions."""
         for broker in self._awake():
-            self._wait(
-                lambda broker=broker: self._has_leaders(broker, topic, partitions),
-                f"learned the leaders of {topic}",
-                broker,
-            )
+            self._wait(partial(self._has_leaders, broker, topic, partitions), f"learned the leaders of {topic}", broker)
+
+    def wait_in_sync(self, topic: str, partitions: int = 1) -> None:
+        """Return when all replicas of so many partitions that run are in sync, as ZooKeeper has it."""
+        for number in range(partitions):
+            replicas = self.state().topics[topic][number].replicas
+            wanted = self._running.keys() & set(replicas)
+            what = f"saw all replicas of {topic} {number} in sync"
+            self._wait(partial(self._are_in_sync, topic, number, wanted), what, self._awake()[0])
 
     # Inside
 
@@ -254,6 +256,13 @@ class LegacyCluster:
             return set(registered) >= {str(one) for one in self._awake()}
         known = self.state(broker).brokers.keys()
         return set(self._awake()) <= known <= self._running.keys()
+
+    def _are_in_sync(self, topic: str, partition: int, wanted: set[int]) -> bool:
+        return wanted <= set(self.in_sync_replicas(topic, partition))
+
+    def _has_forgotten(self, broker: int, topic: str) -> bool:
+        in_zookeeper = self._zookeeper(lambda keeper: keeper.exists(f"/brokers/topics/{topic}"))
+        return not in_zookeeper and topic not in self.state(broker).topics
 
     def _has_leaders(self, broker: int, topic: str, partitions: int) -> bool:
         known = self.state(broker).topics.get(topic, {})
@@ -344,7 +353,7 @@ class LegacyCluster:
         return settings | self._settings
 
     def _java(self, name: str, heap_mb: int, main_class: str, settings: Path, output: Path) -> ChildProcess:
-        command = [
+        command: list[str | Path] = [
             java_runtime(),
             f"-Xmx{heap_mb}m",
             *_JVM_FLAGS,
