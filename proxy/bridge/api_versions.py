@@ -1,0 +1,49 @@
+"""ApiVersions: answered by the proxy itself, v0 to v3 in full. Never asks a broker and decides no range.
+
+Some clients can not read the short refusal of an old broker, so even an unknown version gets a list with one range in
+it. Source: KIP-35, KIP-511, ApiVersionsResponse; seen clients in reference/clients.md, section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import Struct
+
+from ...codecs.error_codes import ErrorCode
+from ...reactor import Buffer
+from ..versions import OWN_RANGES, ApiKey
+from .base import THROTTLE_NONE
+from .fields import INT16, INT32, NO_TAGS, Reader, uvarint
+
+_RANGE = Struct(">hhh")
+
+
+def answer(api_version: int, advertised: Mapping[int, tuple[int, int]]) -> bytes:
+    """Return the body. A version that is not served: v0 layout, error 35 and the range of ApiVersions, as Kafka since
+    2.4."""
+    first, last = OWN_RANGES[ApiKey.API_VERSIONS]
+    if not first <= api_version <= last:
+        return encode(0, ErrorCode.UNSUPPORTED_VERSION, {ApiKey.API_VERSIONS: (first, last)})
+    return encode(api_version, ErrorCode.NONE, advertised)
+
+
+def encode(api_version: int, error_code: int, ranges: Mapping[int, tuple[int, int]]) -> bytes:
+    """Return an ApiVersions body in the layout of v0 to v3, sorted by key."""
+    tail = NO_TAGS if api_version >= 3 else b""
+    parts = [INT16.pack(error_code), uvarint(len(ranges) + 1) if api_version >= 3 else INT32.pack(len(ranges))]
+    parts += [_RANGE.pack(key, *ranges[key]) + tail for key in sorted(ranges)]
+    if api_version >= 1:
+        parts.append(THROTTLE_NONE)
+    return b"".join(parts) + tail
+
+
+def parse_v0(body: Buffer) -> tuple[int, dict[int, tuple[int, int]]]:
+    """Return (error_code, ranges) of a broker's v0 answer."""
+    reader = Reader(body)
+    error_code = reader.int16("error_code")
+    ranges: dict[int, tuple[int, int]] = {}
+    for _ in range(reader.count("api_keys", _RANGE.size)):
+        key, first, last = reader.unpack(_RANGE, "api_key")
+        ranges[key] = (first, last)
+    reader.finish()
+    return error_code, ranges

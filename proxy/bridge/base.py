@@ -1,0 +1,51 @@
+"""What every bridge is: typing and two small values. Knows no API.
+
+A bridge serves one request and its answer: ask ``table.plan`` for a new one each time, some remember what they took
+out of the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...reactor import Buffer
+
+Chunks = Sequence[Buffer]
+"""A body in pieces, in order, so that records are never copied; ``codecs.framing.frame(header, *chunks)`` makes the
+frame."""
+
+Addresses = Mapping[int, tuple[str, int]]
+"""Where clients of this listener reach each broker: broker id -> (host, port) of the proxy."""
+
+THROTTLE_NONE = bytes(4)
+"""throttle_time_ms 0: brokers of these versions delay the answer themselves, so nothing is left for the client to
+wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A request that does not go on. ``answer``: body in the client's layout; None: there is none, close the
+    connection."""
+
+    error_code: int
+    reason: str
+    answer: bytes | None = None
+
+
+class Bridge(Protocol):
+    """One request on its way to a broker, and its answer on the way back. Both raise WireError on garbage."""
+
+    @property
+    def broker_version(self) -> int:
+        """The version that the broker is spoken to in."""
+        ...
+
+    def request(self, body: memoryview) -> Chunks | Refused:
+        """The client's request body at the broker's version, or why it cannot be said in it."""
+        ...
+
+    def response(self, body: memoryview) -> Chunks:
+        """The broker's answer body at the client's version."""
+        ...

@@ -1,0 +1,60 @@
+"""InitProducerId v0 to v4, both bodies. The proxy answers it; who gets which id is not decided here.
+
+Source: KIP-98, KIP-360, InitProducerIdRequest and -Response (flexible from v2 on, producer_id and epoch in the
+request from v3 on).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+
+from ...codecs.errors import UnsupportedVersion
+from ...reactor import Buffer
+from ..versions import ApiKey
+from .fields import NO_TAGS, Reader
+
+VERSION_MAX = 4
+FLEXIBLE_FROM = 2
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+_ANSWER = Struct(">ihqh")
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducerIdRequest:
+    """``transactional_id`` None: an idempotent producer. Id and epoch are -1 where the version has none."""
+
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+def parse_init_producer_id(body: Buffer, version: int) -> InitProducerIdRequest:
+    """Return a client's request, v0 to v4."""
+    if not 0 <= version <= VERSION_MAX:
+        raise UnsupportedVersion(ApiKey.INIT_PRODUCER_ID, version)
+    reader = Reader(body)
+    flexible = version >= FLEXIBLE_FROM
+    read_name = reader.compact_nullable_string if flexible else reader.nullable_string
+    transactional_id = read_name("transactional_id")
+    timeout_ms = reader.int32("transaction_timeout_ms")
+    producer_id, producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+    if version >= 3:
+        producer_id, producer_epoch = reader.int64("producer_id"), reader.int16("producer_epoch")
+    if flexible:
+        reader.skip_tags()
+    reader.finish()
+    return InitProducerIdRequest(transactional_id, timeout_ms, producer_id, producer_epoch)
+
+
+def encode_init_producer_id(
+    version: int, error_code: int, producer_id: int, producer_epoch: int, throttle_ms: int = 0
+) -> bytes:
+    """Return the answer's body, v0 to v4. With an error, id and epoch are -1."""
+    assert 0 <= version <= VERSION_MAX
+    if error_code:
+        producer_id, producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+    body = _ANSWER.pack(throttle_ms, error_code, producer_id, producer_epoch)
+    return body + NO_TAGS if version >= FLEXIBLE_FROM else body
