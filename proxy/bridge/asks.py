@@ -1,13 +1,12 @@
 """Questions that the proxy itself asks a broker: body out, typed answer in. Owns no connection and decides nothing.
 
-Each question knows the version it speaks, chosen from the broker's ranges when it is made. ``parse`` raises WireError
-for garbage, for an answer about another partition and for bytes left over; an error code of the broker is a value.
+A question is made without knowing the broker; the version is chosen when it is asked. ``parse`` raises WireError for
+garbage, for an answer about another partition and for bytes left over; an error code of the broker is a value.
 Sources: Kafka's ListOffsets and Fetch, and reference/brokers.md section 3 (replica ids, seen).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct, pack
 from typing import Protocol, TypeVar
@@ -23,34 +22,33 @@ T_co = TypeVar("T_co", covariant=True)
 HIGH_WATERMARK_REPLICA_ID = -1
 """An ordinary consumer: the latest offset is the high watermark."""
 LOG_END_REPLICA_ID = -3
-"""The latest offset is the log end. Only a leader answers (-2 would be answered by followers too), and no broker logs
-an error."""
-LATEST_TIMESTAMP = -1
-EARLIEST_TIMESTAMP = -2
-OFFSET_QUESTION_VERSION_MAX = 1
-FETCH_QUESTION_VERSION_MAX = 4
+"""The latest offset is the log end. Only a leader answers (to -2 a follower does too), and no broker logs an error."""
+
+_LATEST_TIMESTAMP = -1
+_EARLIEST_TIMESTAMP = -2
+_LIST_OFFSETS_VERSION_MAX = 1
+_FETCH_VERSION_MAX = 4
 _OFFSET_AND_TIMESTAMP = Struct(">qq")
 _PARTITION_HEAD = Struct(">ihq")
 
 
 class Question(Protocol[T_co]):
-    """One request body and how to read its answer."""
+    """What to ask, and how to read the answer, in any version that brokers have."""
 
     @property
     def api_key(self) -> int:
         """Kafka's key of the API."""
         ...
 
-    @property
-    def api_version(self) -> int:
-        """The version of both bodies."""
+    def version_for(self, ranges: BrokerRanges) -> int:
+        """The version to ask this broker in. Raises UnsupportedVersion when it has none that is spoken here."""
         ...
 
-    def encode(self) -> bytes:
+    def encode(self, api_version: int) -> bytes:
         """The request body."""
         ...
 
-    def parse(self, body: Buffer) -> T_co:
+    def parse(self, api_version: int, body: Buffer) -> T_co:
         """The answer from its body."""
         ...
 
@@ -64,71 +62,83 @@ class OffsetAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetQuestion:
-    """The latest or earliest offset of one partition, as ``replica_id`` may see it. ListOffsets v0 or v1."""
+class LatestOffset:
+    """The end of one partition as ``replica_id`` may see it: high watermark or log end. ListOffsets v0 or v1."""
 
-    api_version: int
     topic: str
     partition: int
-    timestamp: int
-    replica_id: int
+    replica_id: int = HIGH_WATERMARK_REPLICA_ID
 
     @property
     def api_key(self) -> int:
         """ListOffsets."""
         return ApiKey.LIST_OFFSETS
 
-    def encode(self) -> bytes:
+    def version_for(self, ranges: BrokerRanges) -> int:
+        """v1 where the broker has it."""
+        return _version(ranges, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION_MAX)
+
+    def encode(self, api_version: int) -> bytes:
         """The request body."""
-        offsets_max = INT32.pack(1) if self.api_version == 0 else b""
-        partition = pack(">iiq", 1, self.partition, self.timestamp) + offsets_max
-        return pack(">ii", self.replica_id, 1) + string(self.topic) + partition
+        return _encode_list_offsets(api_version, self.replica_id, self.topic, self.partition, _LATEST_TIMESTAMP)
 
-    def parse(self, body: Buffer) -> OffsetAnswer:
-        """The broker's answer for this partition."""
-        reader = Reader(body)
-        _expect(reader, "topics", 1, reader.int32("topics"))
-        _expect(reader, "topic name", self.topic, reader.string("topic name"))
-        _expect(reader, "partitions", 1, reader.int32("partitions"))
-        _expect(reader, "partition", self.partition, reader.int32("partition"))
-        error_code = reader.int16("error_code")
-        if self.api_version >= 1:
-            _, offset = reader.unpack(_OFFSET_AND_TIMESTAMP, "offset")
-        else:
-            offsets = [reader.int64("offset") for _ in range(reader.count("offsets", 8))]
-            if error_code == 0 and len(offsets) != 1:
-                raise Malformed(f"{len(offsets)} offsets where one was asked for")
-            offset = offsets[0] if offsets else -1
-        reader.finish()
-        return OffsetAnswer(error_code, offset)
+    def parse(self, api_version: int, body: Buffer) -> OffsetAnswer:
+        """The offset that the next record, as far as it may be seen, would get."""
+        return _parse_list_offsets(api_version, body, self.topic, self.partition)
 
 
-def high_watermark(ranges: BrokerRanges, topic: str, partition: int) -> OffsetQuestion:
-    """Ask for the high watermark. Never an offset above it."""
-    return _offset_question(ranges, topic, partition, LATEST_TIMESTAMP, HIGH_WATERMARK_REPLICA_ID)
+@dataclass(frozen=True, slots=True)
+class EarliestOffset:
+    """The first offset of one partition that is still in the log. ListOffsets v0 or v1."""
+
+    topic: str
+    partition: int
+
+    @property
+    def api_key(self) -> int:
+        """ListOffsets."""
+        return ApiKey.LIST_OFFSETS
+
+    def version_for(self, ranges: BrokerRanges) -> int:
+        """v1 where the broker has it."""
+        return _version(ranges, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION_MAX)
+
+    def encode(self, api_version: int) -> bytes:
+        """The request body."""
+        replica_id = HIGH_WATERMARK_REPLICA_ID
+        return _encode_list_offsets(api_version, replica_id, self.topic, self.partition, _EARLIEST_TIMESTAMP)
+
+    def parse(self, api_version: int, body: Buffer) -> OffsetAnswer:
+        """The first offset; that of the end where the log is empty."""
+        return _parse_list_offsets(api_version, body, self.topic, self.partition)
 
 
-def log_end_offset(ranges: BrokerRanges, topic: str, partition: int) -> OffsetQuestion:
-    """Ask the leader for the log end offset, which may be above the high watermark."""
-    return _offset_question(ranges, topic, partition, LATEST_TIMESTAMP, LOG_END_REPLICA_ID)
+def _encode_list_offsets(api_version: int, replica_id: int, topic: str, partition: int, timestamp: int) -> bytes:
+    offsets_max = INT32.pack(1) if api_version == 0 else b""
+    return pack(">ii", replica_id, 1) + string(topic) + pack(">iiq", 1, partition, timestamp) + offsets_max
 
 
-def earliest_offset(ranges: BrokerRanges, topic: str, partition: int) -> OffsetQuestion:
-    """Ask for the first offset that is still in the log."""
-    return _offset_question(ranges, topic, partition, EARLIEST_TIMESTAMP, HIGH_WATERMARK_REPLICA_ID)
-
-
-def _offset_question(
-    ranges: BrokerRanges, topic: str, partition: int, timestamp: int, replica_id: int
-) -> OffsetQuestion:
-    version = _version(ranges, ApiKey.LIST_OFFSETS, OFFSET_QUESTION_VERSION_MAX)
-    return OffsetQuestion(version, topic, partition, timestamp, replica_id)
+def _parse_list_offsets(api_version: int, body: Buffer, topic: str, partition: int) -> OffsetAnswer:
+    reader = Reader(body)
+    _expect(reader, "topics", 1, reader.int32("topics"))
+    _expect(reader, "topic name", topic, reader.string("topic name"))
+    _expect(reader, "partitions", 1, reader.int32("partitions"))
+    _expect(reader, "partition", partition, reader.int32("partition"))
+    error_code = reader.int16("error_code")
+    if api_version >= 1:
+        _, offset = reader.unpack(_OFFSET_AND_TIMESTAMP, "offset")
+    else:
+        offsets = [reader.int64("offset") for _ in range(reader.count("offsets", 8))]
+        if error_code == 0 and len(offsets) != 1:
+            raise Malformed(f"offsets at {reader.position}: {len(offsets)} where one was asked for")
+        offset = offsets[0] if offsets else -1
+    reader.finish()
+    return OffsetAnswer(error_code, offset)
 
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer:
-    """``records``: as stored, may end in a partial message; a view into the answer, so it keeps the whole of it
-    alive."""
+    """``records``: as stored, may end in a partial message; a view that keeps the whole answer alive."""
 
     error_code: int
     high_watermark: int
@@ -136,15 +146,13 @@ class FetchAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchQuestion:
+class FetchRecords:
     """What lies in one partition from ``offset`` on, up to the high watermark, without waiting. Fetch v0 to v4.
 
-    v0 and v1 show format v0 only: a broker that has more must be asked in v2 or later, or wrapper keys are lost.
-    Before v3 a message larger than ``bytes_max`` comes cut off, again and again: ask with more then. From v3 on at
-    least one comes whole.
+    v0 and v1 show format v0 only (their brokers store nothing else). Before v3 a message larger than ``bytes_max`` comes
+    cut off, again and again: ask for more then. From v3 on one message at least comes whole.
     """
 
-    api_version: int
     topic: str
     partition: int
     offset: int
@@ -155,100 +163,99 @@ class FetchQuestion:
         """Fetch."""
         return ApiKey.FETCH
 
-    def encode(self) -> bytes:
-        """The request body: max_wait 0, min_bytes 0."""
+    def version_for(self, ranges: BrokerRanges) -> int:
+        """The highest that the broker has, so that nothing is converted down."""
+        return _version(ranges, ApiKey.FETCH, _FETCH_VERSION_MAX)
+
+    def encode(self, api_version: int) -> bytes:
+        """The request body: max_wait 0, min_bytes 0, records that are not committed included."""
         head = pack(">iii", HIGH_WATERMARK_REPLICA_ID, 0, 0)
-        if self.api_version >= 3:
+        if api_version >= 3:
             head += INT32.pack(self.bytes_max)
-        if self.api_version >= 4:
-            head += b"\x00"  # isolation_level: read uncommitted
+        if api_version >= 4:
+            head += b"\x00"
         where = pack(">iiqi", 1, self.partition, self.offset, self.bytes_max)
         return head + INT32.pack(1) + string(self.topic) + where
 
-    def parse(self, body: Buffer) -> FetchAnswer:
-        """The broker's answer for this partition."""
+    def parse(self, api_version: int, body: Buffer) -> FetchAnswer:
+        """What is stored there."""
         reader = Reader(body)
-        if self.api_version >= 1:
+        if api_version >= 1:
             reader.int32("throttle_time_ms")
         _expect(reader, "topics", 1, reader.int32("topics"))
         _expect(reader, "topic name", self.topic, reader.string("topic name"))
         _expect(reader, "partitions", 1, reader.int32("partitions"))
-        partition, error_code, high_watermark_offset = reader.unpack(_PARTITION_HEAD, "partition")
+        partition, error_code, high_watermark = reader.unpack(_PARTITION_HEAD, "partition")
         _expect(reader, "partition", self.partition, partition)
-        if self.api_version >= 4:
+        if api_version >= 4:
             reader.int64("last_stable_offset")
             reader.take(16 * reader.count("aborted_transactions", 16, null_is=0), "aborted_transactions")
         records = reader.nullable_bytes("records")
         reader.finish()
-        return FetchAnswer(error_code, high_watermark_offset, memoryview(b"") if records is None else records)
-
-
-def fetch(ranges: BrokerRanges, topic: str, partition: int, offset: int, bytes_max: int) -> FetchQuestion:
-    """Ask for what is stored from ``offset`` on, in the best version that the broker has."""
-    version = _version(ranges, ApiKey.FETCH, FETCH_QUESTION_VERSION_MAX)
-    return FetchQuestion(version, topic, partition, offset, bytes_max)
+        return FetchAnswer(error_code, high_watermark, memoryview(b"") if records is None else records)
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataQuestion:
-    """Brokers and topics. ``topics`` None: all; empty: brokers only (but all where the broker knows only v0)."""
+class Metadata:
+    """Brokers and topics. ``topics`` None: all; empty: brokers only (but all where the broker knows only v0).
 
-    api_version: int
+    Naming a topic may create it on a broker before 0.11, whatever ``allow_auto_topic_creation`` says.
+    """
+
     topics: tuple[str, ...] | None
-    body: bytes
+    allow_auto_topic_creation: bool = True
 
     @property
     def api_key(self) -> int:
         """Metadata."""
         return ApiKey.METADATA
 
-    def encode(self) -> bytes:
+    def version_for(self, ranges: BrokerRanges) -> int:
+        """The highest that the broker has, up to 4."""
+        return _version(ranges, ApiKey.METADATA, metadata.QUESTION_VERSION_MAX)
+
+    def encode(self, api_version: int) -> bytes:
         """The request body."""
-        return self.body
+        return metadata.encode_request(api_version, self.topics, self.allow_auto_topic_creation)
 
-    def parse(self, body: Buffer) -> metadata.Cluster:
+    def parse(self, api_version: int, body: Buffer) -> metadata.Cluster:
         """What the broker knows of the cluster."""
-        return metadata.parse_answer(self.api_version, body)
-
-
-def cluster(
-    ranges: BrokerRanges, topics: Sequence[str] | None, *, allow_auto_topic_creation: bool = True
-) -> MetadataQuestion:
-    """Ask for the cluster. Naming a topic may create it on a broker before 0.11 (see ``metadata.encode_question``)."""
-    version, body = metadata.encode_question(ranges, topics, allow_auto_topic_creation=allow_auto_topic_creation)
-    return MetadataQuestion(version, None if topics is None else tuple(topics), body)
+        return metadata.parse_answer(api_version, body)
 
 
 @dataclass(frozen=True, slots=True)
-class ApiVersionsQuestion:
+class ApiVersions:
     """Which versions the broker has. Only for brokers that are known to be 0.10 or later: 0.9 hangs."""
-
-    api_version: int = 0
 
     @property
     def api_key(self) -> int:
         """ApiVersions."""
         return ApiKey.API_VERSIONS
 
-    def encode(self) -> bytes:
+    def version_for(self, ranges: BrokerRanges) -> int:
+        """v0: every broker that has the API has this one."""
+        return _version(ranges, ApiKey.API_VERSIONS, 0)
+
+    def encode(self, api_version: int) -> bytes:
         """The request body, which is empty in v0."""
+        assert api_version == 0
         return b""
 
-    def parse(self, body: Buffer) -> BrokerRanges:
-        """The broker's ranges. A refusal (it has no v0) is a WireError: there is nothing to go on with."""
+    def parse(self, api_version: int, body: Buffer) -> BrokerRanges:
+        """The broker's ranges. A refusal is raised as UnsupportedVersion: there is nothing to go on with."""
         error_code, ranges = api_versions.parse_v0(body)
         if error_code:
-            raise UnsupportedVersion(ApiKey.API_VERSIONS, 0)
+            raise UnsupportedVersion(ApiKey.API_VERSIONS, api_version)
         return ranges
 
 
 def _version(ranges: BrokerRanges, api_key: int, known_max: int) -> int:
-    first, last = ranges[api_key]
+    first, last = ranges.get(api_key, (known_max + 1, 0))
     if first > known_max:
-        raise UnsupportedVersion(api_key, first)
+        raise UnsupportedVersion(api_key, known_max)
     return min(last, known_max)
 
 
 def _expect(reader: Reader, what: str, asked: object, told: object) -> None:
     if asked != told:
-        raise Malformed(f"{what} at {reader.position}: {told!r} where {asked!r} was asked for")
+        raise Malformed(f"{what} before {reader.position}: {told!r} where {asked!r} was asked for")

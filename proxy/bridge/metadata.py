@@ -90,18 +90,22 @@ def synthetic_cluster_id(cluster_name: str) -> str:
 def encode_question(
     ranges: BrokerRanges, topics: Sequence[str] | None, *, allow_auto_topic_creation: bool = True
 ) -> tuple[int, bytes]:
-    """Return (version, body). ``topics`` None: all; empty: none, only the brokers (a broker that knows only v0 tells
-    all then).
-
-    A broker before 0.11 may create what is named, whatever ``allow_auto_topic_creation`` says: name only what is
-    known to exist.
-    """
+    """Return (version, body) for a broker with these ranges. See ``encode_request``."""
     version = min(ranges[ApiKey.METADATA][1], QUESTION_VERSION_MAX)
+    return version, encode_request(version, topics, allow_auto_topic_creation)
+
+
+def encode_request(version: int, topics: Sequence[str] | None, allow_auto_topic_creation: bool = True) -> bytes:
+    """Return the body. ``topics`` None: all; empty: only the brokers, which can not be said in v0 (all come then).
+
+    A broker before 0.11 may create what is named, whatever is allowed here: name only what is known to exist.
+    """
+    assert 0 <= version <= QUESTION_VERSION_MAX
     if topics is None:
         names = INT32.pack(0) if version == 0 else INT32.pack(-1)
     else:
         names = b"".join([INT32.pack(len(topics)), *map(string, topics)])
-    return version, names + pack(">?", allow_auto_topic_creation) if version >= 4 else names
+    return names + pack(">?", allow_auto_topic_creation) if version >= 4 else names
 
 
 def parse_answer(version: int, body: Buffer) -> Cluster:
