@@ -1,7 +1,7 @@
 """Where Java comes from: the runtime (out of a Python package), class paths of old brokers, clients, the compiler.
 
 Jars are resolved by jgo's own resolver, with pinned versions, into a cache of the user; no Maven and no installed
-Java are needed. A class path that was resolved once is read back from the cache without any network. Never starts a process.
+Java are needed. A class path that was resolved once is read back from the cache without any network. Starts nothing.
 """
 
 from __future__ import annotations
