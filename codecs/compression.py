@@ -1,0 +1,275 @@
+"""The codecs of Kafka's formats, with a hard limit on every output.
+
+Every failure of a decompressor is a WireError. An output never grows beyond its limit by more than one block.
+Frames of lz4 and xerial's blocks of snappy are read and written here, block by block, so that the limit holds.
+"""
+
+from __future__ import annotations
+
+import zlib
+from enum import IntEnum
+from struct import Struct
+from typing import Any, Final
+
+import cramjam
+from isal import isal_zlib
+
+from .errors import LimitExceeded, Malformed, Truncated
+from .primitives import Buffer, read_unsigned_varint
+
+
+class Codec(IntEnum):
+    """The numbers of the codecs in the attributes of batches and messages."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+_INT32: Final = Struct(">i")
+_UINT32_LITTLE: Final = Struct("<I")
+
+# isal's level 1: a tenth of the time of zlib's level 6, for a few percent of size.
+GZIP_LEVEL: Final = 1
+_GZIP_WINDOW_BITS: Final = 31
+_GZIP_ERRORS: Final[Any] = (isal_zlib.error, zlib.error)
+_GZIP_START: Final = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # deflate, no flags, no time, no level, system unknown
+_GZIP_TRAILER: Final = Struct("<II")
+_GZIP_MEMBERS_MAX: Final = 64  # each costs a copy of what follows; producers write one
+_STORED_BLOCK: Final = Struct("<BHH")
+_STORED_BLOCK_BYTES_MAX: Final = 0xFFFF
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
+_XERIAL_START: Final = _XERIAL_MAGIC + b"\0\0\0\x01\0\0\0\x01"
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024  # what xerial's library writes
+_SNAPPY_RATIO_MAX: Final = 22  # the densest element of snappy is 3 bytes for 64
+
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+# Version 1, independent blocks of at most 64 KiB, no checksums. The last byte is the header's checksum: over the two
+# bytes before it, or (magic 0, KAFKA-3160) over the frame's magic as well.
+_LZ4_START: Final = _LZ4_MAGIC + b"\x60\x40\x82"
+_LZ4_START_MAGIC_0: Final = _LZ4_MAGIC + b"\x60\x40\x1a"
+_LZ4_BLOCK_BYTES: Final = 64 * 1024
+_LZ4_STORED: Final = 1 << 31
+_LZ4_RATIO_MAX: Final = 256  # one byte more of a match's length stands for 255 bytes
+
+ZSTD_LEVEL: Final = 3  # Kafka's default
+_ZSTD_FIRST_GUESS: Final = 8  # times the input: what records usually inflate to; doubled until it fits
+
+
+def codec_of(number: int) -> Codec:
+    """Return the codec with this number. Raises Malformed for 5 and above, which no version of Kafka knows."""
+    if not 0 <= number <= Codec.ZSTD:
+        raise Malformed(f"codec {number}")
+    return Codec(number)
+
+
+def decompress(codec: Codec, data: Buffer, output_bytes_max: int, *, magic: int = 2) -> bytes:
+    """Return what ``data`` holds: at most ``output_bytes_max`` bytes, else LimitExceeded.
+
+    Reads gzip (several members too), snappy raw and in xerial's blocks, lz4 frames of independent blocks (the
+    checksum of their header is not looked at), zstd. ``magic`` is the message format: 0 and 1 have no zstd.
+    """
+    if codec is Codec.NONE:
+        if len(data) > output_bytes_max:
+            raise _too_large(codec, output_bytes_max)
+        return bytes(data)
+    if codec is Codec.GZIP:
+        return _gunzip(data, output_bytes_max)
+    if codec is Codec.SNAPPY:
+        return _unsnappy(memoryview(data), output_bytes_max)
+    if codec is Codec.LZ4:
+        return _unlz4(memoryview(data), output_bytes_max)
+    if magic < 2:
+        raise Malformed(f"zstd in a message of magic {magic}")
+    return _unzstd(data, output_bytes_max)
+
+
+def compress(codec: Codec, data: Buffer, *, magic: int = 1) -> bytes:
+    """Return ``data`` compressed for a batch or a wrapper of format ``magic``, which matters to lz4 alone."""
+    if codec is Codec.NONE:
+        return bytes(data)
+    if codec is Codec.GZIP:
+        return bytes(isal_zlib.compress(data, GZIP_LEVEL, _GZIP_WINDOW_BITS))
+    if codec is Codec.SNAPPY:
+        return _snappy(memoryview(data))
+    if codec is Codec.LZ4:
+        return _lz4(memoryview(data), _LZ4_START if magic else _LZ4_START_MAGIC_0)
+    assert magic >= 2, "old formats have no zstd"
+    return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))
+
+
+def store_gzip(data: Buffer) -> bytes:
+    """Return ``data`` as gzip without compression: stored blocks of at most 65,535 bytes. Costs a copy and a CRC-32."""
+    view = memoryview(data)
+    chunks: list[Buffer] = [_GZIP_START]
+    last = max(len(view) - 1, 0) // _STORED_BLOCK_BYTES_MAX
+    for index in range(last + 1):
+        block = view[index * _STORED_BLOCK_BYTES_MAX : (index + 1) * _STORED_BLOCK_BYTES_MAX]
+        chunks.append(_STORED_BLOCK.pack(index == last, len(block), len(block) ^ 0xFFFF))
+        chunks.append(block)
+    chunks.append(_GZIP_TRAILER.pack(isal_zlib.crc32(data), len(view) & 0xFFFFFFFF))
+    return b"".join(chunks)
+
+
+def _too_large(codec: Codec, output_bytes_max: int) -> LimitExceeded:
+    return LimitExceeded(f"{codec.name.lower()}: more than {output_bytes_max} bytes when decompressed")
+
+
+def _gunzip(data: Buffer, output_bytes_max: int) -> bytes:
+    chunks: list[bytes] = []
+    room = output_bytes_max
+    rest: Buffer = data
+    for _ in range(_GZIP_MEMBERS_MAX):
+        member: Any = isal_zlib.decompressobj(_GZIP_WINDOW_BITS)
+        try:
+            # One byte more than allowed: so the output shows whether there is more of it.
+            chunk = member.decompress(rest, room + 1)
+            while not member.eof and len(chunk) <= room:
+                more = member.decompress(member.unconsumed_tail, room + 1 - len(chunk))
+                if not more and not member.eof:
+                    raise Truncated("gzip: the data ends within it")
+                chunk += more
+        except _GZIP_ERRORS as exc:
+            raise Malformed(f"gzip: {exc}") from None
+        if len(chunk) > room:
+            raise _too_large(Codec.GZIP, output_bytes_max)
+        room -= len(chunk)
+        chunks.append(chunk)
+        rest = member.unused_data
+        if not rest:
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    raise LimitExceeded(f"gzip: more than {_GZIP_MEMBERS_MAX} members")
+
+
+def _snappy(view: memoryview) -> bytes:
+    chunks: list[Any] = [_XERIAL_START]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES])
+        chunks += (_INT32.pack(len(block)), block)
+    return b"".join(chunks)
+
+
+def _unsnappy(view: memoryview, output_bytes_max: int) -> bytes:
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _unsnappy_block(view, output_bytes_max, output_bytes_max)
+    chunks: list[bytes] = []
+    room = output_bytes_max
+    position = len(_XERIAL_START)
+    if len(view) < position:
+        raise Truncated("snappy: the data ends within its header")
+    while position < len(view):
+        if len(view) - position < _INT32.size:
+            raise Truncated(f"snappy block at {position}: the data ends within its size")
+        (size,) = _INT32.unpack_from(view, position)
+        position += _INT32.size
+        if not 0 < size <= len(view) - position:
+            raise Truncated(f"snappy block at {position}: size {size}, {len(view) - position} bytes there")
+        chunk = _unsnappy_block(view[position : position + size], room, output_bytes_max)
+        room -= len(chunk)
+        chunks.append(chunk)
+        position += size
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _unsnappy_block(block: memoryview, room: int, output_bytes_max: int) -> bytes:
+    size, _ = read_unsigned_varint(block, 0)  # in front of every block: its size when decompressed
+    if size > room:
+        raise _too_large(Codec.SNAPPY, output_bytes_max)
+    if size > _SNAPPY_RATIO_MAX * len(block):
+        raise Malformed(f"snappy: {len(block)} bytes can not hold {size}")
+    try:
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as exc:
+        raise Malformed(f"snappy: {exc}") from None
+
+
+def _lz4(view: memoryview, start: bytes) -> bytes:
+    chunks: list[Any] = [start]
+    for position in range(0, len(view), _LZ4_BLOCK_BYTES):
+        plain = view[position : position + _LZ4_BLOCK_BYTES]
+        block = cramjam.lz4.compress_block(plain, store_size=False)
+        if len(block) < len(plain):
+            chunks += (_UINT32_LITTLE.pack(len(block)), block)
+        else:
+            chunks += (_UINT32_LITTLE.pack(len(plain) | _LZ4_STORED), plain)
+    chunks.append(b"\0\0\0\0")
+    return b"".join(chunks)
+
+
+def _lz4_blocks_at(view: memoryview) -> tuple[int, int, bool, bool]:
+    """Return (where the blocks start, largest block in bytes, checksum behind each block, checksum behind the last)."""
+    if bytes(view[:4]) != _LZ4_MAGIC:
+        raise Malformed("lz4: this is not a frame")
+    if len(view) < len(_LZ4_START):
+        raise Truncated("lz4: the data ends within its header")
+    flags, block_descriptor = view[4], view[5]
+    if flags >> 6 != 1:
+        raise Malformed(f"lz4: version {flags >> 6}")
+    if not flags & 0x20:
+        raise Malformed("lz4: blocks depend on each other, which Kafka does not allow")
+    if flags & 0x01:
+        raise Malformed("lz4: needs a dictionary")
+    size_code = block_descriptor >> 4 & 0x07
+    if size_code < 4:
+        raise Malformed(f"lz4: block size code {size_code}")
+    content_size_bytes = 8 if flags & 0x08 else 0
+    return 7 + content_size_bytes, 1 << (8 + 2 * size_code), bool(flags & 0x10), bool(flags & 0x04)
+
+
+def _unlz4(view: memoryview, output_bytes_max: int) -> bytes:
+    position, block_bytes_max, block_checksums, content_checksum = _lz4_blocks_at(view)
+    chunks: list[bytes] = []
+    room = output_bytes_max
+    while True:
+        if len(view) - position < _UINT32_LITTLE.size:
+            raise Truncated(f"lz4 block at {position}: the data ends within its size")
+        (size,) = _UINT32_LITTLE.unpack_from(view, position)
+        position += _UINT32_LITTLE.size
+        if size == 0:
+            break
+        stored = bool(size & _LZ4_STORED)
+        size &= ~_LZ4_STORED
+        end = position + size + (4 if block_checksums else 0)
+        if size > block_bytes_max or end > len(view):
+            raise Truncated(f"lz4 block at {position}: size {size}, {len(view) - position} bytes there")
+        block = view[position : position + size]
+        chunk = bytes(block) if stored else _unlz4_block(block, block_bytes_max)
+        room -= len(chunk)
+        if room < 0:
+            raise _too_large(Codec.LZ4, output_bytes_max)
+        chunks.append(chunk)
+        position = end
+    # Checksums of blocks and content are passed over: the batch or message around them has its own, which was verified.
+    position += 4 if content_checksum else 0
+    if position != len(view):
+        raise Malformed(f"lz4: the frame ends at {position}, the data at {len(view)}")
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _unlz4_block(block: memoryview, block_bytes_max: int) -> bytes:
+    output = bytearray(min(block_bytes_max, _LZ4_RATIO_MAX * len(block)))
+    try:
+        size = cramjam.lz4.decompress_block_into(block, output, output_len=len(output))
+    except cramjam.DecompressionError as exc:
+        raise Malformed(f"lz4: {exc}") from None
+    return bytes(memoryview(output)[:size])
+
+
+def _unzstd(data: Buffer, output_bytes_max: int) -> bytes:
+    size = min(output_bytes_max, max(_ZSTD_FIRST_GUESS * len(data), 1024))
+    while True:
+        output = bytearray(size + 1)  # one byte more than allowed: so it shows whether there is more
+        try:
+            written = cramjam.zstd.decompress_into(data, output)
+        except cramjam.DecompressionError as exc:
+            if "write" not in str(exc):
+                raise Malformed(f"zstd: {exc}") from None
+            written = len(output)
+        if written <= size:
+            return bytes(memoryview(output)[:written])
+        if size >= output_bytes_max:
+            raise _too_large(Codec.ZSTD, output_bytes_max)
+        size = min(output_bytes_max, 2 * size)

@@ -1,0 +1,264 @@
+"""Record batches (magic 2) to message sets (magic 0 and 1), and one batch to several smaller ones.
+
+Verifies every record that it reads, but not a batch's checksum: the caller has done that, for conversion signs anew and
+would launder a corrupt batch. What old formats can't carry (record headers) is refused or dropped by a policy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record._crecords import DefaultRecordBatch, LegacyRecordBatchBuilder
+
+from .compression import Codec, compress, store_gzip
+from .errors import LimitExceeded, Malformed
+from .marker import content_digest
+from .message_set import OVERHEAD_BYTES, ShallowMessage, encode_message
+from .primitives import Buffer
+from .record_batch import (
+    BATCH_OVERHEAD_BYTES,
+    HEADER,
+    MAGIC,
+    RECORD_BYTES_MIN,
+    SIZE_FIELDS_BYTES,
+    BatchHeader,
+    encode_batch,
+    iterate_records,
+    parse_single_batch,
+    payload_of,
+)
+
+TRACING_HEADERS: Final = ("traceparent", "tracestate", "baggage", "b3", "x-b3-*")
+"""Headers that instrumentation adds to every record (W3C, B3), dropped by default; * stands for any text."""
+
+_NO_SIZE_LIMIT: Final = 1 << 62  # the builder refuses records beyond its size; ours is checked before
+_SEQUENCE_MASK: Final = 0x7FFFFFFF
+
+
+class HeaderRefused(Exception):
+    """A record has a header that the broker's format can't carry, and the policy does not allow to drop it."""
+
+    def __init__(self, header: str) -> None:
+        super().__init__(f"record header {header!r} can't be stored in this broker's message format")
+        self.header = header
+
+
+class HeaderPolicy:
+    """Which record headers are dropped; any other one makes the conversion refuse with HeaderRefused.
+
+    ``drop`` are names, in which * stands for any text. Case does not count.
+    """
+
+    __slots__ = ("_dropped",)
+
+    def __init__(self, drop: Iterable[str] = TRACING_HEADERS) -> None:
+        patterns = [".*".join(map(re.escape, name.split("*"))) for name in drop]
+        self._dropped = re.compile("|".join(patterns) or r"(?!)", re.IGNORECASE | re.DOTALL)
+
+    def check(self, headers: Sequence[tuple[str, bytes | None]]) -> None:
+        """Raise HeaderRefused unless every header may be dropped."""
+        for name, _ in headers:
+            if self._dropped.fullmatch(name) is None:
+                raise HeaderRefused(name)
+
+
+class Converted(NamedTuple):
+    """A message set ready to be sent. ``first_content`` is the digest of the first record's key and value."""
+
+    message_set: bytes
+    record_count: int
+    first_content: bytes
+
+
+def content_of(key: Buffer | None, value: Buffer | None) -> bytes:
+    """Return the digest of a record that is about to be sent: 8 bytes of BLAKE2b over key and value."""
+    return content_digest(key, value)
+
+
+def content_of_message(message: ShallowMessage) -> bytes:
+    """Return the same digest from a stored record (a plain message, or one from inside a wrapper)."""
+    return content_digest(message.key, message.value)
+
+
+def to_wrapper(
+    batches: Sequence[memoryview],
+    *,
+    key: bytes | None,
+    codec: Codec,
+    policy: HeaderPolicy,
+    output_bytes_max: int,
+    compress_harder: bool = False,
+) -> Converted:
+    """Return one wrapper of format v1 that holds all records of the batches, in order.
+
+    Offset n-1, inner offsets 0 to n-1, timestamp = the highest inner one: what 0.10.0 takes without rewriting it.
+    ``codec`` is the wrapper's: NONE becomes gzip without compression (``compress_harder``: with), ZSTD becomes gzip.
+    Raises WireError for what a batch contains, LimitExceeded when it would be above ``output_bytes_max`` bytes
+    decompressed, HeaderRefused by the policy.
+    """
+    inner = _convert(batches, 1, policy, output_bytes_max)
+    return Converted(
+        encode_message(
+            key,
+            _compress(codec, inner.message_set, 1, compress_harder),
+            magic=1,
+            offset=inner.record_count - 1,
+            timestamp=inner.max_timestamp,
+            codec=_wrapper_codec(codec),
+        ),
+        inner.record_count,
+        inner.first_content,
+    )
+
+
+def to_message_set(
+    batch: memoryview,
+    *,
+    codec: Codec,
+    magic: int,
+    policy: HeaderPolicy,
+    output_bytes_max: int,
+    wrap: bool = False,
+) -> Converted:
+    """Return one batch as format v0 or v1: plain messages for codec NONE, else one wrapper without a key.
+
+    ``wrap`` makes NONE a wrapper too (gzip without compression), so that the batch is stored as a whole or not at all.
+    Raises like ``to_wrapper``.
+    """
+    inner = _convert((batch,), magic, policy, output_bytes_max)
+    if codec is Codec.NONE and not wrap:
+        return Converted(bytes(inner.message_set), inner.record_count, inner.first_content)
+    wrapper = encode_message(
+        None,
+        _compress(codec, inner.message_set, magic, False),
+        magic=magic,
+        offset=inner.record_count - 1,
+        timestamp=inner.max_timestamp,
+        codec=_wrapper_codec(codec),
+    )
+    return Converted(wrapper, inner.record_count, inner.first_content)
+
+
+def _wrapper_codec(codec: Codec) -> Codec:
+    return Codec.GZIP if codec in (Codec.NONE, Codec.ZSTD) else codec
+
+
+def _compress(codec: Codec, message_set: Buffer, magic: int, compress_harder: bool) -> bytes:
+    if codec is Codec.NONE and not compress_harder:
+        return store_gzip(message_set)
+    return compress(_wrapper_codec(codec), message_set, magic=magic)
+
+
+class _Inner(NamedTuple):
+    message_set: bytearray
+    record_count: int
+    max_timestamp: int
+    first_content: bytes
+
+
+def _convert(batches: Sequence[memoryview], magic: int, policy: HeaderPolicy, output_bytes_max: int) -> _Inner:
+    """Return the records of the batches as plain messages with offsets from 0 on."""
+    assert batches
+    builder = LegacyRecordBatchBuilder(magic, 0, _NO_SIZE_LIMIT)
+    append = builder.append
+    offset = 0
+    max_timestamp = -1
+    first_content = b""
+    room = output_bytes_max
+    for batch in batches:
+        reader, size_bytes = _reader(batch, magic, room)
+        room -= size_bytes
+        first_offset = offset
+        for record in _records(reader):
+            if record.offset != offset - first_offset:
+                raise Malformed(f"record {offset - first_offset}: offset delta {record.offset}")
+            timestamp = record.timestamp
+            if timestamp > max_timestamp:
+                max_timestamp = timestamp
+            elif timestamp < -1:
+                raise Malformed(f"record {offset - first_offset}: timestamp {timestamp}")
+            if record.headers:
+                policy.check(record.headers)
+            if not offset:
+                first_content = content_digest(record.key, record.value)
+            append(offset, timestamp, record.key, record.value)
+            offset += 1
+    return _Inner(builder.build(), offset, max_timestamp, first_content)
+
+
+def _records(reader: Any) -> Iterator[Any]:
+    """Yield what the compiled reader finds; its errors become ours.
+
+    It checks lengths against the data, and that they end with it. A forged length near 2**63 slips through its sum
+    and is refused by the allocator, before anything is allocated: hence the other two.
+    """
+    try:
+        yield from reader
+    except (CorruptRecordException, OverflowError, MemoryError) as exc:
+        raise Malformed(f"record batch: {exc}") from None
+    except UnicodeDecodeError:
+        raise Malformed("record batch: a header's name is not UTF-8") from None
+
+
+def _reader(batch: memoryview, magic: int, room: int) -> tuple[Any, int]:
+    """Return the compiled reader on the batch and the most bytes that its records can have as messages.
+
+    It is given plain records with create time only: so it decompresses nothing (we do, with a limit), and gives the
+    records' own times. It may look at one byte behind what it is given: ``bytes`` and ``bytearray`` have one there.
+    """
+    header = parse_single_batch(batch)
+    payload = payload_of(batch, header, room)
+    size_bytes = len(payload) + header.record_count * (OVERHEAD_BYTES[magic] - RECORD_BYTES_MIN)
+    if size_bytes > room:
+        raise LimitExceeded(f"conversion: up to {size_bytes} bytes, the limit has {room} bytes left")
+    if header.attributes & 0x0F:
+        batch = memoryview(_plain_header(header, len(payload)) + payload)
+    return DefaultRecordBatch(batch), size_bytes
+
+
+def _plain_header(header: BatchHeader, payload_bytes: int) -> bytes:
+    length = BATCH_OVERHEAD_BYTES - SIZE_FIELDS_BYTES + payload_bytes
+    return HEADER.pack(
+        0, length, -1, MAGIC, 0, 0, header.last_offset_delta, header.base_timestamp, 0, -1, -1, -1, header.record_count
+    )
+
+
+def split(batch: memoryview, parts: int, *, output_bytes_max: int) -> list[memoryview]:
+    """Return consecutive smaller batches with the same records, sizes as equal as whole records allow.
+
+    At most ``parts``, and at least one record in each: a batch of one record comes back alone. Base sequences go on
+    from part to part (modulo 2**31), codec and attributes stay, checksums are right. Raises what ``iterate_records``
+    raises.
+    """
+    assert parts > 0
+    header = parse_single_batch(batch)
+    records = list(iterate_records(batch, header, output_bytes_max))
+    sizes = [OVERHEAD_BYTES[1] + len(record.key or b"") + len(record.value or b"") for record in records]
+    parts = min(parts, len(records))
+    total = sum(sizes)
+    result: list[memoryview] = []
+    start = taken = 0
+    for part in range(1, parts + 1):
+        end = start + 1
+        taken += sizes[start]
+        # Each later part keeps at least one record for itself; a record that crosses the border by half goes on.
+        target = total * part // parts
+        while end < len(records) - (parts - part) and (part == parts or taken + sizes[end] // 2 < target):
+            taken += sizes[end]
+            end += 1
+        sequence = header.base_sequence
+        piece = encode_batch(
+            [record._replace(offset_delta=index) for index, record in enumerate(records[start:end])],
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=sequence if sequence < 0 else (sequence + start) & _SEQUENCE_MASK,
+            codec=Codec(header.codec),
+            base_timestamp=header.base_timestamp,
+            attributes=header.attributes & ~0x07,
+        )
+        result.append(memoryview(piece))
+        start = end
+    return result

@@ -1,0 +1,101 @@
+"""Frames of the Kafka protocol: a size of 4 bytes, big endian, and then that many bytes.
+
+Owns the cutting of a byte stream into frames and the size limit. Never looks into a frame.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .errors import LimitExceeded, Malformed
+from .primitives import Buffer
+
+SIZE_BYTES: Final = 4
+FRAME_BYTES_CEILING: Final = 0x16_03_00_00 - 1
+"""No limit goes above this (369 MB): a TLS hello or an HTTP method, read as a size, is larger and so is noticed."""
+
+_TLS_HELLO: Final = b"\x16\x03"
+_HTTP_STARTS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
+
+
+def frame(*chunks: Buffer) -> bytes:
+    """Return the chunks as one frame, with its size in front."""
+    size = sum(map(len, chunks))
+    assert size < 1 << 31
+    return b"".join((size.to_bytes(SIZE_BYTES, "big"), *chunks))
+
+
+class FrameSplitter:
+    """Turns what arrives on one connection into whole frames.
+
+    Memory: what has arrived of the unfinished frame, never more. The size in front is believed only as a limit.
+    """
+
+    __slots__ = ("_frame_bytes_max", "_have", "_head", "_need", "_pieces")
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        assert frame_bytes_max > 0
+        self._frame_bytes_max = min(frame_bytes_max, FRAME_BYTES_CEILING)
+        self._head = b""  # up to 3 bytes of a size that has not arrived completely
+        self._pieces: list[bytes] = []
+        self._have = 0  # bytes in `pieces`
+        self._need = 0  # size of the frame that `pieces` will be; 0 = its size is not known yet
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of the unfinished frame that are held here, with those of its size."""
+        return len(self._head) + self._have + (SIZE_BYTES if self._need else 0)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the frames that ``data`` completes, in order, without their sizes.
+
+        Raises LimitExceeded for a size above the limit, Malformed for one below 1 or for bytes of another protocol.
+        After an error the connection is of no use: nothing tells where the next frame starts.
+        """
+        if not self._need and not self._head:
+            # What arrives is nearly always exactly one frame: no loop and one copy for it.
+            size = int.from_bytes(data[:SIZE_BYTES], "big", signed=True)
+            if 0 < size <= self._frame_bytes_max and len(data) == size + SIZE_BYTES:
+                return [data[SIZE_BYTES:]]
+        elif self._need and self._have + len(data) < self._need:
+            self._pieces.append(data)
+            self._have += len(data)
+            return []
+        return self._split(data)
+
+    def _split(self, data: bytes) -> list[bytes]:
+        frames: list[bytes] = []
+        position = 0
+        if self._need:
+            position = self._need - self._have
+            self._pieces.append(data[:position])
+            frames.append(b"".join(self._pieces))
+            self._pieces.clear()
+            self._have = self._need = 0
+        elif self._head:
+            data = self._head + data
+            self._head = b""
+        while len(data) - position >= SIZE_BYTES:
+            size = int.from_bytes(data[position : position + SIZE_BYTES], "big", signed=True)
+            if not 0 < size <= self._frame_bytes_max:
+                raise self._refusal(data[position : position + SIZE_BYTES], size)
+            position += SIZE_BYTES
+            if len(data) - position < size:
+                self._need = size
+                self._have = len(data) - position
+                if self._have:
+                    self._pieces.append(data[position:])
+                return frames
+            frames.append(data[position : position + size])
+            position += size
+        self._head = data[position:]
+        return frames
+
+    def _refusal(self, start: bytes, size: int) -> LimitExceeded | Malformed:
+        if start.startswith(_TLS_HELLO):
+            return Malformed("frame size: this is the start of a TLS connection, and this listener speaks plain Kafka")
+        if start in _HTTP_STARTS:
+            return Malformed(f"frame size: this is an HTTP request ({start.decode().strip()}), not the Kafka protocol")
+        if size <= 0:
+            return Malformed(f"frame size: {size}")
+        return LimitExceeded(f"frame size: {size} bytes, the limit is {self._frame_bytes_max} bytes")

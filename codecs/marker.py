@@ -1,0 +1,94 @@
+"""The marker: which batches a stored wrapper is, written into the wrapper's key, and digests to recognise messages by.
+
+Format: magic, version, one entry per identity, CRC-32 over all before it. The checksum keeps a foreign key from being
+taken for a marker. Knows no producer state: whether an identity is expected is judged elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from struct import Struct
+from typing import Final, NamedTuple
+
+from isal import isal_zlib
+
+from .message_set import ShallowMessage
+from .primitives import Buffer
+
+MAGIC: Final = b"\xa9idm"
+VERSION: Final = 1
+DIGEST_BYTES: Final = 8
+
+_START: Final = MAGIC + bytes((VERSION,))
+_ENTRY: Final = Struct(">qhii")
+_CRC: Final = Struct(">I")
+_INT32: Final = Struct(">i")
+_SEQUENCE_LIMIT: Final = 1 << 31
+
+
+class Identity(NamedTuple):
+    """Which records of a producer these are. A part of a batch is a sub-range: sequences count records."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+
+def encode_marker(identities: Sequence[Identity]) -> bytes:
+    """Return the wrapper key for batches that are stored together, in their order in the wrapper."""
+    assert identities
+    chunks = [_START]
+    for identity in identities:
+        assert _is_possible(identity), identity
+        chunks.append(_ENTRY.pack(*identity))
+    body = b"".join(chunks)
+    return body + _CRC.pack(isal_zlib.crc32(body))
+
+
+def parse_marker(key: Buffer | None) -> tuple[Identity, ...] | None:
+    """Return the identities in a wrapper's key, or None when it is not a marker. Never raises."""
+    if key is None:
+        return None
+    entries_bytes = len(key) - len(_START) - _CRC.size
+    if entries_bytes <= 0 or entries_bytes % _ENTRY.size or key[: len(_START)] != _START:
+        return None
+    body = memoryview(key)[: -_CRC.size]
+    if isal_zlib.crc32(body) != _CRC.unpack_from(key, len(body))[0]:
+        return None
+    identities = tuple(Identity(*fields) for fields in _ENTRY.iter_unpack(body[len(_START) :]))
+    return identities if all(map(_is_possible, identities)) else None
+
+
+def _is_possible(identity: Identity) -> bool:
+    return (
+        identity.producer_id >= 0
+        and identity.producer_epoch >= 0
+        and 0 <= identity.base_sequence < _SEQUENCE_LIMIT
+        and identity.record_count > 0
+    )
+
+
+def content_digest(key: Buffer | None, value: Buffer | None) -> bytes:
+    """Return 8 bytes of BLAKE2b over a key and a value. Null and empty differ; the border between the two counts."""
+    key_length = _INT32.pack(-1 if key is None else len(key))
+    digest = blake2b(key_length, digest_size=DIGEST_BYTES, person=b"content")
+    if key:
+        digest.update(key)
+    digest.update(b"\0" if value is None else b"\1")
+    if value:
+        digest.update(value)
+    return digest.digest()
+
+
+def anchor_of_marker(marker: Buffer) -> bytes:
+    """Return the anchor of a wrapper that carries this marker: 8 bytes of BLAKE2b."""
+    return blake2b(marker, digest_size=DIGEST_BYTES, person=b"marker").digest()
+
+
+def anchor_of(message: ShallowMessage) -> bytes:
+    """Return 8 bytes by which a stored message is recognised later: its marker's, or its content's if it has none."""
+    if message.key is not None and parse_marker(message.key) is not None:
+        return anchor_of_marker(message.key)
+    return content_digest(message.key, message.value)

@@ -1,0 +1,237 @@
+"""Record batches (magic 2): the header of 61 bytes, the records behind it, and their encoding.
+
+Judges only whether the bytes are one whole batch; what the header means for a producer is decided elsewhere.
+Source: Kafka's DefaultRecordBatch and DefaultRecord; KIP-98.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from .compression import Codec, codec_of, compress, decompress
+from .errors import ChecksumMismatch, Malformed, Truncated
+from .primitives import Buffer, encode_varlong, read_varlong, wrap_int64
+
+MAGIC: Final = 2
+BATCH_OVERHEAD_BYTES: Final = 61
+RECORD_BYTES_MIN: Final = 7
+"""Length, attributes, two deltas, two null lengths and a header count: one byte each."""
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME_FLAG: Final = 0x08
+TRANSACTIONAL_FLAG: Final = 0x10
+CONTROL_FLAG: Final = 0x20
+
+HEADER: Final = Struct(">qiibIhiqqqhii")
+_MAGIC_AT: Final = 16
+_ATTRIBUTES_AT: Final = 21
+SIZE_FIELDS_BYTES: Final = 12  # base offset and batch length, which the length does not count
+_CRC_AND_BODY: Final = Struct(">qiibI")
+_AFTER_CRC: Final = Struct(">hiqqqhii")
+
+
+class BatchHeader(NamedTuple):
+    """The header of one batch, which has ``size_bytes`` in all. Times are in ms; in a producer's fields -1 is none."""
+
+    size_bytes: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def codec(self) -> int:
+        """The number of the codec: a member of ``Codec``, or 5 to 7, which no Kafka knows."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME_FLAG)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_FLAG)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_FLAG)
+
+
+class Record(NamedTuple):
+    """One record. ``timestamp`` is absolute, in ms."""
+
+    offset_delta: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def magic_of(records: Buffer) -> int:
+    """Return the format of the first batch or message: 0, 1 or 2. Raises Truncated, or Malformed for any other."""
+    if len(records) <= _MAGIC_AT:
+        raise Truncated(f"records: {len(records)} bytes do not reach the magic byte")
+    magic = records[_MAGIC_AT]
+    if magic > MAGIC:
+        raise Malformed(f"magic at {_MAGIC_AT}: {magic}")
+    return magic
+
+
+def parse_single_batch(records: memoryview) -> BatchHeader:
+    """Return the header of the one batch that ``records`` is. Its checksum and its records are not looked at.
+
+    Raises Truncated, or Malformed when it is more than one batch, another format, empty, or not as a producer sends it.
+    """
+    if len(records) < BATCH_OVERHEAD_BYTES:
+        raise Truncated(f"record batch: {len(records)} bytes, its header alone has {BATCH_OVERHEAD_BYTES}")
+    base_offset, length, _, magic, crc, attributes, last_offset_delta, *rest = HEADER.unpack_from(records)
+    record_count = rest[5]
+    if magic != MAGIC:
+        raise Malformed(f"record batch: magic {magic}")
+    if length + SIZE_FIELDS_BYTES != len(records):
+        if length + SIZE_FIELDS_BYTES > len(records):
+            raise Truncated(f"record batch: length {length}, {len(records)} bytes there")
+        raise Malformed(f"record batch: length {length}, {len(records)} bytes there: more than one batch")
+    if base_offset != 0:
+        raise Malformed(f"record batch: base offset {base_offset}, producers send 0")
+    if record_count != last_offset_delta + 1 or record_count <= 0:
+        raise Malformed(f"record batch: {record_count} records, last offset delta {last_offset_delta}")
+    return BatchHeader(len(records), crc, attributes, last_offset_delta, *rest)
+
+
+def verify_crc(records: memoryview, header: BatchHeader) -> None:
+    """Raise ChecksumMismatch unless the batch's CRC-32C is right."""
+    if crc32c(records[_ATTRIBUTES_AT:]) != header.crc:
+        raise ChecksumMismatch(f"record batch: CRC-32C is not {header.crc:#010x}")
+
+
+def payload_of(records: memoryview, header: BatchHeader, output_bytes_max: int) -> Buffer:
+    """Return the records behind a batch's header, decompressed. Raises what ``decompress`` raises, and Malformed."""
+    payload = records[BATCH_OVERHEAD_BYTES:]
+    data: Buffer = payload
+    if header.codec:
+        data = decompress(codec_of(header.codec), payload, output_bytes_max)
+    if header.record_count > len(data) // RECORD_BYTES_MIN:
+        raise Malformed(f"record batch: {header.record_count} records in {len(data)} bytes")
+    return data
+
+
+def iterate_records(records: memoryview, header: BatchHeader, output_bytes_max: int) -> Iterator[Record]:
+    """Yield the records in order. Decompresses first, at most to ``output_bytes_max`` bytes.
+
+    Raises WireError at the first record that is wrong: lengths, offset deltas 0 to n-1 and the count are verified. The
+    records' own timestamps are given, also where the batch says log append time.
+    """
+    data = memoryview(payload_of(records, header, output_bytes_max))
+    position = 0
+    for index in range(header.record_count):
+        record, position = _read_record(data, position, header.base_timestamp)
+        if record.offset_delta != index:
+            raise Malformed(f"record {index}: offset delta {record.offset_delta}")
+        yield record
+    if position != len(data):
+        raise Malformed(f"record batch: {len(data) - position} bytes behind its last record")
+
+
+def _read_record(data: memoryview, position: int, base_timestamp: int) -> tuple[Record, int]:
+    length, start = read_varlong(data, position)
+    if not 0 <= length <= len(data) - start:
+        raise Truncated(f"record at {position}: length {length}, {len(data) - start} bytes there")
+    end = start + length
+    data = data[:end]
+    timestamp_delta, position = read_varlong(data, start + 1)  # a record's attributes: one byte, unused
+    offset_delta, position = read_varlong(data, position)
+    key, position = _read_bytes(data, position)
+    value, position = _read_bytes(data, position)
+    header_count, position = read_varlong(data, position)
+    if not 0 <= header_count <= end - position:
+        raise Malformed(f"record at {start}: {header_count} headers")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(header_count):
+        name, position = _read_bytes(data, position)
+        header_value, position = _read_bytes(data, position)
+        if name is None:
+            raise Malformed(f"record at {start}: a header without a name")
+        try:
+            headers.append((name.decode(), header_value))
+        except UnicodeDecodeError:
+            raise Malformed(f"record at {start}: a header's name is not UTF-8") from None
+    if position != end:
+        raise Malformed(f"record at {start}: length {length}, its fields end after {position - start}")
+    return Record(offset_delta, wrap_int64(base_timestamp + timestamp_delta), key, value, tuple(headers)), end
+
+
+def _read_bytes(data: memoryview, position: int) -> tuple[bytes | None, int]:
+    length, position = read_varlong(data, position)
+    if length < 0:
+        if length != -1:
+            raise Malformed(f"field at {position}: length {length}")
+        return None, position
+    if length > len(data) - position:
+        raise Truncated(f"field at {position}: length {length}, {len(data) - position} bytes there")
+    return bytes(data[position : position + length]), position + length
+
+
+def encode_batch(
+    records: Sequence[Record],
+    *,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    codec: Codec = Codec.NONE,
+    base_timestamp: int | None = None,
+    attributes: int = 0,
+    base_offset: int = 0,
+) -> bytes:
+    """Return one batch of the records, with offset deltas 0 to n-1. ``attributes`` are the bits above the codec."""
+    assert records
+    assert not attributes & CODEC_MASK
+    first = records[0].timestamp if base_timestamp is None else base_timestamp
+    chunks: list[bytes] = []
+    for index, record in enumerate(records):
+        assert record.offset_delta == index
+        body = _encode_record(record, first)
+        chunks += (encode_varlong(len(body)), body)
+    payload = b"".join(chunks)
+    if codec is not Codec.NONE:
+        payload = compress(codec, payload, magic=MAGIC)
+    body = _AFTER_CRC.pack(
+        attributes | codec,
+        len(records) - 1,
+        first,
+        max(record.timestamp for record in records),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    crc = crc32c(payload, crc32c(body))
+    length = BATCH_OVERHEAD_BYTES - SIZE_FIELDS_BYTES + len(payload)
+    return b"".join((_CRC_AND_BODY.pack(base_offset, length, -1, MAGIC, crc), body, payload))
+
+
+def _encode_record(record: Record, base_timestamp: int) -> bytes:
+    chunks = [
+        b"\0",
+        encode_varlong(wrap_int64(record.timestamp - base_timestamp)),
+        encode_varlong(record.offset_delta),
+        _encode_bytes(record.key),
+        _encode_bytes(record.value),
+        encode_varlong(len(record.headers)),
+    ]
+    for name, value in record.headers:
+        chunks += (_encode_bytes(name.encode()), _encode_bytes(value))
+    return b"".join(chunks)
+
+
+def _encode_bytes(data: bytes | None) -> bytes:
+    return b"\x01" if data is None else encode_varlong(len(data)) + data
