@@ -252,8 +252,8 @@ class VirtualReactor:
     def crash(self, *, half_open: bool = False) -> None:
         """SIGKILL (peers learn of it), or the machine's power (``half_open``: they do not).
 
-        Timers and queued callbacks are gone, bytes that no pass has written are gone, bytes handed to the network may or
-        may not arrive, by the seed.
+        Timers and queued callbacks are gone, bytes that no pass has written are gone, bytes handed to the network may
+        or may not arrive, by the seed.
         """
         if not self.alive:
             return

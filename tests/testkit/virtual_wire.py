@@ -1,7 +1,7 @@
 """One virtual connection: two ends, two directions, and every way in which a TCP connection goes wrong.
 
-A direction keeps bytes in order, delays and splits them, can lose a tail when its sender resets or dies, can be cut after
-any byte and can swallow everything (half-open). It never reorders, invents or changes bytes: TCP does not either.
+A direction keeps bytes in order, delays and splits them, can lose a tail when its sender resets or dies, can be cut
+after any byte and can swallow everything (half-open). It never reorders, invents or changes bytes: TCP does not either.
 """
 
 from __future__ import annotations

@@ -1,0 +1,270 @@
+"""The requests and answers of a 0.10.2 broker as bytes, broker's side: Produce 0-2, Fetch 0-3, ListOffsets, Metadata.
+
+Written from the protocol's tables and independent of the proxy's codecs, so that an error there cannot hide here. Owns
+layouts; decides nothing. A request that cannot be parsed raises BadRequest, on which a broker closes the connection.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 2, 3, 18, 22
+
+API_RANGES_0_10_2: tuple[tuple[int, int, int], ...] = (
+    (0, 0, 2), (1, 0, 3), (2, 0, 1), (3, 0, 2), (4, 0, 0), (5, 0, 0), (6, 0, 3), (7, 1, 1), (8, 0, 2), (9, 0, 2),
+    (10, 0, 0), (11, 0, 1), (12, 0, 0), (13, 0, 0), (14, 0, 0), (15, 0, 0), (16, 0, 0), (17, 0, 0), (18, 0, 0),
+    (19, 0, 1), (20, 0, 0),
+)  # fmt: skip
+"""What a real 0.10.2.2 advertises: key, lowest, highest version."""
+
+
+class BadRequest(Exception):
+    """Bytes that this broker does not understand."""
+
+
+class Reader:
+    """Takes fields off the front."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.position = 0
+
+    def take(self, count: int) -> bytes:
+        """So many bytes."""
+        end = self.position + count
+        if count < 0 or end > len(self.data):
+            raise BadRequest(f"{count} bytes at {self.position} of {len(self.data)}")
+        taken, self.position = self.data[self.position : end], end
+        return taken
+
+    def int8(self) -> int:
+        """One signed byte."""
+        return int.from_bytes(self.take(1), "big", signed=True)
+
+    def int16(self) -> int:
+        """Two bytes, signed."""
+        return int.from_bytes(self.take(2), "big", signed=True)
+
+    def int32(self) -> int:
+        """Four bytes, signed."""
+        return int.from_bytes(self.take(4), "big", signed=True)
+
+    def int64(self) -> int:
+        """Eight bytes, signed."""
+        return int.from_bytes(self.take(8), "big", signed=True)
+
+    def string(self) -> str | None:
+        """A nullable string."""
+        length = self.int16()
+        return None if length == -1 else self.take(length).decode()
+
+    def text(self) -> str:
+        """A string that is not null."""
+        found = self.string()
+        if found is None:
+            raise BadRequest("a string is null")
+        return found
+
+    def blob(self) -> bytes | None:
+        """Nullable bytes."""
+        length = self.int32()
+        return None if length == -1 else self.take(length)
+
+    def array(self, element: Callable[[], T]) -> list[T]:
+        """An array that is not null."""
+        count = self.int32()
+        if not 0 <= count <= len(self.data):
+            raise BadRequest(f"an array of {count} elements")
+        return [element() for _ in range(count)]
+
+    def end(self) -> None:
+        """Nothing may be left."""
+        if self.position != len(self.data):
+            raise BadRequest(f"{len(self.data) - self.position} bytes too many")
+
+
+def string(text: str | None) -> bytes:
+    """A nullable string."""
+    if text is None:
+        return b"\xff\xff"
+    data = text.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+def array(elements: Sequence[bytes]) -> bytes:
+    """An array of encoded elements."""
+    return struct.pack(">i", len(elements)) + b"".join(elements)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Header, and a reader that stands at the body."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body: Reader
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceBody:
+    """``partitions``: (topic, partition, message set) in wire order, doubles kept."""
+
+    acks: int
+    timeout_ms: int
+    partitions: list[tuple[str, int, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchBody:
+    """``partitions``: (topic, partition, offset, bytes at most). ``bytes_max``: of the whole answer (version 3)."""
+
+    replica_id: int
+    wait_ms_max: int
+    bytes_min: int
+    bytes_max: int
+    partitions: list[tuple[str, int, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsBody:
+    """``partitions``: (topic, partition, time)."""
+
+    replica_id: int
+    partitions: list[tuple[str, int, int]]
+
+
+def parse_request(frame: bytes) -> Request:
+    """Return header and body of a frame without its size."""
+    reader = Reader(frame)
+    key, version, correlation_id = reader.int16(), reader.int16(), reader.int32()
+    return Request(key, version, correlation_id, reader.string(), reader)
+
+
+def _by_topic(reader: Reader, element: Callable[[str], T]) -> list[T]:
+    def topic() -> list[T]:
+        name = reader.text()
+        return reader.array(lambda: element(name))
+
+    found = [item for items in reader.array(topic) for item in items]
+    reader.end()
+    return found
+
+
+def parse_produce(reader: Reader) -> ProduceBody:
+    """Versions 0 to 2: one layout."""
+    acks, timeout_ms = reader.int16(), reader.int32()
+    return ProduceBody(acks, timeout_ms, _by_topic(reader, lambda topic: (topic, reader.int32(), reader.blob())))
+
+
+def parse_fetch(reader: Reader, version: int) -> FetchBody:
+    """Versions 0 to 3."""
+    replica_id, wait_ms, bytes_min = reader.int32(), reader.int32(), reader.int32()
+    bytes_max = reader.int32() if version >= 3 else 2**31 - 1
+    partitions = _by_topic(reader, lambda topic: (topic, reader.int32(), reader.int64(), reader.int32()))
+    return FetchBody(replica_id, wait_ms, bytes_min, bytes_max, partitions)
+
+
+def parse_list_offsets(reader: Reader, version: int) -> ListOffsetsBody:
+    """Versions 0 and 1."""
+
+    def partition(topic: str) -> tuple[str, int, int]:
+        number, time = reader.int32(), reader.int64()
+        if version == 0:
+            reader.int32()  # how many offsets; one is all that anybody here asks for
+        return topic, number, time
+
+    return ListOffsetsBody(reader.int32(), _by_topic(reader, partition))
+
+
+def parse_metadata(reader: Reader, version: int) -> list[str] | None:
+    """Topic names; None: all topics."""
+    count = reader.int32()
+    names = [reader.text() for _ in range(max(0, count))]
+    reader.end()
+    if version == 0:
+        return names or None
+    return None if count == -1 else names
+
+
+def _grouped(rows: Sequence[tuple[str, bytes]]) -> bytes:
+    topics: dict[str, list[bytes]] = {}
+    for topic, row in rows:
+        topics.setdefault(topic, []).append(row)
+    return array([string(topic) + array(found) for topic, found in topics.items()])
+
+
+def produce_answer(version: int, answers: Sequence[tuple[str, int, int, int]]) -> bytes:
+    """``answers``: (topic, partition, error code, base offset)."""
+    rows = [
+        (topic, struct.pack(">ihq", partition, error, base_offset) + (struct.pack(">q", -1) if version >= 2 else b""))
+        for topic, partition, error, base_offset in answers
+    ]
+    return _grouped(rows) + (struct.pack(">i", 0) if version >= 1 else b"")
+
+
+def fetch_answer(version: int, answers: Sequence[tuple[str, int, int, int, bytes]]) -> bytes:
+    """``answers``: (topic, partition, error code, high watermark, message set)."""
+    rows = [
+        (topic, struct.pack(">ihqi", partition, error, high_watermark, len(data)) + data)
+        for topic, partition, error, high_watermark, data in answers
+    ]
+    return (struct.pack(">i", 0) if version >= 1 else b"") + _grouped(rows)
+
+
+def list_offsets_answer(version: int, answers: Sequence[tuple[str, int, int, int]]) -> bytes:
+    """``answers``: (topic, partition, error code, offset)."""
+    rows = []
+    for topic, partition, error, offset in answers:
+        head = struct.pack(">ih", partition, error)
+        if version == 0:
+            rows.append((topic, head + array([] if error else [struct.pack(">q", offset)])))
+        else:
+            rows.append((topic, head + struct.pack(">qq", -1, offset)))
+    return _grouped(rows)
+
+
+def metadata_answer(
+    version: int,
+    brokers: Sequence[tuple[int, str, int]],
+    cluster_id: str,
+    controller_id: int,
+    topics: Sequence[tuple[int, str, Sequence[tuple[int, int, int, Sequence[int], Sequence[int]]]]],
+) -> bytes:
+    """``topics``: (error code, name, partitions: (error code, number, leader, replicas, in-sync replicas))."""
+    rows = [
+        struct.pack(">i", number) + string(host) + struct.pack(">i", port) + (string(None) if version >= 1 else b"")
+        for number, host, port in brokers
+    ]
+    answer = array(rows)
+    if version >= 2:
+        answer += string(cluster_id)
+    if version >= 1:
+        answer += struct.pack(">i", controller_id)
+    encoded = []
+    for error, name, partitions in topics:
+        parts = [
+            struct.pack(">hii", code, number, leader)
+            + array([struct.pack(">i", replica) for replica in replicas])
+            + array([struct.pack(">i", replica) for replica in in_sync])
+            for code, number, leader, replicas, in_sync in partitions
+        ]
+        internal = b"\x00" if version >= 1 else b""
+        encoded.append(struct.pack(">h", error) + string(name) + internal + array(parts))
+    return answer + array(encoded)
+
+
+def api_versions_answer() -> bytes:
+    """Version 0, without an error."""
+    return struct.pack(">h", 0) + array([struct.pack(">hhh", *row) for row in API_RANGES_0_10_2])
+
+
+def frame(correlation_id: int, body: bytes) -> bytes:
+    """Size, correlation id, body."""
+    return struct.pack(">ii", len(body) + 4, correlation_id) + body
