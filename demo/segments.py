@@ -1,0 +1,81 @@
+"""Reads a partition straight out of a broker's segment files: what is stored, not what an API says. Formats v0 and v1.
+
+Opens wrappers, checks every CRC, recognises markers. Safe beside a running broker: a message that is only partly
+written at the end of the newest segment is not there yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ..codecs.errors import Malformed
+from ..codecs.marker import Identity, parse_marker
+from ..codecs.message_set import ShallowMessage, inner_messages, iterate_shallow, tail_is_partial, verify_crc
+
+WRAPPER_BYTES_MAX = 256 << 20
+"""One wrapper, opened. Far above what a broker takes, far below what a broken file could claim."""
+
+
+class StoredRecord(NamedTuple):
+    """One record as it stands in the log."""
+
+    offset: int
+    timestamp: int
+    """In ms; -1 in format v0."""
+    key: bytes | None
+    value: bytes | None
+    marker: tuple[Identity, ...] | None
+    """Of the wrapper around it; None for a plain record and for a wrapper without one."""
+    codec: int
+    """Of the wrapper around it; 0 for a plain record."""
+    last_offset: int
+    """The wrapper's last offset; its own for a plain record."""
+
+
+def stored_partitions(log_directory: Path, topic: str) -> list[int]:
+    """Return the numbers of the topic's partitions of which there is a replica in this directory."""
+    numbers = (path.name.removeprefix(f"{topic}-") for path in log_directory.glob(f"{topic}-*") if path.is_dir())
+    return sorted(int(number) for number in numbers if number.isdigit())
+
+
+def read_partition(log_directory: Path, topic: str, partition: int) -> Iterator[StoredRecord]:
+    """Yield all stored records in the order of the log. Raises WireError for a broken log, OSError for none."""
+    for message in shallow_messages(log_directory, topic, partition):
+        yield from _records_of(message)
+
+
+def shallow_messages(log_directory: Path, topic: str, partition: int) -> Iterator[ShallowMessage]:
+    """Yield messages and wrappers as they are stored, CRCs verified. Raises WireError, OSError."""
+    segments = sorted((log_directory / f"{topic}-{partition}").glob("*.log"))
+    if not segments:
+        raise FileNotFoundError(f"no segment of {topic} {partition} in {log_directory}")
+    for number, segment in enumerate(segments):
+        data = segment.read_bytes()
+        if number < len(segments) - 1 and tail_is_partial(data):
+            raise Malformed(f"{segment}: ends within a message though a newer segment exists")
+        for message in iterate_shallow(data):
+            verify_crc(data, message)
+            yield message
+
+
+def _records_of(message: ShallowMessage) -> Iterator[StoredRecord]:
+    if not message.is_wrapper:
+        yield _record(message, None, message)
+        return
+    marker = parse_marker(message.key)
+    for inner in inner_messages(message, WRAPPER_BYTES_MAX):
+        yield _record(inner, marker, message)
+
+
+def _record(message: ShallowMessage, marker: tuple[Identity, ...] | None, around: ShallowMessage) -> StoredRecord:
+    return StoredRecord(
+        offset=message.offset,
+        timestamp=message.timestamp,
+        key=None if message.key is None else bytes(message.key),
+        value=None if message.value is None else bytes(message.value),
+        marker=marker,
+        codec=around.codec,
+        last_offset=around.offset,
+    )
