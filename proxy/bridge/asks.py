@@ -149,8 +149,8 @@ class FetchAnswer:
 class FetchRecords:
     """What lies in one partition from ``offset`` on, up to the high watermark, without waiting. Fetch v0 to v4.
 
-    v0 and v1 show format v0 only (their brokers store nothing else). Before v3 a message larger than ``bytes_max`` comes
-    cut off, again and again: ask for more then. From v3 on one message at least comes whole.
+    v0 and v1 show format v0 only (their brokers store nothing else). Before v3 a message larger than ``bytes_max``
+    comes cut off, again and again: ask for more then. From v3 on one message at least comes whole.
     """
 
     topic: str

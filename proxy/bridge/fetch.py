@@ -1,0 +1,106 @@
+"""Fetch v4 at brokers that have v0 to v3: only the wrapping changes, records are never copied nor looked at.
+
+Hot and large, hence by hand and in pieces. Source: KIP-74 (v3: max_bytes of the whole answer), KIP-98 (v4: isolation).
+"""
+
+from __future__ import annotations
+
+from struct import Struct, pack
+
+from ...codecs.error_codes import ErrorCode
+from ...codecs.errors import Truncated
+from ...reactor import Buffer
+from .base import THROTTLE_NONE, Chunks, Refused
+from .fields import INT32, Reader
+
+BRIDGED_VERSION_MAX = 4
+PARTITION_BYTES_MIN = 1_000_012 + 12
+"""Before v3 a message larger than the partition's limit comes cut off for ever, and a client that was promised v3 or
+later does not know that. A broker's default message.max.bytes (1,000,012) and offset and size in front of it fit."""
+
+_REPLICA_ID = Struct(">i")
+_MAX_BYTES_AT = 12
+_ISOLATION_AT = 16
+_TOPICS_AT = {0: 12, 1: 12, 2: 12, 3: 16, 4: 17}
+_TOPIC_BYTES_MIN = 6
+_REQUEST_PARTITION = Struct(">iqi")
+_ANSWER_PARTITION_HEAD = Struct(">ihq")
+_NO_ABORTED_TRANSACTIONS = INT32.pack(0)
+
+
+class Fetch:
+    """One fetch. The same version on both sides goes through as it is, once it is sure that no replica fetches."""
+
+    __slots__ = ("_client_version", "broker_version")
+
+    def __init__(self, client_version: int, broker_version: int) -> None:
+        assert client_version == broker_version or 0 <= broker_version < client_version <= BRIDGED_VERSION_MAX
+        self.broker_version = broker_version
+        self._client_version = client_version
+
+    def request(self, body: memoryview) -> Chunks | Refused:
+        """Without isolation_level below v4, without max_bytes below v3."""
+        if len(body) < _REPLICA_ID.size:
+            raise Truncated(f"replica_id: {len(body)} bytes in the whole request")
+        if _REPLICA_ID.unpack_from(body)[0] >= 0:
+            # The leader would take it for a follower that has read this far, and move its high watermark.
+            return Refused(ErrorCode.INVALID_REQUEST, "a replica does not fetch through the proxy")
+        if self._client_version == self.broker_version:
+            return (body,)
+        topics_at = _TOPICS_AT[self._client_version]
+        if len(body) < topics_at:
+            raise Truncated(f"topics at {topics_at}: {len(body)} bytes in the whole request")
+        if self.broker_version == 3:
+            return (body[:_ISOLATION_AT], body[topics_at:])
+        if self._client_version < 3:
+            return (body,)
+        return (body[:_MAX_BYTES_AT], _with_enough_bytes(body[topics_at:]))
+
+    def response(self, body: memoryview) -> Chunks:
+        """With throttle_time_ms from v1 on; in v4 each partition says that no transaction is open."""
+        if self._client_version == self.broker_version:
+            return (body,)
+        start = 0
+        chunks: list[Buffer] = []
+        if self.broker_version == 0:
+            chunks.append(THROTTLE_NONE)
+        else:
+            start = len(THROTTLE_NONE)
+        if self._client_version < 4:
+            return (*chunks, body)
+        return _with_stable_offsets(body, start, chunks)
+
+
+def _with_enough_bytes(topics: memoryview) -> Buffer:
+    """Raise each partition's limit to what one message may need."""
+    reader = Reader(topics)
+    parts: list[Buffer] = []
+    start = 0
+    for _ in range(reader.count("topics", _TOPIC_BYTES_MIN)):
+        reader.string("topic name")
+        for _ in range(reader.count("partitions", _REQUEST_PARTITION.size)):
+            _, _, bytes_max = reader.unpack(_REQUEST_PARTITION, "partition")
+            if bytes_max < PARTITION_BYTES_MIN:
+                parts += (topics[start : reader.position - INT32.size], pack(">i", PARTITION_BYTES_MIN))
+                start = reader.position
+    parts.append(topics[start:])
+    reader.finish()
+    return b"".join(parts)
+
+
+def _with_stable_offsets(body: memoryview, start: int, chunks: list[Buffer]) -> Chunks:
+    """Behind each high watermark: it is the last stable offset too, and nothing was aborted. Records stay where they
+    are."""
+    reader = Reader(body, start)
+    copied = 0
+    for _ in range(reader.count("topics", _TOPIC_BYTES_MIN)):
+        reader.string("topic name")
+        for _ in range(reader.count("partitions", _ANSWER_PARTITION_HEAD.size + INT32.size)):
+            reader.unpack(_ANSWER_PARTITION_HEAD, "partition")
+            position = reader.position
+            chunks += (body[copied:position], body[position - 8 : position], _NO_ABORTED_TRANSACTIONS)
+            copied = position
+            reader.nullable_bytes("records")
+    reader.finish()
+    chunks.append(body[copied:])
+    return chunks

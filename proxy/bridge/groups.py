@@ -1,0 +1,29 @@
+"""Consumer groups: JoinGroup below v2. The other group APIs only get throttle_time_ms (see ``table``).
+
+Source: KIP-62 (rebalance timeout, JoinGroup v1), JoinGroupRequest.
+"""
+
+from __future__ import annotations
+
+from ...reactor import Buffer
+from .base import Refused
+from .fields import Reader
+
+
+class JoinGroupWithoutRebalanceTimeout:
+    """v1 to v0: rebalance_timeout_ms goes; such a broker waits one session timeout for a rebalance instead."""
+
+    __slots__ = ()
+
+    def down(self, request: Buffer) -> Buffer | Refused:
+        """group_id and session_timeout_ms, then what comes behind the rebalance timeout."""
+        reader = Reader(request)
+        reader.string("group_id")
+        reader.int32("session_timeout_ms")
+        kept = reader.position
+        reader.int32("rebalance_timeout_ms")
+        return b"".join((reader.data[:kept], reader.data[reader.position :]))
+
+    def up(self, answer: Buffer) -> Buffer:
+        """The same."""
+        return answer

@@ -1,0 +1,61 @@
+"""The registry: which bridge serves which API in which version. Owns the choice, no layout.
+
+``plan`` for everything that goes on to a broker; what the proxy answers itself (Produce, Metadata, ApiVersions,
+InitProducerId) never comes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ...codecs.error_codes import ErrorCode
+from ..versions import OWN_RANGES, PASSED_MAX, ApiKey, BrokerRanges, client_version_max
+from .base import Addresses, Bridge, Refused
+from .fetch import Fetch
+from .find_coordinator import FindCoordinator
+from .groups import JoinGroupWithoutRebalanceTimeout
+from .ladder import Ladder, Step, Throttle
+from .list_offsets import ListOffsetsBySegment, ListOffsetsWithoutIsolation
+from .offsets import OffsetCommitWithTimestamps, OffsetFetchOfNamedPartitions
+from .topics import CreateTopicsWithoutValidateOnly
+
+STEPS: Mapping[tuple[int, int], Callable[[], Step]] = {
+    (ApiKey.LIST_OFFSETS, 2): ListOffsetsWithoutIsolation,
+    (ApiKey.LIST_OFFSETS, 1): ListOffsetsBySegment,
+    (ApiKey.OFFSET_COMMIT, 3): Throttle,
+    (ApiKey.OFFSET_COMMIT, 2): OffsetCommitWithTimestamps,
+    (ApiKey.OFFSET_FETCH, 3): Throttle,
+    (ApiKey.OFFSET_FETCH, 2): OffsetFetchOfNamedPartitions,
+    (ApiKey.JOIN_GROUP, 2): Throttle,
+    (ApiKey.JOIN_GROUP, 1): JoinGroupWithoutRebalanceTimeout,
+    (ApiKey.HEARTBEAT, 1): Throttle,
+    (ApiKey.LEAVE_GROUP, 1): Throttle,
+    (ApiKey.SYNC_GROUP, 1): Throttle,
+    (ApiKey.DESCRIBE_GROUPS, 1): Throttle,
+    (ApiKey.LIST_GROUPS, 1): Throttle,
+    (ApiKey.CREATE_TOPICS, 2): Throttle,
+    (ApiKey.CREATE_TOPICS, 1): CreateTopicsWithoutValidateOnly,
+    (ApiKey.DELETE_TOPICS, 1): Throttle,
+}
+"""(API, version) -> what leads from that version to the one below."""
+
+
+def plan(
+    api_key: int, client_version: int, broker_ranges: BrokerRanges, addresses: Addresses | None = None
+) -> Bridge | Refused:
+    """Return a bridge for one request to a broker with these ranges, or why there is none (then see ``refusal``).
+
+    ``addresses``: where this client reaches the brokers; only FindCoordinator looks at it, when its answer comes.
+    """
+    assert api_key not in OWN_RANGES, "answered by the proxy itself"
+    if api_key not in PASSED_MAX or api_key not in broker_ranges:
+        return Refused(ErrorCode.UNSUPPORTED_VERSION, f"API {api_key} is not served")
+    first, last = broker_ranges[api_key]
+    if not first <= client_version <= client_version_max(api_key, last):
+        return Refused(ErrorCode.UNSUPPORTED_VERSION, f"API {api_key} is not served in version {client_version}")
+    broker_version = min(client_version, last)
+    if api_key == ApiKey.FETCH:
+        return Fetch(client_version, broker_version)
+    if api_key == ApiKey.FIND_COORDINATOR:
+        return FindCoordinator(client_version, broker_version, addresses or {})
+    return Ladder(broker_version, [STEPS[api_key, version]() for version in range(client_version, broker_version, -1)])

@@ -1,0 +1,64 @@
+"""CreateTopics v1 to v0. The rest of creating and deleting topics only gets throttle_time_ms (see ``table``).
+
+Source: KIP-4 (CreateTopics v0), Kafka 0.10.2 (v1: validate_only and error messages).
+"""
+
+from __future__ import annotations
+
+from ...codecs.error_codes import ErrorCode
+from ...reactor import Buffer
+from .base import Refused
+from .fields import INT16, INT32, NULL_STRING, Reader, string
+
+_TOPIC_BYTES_MIN = 16
+_CONFIG_BYTES_MIN = 4
+_ASSIGNMENT_BYTES_MIN = 8
+_RESULT_BYTES_MIN = 4
+_REASON = "this broker can only create topics, not validate them"
+
+
+class CreateTopicsWithoutValidateOnly:
+    """v1 to v0: validate_only goes if it is not set; a set one is refused, or topics would come to be."""
+
+    __slots__ = ()
+
+    def down(self, request: Buffer) -> Buffer | Refused:
+        """All but the last byte."""
+        reader = Reader(request)
+        names = [_read_topic(reader) for _ in range(reader.count("topics", _TOPIC_BYTES_MIN))]
+        reader.int32("timeout_ms")
+        kept = reader.position
+        validate_only = reader.boolean("validate_only")
+        reader.finish()
+        if not validate_only:
+            return reader.data[:kept]
+        verdict = INT16.pack(ErrorCode.UNSUPPORTED_VERSION) + string(_REASON)
+        answer = b"".join((INT32.pack(len(names)), *(string(name) + verdict for name in names)))
+        return Refused(ErrorCode.UNSUPPORTED_VERSION, _REASON, answer)
+
+    def up(self, answer: Buffer) -> Buffer:
+        """Each result, without a message."""
+        reader = Reader(answer)
+        parts: list[Buffer] = []
+        start = 0
+        for _ in range(reader.count("topics", _RESULT_BYTES_MIN)):
+            reader.string("topic name")
+            reader.int16("error_code")
+            parts += (reader.data[start : reader.position], NULL_STRING)
+            start = reader.position
+        parts.append(reader.data[start : reader.position])
+        reader.finish()
+        return b"".join(parts)
+
+
+def _read_topic(reader: Reader) -> str:
+    name = reader.string("topic name")
+    reader.int32("num_partitions")
+    reader.int16("replication_factor")
+    for _ in range(reader.count("assignments", _ASSIGNMENT_BYTES_MIN)):
+        reader.int32("partition")
+        reader.int32_array("broker_ids")
+    for _ in range(reader.count("configs", _CONFIG_BYTES_MIN)):
+        reader.string("config name")
+        reader.nullable_string("config value")
+    return name
