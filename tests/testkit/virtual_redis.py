@@ -228,8 +228,8 @@ class VirtualRedis:
         """What the swap script does: set if the version (bytes 1 to 9) is the expected one, else say what is there."""
         assert len(expected_version) == 8
         present = self.get(key)
-        version = bytes(8) if present is None else present[1:9]
-        if version == expected_version:
+        fits = present is None if expected_version == bytes(8) else (present or b"")[1:9] == expected_version
+        if fits:
             self.put(key, value, ttl_ms)
             return 1
         return present

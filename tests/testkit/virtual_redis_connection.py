@@ -1,4 +1,4 @@
-"""One connection to the virtual Redis server: RESP, authentication, the order of replies, and faults of single commands.
+"""One connection to the virtual Redis server: RESP, login, the order of replies, faults of single commands.
 
 Owns what happens to a command on its way; what commands mean is in ``virtual_redis``.
 """
