@@ -1,0 +1,52 @@
+"""The lease of one incarnation (rules R1, R4): until when it may send. Pure: every time is given from outside.
+
+The deadline counts from the moment before a renewal was sent, so it always ends before the server's own expiry does.
+"""
+
+from __future__ import annotations
+
+LEASE_SECONDS = 6.0
+RENEW_SECONDS = 2.0
+"""Two renewals may fail before the lease runs out."""
+MARGIN_SECONDS = 1.0
+"""No byte of a produce leaves later than this before the end: clocks drift, and a write takes time (rule R4)."""
+
+
+class Lease:
+    """Times are seconds of one clock that never stands still (CLOCK_BOOTTIME)."""
+
+    __slots__ = ("_held", "ends_at", "incarnation", "ttl_seconds")
+
+    def __init__(self, incarnation: bytes, ttl_seconds: float = LEASE_SECONDS) -> None:
+        assert ttl_seconds > MARGIN_SECONDS, "a lease that never allows anything"
+        self.incarnation = incarnation
+        self.ttl_seconds = ttl_seconds
+        self.ends_at = float("-inf")
+        self._held = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a renewal succeeded and no loss was noticed since."""
+        return self._held
+
+    def may_send(self, now: float) -> bool:
+        """Tell whether a produce frame may leave now (rule R4)."""
+        return now + MARGIN_SECONDS < self.ends_at
+
+    def renewed(self, sent_at: float) -> None:
+        """A renewal was confirmed. ``sent_at``: the time before it was sent. An older one never shortens the lease."""
+        self._held = True
+        self.ends_at = max(self.ends_at, sent_at + self.ttl_seconds)
+
+    def notice_end(self, now: float) -> bool:
+        """Return True exactly once per loss: when a lease that was held has run out."""
+        if self._held and now >= self.ends_at:
+            self._held = False
+            return True
+        return False
+
+    def give_up(self) -> bool:
+        """The registration is missing or was ended: nothing may be sent from now on. True if the lease was held."""
+        held, self._held = self._held, False
+        self.ends_at = float("-inf")
+        return held

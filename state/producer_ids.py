@@ -1,0 +1,87 @@
+"""Producer ids: blocks at random aligned places, handed out one by one. Pure: no randomness, clock or store of its own.
+
+A block is claimed in the store before its first id is handed out. Random, not counted up: a store that lost its last
+writes can then not issue an id twice, which would make a new producer look like a duplicate.
+"""
+
+from __future__ import annotations
+
+import struct
+
+BLOCK_SIZE = 1000
+PRODUCER_ID_BITS = 62
+"""Positive in every client's signed 64 bits, with one bit of reserve."""
+PREFETCH_SHARE = 0.9
+"""The next block is asked for when so much of the present one is used, so that nobody waits for it."""
+RANDOM_BYTES = 16
+
+_BLOCKS: int = 2**PRODUCER_ID_BITS // BLOCK_SIZE
+_VALUE = struct.Struct(">B16sQ")
+_VALUE_FORMAT = 1
+
+
+def block_of(producer_id: int) -> int:
+    """Return the start of the block that the id belongs to."""
+    return producer_id - producer_id % BLOCK_SIZE
+
+
+def pack_block(generation: bytes, claimed_at_ms: int) -> bytes:
+    """Return the value of a block's key: the life of the data in which it was claimed, and when (ms since 1970)."""
+    assert len(generation) == 16
+    return _VALUE.pack(_VALUE_FORMAT, generation, claimed_at_ms)
+
+
+def unpack_block(value: bytes) -> tuple[bytes, int] | None:
+    """Return (generation, ms since 1970) of a block's value; None when it is not one that this version can read."""
+    if len(value) != _VALUE.size or value[0] != _VALUE_FORMAT:
+        return None
+    _, generation, claimed_at_ms = _VALUE.unpack(value)
+    return generation, claimed_at_ms
+
+
+class IdBlocks:
+    """The block in use and the one after it."""
+
+    __slots__ = ("_current", "_next", "_used")
+
+    def __init__(self) -> None:
+        self._current: int | None = None
+        self._used = 0
+        self._next: int | None = None
+
+    @property
+    def wants_block(self) -> bool:
+        """Whether a block should be claimed now: there is none, or the present one is nearly used up."""
+        if self._next is not None:
+            return False
+        return self._current is None or self._used >= BLOCK_SIZE * PREFETCH_SHARE
+
+    def next_id(self) -> int | None:
+        """Return an id that nobody else has, or None while a block has to be claimed first."""
+        if self._current is not None and self._used == BLOCK_SIZE:
+            self._current = None
+        if self._current is None:
+            self._current, self._next, self._used = self._next, None, 0
+            if self._current is None:
+                return None
+        producer_id = self._current + self._used
+        self._used += 1
+        return producer_id
+
+    def propose(self, random_bytes: bytes) -> int:
+        """Return the start of a block to claim. ``random_bytes``: 16, fresh, from the system's generator."""
+        assert len(random_bytes) == RANDOM_BYTES
+        return int.from_bytes(random_bytes, "big") % _BLOCKS * BLOCK_SIZE
+
+    def claimed(self, block_start: int) -> None:
+        """The block is ours. Each block once: a second time would hand out its ids again."""
+        assert block_start % BLOCK_SIZE == 0
+        assert 0 <= block_start < 2**PRODUCER_ID_BITS
+        assert block_start not in (self._current, self._next), "claimed twice"
+        if self._next is None:
+            self._next = block_start
+
+    def forget(self) -> None:
+        """Hand out nothing of the blocks so far: they were claimed in an earlier life of the data (rule R10)."""
+        self._current = self._next = None
+        self._used = 0

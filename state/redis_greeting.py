@@ -1,0 +1,148 @@
+"""The first talk on a new connection: log in, look at the server, make the swap script known. Sans-IO.
+
+It decides whether the server may be used at all. The heartbeat asks the same questions again through ``ask_info``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from .redis_facts import (
+    VERSION_MIN,
+    eviction_refusal_of,
+    generation_of,
+    parse_info,
+    refusal_of,
+    script_sha,
+    swap_script,
+    version_of,
+)
+from .redis_link import RedisLink, Reply, ReplyError, pack
+from .store import StoreAway
+
+_LOGIN_CODES = ("WRONGPASS", "NOAUTH", "NOPERM")
+_BRIEF = (b"server", b"replication")
+_WHOLE = (*_BRIEF, b"memory", b"persistence")
+
+Refuse = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """What to log in with; ``repr`` shows no password."""
+
+    username: str | None
+    password: str | None
+    database: int
+
+    def __repr__(self) -> str:
+        return f"Login(database={self.database})"
+
+
+@dataclass(frozen=True, slots=True)
+class Greeted:
+    """The server may be used. ``sha``: the name of its swap script."""
+
+    generation: bytes
+    sha: bytes
+    info: dict[str, str]
+
+
+def give_up_on(link: RedisLink, refuse: Refuse, reply: Reply | StoreAway) -> None:
+    """End a connection on which a step failed. ``refuse`` is for what only people can mend; all else is tried again."""
+    if isinstance(reply, StoreAway):
+        return  # the link has ended already, and that was told
+    if not isinstance(reply, ReplyError):
+        link.reset("Redis gave a reply of the wrong kind")
+    elif reply.code in _LOGIN_CODES:
+        refuse(f"Redis refuses the login or a command: {reply.text}")
+    elif reply.text.startswith("ERR AUTH "):
+        refuse("Redis has no password, but one is configured for it")
+    elif reply.text.startswith("ERR DB index"):
+        refuse(f"Redis does not have the database that is configured: {reply.text}")
+    else:
+        link.reset(f"Redis answered: {reply.text}")
+
+
+def ask_info(link: RedisLink, whole: bool, refuse: Refuse, done: Callable[[dict[str, str]], None]) -> None:
+    """Ask who the server is; ``whole``: also how it keeps its data. ``done`` gets the fields of all sections."""
+    sections = _WHOLE if whole else _BRIEF
+    info: dict[str, str] = {}
+    missing = len(sections)
+
+    def take(reply: Reply | StoreAway) -> None:
+        nonlocal missing
+        missing -= 1
+        if not isinstance(reply, bytes):
+            give_up_on(link, refuse, reply)
+            return
+        info.update(parse_info(reply))
+        if not missing:
+            done(info)
+
+    for section in sections:
+        link.call(pack(b"INFO", section), take)
+
+
+class Greeting:
+    """Runs once. ``greeted`` follows only if nothing failed; else ``refuse`` was called or the link was reset."""
+
+    def __init__(
+        self,
+        link: RedisLink,
+        login: Login,
+        version_min: tuple[int, int],
+        trial_key: bytes,
+        refuse: Refuse,
+        greeted: Callable[[Greeted], None],
+    ) -> None:
+        """``trial_key``: any key that this process may read."""
+        self._link = link
+        self._version_min = version_min
+        self._trial_key = trial_key
+        self._refuse = refuse
+        self._greeted = greeted
+        if login.password is not None:
+            user = (login.username.encode(),) if login.username else ()
+            link.call(pack(b"AUTH", *user, login.password.encode()), self._expect_ok)
+        if login.database:
+            link.call(pack(b"SELECT", b"%d" % login.database), self._expect_ok)
+        ask_info(link, True, refuse, self._look_at)
+
+    def _expect_ok(self, reply: Reply | StoreAway) -> None:
+        if reply != b"OK":
+            give_up_on(self._link, self._refuse, reply)
+
+    def _look_at(self, info: dict[str, str]) -> None:
+        refusal = refusal_of(info, self._version_min) or eviction_refusal_of(info)
+        if refusal is not None:
+            self._refuse(refusal)
+            return
+        if info.get("loading", "0") != "0":
+            self._link.reset("Redis is still loading its data")
+            return
+        generation = generation_of(info)
+        assert generation is not None, "refused above"
+        text = swap_script(generation)
+        greeted = Greeted(generation, script_sha(text), info)
+        if version_of(info) >= VERSION_MIN:
+            self._link.call(pack(b"SCRIPT", b"LOAD", text), partial(self._check_script, greeted))
+            return
+        # Before 7.0 SCRIPT LOAD goes into the append-only file, so a restarted server would know the script of its
+        # earlier life. One that was run and has only read does not. No value has this version, so here it reads.
+        trial = pack(b"EVAL", text, b"1", self._trial_key, b"\xff" * 8, b"", b"0")
+        self._link.call(trial, partial(self._check_trial, greeted))
+
+    def _check_script(self, greeted: Greeted, reply: Reply | StoreAway) -> None:
+        if reply == greeted.sha:
+            self._greeted(greeted)
+        else:
+            give_up_on(self._link, self._refuse, reply)
+
+    def _check_trial(self, greeted: Greeted, reply: Reply | StoreAway) -> None:
+        if reply is None or isinstance(reply, bytes):
+            self._greeted(greeted)
+        else:
+            give_up_on(self._link, self._refuse, reply)

@@ -1,0 +1,201 @@
+"""One ordered connection to Redis, shared by many callers: commands out, replies matched first in, first out. Sans-IO.
+
+All commands of one pass leave as one piece of bytes. A command that is not answered in time ends the connection and all
+that waits on it: a Redis that hangs must not be trusted, and what it does later is fenced by versions. Knows no keys.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import hiredis
+
+from ..reactor import Reactor, Timer, Wire
+from .store import StoreAway
+
+REPLY_SECONDS_MAX = 2.0
+"""A command that is unanswered for this long, and a connection that is not open by then, is given up."""
+REPLY_BYTES_MAX = 1024 * 1024
+"""Bytes of one unfinished reply. A value has a few hundred, INFO some thousand; more is a stream gone wrong."""
+
+
+class ReplyError(Exception):
+    """An error line that Redis answered; a value here, never raised."""
+
+    @property
+    def text(self) -> str:
+        """The whole line, code first, cut to a length that fits into a log."""
+        return str(self)[:256]
+
+    @property
+    def code(self) -> str:
+        """Its first word. Scripts on 6.2 bury the code of a failed write in the text: look there with ``mentions``."""
+        return self.text.partition(" ")[0]
+
+    def mentions(self, code: str) -> bool:
+        """Tell whether the code stands anywhere in the line."""
+        return code in self.text.replace("-", " ").split()
+
+
+Reply = bytes | int | float | list[object] | dict[object, object] | bool | ReplyError | None
+Answered = Callable[[Reply | StoreAway], None]
+
+_UNFINISHED = object()
+
+
+def pack(*parts: bytes) -> bytes:
+    """Return one command as RESP. The hot one is put together by hand, in ``SwapCommand``."""
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)
+
+
+class SwapCommand:
+    """The EVALSHA of one loaded swap script: all that does not change from call to call is put together once."""
+
+    __slots__ = ("_head", "_tail", "_ttl_ms")
+
+    def __init__(self, sha: bytes) -> None:
+        assert len(sha) == 40
+        self._head = b"*7\r\n$7\r\nEVALSHA\r\n$40\r\n" + sha + b"\r\n$1\r\n1\r\n$"
+        self._ttl_ms = -1
+        self._tail = b""
+
+    def pack(self, key: bytes, expected_version: int, value: bytes, ttl_ms: int) -> bytes:
+        """Return the bytes of one swap: key, version (8 bytes, zero = absent), value, time to live (ms, 0 = none)."""
+        if ttl_ms != self._ttl_ms:  # there are two in use: none, and the setting
+            text = b"%d" % ttl_ms
+            self._ttl_ms, self._tail = ttl_ms, b"\r\n$%d\r\n%b\r\n" % (len(text), text)
+        version = expected_version.to_bytes(8, "big")
+        return b"%b%d\r\n%b\r\n$8\r\n%b\r\n$%d\r\n%b%b" % (
+            self._head,
+            len(key),
+            key,
+            version,
+            len(value),
+            value,
+            self._tail,
+        )
+
+
+class RedisLink:
+    """One connection, one life: an Endpoint. It is connected once, ends once, and is thrown away then."""
+
+    def __init__(self, reactor: Reactor, opened: Callable[[], None], ended: Callable[[str], None]) -> None:
+        """``ended`` is called once, with the reason, before those who wait get StoreAway; not after ``close``."""
+        self._reactor = reactor
+        self._opened = opened
+        self._ended = ended
+        self._reader = hiredis.Reader(replyError=ReplyError, notEnoughData=_UNFINISHED)
+        self._wire: Wire | None = None
+        self._is_over = False
+        self._pending: deque[Answered] = deque()
+        self._outgoing: list[bytes] = []
+        self._issued = 0
+        self._answered = 0
+        self._marks: deque[tuple[float, int]] = deque()
+        self._watchdog: Timer = reactor.later(REPLY_SECONDS_MAX, self._watch)
+
+    @property
+    def unanswered(self) -> int:
+        """Commands that wait for their reply."""
+        return len(self._pending)
+
+    def call(self, command: bytes, answered: Answered) -> None:
+        """Send a packed command with this pass. ``answered`` gets the reply, or StoreAway if the link ends first."""
+        assert self._wire is not None, "a link is used only while it is open"
+        assert not self._is_over, "a link is used only while it is open"
+        if not self._outgoing:
+            self._reactor.at_flush(self._flush)
+        self._outgoing.append(command)
+        self._pending.append(answered)
+
+    def reset(self, reason: str) -> None:
+        """Drop the connection now. Everybody who waits is told so."""
+        if not self._is_over:
+            if self._wire is not None:
+                self._wire.reset()
+            self._end(reason)
+
+    def close(self) -> None:
+        """Close once all is sent; nobody is told. For the end of the process, when nobody waits any more."""
+        assert not self._pending, "somebody still waits"
+        self._is_over = True
+        self._watchdog.cancel()
+        if self._wire is not None:
+            self._wire.close()
+
+    # ------------------------------------------------------------------ Endpoint
+    def connected(self, wire: Wire) -> None:
+        """The connection is open."""
+        if self._is_over:  # given up while it was being opened
+            wire.reset()
+            return
+        self._wire = wire
+        self._opened()
+
+    def received(self, data: bytes) -> None:
+        """Hand every finished reply to the one who waits longest."""
+        reader, pending = self._reader, self._pending
+        reader.feed(data)
+        while not self._is_over:
+            try:
+                reply = reader.gets()
+            except Exception as error:  # the parser has several kinds, MemoryError among them
+                self.reset(f"Redis sent something that is no reply: {type(error).__name__} {error}")
+                return
+            if reply is _UNFINISHED:
+                break
+            if not pending:
+                self.reset("Redis answered something that nobody asked for")
+                return
+            self._answered += 1
+            pending.popleft()(reply)
+        marks = self._marks
+        while marks and marks[0][1] <= self._answered:
+            marks.popleft()
+        if reader.len() > REPLY_BYTES_MAX:
+            self.reset(f"Redis sent a reply of more than {REPLY_BYTES_MAX} bytes")
+
+    def lost(self, reason: str) -> None:
+        """The connection ended, or was never opened."""
+        if not self._is_over:
+            self._end(reason)
+
+    # ------------------------------------------------------------------ inside
+    def _flush(self) -> None:
+        if self._is_over or self._wire is None:
+            return
+        self._issued += len(self._outgoing)
+        self._marks.append((self._reactor.now(), self._issued))
+        self._wire.send(b"".join(self._outgoing))
+        self._outgoing.clear()
+
+    def _watch(self) -> None:
+        if self._wire is None:
+            self.reset(f"no connection within {REPLY_SECONDS_MAX:g} s")
+            return
+        now = self._reactor.now()
+        due = self._marks[0][0] + REPLY_SECONDS_MAX if self._marks else now + REPLY_SECONDS_MAX
+        if due <= now:
+            self.reset(f"no answer within {REPLY_SECONDS_MAX:g} s")
+        else:
+            self._watchdog = self._reactor.later(due - now, self._watch)
+
+    def _end(self, reason: str) -> None:
+        self._is_over = True
+        self._watchdog.cancel()
+        self._outgoing.clear()
+        pending, self._pending = self._pending, deque()
+        away = StoreAway(reason)
+        failure: Exception | None = None
+        try:
+            self._ended(reason)
+        except Exception as error:
+            failure = error
+        while pending:  # every one of them, whatever becomes of another
+            try:
+                pending.popleft()(away)
+            except Exception as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure

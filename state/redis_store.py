@@ -1,0 +1,326 @@
+"""The store on Redis: the calls of ``Store`` over one link, its reconnects, the generation, the heartbeat and the lease.
+
+Fails closed: whatever is not certain is StoreAway. Everything of one incarnation goes over one ordered connection. A
+script that the server does not know is never sent anew on that connection: the data may have another life (rule R10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from ..reactor import Address, Reactor, Timer
+from .lease import RENEW_SECONDS, Lease
+from .redis_facts import (
+    EMBEDDED_VERSION_MIN,
+    VERSION_MIN,
+    eviction_refusal_of,
+    generation_of,
+    refusal_of,
+    warnings_of,
+)
+from .redis_greeting import Greeted, Greeting, Login, ask_info, give_up_on
+from .redis_link import RedisLink, Reply, ReplyError, SwapCommand, pack
+from .store import (
+    Conflict,
+    StoreAway,
+    StoreEvent,
+    StoreLost,
+    StoreReady,
+    StoreRefused,
+    StoreWarning,
+    Swapped,
+    is_cluster_name,
+    member_key,
+)
+
+BACKOFF_SECONDS_MIN = 0.05
+BACKOFF_SECONDS_MAX = 1.0
+BEATS_PER_CHECK = 15
+"""Eviction policy and append-only file are looked at again with every so many heartbeats: 30 s."""
+
+_SWAPPED = Swapped()
+_LIFE_CODES = ("NOSCRIPT", "READONLY")
+"""Refusals after which this connection is over: the server may have begun another life (rule R10)."""
+
+
+class RedisStore:
+    """Implements ``store.Store``. ``start`` once, then ``stop`` once."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        address: Address,
+        *,
+        cluster: str,
+        incarnation: bytes,
+        on_generation: Callable[[bytes], None],
+        on_lease_lost: Callable[[], None],
+        report: Callable[[StoreEvent], None],
+        username: str | None = None,
+        password: str | None = None,
+        database: int = 0,
+        embedded: bool = False,
+    ) -> None:
+        """``on_generation``: once for the first life of the data that is seen, then once for every change.
+
+        ``on_lease_lost``: once per loss; others may have taken over what this incarnation had open. It comes before a
+        later renewal allows sending again. ``embedded``: the server is our own, so an older version will do.
+        """
+        assert is_cluster_name(cluster), cluster
+        self.lease = Lease(incarnation)
+        self.generation: bytes | None = None
+        self._reactor = reactor
+        self._address = address
+        self._cluster = cluster
+        self._login = Login(username, password, database)
+        self._own_key = member_key(cluster, incarnation)
+        self._is_refusing = False
+        self._version_min = EMBEDDED_VERSION_MIN if embedded else VERSION_MIN
+        self._on_generation = on_generation
+        self._on_lease_lost = on_lease_lost
+        self._report = report
+        self._link: RedisLink | None = None
+        self._command = SwapCommand(b"0" * 40)
+        self._known_generation: bytes | None = None
+        self._away = StoreAway("not connected to Redis yet")
+        self._backoff = BACKOFF_SECONDS_MIN
+        self._reported: StoreEvent | None = None
+        self._warned: list[str] = []
+        self._beats = 0
+        self._lease_timer: Timer | None = None
+        self._stopped: Callable[[], None] | None = None
+        self._is_stopping = False
+
+    # ------------------------------------------------------------------ Store
+    def read(self, key: bytes, done: Callable[[bytes | StoreAway | None], None]) -> None:
+        """The stored value, None when absent."""
+        self._ask(pack(b"GET", key), partial(self._finish_read, done), done)
+
+    def swap(
+        self,
+        key: bytes,
+        expected_version: int,
+        value: bytes,
+        ttl_ms: int,
+        done: Callable[[Swapped | Conflict | StoreAway], None],
+    ) -> None:
+        """Store ``value`` if the stored version is ``expected_version``, 0: if the key is absent."""
+        if self.generation is None or self._link is None:
+            self._answer_away(done)
+        else:
+            command = self._command.pack(key, expected_version, value, ttl_ms)
+            self._link.call(command, partial(self._finish_swap, done, value))
+
+    def claim(self, key: bytes, value: bytes, ttl_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
+        """Store ``value`` if the key is absent."""
+        expiry = (b"PX", b"%d" % ttl_ms) if ttl_ms else ()
+        self._ask(pack(b"SET", key, value, b"NX", *expiry), partial(self._finish_claim, done), done)
+
+    def member_alive(self, incarnation: bytes, done: Callable[[bool | StoreAway], None]) -> None:
+        """Does that incarnation still hold its lease?"""
+        key = member_key(self._cluster, incarnation)
+        self._ask(pack(b"EXISTS", key), partial(self._finish_count, done), done)
+
+    def end_member(self, incarnation: bytes, done: Callable[[bool | StoreAway], None]) -> None:
+        """End the lease of an earlier life of this proxy that is certainly dead."""
+        assert incarnation != self.lease.incarnation, "its own lease ends with stop"
+        key = member_key(self._cluster, incarnation)
+        self._ask(pack(b"DEL", key), partial(self._finish_count, done), done)
+
+    # ------------------------------------------------------------------ life
+    def start(self) -> None:
+        """Connect, and stay connected."""
+        assert self._link is None, "started twice"
+        self._connect()
+
+    def stop(self, stopped: Callable[[], None]) -> None:
+        """Give the lease back and disconnect (rule R15). ``stopped`` follows, also when Redis is away."""
+        assert not self._is_stopping, "stopped twice"
+        self._is_stopping = True
+        self._stopped = stopped
+        self._away = StoreAway("the proxy is being stopped")
+        was_ready, self.generation = self.generation is not None, None
+        self.lease.give_up()
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+        if was_ready and self._link is not None:
+            self._link.call(pack(b"DEL", self._own_key), lambda reply: self._finish_stop())
+        else:
+            self._reactor.later(0, self._finish_stop)
+
+    def _finish_stop(self) -> None:
+        self._drop("the proxy is being stopped")
+        stopped, self._stopped = self._stopped, None
+        if stopped is not None:
+            stopped()
+
+    # ------------------------------------------------------------------ replies
+    def _ask(
+        self, command: bytes, answered: Callable[[Reply | StoreAway], None], done: Callable[[StoreAway], None]
+    ) -> None:
+        if self.generation is None or self._link is None:
+            self._answer_away(done)
+        else:
+            self._link.call(command, answered)
+
+    def _answer_away(self, done: Callable[[StoreAway], None]) -> None:
+        away = self._away
+        self._reactor.later(0, lambda: done(away))
+
+    def _finish_swap(
+        self, done: Callable[[Swapped | Conflict | StoreAway], None], value: bytes, reply: Reply | StoreAway
+    ) -> None:
+        if reply == 1:
+            done(_SWAPPED)
+        elif reply is None:
+            done(Conflict(None))
+        elif type(reply) is bytes:
+            done(_SWAPPED if reply == value else Conflict(reply))
+        else:
+            done(self._away_of(reply))
+
+    def _finish_read(self, done: Callable[[bytes | StoreAway | None], None], reply: Reply | StoreAway) -> None:
+        if reply is None or isinstance(reply, bytes):
+            done(reply)
+        else:
+            done(self._away_of(reply))
+
+    def _finish_claim(self, done: Callable[[bool | StoreAway], None], reply: Reply | StoreAway) -> None:
+        if reply is None or reply == b"OK":
+            done(reply is not None)
+        else:
+            done(self._away_of(reply))
+
+    def _finish_count(self, done: Callable[[bool | StoreAway], None], reply: Reply | StoreAway) -> None:
+        if type(reply) is int:
+            done(reply > 0)
+        else:
+            done(self._away_of(reply))
+
+    def _away_of(self, reply: Reply | StoreAway) -> StoreAway:
+        """What to answer when it was no proper reply. Ends the connection where it must not be trusted any longer."""
+        if isinstance(reply, StoreAway):
+            return reply
+        if isinstance(reply, ReplyError):
+            if any(reply.mentions(code) for code in _LIFE_CODES):
+                self._drop(f"Redis may have begun a new life: {reply.text}")
+            return StoreAway(reply.text)
+        self._drop("Redis gave a reply of the wrong kind")
+        return StoreAway("Redis gave a reply of the wrong kind")
+
+    # ------------------------------------------------------------------ connecting
+    def _connect(self) -> None:
+        if self._is_stopping:
+            return
+        link = RedisLink(self._reactor, lambda: self._greet(link), self._on_end)
+        self._link = link
+        self._reactor.connect(self._address, link)
+
+    def _greet(self, link: RedisLink) -> None:
+        Greeting(link, self._login, self._version_min, self._own_key, self._refuse, partial(self._on_greeted, link))
+
+    def _on_greeted(self, link: RedisLink, greeted: Greeted) -> None:
+        """The script is there; with the lease all is."""
+        self._warn(greeted.info)
+        self._renew(link, lambda: self._be_ready(link, greeted))
+
+    def _be_ready(self, link: RedisLink, greeted: Greeted) -> None:
+        generation = greeted.generation
+        self._command = SwapCommand(greeted.sha)
+        self.generation = generation
+        self._backoff = BACKOFF_SECONDS_MIN
+        self._beats = 0
+        self._reactor.later(RENEW_SECONDS, lambda: self._beat(link))
+        self._tell(StoreReady(generation))
+        if generation != self._known_generation:
+            self._known_generation = generation
+            self._on_generation(generation)
+
+    def _on_end(self, reason: str) -> None:
+        self._link = None
+        self.generation = None
+        is_refusal, self._is_refusing = self._is_refusing, False
+        if self._is_stopping:
+            return
+        self._away = StoreAway(f"Redis is away: {reason}")
+        self._tell(StoreRefused(reason) if is_refusal else StoreLost(reason))
+        self._reactor.later(BACKOFF_SECONDS_MAX if is_refusal else self._backoff, self._connect)
+        self._backoff = min(self._backoff * 2, BACKOFF_SECONDS_MAX)
+
+    def _drop(self, reason: str) -> None:
+        if self._link is not None:
+            self._link.reset(reason)
+
+    def _refuse(self, reason: str) -> None:
+        self._is_refusing = True
+        self._drop(reason)
+
+    def _tell(self, event: StoreEvent) -> None:
+        """Report what is new: a server that stays away for an hour is one event."""
+        if event != self._reported:
+            self._reported = event
+            self._report(event)
+
+    def _warn(self, info: dict[str, str]) -> None:
+        warnings = warnings_of(info)
+        for text in warnings:
+            if text not in self._warned:
+                self._report(StoreWarning(text))
+        self._warned = warnings
+
+    # ------------------------------------------------------------------ heartbeat and lease
+    def _beat(self, link: RedisLink) -> None:
+        if link is not self._link or self.generation is None:
+            return
+        self._beats += 1
+        whole = self._beats % BEATS_PER_CHECK == 0
+        ask_info(link, whole, self._refuse, lambda info: self._look_again(link, info, whole))
+        self._renew(link, lambda: None)
+        self._reactor.later(RENEW_SECONDS, lambda: self._beat(link))
+
+    def _look_again(self, link: RedisLink, info: dict[str, str], whole: bool) -> None:
+        refusal = refusal_of(info, self._version_min)
+        if whole:
+            refusal = refusal or eviction_refusal_of(info)
+            self._warn(info)
+        if refusal is not None:
+            self._refuse(refusal)
+        elif self.generation is not None and generation_of(info) != self.generation:
+            link.reset("the data of Redis began a new life")
+
+    def _renew(self, link: RedisLink, renewed: Callable[[], None]) -> None:
+        """Write the registration again. If it was gone while the lease ran, others may believe that we are dead."""
+        sent_at = self._reactor.now()
+        was_there = True
+
+        def look(reply: Reply | StoreAway) -> None:
+            nonlocal was_there
+            was_there = reply != 0
+
+        def take(reply: Reply | StoreAway) -> None:
+            if reply != b"OK":
+                give_up_on(link, self._refuse, reply)
+            elif not self._is_stopping:
+                self._extend(sent_at, was_there)
+                renewed()
+
+        link.call(pack(b"EXISTS", self._own_key), look)
+        ttl_ms = int(self.lease.ttl_seconds * 1000)
+        link.call(pack(b"SET", self._own_key, b"1", b"PX", b"%d" % ttl_ms), take)
+
+    def _extend(self, sent_at: float, was_there: bool) -> None:
+        if self.lease.notice_end(self._reactor.now()) or (not was_there and self.lease.give_up()):
+            self._on_lease_lost()
+        self.lease.renewed(sent_at)
+        if self._lease_timer is None:
+            self._watch_lease()
+
+    def _watch_lease(self) -> None:
+        """Tell the owner when the lease runs out, not only when Redis comes back."""
+        self._lease_timer = None
+        now = self._reactor.now()
+        if self.lease.notice_end(now):
+            self._on_lease_lost()
+        elif self.lease.is_held:
+            self._lease_timer = self._reactor.later(self.lease.ends_at - now, self._watch_lease)

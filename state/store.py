@@ -1,0 +1,136 @@
+"""The border to the store: its results, its events, its keys. Knows no Redis and no Kafka rule; nothing runs here.
+
+A store offers one atomic step, compare-and-swap by version. Answers come by callback, never from inside the call, and
+every call is answered exactly once. ``StoreAway``: nothing is known; it may have been executed, or may still be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+NO_VERSION = 0
+"""The version of an absent value; stored ones begin at 1."""
+VERSION_START, VERSION_END = 1, 9
+"""Where the version lies in a value: big endian, unsigned. Byte 0 is the format."""
+
+_CLUSTER_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+# ---------------------------------------------------------------------- results
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """The value is stored. Also the answer when exactly this value was there already: the first reply was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Another version is stored. ``value`` is what is there now, None when the key is absent."""
+
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAway:
+    """No answer, or a refusal: nothing is known. ``reason`` is for people."""
+
+    reason: str
+
+
+# ---------------------------------------------------------------------- events, for log and metrics
+@dataclass(frozen=True, slots=True)
+class StoreReady:
+    """Connected and checked, the lease is held."""
+
+    generation: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLost:
+    """The connection ended or could not be opened; it is tried again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRefused:
+    """The server is there but must not be used; ``reason`` says what to change. It is looked at again every second."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWarning:
+    """The server is used, but something about it makes losses likelier."""
+
+    text: str
+
+
+StoreEvent = StoreReady | StoreLost | StoreRefused | StoreWarning
+
+
+class Store(Protocol):
+    """What the proxy needs of a store. ``ttl_ms`` 0: no expiry."""
+
+    @property
+    def generation(self) -> bytes | None:
+        """16 bytes that name the present life of the data; None while not connected."""
+        ...
+
+    def read(self, key: bytes, done: Callable[[bytes | StoreAway | None], None]) -> None:
+        """The stored value, None when absent."""
+        ...
+
+    def swap(
+        self,
+        key: bytes,
+        expected_version: int,
+        value: bytes,
+        ttl_ms: int,
+        done: Callable[[Swapped | Conflict | StoreAway], None],
+    ) -> None:
+        """Store ``value`` if the stored version is ``expected_version`` (0: if the key is absent)."""
+        ...
+
+    def claim(self, key: bytes, value: bytes, ttl_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
+        """Store ``value`` if the key is absent. False: it is taken, perhaps by ourselves when a reply was lost."""
+        ...
+
+    def member_alive(self, incarnation: bytes, done: Callable[[bool | StoreAway], None]) -> None:
+        """Does that incarnation still hold its lease (rule R1)?"""
+        ...
+
+    def end_member(self, incarnation: bytes, done: Callable[[bool | StoreAway], None]) -> None:
+        """End the lease of an incarnation that is certainly dead. True when it was there."""
+        ...
+
+
+# ---------------------------------------------------------------------- keys
+def is_cluster_name(name: str) -> bool:
+    """Tell whether ``name`` can be part of a key: letters, digits, dot, underscore, hyphen; at most 64."""
+    return _CLUSTER_NAME.fullmatch(name) is not None
+
+
+def entry_key(cluster: str, producer_id: int, topic: str, partition: int) -> bytes:
+    """Return the key of one producer on one partition. All of a partition share a hash slot.
+
+    Unambiguous for any topic string: what follows the last slash has a fixed form.
+    """
+    return f"idem:{cluster}:{{{topic}/{partition}}}:{producer_id:016x}".encode()
+
+
+def block_key(cluster: str, block_start: int) -> bytes:
+    """Return the key that claims a block of producer ids."""
+    return f"idem:{cluster}:block:{block_start:016x}".encode()
+
+
+def member_key(cluster: str, incarnation: bytes) -> bytes:
+    """Return the key of an incarnation's lease; it exists as long as the lease runs (rule R1)."""
+    return f"idem:{cluster}:member:{incarnation.hex()}".encode()
+
+
+def cluster_key(cluster: str) -> bytes:
+    """Return the key that holds the broker's own cluster id, so that one name never stands for two clusters."""
+    return f"idem:{cluster}:cluster".encode()
