@@ -1,4 +1,4 @@
-"""The store on Redis: the calls of ``Store`` over one link, its reconnects, the generation, the heartbeat and the lease.
+"""The store on Redis: the calls of ``Store`` over one link, its reconnects, generation, heartbeat and lease.
 
 Fails closed: whatever is not certain is StoreAway. Everything of one incarnation goes over one ordered connection. A
 script that the server does not know is never sent anew on that connection: the data may have another life (rule R10).

