@@ -23,8 +23,13 @@ def answer(api_version: int, advertised: Mapping[int, tuple[int, int]]) -> bytes
     2.4."""
     first, last = OWN_RANGES[ApiKey.API_VERSIONS]
     if not first <= api_version <= last:
-        return encode(0, ErrorCode.UNSUPPORTED_VERSION, {ApiKey.API_VERSIONS: (first, last)})
+        return unsupported()
     return encode(api_version, ErrorCode.NONE, advertised)
+
+
+def unsupported() -> bytes:
+    """Return what every client of every version can read."""
+    return encode(0, ErrorCode.UNSUPPORTED_VERSION, {ApiKey.API_VERSIONS: OWN_RANGES[ApiKey.API_VERSIONS]})
 
 
 def encode(api_version: int, error_code: int, ranges: Mapping[int, tuple[int, int]]) -> bytes:

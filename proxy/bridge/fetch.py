@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from struct import Struct, pack
 
-from ...codecs.error_codes import ErrorCode
-from ...codecs.errors import Truncated
+from ...codecs.errors import Malformed, Truncated
 from ...reactor import Buffer
 from .base import THROTTLE_NONE, Chunks, Refused
 from .fields import INT32, Reader
@@ -42,9 +41,10 @@ class Fetch:
         """Without isolation_level below v4, without max_bytes below v3."""
         if len(body) < _REPLICA_ID.size:
             raise Truncated(f"replica_id: {len(body)} bytes in the whole request")
-        if _REPLICA_ID.unpack_from(body)[0] >= 0:
+        replica_id = _REPLICA_ID.unpack_from(body)[0]
+        if replica_id >= 0:
             # The leader would take it for a follower that has read this far, and move its high watermark.
-            return Refused(ErrorCode.INVALID_REQUEST, "a replica does not fetch through the proxy")
+            raise Malformed(f"replica_id {replica_id} at 0: a replica does not fetch through the proxy")
         if self._client_version == self.broker_version:
             return (body,)
         topics_at = _TOPICS_AT[self._client_version]

@@ -1,4 +1,4 @@
-"""API versions: what is advertised, and how a broker's version is found out. Broker answers are as seen on real ones."""
+"""API versions: what is advertised, and how a broker's version is found. Broker answers are as seen on real ones."""
 
 from __future__ import annotations
 
