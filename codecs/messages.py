@@ -6,17 +6,21 @@ fields that we want to encode is our bug and stays an assertion or the library's
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 from typing import Any, Final
 
-# Importing these registers their messages.
-import kafka.protocol.admin
-import kafka.protocol.consumer
-import kafka.protocol.metadata
-import kafka.protocol.producer
-import kafka.protocol.sasl  # noqa: F401
-from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.data_container import DataContainer
+# The library reads its schemas at import, in a way that Python 3.11 calls deprecated: no news for who imports us.
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
+    # Importing these registers their messages.
+    import kafka.protocol.admin
+    import kafka.protocol.consumer
+    import kafka.protocol.metadata
+    import kafka.protocol.producer
+    import kafka.protocol.sasl  # noqa: F401
+    from kafka.protocol.api_message import ApiMessage
+    from kafka.protocol.data_container import DataContainer
 
 from .body_check import Check, compile_check
 from .error_codes import ErrorCode
@@ -42,13 +46,14 @@ def _message_classes() -> dict[tuple[int, str], Any]:
     return found
 
 
-_CLASSES: Final = _message_classes()
+LIBRARY_CLASSES: Final = _message_classes()
+"""(API key, "request" or "response") to the library's class: for this file, and for tests that compare with it."""
 
 
 def served_versions(api_key: int) -> tuple[int, int] | None:
     """Return the lowest and highest version of an API that can be decoded and encoded; None for an unknown API."""
-    request = _CLASSES.get((api_key, "request"))
-    response = _CLASSES.get((api_key, "response"))
+    request = LIBRARY_CLASSES.get((api_key, "request"))
+    response = LIBRARY_CLASSES.get((api_key, "response"))
     if request is None or response is None:
         return None
     return 0, min(request.max_version, response.max_version)
@@ -90,7 +95,7 @@ def encode_response(api_key: int, api_version: int, /, **fields: Any) -> bytes:
 
 
 def fields_of(message: Message) -> dict[str, Any]:
-    """Return the fields that the message's own version has, by name, with nested parts as they are: for ``encode_*``."""
+    """Return the fields that the message's own version has, by name, nested parts as they are: for ``encode_*``."""
     version = message.version
     return {name: getattr(message, name) for name, field in message.fields.items() if field.for_version_q(version)}
 
@@ -101,7 +106,7 @@ def as_dict(message: Message) -> dict[str, Any]:
 
 
 def _class_of(api_key: int, kind: str, api_version: int) -> Any:
-    message_class = _CLASSES.get((api_key, kind))
+    message_class = LIBRARY_CLASSES.get((api_key, kind))
     if message_class is None or not 0 <= api_version <= message_class.max_version:
         raise UnsupportedVersion(api_key, api_version)
     return message_class
@@ -139,7 +144,7 @@ def _decode(api_key: int, kind: str, api_version: int, body: Buffer) -> Message:
 
 
 def _encode(api_key: int, kind: str, api_version: int, fields: dict[str, Any]) -> bytes:
-    message_class = _CLASSES[api_key, kind]
+    message_class = LIBRARY_CLASSES[api_key, kind]
     assert 0 <= api_version <= message_class.max_version, (message_class.name, api_version)
     schema = message_class._struct
     message = message_class(version=api_version, **_build_fields(schema, api_version, fields))

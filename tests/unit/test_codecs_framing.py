@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+from idemproxy.codecs.errors import LimitExceeded, Malformed
+from idemproxy.codecs.framing import FrameSplitter, frame
+
+
+def test_a_frame_is_its_size_and_its_chunks() -> None:
+    assert frame(b"ab", memoryview(b"c"), bytearray(b"")) == b"\0\0\0\3abc"
+
+
+def test_one_whole_frame_comes_out_at_once() -> None:
+    splitter = FrameSplitter(100)
+
+    assert splitter.feed(frame(b"hello")) == [b"hello"]
+    assert splitter.buffered_bytes == 0
+
+
+def test_several_frames_and_a_part_come_out_in_order() -> None:
+    splitter = FrameSplitter(100)
+
+    assert splitter.feed(frame(b"a") + frame(b"bb") + frame(b"ccc")[:5]) == [b"a", b"bb"]
+    assert splitter.buffered_bytes == 5
+    assert splitter.feed(b"cc" + frame(b"d")) == [b"ccc", b"d"]
+    assert splitter.buffered_bytes == 0
+
+
+def test_a_size_that_arrives_in_pieces_is_waited_for() -> None:
+    splitter = FrameSplitter(100)
+
+    assert splitter.feed(b"\0") == []
+    assert splitter.feed(b"") == []
+    assert splitter.feed(b"\0\0") == []
+    assert splitter.buffered_bytes == 3
+    assert splitter.feed(b"\1") == []
+    assert splitter.buffered_bytes == 4
+    assert splitter.feed(b"x") == [b"x"]
+
+
+def test_a_frame_of_the_largest_size_passes_and_one_byte_more_does_not() -> None:
+    assert FrameSplitter(5).feed(frame(b"12345")) == [b"12345"]
+    with pytest.raises(LimitExceeded, match="6 bytes, the limit is 5 bytes"):
+        FrameSplitter(5).feed(frame(b"123456"))
+
+
+def test_a_large_size_takes_no_memory_before_its_bytes_arrive() -> None:
+    splitter = FrameSplitter(100_000_000)
+
+    assert splitter.feed((100_000_000).to_bytes(4, "big")) == []
+
+    assert splitter.buffered_bytes == 4
+
+
+@pytest.mark.parametrize("size", [0, -1, -(1 << 31)])
+def test_a_size_below_one_is_malformed(size: int) -> None:
+    with pytest.raises(Malformed, match="frame size"):
+        FrameSplitter(100).feed(size.to_bytes(4, "big", signed=True) + b"rest")
+
+
+def test_a_tls_hello_is_named_for_what_it_is() -> None:
+    with pytest.raises(Malformed, match="TLS"):
+        FrameSplitter(100_000_000).feed(bytes.fromhex("160301020001000001fc0303"))
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE"])
+def test_an_http_request_is_named_for_what_it_is(method: str) -> None:
+    with pytest.raises(Malformed, match="HTTP"):
+        FrameSplitter(2_000_000_000).feed(f"{method} / HTTP/1.1\r\n".encode())
+
+
+def test_an_http_request_in_single_bytes_is_noticed_too() -> None:
+    splitter = FrameSplitter(100_000_000)
+    for byte in (b"G", b"E", b"T"):
+        assert splitter.feed(byte) == []
+
+    with pytest.raises(Malformed, match="HTTP"):
+        splitter.feed(b" ")
