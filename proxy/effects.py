@@ -6,7 +6,7 @@ sends the result back in, so the same flow runs on sockets and in the simulation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
@@ -87,7 +87,7 @@ class Append(Effect[Outcome]):
     broker_id: int
     topic: str
     partition: int
-    message_set: Sequence[Buffer]
+    message_set: Buffer
     timeout_ms: int
     may_send: Callable[[], str | None]
     identities: tuple[Identity, ...] = ()

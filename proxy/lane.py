@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..codecs import produce
+from ..codecs.produce import encode_request, parse_response
 from ..codecs.errors import WireError
 from ..codecs.framing import FrameSplitter
 from ..codecs.headers import encode_request_header, parse_response_header
@@ -70,7 +70,7 @@ class Lane:
         self.timeout_seconds = timeout
         header = encode_request_header(_PRODUCE_KEY, _PRODUCE_VERSION, self._correlation_id, _CLIENT_ID)
         parts = [(job.append.topic, job.append.partition, job.append.message_set) for job in jobs]
-        body = produce.encode_request(_PRODUCE_VERSION, -1, round(timeout * 1000), parts)
+        body = encode_request(_PRODUCE_VERSION, -1, round(timeout * 1000), parts)
         size = len(header) + sum(map(len, body))
         self._wire.send(size.to_bytes(4, "big"), header, *body)
 
@@ -106,10 +106,10 @@ class Lane:
         correlation_id, body_offset = parse_response_header(frame, _PRODUCE_KEY, _PRODUCE_VERSION)
         if not self._jobs or correlation_id != self._correlation_id:
             raise WireError(f"correlation id {correlation_id} was not asked for")
-        answers, throttle_ms = produce.parse_response(frame, body_offset, _PRODUCE_VERSION)
+        answers, throttle_ms = parse_response(frame, body_offset, _PRODUCE_VERSION)
         found = {(answer.topic, answer.partition): answer for answer in answers}
         jobs, self._jobs = self._jobs, []
-        self._pool.answered(self, throttle_ms)
+        self._pool.answered(self, jobs, throttle_ms)
         broker_id = self._pool.broker_id
         doubt: Outcome = InDoubt("the broker's answer leaves this partition out", broker_id)
         for job in jobs:
@@ -160,8 +160,7 @@ class LanePool:
 
     def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
         """Queue one append; ``done`` gets the outcome, once."""
-        size = sum(map(len, effect.message_set))
-        self._waiting.append(Job(effect, done, size, self._reactor.now()))
+        self._waiting.append(Job(effect, done, len(effect.message_set), self._reactor.now()))
         self.lane_idle()
         self._watch()
 
@@ -205,13 +204,13 @@ class LanePool:
         if self._waiting and not self._lanes:
             self.refuse_waiting(reason)
 
-    def answered(self, lane: Lane, throttle_ms: int) -> None:
+    def answered(self, lane: Lane, jobs: list[Job], throttle_ms: int) -> None:
         """An answer came; remember who is slow and whether the broker throttles."""
         now = self._reactor.now()
         if throttle_ms > 0:
             self._throttled_until = now + limits.LANE_THROTTLED_PATIENCE_SECONDS
         if now - lane.sent_at > limits.SLOW_APPEND_SECONDS:
-            for job in lane._jobs:
+            for job in jobs:
                 self._slow[(job.append.topic, job.append.partition)] = now + limits.SLOW_PARTITION_SECONDS
 
     # ------------------------------------------------------------------ inside
@@ -228,7 +227,7 @@ class LanePool:
             now = self._reactor.now()
             lane.send(jobs, now)
             for job in jobs:
-                self._report(AppendSent(self.broker_id, job.append.topic, job.append.partition, job.identities))
+                self._report(AppendSent(self.broker_id, job.append.topic, job.append.partition, job.append.identities))
 
     def _open_one(self) -> None:
         connecting = any(not lane.is_busy and not lane.is_idle for lane in self._lanes)

@@ -184,7 +184,6 @@ class TrioReactor:
         if family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         try:
             failure = connection.connect_ex(address)  # type: ignore[arg-type]
         except OSError as error:
@@ -250,6 +249,7 @@ class _Wire:
 
     def fence(self, may_send: Callable[[], bool]) -> None:
         self._fence = may_send
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)  # also when the process is killed
 
     def pause(self) -> None:
         self._paused = True

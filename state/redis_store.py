@@ -134,6 +134,15 @@ class RedisStore:
         assert self._link is None, "started twice"
         self._connect()
 
+    def begin_incarnation(self, incarnation: bytes) -> None:
+        """Another incarnation lives here from now on: the connection is opened anew, and nothing may be sent before it is registered."""
+        self.lease = Lease(incarnation)
+        self._own_key = member_key(self._cluster, incarnation)
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+            self._lease_timer = None
+        self._drop("a new incarnation begins")
+
     def stop(self, stopped: Callable[[], None]) -> None:
         """Give the lease back and disconnect (rule R15). ``stopped`` follows, also when Redis is away."""
         assert not self._is_stopping, "stopped twice"
@@ -310,9 +319,12 @@ class RedisStore:
         link.call(pack(b"SET", self._own_key, b"1", b"PX", b"%d" % ttl_ms), take)
 
     def _extend(self, sent_at: float, was_there: bool) -> None:
-        if self.lease.notice_end(self._reactor.now()) or (not was_there and self.lease.give_up()):
+        lease = self.lease
+        if lease.notice_end(self._reactor.now()) or (not was_there and lease.give_up()):
             self._on_lease_lost()
-        self.lease.renewed(sent_at)
+        if self.lease is not lease:
+            return  # the owner began another incarnation, whose own registration is still to come
+        lease.renewed(sent_at)
         if self._lease_timer is None:
             self._watch_lease()
 

@@ -26,8 +26,8 @@ wait."""
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A request that does not go on. ``answer``: body in the client's layout. None: made by ``table.plan``, which has not
-    seen the request; see ``refusals.refusal``."""
+    """A request that does not go on. ``answer``: body in the client's layout. None: made by ``table.plan``, which has
+    not seen the request; see ``refusals.refusal``."""
 
     error_code: int
     reason: str
@@ -43,7 +43,8 @@ class Bridge(Protocol):
         ...
 
     def request(self, body: memoryview) -> Chunks | Refused:
-        """The client's request body at the broker's version, or why it cannot be said in it; then ``answer`` is not None."""
+        """The client's request body at the broker's version, or why it cannot be said in it; then ``answer`` is not
+        None."""
         ...
 
     def response(self, body: memoryview) -> Chunks:

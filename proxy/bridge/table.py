@@ -43,7 +43,8 @@ STEPS: Mapping[tuple[int, int], Callable[[], Step]] = {
 def plan(
     api_key: int, client_version: int, broker_ranges: BrokerRanges, addresses: Addresses | None = None
 ) -> Bridge | Refused:
-    """Return a bridge for one request to a broker with these ranges, or why there is none (then see ``refusals.refusal``).
+    """Return a bridge for one request to a broker with these ranges, or why there is none (then see
+    ``refusals.refusal``).
 
     ``addresses``: where this client reaches the brokers; only FindCoordinator looks at it, when its answer comes.
     """

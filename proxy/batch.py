@@ -1,0 +1,87 @@
+"""One batch on its way through the proxy, and everybody who waits for its answer. Decides nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ..state.decide import BatchIdentity
+from ..state.entry import NO_OFFSET, NO_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a batch is answered with: see ``answers.py``."""
+
+    error_code: int
+    base_offset: int = NO_OFFSET
+    log_append_time_ms: int = NO_TIME
+    message: str | None = None
+
+
+class Connection(Protocol):
+    """The client connection a request came on. ``behind``: what failed retriably on it, see ``Behind``."""
+
+    @property
+    def behind(self) -> Behind: ...
+
+
+class Waiter(Protocol):
+    """One request's interest in one batch."""
+
+    @property
+    def gone(self) -> bool:
+        """Answered already, or its connection is known to be closed (rule R17)."""
+        ...
+
+    @property
+    def connection(self) -> Connection: ...
+
+    def answer(self, answer: Answer) -> None:
+        """Take the answer; ignored when gone."""
+        ...
+
+
+class Behind:
+    """Per connection: base sequences that failed retriably, so that what follows them is no gap (rule R11)."""
+
+    __slots__ = ("_failed",)
+
+    def __init__(self) -> None:
+        self._failed: dict[tuple[int, str, int], set[tuple[int, int]]] = {}
+
+    def note(self, key: tuple[int, str, int], identity: BatchIdentity, error_code: int, retriable: bool) -> None:
+        """Remember a retriable failure; forget it when the batch got through, or failed for good."""
+        if error_code and retriable:
+            self._failed.setdefault(key, set()).add((identity.producer_epoch, identity.base_sequence))
+        elif key in self._failed:
+            self._failed[key].discard((identity.producer_epoch, identity.base_sequence))
+            if not self._failed[key]:
+                del self._failed[key]
+
+    def has_failed(self, key: tuple[int, str, int], producer_epoch: int) -> bool:
+        """Did a batch of this producer, partition and epoch fail retriably, and was not sent again?"""
+        return any(epoch == producer_epoch for epoch, _ in self._failed.get(key, ()))
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """``records``: the record batch as the client sent it, its CRC verified. ``arrived_at``: reactor seconds."""
+
+    identity: BatchIdentity
+    records: memoryview
+    crc: int
+    timeout_ms: int
+    arrived_at: float
+    waiters: list[Waiter] = field(default_factory=list)
+    alone: bool = False
+    """Once refused in company: not put together with others again (rule R19)."""
+
+    @property
+    def wanted(self) -> bool:
+        """Does anybody still wait for it?"""
+        return any(not waiter.gone for waiter in self.waiters)
+
+    def attach(self, other: Batch) -> None:
+        """Take over the waiters of a retry: all who wait are kept (rule R13)."""
+        self.waiters = [waiter for waiter in self.waiters if not waiter.gone] + other.waiters

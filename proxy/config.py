@@ -1,0 +1,85 @@
+"""The settings of one proxy process, frozen. Every problem is found at once; nothing is looked up here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from redis.connection import parse_url
+
+from ..reactor import Address
+from ..state.store import is_cluster_name
+
+DEFAULT_LISTEN = "127.0.0.1:9092"
+DEFAULT_CLUSTER = "default"
+
+
+class ConfigError(Exception):
+    """The settings cannot be used; one sentence per problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedisLogin:
+    """Where the store is. ``address``: (host, port), or the path of a unix socket."""
+
+    address: Address
+    username: str | None = None
+    password: str | None = None
+    database: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What ``idemproxy run`` was told. ``redis`` None: a private server in ``data_directory``."""
+
+    upstream: tuple[str, int]
+    listen: tuple[str, int]
+    redis: RedisLogin | None
+    data_directory: Path
+    cluster: str
+    advertised_host: str | None = None
+
+
+def parse_settings(
+    *,
+    upstream: str,
+    listen: str,
+    redis: str | None,
+    data_directory: str,
+    cluster: str,
+    advertised_host: str | None,
+) -> Settings:
+    """Return the settings. Raises ConfigError with a line per problem."""
+    problems: list[str] = []
+    upstream_address = _host_and_port(upstream, "--upstream", problems)
+    listen_address = _host_and_port(listen, "--listen", problems)
+    login = _redis(redis, problems) if redis is not None else None
+    if not is_cluster_name(cluster):
+        problems.append(f"--cluster {cluster!r}: letters, digits, dot, underscore and hyphen, at most 64")
+    if problems:
+        raise ConfigError("\n".join(problems))
+    assert upstream_address is not None
+    assert listen_address is not None
+    return Settings(upstream_address, listen_address, login, Path(data_directory), cluster, advertised_host)
+
+
+def _host_and_port(text: str, option: str, problems: list[str]) -> tuple[str, int] | None:
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        problems.append(f"{option} {text!r}: HOST:PORT is wanted, with a port from 1 to 65535")
+        return None
+    return host, int(port)
+
+
+def _redis(url: str, problems: list[str]) -> RedisLogin | None:
+    if url.startswith("rediss:"):
+        problems.append("--redis: TLS (rediss://) is not served yet; use redis:// or unix://")
+        return None
+    try:
+        parts = parse_url(url)
+    except ValueError as error:
+        problems.append(f"--redis: {error}")
+        return None
+    address: Address = parts["path"] if "path" in parts else (parts.get("host", "localhost"), parts.get("port", 6379))
+    return RedisLogin(address, parts.get("username"), parts.get("password"), int(parts.get("db", 0)))

@@ -1,0 +1,222 @@
+"""What has to be found out before a sequencer may work: open intents and suspect entries. Rules R1, R6, R9, R10, R12, R13.
+
+An intent that is found open belongs to another incarnation, alive or gone, or to an earlier flow of this one. While its owner lives
+we wait; then it is taken over and resolved from the log. A resolution has no payload and appends nothing, so whatever it finds it
+ends in a commit or a drop; only a batch of which a part is in the log is completed, when its client brings it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..codecs.parts import content_digests
+from ..state.commit import Stored, committed, fresh, rebuilt, released, renewed
+from ..state.decide import BatchIdentity
+from ..state.entry import NO_ANCHOR, NO_GENERATION, NO_OFFSET, NO_PRINCIPAL, Entry, Intent, WindowBatch
+from ..state.sequence import distance
+from ..state.store import StoreAway
+from . import answers, limits
+from .batch import Answer, Batch
+from .effects import Leader, MemberAlive, Now, Pause, Wait
+from .events import DoubtOpened, DoubtResolved, TakenOver
+from .forward import Forward, Plan, covered, rest_of
+from .resolver import Later, LogSearch, Position, Searched, Undecidable, WindowSearch
+
+if TYPE_CHECKING:
+    from .sequencer import Sequencer
+
+_PARK_SECONDS = 0.2
+
+
+class Doubt:
+    """One piece of doubt about the entry of one sequencer."""
+
+    def __init__(self, sequencer: Sequencer, *, suspect: bool) -> None:
+        self._sequencer = sequencer
+        self._shared = sequencer.shared
+        self._suspect = suspect
+        self._era = sequencer.shared.era
+
+    async def work(self) -> None:
+        """Do what can be done now: wait a little, or resolve."""
+        sequencer = self._sequencer
+        if self._suspect and await Now() < self._shared.grace_until:
+            await self._park()  # R10: the leases of the lost state run out first
+            return
+        entry = sequencer.entry
+        intent = entry.intent if entry is not None else None
+        if intent is not None and intent.owner != self._shared.incarnation:
+            alive = await MemberAlive(intent.owner)
+            if alive is not False:
+                await self._park()
+                return
+        if self._suspect:
+            await self._rebuild(entry)
+        else:
+            assert entry is not None
+            await self._take_over(entry)
+
+    async def _park(self) -> None:
+        await Pause(self._sequencer.bell, _PARK_SECONDS)
+        self._sequencer.forget()
+
+    # ------------------------------------------------------------------ an open intent
+    async def _take_over(self, entry: Entry) -> None:
+        """Rule R1: its owner is gone. Ours now, then found in the log and committed, or dropped as a whole."""
+        sequencer = self._sequencer
+        intent = entry.intent
+        assert intent is not None
+        if intent.owner != self._shared.incarnation:
+            self._shared.report(
+                TakenOver(sequencer.producer_id, sequencer.topic, sequencer.partition, intent.owner)
+            )
+        if not await sequencer.write(renewed(entry, self._shared.incarnation)):
+            return
+        result = await self._search(intent, intent.content)
+        entry_now = sequencer.entry
+        if self._era != self._shared.era or entry_now is None or entry_now.intent is None:
+            sequencer.forget()
+            return
+        if result is None:
+            await sequencer.write(released(entry_now))
+            return
+        if not intent.batches:  # a rebuild that was not finished
+            await self._finish_rebuild(entry_now, result)
+            return
+        await self._conclude(entry_now, intent, result)
+
+    async def _conclude(self, entry: Entry, intent: Intent, result: Searched) -> None:
+        sequencer = self._sequencer
+        first = BatchIdentity(intent.producer_epoch, intent.batches[0].base_sequence, 1)
+        pieces = covered(result.pieces, first)
+        found = sum(piece.record_count for piece in pieces)
+        total = sum(batch.record_count for batch in intent.batches)
+        if found >= total:
+            window = []
+            for batch in intent.batches:
+                piece = next(p for p in pieces if distance(p.base_sequence, batch.base_sequence) < p.record_count)
+                offset = piece.base_offset + distance(piece.base_sequence, batch.base_sequence)
+                window.append(WindowBatch(batch.base_sequence, batch.record_count, offset))
+            await sequencer.write(committed(entry, window, result.end_offset, result.anchor))
+        elif found == 0:
+            await sequencer.write(released(entry))
+        else:
+            await self._complete(entry, intent, pieces)
+
+    async def _complete(self, entry: Entry, intent: Intent, pieces: list[Stored]) -> None:
+        """A part of a batch is in the log: the client that brings it again brings the rest."""
+        sequencer = self._sequencer
+        wanted = intent.batches[0]
+        for batch in list(sequencer.queue):
+            identity = batch.identity
+            if identity.producer_epoch > intent.producer_epoch:
+                await sequencer.write(released(entry))  # given up by its producer: at most once
+                return
+            same = (identity.base_sequence, identity.record_count) == (wanted.base_sequence, wanted.record_count)
+            if same and identity.producer_epoch == intent.producer_epoch:
+                sequencer.take_from_queue([batch])
+                sequencer.out = [batch]
+                found = sum(piece.record_count for piece in pieces)
+                plan = Plan(tuple(rest_of(sequencer, [batch], found)), intent.content)
+                leader = await Leader(sequencer.topic, sequencer.partition)
+                await Forward(sequencer, [batch], plan, intent.leader if leader is None else leader, pieces).work()
+                sequencer.out = []
+                return
+        for batch in list(sequencer.queue):
+            sequencer.queue.remove(batch)
+            sequencer.answer(batch, answers.held_back("a part of the batch before is in the log"), "held_back")
+
+    # ------------------------------------------------------------------ a suspect entry
+    async def _rebuild(self, entry: Entry | None) -> None:
+        """Rule R10: the entry may lack its last writes. Everything the log has of the producer is taken, from the stored bound."""
+        sequencer = self._sequencer
+        if entry is None:
+            entry = fresh(NO_GENERATION, NO_PRINCIPAL, 0, 0)
+        bound = Position(max(entry.end_offset, 0), entry.anchor if entry.end_offset > 0 else NO_ANCHOR)
+        if entry.intent is not None and entry.intent.lower_bound < bound.offset:
+            bound = Position(entry.intent.lower_bound, entry.intent.anchor)
+        leader = await Leader(sequencer.topic, sequencer.partition)
+        claim = Intent(
+            self._shared.incarnation, entry.producer_epoch, (), bound.offset, bound.anchor, bytes(8), -1 if leader is None else leader
+        )
+        if not await sequencer.write(replace(entry, version=entry.version + 1, intent=claim)):
+            return
+        result = await self._search(claim, bytes(8))
+        entry_now = sequencer.entry
+        if self._era != self._shared.era or entry_now is None:
+            sequencer.forget()
+        elif result is not None:
+            await self._finish_rebuild(entry_now, result)
+
+    async def _finish_rebuild(self, entry: Entry, result: Searched) -> None:
+        await self._sequencer.write(
+            rebuilt(entry, result.pieces, self._shared.generation, result.end_offset, result.anchor)
+        )
+
+    # ------------------------------------------------------------------ searching
+    async def _search(self, intent: Intent, content: bytes) -> Searched | None:
+        """Search until it is done. None: it cannot be decided, and everybody who waits was told so."""
+        sequencer = self._sequencer
+        sequence = intent.batches[0].base_sequence if intent.batches else -1
+        where = (sequencer.producer_id, sequencer.topic, sequencer.partition, sequence)
+        self._shared.report(DoubtOpened(*where, "suspect" if self._suspect else "open intent"))
+        started = await Now()
+        search = self._new_search(Position(intent.lower_bound, intent.anchor), content, {intent.leader})
+        undecided = 0
+        while True:
+            result = await search.run()
+            if self._era != self._shared.era:
+                return None
+            if isinstance(result, Searched):
+                found = "found" if result.pieces else "not_found"
+                self._shared.report(DoubtResolved(*where, found, search.bytes_read, await Now() - started))
+                return result
+            if isinstance(result, Undecidable):
+                undecided += 1
+                if undecided > limits.UNDECIDED_MAX:
+                    self._shared.report(
+                        DoubtResolved(*where, "unknown", search.bytes_read, await Now() - started, result.reason)
+                    )
+                    self._answer_undecidable(result.reason)
+                    return None
+                search = self._new_search(Position(intent.lower_bound, intent.anchor), content, {intent.leader})
+            await Wait(limits.SETTLE_SECONDS)
+
+    def _new_search(self, bound: Position, content: bytes, settle_on: set[int]) -> LogSearch:
+        sequencer = self._sequencer
+        brokers = {broker for broker in settle_on if broker >= 0}
+        return LogSearch(sequencer.topic, sequencer.partition, sequencer.producer_id, bound, content, brokers)
+
+    def _answer_undecidable(self, reason: str) -> None:
+        sequencer = self._sequencer
+        for batch in list(sequencer.queue):
+            sequencer.queue.remove(batch)
+            sequencer.answer(batch, answers.undecidable(reason), "undecidable")
+
+    # ------------------------------------------------------------------ below the window
+    async def search_below_window(self, batch: Batch) -> tuple[Answer, str]:
+        """Rule R9: is a batch in the log that lies before the window? Its content has to fit too, or a client that restarts
+        its sequences would lose records in silence."""
+        entry = self._sequencer.entry
+        assert entry is not None
+        if entry.first_base_offset == NO_OFFSET:
+            return answers.in_doubt("where this epoch begins in the log is not known"), "below_window_unknown"
+        search = WindowSearch(self._sequencer.topic, self._sequencer.partition, self._sequencer.producer_id, batch.identity, entry)
+        started = await Now()
+        while True:
+            result = await search.run()
+            if not isinstance(result, Later) or await Now() - started > limits.SCAN_SECONDS_MAX:
+                break
+            await Wait(limits.PROBE_SECONDS)
+        if isinstance(result, Later):
+            return answers.in_doubt(result.reason), "below_window_unknown"
+        if isinstance(result, Undecidable):
+            return answers.undecidable(result.reason), "undecidable"
+        pieces = covered(result.pieces, batch.identity)
+        if sum(piece.record_count for piece in pieces) < batch.identity.record_count:
+            return answers.not_below_window(), "out_of_order"
+        same = search.contents == content_digests(batch.records, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX)
+        if not same:
+            return answers.not_below_window(), "restarted_sequence"
+        return answers.duplicate_below_window(), "duplicate_below_window"

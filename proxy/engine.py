@@ -1,0 +1,292 @@
+"""The proxy without sockets and trio: wires store, topology, flows and sessions on a reactor. The simulation runs this very class.
+
+Owns the life of the process in the protocol: incarnation, era, generation (rules R1, R10), the drain (R15). Decides nothing about a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from cachetools import LRUCache
+
+from ..reactor import Address, Reactor
+from ..state.lease import Lease
+from ..state.store import Store
+from . import effects, limits
+from .bridge.base import Addresses
+from .bridge.init_producer_id import InitProducerIdRequest
+from .bridge.metadata import BrokerAddress, ClientQuestion, encode_client_answer, synthetic_cluster_id
+from .effects import Append
+from .events import GenerationChanged, Report, Said
+from .flow_runner import FlowRunner, Resume
+from .init_producer import ProducerIds
+from .outcome import NotSent
+from .produce import ProduceCall, Sweeper
+from .sequencer import Sequencer
+from .session import Session
+from .shared import Shared
+from .topology import Topology
+from .upstream import Broker
+from .versions import advertised
+
+INCARNATION_BYTES = 8
+
+
+class LeasedStore(Store, Protocol):
+    """A store that holds the lease of an incarnation."""
+
+    @property
+    def lease(self) -> Lease: ...
+
+    def begin_incarnation(self, incarnation: bytes) -> None:
+        """From now on another incarnation is registered; nothing may be sent before it is."""
+        ...
+
+
+class _Sequencers(LRUCache[tuple[int, str, int], Sequencer]):
+    """Only idle ones are dropped; they are read again from the store when their producer comes back."""
+
+    def popitem(self) -> tuple[tuple[int, str, int], Sequencer]:
+        for key in list(self):
+            if self[key].is_idle:
+                return key, self.pop(key)
+        return super().popitem()
+
+
+class Engine:
+    """One proxy process. Call ``start`` once the store is given; ``accept`` for every client connection."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        upstream: Address,
+        *,
+        cluster: str,
+        report: Report,
+        random_bytes: Callable[[int], bytes],
+        wall_clock_ms: Callable[[], int],
+        port_of: Callable[[int], int],
+        advertised_host: str | None = None,
+        on_brokers: Callable[[Mapping[int, BrokerAddress]], None] = lambda _brokers: None,
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``port_of``: the listener's port of a broker id. ``on_brokers``: listeners are wanted for these."""
+        self.reactor = reactor
+        self.report = report
+        self.is_draining = False
+        self.shared = Shared(cluster, report, random_bytes(INCARNATION_BYTES))
+        self.shared.wall_clock_ms = wall_clock_ms
+        self.runner = FlowRunner(self._handlers())
+        self.topology = Topology(
+            reactor,
+            upstream,
+            may_send=self._may_send,
+            report=report,
+            on_brokers=self._brokers_changed,
+            on_ready=on_ready,
+        )
+        self.shared.leader_of = self.topology.leader_of
+        self.sessions: set[Session] = set()
+        self._random_bytes = random_bytes
+        self._port_of = port_of
+        self._advertised_host = advertised_host
+        self._on_brokers = on_brokers
+        self._sequencers = _Sequencers(limits.SEQUENCERS_MAX)
+        self._sweeper = Sweeper(reactor.now, reactor.later)
+        self._fallback_cluster_id = synthetic_cluster_id(cluster)
+        self._store: LeasedStore | None = None
+        self._producer_ids: ProducerIds | None = None
+        self._advertised: dict[int, tuple[int, int]] | None = None
+
+    def start(self, store: LeasedStore) -> None:
+        """Begin to look for brokers. ``store``: was made with ``shared.incarnation``, and calls ``new_generation`` and
+        ``lease_lost``."""
+        self._store = store
+        self._producer_ids = ProducerIds(self.shared, store, self._random_bytes, self.report)
+        self.topology.open()
+
+    def accept(self, broker_id: int | None) -> Session | None:
+        """The endpoint of a new client connection, None when there are too many."""
+        if len(self.sessions) >= limits.CONNECTIONS_MAX or self.is_draining:
+            return None
+        session = Session(self, broker_id)
+        self.sessions.add(session)
+        return session
+
+    # ------------------------------------------------------------------ the store's life
+    def new_generation(self, generation: bytes) -> None:
+        """The data of the store has begun a new life: every entry is suspect until the log was read (rule R10)."""
+        first = self.shared.era == 0
+        self.shared.generation = generation
+        self.report(GenerationChanged(generation))
+        if first:
+            self.shared.era = 1
+            return
+        # What was granted under the lost state may still be on its way: wait until those leases have run out.
+        self.shared.grace_until = self.reactor.now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS
+        self._begin_era()
+        for session in list(self.sessions):
+            if session.is_idempotent:
+                session.abort("the state has begun a new life")
+
+    def lease_lost(self) -> None:
+        """Nothing was heard from the store for too long: others may have taken over what was open (rule R1)."""
+        self.report(Said("warning", "the lease has run out: a new incarnation begins"))
+        self._begin_era()
+
+    def _begin_era(self) -> None:
+        assert self._store is not None and self._producer_ids is not None
+        self.shared.era += 1
+        self.shared.incarnation = self._random_bytes(INCARNATION_BYTES)
+        self.shared.blocks.clear()
+        self._producer_ids.forget()
+        self._store.begin_incarnation(self.shared.incarnation)
+
+    def _may_send(self) -> bool:
+        return self._store is not None and self._store.lease.may_send(self.reactor.now())
+
+    # ------------------------------------------------------------------ what sessions and produce calls need
+    def now(self) -> float:
+        """The reactor's clock."""
+        return self.reactor.now()
+
+    def advertised(self) -> Mapping[int, tuple[int, int]]:
+        """API versions as clients are told: from memory, so also while brokers are away."""
+        if self._advertised is None:
+            ranges = [broker.ranges for broker in self.topology.brokers if broker.ranges]
+            if not ranges and self.topology.bootstrap.ranges:
+                ranges = [self.topology.bootstrap.ranges]
+            self._advertised = advertised(ranges)
+        return self._advertised
+
+    def addresses(self, local_host: str) -> Addresses:
+        """Where a client that reached us at this address reaches each broker's listener."""
+        host = self._advertised_host or local_host
+        return {broker_id: (host, self._port_of(broker_id)) for broker_id in self.topology.cluster.brokers}
+
+    def target(self, broker_id: int | None) -> Broker | None:
+        """The broker that a listener stands for; any one for the bootstrap port. None while it is away."""
+        if broker_id is None:
+            return self.topology.any_broker()
+        broker = self.topology.broker(broker_id)
+        return broker if broker is not None and broker.is_ready else None
+
+    def sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer:
+        """The one place where a producer's batches of a partition are worked on."""
+        key = (producer_id, topic, partition)
+        found = self._sequencers.get(key)
+        if found is None:
+            found = self._sequencers[key] = Sequencer(self.shared, self.runner, *key)
+        return found
+
+    def has_partition(self, topic: str, partition: int) -> bool | None:
+        """Does the cluster have it? None: never seen."""
+        return self.topology.has_partition(topic, partition)
+
+    def look_for_topic(self, topic: str, done: Callable[[], None]) -> None:
+        """Look whether there is such a topic, without creating it."""
+        self.topology.freshen((topic,), False, done)
+
+    def sweep(self, call: ProduceCall) -> None:
+        """Answer this request in time."""
+        self._sweeper.add(call)
+
+    def init_producer_id(self, request: InitProducerIdRequest, done: Callable[[int, int], None]) -> None:
+        """Hand out a producer id."""
+        assert self._producer_ids is not None
+        self._producer_ids.answer(request, done)
+
+    def metadata(
+        self, version: int, question: ClientQuestion, local_host: str, done: Callable[[bytes], None]
+    ) -> None:
+        """Answer Metadata from memory, after a short look whether it is still true."""
+
+        def answer() -> None:
+            done(
+                encode_client_answer(
+                    version,
+                    self.topology.cluster,
+                    question.topics,
+                    self.addresses(local_host),
+                    fallback_cluster_id=self._fallback_cluster_id,
+                )
+            )
+
+        self.topology.freshen(question.topics, question.allow_auto_topic_creation, answer)
+
+    def session_ended(self, session: Session) -> None:
+        """A client has gone."""
+        self.sessions.discard(session)
+
+    def _brokers_changed(self, brokers: Mapping[int, BrokerAddress]) -> None:
+        self._advertised = None
+        self._on_brokers(brokers)
+
+    # ------------------------------------------------------------------ drain
+    def drain(self, drained: Callable[[], None]) -> None:
+        """Rule R15: take nothing new, finish and write what is there, then call back."""
+        self.is_draining = True
+        self._drain_step(drained)
+
+    def _drain_step(self, drained: Callable[[], None]) -> None:
+        busy = any(not sequencer.is_idle for sequencer in self._sequencers.values())
+        waiting = any(session.requests_in_flight for session in self.sessions)
+        if busy or waiting:
+            self.reactor.later(limits.COMMIT_IDLE_SECONDS, lambda: self._drain_step(drained))
+            return
+        for session in list(self.sessions):
+            session.close()
+        drained()
+
+    def close(self) -> None:
+        """Drop every connection at once."""
+        for session in list(self.sessions):
+            session.abort("the proxy ends")
+        self.topology.close()
+
+    # ------------------------------------------------------------------ effects
+    def _handlers(self) -> dict[type, Callable[[Any, Resume], None]]:
+        return {
+            effects.Read: lambda e, resume: self._stored().read(e.key, resume),
+            effects.Swap: lambda e, resume: self._stored().swap(
+                e.key, e.expected_version, e.value, e.ttl_ms, resume
+            ),
+            effects.MemberAlive: lambda e, resume: self._stored().member_alive(e.incarnation, resume),
+            effects.Append: self._append,
+            effects.Ask: lambda e, resume: self.topology.ask(e.broker_id, e.question, resume),
+            effects.Leader: lambda e, resume: self.topology.leader(e.topic, e.partition, e.refresh, resume),
+            effects.Wait: lambda e, resume: self.reactor.later(e.seconds, lambda: resume(None)),
+            effects.Pause: self._pause,
+            effects.Now: lambda _, resume: resume(self.reactor.now()),
+        }
+
+    def _stored(self) -> LeasedStore:
+        assert self._store is not None
+        return self._store
+
+    def _append(self, effect: Append, resume: Resume) -> None:
+        broker = self.topology.broker(effect.broker_id)
+        if broker is None or not broker.is_ready:
+            self.reactor.later(0, lambda: resume(NotSent("the broker is away")))
+        else:
+            broker.pool.append(effect, resume)
+
+    def _pause(self, effect: effects.Pause, resume: Resume) -> None:
+        bell = effect.bell
+        if bell.rung:
+            bell.rung = False
+            resume(True)
+            return
+
+        def ring() -> None:
+            bell.listener = None
+            timer.cancel()
+            resume(True)
+
+        def time_out() -> None:
+            bell.listener = None
+            resume(False)
+
+        timer = self.reactor.later(effect.seconds, time_out)
+        bell.listener = ring

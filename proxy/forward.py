@@ -1,0 +1,431 @@
+"""A reserved group on its way to the log: append, read the outcome, resolve what is in doubt, commit. Rules R5, R6, R7, R16, R19.
+
+A group is one wrapper, or, where a single batch is too large for the broker, several parts of it one after the other. Everything
+that is appended here was reserved before (R2) by ``sequencer.py``; what is left in doubt there is found again by ``doubt.py``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..codecs import convert
+from ..codecs.compression import Codec
+from ..codecs.error_codes import ErrorCode
+from ..codecs.marker import Identity, anchor_of_marker, encode_marker
+from ..codecs.parts import rest_of_batch
+from ..codecs.record_batch import parse_single_batch
+from ..state.commit import Stored, committed, released, renewed
+from ..state.decide import BatchIdentity
+from ..state.entry import WindowBatch
+from ..state.sequence import advance, distance
+from . import answers, limits
+from .batch import Answer, Batch
+from .effects import Append, Leader, Now, Wait
+from .events import DoubtOpened, DoubtResolved, Reforwarded
+from .outcome import CONTENT_ERRORS, ROUTING_ERRORS, Appended, InDoubt, NotSent, Outcome, Refused
+from .resolver import Later, LogSearch, Position, Searched, Undecidable, look_at
+
+if TYPE_CHECKING:
+    from .sequencer import Sequencer
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One wrapper to append. ``sources``: the record batches in it, or one part of one."""
+
+    sources: tuple[memoryview, ...]
+    identities: tuple[Identity, ...]
+    message_set: bytes
+    anchor: bytes
+    is_compressed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The wrappers of one group, in order, and the digest of its first record."""
+
+    pieces: tuple[Piece, ...]
+    content: bytes
+
+
+def plan_group(sequencer: Sequencer, group: Sequence[Batch]) -> Plan:
+    """Convert the group into one wrapper, or into parts if the topic is known to refuse its size.
+
+    Raises HeaderRefused, and WireError for records that cannot be read.
+    """
+    piece, content = make_piece(sequencer, tuple(batch.records for batch in group), harder=False)
+    size_max = sequencer.shared.set_bytes_max.get(sequencer.topic)
+    pieces = [piece]
+    if size_max is not None:
+        if len(piece.message_set) >= size_max and not piece.is_compressed:
+            piece, _ = make_piece(sequencer, piece.sources, harder=True)
+            pieces = [piece]
+        if len(group) == 1:
+            pieces = _fitting(sequencer, piece, size_max)
+    return Plan(tuple(pieces), content)
+
+
+def make_piece(sequencer: Sequencer, sources: tuple[memoryview, ...], *, harder: bool) -> tuple[Piece, bytes]:
+    """Make one wrapper; ``harder``: compressed even if the client did not compress."""
+    identities = []
+    codec = 0
+    for source in sources:
+        header = parse_single_batch(source)
+        codec = codec or header.codec
+        identities.append(
+            Identity(sequencer.producer_id, header.producer_epoch, header.base_sequence, header.record_count)
+        )
+    marker = encode_marker(identities)
+    converted = convert.to_wrapper(
+        sources,
+        key=marker,
+        codec=Codec(codec),
+        policy=sequencer.shared.policy,
+        output_bytes_max=limits.DECOMPRESSED_BYTES_MAX,
+        compress_harder=harder,
+    )
+    piece = Piece(
+        sources, tuple(identities), converted.message_set, anchor_of_marker(marker), harder or codec != 0
+    )
+    return piece, converted.first_content
+
+
+def _fitting(sequencer: Sequencer, piece: Piece, size_max: int) -> list[Piece]:
+    """Split a piece until every part is smaller than ``size_max`` bytes, or has one record."""
+    done: list[Piece] = []
+    todo = deque([piece])
+    while todo:
+        head = todo.popleft()
+        if len(head.message_set) < size_max or head.identities[0].record_count == 1:
+            done.append(head)
+        else:
+            todo.extendleft(reversed(_halves(sequencer, head)))
+    return done
+
+
+def _halves(sequencer: Sequencer, piece: Piece) -> list[Piece]:
+    parts = convert.split(piece.sources[0], 2, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX)
+    return [make_piece(sequencer, (part,), harder=True)[0] for part in parts]
+
+
+class Forward:
+    """One group under one intent."""
+
+    def __init__(
+        self, sequencer: Sequencer, group: list[Batch], plan: Plan, leader: int, placed: Sequence[Stored] = ()
+    ) -> None:
+        entry = sequencer.entry
+        assert entry is not None and entry.intent is not None
+        self._sequencer = sequencer
+        self._shared = sequencer.shared
+        self._group = group
+        self._pieces = deque(plan.pieces)
+        self._content = plan.content
+        self._leader = leader
+        self._era = sequencer.shared.era
+        self._owner = entry.intent.owner
+        self._placed = list(placed)
+        self._anchor = entry.anchor
+        self._clean = True
+        self._log_append_time_ms = -1
+        self._lane: object | None = None
+
+    @property
+    def _first(self) -> BatchIdentity:
+        return self._group[0].identity
+
+    async def work(self) -> None:
+        """Go on until the group is in the log and answered, refused and answered, or has to begin anew."""
+        sequencer = self._sequencer
+        while self._pieces:
+            piece = self._pieces[0]
+            started = await Now()
+            outcome: Outcome = await Append(
+                self._leader,
+                sequencer.topic,
+                sequencer.partition,
+                piece.message_set,
+                min(batch.timeout_ms for batch in self._group),
+                self._may_send,
+                piece.identities,
+            )
+            sequencer.step("append", self._first, await Now() - started, type(outcome).__name__)
+            if isinstance(outcome, Appended):
+                outcome = await self._confirmed(piece, outcome)
+            if isinstance(outcome, Appended):
+                self._place(piece, outcome)
+                continue
+            if isinstance(outcome, NotSent):
+                await self._not_sent()
+                return
+            go_on = await self._refused(piece, outcome) if isinstance(outcome, Refused) else await self._resolve(outcome)
+            if not go_on:
+                return
+        await self._commit()
+
+    def _may_send(self) -> str | None:
+        """Asked in the step of the send (rules R4, R17)."""
+        if self._shared.incarnation != self._owner:
+            return "the incarnation that reserved it has ended"
+        if not all(batch.wanted for batch in self._group):
+            return "a client has gone"
+        return None
+
+    # ------------------------------------------------------------------ appended
+    async def _confirmed(self, piece: Piece, outcome: Appended) -> Outcome:
+        """Rule R5: appended, but with an error code. It may vanish yet, so the record there has to carry our marker."""
+        if outcome.error_code == 0:
+            return outcome
+        self._clean = False
+        self._shared.forget_bound(self._sequencer.topic, self._sequencer.partition)
+        wanted = tuple(_located(piece, outcome.base_offset))
+        there = await look_at(
+            self._sequencer.topic, self._sequencer.partition, outcome.base_offset, wanted, self._sequencer.producer_id
+        )
+        if there is True:
+            return Appended(outcome.base_offset, 0, outcome.log_append_time_ms)
+        reason = there.reason if isinstance(there, Later) else "another record is where it was appended"
+        return InDoubt(f"the broker answered with code {outcome.error_code}: {reason}", self._leader)
+
+    def _place(self, piece: Piece, outcome: Appended) -> None:
+        self._placed.extend(_located(piece, outcome.base_offset))
+        self._anchor = piece.anchor
+        self._lane = outcome.lane
+        self._log_append_time_ms = outcome.log_append_time_ms
+        self._pieces.popleft()
+
+    async def _commit(self) -> None:
+        """Everything is in the log. The client is answered now; the commit rides on the next swap (rule R7)."""
+        sequencer = self._sequencer
+        last = self._placed[-1]
+        end_offset = last.base_offset + last.record_count
+        window = []
+        for batch in self._group:
+            offset = _offset_of(self._placed, batch.identity.base_sequence)
+            window.append(
+                WindowBatch(
+                    batch.identity.base_sequence, batch.identity.record_count, offset, self._log_append_time_ms
+                )
+            )
+        if self._era == self._shared.era:
+            assert sequencer.entry is not None
+            sequencer.hold(committed(sequencer.entry, window, end_offset, self._anchor))
+            sequencer.remember_lane([batch.base_offset for batch in window], self._lane)
+            if self._clean:
+                now = await Now()
+                self._shared.note_bound(
+                    sequencer.topic, sequencer.partition, now, Position(end_offset, self._anchor)
+                )
+        else:
+            sequencer.forget()
+        for batch, stored in zip(self._group, window, strict=True):
+            sequencer.answer(batch, answers.appended(stored.base_offset, stored.log_append_time_ms), "appended")
+
+    # ------------------------------------------------------------------ not appended
+    async def _not_sent(self) -> None:
+        """Nothing of this piece has left: the batches that are still wanted are due again."""
+        self._let_go()
+        self._sequencer.put_back(self._group)
+        await Leader(self._sequencer.topic, self._sequencer.partition, refresh=True)
+        await Wait(limits.PROBE_SECONDS)
+
+    def _let_go(self) -> None:
+        """Release the intent, unless a part of the batch is in the log: then it stays open, and the retry brings the rest."""
+        sequencer = self._sequencer
+        if self._era != self._shared.era:
+            sequencer.forget()
+        elif not self._placed and sequencer.entry is not None:
+            sequencer.hold(released(sequencer.entry))
+
+    async def _refused(self, piece: Piece, outcome: Refused) -> bool:
+        """The broker did not take the piece, for certain. True: go on with other pieces (rule R19)."""
+        code = outcome.error_code
+        if code in CONTENT_ERRORS and len(self._group) > 1:
+            for batch in self._group:
+                batch.alone = True
+            self._let_go()
+            self._sequencer.put_back(self._group)
+            return False
+        if code == ErrorCode.MESSAGE_TOO_LARGE and self._make_smaller(piece):
+            return True
+        if code in ROUTING_ERRORS:
+            await Leader(self._sequencer.topic, self._sequencer.partition, refresh=True)
+        self._let_go()
+        for batch in self._group:
+            self._sequencer.answer(batch, answers.refused(code), "refused")
+        return False
+
+    def _make_smaller(self, piece: Piece) -> bool:
+        """Code 10: compress first, then split. Only a single record has no smaller form."""
+        sequencer = self._sequencer
+        self._shared.set_bytes_max[sequencer.topic] = len(piece.message_set)
+        if not piece.is_compressed:
+            self._pieces[0] = make_piece(sequencer, piece.sources, harder=True)[0]
+            if len(self._pieces[0].message_set) < len(piece.message_set):
+                return True
+        if piece.identities[0].record_count == 1 or len(self._pieces) >= limits.PARTS_MAX:
+            return False
+        self._pieces.popleft()
+        self._pieces.extendleft(reversed(_halves(sequencer, piece)))
+        return True
+
+    # ------------------------------------------------------------------ in doubt
+    async def _resolve(self, outcome: Outcome) -> bool:
+        """Rule R6. It belongs to the entry and goes on when the clients have gone. True: go on with the pieces that are left."""
+        assert isinstance(outcome, InDoubt)
+        sequencer = self._sequencer
+        self._shared.report(
+            DoubtOpened(
+                sequencer.producer_id, sequencer.topic, sequencer.partition, self._first.base_sequence, outcome.reason
+            )
+        )
+        started = await Now()
+        undecided = 0
+        search = self._new_search(outcome.broker_id)
+        while True:
+            result = await search.run()
+            if self._era != self._shared.era:
+                return self._void("the state of the proxy changed while the batch was in doubt")
+            if isinstance(result, Searched):
+                break
+            undecided += isinstance(result, Undecidable)
+            if undecided > limits.UNDECIDED_MAX:
+                await self._report(started, search, "unknown", result.reason)
+                return self._give_up(result.reason)
+            if isinstance(result, Undecidable):
+                search = self._new_search(outcome.broker_id)
+            await Wait(limits.SETTLE_SECONDS)
+        self._placed = covered(result.pieces, self._first)
+        records = sum(piece.record_count for piece in self._placed)
+        total = sum(batch.identity.record_count for batch in self._group)
+        await self._report(
+            started, search, "found" if records >= total else "prefix" if records else "not_found", ""
+        )
+        self._clean = False
+        if records >= total:
+            self._pieces.clear()
+            self._anchor = result.anchor
+            return True
+        return await self._again(records)
+
+    def _new_search(self, broker_id: int) -> LogSearch:
+        entry = self._sequencer.entry
+        assert entry is not None and entry.intent is not None
+        bound = Position(entry.intent.lower_bound, entry.intent.anchor)
+        return LogSearch(
+            self._sequencer.topic,
+            self._sequencer.partition,
+            self._sequencer.producer_id,
+            bound,
+            self._content,
+            {broker_id, entry.intent.leader},
+        )
+
+    async def _again(self, records_found: int) -> bool:
+        """Not in the log, or only a part: renew the intent, then forward what is missing, at most twice (rule R6)."""
+        sequencer = self._sequencer
+        entry = sequencer.entry
+        assert entry is not None and entry.intent is not None
+        attempts = entry.intent.attempts + 1
+        if not all(batch.wanted for batch in self._group):  # R17
+            self._let_go()
+            sequencer.put_back(self._group)
+            return False
+        if attempts >= limits.FORWARDS_MAX:
+            self._let_go()
+            for batch in self._group:
+                sequencer.answer(batch, answers.in_doubt("the broker lost the batch several times"), "lost")
+            return False
+        if not await sequencer.write(renewed(entry, self._owner, attempts)):
+            sequencer.put_back(self._group)
+            return False
+        leader = await Leader(sequencer.topic, sequencer.partition, refresh=True)
+        self._leader = self._leader if leader is None else leader
+        self._pieces = deque(rest_of(sequencer, self._group, records_found, self._pieces))
+        self._shared.report(
+            Reforwarded(
+                sequencer.producer_id, sequencer.topic, sequencer.partition, self._first.base_sequence, attempts
+            )
+        )
+        return True
+
+    def _void(self, reason: str) -> bool:
+        self._sequencer.forget()
+        self._answer_all(answers.in_doubt(reason), "in_doubt")
+        return False
+
+    def _give_up(self, reason: str) -> bool:
+        """It cannot be decided: the user has to know, and the next epoch must not wait for ever."""
+        self._placed = []
+        self._let_go()
+        self._answer_all(answers.undecidable(reason), "undecidable")
+        return False
+
+    def _answer_all(self, answer: Answer, verdict: str) -> None:
+        for batch in self._group:
+            self._sequencer.answer(batch, answer, verdict)
+
+    async def _report(self, started: float, search: LogSearch, result: str, detail: str) -> None:
+        sequencer = self._sequencer
+        self._shared.report(
+            DoubtResolved(
+                sequencer.producer_id,
+                sequencer.topic,
+                sequencer.partition,
+                self._first.base_sequence,
+                result,
+                search.bytes_read,
+                await Now() - started,
+                detail,
+            )
+        )
+
+
+def rest_of(
+    sequencer: Sequencer, group: Sequence[Batch], records_found: int, pieces: Sequence[Piece] = ()
+) -> list[Piece]:
+    """Return what is missing of a group whose first records are in the log. Only a single batch is ever stored in parts."""
+    if records_found == 0 and pieces:
+        first = pieces[0].identities[0].base_sequence
+        if first == group[0].identity.base_sequence:
+            return list(pieces)
+    if records_found == 0:
+        return list(plan_group(sequencer, group).pieces)
+    assert len(group) == 1
+    left = rest_of_batch(group[0].records, records_found, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX)
+    piece, _ = make_piece(sequencer, (left,), harder=True)
+    size_max = sequencer.shared.set_bytes_max.get(sequencer.topic)
+    return [piece] if size_max is None else _fitting(sequencer, piece, size_max)
+
+
+def _located(piece: Piece, base_offset: int) -> list[Stored]:
+    """Where each identity of a wrapper lies that was appended at ``base_offset``."""
+    located = []
+    for identity in piece.identities:
+        located.append(
+            Stored(identity.producer_epoch, identity.base_sequence, identity.record_count, base_offset)
+        )
+        base_offset += identity.record_count
+    return located
+
+
+def covered(pieces: Sequence[Stored], first: BatchIdentity) -> list[Stored]:
+    """Return the pieces that follow each other from the first sequence of a group on."""
+    due = first.base_sequence
+    found = []
+    for piece in pieces:
+        if (piece.producer_epoch, piece.base_sequence) == (first.producer_epoch, due):
+            found.append(piece)
+            due = advance(due, piece.record_count)
+    return found
+
+
+def _offset_of(placed: Sequence[Stored], sequence: int) -> int:
+    for piece in placed:
+        ahead = distance(piece.base_sequence, sequence)
+        if ahead < piece.record_count:
+            return piece.base_offset + ahead
+    raise AssertionError(f"sequence {sequence} is in none of {placed}")

@@ -1,0 +1,287 @@
+"""One produce request: checked, split by partition, its answers gathered. Rules R16, R18, R20.
+
+Every check that needs no state is made here, before a sequencer hears of the batch: what fails them moves no state and is never
+forwarded. Batches with a producer id go to their sequencer, batches without one go on as they come (``plain_produce.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from ..codecs.compression import Codec
+from ..codecs.errors import ChecksumMismatch, WireError
+from ..codecs.produce import PartitionAnswer, PartitionRecords, ProduceRequest, encode_response
+from ..codecs.record_batch import BatchHeader, magic_of, parse_single_batch, verify_crc
+from ..state.decide import BatchIdentity
+from . import answers, limits
+from .batch import Answer, Batch, Behind
+from .events import ClientRefused
+
+if TYPE_CHECKING:
+    from .sequencer import Sequencer
+
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_MAGIC_2_SINCE = 3
+_ZSTD_SINCE = 7
+
+
+class Outside(Protocol):
+    """What a produce request needs of the engine."""
+
+    def now(self) -> float: ...
+
+    def sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer: ...
+
+    def has_partition(self, topic: str, partition: int) -> bool | None: ...
+
+    def look_for_topic(self, topic: str, done: Callable[[], None]) -> None: ...
+
+    def sweep(self, call: ProduceCall) -> None: ...
+
+    def report(self, event: object) -> None: ...
+
+    @property
+    def is_draining(self) -> bool: ...
+
+
+class Client(Protocol):
+    """What a produce request needs of its session."""
+
+    @property
+    def behind(self) -> Behind: ...
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    @property
+    def name(self) -> str: ...
+
+    def abort(self, reason: str) -> None:
+        """Close the connection: the only answer that acks=0 has."""
+        ...
+
+    def produce_plainly(
+        self, acks: int, timeout_ms: int, parts: list[tuple[PartitionRecords, Callable[[Answer], None]]]
+    ) -> None:
+        """Send batches without a producer id on, in order."""
+        ...
+
+
+class Part:
+    """One partition of one request: waits for the answer of its batch."""
+
+    __slots__ = ("_call", "_index", "answered")
+
+    def __init__(self, call: ProduceCall, index: int) -> None:
+        self._call = call
+        self._index = index
+        self.answered = False
+
+    @property
+    def gone(self) -> bool:
+        """Answered, or the connection is closed; who asked for no answer stays (rule R16)."""
+        return self.answered or (self._call.client.is_closed and self._call.request.acks != 0)
+
+    @property
+    def connection(self) -> Client:
+        """The client connection it came on."""
+        return self._call.client
+
+    def answer(self, answer: Answer) -> None:
+        """Take the answer."""
+        if not self.answered:
+            self.answered = True
+            self._call.part_answered(self._index, answer)
+
+
+class ProduceCall:
+    """One request. ``done`` gets the response body, or None when there is none to send (acks=0)."""
+
+    def __init__(
+        self,
+        outside: Outside,
+        client: Client,
+        request: ProduceRequest,
+        api_version: int,
+        done: Callable[[bytes | None], None],
+    ) -> None:
+        self.outside = outside
+        self.client = client
+        self.request = request
+        self.answer_by = 0.0
+        self._version = api_version
+        self._done = done
+        self._answers: list[Answer | None] = [None] * len(request.partitions)
+        self._left = len(request.partitions)
+        self._parts = [Part(self, index) for index in range(self._left)]
+
+    def start(self) -> None:
+        """Check every partition and send it on its way."""
+        request = self.request
+        now = self.outside.now()
+        timeout_ms = max(request.timeout_ms, limits.PRODUCE_TIMEOUT_MS_MIN)
+        self.answer_by = now + timeout_ms / 1000 * limits.ANSWER_SHARE
+        if request.acks == 0:
+            self._done(None)
+        if not request.partitions:
+            self._finish()
+            return
+        seen: set[tuple[str, int]] = set()
+        doubled: set[tuple[str, int]] = set()
+        for item in request.partitions:
+            place = (item.topic, item.partition)
+            (doubled if place in seen else seen).add(place)
+        plain: list[tuple[PartitionRecords, Callable[[Answer], None]]] = []
+        for item, part in zip(request.partitions, self._parts, strict=True):
+            if (item.topic, item.partition) in doubled:
+                self._refuse(part, item, answers.invalid("the partition is named twice in one request", self._version))
+            else:
+                self._start_part(item, part, timeout_ms, now, plain)
+        if plain:
+            self.client.produce_plainly(request.acks, timeout_ms, plain)
+        if self._left:
+            self.outside.sweep(self)
+
+    def time_is_up(self) -> None:
+        """Rule R18: answer now, what is not known yet with 7. The retry of a batch joins its first try."""
+        for part in self._parts:
+            part.answer(answers.in_doubt("the outcome is not known yet"))
+
+    # ------------------------------------------------------------------ one partition
+    def _start_part(
+        self,
+        item: PartitionRecords,
+        part: Part,
+        timeout_ms: int,
+        now: float,
+        plain: list[tuple[PartitionRecords, Callable[[Answer], None]]],
+    ) -> None:
+        records = item.records
+        if self.request.transactional_id is not None:
+            self._refuse(part, item, answers.transactional())
+            return
+        if records is None or not len(records):
+            self._refuse(part, item, answers.invalid("the record set is null or empty", self._version))
+            return
+        try:
+            if self._version < _MAGIC_2_SINCE and magic_of(records) < 2:
+                plain.append((item, part.answer))
+                return
+            header = parse_single_batch(records)
+            refusal = self._judge(header)
+            if refusal is None:
+                verify_crc(records, header)
+        except ChecksumMismatch as error:
+            refusal = answers.corrupt(str(error))
+        except WireError as error:
+            refusal = answers.invalid(str(error), self._version)
+        if refusal is not None:
+            self._refuse(part, item, refusal)
+        elif header.producer_id < 0:
+            plain.append((item, part.answer))
+        elif self.outside.is_draining:
+            part.answer(answers.held_back("the proxy is shutting down"))
+        else:
+            identity = BatchIdentity(header.producer_epoch, header.base_sequence, header.record_count)
+            batch = Batch(identity, records, header.crc, timeout_ms, now, [part])
+            self._route(item.topic, item.partition, header.producer_id, batch)
+
+    def _judge(self, header: BatchHeader) -> Answer | None:
+        """What no broker would take from a producer."""
+        if header.is_control or header.is_transactional:
+            return answers.invalid("control and transactional batches are not served", self._version)
+        if header.codec > Codec.ZSTD or (header.codec == Codec.ZSTD and self._version < _ZSTD_SINCE):
+            return answers.codec_not_served()
+        if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+            return answers.invalid("a batch with a producer id needs a sequence and an epoch", self._version)
+        return None
+
+    def _route(self, topic: str, partition: int, producer_id: int, batch: Batch) -> None:
+        known = self.outside.has_partition(topic, partition)
+        if known:
+            self.outside.sequencer(producer_id, topic, partition).submit(batch)
+        elif known is None and _TOPIC_NAME.fullmatch(topic):
+            self.outside.look_for_topic(topic, lambda: self._route_found(topic, partition, producer_id, batch))
+        else:
+            batch.waiters[0].answer(answers.unknown_partition())
+
+    def _route_found(self, topic: str, partition: int, producer_id: int, batch: Batch) -> None:
+        if self.outside.has_partition(topic, partition):
+            self.outside.sequencer(producer_id, topic, partition).submit(batch)
+        else:
+            batch.waiters[0].answer(answers.unknown_partition())
+
+    def _refuse(self, part: Part, item: PartitionRecords, answer: Answer) -> None:
+        """Bad input: said in the log, answered, and nothing else happens."""
+        where = f"{item.topic[:64]!r}-{item.partition}"
+        self.outside.report(ClientRefused(self.client.name, f"{where}: code {answer.error_code}: {answer.message}"))
+        part.answer(answer)
+
+    # ------------------------------------------------------------------ gathering
+    def part_answered(self, index: int, answer: Answer) -> None:
+        """One partition is done; with the last one the response goes out."""
+        self._answers[index] = answer
+        self._left -= 1
+        if self._left == 0:
+            self._finish()
+
+    @property
+    def is_done(self) -> bool:
+        """Answered."""
+        return self._left == 0
+
+    def _finish(self) -> None:
+        if self.request.acks == 0:
+            failed = next((a for a in self._answers if a is not None and a.error_code), None)
+            if failed is not None:
+                self.client.abort(f"a produce with acks=0 failed with code {failed.error_code}")
+            return
+        self._done(
+            encode_response(
+                self._version,
+                [
+                    PartitionAnswer(
+                        item.topic,
+                        item.partition,
+                        answer.error_code,
+                        answer.base_offset,
+                        answer.log_append_time_ms,
+                        0 if answer.error_code == 0 else -1,
+                        answer.message,
+                    )
+                    for item, answer in zip(self.request.partitions, self._answers, strict=True)
+                    if answer is not None
+                ],
+            )
+        )
+
+
+class Sweeper:
+    """Answers requests whose time is up (rule R18): one timer for all of them."""
+
+    def __init__(self, now: Callable[[], float], later: Callable[[float, Callable[[], None]], object]) -> None:
+        self._now = now
+        self._later = later
+        self._calls: list[ProduceCall] = []
+        self._planned = False
+
+    def add(self, call: ProduceCall) -> None:
+        """Look after a request until it is answered."""
+        self._calls.append(call)
+        if not self._planned:
+            self._planned = True
+            self._later(limits.ANSWER_SWEEP_SECONDS, self._sweep)
+
+    def _sweep(self) -> None:
+        now = self._now()
+        self._planned = False
+        calls, self._calls = self._calls, []
+        for call in calls:
+            if not call.is_done and now >= call.answer_by:
+                call.time_is_up()
+        self._calls = [call for call in calls if not call.is_done] + self._calls
+        if self._calls and not self._planned:
+            self._planned = True
+            self._later(limits.ANSWER_SWEEP_SECONDS, self._sweep)

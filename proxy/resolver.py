@@ -1,0 +1,348 @@
+"""Reads the log when an outcome is in doubt (rules R5, R6, R8, R9). Flows only: they ask, wait and conclude; nothing is written here.
+
+Order of a resolution: settle (no request of ours can still be on its way), log end offset of the current leader, wait until the high
+watermark has reached it, compare the anchor, scan. Absence is proven only by a range that was read completely, without gaps, without
+the marker, and without a record of the same content that carries no marker. Whatever is less is said as such, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..codecs import message_set
+from ..codecs.convert import content_of_message
+from ..codecs.errors import WireError
+from ..codecs.marker import anchor_of, parse_marker
+from ..codecs.message_set import ShallowMessage
+from ..state.commit import Stored
+from ..state.decide import BatchIdentity
+from ..state.entry import NO_ANCHOR, NO_OFFSET, Entry
+from ..state.sequence import distance
+from . import limits
+from .bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset
+from .effects import Ask, Leader, Now, Unanswered, Wait
+
+_HIGH_WATERMARK = -1
+_LOG_END = -3
+"""Replica ids: -1 is shown the high watermark; -3 the log end, by leaders only (-2 is answered by followers too)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """The whole range was read. ``pieces``: what it has of the producer, in log order; the rest speaks of the last of them."""
+
+    pieces: tuple[Stored, ...]
+    end_offset: int
+    anchor: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Not finished, for a reason that passes: try again, the search goes on where it stopped."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undecidable:
+    """The log as it is can not prove that something is absent."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """An offset that is safe as a lower bound, and what names the record just below it."""
+
+    offset: int
+    anchor: bytes
+
+
+async def settle(topic: str, partition: int, broker_ids: set[int]) -> Later | None:
+    """Wait until each broker was seen awake for one second, so that it has executed whatever it had read (rule R6).
+
+    A broker that cannot be reached need not answer once another one has led the partition for longer than its session.
+    """
+    started = await Now()
+    for broker_id in sorted(broker_ids):
+        awake_since: float | None = None
+        while True:
+            asked = await Now()
+            answer = await Ask(broker_id, LatestOffset(topic, partition, _HIGH_WATERMARK))
+            now = await Now()
+            late = isinstance(answer, Unanswered) or now - asked > limits.PROBE_LATE_SECONDS
+            if late:
+                awake_since = None
+            elif awake_since is None:
+                awake_since = now
+            elif now - awake_since >= limits.SETTLE_SECONDS:
+                break
+            if isinstance(answer, Unanswered) and now - started > limits.LEADER_GONE_SECONDS:
+                leader = await Leader(topic, partition, refresh=True)
+                if leader is not None and leader != broker_id:
+                    break
+            if now - started > limits.SCAN_SECONDS_MAX:
+                return Later(f"broker {broker_id} was not seen awake for a second")
+            await Wait(limits.PROBE_SECONDS)
+    return None
+
+
+async def current_end(topic: str, partition: int) -> tuple[int, int] | Later:
+    """Return (leader, log end offset) once the high watermark has reached that end, so that fetches show all of it."""
+    started = await Now()
+    end = NO_OFFSET
+    while True:
+        leader = await Leader(topic, partition, refresh=end == NO_OFFSET)
+        if leader is not None:
+            answer = await Ask(leader, LatestOffset(topic, partition, _LOG_END))
+            shown = await Ask(leader, LatestOffset(topic, partition, _HIGH_WATERMARK))
+            if isinstance(answer, Unanswered) or isinstance(shown, Unanswered) or answer.error_code or shown.error_code:
+                end = NO_OFFSET
+            else:
+                # A later end is of no interest: nothing of ours came after the settling. A lower one means truncation.
+                end = answer.offset if end == NO_OFFSET else min(end, answer.offset)
+                if shown.offset >= end:
+                    return leader, end
+        if await Now() - started > limits.SCAN_SECONDS_MAX:
+            return Later("the high watermark has not reached the end of the log" if leader else "no leader is known")
+        await Wait(limits.PROBE_SECONDS)
+
+
+async def message_at(leader: int, topic: str, partition: int, offset: int) -> ShallowMessage | Later | None:
+    """Return the stored message that contains ``offset``; None: the log has none there (any more)."""
+    fetch_bytes = limits.FETCH_BYTES
+    while True:
+        answer = await Ask(leader, FetchRecords(topic, partition, offset, fetch_bytes))
+        if isinstance(answer, Unanswered):
+            return Later(answer.reason)
+        if answer.error_code == 1:  # OFFSET_OUT_OF_RANGE
+            return None
+        if answer.error_code:
+            return Later(f"the leader answers a fetch with code {answer.error_code}")
+        try:
+            for message in message_set.iterate_shallow(answer.records):
+                if message.offset >= offset:
+                    first, _ = message_set.span(message, limits.DECOMPRESSED_BYTES_MAX)
+                    return message if first <= offset else None
+        except WireError as error:
+            return Later(f"the stored message at offset {offset} cannot be read: {error}")
+        if not len(answer.records) or fetch_bytes >= limits.FETCH_BYTES_MAX:
+            return None if not len(answer.records) else Later("a stored message is larger than the largest fetch")
+        fetch_bytes = min(fetch_bytes * 8, limits.FETCH_BYTES_MAX)
+
+
+async def newest_position(topic: str, partition: int) -> Position | Later:
+    """Return the high watermark of the current leader, with its anchor: a safe bound for whatever is appended later (rule R8)."""
+    leader = await Leader(topic, partition)
+    if leader is None:
+        return Later("no leader is known")
+    answer = await Ask(leader, LatestOffset(topic, partition, _HIGH_WATERMARK))
+    if isinstance(answer, Unanswered):
+        return Later(answer.reason)
+    if answer.error_code:
+        await Leader(topic, partition, refresh=True)
+        return Later(f"the leader answers with code {answer.error_code}")
+    if answer.offset == 0:
+        return Position(0, NO_ANCHOR)
+    below = await message_at(leader, topic, partition, answer.offset - 1)
+    if isinstance(below, Later):
+        return below
+    return Position(answer.offset, anchor_of(below) if below is not None else NO_ANCHOR)
+
+
+async def look_at(topic: str, partition: int, offset: int, wanted: tuple[Stored, ...], producer_id: int) -> bool | Later:
+    """Does the record at ``offset`` carry our marker with every one of ``wanted`` (rules R5, R9)? False: for certain not."""
+    started = await Now()
+    while True:
+        leader = await Leader(topic, partition)
+        if leader is not None:
+            shown = await Ask(leader, LatestOffset(topic, partition, _HIGH_WATERMARK))
+            end = await Ask(leader, LatestOffset(topic, partition, _LOG_END))
+            if isinstance(shown, Unanswered) or isinstance(end, Unanswered) or shown.error_code or end.error_code:
+                await Leader(topic, partition, refresh=True)
+            elif shown.offset > offset:
+                message = await message_at(leader, topic, partition, offset)
+                if not isinstance(message, Later):
+                    return message is not None and _carries(message, wanted, producer_id)
+            elif end.offset <= offset:
+                return False
+        if await Now() - started > limits.SCAN_SECONDS_MAX:
+            return Later(f"the high watermark has not passed offset {offset}")
+        await Wait(limits.PROBE_SECONDS)
+
+
+def _carries(message: ShallowMessage, wanted: tuple[Stored, ...], producer_id: int) -> bool:
+    stored = set(pieces_of(message, producer_id))
+    return all(piece in stored for piece in wanted)
+
+
+def pieces_of(message: ShallowMessage, producer_id: int) -> Iterator[Stored]:
+    """Give what a marked wrapper holds of the producer, with offsets; nothing for any other message."""
+    identities = parse_marker(message.key) if message.is_wrapper else None
+    if identities is None:
+        return
+    offset = message.offset + 1 - sum(identity.record_count for identity in identities)
+    for identity in identities:
+        if identity.producer_id == producer_id:
+            yield Stored(identity.producer_epoch, identity.base_sequence, identity.record_count, offset)
+        offset += identity.record_count
+
+
+class LogSearch:
+    """One search for a producer's records in [bound, end of the log). ``run`` again goes on where it stopped.
+
+    ``content``: digest of the first record that is looked for; zeros: none is known. ``settle_on``: the brokers that may
+    still execute something.
+    """
+
+    def __init__(
+        self, topic: str, partition: int, producer_id: int, bound: Position, content: bytes, settle_on: set[int]
+    ) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._producer_id = producer_id
+        self._bound = bound
+        self._content = content if any(content) else None
+        self._settle_on = settle_on
+        self._settled = False
+        self._stop_at: int | None = None
+        self._next: int | None = None
+        self._pieces: list[Stored] = []
+        self._end_offset = NO_OFFSET
+        self._anchor = NO_ANCHOR
+        self._doubtful: str | None = None
+        self.bytes_read = 0
+
+    async def run(self) -> Searched | Later | Undecidable:
+        """Search, within the budget of one try."""
+        if not self._settled:
+            leader = await Leader(self._topic, self._partition, refresh=True)
+            unsettled = await settle(self._topic, self._partition, self._settle_on | ({leader} if leader is not None else set()))
+            if unsettled is not None:
+                return unsettled
+            self._settled = True
+        end = await current_end(self._topic, self._partition)
+        if isinstance(end, Later):
+            return end
+        leader, log_end = end
+        if self._stop_at is not None:
+            log_end = min(log_end, self._stop_at)
+        if self._next is None or self._next > log_end:
+            begun = await self._begin(leader, log_end)
+            if begun is not None:
+                return begun
+        return await self._scan(leader, log_end)
+
+    async def _begin(self, leader: int, log_end: int) -> Later | None:
+        """Find where to start: at the bound if the record below it is still the one, else at the start of the log (rule R8)."""
+        self._pieces, self._doubtful = [], None
+        bound = self._bound
+        earliest = await Ask(leader, EarliestOffset(self._topic, self._partition))
+        if isinstance(earliest, Unanswered) or earliest.error_code:
+            return Later("the start of the log is not known")
+        holds = bound.offset <= log_end
+        if holds and bound.offset > 0 and bound.anchor != NO_ANCHOR:
+            below = await message_at(leader, self._topic, self._partition, bound.offset - 1)
+            if isinstance(below, Later):
+                return below
+            retained = bound.offset - 1 >= earliest.offset
+            holds = not retained or (below is not None and anchor_of(below) == bound.anchor)
+        self._next = bound.offset if holds else earliest.offset
+        if self._next < earliest.offset:
+            self._doubtful = f"records from offset {self._next} to {earliest.offset} were deleted by retention"
+            self._next = earliest.offset
+        return None
+
+    async def _scan(self, leader: int, log_end: int) -> Searched | Later | Undecidable:
+        assert self._next is not None
+        started = await Now()
+        budget = limits.SCAN_BYTES_MAX
+        fetch_bytes = limits.FETCH_BYTES
+        while self._next < log_end:
+            if budget <= 0 or await Now() - started > limits.SCAN_SECONDS_MAX:
+                return Later(f"the search has come to offset {self._next} of {log_end}")
+            answer = await Ask(leader, FetchRecords(self._topic, self._partition, self._next, fetch_bytes))
+            if isinstance(answer, Unanswered):
+                return Later(answer.reason)
+            if answer.error_code:
+                return Later(f"the leader answers a fetch with code {answer.error_code}")
+            self.bytes_read += len(answer.records)
+            budget -= max(len(answer.records), 1)
+            before = self._next
+            try:
+                self._take(answer, log_end)
+            except WireError as error:
+                return Undecidable(f"the log cannot be read at offset {self._next}: {error}")
+            if self._next == before:
+                if fetch_bytes >= limits.FETCH_BYTES_MAX:
+                    return Undecidable(f"the message at offset {before} is larger than the largest fetch")
+                fetch_bytes = min(fetch_bytes * 8, limits.FETCH_BYTES_MAX)
+        if self._pieces or self._doubtful is None:
+            return Searched(tuple(self._pieces), self._end_offset, self._anchor)
+        return Undecidable(self._doubtful)
+
+    def _take(self, answer: FetchAnswer, log_end: int) -> None:
+        """Go through the messages of one fetch."""
+        assert self._next is not None
+        for message in message_set.iterate_shallow(answer.records):
+            if message.offset < self._next:
+                continue
+            if message.offset >= log_end and not message.is_wrapper:
+                self._next = log_end
+                return
+            identities = parse_marker(message.key) if message.is_wrapper else None
+            if identities is not None:
+                first = message.offset + 1 - sum(identity.record_count for identity in identities)
+                pieces = list(pieces_of(message, self._producer_id))
+                if pieces:
+                    self._pieces.extend(pieces)
+                    self._found(message, pieces)
+                    self._end_offset = message.offset + 1
+                    self._anchor = anchor_of(message)
+            else:
+                first = self._take_foreign(message)
+            if first > self._next and self._doubtful is None:
+                self._doubtful = f"offsets {self._next} to {first} are missing from the log"
+            self._next = message.offset + 1
+
+    def _found(self, message: ShallowMessage, pieces: list[Stored]) -> None:
+        """A message has something of the producer."""
+
+    def _take_foreign(self, message: ShallowMessage) -> int:
+        """Compare a message without a marker by content; return its first offset."""
+        if not message.is_wrapper:
+            inner = [message]
+        else:
+            inner = message_set.inner_messages(message, limits.DECOMPRESSED_BYTES_MAX)
+        if self._content is not None and self._doubtful is None:
+            for one in inner:
+                if content_of_message(one) == self._content:
+                    self._doubtful = f"a record of the same content without a marker is at offset {one.offset}"
+                    break
+        return inner[0].offset if inner else message.offset
+
+
+class WindowSearch(LogSearch):
+    """Looks for one batch that lies before the window: nothing of it can come any more, so there is nothing to settle (rule R9).
+
+    ``contents``: the digests of the records that are stored under its identity, in order.
+    """
+
+    def __init__(self, topic: str, partition: int, producer_id: int, batch: BatchIdentity, entry: Entry) -> None:
+        super().__init__(topic, partition, producer_id, Position(entry.first_base_offset, NO_ANCHOR), bytes(8), set())
+        self._settled = True
+        self._stop_at = entry.window[0].base_offset if entry.window else None
+        self._batch = batch
+        self.contents: list[bytes] = []
+
+    def _found(self, message: ShallowMessage, pieces: list[Stored]) -> None:
+        batch = self._batch
+        inner: list[ShallowMessage] | None = None
+        for piece in pieces:
+            within = distance(batch.base_sequence, piece.base_sequence) < batch.record_count
+            if piece.producer_epoch == batch.producer_epoch and within:
+                if inner is None:
+                    inner = message_set.inner_messages(message, limits.DECOMPRESSED_BYTES_MAX)
+                start = piece.base_offset - inner[0].offset
+                self.contents.extend(content_of_message(one) for one in inner[start : start + piece.record_count])

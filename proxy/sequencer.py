@@ -1,0 +1,431 @@
+"""One producer on one partition: the flow that decides, reserves, appends, answers and commits. Rules R2, R3, R11, R13, R17, R19.
+
+One flow at a time works here, so at most one append of this producer is out. What arrives meanwhile queues and becomes the next
+group. The entry is held as Redis last had it (``_stored_version``) plus what is known since and not written yet (``_unwritten``):
+that rides on the next reserve, or is written alone after a moment of quiet. Doubt is worked on in ``doubt.py``, the broker in
+``forward.py``; both are called from here and come back here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from ..codecs.convert import HeaderRefused
+from ..codecs.errors import WireError
+from ..state import store
+from ..state.commit import Stored, fresh, reserved
+from ..state.decide import Append, BatchIdentity, BelowWindow, Duplicate, Fenced, OutOfOrder, Verdict, decide
+from ..state.entry import GROUP_BATCHES_MAX, NO_PRINCIPAL, Entry, Intent, IntentBatch, StoredFormatError, pack, unpack
+from ..state.producer_ids import block_of, unpack_block
+from ..state.sequence import advance
+from ..state.store import Conflict, StoreAway, Swapped
+from . import answers, limits
+from .batch import Answer, Batch
+from .doubt import Doubt
+from .effects import Bell, Leader, Now, Pause, Read, Swap
+from .events import BatchAnswered, FlowFailed, Said, StepDone
+from .flow_runner import FlowRunner
+from .forward import Forward, plan_group
+from .resolver import Later, Position, look_at, newest_position
+from .shared import Block, Shared
+
+
+class Sequencer:
+    """The work on one (producer id, topic, partition)."""
+
+    def __init__(self, shared: Shared, runner: FlowRunner, producer_id: int, topic: str, partition: int) -> None:
+        self.shared = shared
+        self.producer_id = producer_id
+        self.topic = topic
+        self.partition = partition
+        self.key = (producer_id, topic, partition)
+        self.store_key = store.entry_key(shared.cluster, producer_id, topic, partition)
+        self.queue: deque[Batch] = deque()
+        self.out: list[Batch] = []
+        self.bell = Bell()
+        self.entry: Entry | None = None
+        self.lanes: dict[int, object] = {}
+        """Base offset -> the connection that acknowledged it: while it lives, nothing can have vanished (rule R9)."""
+        self._runner = runner
+        self._running = False
+        self._known_era = -1
+        self._just_read = False
+        self._stored_version = 0
+        self._unwritten = False
+
+    # ------------------------------------------------------------------ from produce.py
+    def submit(self, batch: Batch) -> None:
+        """Take a batch; its waiters are answered, sooner or later. A retry of one that is here joins it (rule R13)."""
+        for other in (*self.out, *self.queue):
+            if other.identity == batch.identity:
+                other.attach(batch)
+                self.bell.ring()
+                return
+        if len(self.queue) >= limits.QUEUED_BATCHES_MAX:
+            self.answer(batch, answers.held_back("too many batches of this producer wait"), "limited")
+            return
+        self.queue.append(batch)
+        if self._running:
+            self.bell.ring()
+        else:
+            self.wake()
+
+    def wake(self) -> None:
+        """Start working, if nobody does."""
+        if not self._running:
+            self._running = True
+            self._runner.start(self.work(), self._ended, self._broke)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is queued, out, or unwritten: it may be forgotten."""
+        return not self._running
+
+    # ------------------------------------------------------------------ the flow
+    async def work(self) -> None:
+        """Work until nothing is queued and everything known is written."""
+        while True:
+            self._drop_unwanted()
+            if not self.queue:
+                if not self._unwritten:
+                    return
+                if not await Pause(self.bell, limits.COMMIT_IDLE_SECONDS):
+                    await self.write(self.entry_or_fresh())
+                continue
+            if not await self.learn():
+                await self._answer_without_store("the store cannot be reached")
+                await Pause(self.bell, limits.PROBE_SECONDS)
+                continue
+            doubt = await self._open_doubt()
+            if doubt is not None:
+                await doubt.work()
+                continue
+            await self._work_on(self._next_batch())
+
+    async def _work_on(self, batch: Batch) -> None:
+        verdict = decide(self.entry, batch.identity, await self._may_start_anywhere())
+        if isinstance(verdict, Append):
+            await self._append(self._gather(batch))
+        elif isinstance(verdict, Duplicate):
+            await self._answer_duplicate(batch, verdict)
+        elif not self._just_read:
+            self._known_era = -1  # rule R11: the authority is read again before a refusal
+        elif isinstance(verdict, BelowWindow):
+            await self._search_below_window(batch)
+        else:
+            self._refuse(batch, verdict)
+
+    async def _append(self, group: list[Batch]) -> None:
+        """Reserve, forward, and come back when the group is answered or its doubt is settled."""
+        try:
+            plan = plan_group(self, group)
+        except HeaderRefused as refusal:
+            self._cannot_convert(group, answers.header_refused(str(refusal), self.topic), "header_refused")
+            return
+        except WireError as error:
+            self._cannot_convert(group, answers.corrupt(f"the batch cannot be read: {error}"), "corrupt")
+            return
+        leader = self.shared.leader_of(self.topic, self.partition)
+        if leader is None:
+            leader = await Leader(self.topic, self.partition, refresh=True)
+        bound = await self._lower_bound()
+        if leader is None or isinstance(bound, Later):
+            self.take_from_queue(group)
+            self._answer_group(group, answers.no_leader(), "no_leader")
+            return
+        first = group[0].identity
+        batches = tuple(IntentBatch(b.identity.base_sequence, b.identity.record_count, b.crc) for b in group)
+        intent = Intent(
+            self.shared.incarnation, first.producer_epoch, batches, bound.offset, bound.anchor, plan.content, leader
+        )
+        self.take_from_queue(group)
+        self.out = group
+        started = await Now()
+        if await self.write(reserved(self.entry_or_fresh(first), intent)):
+            self.step("reserve", first, await Now() - started)
+            await Forward(self, group, plan, leader).work()
+        else:
+            self.put_back(group)
+        self.out = []
+
+    # ------------------------------------------------------------------ the store
+    async def learn(self) -> bool:
+        """Know the entry, from memory or from Redis. False: the store is away."""
+        if self._known_era == self.shared.era:
+            self._just_read = False
+            return True
+        era = self.shared.era
+        value = await Read(self.store_key)
+        if isinstance(value, StoreAway) or era != self.shared.era:
+            return False
+        return self._take_value(value)
+
+    def forget(self) -> None:
+        """What is held may be out of date: read it again."""
+        self._known_era = -1
+        self._unwritten = False
+
+    def _take_value(self, value: bytes | None) -> bool:
+        try:
+            self.entry = unpack(value) if value is not None else None
+        except StoredFormatError as error:
+            self.shared.report(Said("error", f"stored state of producer {self.producer_id} on {self.topic}: {error}"))
+            return False
+        self._stored_version = self.entry.version if self.entry else 0
+        self._known_era = self.shared.era
+        self._just_read = True
+        self._unwritten = False
+        return True
+
+    def entry_or_fresh(self, first: BatchIdentity | None = None) -> Entry:
+        """The entry, or the one that a first batch begins."""
+        if self.entry is not None:
+            return self.entry
+        assert first is not None
+        return fresh(self.shared.generation, NO_PRINCIPAL, first.producer_epoch, first.base_sequence)
+
+    def hold(self, entry: Entry) -> None:
+        """A fact is known: it is written with the next swap (rule R7)."""
+        self.entry = entry
+        self._unwritten = True
+
+    async def write(self, entry: Entry) -> bool:
+        """Swap the entry in, repeated until a reply confirms it (rule R17). False: another one wrote, or a new era began."""
+        era = self.shared.era
+        ttl_ms = 0 if entry.intent else limits.ENTRY_TTL_MS
+        value = pack(entry)
+        while True:
+            result = await Swap(self.store_key, self._stored_version, value, ttl_ms)
+            if era != self.shared.era:
+                self.forget()
+                return False
+            if isinstance(result, Swapped):
+                self.entry = entry
+                self._stored_version = entry.version
+                self._unwritten = False
+                self._just_read = False
+                return True
+            if isinstance(result, Conflict):
+                self._take_value(result.value)
+                return False
+            # Executed or not, nobody knows. The same swap again is harmless, and makes one that is late fail (model b3).
+            await self._answer_without_store(result.reason)
+            await Pause(self.bell, limits.PROBE_SECONDS)
+
+    async def _answer_without_store(self, reason: str) -> None:
+        """Rule R2: a request waits for Redis up to a quarter of its own timeout."""
+        now = await Now()
+        for batch in (*self.queue, *self.out):
+            patience = min(batch.timeout_ms / 1000 * limits.STORE_WAIT_SHARE, limits.STORE_WAIT_SECONDS_MAX)
+            if batch.wanted and now - batch.arrived_at >= patience:
+                self.answer(batch, answers.in_doubt(reason), "store_away")
+
+    async def _open_doubt(self) -> Doubt | None:
+        """Something has to be found out before any batch: a suspect entry (R10), or an intent that is open (R1, R12)."""
+        entry = self.entry
+        if entry is None:
+            block = await self._block()
+            if isinstance(block, StoreAway):
+                return Doubt(self, suspect=True)
+            return Doubt(self, suspect=True) if block is None or block.generation != self.shared.generation else None
+        if entry.generation != self.shared.generation:
+            return Doubt(self, suspect=True)
+        return Doubt(self, suspect=False) if entry.intent is not None else None
+
+    async def _block(self) -> Block | None | StoreAway:
+        start = block_of(self.producer_id)
+        if start in self.shared.blocks:
+            return self.shared.blocks[start]
+        value = await Read(store.block_key(self.shared.cluster, start))
+        if isinstance(value, StoreAway):
+            return value
+        facts = unpack_block(value) if value is not None else None
+        if facts is None:
+            return None
+        self.shared.blocks[start] = Block(*facts)
+        return self.shared.blocks[start]
+
+    async def _may_start_anywhere(self) -> bool:
+        """Its state may have expired: then it starts by any sequence, as Kafka does since 2.5."""
+        if self.entry is not None:
+            return False
+        block = await self._block()
+        return isinstance(block, Block) and self.shared.wall_clock_ms() - block.claimed_at_ms > limits.ENTRY_TTL_MS
+
+    async def _lower_bound(self) -> Position | Later:
+        """Rule R8: the later of the last commit and the newest position known of this partition, read anew when it is old."""
+        known = self.shared.bounds.get((self.topic, self.partition))
+        now = await Now()
+        if known is None or now - known[0] > limits.BOUND_AGE_SECONDS:
+            position = await newest_position(self.topic, self.partition)
+            if isinstance(position, Position):
+                self.shared.note_bound(self.topic, self.partition, now, position)
+            known = self.shared.bounds.get((self.topic, self.partition))
+        entry = self.entry
+        own = Position(entry.end_offset, entry.anchor) if entry is not None and entry.end_offset >= 0 else None
+        if known is None:
+            return own or Later("the partition's leader cannot be asked")
+        return own if own is not None and own.offset >= known[1].offset else known[1]
+
+    # ------------------------------------------------------------------ the queue
+    def _next_batch(self) -> Batch:
+        """The batch that continues the sequence, wherever it stands; else the first."""
+        entry = self.entry
+        if entry is not None:
+            for batch in self.queue:
+                identity = batch.identity
+                if (
+                    identity.base_sequence == entry.next_sequence
+                    and identity.producer_epoch == entry.producer_epoch
+                ):
+                    return batch
+        return self.queue[0]
+
+    def _gather(self, first: Batch) -> list[Batch]:
+        """The group: up to five consecutive batches of the same client connection, small enough together."""
+        group = [first]
+        size = len(first.records)
+        while not group[-1].alone and len(group) < GROUP_BATCHES_MAX:
+            last = group[-1].identity
+            due = BatchIdentity(
+                last.producer_epoch, advance(last.base_sequence, last.record_count), 0
+            )
+            found = next((b for b in self.queue if _follows(b, due, first) and not b.alone), None)
+            if found is None or size + len(found.records) > limits.GROUP_BYTES_MAX:
+                break
+            group.append(found)
+            size += len(found.records)
+        return group
+
+    def take_from_queue(self, group: list[Batch]) -> None:
+        """Remove the batches of a group from the queue."""
+        for batch in group:
+            self.queue.remove(batch)
+
+    def put_back(self, group: list[Batch]) -> None:
+        """Batches that were not forwarded are due again, before the others."""
+        self.queue.extendleft(batch for batch in reversed(group) if batch.wanted)
+
+    def _drop_unwanted(self) -> None:
+        """Rule R17: nobody starts for a client that has gone, or that was answered."""
+        if any(not batch.wanted for batch in self.queue):
+            self.queue = deque(batch for batch in self.queue if batch.wanted)
+
+    # ------------------------------------------------------------------ answers
+    def answer(self, batch: Batch, answer: Answer, verdict: str) -> None:
+        """Answer everybody who waits for the batch."""
+        retriable = answers.is_retriable(answer.error_code)
+        for waiter in batch.waiters:
+            if not waiter.gone:
+                waiter.connection.behind.note(self.key, batch.identity, answer.error_code, retriable)
+                waiter.answer(answer)
+        identity = batch.identity
+        self.shared.report(
+            BatchAnswered(
+                verdict,
+                self.producer_id,
+                identity.producer_epoch,
+                identity.base_sequence,
+                self.topic,
+                self.partition,
+                answer.error_code,
+                answer.base_offset,
+                answer.message,
+            )
+        )
+
+    def _answer_group(self, group: list[Batch], answer: Answer, verdict: str) -> None:
+        for batch in group:
+            self.answer(batch, answer, verdict)
+
+    def remember_lane(self, base_offsets: list[int], lane: object | None) -> None:
+        """Which connection acknowledged these batches; only what the window holds is of interest."""
+        entry = self.entry
+        kept = {batch.base_offset for batch in entry.window} if entry is not None else set()
+        self.lanes = {offset: one for offset, one in self.lanes.items() if offset in kept}
+        if lane is not None:
+            self.lanes.update(dict.fromkeys(base_offsets, lane))
+
+    def _cannot_convert(self, group: list[Batch], answer: Answer, verdict: str) -> None:
+        """A batch of the group cannot be carried; alone, it is known which."""
+        if len(group) > 1:
+            for batch in group:
+                batch.alone = True
+        else:
+            self.take_from_queue(group)
+            self.answer(group[0], answer, verdict)
+
+    def _refuse(self, batch: Batch, verdict: Verdict) -> None:
+        self.queue.remove(batch)
+        if isinstance(verdict, Fenced):
+            self.answer(batch, answers.fenced(verdict), "fenced")
+            return
+        assert isinstance(verdict, OutOfOrder)
+        epoch = batch.identity.producer_epoch
+        behind = any(w.connection.behind.has_failed(self.key, epoch) for w in batch.waiters if not w.gone)
+        if behind:  # rule R11
+            self.answer(batch, answers.held_back("behind a batch that has to be sent again first"), "held_back")
+        else:
+            self.answer(batch, answers.out_of_order(verdict), "out_of_order")
+
+    async def _answer_duplicate(self, batch: Batch, verdict: Duplicate) -> None:
+        """Rule R9: the stored offset, after one look at it in the log unless its connection still lives."""
+        lane = self.lanes.get(verdict.base_offset)
+        there: bool | Later = getattr(lane, "is_open", False)
+        if not there:
+            there = await self._is_in_log(batch, verdict.base_offset)
+        if batch in self.queue:
+            self.queue.remove(batch)
+        if isinstance(there, Later):
+            self.answer(batch, answers.in_doubt(there.reason), "duplicate_unverified")
+        elif there:
+            self.answer(batch, answers.appended(verdict.base_offset, verdict.log_append_time_ms), "duplicate")
+        else:
+            self.answer(batch, answers.vanished(verdict.base_offset), "vanished")
+
+    async def _is_in_log(self, batch: Batch, base_offset: int) -> bool | Later:
+        entry = self.entry
+        assert entry is not None
+        stored = next(piece for piece in entry.window if piece.base_offset == base_offset)
+        piece = Stored(entry.producer_epoch, stored.base_sequence, stored.record_count, stored.base_offset)
+        return await look_at(self.topic, self.partition, base_offset, (piece,), self.producer_id)
+
+    async def _search_below_window(self, batch: Batch) -> None:
+        """Rule R9: 46 if the log has it, 45 if the log was searched completely, else a retriable error, then 87."""
+        answer, verdict = await Doubt(self, suspect=False).search_below_window(batch)
+        if batch in self.queue:
+            self.queue.remove(batch)
+        self.answer(batch, answer, verdict)
+
+    # ------------------------------------------------------------------ the end
+    def step(self, step: str, identity: BatchIdentity, seconds: float, detail: str = "") -> None:
+        """Report a step of a produce."""
+        self.shared.report(
+            StepDone(step, self.producer_id, self.topic, self.partition, identity.base_sequence, seconds, detail)
+        )
+
+    def _ended(self, _result: object) -> None:
+        self._running = False
+        if self.queue:
+            self.wake()
+
+    def _broke(self, error: Exception) -> None:
+        """An error of ours: whoever waits gets a retriable answer, the state is read anew, an open intent is resolved then."""
+        self.shared.report(FlowFailed(f"producer {self.producer_id} on {self.topic}-{self.partition}", error))
+        batches = [*self.out, *self.queue]
+        self.out = []
+        self.queue.clear()
+        self.forget()
+        self._running = False
+        for batch in batches:
+            self.answer(batch, answers.in_doubt("an error inside the proxy"), "failed")
+
+
+def _follows(batch: Batch, due: BatchIdentity, first: Batch) -> bool:
+    """Does it come right after, from a connection that the group's first batch came on?"""
+    identity = batch.identity
+    if (identity.producer_epoch, identity.base_sequence) != (due.producer_epoch, due.base_sequence):
+        return False
+    connections = {id(waiter.connection) for waiter in first.waiters if not waiter.gone}
+    return any(id(waiter.connection) in connections for waiter in batch.waiters if not waiter.gone)
+

@@ -1,0 +1,245 @@
+"""The shell around the engine: listeners, the store's connection, signals, the data directory. Trio lives here; no Kafka rule does."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import trio
+
+from ..reactor import Endpoint
+from ..state.redis_server import EmbeddedRedis
+from ..state.redis_store import RedisStore
+from . import limits
+from .bridge.metadata import BrokerAddress
+from .config import ConfigError, RedisLogin, Settings
+from .engine import Engine
+from .events import FlowFailed, Report, Said
+from .transport import TrioReactor
+
+_DESCRIPTORS_WANTED = 65_536
+
+
+class DataDirectory:
+    """The proxy's own directory: one living process at a time, and the incarnations that lived here before it."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ConfigError when another process uses it, or it cannot be written."""
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(path / "proxy.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigError(f"the data directory {path} cannot be used: {error.strerror}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"another idemproxy uses the data directory {path}") from None
+
+    def earlier_incarnations(self) -> list[bytes]:
+        """Incarnations that ended without a goodbye. We hold the lock, so they are dead for certain."""
+        try:
+            lines = (self.path / "incarnations").read_text().split()
+        except FileNotFoundError:
+            return []
+        return [bytes.fromhex(line) for line in lines]
+
+    def remember(self, incarnations: list[bytes]) -> None:
+        """Write down who lives here; the file is replaced as a whole."""
+        new = self.path / "incarnations.new"
+        new.write_text("".join(one.hex() + "\n" for one in incarnations))
+        new.replace(self.path / "incarnations")
+
+    def close(self) -> None:
+        """Give the directory free."""
+        os.close(self._lock)
+
+
+class Server:
+    """One ``idemproxy run``."""
+
+    def __init__(self, settings: Settings, report: Report) -> None:
+        self._settings = settings
+        self._report = report
+        self._directory = DataDirectory(settings.data_directory)
+        self._embedded = EmbeddedRedis(settings.data_directory / "redis") if settings.redis is None else None
+        self._reactor = TrioReactor(lambda where, error: report(FlowFailed(where, error)))
+        self._listening: set[int | None] = set()
+        self._ready = trio.Event()
+        self._stop = trio.Event()
+        self._earlier = self._directory.earlier_incarnations()
+        self.engine = Engine(
+            self._reactor,
+            settings.upstream,
+            cluster=settings.cluster,
+            report=report,
+            random_bytes=os.urandom,
+            wall_clock_ms=lambda: time.time_ns() // 1_000_000,
+            port_of=self.port_of,
+            advertised_host=settings.advertised_host,
+            on_brokers=self._listen_for,
+            on_ready=self._brokers_known,
+        )
+        self._store: RedisStore | None = None
+
+    def port_of(self, broker_id: int) -> int:
+        """The stable port of a broker's listener: it follows from the bootstrap port and the broker's id."""
+        return self._settings.listen[1] + 1 + broker_id
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT, then drain (rule R15). Raises ConfigError for what stops the start."""
+        _raise_descriptor_limit()
+        login = await trio.to_thread.run_sync(self._start_redis)
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._reactor.run)
+                nursery.start_soon(self._wait_for_signals)
+                self._store = self._new_store(login)
+                self.engine.start(self._store)
+                self._store.start()
+                nursery.start_soon(self._say_when_ready)
+                await self._stop.wait()
+                await self._shut_down()
+                nursery.cancel_scope.cancel()
+            if self._embedded is not None:
+                await trio.to_thread.run_sync(self._embedded.stop)
+            self._directory.remember([])
+        finally:
+            self._directory.close()
+
+    # ------------------------------------------------------------------ the store
+    def _start_redis(self) -> RedisLogin:
+        if self._embedded is None:
+            assert self._settings.redis is not None
+            return self._settings.redis
+        return RedisLogin(self._embedded.start())
+
+    def _new_store(self, login: RedisLogin) -> RedisStore:
+        self._remember_incarnation()
+        return RedisStore(
+            self._reactor,
+            login.address,
+            cluster=self._settings.cluster,
+            incarnation=self.engine.shared.incarnation,
+            on_generation=self._new_generation,
+            on_lease_lost=self._lease_lost,
+            report=self._report,
+            username=login.username,
+            password=login.password,
+            database=login.database,
+            embedded=self._embedded is not None,
+        )
+
+    def _new_generation(self, generation: bytes) -> None:
+        self.engine.new_generation(generation)
+        self._remember_incarnation()
+        assert self._store is not None
+        for incarnation in self._earlier:
+            self._store.end_member(incarnation, lambda _result: None)
+        self._look_whether_ready()
+
+    def _lease_lost(self) -> None:
+        self.engine.lease_lost()
+        self._remember_incarnation()
+
+    def _remember_incarnation(self) -> None:
+        """Before anything is reserved under it: the next start ends its lease without waiting for it."""
+        self._directory.remember([*self._earlier, self.engine.shared.incarnation])
+
+    # ------------------------------------------------------------------ listeners
+    def _brokers_known(self) -> None:
+        self._look_whether_ready()
+
+    def _look_whether_ready(self) -> None:
+        if self.engine.topology.is_known and self._store is not None and self._store.generation is not None:
+            self._listen_for(self.engine.topology.cluster.brokers)
+            self._listen(None, self._settings.listen[1])
+            self._ready.set()
+
+    def _listen_for(self, brokers: Mapping[int, BrokerAddress]) -> None:
+        for broker_id in brokers:
+            self._listen(broker_id, self.port_of(broker_id))
+
+    def _listen(self, broker_id: int | None, port: int) -> None:
+        if broker_id in self._listening:
+            return
+        host = self._settings.listen[0]
+
+        def accept() -> Endpoint | None:
+            return self.engine.accept(broker_id)
+
+        what = "bootstrap" if broker_id is None else f"broker {broker_id}"
+        try:
+            self._reactor.listen(host, port, accept)
+        except (OSError, OverflowError) as error:
+            name = errno.errorcode.get(getattr(error, "errno", 0) or 0, str(error))
+            self._report(Said("error", f"cannot listen on {host}:{port} for {what}: {name}"))
+            return
+        self._listening.add(broker_id)
+
+    async def _say_when_ready(self) -> None:
+        waited = 0.0
+        while not self._ready.is_set():
+            with trio.move_on_after(5):
+                await self._ready.wait()
+                break
+            waited += 5
+            missing = "a broker" if not self.engine.topology.is_known else "Redis"
+            host, port = self._settings.upstream
+            self._report(Said("warning", f"still waiting for {missing} after {waited:.0f} s (upstream {host}:{port})"))
+        for line in self._found():
+            self._report(Said("info", line))
+
+    def _found(self) -> list[str]:
+        """What an operator wants to read once at the start."""
+        cluster = self.engine.topology.cluster
+        versions: dict[str, list[int]] = {}
+        for broker in self.engine.topology.brokers:
+            versions.setdefault(broker.version or "not detected yet", []).append(broker.id)
+        host, port = self._settings.listen
+        shown = ", ".join(f"{version} (broker {', '.join(map(str, ids))})" for version, ids in versions.items())
+        where = "private, in the data directory" if self._embedded is not None else "external"
+        ports = ", ".join(f"{self.port_of(broker_id)} for broker {broker_id}" for broker_id in sorted(cluster.brokers))
+        return [
+            f"brokers: {shown or self.engine.topology.bootstrap.version}, message format v1; topics: {len(cluster.topics)}",
+            f"Redis: {where}; cluster name {self._settings.cluster!r}",
+            f"point clients at {self._settings.advertised_host or host}:{port} (ports in use: {port}, {ports})",
+        ]
+
+    # ------------------------------------------------------------------ the end
+    async def _wait_for_signals(self) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for _ in signals:
+                self._stop.set()
+                break
+
+    async def _shut_down(self) -> None:
+        self._report(Said("info", "draining: nothing new is taken, what is in flight is finished"))
+        with trio.move_on_after(limits.DRAIN_SECONDS) as scope:
+            await _called_back(self.engine.drain)
+        if scope.cancelled_caught:
+            self._report(Said("warning", "the drain took too long: what is left is resolved by the next start"))
+        assert self._store is not None
+        with trio.move_on_after(limits.ASK_SECONDS_MAX):
+            await _called_back(self._store.stop)
+        self.engine.close()
+        self._reactor.end_pass()
+
+
+async def _called_back(start: Callable[[Callable[[], None]], None]) -> None:
+    done = trio.Event()
+    start(done.set)
+    await done.wait()
+
+
+def _raise_descriptor_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS_WANTED)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

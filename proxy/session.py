@@ -1,0 +1,326 @@
+"""One client connection, sans-IO: frames in, answers out in the order of the requests. Knows which request goes where.
+
+Produce, InitProducerId, ApiVersions and Metadata are answered by the proxy itself; all other APIs go on, through a bridge, over one
+upstream connection that belongs to this client alone (``pipe.py``), so that a broker's one-after-the-other order is kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from ..codecs import produce as produce_codec
+from ..codecs.compression import Codec
+from ..codecs.convert import HeaderRefused, to_message_set
+from ..codecs.errors import WireError
+from ..codecs.framing import FrameSplitter
+from ..codecs.headers import RequestHeader, encode_response_header, parse_request_header
+from ..codecs.produce import PartitionAnswer, PartitionRecords
+from ..codecs.record_batch import magic_of, parse_single_batch
+from ..reactor import Buffer, Reactor, Wire
+from . import answers, limits
+from .batch import Answer, Behind
+from .bridge import api_versions
+from .bridge.base import Addresses, Refused
+from .bridge.init_producer_id import InitProducerIdRequest, encode_init_producer_id, parse_init_producer_id
+from .bridge.metadata import ClientQuestion, parse_client_request
+from .bridge.refusals import refusal
+from .bridge.table import plan
+from .events import ClientRefused
+from .pipe import Pipe
+from .produce import Outside, ProduceCall
+from .shared import Shared
+from .upstream import Broker
+from .versions import ApiKey
+
+_PLAIN_VERSION = 2
+PlainPart = tuple[PartitionRecords, Callable[[Answer], None]]
+
+
+class Host(Outside, Protocol):
+    """What a session needs of the engine."""
+
+    @property
+    def reactor(self) -> Reactor: ...
+
+    @property
+    def shared(self) -> Shared: ...
+
+    def advertised(self) -> Mapping[int, tuple[int, int]]: ...
+
+    def addresses(self, local_host: str) -> Addresses: ...
+
+    def target(self, broker_id: int | None) -> Broker | None: ...
+
+    def init_producer_id(self, request: InitProducerIdRequest, done: Callable[[int, int], None]) -> None: ...
+
+    def metadata(
+        self, version: int, question: ClientQuestion, local_host: str, done: Callable[[bytes], None]
+    ) -> None: ...
+
+    def session_ended(self, session: Session) -> None: ...
+
+
+class _Slot:
+    """The place of one answer in the order of the requests. ``chunks`` None: not there yet; empty: none is sent."""
+
+    __slots__ = ("chunks", "header")
+
+    def __init__(self, header: RequestHeader) -> None:
+        self.header = header
+        self.chunks: Sequence[Buffer] | None = None
+
+
+class Session:
+    """The endpoint of one client connection. ``broker_id``: whose listener it came to, None for the bootstrap port."""
+
+    def __init__(self, host: Host, broker_id: int | None) -> None:
+        self.behind = Behind()
+        self.is_closed = False
+        self.is_idempotent = False
+        """It has asked for a producer id, or used one (rule R10 closes those connections)."""
+        self.name = "client"
+        self._host = host
+        self._broker_id = broker_id
+        self._wire: Wire | None = None
+        self._local_host = ""
+        self._splitter = FrameSplitter(limits.REQUEST_BYTES_MAX)
+        self._slots: deque[_Slot] = deque()
+        self._paused = False
+        self._flush_planned = False
+        self._pipe: Pipe | None = None
+
+    @property
+    def requests_in_flight(self) -> int:
+        """Requests that are not answered yet."""
+        return len(self._slots)
+
+    # ------------------------------------------------------------------ endpoint
+    def connected(self, wire: Wire) -> None:
+        """The client is there."""
+        self._wire = wire
+        self._local_host = wire.local_host
+
+    def received(self, data: bytes) -> None:
+        """Bytes of requests."""
+        try:
+            for frame in self._splitter.feed(data):
+                self._handle(frame)
+                if self.is_closed:
+                    return
+        except WireError as error:
+            self._refuse_connection(str(error))
+            return
+        self._control_reading()
+
+    def lost(self, reason: str) -> None:
+        """The client has gone: nothing is forwarded for it from here on (rule R17)."""
+        self._end()
+
+    def abort(self, reason: str) -> None:
+        """Close the connection."""
+        if self._wire is not None:
+            self._wire.reset()
+        self._end()
+
+    def close(self) -> None:
+        """Close after what is ready was sent."""
+        self._flush()
+        if self._wire is not None:
+            self._wire.close()
+        self._end()
+
+    # ------------------------------------------------------------------ requests
+    def _handle(self, frame: bytes) -> None:
+        header = parse_request_header(frame)
+        if header.client_id:
+            self.name = header.client_id[:64]
+        slot = _Slot(header)
+        self._slots.append(slot)
+        key, version = header.api_key, header.api_version
+        first, last = self._host.advertised().get(key, (0, -1))
+        if key == ApiKey.PRODUCE and 0 <= version <= produce_codec.CLIENT_VERSION_MAX:
+            self._produce(slot, frame)
+        elif key == ApiKey.API_VERSIONS:
+            self._answer(slot, api_versions.answer(version, self._host.advertised()))
+        elif not first <= version <= last:
+            self._refuse(slot, frame, f"API {key} is not served in version {version}")
+        elif key == ApiKey.INIT_PRODUCER_ID:
+            self._init_producer_id(slot, memoryview(frame)[header.body_offset :])
+        elif key == ApiKey.METADATA:
+            question = parse_client_request(version, memoryview(frame)[header.body_offset :])
+            self._host.metadata(version, question, self._local_host, lambda body: self._answer(slot, body))
+        else:
+            self._pass_on(slot, frame)
+
+    def _produce(self, slot: _Slot, frame: bytes) -> None:
+        header = slot.header
+        request = produce_codec.parse_request(frame, header.body_offset, header.api_version)
+        ProduceCall(self._host, self, request, header.api_version, lambda body: self._answer(slot, body)).start()
+
+    def _init_producer_id(self, slot: _Slot, body: memoryview) -> None:
+        request = parse_init_producer_id(body, slot.header.api_version)
+        self.is_idempotent = True
+
+        def issued(error_code: int, producer_id: int) -> None:
+            epoch = 0 if error_code == 0 else -1
+            self._answer(slot, encode_init_producer_id(slot.header.api_version, error_code, producer_id, epoch))
+
+        self._host.init_producer_id(request, issued)
+
+    def _pass_on(self, slot: _Slot, frame: bytes) -> None:
+        broker = self._host.target(self._broker_id)
+        if broker is None:
+            self.abort("the broker is away")
+            return
+        bridge = plan(slot.header.api_key, slot.header.api_version, broker.ranges, self._addresses())
+        if isinstance(bridge, Refused):
+            self._refuse(slot, frame, bridge.reason)
+            return
+        request = bridge.request(memoryview(frame)[slot.header.body_offset :])
+        if isinstance(request, Refused):
+            self._host.report(ClientRefused(self.name, request.reason))
+            self._answer(slot, request.answer)
+            return
+
+        def answered(response: memoryview) -> None:
+            self._answer(slot, *bridge.response(response))
+
+        self._upstream(broker).request(slot.header.api_key, bridge.broker_version, request, answered)
+
+    def produce_plainly(self, acks: int, timeout_ms: int, parts: list[PlainPart]) -> None:
+        """Rule R20: batches without a producer id go on in order, with their own acks, converted where the format asks for it."""
+        broker = self._host.target(self._broker_id)
+        if broker is None:
+            self.abort("the broker is away")
+            return
+        sendable: list[tuple[str, int, Buffer]] = []
+        waiting: dict[tuple[str, int], Callable[[Answer], None]] = {}
+        for item, answer in parts:
+            message_set = self._plain_message_set(item, answer)
+            if message_set is not None:
+                sendable.append((item.topic, item.partition, message_set))
+                waiting[(item.topic, item.partition)] = answer
+        if not sendable:
+            return
+        body = produce_codec.encode_request(_PLAIN_VERSION, acks, timeout_ms, sendable)
+        pipe = self._upstream(broker)
+        if acks == 0:
+            pipe.request(ApiKey.PRODUCE, _PLAIN_VERSION, body, None)
+            for answer in waiting.values():
+                answer(Answer(0))
+            return
+
+        def answered(response: memoryview) -> None:
+            found, _throttle_ms = produce_codec.parse_response(response, 0, _PLAIN_VERSION)
+            for one in found:
+                done = waiting.pop((one.topic, one.partition), None)
+                if done is not None:
+                    done(Answer(one.error_code, one.base_offset, one.log_append_time_ms))
+            if waiting:
+                self.abort("the broker's answer leaves a partition out")
+
+        pipe.request(ApiKey.PRODUCE, _PLAIN_VERSION, body, answered)
+
+    def _plain_message_set(self, item: PartitionRecords, answer: Callable[[Answer], None]) -> Buffer | None:
+        records = item.records
+        assert records is not None
+        try:
+            if magic_of(records) < 2:
+                return records
+            return to_message_set(
+                records,
+                codec=Codec(parse_single_batch(records).codec),
+                magic=1,
+                policy=self._host.shared.policy,
+                output_bytes_max=limits.DECOMPRESSED_BYTES_MAX,
+            ).message_set
+        except HeaderRefused as refused:
+            result = answers.header_refused(refused.header, item.topic)
+        except WireError as error:
+            result = answers.corrupt(str(error))
+        self._host.report(ClientRefused(self.name, result.message or ""))
+        answer(result)
+        return None
+
+    def _upstream(self, broker: Broker) -> Pipe:
+        if self._pipe is None or self._pipe.is_closed:
+            self._pipe = Pipe(self._host.reactor, broker.address, self.abort)
+        return self._pipe
+
+    def _addresses(self) -> Addresses:
+        return self._host.addresses(self._local_host)
+
+    # ------------------------------------------------------------------ answers
+    def _answer(self, slot: _Slot, *chunks: Buffer | None) -> None:
+        """Take the body of an answer; one chunk that is None: this request gets none."""
+        slot.chunks = [chunk for chunk in chunks if chunk is not None]
+        if not self.is_closed and not self._flush_planned:
+            self._flush_planned = True
+            self._host.reactor.at_flush(self._flush)
+
+    def _refuse(self, slot: _Slot, frame: bytes, reason: str) -> None:
+        header = slot.header
+        self._host.report(ClientRefused(self.name, reason))
+        body = refusal(header.api_key, header.api_version, memoryview(frame)[header.body_offset :])
+        if body is None:
+            self.abort(reason)
+        else:
+            self._answer(slot, body)
+
+    def _flush(self) -> None:
+        self._flush_planned = False
+        if self.is_closed or self._wire is None:
+            return
+        out: list[Buffer] = []
+        while self._slots and self._slots[0].chunks is not None:
+            slot = self._slots.popleft()
+            chunks = slot.chunks
+            if not chunks:
+                continue
+            assert chunks is not None
+            header = slot.header
+            start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
+            size = len(start) + sum(map(len, chunks))
+            out.append(size.to_bytes(4, "big") + start)
+            out.extend(chunks)
+        if out:
+            self._wire.send(*out)
+        self._control_reading()
+
+    def _control_reading(self) -> None:
+        """Back-pressure: who has many requests open, or does not take his answers, is not read from."""
+        wire = self._wire
+        if wire is None or self.is_closed:
+            return
+        full = (
+            len(self._slots) >= limits.REQUESTS_IN_FLIGHT_MAX or wire.unsent > limits.SESSION_UNSENT_BYTES_MAX
+        )
+        if full and not self._paused:
+            self._paused = True
+            wire.pause()
+            self._host.reactor.later(limits.ANSWER_SWEEP_SECONDS, self._look_again)
+        elif self._paused and not full:
+            self._paused = False
+            wire.resume()
+
+    def _look_again(self) -> None:
+        """Answers leave without a word to us; so a paused session looks again until it may read."""
+        self._control_reading()
+        if self._paused and not self.is_closed:
+            self._host.reactor.later(limits.ANSWER_SWEEP_SECONDS, self._look_again)
+
+    # ------------------------------------------------------------------ the end
+    def _refuse_connection(self, reason: str) -> None:
+        self._host.report(ClientRefused(self.name, reason))
+        self.abort(reason)
+
+    def _end(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            self._wire = None
+            self._slots.clear()
+            if self._pipe is not None:
+                self._pipe.close()
+            self._host.session_ended(self)

@@ -1,0 +1,64 @@
+"""What all flows of one proxy process share: who we are, which generation, bounds of partitions, what topics were seen to take.
+
+Plain data. The engine keeps it up to date; flows read it and note what they learn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from cachetools import LRUCache
+
+from ..codecs.convert import HeaderPolicy
+from ..state.entry import NO_GENERATION
+from .events import Report
+from .resolver import Position
+
+_PARTITIONS_MAX = 100_000
+_BLOCKS_MAX = 10_000
+_TOPICS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Facts of a block of producer ids: the generation it was claimed in, and when (milliseconds since 1970)."""
+
+    generation: bytes
+    claimed_at_ms: int
+
+
+@dataclass(slots=True)
+class Shared:
+    """One per engine."""
+
+    cluster: str
+    report: Report
+    incarnation: bytes = bytes(8)
+    generation: bytes = NO_GENERATION
+    """Of the Redis data, as last seen."""
+    era: int = 0
+    """Counts incarnations and generations of this process: what was learned in an earlier era is void."""
+    grace_until: float = 0.0
+    """No suspect entry is touched before: leases of the lost state run out first (rule R10)."""
+    wall_clock_ms: Callable[[], int] = lambda: 0
+    leader_of: Callable[[str, int], int | None] = lambda _topic, _partition: None
+    policy: HeaderPolicy = field(default_factory=HeaderPolicy)
+    bounds: LRUCache[tuple[str, int], tuple[float, Position]] = field(
+        default_factory=lambda: LRUCache(_PARTITIONS_MAX)
+    )
+    """Newest position that is safe as a lower bound, and when it was learned (rule R8)."""
+    blocks: LRUCache[int, Block | None] = field(default_factory=lambda: LRUCache(_BLOCKS_MAX))
+    set_bytes_max: LRUCache[str, int] = field(default_factory=lambda: LRUCache(_TOPICS_MAX))
+    """By topic: a message set of this size was refused as too large; learned from code 10."""
+
+    def note_bound(self, topic: str, partition: int, now: float, position: Position) -> None:
+        """Remember a position, unless a later one is known already."""
+        known: Any = self.bounds.get((topic, partition))
+        if known is None or known[1].offset <= position.offset:
+            self.bounds[(topic, partition)] = (now, position)
+
+    def forget_bound(self, topic: str, partition: int) -> None:
+        """The log may have been truncated: earlier positions are no bounds any more."""
+        self.bounds.pop((topic, partition), None)

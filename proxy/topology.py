@@ -1,0 +1,209 @@
+"""Which brokers there are and who leads what, kept in memory and asked for when it is out of date. Sans-IO.
+
+Clients are answered from here, also while brokers are away. Metadata is asked for by topic where a topic is in question, and as a
+whole by age; equal questions at the same time are asked once. Names a topic to a broker only where it may be created, because
+brokers before 0.11 create what is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..reactor import Address, Reactor
+from . import limits
+from .bridge.asks import Metadata, Question
+from .bridge.metadata import BrokerAddress, Cluster, Topic
+from .effects import Unanswered
+from .events import Report, Said
+from .upstream import Broker
+
+BOOTSTRAP_ID = -1
+Done = Callable[[], None]
+
+
+class Topology:
+    """The cluster as it was last seen."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        bootstrap: Address,
+        *,
+        may_send: Callable[[], bool],
+        report: Report,
+        on_brokers: Callable[[Mapping[int, BrokerAddress]], None],
+        on_ready: Callable[[], None],
+    ) -> None:
+        """``on_brokers``: the set of brokers changed. ``on_ready``: the first answer is there, clients can be served."""
+        self.cluster = Cluster(None, None)
+        self.is_known = False
+        self._reactor = reactor
+        self._may_send = may_send
+        self._report = report
+        self._on_brokers = on_brokers
+        self._on_ready = on_ready
+        self._brokers: dict[int, Broker] = {}
+        self._bootstrap = self._new_broker(BOOTSTRAP_ID, bootstrap)
+        self._learned_at: dict[str, float] = {}
+        self._all_learned_at = float("-inf")
+        self._asking: dict[tuple[str, ...] | None, list[Done]] = {}
+
+    def open(self) -> None:
+        """Start: connect to the bootstrap address, and look again by age."""
+        self._bootstrap.open()
+        self._reactor.later(limits.METADATA_AGE_SECONDS, self._age)
+
+    def close(self) -> None:
+        """Drop all connections to brokers."""
+        for broker in (self._bootstrap, *self._brokers.values()):
+            broker.close()
+
+    @property
+    def brokers(self) -> Sequence[Broker]:
+        """All brokers of the cluster."""
+        return list(self._brokers.values())
+
+    @property
+    def bootstrap(self) -> Broker:
+        """The address that was configured."""
+        return self._bootstrap
+
+    def broker(self, broker_id: int) -> Broker | None:
+        """The broker with this id, None if the cluster has none (any more)."""
+        return self._brokers.get(broker_id)
+
+    def any_broker(self) -> Broker | None:
+        """A broker that can be asked now."""
+        return next((broker for broker in (*self._brokers.values(), self._bootstrap) if broker.is_ready), None)
+
+    def leader_of(self, topic: str, partition: int) -> int | None:
+        """The leader as last seen."""
+        known = self.cluster.topics.get(topic)
+        if known is not None:
+            for one in known.partitions:
+                if one.index == partition:
+                    return one.leader if one.leader in self._brokers else None
+        return None
+
+    def has_partition(self, topic: str, partition: int) -> bool | None:
+        """Is there such a partition? None: the topic has not been seen."""
+        known = self.cluster.topics.get(topic)
+        return None if known is None else any(one.index == partition for one in known.partitions)
+
+    def leader(self, topic: str, partition: int, refresh: bool, done: Callable[[int | None], None]) -> None:
+        """Tell the leader, after asking again where that is needed and the last answer is not of this moment."""
+        now = self._reactor.now()
+        known = self.leader_of(topic, partition)
+        age = now - max(self._learned_at.get(topic, float("-inf")), self._all_learned_at)
+        if age < limits.PROBE_SECONDS or (known is not None and not refresh):
+            done(known)
+            return
+        self.refresh((topic,), lambda: done(self.leader_of(topic, partition)))
+
+    def refresh(self, topics: tuple[str, ...] | None, done: Done) -> None:
+        """Ask for some topics, or for all (None), and call back when it was answered, or soon in any case."""
+        waiting = self._asking.get(topics)
+        fired = False
+
+        def once() -> None:
+            nonlocal fired
+            if not fired:
+                fired = True
+                done()
+
+        self._reactor.later(limits.METADATA_WAIT_SECONDS, once)
+        if waiting is not None:
+            waiting.append(once)
+            return
+        broker = self.any_broker()
+        if broker is None:
+            return
+        self._asking[topics] = [once]
+        broker.ask(Metadata(topics), lambda answer: self._answered(topics, answer))
+
+    def freshen(self, topics: Sequence[str] | None, may_create: bool, done: Done) -> None:
+        """For a client's Metadata: what was learned in the last second is fresh enough."""
+        horizon = self._reactor.now() - limits.METADATA_FRESH_SECONDS
+        if self._all_learned_at >= horizon and (topics is None or not may_create):
+            done()
+            return
+        if topics is None:
+            self.refresh(None, done)
+            return
+        stale = [t for t in topics if max(self._learned_at.get(t, float("-inf")), self._all_learned_at) < horizon]
+        missing = [t for t in topics if t not in self.cluster.topics]
+        if missing and not may_create:
+            self.refresh(None, done)
+        elif stale or missing:
+            self.refresh(tuple(sorted({*stale, *missing})), done)
+        else:
+            done()
+
+    def ask(self, broker_id: int, question: Question[Any], done: Callable[[Any], None]) -> None:
+        """Ask one broker."""
+        broker = self._brokers.get(broker_id)
+        if broker is None:
+            self._reactor.later(0, lambda: done(Unanswered("the cluster has no such broker")))
+        else:
+            broker.ask(question, done)
+
+    # ------------------------------------------------------------------ inside
+    def _answered(self, topics: tuple[str, ...] | None, answer: Cluster | Unanswered) -> None:
+        done = self._asking.pop(topics, [])
+        if isinstance(answer, Cluster) and answer.brokers:
+            self._learn(topics, answer)
+        for one in done:
+            one()
+
+    def _learn(self, topics: tuple[str, ...] | None, answer: Cluster) -> None:
+        now = self._reactor.now()
+        known: dict[str, Topic] = {} if topics is None else dict(self.cluster.topics)
+        for name, topic in answer.topics.items():
+            if topic.error_code in (0, 5):
+                known[name] = topic
+            elif topic.error_code == 3:
+                known.pop(name, None)
+        for name in topics if topics is not None else answer.topics:
+            self._learned_at[name] = now
+        if topics is None:
+            self._all_learned_at = now
+            self._learned_at = {name: now for name in known}
+        moved = dict(answer.brokers) != dict(self.cluster.brokers)
+        self.cluster = replace(answer, topics=known)
+        if moved:
+            self._update_brokers(answer.brokers)
+        if not self.is_known:
+            self.is_known = True
+            self._on_ready()
+
+    def _update_brokers(self, brokers: Mapping[int, BrokerAddress]) -> None:
+        for broker_id, broker in list(self._brokers.items()):
+            there = brokers.get(broker_id)
+            # A broker that is down is left out of Metadata; its connection goes on trying, doubts may wait for it.
+            if there is not None and broker.address != (there.host, there.port):
+                broker.close()
+                del self._brokers[broker_id]
+        for broker_id, place in brokers.items():
+            if broker_id not in self._brokers:
+                self._brokers[broker_id] = self._new_broker(broker_id, (place.host, place.port))
+                self._brokers[broker_id].open()
+        self._on_brokers(brokers)
+
+    def _new_broker(self, broker_id: int, address: Address) -> Broker:
+        return Broker(
+            self._reactor, broker_id, address, may_send=self._may_send, on_ready=self._broker_ready, report=self._report
+        )
+
+    def _broker_ready(self, broker: Broker) -> None:
+        if broker.version == "newer":
+            self._report(
+                Said("warning", f"broker {broker.id} has producer ids of its own: idemproxy is made for older ones")
+            )
+        self.refresh(None, lambda: None)
+
+    def _age(self) -> None:
+        if self._reactor.now() - self._all_learned_at > limits.METADATA_AGE_SECONDS / 2:
+            self.refresh(None, lambda: None)
+        self._reactor.later(limits.METADATA_AGE_SECONDS, self._age)

@@ -1,0 +1,234 @@
+"""One broker as the proxy sees it: a control connection for questions, its version, and its lanes. Sans-IO.
+
+The control connection finds out the broker's version first, anew on every connect (a rolling upgrade changes it), and the lanes are
+usable only while that is certain: a wrong guess would poison an old log. Owns no topology.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..codecs.errors import WireError
+from ..codecs.framing import FrameSplitter
+from ..codecs.headers import encode_request_header, parse_response_header
+from ..reactor import Address, Reactor, Wire
+from . import limits
+from .bridge.asks import Question
+from .effects import Unanswered
+from .events import Report, Said
+from .lane import LanePool
+from .versions import BrokerRanges, Detected, Probe, detect
+
+_CLIENT_ID = "idemproxy-control"
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A question on its way."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    asked_at: float
+    answered: Callable[[memoryview | None, str], None]
+
+
+class ControlConnection:
+    """One connection for questions; answers come in order."""
+
+    def __init__(self, reactor: Reactor, on_open: Callable[[], None], on_lost: Callable[[str], None]) -> None:
+        self._reactor = reactor
+        self._on_open = on_open
+        self._on_lost = on_lost
+        self._wire: Wire | None = None
+        self._splitter = FrameSplitter(limits.RESPONSE_BYTES_MAX)
+        self._pending: deque[_Pending] = deque()
+        self._correlation_id = 0
+        self._watched = False
+
+    def request(
+        self, api_key: int, api_version: int, body: bytes, answered: Callable[[memoryview | None, str], None]
+    ) -> None:
+        """Ask; ``answered`` gets the body, or None and the reason why there is none."""
+        assert self._wire is not None
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        header = encode_request_header(api_key, api_version, self._correlation_id, _CLIENT_ID)
+        pending = _Pending(api_key, api_version, self._correlation_id, self._reactor.now(), answered)
+        self._pending.append(pending)
+        self._wire.send((len(header) + len(body)).to_bytes(4, "big"), header, body)
+        if not self._watched:
+            self._watched = True
+            self._reactor.later(limits.ASK_SECONDS_MAX, self._watch)
+
+    def close(self) -> None:
+        """Drop the connection."""
+        if self._wire is not None:
+            self._wire.reset()
+            self._wire = None
+        self._fail("closed")
+
+    # ------------------------------------------------------------------ endpoint
+    def connected(self, wire: Wire) -> None:
+        """The connection is open."""
+        self._wire = wire
+        self._on_open()
+
+    def received(self, data: bytes) -> None:
+        """Bytes of answers."""
+        try:
+            for frame in self._splitter.feed(data):
+                self._answer(frame)
+        except WireError as error:
+            self._give_up(f"an answer cannot be read: {error}")
+
+    def lost(self, reason: str) -> None:
+        """The connection is gone."""
+        self._wire = None
+        self._fail(reason)
+        self._on_lost(reason)
+
+    # ------------------------------------------------------------------ inside
+    def _answer(self, frame: bytes) -> None:
+        if not self._pending:
+            raise WireError("an answer that nobody asked for")
+        pending = self._pending[0]
+        correlation_id, body_offset = parse_response_header(frame, pending.api_key, pending.api_version)
+        if correlation_id != pending.correlation_id:
+            raise WireError(f"correlation id {correlation_id} where {pending.correlation_id} is due")
+        self._pending.popleft()
+        pending.answered(memoryview(frame)[body_offset:], "")
+
+    def _watch(self) -> None:
+        self._watched = False
+        if self._pending:
+            if self._reactor.now() - self._pending[0].asked_at >= limits.ASK_SECONDS_MAX:
+                self._give_up("no answer in time")
+            else:
+                self._watched = True
+                self._reactor.later(limits.PROBE_SECONDS, self._watch)
+
+    def _give_up(self, reason: str) -> None:
+        if self._wire is not None:
+            self._wire.reset()
+            self.lost(reason)
+
+    def _fail(self, reason: str) -> None:
+        pending, self._pending = self._pending, deque()
+        for one in pending:
+            one.answered(None, reason)
+
+
+class Broker:
+    """A broker: connected to as long as it is part of the cluster."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        broker_id: int,
+        address: Address,
+        *,
+        may_send: Callable[[], bool],
+        on_ready: Callable[[Broker], None],
+        report: Report,
+    ) -> None:
+        self.id = broker_id
+        self.address = address
+        self.version = ""
+        self.ranges: BrokerRanges = {}
+        self.is_ready = False
+        self.pool = LanePool(reactor, broker_id, address, may_send=may_send, report=report)
+        self._reactor = reactor
+        self._on_ready = on_ready
+        self._report = report
+        self._control: ControlConnection | None = None
+        self._probe_answers: list[memoryview | None] = []
+        self._backoff = limits.CONNECT_BACKOFF_SECONDS_MIN
+        self._closed = False
+        self._said_lost = False
+
+    def open(self) -> None:
+        """Connect, and connect again whenever the connection is lost."""
+        if not self._closed:
+            self._control = ControlConnection(self._reactor, self._opened, self._lost)
+            self._reactor.connect(self.address, self._control)
+
+    def close(self) -> None:
+        """The broker is no part of the cluster any more, or has moved."""
+        self._closed = True
+        self.is_ready = False
+        if self._control is not None:
+            self._control.close()
+        self.pool.close()
+
+    def ask(self, question: Question[Any], done: Callable[[Any], None]) -> None:
+        """Ask; ``done`` gets the typed answer, or Unanswered. Never from inside this call."""
+        control = self._control
+        if not self.is_ready or control is None:
+            self._reactor.later(0, lambda: done(Unanswered("the broker is away")))
+            return
+        version = question.version_for(self.ranges)
+
+        def answered(body: memoryview | None, reason: str) -> None:
+            if body is None:
+                done(Unanswered(reason))
+                return
+            try:
+                answer = question.parse(version, body)
+            except WireError as error:
+                answer = Unanswered(f"the answer cannot be read: {error}")
+            done(answer)
+
+        control.request(question.api_key, version, question.encode(version), answered)
+
+    # ------------------------------------------------------------------ the control connection
+    def _opened(self) -> None:
+        self._probe_answers = []
+        self._probe()
+
+    def _probe(self) -> None:
+        step = detect(self._probe_answers)
+        assert self._control is not None
+        if isinstance(step, Probe):
+            self._control.request(step.api_key, step.api_version, step.body, self._probed)
+        else:
+            self._detected(step)
+
+    def _probed(self, body: memoryview | None, reason: str) -> None:
+        if body is not None:
+            self._probe_answers.append(body)
+            self._probe()
+
+    def _detected(self, found: Detected) -> None:
+        if not found.ranges:
+            self._report(Said("error", f"broker {self.id} at {_name(self.address)}: version unknown: {found.reason}"))
+            assert self._control is not None
+            self._control.close()
+            self._lost(found.reason)
+            return
+        self.version, self.ranges = found.version, found.ranges
+        self.is_ready = True
+        self._backoff = limits.CONNECT_BACKOFF_SECONDS_MIN
+        if self._said_lost:
+            self._said_lost = False
+            self._report(Said("info", f"broker {self.id} at {_name(self.address)} is back"))
+        self.pool.set_usable(True)
+        self._on_ready(self)
+
+    def _lost(self, reason: str) -> None:
+        self.is_ready = False
+        self._control = None
+        self.pool.set_usable(False)
+        if self._closed:
+            return
+        if not self._said_lost:
+            self._said_lost = True
+            self._report(Said("warning", f"broker {self.id} at {_name(self.address)} is away: {reason}"))
+        self._reactor.later(self._backoff, self.open)
+        self._backoff = min(self._backoff * 2, limits.CONNECT_BACKOFF_SECONDS_MAX)
+
+
+def _name(address: Address) -> str:
+    return address if isinstance(address, str) else f"{address[0]}:{address[1]}"
