@@ -197,7 +197,8 @@ def test_the_services_select_the_pods(helm: Path) -> None:
 def test_the_proxy_has_time_to_finish_before_it_is_killed(helm: Path) -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     least = schema["properties"]["terminationGracePeriodSeconds"]["minimum"]
-    assert pod_of(render_minimal(helm))["terminationGracePeriodSeconds"] >= least >= limits.DRAIN_SECONDS + 5
+    needed = limits.DRAIN_SECONDS + limits.ASK_SECONDS_MAX
+    assert pod_of(render_minimal(helm))["terminationGracePeriodSeconds"] > least >= needed + 5
 
 
 def test_the_probes_look_at_the_bootstrap_port(helm: Path) -> None:
