@@ -1,0 +1,313 @@
+"""What a bridge does beyond layout: what a broker can not be told, what a client must not see, and how a no is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from idemproxy.codecs import messages, produce
+from idemproxy.codecs.errors import Malformed, WireError
+from idemproxy.proxy.bridge.base import Bridge, Refused
+from idemproxy.proxy.bridge.fetch import PARTITION_BYTES_MIN
+from idemproxy.proxy.bridge.refusals import refusal
+from idemproxy.proxy.bridge.table import plan
+from idemproxy.proxy.versions import KNOWN, ApiKey
+
+ADDRESSES = {2: ("proxy.example", 19092)}
+
+
+def bridge_for(key: int, version: int, release: str) -> Bridge:
+    """The bridge, which has to exist."""
+    bridge = plan(key, version, KNOWN[release], ADDRESSES)
+    assert not isinstance(bridge, Refused)
+    return bridge
+
+
+def ask(bridge: Bridge, key: int, version: int, /, **fields: Any) -> Any:
+    """What the broker is asked, decoded; or the refusal."""
+    result = bridge.request(memoryview(messages.encode_request(key, version, **fields)))
+    if isinstance(result, Refused):
+        return result
+    return messages.decode_request(key, bridge.broker_version, b"".join(result))
+
+
+def tell(bridge: Bridge, key: int, version: int, /, **fields: Any) -> Any:
+    """What the client is told when the broker answers this, decoded."""
+    answer = messages.encode_response(key, bridge.broker_version, **fields)
+    return messages.decode_response(key, version, b"".join(bridge.response(memoryview(answer))))
+
+
+# Fetch
+
+
+def fetch_of(bytes_max: int, replica_id: int = -1) -> dict[str, Any]:
+    """The fields of a fetch of two partitions, the second with a large limit."""
+    partitions = [
+        {"partition": 0, "fetch_offset": 5, "partition_max_bytes": bytes_max},
+        {"partition": 1, "fetch_offset": 6, "partition_max_bytes": 3_000_000},
+    ]
+    return {"replica_id": replica_id, "max_bytes": 50_000_000, "topics": [{"topic": "t", "partitions": partitions}]}
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("release", ["0.8.2", "0.9.0", "0.10.0"])
+def test_brokers_that_cut_messages_are_asked_for_enough_to_hold_one(version: int, release: str) -> None:
+    asked = ask(bridge_for(1, version, release), 1, version, **fetch_of(1000))
+    limits = [one.partition_max_bytes for one in asked.topics[0].partitions]
+    assert limits == [PARTITION_BYTES_MIN, 3_000_000]
+    assert [one.fetch_offset for one in asked.topics[0].partitions] == [5, 6]
+
+
+@pytest.mark.parametrize(("version", "release"), [(4, "0.10.2"), (2, "0.8.2"), (0, "0.10.2")])
+def test_limits_stay_where_the_broker_or_the_client_knows_what_they_do(version: int, release: str) -> None:
+    asked = ask(bridge_for(1, version, release), 1, version, **fetch_of(1000))
+    assert asked.topics[0].partitions[0].partition_max_bytes == 1000
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_a_client_that_says_it_is_a_replica_is_not_let_through(version: int) -> None:
+    with pytest.raises(Malformed, match="replica"):
+        ask(bridge_for(1, version, "0.10.2"), 1, version, **fetch_of(1000, replica_id=2))
+
+
+def test_records_of_a_fetch_are_never_copied() -> None:
+    records = b"x" * 100_000
+    part = {"partition_index": 0, "error_code": 0, "high_watermark": 9, "records": records}
+    body = messages.encode_response(1, 3, responses=[{"topic": "t", "partitions": [part, part]}])
+    chunks = bridge_for(1, 4, "0.10.2").response(memoryview(body))
+    large = [chunk for chunk in chunks if len(chunk) > 1000]
+    assert len(large) == 2
+    assert all(isinstance(chunk, memoryview) and chunk.obj is body for chunk in large)
+
+
+# Offsets
+
+
+@pytest.mark.parametrize(("version", "release"), [(2, "0.10.1"), (3, "0.10.1"), (3, "0.8.2")])
+def test_all_offsets_of_a_group_are_refused_where_the_broker_can_not_list_them(version: int, release: str) -> None:
+    refused = ask(bridge_for(9, version, release), 9, version, group_id="g", topics=None)
+    assert isinstance(refused, Refused)
+    assert refused.answer is not None
+    told = messages.decode_response(9, version, refused.answer)
+    assert (told.error_code, told.topics) == (35, [])
+
+
+@pytest.mark.parametrize(("code", "of_the_group"), [(14, 14), (15, 15), (16, 16), (30, 30), (3, 0), (0, 0)])
+def test_an_error_of_the_whole_group_is_told_where_newer_clients_look_for_it(code: int, of_the_group: int) -> None:
+    parts = [{"partition_index": n, "committed_offset": -1, "metadata": "", "error_code": code} for n in (0, 1)]
+    told = tell(bridge_for(9, 3, "0.9.0"), 9, 3, topics=[{"name": "t", "partitions": parts}])
+    assert told.error_code == of_the_group
+    assert [one.error_code for one in told.topics[0].partitions] == [code, code]
+
+
+def test_a_commit_to_0_8_2_leaves_the_time_to_the_broker() -> None:
+    topics = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 7, "committed_metadata": None}]}]
+    asked = ask(bridge_for(8, 3, "0.8.2"), 8, 3, group_id="g", retention_time_ms=1000, topics=topics)
+    assert asked.topics[0].partitions[0].commit_timestamp == -1
+
+
+# ListOffsets
+
+
+def by_time(*timestamps: int) -> dict[str, Any]:
+    """The fields of a question for one partition per time stamp."""
+    partitions = [{"partition_index": index, "timestamp": value} for index, value in enumerate(timestamps)]
+    return {"replica_id": -1, "topics": [{"name": "t", "partitions": partitions}]}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_search_by_time_is_answered_43_and_the_rest_goes_on(version: int) -> None:
+    bridge = bridge_for(2, version, "0.10.0")
+    asked = ask(bridge, 2, version, **by_time(-1, 1_500_000_000_000))
+    assert [(one.partition_index, one.timestamp) for one in asked.topics[0].partitions] == [(0, -1)]
+    part = {"partition_index": 0, "error_code": 0, "old_style_offsets": [9]}
+    told = tell(bridge, 2, version, topics=[{"name": "t", "partitions": [part]}])
+    found = {one.partition_index: (one.error_code, one.offset) for topic in told.topics for one in topic.partitions}
+    assert found == {0: (0, 9), 1: (43, -1)}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_search_by_time_alone_needs_no_broker(version: int) -> None:
+    refused = ask(bridge_for(2, version, "0.9.0"), 2, version, **by_time(5, 6))
+    assert isinstance(refused, Refused)
+    assert refused.answer is not None
+    told = messages.decode_response(2, version, refused.answer)
+    assert [one.error_code for one in told.topics[0].partitions] == [43, 43]
+
+
+def test_a_search_by_time_goes_on_where_the_broker_has_it() -> None:
+    asked = ask(bridge_for(2, 2, "0.10.1"), 2, 2, **by_time(1_500_000_000_000))
+    assert asked.topics[0].partitions[0].timestamp == 1_500_000_000_000
+
+
+# CreateTopics
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_topics_are_not_created_for_a_client_that_only_wants_to_know_if_they_could_be(version: int) -> None:
+    topics = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in ("a", "b")]
+    refused = ask(bridge_for(19, version, "0.10.1"), 19, version, topics=topics, timeout_ms=1, validate_only=True)
+    assert isinstance(refused, Refused)
+    assert refused.answer is not None
+    told = messages.decode_response(19, version, refused.answer)
+    assert [(one.name, one.error_code) for one in told.topics] == [("a", 35), ("b", 35)]
+    assert "validate" in told.topics[0].error_message
+
+
+# FindCoordinator
+
+FOUND = {"error_code": 0, "node_id": 2, "host": "old-2.internal", "port": 9092}
+
+
+@pytest.mark.parametrize(("version", "release"), [(0, "0.8.2"), (1, "0.8.2"), (0, "0.10.2"), (1, "0.10.2")])
+def test_a_coordinator_is_found_at_the_proxy(version: int, release: str) -> None:
+    bridge = bridge_for(10, version, release)
+    assert ask(bridge, 10, version, key="g", key_type=0).key == "g"
+    told = tell(bridge, 10, version, **FOUND)
+    assert (told.error_code, told.node_id, told.host, told.port) == (0, 2, *ADDRESSES[2])
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_coordinator_of_a_newer_broker_is_found_at_the_proxy_too(version: int) -> None:
+    bridge = plan(10, version, {10: (0, 4)}, ADDRESSES)
+    assert not isinstance(bridge, Refused)
+    told = tell(bridge, 10, version, **FOUND, error_message="fine")
+    assert (told.host, told.port, told.error_message) == (*ADDRESSES[2], "fine")
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_an_address_of_a_real_broker_never_gets_out(version: int) -> None:
+    bridge = bridge_for(10, version, "0.10.2")
+    for fields, code in (({**FOUND, "node_id": 7}, 15), ({**FOUND, "error_code": 16}, 16)):
+        told = tell(bridge, 10, version, **fields)
+        assert (told.error_code, told.node_id, told.host, told.port) == (code, -1, "", -1)
+
+
+@pytest.mark.parametrize(("key_type", "code"), [(1, 53), (2, 42)])
+def test_only_groups_have_coordinators(key_type: int, code: int) -> None:
+    refused = ask(bridge_for(10, 1, "0.10.2"), 10, 1, key="writer", key_type=key_type)
+    assert isinstance(refused, Refused)
+    assert refused.answer is not None
+    told = messages.decode_response(10, 1, refused.answer)
+    assert (told.error_code, told.node_id) == (code, -1)
+    assert told.error_message == refused.reason
+
+
+# Refusals
+
+
+def error_codes(value: Any) -> list[int]:
+    """All error codes in a decoded message, in order, that are not 0."""
+    if isinstance(value, dict):
+        own = [one for name, one in value.items() if name.endswith("error_code") and one]
+        return own + [code for one in value.values() for code in error_codes(one)]
+    return [code for one in value for code in error_codes(one)] if isinstance(value, list) else []
+
+
+def refused_codes(key: int, version: int, /, **fields: Any) -> list[int]:
+    """Refuse a request and return the codes in the answer."""
+    body = refusal(key, version, messages.encode_request(key, version, **fields))
+    assert body is not None
+    return error_codes(messages.as_dict(messages.decode_response(key, version, body)))
+
+
+COMMITTED = [{"name": "t", "partitions": [{"partition_index": 0}, {"partition_index": 1}]}]
+
+
+REFUSABLE: list[tuple[int, range, dict[str, Any]]] = [
+    (ApiKey.FETCH, range(18), {"topics": [{"topic": "t", "partitions": [{"partition": 0}, {"partition": 1}]}]}),
+    (ApiKey.LIST_OFFSETS, range(12), {"topics": COMMITTED}),
+    (ApiKey.METADATA, range(14), {"topics": [{"name": "a"}, {"name": "b"}]}),
+    (ApiKey.OFFSET_COMMIT, range(11), {"topics": COMMITTED}),
+    (ApiKey.OFFSET_FETCH, range(8), {"topics": [{"name": "t", "partition_indexes": [0, 1]}]}),
+    (ApiKey.OFFSET_FETCH, range(8, 11), {"groups": [{"group_id": "g"}]}),
+    (ApiKey.FIND_COORDINATOR, range(4), {"key": "g"}),
+    (ApiKey.FIND_COORDINATOR, range(4, 7), {"coordinator_keys": ["g"]}),
+    (ApiKey.JOIN_GROUP, range(10), {}),
+    (ApiKey.HEARTBEAT, range(5), {}),
+    (ApiKey.LEAVE_GROUP, range(6), {}),
+    (ApiKey.SYNC_GROUP, range(6), {}),
+    (ApiKey.DESCRIBE_GROUPS, range(6), {"groups": ["g"]}),
+    (ApiKey.LIST_GROUPS, range(6), {}),
+    (ApiKey.CREATE_TOPICS, range(8), {"topics": [{"name": "t"}]}),
+    (ApiKey.DELETE_TOPICS, range(6), {"topic_names": ["t"]}),
+    (ApiKey.DELETE_TOPICS, range(6, 7), {"topics": [{"name": "t"}]}),
+    (ApiKey.INIT_PRODUCER_ID, range(6), {}),
+    (ApiKey.SASL_AUTHENTICATE, range(3), {}),
+]
+
+
+@pytest.mark.parametrize(("key", "versions", "fields"), REFUSABLE)
+def test_a_refusal_is_read_in_the_clients_own_version_and_says_35(
+    key: int, versions: range, fields: dict[str, Any]
+) -> None:
+    for version in versions:
+        codes = refused_codes(key, version, **fields)
+        assert codes
+        assert set(codes) == {35}
+
+
+TRANSACTIONAL: list[tuple[int, range, dict[str, Any]]] = [
+    (ApiKey.ADD_PARTITIONS_TO_TXN, range(4), {"v3_and_below_topics": [{"name": "t", "partitions": [0, 1]}]}),
+    (ApiKey.ADD_PARTITIONS_TO_TXN, range(4, 6), {}),
+    (ApiKey.ADD_OFFSETS_TO_TXN, range(5), {}),
+    (ApiKey.END_TXN, range(6), {}),
+    (ApiKey.TXN_OFFSET_COMMIT, range(6), {"topics": COMMITTED}),
+]
+
+
+@pytest.mark.parametrize(("key", "versions", "fields"), TRANSACTIONAL)
+def test_transactions_are_refused_with_a_code_that_no_client_tries_again_on(
+    key: int, versions: range, fields: dict[str, Any]
+) -> None:
+    for version in versions:
+        codes = refused_codes(key, version, **fields)
+        assert codes
+        assert set(codes) == {53}
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_a_produce_is_refused_partition_by_partition(version: int) -> None:
+    partitions = [{"index": 0, "records": b""}, {"index": 1, "records": b""}]
+    topics = [{"name": "t", "partition_data": partitions}]
+    body = messages.encode_request(0, version, acks=-1, timeout_ms=1, topic_data=topics)
+    answer = refusal(ApiKey.PRODUCE, version, body)
+    assert answer is not None
+    assert error_codes(messages.as_dict(messages.decode_response(0, version, answer))) == [35, 35]
+
+
+def test_a_produce_that_waits_for_no_answer_gets_none() -> None:
+    assert refusal(ApiKey.PRODUCE, 2, b"".join(produce.encode_request(2, 0, 1000, [("t", 0, b"")]))) is None
+
+
+@pytest.mark.parametrize(("key", "version"), [(4, 0), (7, 1), (27, 0), (99, 0), (-5, 0), (1, 99), (1, -1), (32, 0)])
+def test_where_nothing_can_be_said_the_connection_is_to_be_closed(key: int, version: int) -> None:
+    assert refusal(key, version, b"") is None
+
+
+def test_a_refused_request_that_can_not_be_read_closes_the_connection() -> None:
+    assert refusal(ApiKey.OFFSET_COMMIT, 2, b"\xff\xff\xff") is None
+
+
+def test_an_unknown_version_of_api_versions_gets_what_every_client_can_read() -> None:
+    body = refusal(ApiKey.API_VERSIONS, 9, b"")
+    assert body is not None
+    told = messages.decode_response(18, 0, body)
+    assert (told.error_code, told.api_keys[0].api_key) == (35, 18)
+
+
+@pytest.mark.parametrize(("key", "version"), [(24, 0), (4, 0), (60, 0), (1, 7), (99, 0)])
+def test_what_is_not_served_has_no_bridge_even_where_the_broker_has_it(key: int, version: int) -> None:
+    refused = plan(key, version, {1: (0, 17), 4: (0, 7), 24: (0, 5), 60: (0, 2), 99: (0, 0)})
+    assert isinstance(refused, Refused)
+    assert refused.error_code == 35
+    assert refused.reason
+
+
+def test_garbage_from_a_broker_is_a_wire_error() -> None:
+    for key in (ApiKey.FETCH, ApiKey.FIND_COORDINATOR, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FETCH, ApiKey.CREATE_TOPICS):
+        release = "0.10.1" if key == ApiKey.CREATE_TOPICS else "0.8.2"
+        version = {ApiKey.FETCH: 4, ApiKey.OFFSET_FETCH: 2}.get(key, 1)
+        with pytest.raises(WireError):
+            bridge_for(key, version, release).response(memoryview(b"\x7f" * 40))

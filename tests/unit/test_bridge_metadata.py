@@ -1,0 +1,250 @@
+"""Metadata, ApiVersions and InitProducerId bodies, byte for byte against the message library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from idemproxy.codecs import messages
+from idemproxy.codecs.errors import UnsupportedVersion, WireError
+from idemproxy.proxy.bridge import api_versions, metadata
+from idemproxy.proxy.bridge.init_producer_id import (
+    InitProducerIdRequest,
+    encode_init_producer_id,
+    parse_init_producer_id,
+)
+from idemproxy.proxy.bridge.metadata import (
+    BrokerAddress,
+    ClientQuestion,
+    Cluster,
+    Partition,
+    Topic,
+    encode_client_answer,
+    parse_answer,
+    parse_client_request,
+    synthetic_cluster_id,
+)
+from idemproxy.proxy.versions import KNOWN, advertised
+
+METADATA = 3
+VERSIONS = range(5)
+BROKERS = {1: BrokerAddress(1, "old-1.internal", 9092, "a"), 3: BrokerAddress(3, "old-3.internal", 9092)}
+ADDRESSES = {1: ("proxy", 19091), 3: ("proxy", 19093)}
+TOPICS = {
+    "pain": Topic("pain", 0, False, (Partition(0, 0, 1, (1, 3), (1,)), Partition(5, 1, -1, (3,), ()))),
+    "__consumer_offsets": Topic("__consumer_offsets", 0, True, (Partition(0, 0, 3, (3,), (3,)),)),
+    "größer": Topic("größer", 5, False, ()),
+}
+CLUSTER = Cluster("cluster", 3, BROKERS, TOPICS)
+
+
+def library_answer(version: int, cluster: Cluster, addresses: dict[int, tuple[str, int]]) -> bytes:
+    """The same as the message library writes it."""
+    fields: dict[str, Any] = {
+        "brokers": [
+            {"node_id": one.id, "host": addresses[one.id][0], "port": addresses[one.id][1], "rack": one.rack}
+            for one in cluster.brokers.values()
+        ],
+        "topics": [
+            {
+                "error_code": topic.error_code,
+                "name": topic.name,
+                "is_internal": topic.is_internal,
+                "partitions": [
+                    {
+                        "error_code": one.error_code,
+                        "partition_index": one.index,
+                        "leader_id": one.leader,
+                        "replica_nodes": list(one.replicas),
+                        "isr_nodes": list(one.isr),
+                    }
+                    for one in topic.partitions
+                ],
+            }
+            for topic in cluster.topics.values()
+        ],
+        "cluster_id": cluster.cluster_id,
+        "controller_id": -1 if cluster.controller_id is None else cluster.controller_id,
+    }
+    return messages.encode_response(METADATA, version, **fields)
+
+
+def what_version_tells(version: int) -> Cluster:
+    """CLUSTER as a broker of this version would tell it."""
+    brokers = BROKERS if version >= 1 else {key: BrokerAddress(key, one.host, one.port) for key, one in BROKERS.items()}
+    topics = {
+        name: Topic(name, one.error_code, one.is_internal and version >= 1, one.partitions)
+        for name, one in TOPICS.items()
+    }
+    return Cluster("cluster" if version >= 2 else None, 3 if version >= 1 else None, brokers, topics)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_brokers_answer_is_read_as_the_library_writes_it(version: int) -> None:
+    own = {key: (one.host, one.port) for key, one in BROKERS.items()}
+    assert parse_answer(version, library_answer(version, CLUSTER, own)) == what_version_tells(version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_clients_answer_is_what_the_library_writes_with_our_addresses(version: int) -> None:
+    answer = encode_client_answer(version, CLUSTER, None, ADDRESSES, fallback_cluster_id="unused")
+    assert answer == library_answer(version, CLUSTER, ADDRESSES)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_broken_answer_of_a_broker_is_a_wire_error(version: int) -> None:
+    body = library_answer(version, CLUSTER, ADDRESSES)
+    for broken in [*(body[:cut] for cut in range(len(body))), body + b"\0"]:
+        with pytest.raises(WireError):
+            parse_answer(version, broken)
+
+
+def test_versions_that_are_not_spoken_are_said_to_be_so() -> None:
+    for call in (parse_answer, parse_client_request):
+        for version in (-1, 5):
+            with pytest.raises(UnsupportedVersion):
+                call(version, b"")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_only_the_topics_asked_for_are_told_and_unknown_ones_get_3(version: int) -> None:
+    asked = ["nowhere", "pain", "nowhere"]
+    body = encode_client_answer(version, CLUSTER, asked, ADDRESSES, fallback_cluster_id="x")
+    told = parse_answer(version, body).topics
+    assert list(told) == ["nowhere", "pain"]
+    assert (told["nowhere"].error_code, told["nowhere"].partitions) == (3, ())
+    assert told["pain"].partitions == TOPICS["pain"].partitions
+    assert encode_client_answer(version, CLUSTER, [], ADDRESSES, fallback_cluster_id="x").endswith(bytes(4))
+
+
+def test_a_broker_without_an_address_here_is_not_told_and_its_partitions_have_no_leader_now() -> None:
+    told = parse_answer(4, encode_client_answer(4, CLUSTER, None, {3: ("proxy", 1)}, fallback_cluster_id="x"))
+    assert list(told.brokers) == [3]
+    assert told.topics["pain"].partitions[0] == Partition(5, 0, -1, (1, 3), (1,))
+    assert told.topics["__consumer_offsets"] == TOPICS["__consumer_offsets"]
+
+
+@pytest.mark.parametrize(("told", "expected"), [(None, 1), (3, 3), (1, 1), (8, 1)])
+def test_the_controller_is_the_brokers_or_else_the_lowest_broker(told: int | None, expected: int) -> None:
+    cluster = Cluster(None, told, BROKERS, {})
+    answer = parse_answer(1, encode_client_answer(1, cluster, None, ADDRESSES, fallback_cluster_id="x"))
+    assert answer.controller_id == expected
+
+
+def test_without_brokers_there_is_no_controller() -> None:
+    answer = encode_client_answer(1, Cluster(None, 1), None, {}, fallback_cluster_id="x")
+    assert parse_answer(1, answer) == Cluster(None, None)
+
+
+def test_a_cluster_without_an_id_gets_a_stable_one_of_kafkas_shape() -> None:
+    first, second = synthetic_cluster_id("orders"), synthetic_cluster_id("payments")
+    assert first == synthetic_cluster_id("orders") != second
+    assert len(first) == 22
+    answer = encode_client_answer(2, Cluster(None, None), None, {}, fallback_cluster_id=first)
+    assert parse_answer(2, answer).cluster_id == first
+
+
+@pytest.mark.parametrize(("version", "code"), [(0, 9), (1, 0), (4, 0)])
+def test_a_missing_replica_is_told_in_v0_only(version: int, code: int) -> None:
+    cluster = Cluster(None, None, BROKERS, {"t": Topic("t", 0, False, (Partition(9, 0, 1, (1, 2), (1,)),))})
+    answer = parse_answer(version, encode_client_answer(version, cluster, None, ADDRESSES, fallback_cluster_id="x"))
+    assert answer.topics["t"].partitions[0].error_code == code
+
+
+@pytest.mark.parametrize(
+    ("version", "names"),
+    [
+        (version, names)
+        for version in VERSIONS
+        for names in (None, [], ["a"], ["a", "ü" * 100])
+        if version or names is not None
+    ],
+)
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_clients_question_is_read_as_the_library_writes_it(
+    version: int, names: list[str] | None, allowed: bool
+) -> None:
+    topics = None if names is None else [{"name": name} for name in names]
+    body = messages.encode_request(METADATA, version, topics=topics, allow_auto_topic_creation=allowed)
+    wants_all = names is None or (version == 0 and not names)
+    expected = ClientQuestion(None if wants_all else tuple(names or ()), allowed or version < 4)
+    assert parse_client_request(version, body) == expected
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("names", [None, [], ["a", "b"]])
+def test_our_question_is_what_the_library_writes(version: int, names: list[str] | None) -> None:
+    chosen, body = metadata.encode_question({3: (0, version)}, names, allow_auto_topic_creation=False)
+    topics = None if names is None else [{"name": name} for name in names]
+    if version == 0 and topics is None:
+        topics = []
+    assert chosen == version
+    assert body == messages.encode_request(METADATA, version, topics=topics, allow_auto_topic_creation=False)
+
+
+@pytest.mark.parametrize("count", [-2, 2**31 - 1])
+def test_an_impossible_number_of_topics_is_a_wire_error(count: int) -> None:
+    with pytest.raises(WireError):
+        parse_client_request(1, count.to_bytes(4, "big", signed=True))
+
+
+def test_a_null_list_in_version_0_is_a_wire_error() -> None:
+    with pytest.raises(WireError):
+        parse_client_request(0, b"\xff" * 4)
+
+
+# ApiVersions
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_api_versions_is_answered_in_full(version: int) -> None:
+    ranges = advertised([KNOWN["0.10.2"]])
+    told = messages.decode_response(18, version, api_versions.answer(version, ranges))
+    assert told.error_code == 0
+    assert {one.api_key: (one.min_version, one.max_version) for one in told.api_keys} == ranges
+    keys = [{"api_key": key, "min_version": ranges[key][0], "max_version": ranges[key][1]} for key in sorted(ranges)]
+    assert api_versions.answer(version, ranges) == messages.encode_response(18, version, api_keys=keys)
+
+
+@pytest.mark.parametrize("version", [-1, 4, 5, 99])
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0_with_its_own_range(version: int) -> None:
+    error_code, ranges = api_versions.parse_v0(api_versions.answer(version, {0: (0, 3)}))
+    assert (error_code, ranges) == (35, {18: (0, 3)})
+
+
+def test_a_brokers_api_versions_are_read_and_garbage_is_a_wire_error() -> None:
+    body = api_versions.encode(0, 0, KNOWN["0.10.2"])
+    assert api_versions.parse_v0(body) == (0, KNOWN["0.10.2"])
+    for broken in (b"", body[:-1], body + b"\0", b"\0\0\xff\xff\xff\xfe"):
+        with pytest.raises(WireError):
+            api_versions.parse_v0(broken)
+
+
+# InitProducerId
+
+
+@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("name", [None, "", "writer-7"])
+def test_init_producer_id_is_read_as_the_library_writes_it(version: int, name: str | None) -> None:
+    body = messages.encode_request(
+        22, version, transactional_id=name, transaction_timeout_ms=60000, producer_id=2**40, producer_epoch=7
+    )
+    carried = (2**40, 7) if version >= 3 else (-1, -1)
+    assert parse_init_producer_id(body, version) == InitProducerIdRequest(name, 60000, *carried)
+    for broken in (body[:-1], body + b"\0"):
+        with pytest.raises(WireError):
+            parse_init_producer_id(broken, version)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_init_producer_id_is_answered_as_the_library_writes_it(version: int) -> None:
+    fields: dict[str, Any] = {"throttle_time_ms": 250, "producer_id": 2**62 - 1, "producer_epoch": 3}
+    assert encode_init_producer_id(version, 0, 2**62 - 1, 3, 250) == messages.encode_response(22, version, **fields)
+    failed = messages.decode_response(22, version, encode_init_producer_id(version, 14, 5, 5))
+    assert (failed.error_code, failed.producer_id, failed.producer_epoch) == (14, -1, -1)
+
+
+def test_init_producer_id_beyond_version_4_is_said_to_be_unsupported() -> None:
+    with pytest.raises(UnsupportedVersion):
+        parse_init_producer_id(b"", 5)
