@@ -78,7 +78,9 @@ class IdBlocks:
         assert block_start % BLOCK_SIZE == 0
         assert 0 <= block_start < 2**PRODUCER_ID_BITS
         assert block_start not in (self._current, self._next), "claimed twice"
-        if self._next is None:
+        if self._current is None:
+            self._current, self._used = block_start, 0
+        elif self._next is None:
             self._next = block_start
 
     def forget(self) -> None:

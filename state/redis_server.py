@@ -71,7 +71,7 @@ class EmbeddedRedis:
                     os.close(lock)  # the server has the lock now, if there is one
             if time.monotonic() > end:
                 raise EmbeddedRedisError(
-                    f"a Redis process holds {self.data_directory} but does not answer: end it, or name another directory"
+                    f"a Redis that holds {self.data_directory} does not answer: end it, or take another directory"
                 )
             time.sleep(_PAUSE_SECONDS)
 

