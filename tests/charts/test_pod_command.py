@@ -48,7 +48,7 @@ def neighbouring_ports() -> int:
 
 def rendered(helm: Path, **values: str) -> list[dict[str, Any]]:
     settings = [word for key, value in values.items() for word in ("--set", f"{key.replace('__', '.')}={value}")]
-    command = [helm, "template", "proxy", CHART, "--kube-version", "1.33", *settings]
+    command = [str(helm), "template", "proxy", str(CHART), "--kube-version", "1.33", *settings]
     text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
     return [manifest for manifest in yaml.safe_load_all(text) if manifest]
 

@@ -6,6 +6,7 @@ gives a wheel that lacks it without any error. These tests compare, and import t
 
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -114,6 +115,44 @@ def test_every_package_folder_is_linked_for_the_development_install() -> None:
     folders = sorted(folder for folder in PACKAGE_FOLDERS if any((ROOT / folder).glob("*.py")))
     links = {path.name: os.readlink(path) for path in (ROOT / "src/idemproxy").iterdir() if path.is_symlink()}
     assert links == {folder: f"../../{folder}" for folder in folders}
+
+
+def make(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run make as a user does: without the variables of a make around the tests."""
+    environment = {
+        name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
+    }
+    return subprocess.run(
+        ["make", "--no-print-directory", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_make_alone_lists_every_target_with_a_sentence() -> None:
+    listed = re.findall(r"^  ([a-z]+)  +\S", make().stdout, re.MULTILINE)
+    promised = {"help", "demo", "run", "test", "lint", "format", "typecheck", "bench", "model"}
+    assert set(listed) == promised
+
+
+def test_make_says_what_is_missing_before_it_installs_anything() -> None:
+    without_upstream = make("run", "UPSTREAM=")
+    assert without_upstream.returncode != 0
+    assert without_upstream.stderr.startswith("UPSTREAM=host:port is missing")
+    assert without_upstream.stdout == ""
+    without_python = make("test", "PYTHON=")
+    assert without_python.returncode != 0
+    assert without_python.stderr.startswith("Python 3.11 or newer is needed")
+
+
+def test_what_lands_has_passed_lint_types_and_tests_and_ends_with_the_tests_summary() -> None:
+    steps = re.search(r"for target in (.*); do", (ROOT / ".ci/run").read_text())
+    assert steps is not None
+    assert steps.group(1).split() == ["lint", "typecheck", "test"]
+    assert os.access(ROOT / ".ci/run", os.X_OK)
 
 
 def test_the_version_is_written_in_one_place() -> None:
