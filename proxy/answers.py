@@ -18,7 +18,8 @@ def appended(base_offset: int, log_append_time_ms: int) -> Answer:
 def duplicate_below_window() -> Answer:
     """Proven to be in the log, though older than the last five batches. Its offset is not told: clients do not expect one."""
     return Answer(
-        int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER), message="this batch is in the log already, before the last five batches"
+        int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER),
+        message="this batch is in the log already, before the last five batches",
     )
 
 
@@ -82,7 +83,9 @@ def refused(error_code: int) -> Answer:
 
 def undecidable(reason: str) -> Answer:
     """Nobody can tell whether the batch is in the log: the user has to know."""
-    return Answer(int(ErrorCode.INVALID_RECORD), message=f"it cannot be decided whether this batch is in the log: {reason}")
+    return Answer(
+        int(ErrorCode.INVALID_RECORD), message=f"it cannot be decided whether this batch is in the log: {reason}"
+    )
 
 
 def vanished(base_offset: int) -> Answer:
@@ -116,7 +119,8 @@ def invalid(reason: str, version: int) -> Answer:
 def codec_not_served() -> Answer:
     """A compression codec that came with a later version of Produce."""
     return Answer(
-        int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), message="zstd needs a broker with Produce 7; choose gzip, snappy or lz4"
+        int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        message="zstd needs a broker with Produce 7; choose gzip, snappy or lz4",
     )
 
 

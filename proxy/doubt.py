@@ -15,7 +15,6 @@ from ..state.commit import Stored, committed, fresh, rebuilt, released, renewed
 from ..state.decide import BatchIdentity
 from ..state.entry import NO_ANCHOR, NO_GENERATION, NO_OFFSET, NO_PRINCIPAL, Entry, Intent, WindowBatch
 from ..state.sequence import distance
-from ..state.store import StoreAway
 from . import answers, limits
 from .batch import Answer, Batch
 from .effects import Leader, MemberAlive, Now, Pause, Wait
@@ -59,7 +58,7 @@ class Doubt:
 
     async def _park(self) -> None:
         await Pause(self._sequencer.bell, _PARK_SECONDS)
-        self._sequencer.forget()
+        self._sequencer.held.forget()
 
     # ------------------------------------------------------------------ an open intent
     async def _take_over(self, entry: Entry) -> None:
@@ -68,15 +67,13 @@ class Doubt:
         intent = entry.intent
         assert intent is not None
         if intent.owner != self._shared.incarnation:
-            self._shared.report(
-                TakenOver(sequencer.producer_id, sequencer.topic, sequencer.partition, intent.owner)
-            )
+            self._shared.report(TakenOver(sequencer.producer_id, sequencer.topic, sequencer.partition, intent.owner))
         if not await sequencer.write(renewed(entry, self._shared.incarnation)):
             return
         result = await self._search(intent, intent.content)
         entry_now = sequencer.entry
         if self._era != self._shared.era or entry_now is None or entry_now.intent is None:
-            sequencer.forget()
+            sequencer.held.forget()
             return
         if result is None:
             await sequencer.write(released(entry_now))
@@ -138,14 +135,20 @@ class Doubt:
             bound = Position(entry.intent.lower_bound, entry.intent.anchor)
         leader = await Leader(sequencer.topic, sequencer.partition)
         claim = Intent(
-            self._shared.incarnation, entry.producer_epoch, (), bound.offset, bound.anchor, bytes(8), -1 if leader is None else leader
+            self._shared.incarnation,
+            entry.producer_epoch,
+            (),
+            bound.offset,
+            bound.anchor,
+            bytes(8),
+            -1 if leader is None else leader,
         )
         if not await sequencer.write(replace(entry, version=entry.version + 1, intent=claim)):
             return
         result = await self._search(claim, bytes(8))
         entry_now = sequencer.entry
         if self._era != self._shared.era or entry_now is None:
-            sequencer.forget()
+            sequencer.held.forget()
         elif result is not None:
             await self._finish_rebuild(entry_now, result)
 
@@ -202,7 +205,9 @@ class Doubt:
         assert entry is not None
         if entry.first_base_offset == NO_OFFSET:
             return answers.in_doubt("where this epoch begins in the log is not known"), "below_window_unknown"
-        search = WindowSearch(self._sequencer.topic, self._sequencer.partition, self._sequencer.producer_id, batch.identity, entry)
+        search = WindowSearch(
+            self._sequencer.topic, self._sequencer.partition, self._sequencer.producer_id, batch.identity, entry
+        )
         started = await Now()
         while True:
             result = await search.run()

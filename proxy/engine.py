@@ -105,6 +105,11 @@ class Engine:
         self._store = store
         self._producer_ids = ProducerIds(self.shared, store, self._random_bytes, self.report)
         self.topology.open()
+        self._tick()
+
+    def _tick(self) -> None:
+        self.shared.recent_time = self.reactor.now()
+        self.reactor.later(limits.SETTLE_SECONDS, self._tick)
 
     def accept(self, broker_id: int | None) -> Session | None:
         """The endpoint of a new client connection, None when there are too many."""
@@ -197,9 +202,7 @@ class Engine:
         assert self._producer_ids is not None
         self._producer_ids.answer(request, done)
 
-    def metadata(
-        self, version: int, question: ClientQuestion, local_host: str, done: Callable[[bytes], None]
-    ) -> None:
+    def metadata(self, version: int, question: ClientQuestion, local_host: str, done: Callable[[bytes], None]) -> None:
         """Answer Metadata from memory, after a short look whether it is still true."""
 
         def answer() -> None:
@@ -249,9 +252,7 @@ class Engine:
     def _handlers(self) -> dict[type, Callable[[Any, Resume], None]]:
         return {
             effects.Read: lambda e, resume: self._stored().read(e.key, resume),
-            effects.Swap: lambda e, resume: self._stored().swap(
-                e.key, e.expected_version, e.value, e.ttl_ms, resume
-            ),
+            effects.Swap: lambda e, resume: self._stored().swap(e.key, e.expected_version, e.value, e.ttl_ms, resume),
             effects.MemberAlive: lambda e, resume: self._stored().member_alive(e.incarnation, resume),
             effects.Append: self._append,
             effects.Ask: lambda e, resume: self.topology.ask(e.broker_id, e.question, resume),

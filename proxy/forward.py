@@ -87,9 +87,7 @@ def make_piece(sequencer: Sequencer, sources: tuple[memoryview, ...], *, harder:
         output_bytes_max=limits.DECOMPRESSED_BYTES_MAX,
         compress_harder=harder,
     )
-    piece = Piece(
-        sources, tuple(identities), converted.message_set, anchor_of_marker(marker), harder or codec != 0
-    )
+    piece = Piece(sources, tuple(identities), converted.message_set, anchor_of_marker(marker), harder or codec != 0)
     return piece, converted.first_content
 
 
@@ -142,7 +140,7 @@ class Forward:
         sequencer = self._sequencer
         while self._pieces:
             piece = self._pieces[0]
-            started = await Now()
+            started = self._shared.step_begins()
             outcome: Outcome = await Append(
                 self._leader,
                 sequencer.topic,
@@ -152,7 +150,7 @@ class Forward:
                 self._may_send,
                 piece.identities,
             )
-            sequencer.step("append", self._first, await Now() - started, type(outcome).__name__)
+            sequencer.step("append", self._first, started, type(outcome).__name__)
             if isinstance(outcome, Appended):
                 outcome = await self._confirmed(piece, outcome)
             if isinstance(outcome, Appended):
@@ -161,10 +159,12 @@ class Forward:
             if isinstance(outcome, NotSent):
                 await self._not_sent()
                 return
-            go_on = await self._refused(piece, outcome) if isinstance(outcome, Refused) else await self._resolve(outcome)
+            go_on = (
+                await self._refused(piece, outcome) if isinstance(outcome, Refused) else await self._resolve(outcome)
+            )
             if not go_on:
                 return
-        await self._commit()
+        self._commit()
 
     def _may_send(self) -> str | None:
         """Asked in the step of the send (rules R4, R17)."""
@@ -197,7 +197,7 @@ class Forward:
         self._log_append_time_ms = outcome.log_append_time_ms
         self._pieces.popleft()
 
-    async def _commit(self) -> None:
+    def _commit(self) -> None:
         """Everything is in the log. The client is answered now; the commit rides on the next swap (rule R7)."""
         sequencer = self._sequencer
         last = self._placed[-1]
@@ -206,21 +206,16 @@ class Forward:
         for batch in self._group:
             offset = _offset_of(self._placed, batch.identity.base_sequence)
             window.append(
-                WindowBatch(
-                    batch.identity.base_sequence, batch.identity.record_count, offset, self._log_append_time_ms
-                )
+                WindowBatch(batch.identity.base_sequence, batch.identity.record_count, offset, self._log_append_time_ms)
             )
         if self._era == self._shared.era:
             assert sequencer.entry is not None
-            sequencer.hold(committed(sequencer.entry, window, end_offset, self._anchor))
+            sequencer.held.hold(committed(sequencer.entry, window, end_offset, self._anchor))
             sequencer.remember_lane([batch.base_offset for batch in window], self._lane)
             if self._clean:
-                now = await Now()
-                self._shared.note_bound(
-                    sequencer.topic, sequencer.partition, now, Position(end_offset, self._anchor)
-                )
+                self._shared.note_bound(sequencer.topic, sequencer.partition, Position(end_offset, self._anchor))
         else:
-            sequencer.forget()
+            sequencer.held.forget()
         for batch, stored in zip(self._group, window, strict=True):
             sequencer.answer(batch, answers.appended(stored.base_offset, stored.log_append_time_ms), "appended")
 
@@ -236,9 +231,9 @@ class Forward:
         """Release the intent, unless a part of the batch is in the log: then it stays open, and the retry brings the rest."""
         sequencer = self._sequencer
         if self._era != self._shared.era:
-            sequencer.forget()
+            sequencer.held.forget()
         elif not self._placed and sequencer.entry is not None:
-            sequencer.hold(released(sequencer.entry))
+            sequencer.held.hold(released(sequencer.entry))
 
     async def _refused(self, piece: Piece, outcome: Refused) -> bool:
         """The broker did not take the piece, for certain. True: go on with other pieces (rule R19)."""
@@ -301,9 +296,7 @@ class Forward:
         self._placed = covered(result.pieces, self._first)
         records = sum(piece.record_count for piece in self._placed)
         total = sum(batch.identity.record_count for batch in self._group)
-        await self._report(
-            started, search, "found" if records >= total else "prefix" if records else "not_found", ""
-        )
+        await self._report(started, search, "found" if records >= total else "prefix" if records else "not_found", "")
         self._clean = False
         if records >= total:
             self._pieces.clear()
@@ -353,7 +346,7 @@ class Forward:
         return True
 
     def _void(self, reason: str) -> bool:
-        self._sequencer.forget()
+        self._sequencer.held.forget()
         self._answer_all(answers.in_doubt(reason), "in_doubt")
         return False
 
@@ -405,9 +398,7 @@ def _located(piece: Piece, base_offset: int) -> list[Stored]:
     """Where each identity of a wrapper lies that was appended at ``base_offset``."""
     located = []
     for identity in piece.identities:
-        located.append(
-            Stored(identity.producer_epoch, identity.base_sequence, identity.record_count, base_offset)
-        )
+        located.append(Stored(identity.producer_epoch, identity.base_sequence, identity.record_count, base_offset))
         base_offset += identity.record_count
     return located
 

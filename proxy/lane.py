@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..codecs.produce import encode_request, parse_response
 from ..codecs.errors import WireError
 from ..codecs.framing import FrameSplitter
 from ..codecs.headers import encode_request_header, parse_response_header
+from ..codecs.produce import encode_request, parse_response
 from ..reactor import Address, Reactor, Wire
 from . import limits
 from .effects import Append
@@ -117,9 +117,7 @@ class Lane:
             if answer is None:
                 job.done(doubt)
             else:
-                job.done(
-                    classify(answer.error_code, answer.base_offset, answer.log_append_time_ms, self, broker_id)
-                )
+                job.done(classify(answer.error_code, answer.base_offset, answer.log_append_time_ms, self, broker_id))
         self._pool.lane_idle()
 
     def _ended(self, reason: str) -> None:

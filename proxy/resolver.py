@@ -151,7 +151,9 @@ async def newest_position(topic: str, partition: int) -> Position | Later:
     return Position(answer.offset, anchor_of(below) if below is not None else NO_ANCHOR)
 
 
-async def look_at(topic: str, partition: int, offset: int, wanted: tuple[Stored, ...], producer_id: int) -> bool | Later:
+async def look_at(
+    topic: str, partition: int, offset: int, wanted: tuple[Stored, ...], producer_id: int
+) -> bool | Later:
     """Does the record at ``offset`` carry our marker with every one of ``wanted`` (rules R5, R9)? False: for certain not."""
     started = await Now()
     while True:
@@ -218,7 +220,9 @@ class LogSearch:
         """Search, within the budget of one try."""
         if not self._settled:
             leader = await Leader(self._topic, self._partition, refresh=True)
-            unsettled = await settle(self._topic, self._partition, self._settle_on | ({leader} if leader is not None else set()))
+            unsettled = await settle(
+                self._topic, self._partition, self._settle_on | ({leader} if leader is not None else set())
+            )
             if unsettled is not None:
                 return unsettled
             self._settled = True

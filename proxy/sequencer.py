@@ -1,8 +1,7 @@
 """One producer on one partition: the flow that decides, reserves, appends, answers and commits. Rules R2, R3, R11, R13, R17, R19.
 
 One flow at a time works here, so at most one append of this producer is out. What arrives meanwhile queues and becomes the next
-group. The entry is held as Redis last had it (``_stored_version``) plus what is known since and not written yet (``_unwritten``):
-that rides on the next reserve, or is written alone after a moment of quiet. Doubt is worked on in ``doubt.py``, the broker in
+group. What a group leaves to be written (``held_entry.py``) rides on the next reserve, or is written alone after a moment of quiet. Doubt is worked on in ``doubt.py``, the broker in
 ``forward.py``; both are called from here and come back here.
 """
 
@@ -12,22 +11,20 @@ from collections import deque
 
 from ..codecs.convert import HeaderRefused
 from ..codecs.errors import WireError
-from ..state import store
-from ..state.commit import Stored, fresh, reserved
+from ..state.commit import Stored, reserved
 from ..state.decide import Append, BatchIdentity, BelowWindow, Duplicate, Fenced, OutOfOrder, Verdict, decide
-from ..state.entry import GROUP_BATCHES_MAX, NO_PRINCIPAL, Entry, Intent, IntentBatch, StoredFormatError, pack, unpack
-from ..state.producer_ids import block_of, unpack_block
+from ..state.entry import GROUP_BATCHES_MAX, Entry, Intent, IntentBatch
 from ..state.sequence import advance
-from ..state.store import Conflict, StoreAway, Swapped
 from . import answers, limits
 from .batch import Answer, Batch
 from .doubt import Doubt
-from .effects import Bell, Leader, Now, Pause, Read, Swap
-from .events import BatchAnswered, FlowFailed, Said, StepDone
+from .effects import Bell, Leader, Now, Pause
+from .events import BatchAnswered, FlowFailed, StepDone
 from .flow_runner import FlowRunner
 from .forward import Forward, plan_group
+from .held_entry import HeldEntry
 from .resolver import Later, Position, look_at, newest_position
-from .shared import Block, Shared
+from .shared import Shared
 
 
 class Sequencer:
@@ -39,19 +36,14 @@ class Sequencer:
         self.topic = topic
         self.partition = partition
         self.key = (producer_id, topic, partition)
-        self.store_key = store.entry_key(shared.cluster, producer_id, topic, partition)
         self.queue: deque[Batch] = deque()
         self.out: list[Batch] = []
         self.bell = Bell()
-        self.entry: Entry | None = None
+        self.held = HeldEntry(shared, self.bell, producer_id, topic, partition)
         self.lanes: dict[int, object] = {}
         """Base offset -> the connection that acknowledged it: while it lives, nothing can have vanished (rule R9)."""
         self._runner = runner
         self._running = False
-        self._known_era = -1
-        self._just_read = False
-        self._stored_version = 0
-        self._unwritten = False
 
     # ------------------------------------------------------------------ from produce.py
     def submit(self, batch: Batch) -> None:
@@ -87,12 +79,13 @@ class Sequencer:
         while True:
             self._drop_unwanted()
             if not self.queue:
-                if not self._unwritten:
+                if not self.held.is_unwritten:
                     return
                 if not await Pause(self.bell, limits.COMMIT_IDLE_SECONDS):
-                    await self.write(self.entry_or_fresh())
+                    assert self.entry is not None
+                    await self.write(self.entry)
                 continue
-            if not await self.learn():
+            if not await self.held.learn():
                 await self._answer_without_store("the store cannot be reached")
                 await Pause(self.bell, limits.PROBE_SECONDS)
                 continue
@@ -103,13 +96,13 @@ class Sequencer:
             await self._work_on(self._next_batch())
 
     async def _work_on(self, batch: Batch) -> None:
-        verdict = decide(self.entry, batch.identity, await self._may_start_anywhere())
+        verdict = decide(self.entry, batch.identity, await self.held.may_start_anywhere())
         if isinstance(verdict, Append):
             await self._append(self._gather(batch))
         elif isinstance(verdict, Duplicate):
             await self._answer_duplicate(batch, verdict)
-        elif not self._just_read:
-            self._known_era = -1  # rule R11: the authority is read again before a refusal
+        elif not self.held.was_just_read:
+            self.held.forget()  # rule R11: the authority is read again before a refusal
         elif isinstance(verdict, BelowWindow):
             await self._search_below_window(batch)
         else:
@@ -140,77 +133,23 @@ class Sequencer:
         )
         self.take_from_queue(group)
         self.out = group
-        started = await Now()
-        if await self.write(reserved(self.entry_or_fresh(first), intent)):
-            self.step("reserve", first, await Now() - started)
+        started = self.shared.step_begins()
+        if await self.write(reserved(self.held.or_fresh(first), intent)):
+            self.step("reserve", first, started)
             await Forward(self, group, plan, leader).work()
         else:
             self.put_back(group)
         self.out = []
 
     # ------------------------------------------------------------------ the store
-    async def learn(self) -> bool:
-        """Know the entry, from memory or from Redis. False: the store is away."""
-        if self._known_era == self.shared.era:
-            self._just_read = False
-            return True
-        era = self.shared.era
-        value = await Read(self.store_key)
-        if isinstance(value, StoreAway) or era != self.shared.era:
-            return False
-        return self._take_value(value)
-
-    def forget(self) -> None:
-        """What is held may be out of date: read it again."""
-        self._known_era = -1
-        self._unwritten = False
-
-    def _take_value(self, value: bytes | None) -> bool:
-        try:
-            self.entry = unpack(value) if value is not None else None
-        except StoredFormatError as error:
-            self.shared.report(Said("error", f"stored state of producer {self.producer_id} on {self.topic}: {error}"))
-            return False
-        self._stored_version = self.entry.version if self.entry else 0
-        self._known_era = self.shared.era
-        self._just_read = True
-        self._unwritten = False
-        return True
-
-    def entry_or_fresh(self, first: BatchIdentity | None = None) -> Entry:
-        """The entry, or the one that a first batch begins."""
-        if self.entry is not None:
-            return self.entry
-        assert first is not None
-        return fresh(self.shared.generation, NO_PRINCIPAL, first.producer_epoch, first.base_sequence)
-
-    def hold(self, entry: Entry) -> None:
-        """A fact is known: it is written with the next swap (rule R7)."""
-        self.entry = entry
-        self._unwritten = True
+    @property
+    def entry(self) -> Entry | None:
+        """The latest state that is known."""
+        return self.held.entry
 
     async def write(self, entry: Entry) -> bool:
-        """Swap the entry in, repeated until a reply confirms it (rule R17). False: another one wrote, or a new era began."""
-        era = self.shared.era
-        ttl_ms = 0 if entry.intent else limits.ENTRY_TTL_MS
-        value = pack(entry)
-        while True:
-            result = await Swap(self.store_key, self._stored_version, value, ttl_ms)
-            if era != self.shared.era:
-                self.forget()
-                return False
-            if isinstance(result, Swapped):
-                self.entry = entry
-                self._stored_version = entry.version
-                self._unwritten = False
-                self._just_read = False
-                return True
-            if isinstance(result, Conflict):
-                self._take_value(result.value)
-                return False
-            # Executed or not, nobody knows. The same swap again is harmless, and makes one that is late fail (model b3).
-            await self._answer_without_store(result.reason)
-            await Pause(self.bell, limits.PROBE_SECONDS)
+        """Swap the entry in. False: another one wrote, or a new era began."""
+        return await self.held.write(entry, self._answer_without_store)
 
     async def _answer_without_store(self, reason: str) -> None:
         """Rule R2: a request waits for Redis up to a quarter of its own timeout."""
@@ -222,44 +161,18 @@ class Sequencer:
 
     async def _open_doubt(self) -> Doubt | None:
         """Something has to be found out before any batch: a suspect entry (R10), or an intent that is open (R1, R12)."""
-        entry = self.entry
-        if entry is None:
-            block = await self._block()
-            if isinstance(block, StoreAway):
-                return Doubt(self, suspect=True)
-            return Doubt(self, suspect=True) if block is None or block.generation != self.shared.generation else None
-        if entry.generation != self.shared.generation:
+        if await self.held.is_suspect():
             return Doubt(self, suspect=True)
-        return Doubt(self, suspect=False) if entry.intent is not None else None
-
-    async def _block(self) -> Block | None | StoreAway:
-        start = block_of(self.producer_id)
-        if start in self.shared.blocks:
-            return self.shared.blocks[start]
-        value = await Read(store.block_key(self.shared.cluster, start))
-        if isinstance(value, StoreAway):
-            return value
-        facts = unpack_block(value) if value is not None else None
-        if facts is None:
-            return None
-        self.shared.blocks[start] = Block(*facts)
-        return self.shared.blocks[start]
-
-    async def _may_start_anywhere(self) -> bool:
-        """Its state may have expired: then it starts by any sequence, as Kafka does since 2.5."""
-        if self.entry is not None:
-            return False
-        block = await self._block()
-        return isinstance(block, Block) and self.shared.wall_clock_ms() - block.claimed_at_ms > limits.ENTRY_TTL_MS
+        entry = self.entry
+        return Doubt(self, suspect=False) if entry is not None and entry.intent is not None else None
 
     async def _lower_bound(self) -> Position | Later:
         """Rule R8: the later of the last commit and the newest position known of this partition, read anew when it is old."""
         known = self.shared.bounds.get((self.topic, self.partition))
-        now = await Now()
-        if known is None or now - known[0] > limits.BOUND_AGE_SECONDS:
+        if known is None or self.shared.recent_time - known[0] > limits.BOUND_AGE_SECONDS:
             position = await newest_position(self.topic, self.partition)
             if isinstance(position, Position):
-                self.shared.note_bound(self.topic, self.partition, now, position)
+                self.shared.note_bound(self.topic, self.partition, position)
             known = self.shared.bounds.get((self.topic, self.partition))
         entry = self.entry
         own = Position(entry.end_offset, entry.anchor) if entry is not None and entry.end_offset >= 0 else None
@@ -274,10 +187,7 @@ class Sequencer:
         if entry is not None:
             for batch in self.queue:
                 identity = batch.identity
-                if (
-                    identity.base_sequence == entry.next_sequence
-                    and identity.producer_epoch == entry.producer_epoch
-                ):
+                if identity.base_sequence == entry.next_sequence and identity.producer_epoch == entry.producer_epoch:
                     return batch
         return self.queue[0]
 
@@ -287,9 +197,7 @@ class Sequencer:
         size = len(first.records)
         while not group[-1].alone and len(group) < GROUP_BATCHES_MAX:
             last = group[-1].identity
-            due = BatchIdentity(
-                last.producer_epoch, advance(last.base_sequence, last.record_count), 0
-            )
+            due = BatchIdentity(last.producer_epoch, advance(last.base_sequence, last.record_count), 0)
             found = next((b for b in self.queue if _follows(b, due, first) and not b.alone), None)
             if found is None or size + len(found.records) > limits.GROUP_BYTES_MAX:
                 break
@@ -398,11 +306,13 @@ class Sequencer:
         self.answer(batch, answer, verdict)
 
     # ------------------------------------------------------------------ the end
-    def step(self, step: str, identity: BatchIdentity, seconds: float, detail: str = "") -> None:
-        """Report a step of a produce."""
-        self.shared.report(
-            StepDone(step, self.producer_id, self.topic, self.partition, identity.base_sequence, seconds, detail)
-        )
+    def step(self, step: str, identity: BatchIdentity, begun: float, detail: str = "") -> None:
+        """Report a step of a produce that began then, if anybody wants to know."""
+        if begun:
+            took = self.shared.step_begins() - begun
+            self.shared.report(
+                StepDone(step, self.producer_id, self.topic, self.partition, identity.base_sequence, took, detail)
+            )
 
     def _ended(self, _result: object) -> None:
         self._running = False
@@ -415,7 +325,7 @@ class Sequencer:
         batches = [*self.out, *self.queue]
         self.out = []
         self.queue.clear()
-        self.forget()
+        self.held.forget()
         self._running = False
         for batch in batches:
             self.answer(batch, answers.in_doubt("an error inside the proxy"), "failed")
@@ -428,4 +338,3 @@ def _follows(batch: Batch, due: BatchIdentity, first: Batch) -> bool:
         return False
     connections = {id(waiter.connection) for waiter in first.waiters if not waiter.gone}
     return any(id(waiter.connection) in connections for waiter in batch.waiters if not waiter.gone)
-

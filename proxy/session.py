@@ -16,7 +16,7 @@ from ..codecs.convert import HeaderRefused, to_message_set
 from ..codecs.errors import WireError
 from ..codecs.framing import FrameSplitter
 from ..codecs.headers import RequestHeader, encode_response_header, parse_request_header
-from ..codecs.produce import PartitionAnswer, PartitionRecords
+from ..codecs.produce import PartitionRecords
 from ..codecs.record_batch import magic_of, parse_single_batch
 from ..reactor import Buffer, Reactor, Wire
 from . import answers, limits
@@ -294,9 +294,7 @@ class Session:
         wire = self._wire
         if wire is None or self.is_closed:
             return
-        full = (
-            len(self._slots) >= limits.REQUESTS_IN_FLIGHT_MAX or wire.unsent > limits.SESSION_UNSENT_BYTES_MAX
-        )
+        full = len(self._slots) >= limits.REQUESTS_IN_FLIGHT_MAX or wire.unsent > limits.SESSION_UNSENT_BYTES_MAX
         if full and not self._paused:
             self._paused = True
             wire.pause()

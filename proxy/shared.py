@@ -42,22 +42,24 @@ class Shared:
     """Counts incarnations and generations of this process: what was learned in an earlier era is void."""
     grace_until: float = 0.0
     """No suspect entry is touched before: leases of the lost state run out first (rule R10)."""
+    recent_time: float = 0.0
+    """The reactor's clock, to a second or so: for ages, without an effect."""
+    step_begins: Callable[[], float] = lambda: 0.0
+    """The time when a step begins, for spans; 0 as long as nobody wants spans."""
     wall_clock_ms: Callable[[], int] = lambda: 0
     leader_of: Callable[[str, int], int | None] = lambda _topic, _partition: None
     policy: HeaderPolicy = field(default_factory=HeaderPolicy)
-    bounds: LRUCache[tuple[str, int], tuple[float, Position]] = field(
-        default_factory=lambda: LRUCache(_PARTITIONS_MAX)
-    )
+    bounds: LRUCache[tuple[str, int], tuple[float, Position]] = field(default_factory=lambda: LRUCache(_PARTITIONS_MAX))
     """Newest position that is safe as a lower bound, and when it was learned (rule R8)."""
     blocks: LRUCache[int, Block | None] = field(default_factory=lambda: LRUCache(_BLOCKS_MAX))
     set_bytes_max: LRUCache[str, int] = field(default_factory=lambda: LRUCache(_TOPICS_MAX))
     """By topic: a message set of this size was refused as too large; learned from code 10."""
 
-    def note_bound(self, topic: str, partition: int, now: float, position: Position) -> None:
+    def note_bound(self, topic: str, partition: int, position: Position) -> None:
         """Remember a position, unless a later one is known already."""
         known: Any = self.bounds.get((topic, partition))
         if known is None or known[1].offset <= position.offset:
-            self.bounds[(topic, partition)] = (now, position)
+            self.bounds[(topic, partition)] = (self.recent_time, position)
 
     def forget_bound(self, topic: str, partition: int) -> None:
         """The log may have been truncated: earlier positions are no bounds any more."""

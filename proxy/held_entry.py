@@ -1,0 +1,123 @@
+"""The stored entry of one producer and partition as this process holds it: read, swapped, and what is known but not written yet.
+
+Flows only. A commit or a release is held first and rides on the next swap (rule R7); a swap without a reply is repeated until one
+confirms it (R17). What was learned in an earlier era is void. Decides nothing about batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from ..state import store
+from ..state.commit import fresh
+from ..state.decide import BatchIdentity
+from ..state.entry import NO_PRINCIPAL, Entry, StoredFormatError, pack, unpack
+from ..state.producer_ids import block_of, unpack_block
+from ..state.store import Conflict, StoreAway, Swapped
+from . import limits
+from .effects import Bell, Pause, Read, Swap
+from .events import Said
+from .shared import Block, Shared
+
+
+class HeldEntry:
+    """``entry``: the latest that is known, None when nothing is stored. ``was_just_read``: Redis has it so at this moment."""
+
+    def __init__(self, shared: Shared, bell: Bell, producer_id: int, topic: str, partition: int) -> None:
+        self.entry: Entry | None = None
+        self.was_just_read = False
+        self.is_unwritten = False
+        self._shared = shared
+        self._bell = bell
+        self._producer_id = producer_id
+        self._key = store.entry_key(shared.cluster, producer_id, topic, partition)
+        self._known_era = -1
+        self._stored_version = 0
+
+    async def learn(self) -> bool:
+        """Know the entry, from memory or from Redis. False: the store is away, or has what this version cannot read."""
+        if self._known_era == self._shared.era:
+            self.was_just_read = False
+            return True
+        era = self._shared.era
+        value = await Read(self._key)
+        if isinstance(value, StoreAway) or era != self._shared.era:
+            return False
+        return self._take(value)
+
+    def forget(self) -> None:
+        """What is held may be out of date: read it again."""
+        self._known_era = -1
+        self.is_unwritten = False
+
+    def or_fresh(self, first: BatchIdentity) -> Entry:
+        """The entry, or the one that a first batch begins."""
+        if self.entry is not None:
+            return self.entry
+        return fresh(self._shared.generation, NO_PRINCIPAL, first.producer_epoch, first.base_sequence)
+
+    def hold(self, entry: Entry) -> None:
+        """A fact is known: it is written with the next swap."""
+        self.entry = entry
+        self.is_unwritten = True
+
+    async def write(self, entry: Entry, while_away: Callable[[str], Awaitable[None]]) -> bool:
+        """Swap the entry in. False: another one wrote, or a new era began. ``while_away``: called as long as there is no reply."""
+        era = self._shared.era
+        ttl_ms = 0 if entry.intent else limits.ENTRY_TTL_MS
+        value = pack(entry)
+        while True:
+            result = await Swap(self._key, self._stored_version, value, ttl_ms)
+            if era != self._shared.era:
+                self.forget()
+                return False
+            if isinstance(result, Swapped):
+                self.entry = entry
+                self._stored_version = entry.version
+                self.is_unwritten = False
+                self.was_just_read = False
+                return True
+            if isinstance(result, Conflict):
+                self._take(result.value)
+                return False
+            # Executed or not, nobody knows. The same swap again is harmless, and makes one that is late fail (model b3).
+            await while_away(result.reason)
+            await Pause(self._bell, limits.PROBE_SECONDS)
+
+    async def is_suspect(self) -> bool:
+        """May the entry lack its last writes (rule R10)? An absent one may, unless its id is of this generation (model d)."""
+        if self.entry is not None:
+            return self.entry.generation != self._shared.generation
+        block = await self._block()
+        return block is None or block.generation != self._shared.generation
+
+    async def may_start_anywhere(self) -> bool:
+        """Its state may have expired: then it starts by any sequence, as Kafka does since 2.5 (KIP-360)."""
+        if self.entry is not None:
+            return False
+        block = await self._block()
+        return block is not None and self._shared.wall_clock_ms() - block.claimed_at_ms > limits.ENTRY_TTL_MS
+
+    def _take(self, value: bytes | None) -> bool:
+        try:
+            self.entry = unpack(value) if value is not None else None
+        except StoredFormatError as error:
+            self._shared.report(Said("error", f"stored state of producer {self._producer_id}: {error}"))
+            return False
+        self._stored_version = self.entry.version if self.entry else 0
+        self._known_era = self._shared.era
+        self.was_just_read = True
+        self.is_unwritten = False
+        return True
+
+    async def _block(self) -> Block | None:
+        """What is known of the producer id's block; None: nothing, or the store is away."""
+        start = block_of(self._producer_id)
+        if start in self._shared.blocks:
+            return self._shared.blocks[start]
+        value = await Read(store.block_key(self._shared.cluster, start))
+        facts = unpack_block(value) if isinstance(value, bytes) else None
+        if facts is None:
+            return None
+        self._shared.blocks[start] = Block(*facts)
+        return self._shared.blocks[start]
