@@ -21,9 +21,8 @@ from pathlib import Path
 
 from .redis_facts import EMBEDDED_VERSION_MIN
 
-START_SECONDS_MAX = 20.0
-STOP_SECONDS_MAX = 20.0
-"""Its last bytes have to reach the disk."""
+PATIENCE_SECONDS = 20.0
+"""For a start, and for a stop: its last bytes have to reach the disk."""
 ANSWER_SECONDS_MAX = 2.0
 SOCKET_PATH_BYTES_MAX = 107
 """sockaddr_un holds 108 with the zero at the end, and Redis cuts a longer path without a word."""
@@ -42,8 +41,9 @@ class EmbeddedRedisError(Exception):
 class EmbeddedRedis:
     """One private server per data directory. ``start`` and ``stop`` may be called from different processes."""
 
-    def __init__(self, data_directory: Path) -> None:
+    def __init__(self, data_directory: Path, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self.data_directory = data_directory.absolute()
+        self._patience_seconds = patience_seconds
         self.socket_path = ""
         """Where the server listens; known after ``start``."""
 
@@ -53,8 +53,11 @@ class EmbeddedRedis:
 
         Raises EmbeddedRedisError. A server that is still loading its data counts as running.
         """
-        self.data_directory.mkdir(parents=True, exist_ok=True)
-        end = time.monotonic() + START_SECONDS_MAX
+        try:
+            self.data_directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._unusable(error) from None
+        end = time.monotonic() + self._patience_seconds
         log_bytes = -1
         while True:
             lock = self._try_lock()
@@ -77,7 +80,9 @@ class EmbeddedRedis:
 
     def stop(self) -> None:
         """End the server and wait until it is gone. Does nothing when none runs. Raises EmbeddedRedisError."""
-        end = time.monotonic() + STOP_SECONDS_MAX
+        if not self.data_directory.is_dir():
+            return
+        end = time.monotonic() + self._patience_seconds
         self.socket_path = self._recorded_path()
         answer = ""
         while True:
@@ -99,18 +104,17 @@ class EmbeddedRedis:
         """Return a descriptor that holds the lock, None when a server has it."""
         try:
             descriptor = os.open(self.data_directory / "redis.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:
-            raise EmbeddedRedisError(f"the data directory {self.data_directory} does not exist") from None
         except OSError as error:
-            raise EmbeddedRedisError(
-                f"the data directory {self.data_directory} cannot be used: {error.strerror}"
-            ) from None
+            raise self._unusable(error) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
             return None
         return descriptor
+
+    def _unusable(self, error: OSError) -> EmbeddedRedisError:
+        return EmbeddedRedisError(f"the data directory {self.data_directory} cannot be used: {error.strerror}")
 
     def _recorded_path(self) -> str:
         try:
@@ -178,7 +182,7 @@ class EmbeddedRedis:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            timeout=START_SECONDS_MAX,
+            timeout=self._patience_seconds,
             check=False,
         )
         if result.returncode != 0:
