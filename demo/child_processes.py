@@ -24,7 +24,7 @@ while read -r verb pid; do
   pids=$kept
   [ "$verb" = add ] && pids="$pids $pid"
 done
-for one in $pids; do kill -9 -- "-$one" 2>/dev/null; done
+for one in $pids; do kill -9 "-$one" 2>/dev/null; done
 """
 
 

@@ -18,6 +18,14 @@ from typing import TypeVar
 
 from . import broker_metadata
 from .broker_metadata import ClusterState
+from .broker_settings import (
+    LOG4J,
+    common_settings,
+    listener_settings,
+    parse_version,
+    write_properties,
+    zookeeper_settings,
+)
 from .child_processes import ChildProcess, ChildProcesses
 from .jars import broker_class_path, java_runtime
 from .ports import HOST, free_ports
@@ -36,11 +44,6 @@ _JVM_FLAGS = (
     "-Dzookeeper.jmx.log4j.disable=true",  # else 1.1 without log4j 1.x dies
     "-Djava.awt.headless=true",
 )
-_LOG4J = """log4j.rootLogger=INFO, console
-log4j.appender.console=org.apache.log4j.ConsoleAppender
-log4j.appender.console.layout=org.apache.log4j.PatternLayout
-log4j.appender.console.layout.ConversionPattern=%d{ISO8601} %p %c %m%n
-"""
 
 
 class ClusterError(Exception):
@@ -51,7 +54,8 @@ class LegacyCluster:
     """A ZooKeeper and brokers 0..n-1. A context manager: entering starts all and waits, leaving kills all.
 
     ``broker_settings`` are lines of server.properties that overrule ours. ``advertised`` gives clients another address
-    than the broker's own, by broker id (a relay's). ``replication`` is that of automatically created topics.
+    than the broker's own, by broker id (a relay's; before 0.10.2 brokers reach each other there too).
+    ``replication`` is that of automatically created topics.
     For tests that pause brokers, give a ``session_timeout_ms`` longer than the pause.
     """
 
@@ -71,7 +75,7 @@ class LegacyCluster:
     ) -> None:
         self.directory = directory
         self.version = version
-        self._series = tuple(int(part) for part in version.split(".")[:2])
+        self._version = parse_version(version)
         self._replication = replication or min(brokers, 3)
         self._auto_create_topics = auto_create_topics
         self._settings = {name: str(value) for name, value in (broker_settings or {}).items()}
@@ -79,7 +83,8 @@ class LegacyCluster:
         self._tick_ms = tick_ms
         self._session_timeout_ms = session_timeout_ms
         self._heap_mb = heap_mb
-        zookeeper_port, *self._ports = free_ports(1 + brokers)
+        zookeeper_port, *ports = free_ports(1 + 2 * brokers)
+        self._ports, self._internal_ports = ports[:brokers], ports[brokers:]
         self.zookeeper_address = (HOST, zookeeper_port)
         self._children = ChildProcesses()
         self._running: dict[int, ChildProcess] = {}
@@ -206,9 +211,9 @@ class LegacyCluster:
 
     def alter_topic_config(self, name: str, config: Mapping[str, str | int]) -> None:
         """Replace all settings of a topic. The brokers are told at once; they take them over within milliseconds."""
-        if self._series >= (0, 10) and not self.version.startswith("0.10.0"):
+        if self._version >= (0, 10, 1):
             change = _json({"version": 2, "entity_path": f"topics/{name}"})
-        elif self._series >= (0, 9):
+        elif self._version >= (0, 9):
             change = _json({"version": 1, "entity_type": "topics", "entity_name": name})
         else:
             change = _json(name)
@@ -236,11 +241,11 @@ class LegacyCluster:
             self._wait(partial(self._has_leaders, broker, topic, partitions), f"learned the leaders of {topic}", broker)
 
     def wait_in_sync(self, topic: str, partitions: int = 1) -> None:
-        """Return when all replicas of so many partitions that run are in sync, as ZooKeeper has it."""
+        """Return when the in-sync replicas of so many partitions are exactly those that run, as ZooKeeper has it."""
         for number in range(partitions):
             replicas = self.state().topics[topic][number].replicas
             wanted = self._running.keys() & set(replicas)
-            what = f"saw all replicas of {topic} {number} in sync"
+            what = f"saw the replicas {sorted(wanted)} of {topic} {number} in sync"
             self._wait(partial(self._are_in_sync, topic, number, wanted), what, self._awake()[0])
 
     # Inside
@@ -249,7 +254,7 @@ class LegacyCluster:
         return sorted(self._running.keys() - self._paused)
 
     def _is_ready(self, broker: int) -> bool:
-        if self._series < (0, 9):
+        if self._version < (0, 9):
             # 0.8 lists no broker before the first topic exists.
             registered = self._zookeeper(lambda keeper: keeper.children("/brokers/ids"))
             self.state(broker)
@@ -258,7 +263,7 @@ class LegacyCluster:
         return set(self._awake()) <= known <= self._running.keys()
 
     def _are_in_sync(self, topic: str, partition: int, wanted: set[int]) -> bool:
-        return wanted <= set(self.in_sync_replicas(topic, partition))
+        return wanted == set(self.in_sync_replicas(topic, partition))
 
     def _has_forgotten(self, broker: int, topic: str) -> bool:
         in_zookeeper = self._zookeeper(lambda keeper: keeper.exists(f"/brokers/topics/{topic}"))
@@ -295,62 +300,27 @@ class LegacyCluster:
         data = self.directory / "zookeeper"
         data.mkdir(exist_ok=True)
         (self.directory / "temporary").mkdir(exist_ok=True)
-        (self.directory / "log4j.properties").write_text(_LOG4J)
-        settings = {
-            "dataDir": str(data),
-            "clientPort": str(self.zookeeper_address[1]),
-            "clientPortAddress": HOST,
-            "tickTime": str(self._tick_ms),
-            "maxSessionTimeout": str(max(20 * self._tick_ms, self._session_timeout_ms)),
-            "maxClientCnxns": "0",
-            "admin.enableServer": "false",
-            # Losing the newest writes in a power failure is fine here; a slow disk at each write is not.
-            "forceSync": "no",
-        }
-        path = _write_properties(self.directory / "zookeeper.properties", settings)
+        (self.directory / "log4j.properties").write_text(LOG4J)
+        settings = zookeeper_settings(data, self.zookeeper_address, self._tick_ms, self._session_timeout_ms)
+        path = write_properties(self.directory / "zookeeper.properties", settings)
         self._zookeeper_process = self._java(
             "ZooKeeper", 64, "org.apache.zookeeper.server.quorum.QuorumPeerMain", path, self.directory / "zookeeper.out"
         )
 
     def _spawn_broker(self, broker: int) -> None:
-        path = _write_properties(self.directory / f"broker-{broker}.properties", self._broker_settings(broker))
+        path = write_properties(self.directory / f"broker-{broker}.properties", self._broker_settings(broker))
         self._running[broker] = self._java(f"broker {broker}", self._heap_mb, "kafka.Kafka", path, self.output(broker))
 
     def _broker_settings(self, broker: int) -> dict[str, str]:
-        port = self._ports[broker]
-        keeper_host, keeper_port = self.zookeeper_address
-        settings = {
-            "broker.id": str(broker),
+        ours = common_settings(self._version, broker, self._replication) | {
             "log.dirs": str(self.log_directories[broker]),
-            "zookeeper.connect": f"{keeper_host}:{keeper_port}",
+            "zookeeper.connect": "{}:{}".format(*self.zookeeper_address),
             "zookeeper.session.timeout.ms": str(self._session_timeout_ms),
-            # Broker and ZooKeeper are started at the same time, the broker tries until it is there.
-            "zookeeper.connection.timeout.ms": "60000",
             "auto.create.topics.enable": str(self._auto_create_topics).lower(),
-            "default.replication.factor": str(self._replication),
-            "offsets.topic.replication.factor": str(self._replication),
-            "offsets.topic.num.partitions": "4",
-            "delete.topic.enable": "true",
-            "unclean.leader.election.enable": "false",
-            "num.io.threads": "4",
-            "num.network.threads": "2",
-            "log.cleaner.threads": "1",
-            "log.cleaner.dedupe.buffer.size": "10485760",  # the default does not fit into a small heap
         }
-        host, advertised_port = self._advertised.get(broker, (HOST, port))
-        if self._series >= (0, 9):
-            settings["listeners"] = f"PLAINTEXT://{HOST}:{port}"
-            settings["advertised.listeners"] = f"PLAINTEXT://{host}:{advertised_port}"
-            settings["log.retention.ms"] = "-1"  # records of tests may carry timestamps of 1970
-        else:
-            settings |= {"host.name": HOST, "port": str(port)}
-            settings |= {"advertised.host.name": host, "advertised.port": str(advertised_port)}
-        if self._series >= (1, 0):
-            settings["transaction.state.log.replication.factor"] = str(self._replication)
-            settings["transaction.state.log.min.isr"] = "1"
-            settings["transaction.state.log.num.partitions"] = "4"
-            settings["group.initial.rebalance.delay.ms"] = "0"
-        return settings | self._settings
+        address, internal = self.address(broker), (HOST, self._internal_ports[broker])
+        listeners = listener_settings(self._version, address, internal, self._advertised.get(broker))
+        return ours | listeners | self._settings
 
     def _java(self, name: str, heap_mb: int, main_class: str, settings: Path, output: Path) -> ChildProcess:
         command: list[str | Path] = [
@@ -376,8 +346,3 @@ def _topic_config(config: Mapping[str, str | int]) -> bytes:
 
 def _json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
-
-
-def _write_properties(path: Path, settings: Mapping[str, str]) -> Path:
-    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    return path

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 Position = tuple[str, int, int]
 """(producer's name, partition, number)."""
@@ -27,7 +27,7 @@ class Verdict:
     misplaced: int
     """Acknowledged records of which no copy is at the offset that the producer was told."""
     foreign: int
-    examples: tuple[str, ...] = field(default=())
+    examples: tuple[str, ...] = ()
     """A few sentences about what is wrong."""
 
     @property
@@ -90,5 +90,12 @@ def judge(
             note("lost", f"acknowledged and not stored: {told}")
         elif told_offset is not None and told_offset >= 0 and told_offset not in offsets[told]:
             note("misplaced", f"{told} was said to be at {told_offset}, is at {offsets[told]}")
-    kinds = ("stored", "duplicates", "lost", "reordered", "misplaced", "foreign")
-    return Verdict(*(counts[kind] for kind in kinds), tuple(examples))
+    return Verdict(
+        stored=counts["stored"],
+        duplicates=counts["duplicates"],
+        lost=counts["lost"],
+        reordered=counts["reordered"],
+        misplaced=counts["misplaced"],
+        foreign=counts["foreign"],
+        examples=tuple(examples),
+    )

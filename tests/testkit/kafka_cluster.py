@@ -1,4 +1,7 @@
-"""What tests do with a real cluster: fresh topics, a plain producer, the stored log as the oracle wants it. Blocking."""
+"""What tests do with a real cluster: fresh topics, a plain producer, the stored log as the oracle wants it.
+
+Everything here blocks. Owns no process: clusters come from idemproxy.demo.legacy_cluster.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ def produce(
         value = message.value()
         assert value is not None
         partition, number = (int(part) for part in value.decode().rsplit(":", 2)[1:])
-        acknowledged[name, partition, number] = message.offset() or 0
+        acknowledged[name, partition, number] = -1 if (offset := message.offset()) is None else offset
 
     producer = Producer(dict(settings))
     for index in range(records):
