@@ -1,4 +1,4 @@
-"""The private Redis: a daemon that outlives its starter, is adopted, is stopped; and every way in which it is not had."""
+"""The private Redis: a daemon that outlives its starter, is adopted, is stopped; and every way in which it fails."""
 
 from __future__ import annotations
 
