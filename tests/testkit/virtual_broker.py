@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER = 1, 3, 5, 6
 CODES_AFTER_APPEND = (6, 7, 20, 3)
-CODES_WITHOUT_APPEND = (19, 2, 10, 6, 3)
+CODES_WITHOUT_APPEND = (19, 6, 3)
+CONTENT_CODES = (2, 10)
+"""Refusals that blame the batch: the proxy may tell the user."""
 PRODUCE_KEY_BYTES = b"\x00\x00"
 DEBUGGING_REPLICA = -2
 CONSUMER = -1
@@ -61,6 +63,7 @@ class BrokerFaultRates:
 
     share: float = 0.0
     kinds: tuple[BrokerFault, ...] = tuple(kind for kind in BrokerFault if kind is not BrokerFault.NONE)
+    refusals: tuple[int, ...] = CODES_WITHOUT_APPEND
     straggle: tuple[float, float] = (0.001, 0.8)
     """Below the settle time, less what a lost connection takes to be noticed: beyond it begins the hard limit."""
     slow: tuple[float, float] = (0.01, 3.0)
@@ -74,6 +77,7 @@ class ProduceSeen:
 
     number: int
     broker: int
+    broker_life: int
     connection: int
     peer: str
     body: kafka.ProduceBody
@@ -199,7 +203,7 @@ class BrokerConnection:
         cluster, network = self._cluster, self._cluster.network
         body = kafka.parse_produce(request.body)
         cluster.produce_count += 1
-        seen = ProduceSeen(cluster.produce_count, self._broker.number, self._number, self._peer, body)
+        seen = ProduceSeen(cluster.produce_count, self._broker.number, self._life, self._number, self._peer, body)
         body = self._last_of_each(body)
         if body.acks != 0 and any(frame[:2] == PRODUCE_KEY_BYTES for frame in self._frames):
             self._pipelined()
@@ -283,7 +287,7 @@ class BrokerConnection:
 
     def _refuse(self, request: kafka.Request, body: kafka.ProduceBody, refused: list[bool]) -> None:
         """Some partitions refuse; the others are appended, and the answer waits for them."""
-        code = self._cluster.network.random.choice(CODES_WITHOUT_APPEND)
+        code = self._cluster.network.random.choice(self._cluster.rates.refusals)
         taken = [row for row, no in zip(body.partitions, refused, strict=True) if not no]
         rows = [(row[0], row[1], code, -1) for row, no in zip(body.partitions, refused, strict=True) if no]
 

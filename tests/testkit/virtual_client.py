@@ -7,7 +7,7 @@ tells its user. Sequences and epochs are in ``virtual_producer``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from idemproxy.reactor import Address, Timer, Wire
@@ -57,6 +57,8 @@ class VirtualClient:
         self.producer = ProducerState()
         self.batches: list[Batch] = []
         """Everything the user has sent, in order."""
+        self.on_acknowledged: list[Callable[[Batch], None]] = []
+        """Told in the moment in which the user is told that a batch is in the log."""
         self.connections_opened = 0
         self._counts: dict[TopicPartition, int] = {}
         self._session: _Session | None = None
@@ -261,7 +263,11 @@ class _Session:
                 error, base_offset = found[batch.partition]
                 if error not in (0, 46):
                     client.back_off()
+                was_live = batch.is_live
                 client.producer.answered(batch, error, base_offset, client.host.now(), identity)
+                if was_live and batch.acknowledged is not None:
+                    for tell in client.on_acknowledged:
+                        tell(batch)
         client.plan()
 
     def _end(self) -> None:

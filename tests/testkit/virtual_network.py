@@ -63,18 +63,21 @@ class Network:
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._counter = 0
         self._connection_count = 0
-        self._listeners: dict[Address, tuple[VirtualReactor, Callable[[], Endpoint]]] = {}
+        self._listeners: dict[Address, tuple[VirtualReactor, Callable[[], Endpoint | None]]] = {}
 
     def host(self, name: str, *, clock_offset: float = 0.0) -> VirtualReactor:
         """A new host. A process that comes back after a crash is a new host at the old address."""
         return VirtualReactor(self, name, clock_offset)
 
-    def listen(self, host: VirtualReactor, address: Address, make_endpoint: Callable[[], Endpoint]) -> None:
-        """From now on connections to the address get an endpoint on this host. The last listener of an address wins."""
+    def listen(self, host: VirtualReactor, address: Address, make_endpoint: Callable[[], Endpoint | None]) -> None:
+        """From now on connections to the address get an endpoint on this host, or None: refused.
+
+        The last listener of an address wins.
+        """
         assert host.alive, f"{host.name} is dead"
         self._listeners[address] = (host, make_endpoint)
 
-    def listener(self, address: Address) -> tuple[VirtualReactor, Callable[[], Endpoint]] | None:
+    def listener(self, address: Address) -> tuple[VirtualReactor, Callable[[], Endpoint | None]] | None:
         """Who answers at this address now, or None: the connection is refused."""
         found = self._listeners.get(address)
         return found if found is not None and found[0].alive else None
@@ -145,8 +148,13 @@ class Network:
         near.attach(endpoint)
 
         def accepted() -> None:
-            if far.is_open:
-                far.attach(make_endpoint())
+            if not far.is_open:
+                return
+            accepting = make_endpoint()
+            if accepting is None:
+                far.reset()
+            else:
+                far.attach(accepting)
                 far.start()
 
         server.post(accepted)

@@ -1,0 +1,163 @@
+"""One shipped proxy on a virtual host: engine and Redis store, wired as ``proxy/server.py`` wires them on sockets.
+
+Owns the lives of the process: start, crash, drain, and the data directory that a new life finds. There is no proxy
+logic here. ``package`` is the name under which the shipped code is imported, so that a patched copy can run as well.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from idemproxy.reactor import Address
+from testkit.virtual_client import EPOCH_MS
+from testkit.virtual_network import Network, VirtualReactor
+
+CLUSTER_NAME = "simulated"
+EVENTS_MAX = 4_000
+"""Events that are kept of one proxy, for people who look at a failure."""
+
+
+class VirtualProxy:
+    """One proxy over all its lives."""
+
+    def __init__(
+        self, network: Network, name: str, upstream: Address, redis: Address, *, package: str = "idemproxy"
+    ) -> None:
+        self.network = network
+        self.name = name
+        self.address: Address = (name, 9092)
+        self.lives = 0
+        self.events: list[tuple[float, int, Any]] = []
+        """(time, life, event) of everything that was reported."""
+        self.errors: list[str] = []
+        """Errors of the proxy's own that it reported: there may be none."""
+        self.on_effect: Callable[[VirtualProxy, Any], None] | None = None
+        self.host: VirtualReactor
+        self.engine: Any
+        self.store: Any
+        self._upstream = upstream
+        self._redis = redis
+        self._engine_module = importlib.import_module(f"{package}.proxy.engine")
+        self._store_module = importlib.import_module(f"{package}.state.redis_store")
+        self._random = Random(f"{network.seed}/{name}")
+        self._directory: list[bytes] = []
+        """Incarnations that lived here and said no goodbye: what the data directory holds."""
+        self.is_listening = False
+        self.start()
+
+    @property
+    def is_up(self) -> bool:
+        """The process lives."""
+        return self.host.alive
+
+    def start(self) -> None:
+        """Begin a life."""
+        self.lives += 1
+        self.is_listening = False
+        earlier = list(self._directory)
+        self.host = self.network.host(self.name if self.lives == 1 else f"{self.name}.{self.lives}")
+        host, engine = self.host, self._new_engine()
+        self.engine = engine
+        if self.on_effect is not None:
+            self._watch_effects(engine)
+
+        def remember() -> None:
+            self._directory = [*earlier, engine.shared.incarnation]
+
+        def new_generation(generation: bytes) -> None:
+            engine.new_generation(generation)
+            remember()
+            for incarnation in earlier:
+                self.store.end_member(incarnation, lambda result: None)
+            self._listen_when_ready(host)
+
+        def lease_lost() -> None:
+            engine.lease_lost()
+            remember()
+
+        remember()
+        self.store = self._store_module.RedisStore(
+            host,
+            self._redis,
+            cluster=CLUSTER_NAME,
+            incarnation=engine.shared.incarnation,
+            on_generation=new_generation,
+            on_lease_lost=lease_lost,
+            report=self._report,
+        )
+        engine.start(self.store)
+        self.store.start()
+
+    def _new_engine(self) -> Any:
+        host = self.host
+        return self._engine_module.Engine(
+            host,
+            self._upstream,
+            cluster=CLUSTER_NAME,
+            report=self._report,
+            random_bytes=self._random.randbytes,
+            wall_clock_ms=lambda: EPOCH_MS + int(self.network.now * 1000),
+            port_of=lambda broker_id: 9093 + broker_id,
+            on_brokers=lambda brokers: self._listen_when_ready(host),
+            on_ready=lambda: self._listen_when_ready(host),
+        )
+
+    def watch_effects(self, on_effect: Callable[[VirtualProxy, Any], None]) -> None:
+        """Have this called before every effect of this life and of all later ones."""
+        self.on_effect = on_effect
+        self._watch_effects(self.engine)
+
+    def _watch_effects(self, engine: Any) -> None:
+        def look(effect: Any) -> None:
+            if self.on_effect is not None:
+                self.on_effect(self, effect)
+
+        engine.runner.on_effect = look
+
+    def _listen_when_ready(self, host: VirtualReactor) -> None:
+        if host is not self.host or not host.alive or self.is_listening:
+            return
+        if self.engine.topology.is_known and self.store.generation is not None:
+            self.is_listening = True
+            engine = self.engine
+            self.network.listen(host, self.address, lambda: engine.accept(None))
+
+    # ------------------------------------------------------------------ ends
+    def crash(self, *, down_seconds: float | None = 0.5, half_open: bool = False) -> None:
+        """SIGKILL, and a new life after some time (None: never)."""
+        if not self.is_up:
+            return
+        self.host.crash(half_open=half_open)
+        self.come_back(down_seconds)
+
+    def come_back(self, down_seconds: float | None) -> None:
+        """Start again after some time, unless somebody else did."""
+        life = self.lives
+        if down_seconds is not None:
+            self.network.schedule(down_seconds, lambda: self.start() if self.lives == life else None)
+
+    def drain(self, *, down_seconds: float | None = 0.5) -> None:
+        """SIGTERM (rule R15), and a new life when it has ended."""
+        if not self.is_up or self.engine.is_draining:
+            return
+        host, engine, store = self.host, self.engine, self.store
+        self.network.unlisten(self.address)
+
+        def stopped() -> None:
+            engine.close()
+            self._directory = []
+            host.crash_after_pass()
+            self.come_back(down_seconds)
+
+        host.post(lambda: engine.drain(lambda: store.stop(stopped)))
+
+    def _report(self, event: Any) -> None:
+        if len(self.events) < EVENTS_MAX:
+            self.events.append((self.network.now, self.lives, event))
+        error = getattr(event, "error", None)
+        if isinstance(error, BaseException):
+            self.errors.append(f"{self.name} at {self.network.now:.3f}: {event}: {error!r}")
+            self.last_error = error

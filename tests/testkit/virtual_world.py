@@ -1,0 +1,102 @@
+"""A whole world on one virtual network: proxies, a cluster, Redis and producers, put together and run to their end.
+
+Owns construction and what a person wants to see of a run that failed. What happens to the world is up to the tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from testkit.virtual_broker import BrokerFaultRates
+from testkit.virtual_client import ClientSettings, VirtualClient
+from testkit.virtual_cluster import ClusterSettings, VirtualCluster
+from testkit.virtual_network import Network, NetworkSettings
+from testkit.virtual_proxy import VirtualProxy
+from testkit.virtual_redis import RedisFaultRates, VirtualRedis
+
+REDIS_ADDRESS = ("redis", 6379)
+TOPIC = "t"
+START_SECONDS_MAX = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorldSettings:
+    """How many of everything, and how it behaves."""
+
+    proxies: int = 1
+    brokers: int = 2
+    partitions: int = 1
+    clients: int = 1
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
+    broker_faults: BrokerFaultRates = field(default_factory=BrokerFaultRates)
+    redis_faults: RedisFaultRates = field(default_factory=RedisFaultRates)
+    client: ClientSettings = field(default_factory=ClientSettings)
+    package: str = "idemproxy"
+    """Under which name the proxy is imported: the shipped one, or a patched copy."""
+
+
+class World:
+    """Everything, ready to run."""
+
+    def __init__(self, seed: int, settings: WorldSettings | None = None) -> None:
+        self.settings = settings = settings or WorldSettings()
+        self.network = Network(seed, settings.network)
+        self.redis = VirtualRedis(self.network, REDIS_ADDRESS)
+        self.cluster = VirtualCluster(
+            self.network, {TOPIC: settings.partitions}, broker_count=settings.brokers, settings=settings.cluster
+        )
+        self.proxies = [
+            VirtualProxy(
+                self.network,
+                f"proxy-{number}",
+                self.cluster.addresses[(number - 1) % settings.brokers],
+                REDIS_ADDRESS,
+                package=settings.package,
+            )
+            for number in range(1, settings.proxies + 1)
+        ]
+        addresses = [proxy.address for proxy in self.proxies]
+        self.clients = [
+            VirtualClient(self.network, f"client-{number}", addresses, settings.client)
+            for number in range(1, settings.clients + 1)
+        ]
+
+    def start(self) -> None:
+        """Run until every proxy listens; faults begin then."""
+        ready = self.network.run(START_SECONDS_MAX, lambda: all(proxy.is_listening for proxy in self.proxies))
+        assert ready, "a proxy does not come up in a calm world"
+        self.cluster.rates = self.settings.broker_faults
+        self.redis.rates = self.settings.redis_faults
+
+    def calm(self) -> None:
+        """No more faults from here on."""
+        self.cluster.rates = BrokerFaultRates()
+        self.redis.rates = RedisFaultRates()
+        for proxy in self.proxies:
+            if not proxy.is_up:
+                proxy.come_back(0.0)
+
+    @property
+    def is_done(self) -> bool:
+        """Every user knows how each batch ended."""
+        return all(client.is_done for client in self.clients)
+
+    def errors(self) -> list[str]:
+        """Errors of the proxies' own: there may be none, whatever happens."""
+        return [error for proxy in self.proxies for error in proxy.errors]
+
+    def story(self) -> str:
+        """What the proxies reported, in order of time, and what is unfinished: for the one who reads a failure."""
+        lines = [
+            (at, f"{at:10.3f} {proxy.name}.{life} {event}")
+            for proxy in self.proxies
+            for at, life, event in proxy.events
+        ]
+        unfinished = [
+            f"unfinished: {batch.values[0]!r} {batch.identity} answers {batch.answers[-3:]}"
+            for client in self.clients
+            for batch in client.leaves
+            if not batch.is_done
+        ]
+        return "\n".join([line for _, line in sorted(lines, key=lambda line: line[0])] + unfinished)
