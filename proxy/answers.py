@@ -1,4 +1,5 @@
-"""Verdict or trouble -> error code and a sentence for people: the only place that chooses codes (table of DESIGN section 6)."""
+"""Verdict or trouble -> error code and a sentence for people: the only place that chooses codes (table of DESIGN
+section 6)."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ from ..codecs.error_codes import ErrorCode
 from ..state.decide import Fenced, OutOfOrder
 from .batch import Answer
 
-# Rule R11: 45 and 59 make clients send possibly written batches again under a new epoch. Only ``out_of_order`` gives 45, for a
-# gap that is proven; nothing gives 59.
+# Rule R11: 45 and 59 make clients send possibly written batches again under a new epoch. Only ``out_of_order`` gives
+# 45, for a gap that is proven; nothing gives 59.
 
 
 def appended(base_offset: int, log_append_time_ms: int) -> Answer:
@@ -16,7 +17,8 @@ def appended(base_offset: int, log_append_time_ms: int) -> Answer:
 
 
 def duplicate_below_window() -> Answer:
-    """Proven to be in the log, though older than the last five batches. Its offset is not told: clients do not expect one."""
+    """Proven to be in the log, though older than the last five batches. Its offset is not told: clients do not expect
+    one."""
     return Answer(
         int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER),
         message="this batch is in the log already, before the last five batches",
@@ -76,7 +78,7 @@ def refused(error_code: int) -> Answer:
     if error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR):
         return Answer(
             int(ErrorCode.INVALID_RECORD),
-            message="the broker refuses this batch (its code 2 or -1): for instance a record without key on a compacted topic",
+            message="the broker refuses this batch (its code 2 or -1): for instance no key on a compacted topic",
         )
     return Answer(error_code, message=f"the broker refuses this batch with code {error_code}")
 
@@ -100,8 +102,8 @@ def header_refused(header: str, topic: str) -> Answer:
     """The broker's message format has no record headers."""
     return Answer(
         int(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
-        message=f"record header {header!r} cannot be stored in topic {topic}: the broker's message format has no headers "
-        "(setting: dropped_headers)",
+        message=f"record header {header!r} cannot be stored in topic {topic}: the broker's message format "
+        "has no headers (setting: dropped_headers)",
     )
 
 

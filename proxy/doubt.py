@@ -1,9 +1,10 @@
-"""What has to be found out before a sequencer may work: open intents and suspect entries. Rules R1, R6, R9, R10, R12, R13.
+"""What has to be found out before a sequencer may work: open intents and suspect entries. Rules R1, R6, R9, R10, R12,
+R13.
 
-An intent that is found open belongs to another incarnation, alive or gone, or to an earlier flow of this one. While its owner lives
-we wait; then it is taken over and resolved from the log. A resolution has no payload and appends nothing, so whatever it finds it
-ends in a commit or a drop; only a batch of which a part is in the log is completed, when its client brings it again.
-"""
+An intent that is found open belongs to another incarnation, alive or gone, or to an earlier flow of this one. While
+its owner lives we wait; then it is taken over and resolved from the log. A resolution has no payload and appends
+nothing, so whatever it finds it ends in a commit or a drop; only a batch of which a part is in the log is completed,
+when its client brings it again."""
 
 from __future__ import annotations
 
@@ -126,7 +127,8 @@ class Doubt:
 
     # ------------------------------------------------------------------ a suspect entry
     async def _rebuild(self, entry: Entry | None) -> None:
-        """Rule R10: the entry may lack its last writes. Everything the log has of the producer is taken, from the stored bound."""
+        """Rule R10: the entry may lack its last writes. Everything the log has of the producer is taken, from the
+        stored bound."""
         sequencer = self._sequencer
         if entry is None:
             entry = fresh(NO_GENERATION, NO_PRINCIPAL, 0, 0)
@@ -199,8 +201,8 @@ class Doubt:
 
     # ------------------------------------------------------------------ below the window
     async def search_below_window(self, batch: Batch) -> tuple[Answer, str]:
-        """Rule R9: is a batch in the log that lies before the window? Its content has to fit too, or a client that restarts
-        its sequences would lose records in silence."""
+        """Rule R9: is a batch in the log that lies before the window? Its content has to fit too, or a client that
+        restarts its sequences would lose records in silence."""
         entry = self._sequencer.entry
         assert entry is not None
         if entry.first_base_offset == NO_OFFSET:

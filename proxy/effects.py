@@ -1,8 +1,7 @@
 """What a flow can ask of the outside. Typed requests only: nothing here performs them.
 
-A flow is an ``async def`` that awaits nothing else than these. The runner (``flow_runner.py``) hands each effect to a handler and
-sends the result back in, so the same flow runs on sockets and in the simulation.
-"""
+A flow is an ``async def`` that awaits nothing else than these. The runner (``flow_runner.py``) hands each effect to a
+handler and sends the result back in, so the same flow runs on sockets and in the simulation."""
 
 from __future__ import annotations
 

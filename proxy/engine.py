@@ -1,7 +1,8 @@
-"""The proxy without sockets and trio: wires store, topology, flows and sessions on a reactor. The simulation runs this very class.
+"""The proxy without sockets and trio: wires store, topology, flows and sessions on a reactor. The simulation runs
+this very class.
 
-Owns the life of the process in the protocol: incarnation, era, generation (rules R1, R10), the drain (R15). Decides nothing about a batch.
-"""
+Owns the life of the process in the protocol: incarnation, era, generation (rules R1, R10), the drain (R15). Decides
+nothing about a batch."""
 
 from __future__ import annotations
 
@@ -84,8 +85,9 @@ class Engine:
             may_send=self._may_send,
             report=report,
             on_brokers=self._brokers_changed,
-            on_ready=on_ready,
+            on_ready=self._broker_ready,
         )
+        self._on_ready = on_ready
         self.shared.leader_of = self.topology.leader_of
         self.sessions: set[Session] = set()
         self._random_bytes = random_bytes
@@ -141,7 +143,8 @@ class Engine:
         self._begin_era()
 
     def _begin_era(self) -> None:
-        assert self._store is not None and self._producer_ids is not None
+        assert self._store is not None
+        assert self._producer_ids is not None
         self.shared.era += 1
         self.shared.incarnation = self._random_bytes(INCARNATION_BYTES)
         self.shared.blocks.clear()
@@ -221,6 +224,10 @@ class Engine:
     def session_ended(self, session: Session) -> None:
         """A client has gone."""
         self.sessions.discard(session)
+
+    def _broker_ready(self) -> None:
+        self._advertised = None
+        self._on_ready()
 
     def _brokers_changed(self, brokers: Mapping[int, BrokerAddress]) -> None:
         self._advertised = None

@@ -1,4 +1,5 @@
-"""What happens, as plain data: flows, lanes and sessions report it, ``telemetry.py`` alone turns it into spans, counters and lines."""
+"""What happens, as plain data: flows, lanes and sessions report it, ``telemetry.py`` alone turns it into spans,
+counters and lines."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class BatchAnswered:
-    """A batch got its answer. ``verdict``: appended, duplicate, duplicate_below_window, out_of_order, fenced, refused, retry, ..."""
+    """A batch got its answer. ``verdict``: appended, duplicate, duplicate_below_window, out_of_order, fenced,
+    refused, retry, ..."""
 
     verdict: str
     producer_id: int

@@ -1,4 +1,5 @@
-"""Drives flows: hands each effect to its handler and sends the result back in. Knows no Kafka rule and no effect by name."""
+"""Drives flows: hands each effect to its handler and sends the result back in. Knows no Kafka rule and no effect by
+name."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class FlowRunner:
         done: Callable[[Any], None] | None = None,
         failed: Callable[[Exception], None] | None = None,
     ) -> None:
-        """Run ``flow`` up to its first unanswered effect. ``failed`` gets an error of ours, which ends this flow only."""
+        """Run ``flow`` up to its first unanswered effect. ``failed`` gets an error of ours, which ends this flow
+        only."""
         _Run(self, flow, done, failed).advance(None)
 
     def perform(self, effect: Effect[Any], resume: Resume) -> None:

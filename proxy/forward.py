@@ -1,8 +1,9 @@
-"""A reserved group on its way to the log: append, read the outcome, resolve what is in doubt, commit. Rules R5, R6, R7, R16, R19.
+"""A reserved group on its way to the log: append, read the outcome, resolve what is in doubt, commit. Rules R5, R6,
+R7, R16, R19.
 
-A group is one wrapper, or, where a single batch is too large for the broker, several parts of it one after the other. Everything
-that is appended here was reserved before (R2) by ``sequencer.py``; what is left in doubt there is found again by ``doubt.py``.
-"""
+A group is one wrapper, or, where a single batch is too large for the broker, several parts of it one after the other.
+Everything that is appended here was reserved before (R2) by ``sequencer.py``; what is left in doubt there is found
+again by ``doubt.py``."""
 
 from __future__ import annotations
 
@@ -116,7 +117,8 @@ class Forward:
         self, sequencer: Sequencer, group: list[Batch], plan: Plan, leader: int, placed: Sequence[Stored] = ()
     ) -> None:
         entry = sequencer.entry
-        assert entry is not None and entry.intent is not None
+        assert entry is not None
+        assert entry.intent is not None
         self._sequencer = sequencer
         self._shared = sequencer.shared
         self._group = group
@@ -228,7 +230,8 @@ class Forward:
         await Wait(limits.PROBE_SECONDS)
 
     def _let_go(self) -> None:
-        """Release the intent, unless a part of the batch is in the log: then it stays open, and the retry brings the rest."""
+        """Release the intent, unless a part of the batch is in the log: then it stays open, and the retry brings the
+        rest."""
         sequencer = self._sequencer
         if self._era != self._shared.era:
             sequencer.held.forget()
@@ -269,7 +272,8 @@ class Forward:
 
     # ------------------------------------------------------------------ in doubt
     async def _resolve(self, outcome: Outcome) -> bool:
-        """Rule R6. It belongs to the entry and goes on when the clients have gone. True: go on with the pieces that are left."""
+        """Rule R6. It belongs to the entry and goes on when the clients have gone. True: go on with the pieces that
+        are left."""
         assert isinstance(outcome, InDoubt)
         sequencer = self._sequencer
         self._shared.report(
@@ -306,7 +310,8 @@ class Forward:
 
     def _new_search(self, broker_id: int) -> LogSearch:
         entry = self._sequencer.entry
-        assert entry is not None and entry.intent is not None
+        assert entry is not None
+        assert entry.intent is not None
         bound = Position(entry.intent.lower_bound, entry.intent.anchor)
         return LogSearch(
             self._sequencer.topic,
@@ -321,7 +326,8 @@ class Forward:
         """Not in the log, or only a part: renew the intent, then forward what is missing, at most twice (rule R6)."""
         sequencer = self._sequencer
         entry = sequencer.entry
-        assert entry is not None and entry.intent is not None
+        assert entry is not None
+        assert entry.intent is not None
         attempts = entry.intent.attempts + 1
         if not all(batch.wanted for batch in self._group):  # R17
             self._let_go()
@@ -380,7 +386,8 @@ class Forward:
 def rest_of(
     sequencer: Sequencer, group: Sequence[Batch], records_found: int, pieces: Sequence[Piece] = ()
 ) -> list[Piece]:
-    """Return what is missing of a group whose first records are in the log. Only a single batch is ever stored in parts."""
+    """Return what is missing of a group whose first records are in the log. Only a single batch is ever stored in
+    parts."""
     if records_found == 0 and pieces:
         first = pieces[0].identities[0].base_sequence
         if first == group[0].identity.base_sequence:

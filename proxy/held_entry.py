@@ -1,8 +1,8 @@
-"""The stored entry of one producer and partition as this process holds it: read, swapped, and what is known but not written yet.
+"""The stored entry of one producer and partition as this process holds it: read, swapped, and what is known but not
+written yet.
 
-Flows only. A commit or a release is held first and rides on the next swap (rule R7); a swap without a reply is repeated until one
-confirms it (R17). What was learned in an earlier era is void. Decides nothing about batches.
-"""
+Flows only. A commit or a release is held first and rides on the next swap (rule R7); a swap without a reply is
+repeated until one confirms it (R17). What was learned in an earlier era is void. Decides nothing about batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from .shared import Block, Shared
 
 
 class HeldEntry:
-    """``entry``: the latest that is known, None when nothing is stored. ``was_just_read``: Redis has it so at this moment."""
+    """``entry``: the latest that is known, None when nothing is stored. ``was_just_read``: Redis has it so at this
+    moment."""
 
     def __init__(self, shared: Shared, bell: Bell, producer_id: int, topic: str, partition: int) -> None:
         self.entry: Entry | None = None
@@ -62,7 +63,8 @@ class HeldEntry:
         self.is_unwritten = True
 
     async def write(self, entry: Entry, while_away: Callable[[str], Awaitable[None]]) -> bool:
-        """Swap the entry in. False: another one wrote, or a new era began. ``while_away``: called as long as there is no reply."""
+        """Swap the entry in. False: another one wrote, or a new era began. ``while_away``: called as long as there is
+        no reply."""
         era = self._shared.era
         ttl_ms = 0 if entry.intent else limits.ENTRY_TTL_MS
         value = pack(entry)
@@ -80,12 +82,14 @@ class HeldEntry:
             if isinstance(result, Conflict):
                 self._take(result.value)
                 return False
-            # Executed or not, nobody knows. The same swap again is harmless, and makes one that is late fail (model b3).
+            # Executed or not, nobody knows. The same swap again is harmless, and makes one that is late fail (model
+            # b3).
             await while_away(result.reason)
             await Pause(self._bell, limits.PROBE_SECONDS)
 
     async def is_suspect(self) -> bool:
-        """May the entry lack its last writes (rule R10)? An absent one may, unless its id is of this generation (model d)."""
+        """May the entry lack its last writes (rule R10)? An absent one may, unless its id is of this generation
+        (model d)."""
         if self.entry is not None:
             return self.entry.generation != self._shared.generation
         block = await self._block()

@@ -1,8 +1,8 @@
-"""InitProducerId: hands out producer ids from claimed blocks. A fresh id with epoch 0 for everybody; 14 while the store is away.
+"""InitProducerId: hands out producer ids from claimed blocks. A fresh id with epoch 0 for everybody; 14 while the
+store is away.
 
-Never 7: older Java clients take it for fatal (KAFKA-14417). The id and epoch that a request of version 3 brings along are ignored, as
-brokers do for producers without a transactional id (KIP-360).
-"""
+Never 7: older Java clients take it for fatal (KAFKA-14417). The id and epoch that a request of version 3 brings along
+are ignored, as brokers do for producers without a transactional id (KIP-360)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Lanes: upstream connections with one unanswered produce each (rule R3), and the pool of them that a broker has. Sans-IO.
+"""Lanes: upstream connections with one unanswered produce each (rule R3), and the pool of them that a broker has.
+Sans-IO.
 
-Any idle lane takes all appends that are ready, at most one per partition: a partition twice in one request loses the first
-silently. Owns the send and its last checks (rules R4, R17), the answer's way back, and what a lost connection means: doubt.
-Never looks into records and never sends anything twice.
-"""
+Any idle lane takes all appends that are ready, at most one per partition: a partition twice in one request loses the
+first silently. Owns the send and its last checks (rules R4, R17), the answer's way back, and what a lost connection
+means: doubt. Never looks into records and never sends anything twice."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ class Lane:
 
     def send(self, jobs: list[Job], now: float) -> None:
         """Put the jobs into one request. The caller has asked each whether it may be sent, in this same step."""
-        assert self._wire is not None and not self._jobs
+        assert self._wire is not None
+        assert not self._jobs
         timeout = min(job.append.timeout_ms for job in jobs) / 2000
         timeout = max(limits.UPSTREAM_TIMEOUT_SECONDS_MIN, min(limits.UPSTREAM_TIMEOUT_SECONDS_MAX, timeout))
         self._jobs = jobs

@@ -1,8 +1,7 @@
 """What a broker's answer to an append means (rule R5). Pure: error code and base offset in, outcome out.
 
-Base offset >= 0 means appended on that leader, whatever the code; base offset -1 means not appended, also with 3 and 6, also with
-code 0. All else is doubt. Seen on ten broker versions.
-"""
+Base offset >= 0 means appended on that leader, whatever the code; base offset -1 means not appended, also with 3 and
+6, also with code 0. All else is doubt. Seen on ten broker versions."""
 
 from __future__ import annotations
 
@@ -72,7 +71,8 @@ def classify(error_code: int, base_offset: int, log_append_time_ms: int, lane: o
     if base_offset >= 0:
         return Appended(base_offset, error_code, log_append_time_ms, lane)
     if error_code == 0:
-        # Seen for an empty or truncated set, which this proxy never sends: nothing is appended, but it is no commit either.
+        # Seen for an empty or truncated set, which this proxy never sends: nothing is appended, but it is no commit
+        # either.
         return Refused(int(ErrorCode.CORRUPT_MESSAGE))
     if error_code in _KNOWN_REFUSALS:
         return Refused(error_code)

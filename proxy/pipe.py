@@ -1,8 +1,7 @@
 """The upstream connection that belongs to one client connection: requests on in order, answers back in order. Sans-IO.
 
-Used for everything that the proxy does not answer itself. When it breaks, the client's connection is closed: to the client it
-looks like the broker's own, and it knows what to do then. Parses no body.
-"""
+Used for everything that the proxy does not answer itself. When it breaks, the client's connection is closed: to the
+client it looks like the broker's own, and it knows what to do then. Parses no body."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """One produce request: checked, split by partition, its answers gathered. Rules R16, R18, R20.
 
-Every check that needs no state is made here, before a sequencer hears of the batch: what fails them moves no state and is never
-forwarded. Batches with a producer id go to their sequencer, batches without one go on as they come (``plain_produce.py``).
-"""
+Every check that needs no state is made here, before a sequencer hears of the batch: what fails them moves no state
+and is never forwarded. Batches with a producer id go to their sequencer, batches without one go on as they come
+(``plain_produce.py``)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Reads the log when an outcome is in doubt (rules R5, R6, R8, R9). Flows only: they ask, wait and conclude; nothing is written here.
+"""Reads the log when an outcome is in doubt (rules R5, R6, R8, R9). Flows only: they ask, wait and conclude; nothing
+is written here.
 
-Order of a resolution: settle (no request of ours can still be on its way), log end offset of the current leader, wait until the high
-watermark has reached it, compare the anchor, scan. Absence is proven only by a range that was read completely, without gaps, without
-the marker, and without a record of the same content that carries no marker. Whatever is less is said as such, never guessed.
-"""
+Order of a resolution: settle (no request of ours can still be on its way), log end offset of the current leader, wait
+until the high watermark has reached it, compare the anchor, scan. Absence is proven only by a range that was read
+completely, without gaps, without the marker, and without a record of the same content that carries no marker.
+Whatever is less is said as such, never guessed."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ _LOG_END = -3
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """The whole range was read. ``pieces``: what it has of the producer, in log order; the rest speaks of the last of them."""
+    """The whole range was read. ``pieces``: what it has of the producer, in log order; the rest speaks of the last of
+    them."""
 
     pieces: tuple[Stored, ...]
     end_offset: int
@@ -133,7 +135,8 @@ async def message_at(leader: int, topic: str, partition: int, offset: int) -> Sh
 
 
 async def newest_position(topic: str, partition: int) -> Position | Later:
-    """Return the high watermark of the current leader, with its anchor: a safe bound for whatever is appended later (rule R8)."""
+    """Return the high watermark of the current leader, with its anchor: a safe bound for whatever is appended later
+    (rule R8)."""
     leader = await Leader(topic, partition)
     if leader is None:
         return Later("no leader is known")
@@ -154,7 +157,8 @@ async def newest_position(topic: str, partition: int) -> Position | Later:
 async def look_at(
     topic: str, partition: int, offset: int, wanted: tuple[Stored, ...], producer_id: int
 ) -> bool | Later:
-    """Does the record at ``offset`` carry our marker with every one of ``wanted`` (rules R5, R9)? False: for certain not."""
+    """Does the record at ``offset`` carry our marker with every one of ``wanted`` (rules R5, R9)? False: for certain
+    not."""
     started = await Now()
     while True:
         leader = await Leader(topic, partition)
@@ -194,9 +198,8 @@ def pieces_of(message: ShallowMessage, producer_id: int) -> Iterator[Stored]:
 class LogSearch:
     """One search for a producer's records in [bound, end of the log). ``run`` again goes on where it stopped.
 
-    ``content``: digest of the first record that is looked for; zeros: none is known. ``settle_on``: the brokers that may
-    still execute something.
-    """
+    ``content``: digest of the first record that is looked for; zeros: none is known. ``settle_on``: the brokers that
+    may still execute something."""
 
     def __init__(
         self, topic: str, partition: int, producer_id: int, bound: Position, content: bytes, settle_on: set[int]
@@ -239,7 +242,8 @@ class LogSearch:
         return await self._scan(leader, log_end)
 
     async def _begin(self, leader: int, log_end: int) -> Later | None:
-        """Find where to start: at the bound if the record below it is still the one, else at the start of the log (rule R8)."""
+        """Find where to start: at the bound if the record below it is still the one, else at the start of the log
+        (rule R8)."""
         self._pieces, self._doubtful = [], None
         bound = self._bound
         earliest = await Ask(leader, EarliestOffset(self._topic, self._partition))
@@ -328,7 +332,8 @@ class LogSearch:
 
 
 class WindowSearch(LogSearch):
-    """Looks for one batch that lies before the window: nothing of it can come any more, so there is nothing to settle (rule R9).
+    """Looks for one batch that lies before the window: nothing of it can come any more, so there is nothing to settle
+    (rule R9).
 
     ``contents``: the digests of the records that are stored under its identity, in order.
     """

@@ -1,9 +1,10 @@
-"""One producer on one partition: the flow that decides, reserves, appends, answers and commits. Rules R2, R3, R11, R13, R17, R19.
+"""One producer on one partition: the flow that decides, reserves, appends, answers and commits. Rules R2, R3, R11,
+R13, R17, R19.
 
-One flow at a time works here, so at most one append of this producer is out. What arrives meanwhile queues and becomes the next
-group. What a group leaves to be written (``held_entry.py``) rides on the next reserve, or is written alone after a moment of quiet. Doubt is worked on in ``doubt.py``, the broker in
-``forward.py``; both are called from here and come back here.
-"""
+One flow at a time works here, so at most one append of this producer is out. What arrives meanwhile queues and
+becomes the next group. What a group leaves to be written (``held_entry.py``) rides on the next reserve, or is written
+alone after a moment of quiet. Doubt is worked on in ``doubt.py``, the broker in ``forward.py``; both are called from
+here and come back here."""
 
 from __future__ import annotations
 
@@ -160,14 +161,16 @@ class Sequencer:
                 self.answer(batch, answers.in_doubt(reason), "store_away")
 
     async def _open_doubt(self) -> Doubt | None:
-        """Something has to be found out before any batch: a suspect entry (R10), or an intent that is open (R1, R12)."""
+        """Something has to be found out before any batch: a suspect entry (R10), or an intent that is open (R1,
+        R12)."""
         if await self.held.is_suspect():
             return Doubt(self, suspect=True)
         entry = self.entry
         return Doubt(self, suspect=False) if entry is not None and entry.intent is not None else None
 
     async def _lower_bound(self) -> Position | Later:
-        """Rule R8: the later of the last commit and the newest position known of this partition, read anew when it is old."""
+        """Rule R8: the later of the last commit and the newest position known of this partition, read anew when it is
+        old."""
         known = self.shared.bounds.get((self.topic, self.partition))
         if known is None or self.shared.recent_time - known[0] > limits.BOUND_AGE_SECONDS:
             position = await newest_position(self.topic, self.partition)
@@ -320,7 +323,8 @@ class Sequencer:
             self.wake()
 
     def _broke(self, error: Exception) -> None:
-        """An error of ours: whoever waits gets a retriable answer, the state is read anew, an open intent is resolved then."""
+        """An error of ours: whoever waits gets a retriable answer, the state is read anew, an open intent is resolved
+        then."""
         self.shared.report(FlowFailed(f"producer {self.producer_id} on {self.topic}-{self.partition}", error))
         batches = [*self.out, *self.queue]
         self.out = []

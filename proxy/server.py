@@ -1,4 +1,5 @@
-"""The shell around the engine: listeners, the store's connection, signals, the data directory. Trio lives here; no Kafka rule does."""
+"""The shell around the engine: listeners, the store's connection, signals, the data directory. Trio lives here; no
+Kafka rule does."""
 
 from __future__ import annotations
 
@@ -157,7 +158,9 @@ class Server:
         self._look_whether_ready()
 
     def _look_whether_ready(self) -> None:
-        if self.engine.topology.is_known and self._store is not None and self._store.generation is not None:
+        brokers = self.engine.topology.brokers
+        known = self.engine.topology.is_known and any(broker.is_ready for broker in brokers)
+        if known and self._store is not None and self._store.generation is not None:
             self._listen_for(self.engine.topology.cluster.brokers)
             self._listen(None, self._settings.listen[1])
             self._ready.set()
@@ -206,8 +209,9 @@ class Server:
         shown = ", ".join(f"{version} (broker {', '.join(map(str, ids))})" for version, ids in versions.items())
         where = "private, in the data directory" if self._embedded is not None else "external"
         ports = ", ".join(f"{self.port_of(broker_id)} for broker {broker_id}" for broker_id in sorted(cluster.brokers))
+        shown = shown or self.engine.topology.bootstrap.version
         return [
-            f"brokers: {shown or self.engine.topology.bootstrap.version}, message format v1; topics: {len(cluster.topics)}",
+            f"brokers: {shown}, message format v1; topics: {len(cluster.topics)}",
             f"Redis: {where}; cluster name {self._settings.cluster!r}",
             f"point clients at {self._settings.advertised_host or host}:{port} (ports in use: {port}, {ports})",
         ]

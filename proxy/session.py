@@ -1,8 +1,8 @@
 """One client connection, sans-IO: frames in, answers out in the order of the requests. Knows which request goes where.
 
-Produce, InitProducerId, ApiVersions and Metadata are answered by the proxy itself; all other APIs go on, through a bridge, over one
-upstream connection that belongs to this client alone (``pipe.py``), so that a broker's one-after-the-other order is kept.
-"""
+Produce, InitProducerId, ApiVersions and Metadata are answered by the proxy itself; all other APIs go on, through a
+bridge, over one upstream connection that belongs to this client alone (``pipe.py``), so that a broker's
+one-after-the-other order is kept."""
 
 from __future__ import annotations
 
@@ -190,7 +190,8 @@ class Session:
         self._upstream(broker).request(slot.header.api_key, bridge.broker_version, request, answered)
 
     def produce_plainly(self, acks: int, timeout_ms: int, parts: list[PlainPart]) -> None:
-        """Rule R20: batches without a producer id go on in order, with their own acks, converted where the format asks for it."""
+        """Rule R20: batches without a producer id go on in order, with their own acks, converted where the format
+        asks for it."""
         broker = self._host.target(self._broker_id)
         if broker is None:
             self.abort("the broker is away")

@@ -1,4 +1,5 @@
-"""What all flows of one proxy process share: who we are, which generation, bounds of partitions, what topics were seen to take.
+"""What all flows of one proxy process share: who we are, which generation, bounds of partitions, what topics were
+seen to take.
 
 Plain data. The engine keeps it up to date; flows read it and note what they learn.
 """

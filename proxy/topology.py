@@ -1,9 +1,8 @@
 """Which brokers there are and who leads what, kept in memory and asked for when it is out of date. Sans-IO.
 
-Clients are answered from here, also while brokers are away. Metadata is asked for by topic where a topic is in question, and as a
-whole by age; equal questions at the same time are asked once. Names a topic to a broker only where it may be created, because
-brokers before 0.11 create what is named.
-"""
+Clients are answered from here, also while brokers are away. Metadata is asked for by topic where a topic is in
+question, and as a whole by age; equal questions at the same time are asked once. Names a topic to a broker only where
+it may be created, because brokers before 0.11 create what is named."""
 
 from __future__ import annotations
 
@@ -36,7 +35,8 @@ class Topology:
         on_brokers: Callable[[Mapping[int, BrokerAddress]], None],
         on_ready: Callable[[], None],
     ) -> None:
-        """``on_brokers``: the set of brokers changed. ``on_ready``: the first answer is there, clients can be served."""
+        """``on_brokers``: the set of brokers changed. ``on_ready``: the first answer is there, clients can be
+        served."""
         self.cluster = Cluster(None, None)
         self.is_known = False
         self._reactor = reactor
@@ -201,7 +201,10 @@ class Topology:
             self._report(
                 Said("warning", f"broker {broker.id} has producer ids of its own: idemproxy is made for older ones")
             )
-        self.refresh(None, lambda: None)
+        if broker.id == BOOTSTRAP_ID or not self.is_known:
+            self.refresh(None, lambda: None)
+        else:
+            self._on_ready()
 
     def _age(self) -> None:
         if self._reactor.now() - self._all_learned_at > limits.METADATA_AGE_SECONDS / 2:

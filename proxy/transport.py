@@ -1,10 +1,10 @@
 """The real reactor: sockets, clock and timers under one trio task. Moves bytes; knows no Kafka rule.
 
-Shape: all hot sockets hang in one epoll of our own, and one trio task waits for it. One wake-up is one pass: take what every ready
-socket has with one plain recv, call the endpoints' synchronous handlers, let them put their batches together (``at_flush``), then
-write once per connection. A task per socket in the same shape costs a third more CPU per request (measured), and trio cannot
-tell of a peer that hangs up while we do not read from it (EPOLLRDHUP, rule R17). Linux only.
-"""
+Shape: all hot sockets hang in one epoll of our own, and one trio task waits for it. One wake-up is one pass: take
+what every ready socket has with one plain recv, call the endpoints' synchronous handlers, let them put their batches
+together (``at_flush``), then write once per connection. A task per socket in the same shape costs a third more CPU
+per request (measured), and trio cannot tell of a peer that hangs up while we do not read from it (EPOLLRDHUP, rule
+R17). Linux only."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class TrioReactor:
     """Implements ``idemproxy.reactor.Reactor`` on real sockets."""
 
     def __init__(self, failed: Failure) -> None:
-        """``failed`` is told of errors of ours: which connection, and the exception. That connection is reset, others go on."""
+        """``failed`` is told of errors of ours: which connection, and the exception. That connection is reset, others
+        go on."""
         self._epoll = select.epoll()
         self._sources: dict[int, _Wire | _Listener] = {}
         self._timers: list[tuple[float, int, _Timer]] = []

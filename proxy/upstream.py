@@ -1,8 +1,7 @@
 """One broker as the proxy sees it: a control connection for questions, its version, and its lanes. Sans-IO.
 
-The control connection finds out the broker's version first, anew on every connect (a rolling upgrade changes it), and the lanes are
-usable only while that is certain: a wrong guess would poison an old log. Owns no topology.
-"""
+The control connection finds out the broker's version first, anew on every connect (a rolling upgrade changes it), and
+the lanes are usable only while that is certain: a wrong guess would poison an old log. Owns no topology."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """How an entry changes after a fact: reserved, taken over, committed, released, rebuilt from the log. Pure.
 
-Every function returns a new entry whose version is one higher: each write raises it, a release too, so that a swap that is
-still on its way through an old socket fails when it arrives (rule R2; model b3, b4).
-"""
+Every function returns a new entry whose version is one higher: each write raises it, a release too, so that a swap
+that is still on its way through an old socket fails when it arrives (rule R2; model b3, b4)."""
 
 from __future__ import annotations
 
@@ -36,7 +35,8 @@ def reserved(entry: Entry, intent: Intent) -> Entry:
 
 
 def renewed(entry: Entry, owner: bytes, attempts: int | None = None) -> Entry:
-    """Return the entry with its intent owned by ``owner``: taken over, or about to be forwarded once more. The bound is kept."""
+    """Return the entry with its intent owned by ``owner``: taken over, or about to be forwarded once more. The bound
+    is kept."""
     assert entry.intent is not None
     intent = replace(entry.intent, owner=owner)
     if attempts is not None:
@@ -50,7 +50,8 @@ def released(entry: Entry) -> Entry:
 
 
 def committed(entry: Entry, batches: Sequence[WindowBatch], end_offset: int, anchor: bytes) -> Entry:
-    """Return the entry after ``batches``, in sequence and of the entry's epoch, were found or acknowledged in the log."""
+    """Return the entry after ``batches``, in sequence and of the entry's epoch, were found or acknowledged in the
+    log."""
     due = entry.next_sequence
     for batch in batches:
         assert batch.base_sequence == due, (batch, entry)

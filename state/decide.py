@@ -1,9 +1,8 @@
 """What becomes of a batch, given the stored entry. Pure: looks, answers with a verdict, changes nothing.
 
-The order of the checks is Kafka's (KIP-98; ProducerStateEntry.findDuplicateBatch, then ProducerAppendInfo.checkProducerEpoch, then
-checkSequence): duplicate, epoch, sequence. Whether a refusal may be told to the client is not decided here (rule R11: the sequencer
-reads the authority again first).
-"""
+The order of the checks is Kafka's (KIP-98; ProducerStateEntry.findDuplicateBatch, then
+ProducerAppendInfo.checkProducerEpoch, then checkSequence): duplicate, epoch, sequence. Whether a refusal may be told
+to the client is not decided here (rule R11: the sequencer reads the authority again first)."""
 
 from __future__ import annotations
 

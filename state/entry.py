@@ -1,8 +1,8 @@
 """What is stored of one producer on one partition, and its packed form. Owns the byte layout; decides nothing.
 
-One entry is one Redis value. Byte 0 is the format, bytes 1 to 9 the version that every write raises (compared by the swap);
-all the rest means nothing to Redis. Source of the window: Kafka ProducerStateEntry (NUM_BATCHES_TO_RETAIN = 5).
-"""
+One entry is one Redis value. Byte 0 is the format, bytes 1 to 9 the version that every write raises (compared by the
+swap); all the rest means nothing to Redis. Source of the window: Kafka ProducerStateEntry (NUM_BATCHES_TO_RETAIN =
+5)."""
 
 from __future__ import annotations
 
@@ -54,10 +54,9 @@ class Intent:
     """What an incarnation may append, written before a byte goes to the broker (rule R2).
 
     ``batches`` empty: nothing is forwarded under it, its owner rebuilds the whole entry from the log (rule R10).
-    ``lower_bound``: no copy of these batches can lie below this offset; ``anchor`` names the record just below it (rule R8).
-    ``content``: digest of the first record's key and value, for telling whether a marker was lost on the way.
-    ``leader``: the broker that it is meant for, which has to be seen awake before the log is read (rule R6).
-    """
+    ``lower_bound``: no copy of these batches can lie below this offset; ``anchor`` names the record just below it
+    (rule R8). ``content``: digest of the first record's key and value, for telling whether a marker was lost on the
+    way. ``leader``: the broker that it is meant for, which has to be seen awake before the log is read (rule R6)."""
 
     owner: bytes
     producer_epoch: int
@@ -73,10 +72,10 @@ class Intent:
 class Entry:
     """The state of one producer on one partition.
 
-    ``version``: raised by every write. ``generation``: the life of the Redis data in which the entry was last known to be complete.
-    ``next_sequence``: what has to come next. ``window``: oldest first, at most five. ``first_base_offset``: where the
-    present epoch begins in the log. ``end_offset``, ``anchor``: end and last record of the last committed append, of any epoch.
-    """
+    ``version``: raised by every write. ``generation``: the life of the Redis data in which the entry was last known
+    to be complete. ``next_sequence``: what has to come next. ``window``: oldest first, at most five.
+    ``first_base_offset``: where the present epoch begins in the log. ``end_offset``, ``anchor``: end and last record
+    of the last committed append, of any epoch."""
 
     version: int
     generation: bytes

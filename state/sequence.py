@@ -1,9 +1,9 @@
 """Arithmetic on sequence numbers, modulo 2**31: the only place that knows the wrap.
 
-A sequence counts records of one producer on one partition and one epoch. Base and last sequence of a batch are both inclusive.
-Source: Kafka DefaultRecordBatch.incrementSequence, decrementSequence; ProducerAppendInfo.inSequence. Two well-known
-implementations wrap one too early, so the modulus is a parameter and the tests walk a small ring completely.
-"""
+A sequence counts records of one producer on one partition and one epoch. Base and last sequence of a batch are both
+inclusive. Source: Kafka DefaultRecordBatch.incrementSequence, decrementSequence; ProducerAppendInfo.inSequence. Two
+well-known implementations wrap one too early, so the modulus is a parameter and the tests walk a small ring
+completely."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def distance(earlier: int, later: int, modulus: int = SEQUENCE_MODULUS) -> int:
 
 
 def is_ahead(expected: int, sequence: int, modulus: int = SEQUENCE_MODULUS) -> bool:
-    """Tell whether ``sequence`` lies after ``expected``: the nearer half of the ring is ahead, the other half behind."""
+    """Tell whether ``sequence`` lies after ``expected``: the nearer half of the ring is ahead, the other half
+    behind."""
     return 0 < (sequence - expected) % modulus < modulus // 2
 
 
