@@ -86,7 +86,7 @@ class _Compiler:
         """``tagged``: True = a tagged section ends it, None = an empty one does (inside a tag), False = none."""
         steps: list[_Step | int] = []
         for field in struct_field.untagged_fields(self._version):
-            step = self._field(field, tagged)
+            step = self._field(field, tagged, self._nullable(field))
             if isinstance(step, int) and steps and isinstance(steps[-1], int):
                 steps[-1] += step
             else:
@@ -97,13 +97,15 @@ class _Compiler:
             steps.append(1)
         return _in_order(steps)
 
-    def _field(self, field: Any, tagged: bool | None) -> _Step | int:
-        nullable = field.nullable_for_version_q(self._version)
+    def _nullable(self, field: Any) -> bool:
+        return bool(field.nullable_for_version_q(self._version))
+
+    def _field(self, field: Any, tagged: bool | None, nullable: bool) -> _Step | int:
         if field.is_struct_array():
             return self._array(field.name, self.struct(field.array_of, tagged=tagged), nullable)
         if field.is_array():
-            element = self._field(field.array_of, tagged)
-            return self._array(field.name, element, nullable)
+            # The library lets elements inherit that their array may be null; they themselves never are.
+            return self._array(field.name, self._field(field.array_of, tagged, False), nullable)
         if field.is_struct():
             inner = self.struct(field, tagged=tagged)
             return _nullable_struct(inner) if nullable else inner
@@ -164,7 +166,7 @@ class _Compiler:
     def _tagged_section(self, struct_field: Any) -> _Step:
         known: dict[int, _Step] = {}
         for field in struct_field.tagged_fields(self._version)._fields:
-            step = self._field(field, None)
+            step = self._field(field, None, self._nullable(field))
             known[field.tag] = _skip(step) if isinstance(step, int) else step
 
         def section(body: memoryview, position: int, budget: _Budget) -> int:

@@ -1,0 +1,340 @@
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from idemproxy.codecs import messages  # noqa: F401  (imports the library without warnings)
+from idemproxy.codecs.compression import Codec, decompress
+from idemproxy.codecs.convert import (
+    TRACING_HEADERS,
+    Converted,
+    HeaderPolicy,
+    HeaderRefused,
+    content_of,
+    content_of_message,
+    split,
+    to_message_set,
+    to_wrapper,
+)
+from idemproxy.codecs.errors import LimitExceeded, Malformed, WireError
+from idemproxy.codecs.marker import Identity, encode_marker, parse_marker
+from idemproxy.codecs.message_set import ShallowMessage, inner_messages, iterate_shallow, verify_crc
+from idemproxy.codecs.record_batch import (
+    LOG_APPEND_TIME_FLAG,
+    TRANSACTIONAL_FLAG,
+    Record,
+    encode_batch,
+    iterate_records,
+    parse_single_batch,
+)
+from idemproxy.codecs.record_batch import (
+    verify_crc as verify_batch,
+)
+
+library = import_module("kafka.record.memory_records")
+aiokafka_records = import_module("aiokafka.record._crecords")
+
+NO_LIMIT = 100_000_000
+POLICY = HeaderPolicy()
+MARKER = encode_marker([Identity(1000, 3, 0, 4)])
+RECORDS = [
+    Record(0, 1_700_000_000_000, b"key", b"value"),
+    Record(1, 1_700_000_000_900, None, b""),
+    Record(2, 1_700_000_000_100, b"", None),
+    Record(3, -1, b"k" * 200, b"v" * 100_000),
+]
+
+
+def batch(records: Sequence[Record] = RECORDS, **fields: Any) -> memoryview:
+    return memoryview(encode_batch(records, **fields))
+
+
+def convert(*batches: memoryview, codec: Codec = Codec.NONE, limit: int = NO_LIMIT, harder: bool = False) -> Converted:
+    return to_wrapper(batches, key=MARKER, codec=codec, policy=POLICY, output_bytes_max=limit, compress_harder=harder)
+
+
+def only_message(converted: Converted) -> ShallowMessage:
+    (message,) = iterate_shallow(converted.message_set)
+    verify_crc(converted.message_set, message)
+    return message
+
+
+def verify_inner_crcs(message: ShallowMessage) -> None:
+    assert message.value is not None
+    data = decompress(Codec(message.codec), message.value, NO_LIMIT)
+    for inner in iterate_shallow(data):
+        verify_crc(data, inner)
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("sent", Codec)
+def test_a_wrapper_holds_all_records_of_all_batches_in_order(sent: Codec, codec: Codec) -> None:
+    converted = convert(batch(codec=sent), batch(RECORDS[:1]), batch(), codec=codec)
+
+    message = only_message(converted)
+    expected = [*RECORDS, RECORDS[0], *RECORDS]
+    assert converted.record_count == 9
+    assert (message.offset, message.magic, message.timestamp) == (8, 1, 1_700_000_000_900)
+    assert message.codec == (Codec.GZIP if codec in (Codec.NONE, Codec.ZSTD) else codec)
+    assert parse_marker(message.key) == (Identity(1000, 3, 0, 4),)
+    assert [(m.offset, m.timestamp, m.key, m.value) for m in inner_messages(message, NO_LIMIT)] == [
+        (index, record.timestamp, record.key, record.value) for index, record in enumerate(expected)
+    ]
+    verify_inner_crcs(message)
+    assert converted.first_content == content_of(b"key", b"value")
+    assert converted.first_content == content_of_message(inner_messages(message, NO_LIMIT)[0])
+
+
+def test_a_wrapper_is_read_by_kafka_python() -> None:
+    data = convert(batch(), batch(RECORDS[:2])).message_set + convert(batch(RECORDS[:1])).message_set
+
+    reader = library.MemoryRecords(data)
+
+    read = []
+    while reader.has_next():
+        one = reader.next_batch()
+        assert one.validate_crc()
+        records = list(one)
+        assert all(record.validate_crc() for record in records)
+        read += [(r.offset, r.timestamp, r.key, r.value) for r in records]
+    expected = [*RECORDS, *RECORDS[:2]]
+    assert read == [(i, r.timestamp, r.key, r.value) for i, r in enumerate(expected)] + [
+        (0, RECORDS[0].timestamp, b"key", b"value")
+    ]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+def test_a_wrapper_is_read_by_aiokafka(codec: Codec) -> None:
+    reader = aiokafka_records.MemoryRecords(convert(batch(), batch(), codec=codec).message_set)
+
+    one = reader.next_batch()
+
+    assert one.validate_crc()
+    # Its reader gives None for a time of -1.
+    assert [(r.offset, r.timestamp, r.key, r.value) for r in one] == [
+        (i, r.timestamp if r.timestamp != -1 else None, r.key, r.value) for i, r in enumerate([*RECORDS, *RECORDS])
+    ]
+    assert reader.next_batch() is None
+
+
+def test_uncompressed_producers_are_stored_unless_it_must_be_smaller() -> None:
+    stored = convert(batch())
+    smaller = convert(batch(), harder=True)
+
+    assert len(stored.message_set) > 100_000
+    assert len(smaller.message_set) < 2_000
+    assert inner_messages(only_message(smaller), NO_LIMIT)[3].value == RECORDS[3].value
+
+
+def test_own_times_are_kept_where_the_batch_says_log_append_time() -> None:
+    for codec in (Codec.NONE, Codec.GZIP):
+        message = only_message(convert(batch(codec=codec, attributes=LOG_APPEND_TIME_FLAG)))
+
+        assert not message.is_log_append_time
+        assert [m.timestamp for m in inner_messages(message, NO_LIMIT)] == [r.timestamp for r in RECORDS]
+
+
+def test_a_wrapper_without_times_has_none() -> None:
+    message = only_message(convert(batch([Record(0, -1, None, b"v")])))
+
+    assert message.timestamp == -1
+    assert inner_messages(message, NO_LIMIT)[0].timestamp == -1
+
+
+def test_a_time_before_the_epoch_is_refused_because_old_brokers_fail_on_it() -> None:
+    with pytest.raises(Malformed, match="record 1: timestamp -2"):
+        convert(batch([Record(0, 5, None, b"v"), Record(1, -2, None, b"v")]))
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", Codec)
+def test_a_message_set_has_the_records_in_the_format_asked_for(codec: Codec, magic: int, wrap: bool) -> None:
+    converted = to_message_set(
+        batch(codec=codec), codec=codec, magic=magic, policy=POLICY, output_bytes_max=NO_LIMIT, wrap=wrap
+    )
+
+    read = list(iterate_shallow(converted.message_set))
+    if codec is Codec.NONE and not wrap:
+        for message in read:
+            verify_crc(converted.message_set, message)
+    else:
+        assert only_message(converted).key is None
+        verify_inner_crcs(read[0])
+        read = inner_messages(read[0], NO_LIMIT)
+    assert converted.record_count == 4
+    assert [(m.offset, m.magic, m.key, m.value) for m in read] == [
+        (r.offset_delta, magic, r.key, r.value) for r in RECORDS
+    ]
+    assert [m.timestamp for m in read] == [r.timestamp if magic else -1 for r in RECORDS]
+    assert converted.first_content == content_of_message(read[0])
+
+
+@pytest.mark.parametrize("name", ["traceparent", "tracestate", "baggage", "b3", "X-B3-TraceId", "x-b3-", "TRACEPARENT"])
+def test_tracing_headers_are_dropped(name: str) -> None:
+    converted = convert(batch([Record(0, 1, b"k", b"v", ((name, b"x"), ("baggage", None)))]))
+
+    assert inner_messages(only_message(converted), NO_LIMIT)[0].value == b"v"
+
+
+@pytest.mark.parametrize("name", ["id", "", "b33", "x-b3", "traceparent2", "my-traceparent", "ü\n"])
+def test_any_other_header_is_refused_by_name(name: str) -> None:
+    records = [Record(0, 1, b"k", b"v"), Record(1, 1, b"k", b"v", (("b3", b"x"), (name, b"y")))]
+
+    with pytest.raises(HeaderRefused) as refused:
+        convert(batch(records))
+
+    assert refused.value.header == name
+
+
+def test_a_policy_can_drop_more_or_nothing() -> None:
+    HeaderPolicy(["*"]).check([("anything\n", b"1"), ("", None)])
+    HeaderPolicy([*TRACING_HEADERS, "x-*-id"]).check([("x-request-id", b"1"), ("b3", b"1")])
+    with pytest.raises(HeaderRefused):
+        HeaderPolicy([]).check([("traceparent", b"1")])
+    with pytest.raises(HeaderRefused):
+        HeaderPolicy(["a.c"]).check([("abc", b"1")])
+
+
+def test_the_limit_is_on_the_converted_messages_of_all_batches() -> None:
+    one = batch([Record(0, 1, None, bytes(1000))])
+
+    convert(one, limit=1_040)
+    with pytest.raises(LimitExceeded):
+        convert(one, limit=1_033)
+    with pytest.raises(LimitExceeded):
+        convert(one, one, limit=2_000)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_a_bomb_is_refused(codec: Codec) -> None:
+    with pytest.raises(LimitExceeded):
+        convert(batch([Record(0, 1, None, bytes(50_000_000))], codec=codec), limit=1_000_000)
+
+
+def test_many_small_records_grow_only_to_the_limit() -> None:
+    records = [Record(index, 1, None, None) for index in range(10_000)]
+
+    with pytest.raises(LimitExceeded):
+        convert(batch(records, codec=Codec.GZIP), limit=300_000)
+    assert convert(batch(records, codec=Codec.GZIP), limit=400_000).record_count == 10_000
+
+
+def with_bytes(data: memoryview, position: int, new: bytes) -> memoryview:
+    changed = bytearray(data)
+    changed[position : position + len(new)] = new
+    return memoryview(changed)
+
+
+ONE = encode_batch([Record(0, 0, b"k", b"v", (("b3", b"1"),))])
+# Its record: length, attributes, time delta, offset delta, key length, key, value length, value, header count, ...
+HUGE = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"  # 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("position", "new"),
+    [
+        (61, b"\x00"),  # the record's length is too small
+        (61, b"\x7e"),  # or too large
+        (61, b"\x01"),  # or negative
+        (64, b"\x02"),  # offset delta 1
+        (65, b"\x7e"),  # a key beyond the data
+        (67, b"\x7e"),  # a value beyond the data
+        (69, b"\x01"),  # -1 headers
+        (69, b"\x7e"),  # more headers than there are
+        (70, b"\x01"),  # a header's name of length -1
+        (71, b"\xff"),  # a header's name that is not UTF-8
+        (73, b"\x7e"),  # a header's value beyond the data
+        (57, struct.pack(">i", 2)),
+        (61, b"\xff" * 14),  # a varint that never ends
+    ],
+)
+def test_records_that_do_not_fit_are_refused(position: int, new: bytes) -> None:
+    changed = with_bytes(memoryview(ONE), position, new)
+    if position == 57:
+        changed = with_bytes(changed, 23, struct.pack(">i", 1))
+
+    with pytest.raises(WireError):
+        convert(changed)
+
+
+@pytest.mark.parametrize("prefix", [b"\0\0\0", b"\0\0\0\1", b"\0\0\0\1\1\2"])
+@pytest.mark.parametrize("length", [HUGE, b"\xfc" + HUGE[1:], b"\x80\xff\xff\xff\xff\xff\xff\xff\xff\x01"])
+def test_a_length_near_the_end_of_64_bits_is_refused(prefix: bytes, length: bytes) -> None:
+    body = prefix + length + bytes(30)
+    data = bytearray(ONE[:61] + bytes((2 * len(body),)) + body)
+    struct.pack_into(">i", data, 8, len(data) - 12)
+
+    with pytest.raises(WireError):
+        convert(memoryview(data))
+
+
+def test_a_batch_of_which_the_bytes_go_on_in_the_frame_ends_where_it_says() -> None:
+    frame = ONE + b"\xff" * 50
+    view = memoryview(frame)[: len(ONE)]
+
+    assert convert(view).record_count == 1
+    with pytest.raises(WireError):
+        convert(with_bytes(view, 69, b"\x7e"))
+
+
+def sequences(parts: Sequence[memoryview]) -> list[tuple[int, int]]:
+    headers = [parse_single_batch(part) for part in parts]
+    return [(header.base_sequence, header.record_count) for header in headers]
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 10, 50])
+def test_parts_of_a_batch_are_batches_that_follow_each_other(count: int, codec: Codec) -> None:
+    records = [Record(i, 1000 - i, b"%d" % i, b"v" * (i * 37 % 11), (("h", b"x"),)) for i in range(10)]
+    identity = {"producer_id": 7, "producer_epoch": 2, "base_sequence": 2**31 - 4}
+    whole = batch(records, codec=codec, attributes=TRANSACTIONAL_FLAG, **identity)
+
+    parts = split(whole, count, output_bytes_max=NO_LIMIT)
+
+    assert len(parts) == min(count, 10)
+    read: list[Record] = []
+    sequence = 2**31 - 4
+    for part in parts:
+        header = parse_single_batch(part)
+        verify_batch(part, header)
+        assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 2, sequence)
+        assert header.codec == codec
+        assert header.is_transactional
+        sequence = (sequence + header.record_count) % 2**31
+        read += [r._replace(offset_delta=len(read) + r.offset_delta) for r in iterate_records(part, header, NO_LIMIT)]
+    assert read == records
+
+
+def test_parts_are_about_equal_in_bytes() -> None:
+    records = [Record(i, 1, None, b"v" * size) for i, size in enumerate([10_000, 10, 10, 10, 10, 5_000, 5_000])]
+
+    parts = split(batch(records, base_sequence=5, producer_id=1), 2, output_bytes_max=NO_LIMIT)
+
+    assert sequences(parts) == [(5, 3), (8, 4)]
+    assert max(map(len, parts)) < 10_500
+
+
+def test_one_large_record_stays_a_part_of_its_own() -> None:
+    records = [Record(i, 1, None, b"v" * size) for i, size in enumerate([10, 10, 50_000, 10])]
+
+    assert sequences(split(batch(records, base_sequence=0, producer_id=1), 4, output_bytes_max=NO_LIMIT)) == [
+        (0, 1),
+        (1, 1),
+        (2, 1),
+        (3, 1),
+    ]
+
+
+def test_a_single_record_can_not_be_split() -> None:
+    whole = batch([Record(0, 5, b"k", b"v")], base_sequence=3, producer_id=1, producer_epoch=0)
+
+    assert [bytes(part) for part in split(whole, 5, output_bytes_max=NO_LIMIT)] == [bytes(whole)]
+
+
+def test_a_batch_without_sequences_stays_without() -> None:
+    assert sequences(split(batch(), 2, output_bytes_max=NO_LIMIT)) == [(-1, 3), (-1, 1)]
