@@ -7,7 +7,7 @@ bytes from outside can do wrong is a WireError that names the field and its posi
 
 from __future__ import annotations
 
-from struct import Struct
+from struct import Struct, unpack_from
 from typing import Any
 
 from ...codecs.errors import Malformed, Truncated
@@ -107,8 +107,9 @@ class Reader:
 
     def int32_array(self, field: str) -> tuple[int, ...]:
         """An array of 32 bit numbers; null is taken for an empty one."""
-        count = self.count(field, 4, null_is=0)
-        return self.unpack(Struct(f">{count}i"), field) if count else ()
+        count = self.count(field, INT32.size, null_is=0)
+        start, self.position = self.position, self.position + INT32.size * count
+        return unpack_from(f">{count}i", self.data, start)
 
     def uvarint(self, field: str) -> int:
         """An unsigned varint of at most 32 bits."""

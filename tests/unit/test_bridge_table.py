@@ -221,7 +221,7 @@ def refused(bridge: Bridge, body: bytes) -> Refused:
     return result
 
 
-@pytest.mark.parametrize(("key", "version", "release"), served())
+@pytest.mark.parametrize(("key", "version", "release"), list(served()))
 def test_a_request_reaches_the_broker_as_the_library_writes_it_in_its_version(
     key: int, version: int, release: str
 ) -> None:
