@@ -135,7 +135,8 @@ class RedisStore:
         self._connect()
 
     def begin_incarnation(self, incarnation: bytes) -> None:
-        """Another incarnation lives here from now on: the connection is opened anew, and nothing may be sent before it is registered."""
+        """Another incarnation lives here from now on: the connection is opened anew, and nothing may be sent before
+        it is registered."""
         self.lease = Lease(incarnation)
         self._own_key = member_key(self._cluster, incarnation)
         if self._lease_timer is not None:
@@ -310,23 +311,24 @@ class RedisStore:
         def take(reply: Reply | StoreAway) -> None:
             if reply != b"OK":
                 give_up_on(link, self._refuse, reply)
-            elif not self._is_stopping:
-                self._extend(sent_at, was_there)
+            elif not self._is_stopping and self._extend(sent_at, was_there):
                 renewed()
 
         link.call(pack(b"EXISTS", self._own_key), look)
         ttl_ms = int(self.lease.ttl_seconds * 1000)
         link.call(pack(b"SET", self._own_key, b"1", b"PX", b"%d" % ttl_ms), take)
 
-    def _extend(self, sent_at: float, was_there: bool) -> None:
+    def _extend(self, sent_at: float, was_there: bool) -> bool:
+        """A renewal was confirmed. False when the owner began another incarnation over it: this link has ended then."""
         lease = self.lease
         if lease.notice_end(self._reactor.now()) or (not was_there and lease.give_up()):
             self._on_lease_lost()
         if self.lease is not lease:
-            return  # the owner began another incarnation, whose own registration is still to come
+            return False
         lease.renewed(sent_at)
         if self._lease_timer is None:
             self._watch_lease()
+        return True
 
     def _watch_lease(self) -> None:
         """Tell the owner when the lease runs out, not only when Redis comes back."""
