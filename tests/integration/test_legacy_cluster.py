@@ -20,7 +20,8 @@ PARTITIONS = 4
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]:
-    with LegacyCluster(tmp_path_factory.mktemp("cluster"), brokers=2) as running:
+    settings = {"replica.lag.time.max.ms": 2000}  # so that a dead follower leaves the in-sync replicas soon
+    with LegacyCluster(tmp_path_factory.mktemp("cluster"), brokers=2, broker_settings=settings) as running:
         yield running
 
 

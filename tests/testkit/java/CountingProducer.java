@@ -84,11 +84,15 @@ public final class CountingProducer {
         synchronized (this) {
             sent++;
         }
-        // 4.x calls back and throws for one and the same failure.
+        // 4.x may throw and call back, in either order, for one and the same record: the call back decides.
+        boolean[] thrown = {false};
         boolean[] called = {false};
         try {
             producer.send(new ProducerRecord<>(topic, partition, null, value), (metadata, error) -> {
-                called[0] = true;
+                synchronized (this) {
+                    called[0] = true;
+                    failed -= thrown[0] ? 1 : 0;
+                }
                 if (error == null) {
                     acknowledged(partition, position, metadata);
                 } else {
@@ -96,8 +100,11 @@ public final class CountingProducer {
                 }
             });
         } catch (Exception error) {
-            if (!called[0]) {
-                failed(value, error);
+            synchronized (this) {
+                if (!called[0]) {
+                    thrown[0] = true;
+                    failed(value, error);
+                }
             }
         }
     }
