@@ -40,7 +40,18 @@ def _said(telemetry: Telemetry, event: events.Said) -> None:
 
 def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
     telemetry.counts[f"batches_{event.verdict}_total"] += 1
-    if event.verdict not in ("appended", "duplicate"):
+    if event.verdict == "duplicate":
+        telemetry.log(
+            logging.INFO,
+            "duplicate: producer %d epoch %d sequence %d on %s-%d answered with offset %d",
+            event.producer_id,
+            event.producer_epoch,
+            event.base_sequence,
+            event.topic,
+            event.partition,
+            event.base_offset,
+        )
+    elif event.verdict != "appended":
         telemetry.log(
             logging.WARNING if event.error_code else logging.INFO,
             "%s: producer %d epoch %d sequence %d on %s-%d: code %d: %s",
