@@ -112,6 +112,11 @@ def corrupt(reason: str) -> Answer:
     return Answer(int(ErrorCode.CORRUPT_MESSAGE), message=reason)
 
 
+def unreadable(reason: str) -> Answer:
+    """The checksum fits and what it covers cannot be read: sent again it would be the same, so not retriable."""
+    return Answer(int(ErrorCode.INVALID_RECORD), message=f"the batch cannot be read: {reason}")
+
+
 def invalid(reason: str, version: int) -> Answer:
     """A batch that no producer may send. Clients before Produce 8 know no 87."""
     code = ErrorCode.INVALID_RECORD if version >= 8 else ErrorCode.INVALID_REQUEST

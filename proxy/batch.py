@@ -38,7 +38,7 @@ class Waiter(Protocol):
     def connection(self) -> Connection: ...
 
     def answer(self, answer: Answer) -> None:
-        """Take the answer; ignored when gone."""
+        """Take the answer; ignored when there was one."""
         ...
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from redis.connection import parse_url
 
@@ -77,7 +78,7 @@ def _redis(url: str, problems: list[str]) -> RedisLogin | None:
         problems.append("--redis: TLS (rediss://) is not served yet; use redis:// or unix://")
         return None
     try:
-        parts = parse_url(url)
+        parts: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call]
     except ValueError as error:
         problems.append(f"--redis: {error}")
         return None

@@ -20,8 +20,9 @@ from . import answers, limits
 from .batch import Answer, Batch
 from .effects import Leader, MemberAlive, Now, Pause, Wait
 from .events import DoubtOpened, DoubtResolved, TakenOver
-from .forward import Forward, Plan, covered, rest_of
-from .resolver import Later, LogSearch, Position, Searched, Undecidable, WindowSearch
+from .forward import Forward
+from .plan import Plan, rest_of
+from .resolver import Later, LogSearch, Position, Searched, Undecidable, WindowSearch, covered, is_covered
 
 if TYPE_CHECKING:
     from .sequencer import Sequencer
@@ -116,7 +117,7 @@ class Doubt:
                 sequencer.take_from_queue([batch])
                 sequencer.out = [batch]
                 found = sum(piece.record_count for piece in pieces)
-                plan = Plan(tuple(rest_of(sequencer, [batch], found)), intent.content)
+                plan = Plan(tuple(rest_of(sequencer.target, [batch], found)), intent.content)
                 leader = await Leader(sequencer.topic, sequencer.partition)
                 await Forward(sequencer, [batch], plan, intent.leader if leader is None else leader, pieces).work()
                 sequencer.out = []
@@ -167,7 +168,7 @@ class Doubt:
         where = (sequencer.producer_id, sequencer.topic, sequencer.partition, sequence)
         self._shared.report(DoubtOpened(*where, "suspect" if self._suspect else "open intent"))
         started = await Now()
-        search = self._new_search(Position(intent.lower_bound, intent.anchor), content, {intent.leader})
+        search = self._new_search(intent, content)
         undecided = 0
         while True:
             result = await search.run()
@@ -185,13 +186,25 @@ class Doubt:
                     )
                     self._answer_undecidable(result.reason)
                     return None
-                search = self._new_search(Position(intent.lower_bound, intent.anchor), content, {intent.leader})
+                search = self._new_search(intent, content)
             await Wait(limits.SETTLE_SECONDS)
 
-    def _new_search(self, bound: Position, content: bytes, settle_on: set[int]) -> LogSearch:
+    def _new_search(self, intent: Intent, content: bytes) -> LogSearch:
+        """``intent`` without batches: everything is wanted that the log has."""
         sequencer = self._sequencer
-        brokers = {broker for broker in settle_on if broker >= 0}
-        return LogSearch(sequencer.topic, sequencer.partition, sequencer.producer_id, bound, content, brokers)
+        wanted: BatchIdentity | None = None
+        if intent.batches:
+            records = sum(batch.record_count for batch in intent.batches)
+            wanted = BatchIdentity(intent.producer_epoch, intent.batches[0].base_sequence, records)
+        return LogSearch(
+            sequencer.topic,
+            sequencer.partition,
+            sequencer.producer_id,
+            Position(intent.lower_bound, intent.anchor),
+            content,
+            {intent.leader} if intent.leader >= 0 else set(),
+            lambda pieces: wanted is not None and is_covered(pieces, wanted),
+        )
 
     def _answer_undecidable(self, reason: str) -> None:
         sequencer = self._sequencer

@@ -6,10 +6,10 @@ nothing about a batch."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any, Protocol
-
-from cachetools import LRUCache
 
 from ..reactor import Address, Reactor
 from ..state.lease import Lease
@@ -45,14 +45,33 @@ class LeasedStore(Store, Protocol):
         ...
 
 
-class _Sequencers(LRUCache[tuple[int, str, int], Sequencer]):
-    """Only idle ones are dropped; they are read again from the store when their producer comes back."""
+class _Sequencers:
+    """Sequencers by key, least recently used first. Only idle ones are dropped: their state is read from the store
+    again."""
 
-    def popitem(self) -> tuple[tuple[int, str, int], Sequencer]:
-        for key in list(self):
-            if self[key].is_idle:
-                return key, self.pop(key)
-        return super().popitem()
+    _LOOKED_AT_MAX = 16
+
+    def __init__(self, entries_max: int) -> None:
+        self._entries_max = entries_max
+        self._known: OrderedDict[tuple[int, str, int], Sequencer] = OrderedDict()
+
+    def get(self, key: tuple[int, str, int], make: Callable[[], Sequencer]) -> Sequencer:
+        """The one with this key, made if there is none."""
+        found = self._known.get(key)
+        if found is not None:
+            self._known.move_to_end(key)
+            return found
+        if len(self._known) >= self._entries_max:
+            for old in list(islice(self._known, self._LOOKED_AT_MAX)):
+                if self._known[old].is_idle:
+                    del self._known[old]
+        found = self._known[key] = make()
+        return found
+
+    @property
+    def any_busy(self) -> bool:
+        """Is one of them working?"""
+        return any(not sequencer.is_idle for sequencer in self._known.values())
 
 
 class Engine:
@@ -71,8 +90,10 @@ class Engine:
         advertised_host: str | None = None,
         on_brokers: Callable[[Mapping[int, BrokerAddress]], None] = lambda _brokers: None,
         on_ready: Callable[[], None] = lambda: None,
+        shares_store: bool = True,
     ) -> None:
-        """``port_of``: the listener's port of a broker id. ``on_brokers``: listeners are wanted for these."""
+        """``shares_store``: other proxies may use the store as well. ``port_of``: the listener's port of a broker id.
+        ``on_brokers``: listeners are wanted for these."""
         self.reactor = reactor
         self.report = report
         self.is_draining = False
@@ -92,6 +113,7 @@ class Engine:
         self.sessions: set[Session] = set()
         self._random_bytes = random_bytes
         self._port_of = port_of
+        self._shares_store = shares_store
         self._advertised_host = advertised_host
         self._on_brokers = on_brokers
         self._sequencers = _Sequencers(limits.SEQUENCERS_MAX)
@@ -127,11 +149,12 @@ class Engine:
         first = self.shared.era == 0
         self.shared.generation = generation
         self.report(GenerationChanged(generation))
+        if not first or self._shares_store:
+            # What was granted under the lost state may still be on its way: wait until those leases have run out.
+            self.shared.grace_until = self.reactor.now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS
         if first:
             self.shared.era = 1
             return
-        # What was granted under the lost state may still be on its way: wait until those leases have run out.
-        self.shared.grace_until = self.reactor.now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS
         self._begin_era()
         for session in list(self.sessions):
             if session.is_idempotent:
@@ -183,10 +206,7 @@ class Engine:
     def sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer:
         """The one place where a producer's batches of a partition are worked on."""
         key = (producer_id, topic, partition)
-        found = self._sequencers.get(key)
-        if found is None:
-            found = self._sequencers[key] = Sequencer(self.shared, self.runner, *key)
-        return found
+        return self._sequencers.get(key, lambda: Sequencer(self.shared, self.runner, *key))
 
     def has_partition(self, topic: str, partition: int) -> bool | None:
         """Does the cluster have it? None: never seen."""
@@ -240,7 +260,7 @@ class Engine:
         self._drain_step(drained)
 
     def _drain_step(self, drained: Callable[[], None]) -> None:
-        busy = any(not sequencer.is_idle for sequencer in self._sequencers.values())
+        busy = self._sequencers.any_busy
         waiting = any(session.requests_in_flight for session in self.sessions)
         if busy or waiting:
             self.reactor.later(limits.COMMIT_IDLE_SECONDS, lambda: self._drain_step(drained))

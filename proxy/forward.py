@@ -9,105 +9,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..codecs import convert
-from ..codecs.compression import Codec
 from ..codecs.error_codes import ErrorCode
-from ..codecs.marker import Identity, anchor_of_marker, encode_marker
-from ..codecs.parts import rest_of_batch
-from ..codecs.record_batch import parse_single_batch
 from ..state.commit import Stored, committed, released, renewed
 from ..state.decide import BatchIdentity
 from ..state.entry import WindowBatch
-from ..state.sequence import advance, distance
+from ..state.sequence import distance
 from . import answers, limits
 from .batch import Answer, Batch
 from .effects import Append, Leader, Now, Wait
 from .events import DoubtOpened, DoubtResolved, Reforwarded
 from .outcome import CONTENT_ERRORS, ROUTING_ERRORS, Appended, InDoubt, NotSent, Outcome, Refused
-from .resolver import Later, LogSearch, Position, Searched, Undecidable, look_at
+from .plan import Piece, Plan, halves, located, make_piece, rest_of
+from .resolver import Later, LogSearch, Position, Searched, Undecidable, covered, is_covered, look_at
 
 if TYPE_CHECKING:
     from .sequencer import Sequencer
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One wrapper to append. ``sources``: the record batches in it, or one part of one."""
-
-    sources: tuple[memoryview, ...]
-    identities: tuple[Identity, ...]
-    message_set: bytes
-    anchor: bytes
-    is_compressed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The wrappers of one group, in order, and the digest of its first record."""
-
-    pieces: tuple[Piece, ...]
-    content: bytes
-
-
-def plan_group(sequencer: Sequencer, group: Sequence[Batch]) -> Plan:
-    """Convert the group into one wrapper, or into parts if the topic is known to refuse its size.
-
-    Raises HeaderRefused, and WireError for records that cannot be read.
-    """
-    piece, content = make_piece(sequencer, tuple(batch.records for batch in group), harder=False)
-    size_max = sequencer.shared.set_bytes_max.get(sequencer.topic)
-    pieces = [piece]
-    if size_max is not None:
-        if len(piece.message_set) >= size_max and not piece.is_compressed:
-            piece, _ = make_piece(sequencer, piece.sources, harder=True)
-            pieces = [piece]
-        if len(group) == 1:
-            pieces = _fitting(sequencer, piece, size_max)
-    return Plan(tuple(pieces), content)
-
-
-def make_piece(sequencer: Sequencer, sources: tuple[memoryview, ...], *, harder: bool) -> tuple[Piece, bytes]:
-    """Make one wrapper; ``harder``: compressed even if the client did not compress."""
-    identities = []
-    codec = 0
-    for source in sources:
-        header = parse_single_batch(source)
-        codec = codec or header.codec
-        identities.append(
-            Identity(sequencer.producer_id, header.producer_epoch, header.base_sequence, header.record_count)
-        )
-    marker = encode_marker(identities)
-    converted = convert.to_wrapper(
-        sources,
-        key=marker,
-        codec=Codec(codec),
-        policy=sequencer.shared.policy,
-        output_bytes_max=limits.DECOMPRESSED_BYTES_MAX,
-        compress_harder=harder,
-    )
-    piece = Piece(sources, tuple(identities), converted.message_set, anchor_of_marker(marker), harder or codec != 0)
-    return piece, converted.first_content
-
-
-def _fitting(sequencer: Sequencer, piece: Piece, size_max: int) -> list[Piece]:
-    """Split a piece until every part is smaller than ``size_max`` bytes, or has one record."""
-    done: list[Piece] = []
-    todo = deque([piece])
-    while todo:
-        head = todo.popleft()
-        if len(head.message_set) < size_max or head.identities[0].record_count == 1:
-            done.append(head)
-        else:
-            todo.extendleft(reversed(_halves(sequencer, head)))
-    return done
-
-
-def _halves(sequencer: Sequencer, piece: Piece) -> list[Piece]:
-    parts = convert.split(piece.sources[0], 2, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX)
-    return [make_piece(sequencer, (part,), harder=True)[0] for part in parts]
 
 
 class Forward:
@@ -136,6 +54,13 @@ class Forward:
     @property
     def _first(self) -> BatchIdentity:
         return self._group[0].identity
+
+    @property
+    def _whole(self) -> BatchIdentity:
+        """The group as one range of records."""
+        first = self._first
+        records = sum(batch.identity.record_count for batch in self._group)
+        return BatchIdentity(first.producer_epoch, first.base_sequence, records)
 
     async def work(self) -> None:
         """Go on until the group is in the log and answered, refused and answered, or has to begin anew."""
@@ -183,7 +108,7 @@ class Forward:
             return outcome
         self._clean = False
         self._shared.forget_bound(self._sequencer.topic, self._sequencer.partition)
-        wanted = tuple(_located(piece, outcome.base_offset))
+        wanted = tuple(located(piece, outcome.base_offset))
         there = await look_at(
             self._sequencer.topic, self._sequencer.partition, outcome.base_offset, wanted, self._sequencer.producer_id
         )
@@ -193,7 +118,7 @@ class Forward:
         return InDoubt(f"the broker answered with code {outcome.error_code}: {reason}", self._leader)
 
     def _place(self, piece: Piece, outcome: Appended) -> None:
-        self._placed.extend(_located(piece, outcome.base_offset))
+        self._placed.extend(located(piece, outcome.base_offset))
         self._anchor = piece.anchor
         self._lane = outcome.lane
         self._log_append_time_ms = outcome.log_append_time_ms
@@ -261,13 +186,13 @@ class Forward:
         sequencer = self._sequencer
         self._shared.set_bytes_max[sequencer.topic] = len(piece.message_set)
         if not piece.is_compressed:
-            self._pieces[0] = make_piece(sequencer, piece.sources, harder=True)[0]
+            self._pieces[0] = make_piece(sequencer.target, piece.sources, harder=True)[0]
             if len(self._pieces[0].message_set) < len(piece.message_set):
                 return True
         if piece.identities[0].record_count == 1 or len(self._pieces) >= limits.PARTS_MAX:
             return False
         self._pieces.popleft()
-        self._pieces.extendleft(reversed(_halves(sequencer, piece)))
+        self._pieces.extendleft(reversed(halves(sequencer.target, piece)))
         return True
 
     # ------------------------------------------------------------------ in doubt
@@ -320,6 +245,7 @@ class Forward:
             bound,
             self._content,
             {broker_id, entry.intent.leader},
+            lambda pieces: is_covered(pieces, self._whole),
         )
 
     async def _again(self, records_found: int) -> bool:
@@ -343,7 +269,7 @@ class Forward:
             return False
         leader = await Leader(sequencer.topic, sequencer.partition, refresh=True)
         self._leader = self._leader if leader is None else leader
-        self._pieces = deque(rest_of(sequencer, self._group, records_found, self._pieces))
+        self._pieces = deque(rest_of(sequencer.target, self._group, records_found, self._pieces))
         self._shared.report(
             Reforwarded(
                 sequencer.producer_id, sequencer.topic, sequencer.partition, self._first.base_sequence, attempts
@@ -381,44 +307,6 @@ class Forward:
                 detail,
             )
         )
-
-
-def rest_of(
-    sequencer: Sequencer, group: Sequence[Batch], records_found: int, pieces: Sequence[Piece] = ()
-) -> list[Piece]:
-    """Return what is missing of a group whose first records are in the log. Only a single batch is ever stored in
-    parts."""
-    if records_found == 0 and pieces:
-        first = pieces[0].identities[0].base_sequence
-        if first == group[0].identity.base_sequence:
-            return list(pieces)
-    if records_found == 0:
-        return list(plan_group(sequencer, group).pieces)
-    assert len(group) == 1
-    left = rest_of_batch(group[0].records, records_found, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX)
-    piece, _ = make_piece(sequencer, (left,), harder=True)
-    size_max = sequencer.shared.set_bytes_max.get(sequencer.topic)
-    return [piece] if size_max is None else _fitting(sequencer, piece, size_max)
-
-
-def _located(piece: Piece, base_offset: int) -> list[Stored]:
-    """Where each identity of a wrapper lies that was appended at ``base_offset``."""
-    located = []
-    for identity in piece.identities:
-        located.append(Stored(identity.producer_epoch, identity.base_sequence, identity.record_count, base_offset))
-        base_offset += identity.record_count
-    return located
-
-
-def covered(pieces: Sequence[Stored], first: BatchIdentity) -> list[Stored]:
-    """Return the pieces that follow each other from the first sequence of a group on."""
-    due = first.base_sequence
-    found = []
-    for piece in pieces:
-        if (piece.producer_epoch, piece.base_sequence) == (first.producer_epoch, due):
-            found.append(piece)
-            due = advance(due, piece.record_count)
-    return found
 
 
 def _offset_of(placed: Sequence[Stored], sequence: int) -> int:

@@ -87,12 +87,14 @@ class HeldEntry:
             await while_away(result.reason)
             await Pause(self._bell, limits.PROBE_SECONDS)
 
-    async def is_suspect(self) -> bool:
+    async def is_suspect(self) -> bool | StoreAway:
         """May the entry lack its last writes (rule R10)? An absent one may, unless its id is of this generation
         (model d)."""
         if self.entry is not None:
             return self.entry.generation != self._shared.generation
         block = await self._block()
+        if isinstance(block, StoreAway):
+            return block
         return block is None or block.generation != self._shared.generation
 
     async def may_start_anywhere(self) -> bool:
@@ -100,7 +102,7 @@ class HeldEntry:
         if self.entry is not None:
             return False
         block = await self._block()
-        return block is not None and self._shared.wall_clock_ms() - block.claimed_at_ms > limits.ENTRY_TTL_MS
+        return isinstance(block, Block) and self._shared.wall_clock_ms() - block.claimed_at_ms > limits.ENTRY_TTL_MS
 
     def _take(self, value: bytes | None) -> bool:
         try:
@@ -114,13 +116,15 @@ class HeldEntry:
         self.is_unwritten = False
         return True
 
-    async def _block(self) -> Block | None:
-        """What is known of the producer id's block; None: nothing, or the store is away."""
+    async def _block(self) -> Block | StoreAway | None:
+        """What is known of the producer id's block; None: nothing."""
         start = block_of(self._producer_id)
         if start in self._shared.blocks:
             return self._shared.blocks[start]
         value = await Read(store.block_key(self._shared.cluster, start))
-        facts = unpack_block(value) if isinstance(value, bytes) else None
+        if isinstance(value, StoreAway):
+            return value
+        facts = unpack_block(value) if value is not None else None
         if facts is None:
             return None
         self._shared.blocks[start] = Block(*facts)

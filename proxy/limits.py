@@ -97,7 +97,7 @@ METADATA_FRESH_SECONDS: Final = 1.0
 METADATA_WAIT_SECONDS: Final = 1.0
 METADATA_AGE_SECONDS: Final = 30.0
 DRAIN_SECONDS: Final = 25.0
-"""After SIGTERM: below Kubernetes' default of 30 s."""
+"""After SIGTERM. The goodbye to Redis comes on top (``ASK_SECONDS_MAX``)."""
 
 assert LEASE_RENEW_SECONDS * 2 < LEASE_SECONDS - LEASE_MARGIN_SECONDS, "two renewals fit into a lease"
 assert LANE_REQUEST_BYTES_MAX < REQUEST_BYTES_MAX

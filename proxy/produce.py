@@ -72,12 +72,19 @@ class Client(Protocol):
 class Part:
     """One partition of one request: waits for the answer of its batch."""
 
-    __slots__ = ("_call", "_index", "answered")
+    __slots__ = ("_call", "_identity", "_index", "_key", "answered")
 
     def __init__(self, call: ProduceCall, index: int) -> None:
         self._call = call
         self._index = index
+        self._key: tuple[int, str, int] | None = None
+        self._identity: BatchIdentity | None = None
         self.answered = False
+
+    def names(self, key: tuple[int, str, int], identity: BatchIdentity) -> None:
+        """Which batch it is, so that a retriable failure of it is remembered (rule R11)."""
+        self._key = key
+        self._identity = identity
 
     @property
     def gone(self) -> bool:
@@ -93,6 +100,9 @@ class Part:
         """Take the answer."""
         if not self.answered:
             self.answered = True
+            if self._key is not None and self._identity is not None:
+                retriable = answers.is_retriable(answer.error_code)
+                self._call.client.behind.note(self._key, self._identity, answer.error_code, retriable)
             self._call.part_answered(self._index, answer)
 
 
@@ -171,6 +181,9 @@ class ProduceCall:
                 return
             header = parse_single_batch(records)
             refusal = self._judge(header)
+            if refusal is None and header.producer_id >= 0:
+                identity = BatchIdentity(header.producer_epoch, header.base_sequence, header.record_count)
+                part.names((header.producer_id, item.topic, item.partition), identity)
             if refusal is None:
                 verify_crc(records, header)
         except ChecksumMismatch as error:
@@ -184,7 +197,6 @@ class ProduceCall:
         elif self.outside.is_draining:
             part.answer(answers.held_back("the proxy is shutting down"))
         else:
-            identity = BatchIdentity(header.producer_epoch, header.base_sequence, header.record_count)
             batch = Batch(identity, records, header.crc, timeout_ms, now, [part])
             self._route(item.topic, item.partition, header.producer_id, batch)
 

@@ -8,7 +8,7 @@ Whatever is less is said as such, never guessed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..codecs import message_set
@@ -19,7 +19,7 @@ from ..codecs.message_set import ShallowMessage
 from ..state.commit import Stored
 from ..state.decide import BatchIdentity
 from ..state.entry import NO_ANCHOR, NO_OFFSET, Entry
-from ..state.sequence import distance
+from ..state.sequence import advance, distance
 from . import limits
 from .bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset
 from .effects import Ask, Leader, Now, Unanswered, Wait
@@ -179,8 +179,9 @@ async def look_at(
 
 
 def _carries(message: ShallowMessage, wanted: tuple[Stored, ...], producer_id: int) -> bool:
-    stored = set(pieces_of(message, producer_id))
-    return all(piece in stored for piece in wanted)
+    """A batch that is stored in parts begins with its first part."""
+    stored = {(p.producer_epoch, p.base_sequence, p.base_offset) for p in pieces_of(message, producer_id)}
+    return all((piece.producer_epoch, piece.base_sequence, piece.base_offset) in stored for piece in wanted)
 
 
 def pieces_of(message: ShallowMessage, producer_id: int) -> Iterator[Stored]:
@@ -195,14 +196,38 @@ def pieces_of(message: ShallowMessage, producer_id: int) -> Iterator[Stored]:
         offset += identity.record_count
 
 
+def covered(pieces: Sequence[Stored], first: BatchIdentity) -> list[Stored]:
+    """Return the pieces that follow each other from the first sequence of a batch or a group on."""
+    due = first.base_sequence
+    found = []
+    for piece in pieces:
+        if (piece.producer_epoch, piece.base_sequence) == (first.producer_epoch, due):
+            found.append(piece)
+            due = advance(due, piece.record_count)
+    return found
+
+
+def is_covered(pieces: Sequence[Stored], whole: BatchIdentity) -> bool:
+    """Do the pieces have all records of a batch or group?"""
+    return sum(piece.record_count for piece in covered(pieces, whole)) >= whole.record_count
+
+
 class LogSearch:
     """One search for a producer's records in [bound, end of the log). ``run`` again goes on where it stopped.
 
+    ``enough``: tells whether the pieces found so far are all that is wanted; then the rest of the log does not matter.
     ``content``: digest of the first record that is looked for; zeros: none is known. ``settle_on``: the brokers that
     may still execute something."""
 
     def __init__(
-        self, topic: str, partition: int, producer_id: int, bound: Position, content: bytes, settle_on: set[int]
+        self,
+        topic: str,
+        partition: int,
+        producer_id: int,
+        bound: Position,
+        content: bytes,
+        settle_on: set[int],
+        enough: Callable[[Sequence[Stored]], bool],
     ) -> None:
         self._topic = topic
         self._partition = partition
@@ -210,6 +235,7 @@ class LogSearch:
         self._bound = bound
         self._content = content if any(content) else None
         self._settle_on = settle_on
+        self._enough = enough
         self._settled = False
         self._stop_at: int | None = None
         self._next: int | None = None
@@ -267,7 +293,7 @@ class LogSearch:
         started = await Now()
         budget = limits.SCAN_BYTES_MAX
         fetch_bytes = limits.FETCH_BYTES
-        while self._next < log_end:
+        while self._next < log_end and not self._enough(self._pieces):
             if budget <= 0 or await Now() - started > limits.SCAN_SECONDS_MAX:
                 return Later(f"the search has come to offset {self._next} of {log_end}")
             answer = await Ask(leader, FetchRecords(self._topic, self._partition, self._next, fetch_bytes))
@@ -286,7 +312,7 @@ class LogSearch:
                 if fetch_bytes >= limits.FETCH_BYTES_MAX:
                     return Undecidable(f"the message at offset {before} is larger than the largest fetch")
                 fetch_bytes = min(fetch_bytes * 8, limits.FETCH_BYTES_MAX)
-        if self._pieces or self._doubtful is None:
+        if self._doubtful is None or self._enough(self._pieces):
             return Searched(tuple(self._pieces), self._end_offset, self._anchor)
         return Undecidable(self._doubtful)
 
@@ -339,7 +365,15 @@ class WindowSearch(LogSearch):
     """
 
     def __init__(self, topic: str, partition: int, producer_id: int, batch: BatchIdentity, entry: Entry) -> None:
-        super().__init__(topic, partition, producer_id, Position(entry.first_base_offset, NO_ANCHOR), bytes(8), set())
+        super().__init__(
+            topic,
+            partition,
+            producer_id,
+            Position(entry.first_base_offset, NO_ANCHOR),
+            bytes(8),
+            set(),
+            lambda pieces: is_covered(pieces, batch),
+        )
         self._settled = True
         self._stop_at = entry.window[0].base_offset if entry.window else None
         self._batch = batch

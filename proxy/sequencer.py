@@ -9,6 +9,7 @@ here and come back here."""
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 from ..codecs.convert import HeaderRefused
 from ..codecs.errors import WireError
@@ -16,16 +17,20 @@ from ..state.commit import Stored, reserved
 from ..state.decide import Append, BatchIdentity, BelowWindow, Duplicate, Fenced, OutOfOrder, Verdict, decide
 from ..state.entry import GROUP_BATCHES_MAX, Entry, Intent, IntentBatch
 from ..state.sequence import advance
+from ..state.store import StoreAway
 from . import answers, limits
 from .batch import Answer, Batch
 from .doubt import Doubt
 from .effects import Bell, Leader, Now, Pause
 from .events import BatchAnswered, FlowFailed, StepDone
-from .flow_runner import FlowRunner
-from .forward import Forward, plan_group
+from .forward import Forward
 from .held_entry import HeldEntry
+from .plan import Target, plan_group
 from .resolver import Later, Position, look_at, newest_position
 from .shared import Shared
+
+if TYPE_CHECKING:
+    from .flow_runner import FlowRunner
 
 
 class Sequencer:
@@ -37,6 +42,7 @@ class Sequencer:
         self.topic = topic
         self.partition = partition
         self.key = (producer_id, topic, partition)
+        self.target = Target(shared, producer_id, topic)
         self.queue: deque[Batch] = deque()
         self.out: list[Batch] = []
         self.bell = Bell()
@@ -91,6 +97,10 @@ class Sequencer:
                 await Pause(self.bell, limits.PROBE_SECONDS)
                 continue
             doubt = await self._open_doubt()
+            if isinstance(doubt, StoreAway):
+                await self._answer_without_store(doubt.reason)
+                await Pause(self.bell, limits.PROBE_SECONDS)
+                continue
             if doubt is not None:
                 await doubt.work()
                 continue
@@ -112,12 +122,12 @@ class Sequencer:
     async def _append(self, group: list[Batch]) -> None:
         """Reserve, forward, and come back when the group is answered or its doubt is settled."""
         try:
-            plan = plan_group(self, group)
+            plan = plan_group(self.target, group)
         except HeaderRefused as refusal:
-            self._cannot_convert(group, answers.header_refused(str(refusal), self.topic), "header_refused")
+            self._cannot_convert(group, answers.header_refused(refusal.header, self.topic), "header_refused")
             return
         except WireError as error:
-            self._cannot_convert(group, answers.corrupt(f"the batch cannot be read: {error}"), "corrupt")
+            self._cannot_convert(group, answers.unreadable(str(error)), "unreadable")
             return
         leader = self.shared.leader_of(self.topic, self.partition)
         if leader is None:
@@ -160,10 +170,13 @@ class Sequencer:
             if batch.wanted and now - batch.arrived_at >= patience:
                 self.answer(batch, answers.in_doubt(reason), "store_away")
 
-    async def _open_doubt(self) -> Doubt | None:
+    async def _open_doubt(self) -> Doubt | StoreAway | None:
         """Something has to be found out before any batch: a suspect entry (R10), or an intent that is open (R1,
         R12)."""
-        if await self.held.is_suspect():
+        suspect = await self.held.is_suspect()
+        if isinstance(suspect, StoreAway):
+            return suspect
+        if suspect:
             return Doubt(self, suspect=True)
         entry = self.entry
         return Doubt(self, suspect=False) if entry is not None and entry.intent is not None else None
@@ -225,11 +238,8 @@ class Sequencer:
     # ------------------------------------------------------------------ answers
     def answer(self, batch: Batch, answer: Answer, verdict: str) -> None:
         """Answer everybody who waits for the batch."""
-        retriable = answers.is_retriable(answer.error_code)
         for waiter in batch.waiters:
-            if not waiter.gone:
-                waiter.connection.behind.note(self.key, batch.identity, answer.error_code, retriable)
-                waiter.answer(answer)
+            waiter.answer(answer)
         identity = batch.identity
         self.shared.report(
             BatchAnswered(

@@ -85,7 +85,8 @@ class Server:
             port_of=self.port_of,
             advertised_host=settings.advertised_host,
             on_brokers=self._listen_for,
-            on_ready=self._brokers_known,
+            on_ready=self._look_whether_ready,
+            shares_store=self._embedded is None,
         )
         self._store: RedisStore | None = None
 
@@ -154,9 +155,6 @@ class Server:
         self._directory.remember([*self._earlier, self.engine.shared.incarnation])
 
     # ------------------------------------------------------------------ listeners
-    def _brokers_known(self) -> None:
-        self._look_whether_ready()
-
     def _look_whether_ready(self) -> None:
         brokers = self.engine.topology.brokers
         known = self.engine.topology.is_known and any(broker.is_ready for broker in brokers)

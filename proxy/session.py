@@ -240,7 +240,7 @@ class Session:
         except HeaderRefused as refused:
             result = answers.header_refused(refused.header, item.topic)
         except WireError as error:
-            result = answers.corrupt(str(error))
+            result = answers.unreadable(str(error))
         self._host.report(ClientRefused(self.name, result.message or ""))
         answer(result)
         return None

@@ -1,0 +1,132 @@
+"""How a group becomes message sets: one wrapper with its marker, or parts of a batch that is too large for the
+broker. Pure.
+
+Knows what a topic was seen to take; sends nothing and decides nothing about sequences.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..codecs import convert
+from ..codecs.compression import Codec
+from ..codecs.marker import Identity, anchor_of_marker, encode_marker
+from ..codecs.parts import rest_of_batch
+from ..codecs.record_batch import parse_single_batch
+from ..state.commit import Stored
+from . import limits
+from .batch import Batch
+from .shared import Shared
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Whose batches they are, and for which topic."""
+
+    shared: Shared
+    producer_id: int
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One wrapper to append. ``sources``: the record batches in it, or one part of one."""
+
+    sources: tuple[memoryview, ...]
+    identities: tuple[Identity, ...]
+    message_set: bytes
+    anchor: bytes
+    is_compressed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The wrappers of one group, in order, and the digest of its first record."""
+
+    pieces: tuple[Piece, ...]
+    content: bytes
+
+
+def plan_group(target: Target, group: Sequence[Batch]) -> Plan:
+    """Convert the group into one wrapper, or into parts if the topic is known to refuse its size.
+
+    Raises HeaderRefused, and WireError for records that cannot be read.
+    """
+    piece, content = make_piece(target, tuple(batch.records for batch in group), harder=False)
+    size_max = target.shared.set_bytes_max.get(target.topic)
+    pieces = [piece]
+    if size_max is not None:
+        if len(piece.message_set) >= size_max and not piece.is_compressed:
+            piece, _ = make_piece(target, piece.sources, harder=True)
+            pieces = [piece]
+        if len(group) == 1:
+            pieces = _fitting(target, piece, size_max)
+    return Plan(tuple(pieces), content)
+
+
+def make_piece(target: Target, sources: tuple[memoryview, ...], *, harder: bool) -> tuple[Piece, bytes]:
+    """Make one wrapper; ``harder``: compressed even if the client did not compress."""
+    identities = []
+    codec = 0
+    for source in sources:
+        header = parse_single_batch(source)
+        codec = codec or header.codec
+        identities.append(
+            Identity(target.producer_id, header.producer_epoch, header.base_sequence, header.record_count)
+        )
+    marker = encode_marker(identities)
+    converted = convert.to_wrapper(
+        sources,
+        key=marker,
+        codec=Codec(codec),
+        policy=target.shared.policy,
+        output_bytes_max=limits.DECOMPRESSED_BYTES_MAX,
+        compress_harder=harder,
+    )
+    piece = Piece(sources, tuple(identities), converted.message_set, anchor_of_marker(marker), harder or codec != 0)
+    return piece, converted.first_content
+
+
+def _fitting(target: Target, piece: Piece, size_max: int) -> list[Piece]:
+    """Split a piece until every part is smaller than ``size_max`` bytes, or has one record."""
+    done: list[Piece] = []
+    todo = deque([piece])
+    while todo:
+        head = todo.popleft()
+        if len(head.message_set) < size_max or head.identities[0].record_count == 1:
+            done.append(head)
+        else:
+            todo.extendleft(reversed(halves(target, head)))
+    return done
+
+
+def halves(target: Target, piece: Piece) -> list[Piece]:
+    parts = convert.split(piece.sources[0], 2, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX)
+    return [make_piece(target, (part,), harder=True)[0] for part in parts]
+
+
+def rest_of(target: Target, group: Sequence[Batch], records_found: int, pieces: Sequence[Piece] = ()) -> list[Piece]:
+    """Return what is missing of a group whose first records are in the log. Only a single batch is ever stored in
+    parts."""
+    if records_found == 0 and pieces:
+        first = pieces[0].identities[0].base_sequence
+        if first == group[0].identity.base_sequence:
+            return list(pieces)
+    if records_found == 0:
+        return list(plan_group(target, group).pieces)
+    assert len(group) == 1
+    left = rest_of_batch(group[0].records, records_found, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX)
+    piece, _ = make_piece(target, (left,), harder=True)
+    size_max = target.shared.set_bytes_max.get(target.topic)
+    return [piece] if size_max is None else _fitting(target, piece, size_max)
+
+
+def located(piece: Piece, base_offset: int) -> list[Stored]:
+    """Where each identity of a wrapper lies that was appended at ``base_offset``."""
+    located = []
+    for identity in piece.identities:
+        located.append(Stored(identity.producer_epoch, identity.base_sequence, identity.record_count, base_offset))
+        base_offset += identity.record_count
+    return located
