@@ -1,4 +1,4 @@
-"""Small worlds in which exactly the named faults happen, each at a counted moment: the material of the exhaustive tests.
+"""Small worlds in which exactly the named faults happen, each at a counted moment: for exhaustive tests.
 
 A moment is the n-th effect of the proxies' flows, the n-th produce request that reaches a broker, or the n-th command
 that reaches Redis, counted from when the client begins. A fault-free run tells how many of each there are.
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulation.oracle import Oracle
+
 from testkit.virtual_broker import BrokerFault, ProduceSeen
 from testkit.virtual_network import NetworkSettings
 from testkit.virtual_proxy import VirtualProxy
@@ -91,7 +92,7 @@ class Case:
         world.redis.choose_fault = self._on_command
         (client,) = world.clients
         for number in range(self._batches):
-            world.network.schedule(number * self._gap, lambda: client.send(TOPIC, 0, 2))
+            world.network.schedule(number * self._gap, self._send)
         is_done = world.network.run(DONE_SECONDS_MAX, lambda: len(client.batches) == self._batches and client.is_done)
         world.network.run(QUIET_SECONDS)
         problems = self.oracle.finish() + world.errors()
@@ -99,6 +100,9 @@ class Case:
             problems.append(f"not done after {DONE_SECONDS_MAX:.0f} s")
         problems += [f"the user sees: {batch.failed[1]}" for batch in client.leaves if batch.failed is not None]
         return Result(problems, Counts(self._effects, self._produces, self._commands), world)
+
+    def _send(self) -> None:
+        self.world.clients[0].send(TOPIC, 0, 2)
 
     def _on_effect(self, proxy: VirtualProxy, effect: Any) -> None:
         self._effects += 1

@@ -46,6 +46,7 @@ class VirtualProxy:
         self._directory: list[bytes] = []
         """Incarnations that lived here and said no goodbye: what the data directory holds."""
         self.is_listening = False
+        self._is_ending = False
         self.start()
 
     @property
@@ -57,6 +58,7 @@ class VirtualProxy:
         """Begin a life."""
         self.lives += 1
         self.is_listening = False
+        self._is_ending = False
         earlier = list(self._directory)
         self.host = self.network.host(self.name if self.lives == 1 else f"{self.name}.{self.lives}")
         host, engine = self.host, self._new_engine()
@@ -120,7 +122,7 @@ class VirtualProxy:
     def _listen_when_ready(self, host: VirtualReactor) -> None:
         if host is not self.host or not host.alive or self.is_listening:
             return
-        if self.engine.topology.is_known and self.store.generation is not None:
+        if self.engine.topology.is_known and self.engine.shared.era > 0:
             self.is_listening = True
             engine = self.engine
             self.network.listen(host, self.address, lambda: engine.accept(None))
@@ -141,8 +143,9 @@ class VirtualProxy:
 
     def drain(self, *, down_seconds: float | None = 0.5) -> None:
         """SIGTERM (rule R15), and a new life when it has ended."""
-        if not self.is_up or self.engine.is_draining:
+        if not self.is_up or self._is_ending:
             return
+        self._is_ending = True
         host, engine, store = self.host, self.engine, self.store
         self.network.unlisten(self.address)
 
