@@ -1,4 +1,4 @@
-"""Sockets in one epoll: a connection that reads once and writes once per pass, and a listener. No trio, no rule, no loop.
+"""Sockets in one epoll: a connection that reads once and writes once per pass, and a listener. No trio, no Kafka.
 
 Linux only: a peer that hangs up while we do not read from it is told by EPOLLRDHUP (rule R17).
 """

@@ -168,7 +168,12 @@ class Broker:
         if not self.is_ready or control is None:
             self._reactor.later(0, lambda: done(Unanswered("the broker is away")))
             return
-        version = question.version_for(self.ranges)
+        try:
+            version = question.version_for(self.ranges)
+        except WireError as error:
+            reason = f"the broker cannot be asked that: {error}"
+            self._reactor.later(0, lambda: done(Unanswered(reason)))
+            return
 
         def answered(body: memoryview | None, reason: str) -> None:
             if body is None:
