@@ -1,0 +1,60 @@
+"""What the integration tests share: one real 0.10.2.2 broker for the whole session, one proxy before it per module."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from testkit.proxy_process import ProxyProcess
+from testkit.raw_client import RawClient
+
+PARTITIONS = 64
+TOPICS: Mapping[str, Mapping[str, str | int]] = {
+    "plain": {},
+    "compacted": {"cleanup.policy": "compact"},
+    "small": {"max.message.bytes": 20_000},
+}
+"""Made before any proxy starts, so that none has to learn of them: a look at the whole cluster is a second apart."""
+
+Place = tuple[str, int]
+
+_partitions = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def legacy_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]:
+    """A running broker with id 0. Tests never stop it; who pauses it resumes it within half a second."""
+    with LegacyCluster(tmp_path_factory.mktemp("legacy-broker"), auto_create_topics=False) as running:
+        for name, config in TOPICS.items():
+            running.create_topic(name, PARTITIONS if name == "plain" else 4, config=config)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def shared_proxy(legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
+    """A proxy with a private Redis in front of the broker. Tests do not stop it; who has to takes one of his own."""
+    with ProxyProcess(tmp_path_factory.mktemp("proxy"), legacy_broker.address(0)) as running:
+        yield running
+
+
+@pytest.fixture
+def client(shared_proxy: ProxyProcess) -> Iterator[RawClient]:
+    """A connection to the shared proxy."""
+    with RawClient(shared_proxy.address) as connection:
+        yield connection
+
+
+@pytest.fixture
+def direct(legacy_broker: LegacyCluster) -> Iterator[RawClient]:
+    """A connection to the broker itself, past the proxy."""
+    with RawClient(legacy_broker.address(0)) as connection:
+        yield connection
+
+
+@pytest.fixture
+def place() -> Place:
+    """A topic and a partition of it that no other test uses; empty."""
+    number = next(_partitions)
+    assert number < PARTITIONS, "more tests than partitions: raise PARTITIONS"
+    return "plain", number
