@@ -162,7 +162,7 @@ class EmbeddedRedis:
         log = self.data_directory / "redis.log"
         log_bytes = log.stat().st_size if log.exists() else 0
         settings = {
-            "daemonize": "yes",
+            "daemonize": "yes",  # in a session of its own
             "dir": os.fspath(self.data_directory),
             "logfile": os.fspath(log),
             "pidfile": os.fspath(self.data_directory / "redis.pid"),
@@ -181,7 +181,6 @@ class EmbeddedRedis:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
             timeout=self._patience_seconds,
             check=False,
         )

@@ -320,12 +320,13 @@ class RedisStore:
 
     def _extend(self, sent_at: float, was_there: bool) -> bool:
         """A renewal was confirmed. False when the owner began another incarnation over it: this link has ended then."""
-        lease = self.lease
-        if lease.notice_end(self._reactor.now()) or (not was_there and lease.give_up()):
+        lease, now = self.lease, self._reactor.now()
+        if lease.notice_end(now) or (not was_there and lease.give_up()):
             self._on_lease_lost()
         if self.lease is not lease:
             return False
-        lease.renewed(sent_at)
+        if now < sent_at + lease.ttl_seconds:  # else we slept over it, and the next one counts
+            lease.renewed(sent_at)
         if self._lease_timer is None:
             self._watch_lease()
         return True

@@ -150,6 +150,20 @@ def test_a_paused_process_learns_of_the_loss_before_it_may_send_again() -> None:
     assert len(scene.losses) == 1
 
 
+@pytest.mark.parametrize("pause", [4.5, 5.5, 9.0])
+def test_a_renewal_whose_reply_waited_while_the_process_slept_is_one_loss(pause: float) -> None:
+    """The reply lies in the socket when the process wakes, and is read before the timer of the lease runs."""
+    scene = Scene().ready()
+    beats = scene.redis.key_commands
+    scene.until(lambda: scene.redis.key_commands > beats)
+    scene.host.pause(pause)
+    scene.network.run(pause + 0.5)
+    assert len(scene.losses) == 1
+    scene.until(scene.may_send, 5.0)
+    scene.network.run(10.0)
+    assert len(scene.losses) == 1
+
+
 # ---------------------------------------------------------------------- incarnations
 def test_a_new_incarnation_is_registered_before_it_may_send() -> None:
     scene = Scene().ready()
