@@ -176,11 +176,13 @@ class Doubt:
                 return None
             if isinstance(result, Searched):
                 found = "found" if result.pieces else "not_found"
+                sequencer.step("resolve", sequencer.queue, started, found)
                 self._shared.report(DoubtResolved(*where, found, search.bytes_read, await Now() - started))
                 return result
             if isinstance(result, Undecidable):
                 undecided += 1
                 if undecided > limits.UNDECIDED_MAX:
+                    sequencer.step("resolve", sequencer.queue, started, "unknown")
                     self._shared.report(
                         DoubtResolved(*where, "unknown", search.bytes_read, await Now() - started, result.reason)
                     )
@@ -229,6 +231,7 @@ class Doubt:
             if not isinstance(result, Later) or await Now() - started > limits.SCAN_SECONDS_MAX:
                 break
             await Wait(limits.PROBE_SECONDS)
+        self._sequencer.step("resolve", (batch,), started, "below the window")
         if isinstance(result, Later):
             return answers.in_doubt(result.reason), "below_window_unknown"
         if isinstance(result, Undecidable):

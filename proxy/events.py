@@ -33,13 +33,16 @@ class LaneLost:
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """One step of a produce: reserve, append, resolve or commit, with the time it took."""
+    """One step of one batch: reserve, append, resolve or commit. What a group did together is reported for each of its
+    batches. Made only when somebody wants spans; ``began``: reactor seconds."""
 
     step: str
     producer_id: int
+    producer_epoch: int
+    base_sequence: int
     topic: str
     partition: int
-    base_sequence: int
+    began: float
     seconds: float
     detail: str = ""
 
@@ -47,7 +50,7 @@ class StepDone:
 @dataclass(frozen=True, slots=True)
 class BatchAnswered:
     """A batch got its answer. ``verdict``: appended, duplicate, duplicate_below_window, out_of_order, fenced,
-    refused, retry, ..."""
+    refused, retry, ... ``arrived_at`` and ``answered_at``: reactor seconds; the second is 0 when nobody wants spans."""
 
     verdict: str
     producer_id: int
@@ -58,6 +61,8 @@ class BatchAnswered:
     error_code: int
     base_offset: int
     message: str | None = None
+    arrived_at: float = 0.0
+    answered_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

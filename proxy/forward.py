@@ -77,7 +77,7 @@ class Forward:
                 self._may_send,
                 piece.identities,
             )
-            sequencer.step("append", self._first, started, type(outcome).__name__)
+            sequencer.step("append", self._group, started, type(outcome).__name__)
             if isinstance(outcome, Appended):
                 outcome = await self._confirmed(piece, outcome)
             if isinstance(outcome, Appended):
@@ -137,7 +137,8 @@ class Forward:
             )
         if self._era == self._shared.era:
             assert sequencer.entry is not None
-            sequencer.held.hold(committed(sequencer.entry, window, end_offset, self._anchor))
+            entry = committed(sequencer.entry, window, end_offset, self._anchor)
+            sequencer.held.hold(entry, self._group if self._shared.step_begins() else ())
             sequencer.remember_lane([batch.base_offset for batch in window], self._lane)
             if self._clean:
                 self._shared.note_bound(sequencer.topic, sequencer.partition, Position(end_offset, self._anchor))
@@ -295,6 +296,7 @@ class Forward:
 
     async def _report(self, started: float, search: LogSearch, result: str, detail: str) -> None:
         sequencer = self._sequencer
+        sequencer.step("resolve", self._group, started, result)
         self._shared.report(
             DoubtResolved(
                 sequencer.producer_id,

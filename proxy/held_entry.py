@@ -6,7 +6,7 @@ repeated until one confirms it (R17). What was learned in an earlier era is void
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from ..state import store
 from ..state.commit import fresh
@@ -15,6 +15,7 @@ from ..state.entry import NO_PRINCIPAL, Entry, StoredFormatError, pack, unpack
 from ..state.producer_ids import block_of, unpack_block
 from ..state.store import Conflict, StoreAway, Swapped
 from . import limits
+from .batch import Batch
 from .effects import Bell, Pause, Read, Swap
 from .events import Said
 from .shared import Block, Shared
@@ -28,6 +29,8 @@ class HeldEntry:
         self.entry: Entry | None = None
         self.was_just_read = False
         self.is_unwritten = False
+        self.commits: Sequence[Batch] = ()
+        """Batches whose commit is held; empty when nobody wants spans."""
         self._shared = shared
         self._bell = bell
         self._producer_id = producer_id
@@ -50,6 +53,7 @@ class HeldEntry:
         """What is held may be out of date: read it again."""
         self._known_era = -1
         self.is_unwritten = False
+        self.commits = ()
 
     def or_fresh(self, first: BatchIdentity) -> Entry:
         """The entry, or the one that a first batch begins."""
@@ -57,10 +61,11 @@ class HeldEntry:
             return self.entry
         return fresh(self._shared.generation, NO_PRINCIPAL, first.producer_epoch, first.base_sequence)
 
-    def hold(self, entry: Entry) -> None:
+    def hold(self, entry: Entry, commits: Sequence[Batch] = ()) -> None:
         """A fact is known: it is written with the next swap."""
         self.entry = entry
         self.is_unwritten = True
+        self.commits = commits
 
     async def write(self, entry: Entry, while_away: Callable[[str], Awaitable[None]]) -> bool:
         """Swap the entry in. False: another one wrote, or a new era began. ``while_away``: called as long as there is
@@ -77,6 +82,7 @@ class HeldEntry:
                 self.entry = entry
                 self._stored_version = entry.version
                 self.is_unwritten = False
+                self.commits = ()
                 self.was_just_read = False
                 return True
             if isinstance(result, Conflict):
@@ -114,6 +120,7 @@ class HeldEntry:
         self._known_era = self._shared.era
         self.was_just_read = True
         self.is_unwritten = False
+        self.commits = ()
         return True
 
     async def _block(self) -> Block | StoreAway | None:

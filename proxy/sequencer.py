@@ -9,6 +9,7 @@ here and come back here."""
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..codecs.convert import HeaderRefused
@@ -138,7 +139,7 @@ class Sequencer:
             self._answer_group(group, answers.no_leader(), "no_leader")
             return
         first = group[0].identity
-        batches = tuple(IntentBatch(b.identity.base_sequence, b.identity.record_count, b.crc) for b in group)
+        batches = tuple(IntentBatch(b.identity.base_sequence, b.identity.record_count, b.header.crc) for b in group)
         intent = Intent(
             self.shared.incarnation, first.producer_epoch, batches, bound.offset, bound.anchor, plan.content, leader
         )
@@ -146,7 +147,7 @@ class Sequencer:
         self.out = group
         started = self.shared.step_begins()
         if await self.write(reserved(self.held.or_fresh(first), intent)):
-            self.step("reserve", first, started)
+            self.step("reserve", group, started)
             await Forward(self, group, plan, leader).work()
         else:
             self.put_back(group)
@@ -160,7 +161,11 @@ class Sequencer:
 
     async def write(self, entry: Entry) -> bool:
         """Swap the entry in. False: another one wrote, or a new era began."""
-        return await self.held.write(entry, self._answer_without_store)
+        begun, commits = self.shared.step_begins(), self.held.commits
+        written = await self.held.write(entry, self._answer_without_store)
+        if written and commits:
+            self.step("commit", commits, begun, "alone" if entry.intent is None else "carried by the next reserve")
+        return written
 
     async def _answer_without_store(self, reason: str) -> None:
         """Rule R2: a request waits for Redis up to a quarter of its own timeout."""
@@ -252,6 +257,8 @@ class Sequencer:
                 answer.error_code,
                 answer.base_offset,
                 answer.message,
+                batch.arrived_at,
+                self.shared.step_begins(),
             )
         )
 
@@ -319,12 +326,15 @@ class Sequencer:
         self.answer(batch, answer, verdict)
 
     # ------------------------------------------------------------------ the end
-    def step(self, step: str, identity: BatchIdentity, begun: float, detail: str = "") -> None:
-        """Report a step of a produce that began then, if anybody wants to know."""
-        if begun:
-            took = self.shared.step_begins() - begun
+    def step(self, step: str, batches: Iterable[Batch], begun: float, detail: str = "") -> None:
+        """Report a step that these batches took together and that began then, if anybody wants to know."""
+        if not begun or not (now := self.shared.step_begins()):
+            return
+        where = (self.topic, self.partition, begun, now - begun, detail)
+        for batch in batches:
+            identity = batch.identity
             self.shared.report(
-                StepDone(step, self.producer_id, self.topic, self.partition, identity.base_sequence, took, detail)
+                StepDone(step, self.producer_id, identity.producer_epoch, identity.base_sequence, *where)
             )
 
     def _ended(self, _result: object) -> None:
