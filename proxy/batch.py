@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..codecs.record_batch import BatchHeader
 from ..state.decide import BatchIdentity
 from ..state.entry import NO_OFFSET, NO_TIME
 
@@ -70,7 +71,7 @@ class Batch:
 
     identity: BatchIdentity
     records: memoryview
-    crc: int
+    header: BatchHeader
     timeout_ms: int
     arrived_at: float
     waiters: list[Waiter] = field(default_factory=list)

@@ -14,7 +14,7 @@ from ..codecs import convert
 from ..codecs.compression import Codec
 from ..codecs.marker import Identity, anchor_of_marker, encode_marker
 from ..codecs.parts import rest_of_batch
-from ..codecs.record_batch import parse_single_batch
+from ..codecs.record_batch import BatchHeader, parse_single_batch
 from ..state.commit import Stored
 from . import limits
 from .batch import Batch
@@ -54,7 +54,8 @@ def plan_group(target: Target, group: Sequence[Batch]) -> Plan:
 
     Raises HeaderRefused, and WireError for records that cannot be read.
     """
-    piece, content = make_piece(target, tuple(batch.records for batch in group), harder=False)
+    sources = tuple(batch.records for batch in group)
+    piece, content = _wrap(target, sources, [batch.header for batch in group], harder=False)
     size_max = target.shared.set_bytes_max.get(target.topic)
     pieces = [piece]
     if size_max is not None:
@@ -67,15 +68,19 @@ def plan_group(target: Target, group: Sequence[Batch]) -> Plan:
 
 
 def make_piece(target: Target, sources: tuple[memoryview, ...], *, harder: bool) -> tuple[Piece, bytes]:
-    """Make one wrapper; ``harder``: compressed even if the client did not compress."""
-    identities = []
-    codec = 0
-    for source in sources:
-        header = parse_single_batch(source)
-        codec = codec or header.codec
-        identities.append(
-            Identity(target.producer_id, header.producer_epoch, header.base_sequence, header.record_count)
-        )
+    """Make one wrapper and the digest of its first record; ``harder``: compressed even if the client did not
+    compress."""
+    return _wrap(target, sources, [parse_single_batch(source) for source in sources], harder=harder)
+
+
+def _wrap(
+    target: Target, sources: tuple[memoryview, ...], headers: Sequence[BatchHeader], *, harder: bool
+) -> tuple[Piece, bytes]:
+    producer_id = target.producer_id
+    identities = tuple(
+        [Identity(producer_id, head.producer_epoch, head.base_sequence, head.record_count) for head in headers]
+    )
+    codec = next((head.codec for head in headers if head.codec), 0)
     marker = encode_marker(identities)
     converted = convert.to_wrapper(
         sources,
@@ -85,7 +90,7 @@ def make_piece(target: Target, sources: tuple[memoryview, ...], *, harder: bool)
         output_bytes_max=limits.DECOMPRESSED_BYTES_MAX,
         compress_harder=harder,
     )
-    piece = Piece(sources, tuple(identities), converted.message_set, anchor_of_marker(marker), harder or codec != 0)
+    piece = Piece(sources, identities, converted.message_set, anchor_of_marker(marker), harder or codec != 0)
     return piece, converted.first_content
 
 

@@ -197,7 +197,7 @@ class ProduceCall:
         elif self.outside.is_draining:
             part.answer(answers.held_back("the proxy is shutting down"))
         else:
-            batch = Batch(identity, records, header.crc, timeout_ms, now, [part])
+            batch = Batch(identity, records, header, timeout_ms, now, [part])
             self._route(item.topic, item.partition, header.producer_id, batch)
 
     def _judge(self, header: BatchHeader) -> Answer | None:

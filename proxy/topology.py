@@ -46,6 +46,7 @@ class Topology:
         self._on_ready = on_ready
         self._brokers: dict[int, Broker] = {}
         self._bootstrap = self._new_broker(BOOTSTRAP_ID, bootstrap)
+        self._leaders: dict[tuple[str, int], int] = {}
         self._learned_at: dict[str, float] = {}
         self._all_learned_at = float("-inf")
         self._asking: dict[tuple[str, ...] | None, list[Done]] = {}
@@ -80,17 +81,14 @@ class Topology:
 
     def leader_of(self, topic: str, partition: int) -> int | None:
         """The leader as last seen."""
-        known = self.cluster.topics.get(topic)
-        if known is not None:
-            for one in known.partitions:
-                if one.index == partition:
-                    return one.leader if one.leader in self._brokers else None
-        return None
+        leader = self._leaders.get((topic, partition))
+        return leader if leader in self._brokers else None
 
     def has_partition(self, topic: str, partition: int) -> bool | None:
         """Is there such a partition? None: the topic has not been seen."""
-        known = self.cluster.topics.get(topic)
-        return None if known is None else any(one.index == partition for one in known.partitions)
+        if (topic, partition) in self._leaders:
+            return True
+        return None if topic not in self.cluster.topics else False
 
     def leader(self, topic: str, partition: int, refresh: bool, done: Callable[[int | None], None]) -> None:
         """Tell the leader, after asking again where that is needed and the last answer is not of this moment."""
@@ -172,6 +170,7 @@ class Topology:
             self._learned_at = {name: now for name in known}
         moved = dict(answer.brokers) != dict(self.cluster.brokers)
         self.cluster = replace(answer, topics=known)
+        self._leaders = {(name, one.index): one.leader for name, topic in known.items() for one in topic.partitions}
         if moved:
             self._update_brokers(answer.brokers)
         if not self.is_known:
