@@ -148,7 +148,9 @@ def _read_record(data: memoryview, position: int, base_timestamp: int) -> tuple[
         raise Truncated(f"record at {position}: length {length}, {len(data) - start} bytes there")
     end = start + length
     data = data[:end]
-    timestamp_delta, position = read_varlong(data, start + 1)  # a record's attributes: one byte, unused
+    if length and data[start] >= 0x80:  # unused, always 0; a reader that takes them for a varint would go astray
+        raise Malformed(f"record at {position}: attributes {data[start]:#04x}")
+    timestamp_delta, position = read_varlong(data, start + 1)
     offset_delta, position = read_varlong(data, position)
     key, position = _read_bytes(data, position)
     value, position = _read_bytes(data, position)
@@ -172,9 +174,7 @@ def _read_record(data: memoryview, position: int, base_timestamp: int) -> tuple[
 
 def _read_bytes(data: memoryview, position: int) -> tuple[bytes | None, int]:
     length, position = read_varlong(data, position)
-    if length < 0:
-        if length != -1:
-            raise Malformed(f"field at {position}: length {length}")
+    if length < 0:  # any negative length is null to Kafka, not only -1
         return None, position
     if length > len(data) - position:
         raise Truncated(f"field at {position}: length {length}, {len(data) - position} bytes there")

@@ -175,7 +175,6 @@ PLAIN = b"\0\0\0\1\1\0"  # attributes, time delta, offset delta 0, null key, nul
         (record_bytes(PLAIN[:-1]), 1),  # the fields end early
         (b"\x01" + PLAIN, 1),  # length -1
         (b"\x7f" + PLAIN, 1),  # a length beyond the data
-        (record_bytes(b"\0\0\0\x03\1\0") + b"\0\0", 1),  # key length -2
         (record_bytes(b"\0\0\0\1\x7e\0"), 1),  # a value beyond the data
         (record_bytes(b"\0\0\0\1\1\1"), 1),  # -1 headers
         (record_bytes(b"\0\0\0\1\1\x7e"), 1),  # 63 headers
@@ -190,6 +189,12 @@ def test_records_that_do_not_fit_their_batch_are_refused(payload: bytes, record_
 
     with pytest.raises(WireError):
         list(iterate_records(batch, parse_single_batch(batch), NO_LIMIT))
+
+
+def test_any_negative_length_is_null_as_in_kafka() -> None:
+    batch = with_payload(record_bytes(b"\0\0\0\3\5\0"), 1)
+
+    assert list(iterate_records(batch, parse_single_batch(batch), NO_LIMIT)) == [Record(0, 0, None, None)]
 
 
 def test_a_count_that_the_bytes_can_not_hold_is_refused_first() -> None:
