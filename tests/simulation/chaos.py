@@ -76,7 +76,7 @@ class Chaos:
             cluster=ClusterSettings(
                 replication_lag=(0.0005, random.choice((0.002, 0.05))), stall_chance=self._some(0.2)
             ),
-            broker_faults=BrokerFaultRates(share=self._some(0.5), kinds=kinds, cut_answer_share=self._some(0.05)),
+            broker_faults=BrokerFaultRates(share=self._some(0.8), kinds=kinds, cut_answer_share=self._some(0.05)),
             redis_faults=RedisFaultRates(
                 lost_reply=self._some(0.05),
                 lost_command=self._some(0.05),
@@ -115,7 +115,7 @@ class Chaos:
     def _plan_batches(self) -> None:
         random, network = self.random, self.world.network
         for client in self.world.clients:
-            for _ in range(random.randrange(1, 15)):
+            for _ in range(random.choice((1, 4, 15, 40))):
                 self._batches_due += 1
                 partition, count = random.randrange(self.settings.partitions), random.randrange(1, 4)
 

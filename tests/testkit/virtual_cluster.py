@@ -221,7 +221,7 @@ class VirtualCluster:
             truncate_to = log.end_offset if keep else random.choice(log.borders())
         log.truncate(truncate_to)
         # A follower learns the high watermark one fetch later than the leader.
-        log.high_watermark = random.choice([log.high_watermark, max(0, log.high_watermark - random.randrange(1, 20))])
+        log.high_watermark = random.choice([log.high_watermark, log.border_before(log.high_watermark)])
         self.network.note("cluster", f"{topic}-{number} to {leader}, ends at {log.end_offset}")
         waiting, partition.waiting = partition.waiting, []
         for part, look in waiting:

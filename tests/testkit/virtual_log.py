@@ -157,6 +157,11 @@ class PartitionLog:
         ends = [stored.last_offset + 1 for stored in self.messages[self._index_of(self.committed) :]]
         return [self.committed, *ends]
 
+    def border_before(self, offset: int) -> int:
+        """Where the message just below the offset begins: high watermarks lie between messages, never inside one."""
+        index = self._index_of(offset - 1) if offset else 0
+        return self.messages[index].first_offset if index < len(self.messages) else 0
+
     def read(self, offset: int, bytes_max: int, *, whole_first: bool, up_to: int) -> bytes:
         """Messages from the one that holds ``offset``, at most so many bytes; the last one may be partial.
 

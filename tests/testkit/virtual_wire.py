@@ -120,7 +120,12 @@ class Direction:
         self._has_ended = True
         if self._swallows:
             return
-        if truncate and self._in_flight and self.network.chance(self.network.settings.truncation_chance):
+        if (
+            truncate
+            and self._may_arrive_bytes is None
+            and self._in_flight
+            and self.network.chance(self.network.settings.truncation_chance)
+        ):
             self._may_arrive_bytes = self.network.random.randrange(sum(map(len, self._in_flight)))
         self._at_arrival(lambda: self.receiver.ended(reason))
 
