@@ -111,6 +111,7 @@ class Engine:
         self._on_ready = on_ready
         self.shared.leader_of = self.topology.leader_of
         self.sessions: set[Session] = set()
+        self._bytes_held = 0
         self._random_bytes = random_bytes
         self._port_of = port_of
         self._shares_store = shares_store
@@ -244,6 +245,15 @@ class Engine:
     def session_ended(self, session: Session) -> None:
         """A client has gone."""
         self.sessions.discard(session)
+
+    def hold_bytes(self, count: int) -> None:
+        """Requests of so many bytes came in, or (negative) were answered."""
+        self._bytes_held += count
+
+    @property
+    def is_full(self) -> bool:
+        """Is no client to be read from now?"""
+        return self._bytes_held > limits.CLIENT_BYTES_IN_FLIGHT_MAX
 
     def _broker_ready(self) -> None:
         self._advertised = None

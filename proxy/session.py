@@ -61,14 +61,20 @@ class Host(Outside, Protocol):
 
     def session_ended(self, session: Session) -> None: ...
 
+    def hold_bytes(self, count: int) -> None: ...
+
+    @property
+    def is_full(self) -> bool: ...
+
 
 class _Slot:
     """The place of one answer in the order of the requests. ``chunks`` None: not there yet; empty: none is sent."""
 
-    __slots__ = ("chunks", "header")
+    __slots__ = ("chunks", "header", "request_bytes")
 
-    def __init__(self, header: RequestHeader) -> None:
+    def __init__(self, header: RequestHeader, request_bytes: int) -> None:
         self.header = header
+        self.request_bytes = request_bytes
         self.chunks: Sequence[Buffer] | None = None
 
 
@@ -136,8 +142,9 @@ class Session:
         header = parse_request_header(frame)
         if header.client_id:
             self.name = header.client_id[:64]
-        slot = _Slot(header)
+        slot = _Slot(header, len(frame))
         self._slots.append(slot)
+        self._host.hold_bytes(len(frame))
         key, version = header.api_key, header.api_version
         first, last = self._host.advertised().get(key, (0, -1))
         if key == ApiKey.PRODUCE and 0 <= version <= produce_codec.CLIENT_VERSION_MAX:
@@ -278,9 +285,9 @@ class Session:
         while self._slots and self._slots[0].chunks is not None:
             slot = self._slots.popleft()
             chunks = slot.chunks
+            self._host.hold_bytes(-slot.request_bytes)
             if not chunks:
                 continue
-            assert chunks is not None
             header = slot.header
             start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
             size = len(start) + sum(map(len, chunks))
@@ -295,7 +302,11 @@ class Session:
         wire = self._wire
         if wire is None or self.is_closed:
             return
-        full = len(self._slots) >= limits.REQUESTS_IN_FLIGHT_MAX or wire.unsent > limits.SESSION_UNSENT_BYTES_MAX
+        full = (
+            self._host.is_full
+            or len(self._slots) >= limits.REQUESTS_IN_FLIGHT_MAX
+            or wire.unsent > limits.SESSION_UNSENT_BYTES_MAX
+        )
         if full and not self._paused:
             self._paused = True
             wire.pause()
@@ -319,6 +330,7 @@ class Session:
         if not self.is_closed:
             self.is_closed = True
             self._wire = None
+            self._host.hold_bytes(-sum(slot.request_bytes for slot in self._slots))
             self._slots.clear()
             if self._pipe is not None:
                 self._pipe.close()
