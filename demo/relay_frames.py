@@ -9,6 +9,10 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..codecs.errors import WireError
+from ..codecs.headers import parse_response_header
+from ..codecs.messages import decode_response, encode_response, fields_of
+
 PRODUCE, METADATA, FIND_COORDINATOR, INIT_PRODUCER_ID = 0, 3, 10, 22
 FRAME_BYTES_MAX = 256 << 20
 """Kafka's own limit for one request is 100 MiB; what is larger is no Kafka."""
@@ -160,19 +164,14 @@ def rewrite_addresses(
     frame: bytes, api_key: int, version: int, translate: Callable[[str, int], tuple[str, int]]
 ) -> bytes:
     """Return a Metadata or FindCoordinator answer with every broker address translated. Raises NotKafka."""
-    from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
-
-    message = MetadataResponse if api_key == METADATA else FindCoordinatorResponse
-    # A flexible answer has (empty) tagged fields behind the correlation id.
-    body_at = 9 if message.flexible_version_q(version) else 8
     try:
-        answer = message.decode(frame[body_at:], version=version)
-        coordinators = api_key == FIND_COORDINATOR and version >= 4
-        for place in answer.brokers if api_key == METADATA else answer.coordinators if coordinators else [answer]:
-            if place.host and place.port > 0:
-                place.host, place.port = translate(place.host, place.port)
-        body = bytes(answer.encode())
-    except Exception as error:
-        # The library raises whatever its parts raise; all of it means that this was no such answer.
-        raise NotKafka(f"an answer to api {api_key} version {version} that can not be read: {error!r}") from error
-    return struct.pack(">i", body_at - 4 + len(body)) + frame[4:body_at] + body
+        _, body_at = parse_response_header(frame[4:], api_key, version)
+        answer = decode_response(api_key, version, frame[4 + body_at :])
+    except WireError as error:
+        raise NotKafka(f"an answer to api {api_key} version {version} that can not be read: {error}") from error
+    coordinators = api_key == FIND_COORDINATOR and version >= 4
+    for place in answer.brokers if api_key == METADATA else answer.coordinators if coordinators else [answer]:
+        if place.host and place.port > 0:
+            place.host, place.port = translate(place.host, place.port)
+    body = encode_response(api_key, version, **fields_of(answer))
+    return struct.pack(">i", body_at + len(body)) + frame[4 : 4 + body_at] + body
