@@ -114,7 +114,11 @@ class Sequencer:
         elif isinstance(verdict, Duplicate):
             await self._answer_duplicate(batch, verdict)
         elif not self.held.was_just_read:
-            self.held.forget()  # rule R11: the authority is read again before a refusal
+            # Rule R11: the authority is read again before a refusal. A commit that waits goes there first: without it
+            # its intent would be found open, and be looked for in the log.
+            if self.entry is not None and self.held.is_unwritten:
+                await self.write(self.entry)
+            self.held.forget()
         elif isinstance(verdict, BelowWindow):
             await self._search_below_window(batch)
         else:
