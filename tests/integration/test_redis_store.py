@@ -355,6 +355,37 @@ def test_a_server_without_memory_refuses_single_calls(proxy: Proxy, server: Redi
     assert len(proxy.generations) == 1
 
 
+def test_a_server_that_cannot_save_refuses_writes_until_it_can(
+    proxy: Proxy, server: RedisProcess, directory: Path
+) -> None:
+    (directory / "dump.rdb").mkdir()
+    server.call("CONFIG", "SET", "save", "3600 1")
+    server.call("SET", "dirty", "1")
+    server.call("BGSAVE")
+    proxy.reactor.run_until(lambda: b"rdb_last_bgsave_status:err" in server.call("INFO", "persistence"))
+    answer = proxy.swap(0, value(1))
+    assert isinstance(answer, StoreAway)
+    assert "MISCONF" in answer.reason
+    server.call("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+    assert proxy.ready().swap(0, value(1)) == Swapped()
+
+
+def test_a_server_that_is_still_loading_its_data_is_waited_for(
+    proxy: Proxy, server: RedisProcess, reactor: SelectReactor
+) -> None:
+    with server.open() as connection:
+        for number in range(2500):
+            converse(connection, "SET", number, "x")
+    server.kill()
+    server.start("--key-load-delay", "400", loaded=False)
+    event = proxy.until_event(StoreLost)
+    while "load" not in event.reason.lower():
+        event = proxy.until_event(StoreLost)
+    proxy.ready()
+    assert proxy.read(b"2499") == b"x"
+    assert len(proxy.generations) == 2
+
+
 # ---------------------------------------------------------------------- heartbeat and lease
 def test_the_registration_lives_six_seconds_and_is_renewed(proxy: Proxy, server: RedisProcess) -> None:
     key = member_key(CLUSTER, b"incarnat")

@@ -52,14 +52,15 @@ class RedisProcess:
     def __exit__(self, *error: object) -> None:
         self.kill()
 
-    def start(self) -> None:
-        """Begin a life and wait until it answers."""
+    def start(self, *options: str, loaded: bool = True) -> None:
+        """Begin a life and wait until it answers, and until it has its data if ``loaded``."""
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen([self._binary, *self._options], stdout=log, stderr=log)
+            self._process = subprocess.Popen([self._binary, *self._options, *options], stdout=log, stderr=log)
         end = time.monotonic() + START_SECONDS_MAX
         while True:
             try:
-                if not str(self.call("PING", login=False)).startswith("LOADING"):
+                reply = str(self.call("PING"))
+                if not loaded or not reply.startswith("LOADING"):
                     return
             except OSError:
                 assert self._process.poll() is None, self._log.read_text()
@@ -83,11 +84,9 @@ class RedisProcess:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
-    def call(self, *parts: str | bytes | int, login: bool = True, password: str = "") -> Any:
+    def call(self, *parts: str | bytes | int) -> Any:
         """The reply to one command on a connection of its own; an error is returned, not raised."""
         with self.open() as connection:
-            if login and password:
-                converse(connection, "AUTH", password)
             return converse(connection, *parts)
 
     def open(self) -> socket.socket:
