@@ -13,7 +13,9 @@ from typing import Any
 
 import hiredis
 import pytest
+import trio
 
+from idemproxy.proxy.transport import TrioReactor
 from idemproxy.reactor import Address
 from idemproxy.state.redis_facts import script_sha, swap_script
 from idemproxy.state.redis_store import RedisStore
@@ -547,3 +549,54 @@ def test_two_incarnations_share_a_server_and_see_each_others_values(server: Redi
         assert second.swap(0, value(1, b"second")) == Conflict(value(1, b"first"))
         assert second.swap(1, value(2, b"second")) == Swapped()
         assert first.swap(1, value(2, b"first")) == Conflict(value(2, b"second"))
+
+
+# ---------------------------------------------------------------------- the shipped reactor
+def test_on_the_shipped_reactor_it_swaps_survives_a_restart_and_stops(server: RedisProcess) -> None:
+    failures: list[object] = []
+    generations: list[bytes] = []
+
+    async def until(done: Callable[[], bool]) -> None:
+        while not done():  # noqa: ASYNC110  (the answers come by callback)
+            await trio.sleep(0.005)
+
+    async def scenario() -> None:
+        shipped = TrioReactor(lambda where, error: failures.append((where, error)))
+        store = RedisStore(
+            shipped,
+            server.socket_path,
+            cluster=CLUSTER,
+            incarnation=b"incarnat",
+            on_generation=generations.append,
+            on_lease_lost=lambda: failures.append("lease"),
+            report=lambda event: None,
+            embedded=True,
+        )
+        answers: list[Any] = []
+        async with trio.open_nursery() as nursery:
+            await nursery.start(shipped.run)
+            store.start()
+            await until(lambda: store.generation is not None)
+            for number in range(200):
+                store.swap(b"k%d" % number, 0, value(1), 0, answers.append)
+            shipped.end_pass()
+            await until(lambda: len(answers) == 200)
+            assert answers == [Swapped()] * 200
+            server.kill()
+            await until(lambda: store.generation is None)
+            server.start()
+            await until(lambda: store.generation is not None)
+            store.swap(b"k0", 1, value(2), 0, answers.append)
+            shipped.end_pass()
+            await until(lambda: len(answers) == 201)
+            assert answers[-1] == Swapped()
+            stopped = trio.Event()
+            store.stop(stopped.set)
+            shipped.end_pass()
+            await stopped.wait()
+            nursery.cancel_scope.cancel()
+
+    trio.run(scenario)
+    assert failures == []
+    assert len(set(generations)) == len(generations) == 2
+    assert server.call("EXISTS", member_key(CLUSTER, b"incarnat")) == 0
