@@ -15,7 +15,7 @@ from .. import __version__
 from ..state.redis_server import EmbeddedRedisError
 from .config import DEFAULT_CLUSTER, DEFAULT_LISTEN, ConfigError, parse_settings
 from .server import Server
-from .telemetry import Telemetry
+from .telemetry import Telemetry, spans_from_environment
 
 _M_MMAP_THRESHOLD = -3
 _M_TRIM_THRESHOLD = -1
@@ -75,8 +75,12 @@ def _run(options: argparse.Namespace) -> int:
             cluster=options.cluster,
             advertised_host=options.advertise,
         )
+        telemetry = Telemetry(spans_from_environment())
         _tune_memory()
-        trio.run(Server(settings, Telemetry()).run)
+        try:
+            trio.run(Server(settings, telemetry, wants_spans=telemetry.spans is not None).run)
+        finally:
+            telemetry.close()
     except (ConfigError, EmbeddedRedisError) as problem:
         print(f"idemproxy: {problem}", file=sys.stderr)
         return 2

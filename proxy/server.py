@@ -65,7 +65,7 @@ class DataDirectory:
 class Server:
     """One ``idemproxy run``."""
 
-    def __init__(self, settings: Settings, report: Report) -> None:
+    def __init__(self, settings: Settings, report: Report, *, wants_spans: bool = False) -> None:
         self._settings = settings
         self._report = report
         self._directory = DataDirectory(settings.data_directory)
@@ -88,6 +88,8 @@ class Server:
             on_ready=self._look_whether_ready,
             shares_store=self._embedded is None,
         )
+        if wants_spans:
+            self.engine.shared.step_begins = self._reactor.now
         self._store: RedisStore | None = None
 
     def port_of(self, broker_id: int) -> int:
