@@ -12,7 +12,7 @@ from typing import Any
 
 from simulation.oracle import Oracle
 
-from testkit.virtual_broker import BrokerFault, ProduceSeen
+from testkit.virtual_broker_faults import BrokerFault, ProduceSeen
 from testkit.virtual_network import NetworkSettings
 from testkit.virtual_proxy import VirtualProxy
 from testkit.virtual_redis_connection import RedisFault

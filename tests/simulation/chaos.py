@@ -14,7 +14,7 @@ from random import Random
 
 from simulation.oracle import Oracle
 
-from testkit.virtual_broker import BrokerFault, BrokerFaultRates
+from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates
 from testkit.virtual_client import ClientSettings
 from testkit.virtual_cluster import ClusterSettings
 from testkit.virtual_network import NetworkSettings

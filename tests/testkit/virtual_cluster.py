@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idemproxy.reactor import Address
-from testkit.virtual_broker import BrokerConnection, BrokerFaultRates, FaultChoice, ProduceSeen, seeded_choice
+from testkit.virtual_broker import BrokerConnection
+from testkit.virtual_broker_faults import BrokerFaultRates, FaultChoice, ProduceSeen, seeded_choice
 from testkit.virtual_kafka_bytes import ProduceBody
 from testkit.virtual_log import PartitionLog, Refusal
 from testkit.virtual_network import Network, VirtualReactor
@@ -177,6 +178,13 @@ class VirtualCluster:
             return Part(topic, number, 0, 0, base_offset, True)
         # The code that it gets if replication does not come in time: as in Kafka, it keeps its base offset then.
         return Part(topic, number, log.end_offset, TIMED_OUT, base_offset, False)
+
+    def stall(self, body: ProduceBody, seconds: float) -> None:
+        """Replication of these partitions stands still for so long."""
+        for topic, number, _ in body.partitions:
+            partition = self.partitions.get((topic, number))
+            if partition is not None:
+                partition.stalled_until = max(partition.stalled_until, self.network.now + seconds)
 
     def _replicate(self, partition: Partition) -> None:
         network, settings = self.network, self.settings

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from testkit.virtual_broker import BrokerFaultRates
+from testkit.virtual_broker_faults import BrokerFaultRates
 from testkit.virtual_client import ClientSettings, VirtualClient
 from testkit.virtual_cluster import ClusterSettings, VirtualCluster
 from testkit.virtual_network import Network, NetworkSettings
