@@ -104,13 +104,17 @@ def compress(codec: Codec, data: Buffer, *, magic: int = 1) -> bytes:
 def store_gzip(data: Buffer) -> bytes:
     """Return ``data`` as gzip without compression: stored blocks of at most 65,535 bytes. Costs a copy and a CRC-32."""
     view = memoryview(data)
+    size = len(view)
+    trailer = _GZIP_TRAILER.pack(isal_zlib.crc32(data), size & 0xFFFFFFFF)
+    if size <= _STORED_BLOCK_BYTES_MAX:
+        return b"".join((_GZIP_START, _STORED_BLOCK.pack(1, size, size ^ 0xFFFF), view, trailer))
     chunks: list[Buffer] = [_GZIP_START]
-    last = max(len(view) - 1, 0) // _STORED_BLOCK_BYTES_MAX
+    last = (size - 1) // _STORED_BLOCK_BYTES_MAX
     for index in range(last + 1):
         block = view[index * _STORED_BLOCK_BYTES_MAX : (index + 1) * _STORED_BLOCK_BYTES_MAX]
         chunks.append(_STORED_BLOCK.pack(index == last, len(block), len(block) ^ 0xFFFF))
         chunks.append(block)
-    chunks.append(_GZIP_TRAILER.pack(isal_zlib.crc32(data), len(view) & 0xFFFFFFFF))
+    chunks.append(trailer)
     return b"".join(chunks)
 
 

@@ -7,7 +7,7 @@ would launder a corrupt batch. What old formats can't carry (record headers) is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from aiokafka.errors import CorruptRecordException
@@ -29,6 +29,7 @@ from .record_batch import (
     iterate_records,
     parse_single_batch,
     payload_of,
+    refuse_too_many_headers,
 )
 
 TRACING_HEADERS: Final = ("traceparent", "tracestate", "baggage", "b3", "x-b3-*")
@@ -36,6 +37,9 @@ TRACING_HEADERS: Final = ("traceparent", "tracestate", "baggage", "b3", "x-b3-*"
 
 _NO_SIZE_LIMIT: Final = 1 << 62  # the builder refuses records beyond its size; ours is checked before
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
+# The compiled reader checks lengths against the data, and that the records end with it. A forged length near 2**63
+# slips through its sum and is refused by the allocator before anything is allocated: hence the two in the middle.
+_READER_ERRORS: Final = (CorruptRecordException, OverflowError, MemoryError, UnicodeDecodeError)
 
 
 class HeaderRefused(Exception):
@@ -172,35 +176,24 @@ def _convert(batches: Sequence[memoryview], magic: int, policy: HeaderPolicy, ou
         reader, size_bytes = _reader(batch, magic, room)
         room -= size_bytes
         first_offset = offset
-        for record in _records(reader):
-            if record.offset != offset - first_offset:
-                raise Malformed(f"record {offset - first_offset}: offset delta {record.offset}")
-            timestamp = record.timestamp
-            if timestamp > max_timestamp:
-                max_timestamp = timestamp
-            elif timestamp < -1:
-                raise Malformed(f"record {offset - first_offset}: timestamp {timestamp}")
-            if record.headers:
-                policy.check(record.headers)
-            if not offset:
-                first_content = content_digest(record.key, record.value)
-            append(offset, timestamp, record.key, record.value)
-            offset += 1
+        try:
+            for record in reader:
+                if record.offset != offset - first_offset:
+                    raise Malformed(f"record {offset - first_offset}: offset delta {record.offset}")
+                timestamp = record.timestamp
+                if timestamp > max_timestamp:
+                    max_timestamp = timestamp
+                elif timestamp < -1:
+                    raise Malformed(f"record {offset - first_offset}: timestamp {timestamp}")
+                if record.headers:
+                    policy.check(record.headers)
+                if not offset:
+                    first_content = content_digest(record.key, record.value)
+                append(offset, timestamp, record.key, record.value)
+                offset += 1
+        except _READER_ERRORS as exc:
+            raise Malformed(f"record batch: {type(exc).__name__}: {exc}") from None
     return _Inner(builder.build(), offset, max_timestamp, first_content)
-
-
-def _records(reader: Any) -> Iterator[Any]:
-    """Yield what the compiled reader finds; its errors become ours.
-
-    It checks lengths against the data, and that they end with it. A forged length near 2**63 slips through its sum
-    and is refused by the allocator, before anything is allocated: hence the other two.
-    """
-    try:
-        yield from reader
-    except (CorruptRecordException, OverflowError, MemoryError) as exc:
-        raise Malformed(f"record batch: {exc}") from None
-    except UnicodeDecodeError:
-        raise Malformed("record batch: a header's name is not UTF-8") from None
 
 
 def _reader(batch: memoryview, magic: int, room: int) -> tuple[Any, int]:
@@ -211,6 +204,7 @@ def _reader(batch: memoryview, magic: int, room: int) -> tuple[Any, int]:
     """
     header = parse_single_batch(batch)
     payload = payload_of(batch, header, room)
+    refuse_too_many_headers(payload)
     size_bytes = len(payload) + header.record_count * (OVERHEAD_BYTES[magic] - RECORD_BYTES_MIN)
     if size_bytes > room:
         raise LimitExceeded(f"conversion: up to {size_bytes} bytes, the limit has {room} bytes left")

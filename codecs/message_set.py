@@ -26,7 +26,7 @@ OVERHEAD_BYTES: Final = {0: 26, 1: 34}
 _START: Final = Struct(">qiIBB")
 _TIMESTAMP_AND_KEY_LENGTH: Final = Struct(">qi")
 _INT32: Final = Struct(">i")
-_OFFSET_AND_SIZE: Final = Struct(">qi")
+_OFFSET_SIZE_CRC: Final = Struct(">qiI")
 _FIELDS: Final = {0: Struct(">BBi"), 1: Struct(">BBqi")}
 
 _start_at: Final = _START.unpack_from
@@ -156,16 +156,18 @@ def inner_messages(message: ShallowMessage, output_bytes_max: int) -> list[Shall
     shift = 0
     if message.magic:
         shift = message.offset - messages[-1].offset
-    result: list[ShallowMessage] = []
+    magic = message.magic
     for inner in messages:
-        if inner.magic != message.magic or inner.is_wrapper:
+        if inner[1] != magic or inner[2] & CODEC_MASK:
             raise Malformed(
-                f"wrapper at offset {message.offset}, magic {message.magic}: inside it magic {inner.magic}, "
-                f"codec {inner.codec}"
+                f"wrapper at offset {message.offset}, magic {magic}: inside it magic {inner.magic}, codec {inner.codec}"
             )
-        timestamp = message.timestamp if message.is_log_append_time else inner.timestamp
-        result.append(inner._replace(offset=inner.offset + shift, timestamp=timestamp))
-    return result
+    make = ShallowMessage._make
+    if message.is_log_append_time:
+        return [make((inner[0] + shift, *inner[1:4], message.timestamp, *inner[5:])) for inner in messages]
+    if shift:
+        return [make((inner[0] + shift, *inner[1:])) for inner in messages]
+    return messages
 
 
 def span(message: ShallowMessage, output_bytes_max: int) -> tuple[int, int]:
@@ -194,13 +196,12 @@ def encode_message(
     else:
         start = _FIELDS[0].pack(0, attributes, key_length)
     value_length = _INT32.pack(-1 if value is None else len(value))
-    chunks: list[Buffer] = [start, key or b"", value_length, value or b""]
-    crc = 0
-    size = CRC_BYTES
-    for chunk in chunks:
-        crc = isal_zlib.crc32(chunk, crc)
-        size += len(chunk)
-    return b"".join((_OFFSET_AND_SIZE.pack(offset, size), crc.to_bytes(CRC_BYTES, "big"), *chunks))
+    front = b"".join((start, key or b"", value_length))
+    crc = isal_zlib.crc32(front)
+    if value is None:
+        return _OFFSET_SIZE_CRC.pack(offset, CRC_BYTES + len(front), crc) + front
+    crc = isal_zlib.crc32(value, crc)
+    return b"".join((_OFFSET_SIZE_CRC.pack(offset, CRC_BYTES + len(front) + len(value), crc), front, value))
 
 
 def encode_set(

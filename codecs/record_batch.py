@@ -13,13 +13,19 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from .compression import Codec, codec_of, compress, decompress
-from .errors import ChecksumMismatch, Malformed, Truncated
+from .errors import ChecksumMismatch, LimitExceeded, Malformed, Truncated
 from .primitives import Buffer, encode_varlong, read_varlong, wrap_int64
 
 MAGIC: Final = 2
 BATCH_OVERHEAD_BYTES: Final = 61
 RECORD_BYTES_MIN: Final = 7
 """Length, attributes, two deltas, two null lengths and a header count: one byte each."""
+
+RECORD_HEADERS_MAX: Final = 10_000
+"""Headers of one record: two bytes of each on the wire become about a hundred in memory. People use a handful."""
+HEADERS_BYTES_UNCHECKED: Final = 2 << 20
+"""Bytes of a record below which its headers are not counted beforehand: twice the usual limit of a whole batch. They
+become 75 MB at most, for a moment."""
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_FLAG: Final = 0x08
@@ -93,8 +99,8 @@ def parse_single_batch(records: memoryview) -> BatchHeader:
     """
     if len(records) < BATCH_OVERHEAD_BYTES:
         raise Truncated(f"record batch: {len(records)} bytes, its header alone has {BATCH_OVERHEAD_BYTES}")
-    base_offset, length, _, magic, crc, attributes, last_offset_delta, *rest = HEADER.unpack_from(records)
-    record_count = rest[5]
+    fields = HEADER.unpack_from(records)
+    base_offset, length, _, magic, _, _, last_offset_delta, _, _, _, _, _, record_count = fields
     if magic != MAGIC:
         raise Malformed(f"record batch: magic {magic}")
     if length + SIZE_FIELDS_BYTES != len(records):
@@ -105,7 +111,7 @@ def parse_single_batch(records: memoryview) -> BatchHeader:
         raise Malformed(f"record batch: base offset {base_offset}, producers send 0")
     if record_count != last_offset_delta + 1 or record_count <= 0:
         raise Malformed(f"record batch: {record_count} records, last offset delta {last_offset_delta}")
-    return BatchHeader(len(records), crc, attributes, last_offset_delta, *rest)
+    return BatchHeader._make((len(records), *fields[4:]))
 
 
 def verify_crc(records: memoryview, header: BatchHeader) -> None:
@@ -123,6 +129,40 @@ def payload_of(records: memoryview, header: BatchHeader, output_bytes_max: int) 
     if header.record_count > len(data) // RECORD_BYTES_MIN:
         raise Malformed(f"record batch: {header.record_count} records in {len(data)} bytes")
     return data
+
+
+def refuse_too_many_headers(data: Buffer) -> None:
+    """Raise LimitExceeded when a record has more than ``RECORD_HEADERS_MAX`` headers, before a reader lists them.
+
+    Only records above ``HEADERS_BYTES_UNCHECKED`` are looked into: smaller ones can't hold enough to matter. What is
+    wrong with lengths is left to that reader, which sees it too.
+    """
+    if len(data) <= HEADERS_BYTES_UNCHECKED:
+        return
+    view = memoryview(data)
+    position = 0
+    while position < len(view):
+        byte = view[position]
+        if byte < 0x80:
+            length, start = byte >> 1, position + 1
+        else:
+            length, start = read_varlong(view, position)
+        end = start + length
+        if not start < end <= len(view):
+            return
+        if length > HEADERS_BYTES_UNCHECKED:
+            _, position = read_varlong(view, start + 1)
+            _, position = read_varlong(view, position)
+            for _ in range(2):  # key and value
+                size, position = read_varlong(view, position)
+                position += max(size, 0)
+            _check_header_count(read_varlong(view, position)[0], start)
+        position = end
+
+
+def _check_header_count(count: int, position: int) -> None:
+    if count > RECORD_HEADERS_MAX:
+        raise LimitExceeded(f"record at {position}: {count} headers, the limit is {RECORD_HEADERS_MAX}")
 
 
 def iterate_records(records: memoryview, header: BatchHeader, output_bytes_max: int) -> Iterator[Record]:
@@ -157,6 +197,7 @@ def _read_record(data: memoryview, position: int, base_timestamp: int) -> tuple[
     header_count, position = read_varlong(data, position)
     if not 0 <= header_count <= end - position:
         raise Malformed(f"record at {start}: {header_count} headers")
+    _check_header_count(header_count, start)
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(header_count):
         name, position = _read_bytes(data, position)

@@ -49,6 +49,7 @@ SIMPLE: dict[str, st.SearchStrategy[Any]] = {
 
 
 def values(field: Any, version: int, *, is_element: bool = False) -> st.SearchStrategy[Any]:
+    strategy: st.SearchStrategy[Any]
     if field.is_struct_array():
         strategy = st.lists(structs(field.array_of, version), max_size=2)
     elif field.is_array():

@@ -177,7 +177,7 @@ def test_requests_to_brokers_come_back(
     request = parse_request(body, 0, version)
 
     assert (request.acks, request.timeout_ms) == (acks, timeout_ms)
-    assert {(p.topic, p.partition): p.records for p in request.partitions} == parts
+    assert {(p.topic, p.partition): bytes(p.records or b"") for p in request.partitions} == parts
 
 
 @settings(deadline=None)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from idemproxy.codecs import messages  # noqa: F401  (imports the library without warnings)
-from idemproxy.codecs.compression import Codec, decompress
+from idemproxy.codecs.compression import Codec, compress, decompress
 from idemproxy.codecs.convert import (
     TRACING_HEADERS,
     Converted,
@@ -23,6 +24,7 @@ from idemproxy.codecs.convert import (
 from idemproxy.codecs.errors import LimitExceeded, Malformed, WireError
 from idemproxy.codecs.marker import Identity, encode_marker, parse_marker
 from idemproxy.codecs.message_set import ShallowMessage, inner_messages, iterate_shallow, verify_crc
+from idemproxy.codecs.primitives import encode_varlong
 from idemproxy.codecs.record_batch import (
     LOG_APPEND_TIME_FLAG,
     TRANSACTIONAL_FLAG,
@@ -178,7 +180,7 @@ def test_a_message_set_has_the_records_in_the_format_asked_for(codec: Codec, mag
 def test_tracing_headers_are_dropped(name: str) -> None:
     converted = convert(batch([Record(0, 1, b"k", b"v", ((name, b"x"), ("baggage", None)))]))
 
-    assert inner_messages(only_message(converted), NO_LIMIT)[0].value == b"v"
+    assert bytes(inner_messages(only_message(converted), NO_LIMIT)[0].value or b"") == b"v"
 
 
 @pytest.mark.parametrize("name", ["id", "", "b33", "x-b3", "traceparent2", "my-traceparent", "ü\n"])
@@ -338,3 +340,50 @@ def test_a_single_record_can_not_be_split() -> None:
 
 def test_a_batch_without_sequences_stays_without() -> None:
     assert sequences(split(batch(), 2, output_bytes_max=NO_LIMIT)) == [(-1, 3), (-1, 1)]
+
+
+def batch_with_headers(header_count: int, value_bytes: int) -> memoryview:
+    """One record that ends with this many nameless, empty headers: two bytes each."""
+    body = b"\0\0\0\1" + encode_varlong(value_bytes) + bytes(value_bytes) + encode_varlong(header_count)
+    body += bytes(2 * header_count)
+    start = encode_batch([Record(0, 0, None, None)], codec=Codec.GZIP)[:61]
+    payload = compress(Codec.GZIP, encode_varlong(len(body)) + body)
+    return memoryview(start[:8] + struct.pack(">i", 49 + len(payload)) + start[12:] + payload)
+
+
+def test_a_record_of_countless_headers_is_refused_before_they_are_listed() -> None:
+    bomb = batch_with_headers(4_000_000, 0)
+    assert len(bomb) < 100_000
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(LimitExceeded, match="4000000 headers, the limit is 10000"):
+            to_wrapper([bomb], key=None, codec=Codec.NONE, policy=HeaderPolicy(["*"]), output_bytes_max=NO_LIMIT)
+        with pytest.raises(LimitExceeded, match="4000000 headers"):
+            list(iterate_records(bomb, parse_single_batch(bomb), NO_LIMIT))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    # Twice the decompressed 8 MB while they grow: nothing for the headers.
+    assert peak < 30_000_000
+
+
+def test_a_large_record_with_few_headers_passes() -> None:
+    large = batch_with_headers(10_000, 3_000_000)
+
+    converted = to_wrapper([large], key=None, codec=Codec.NONE, policy=HeaderPolicy(["*"]), output_bytes_max=NO_LIMIT)
+
+    assert len(converted.message_set) > 3_000_000
+    (record,) = iterate_records(large, parse_single_batch(large), NO_LIMIT)
+    assert len(record.headers) == 10_000
+
+
+@pytest.mark.parametrize("length", [b"\x00", b"\x01", b"\xff\xff\x7f", b"\xff" * 20])
+@pytest.mark.parametrize("index", [0, 9])
+def test_a_large_batch_with_a_wrong_record_length_is_still_refused(index: int, length: bytes) -> None:
+    records = [Record(i, 1, None, bytes(300_000)) for i in range(10)]
+    first_bytes = len(batch(records[:1])) - 61
+
+    with pytest.raises(WireError):
+        convert(with_bytes(batch(records), 61 + index * first_bytes, length))

@@ -135,7 +135,7 @@ def test_offsets_inside_a_new_wrapper_are_relative_to_its_own(codec: Codec) -> N
     inner = inner_messages(message, NO_LIMIT)
 
     assert message.is_wrapper
-    assert message.key == b"a key"
+    assert bytes(message.key or b"") == b"a key"
     assert [(m.offset, m.timestamp, m.key, m.value) for m in inner] == [
         (1000 + index, timestamp, key, value) for index, (key, value, timestamp) in enumerate(RECORDS)
     ]
