@@ -51,8 +51,12 @@ METRICS: dict[type, Metric] = {
     events.BatchAnswered: Metric("batches_answered_total", "Record batches answered.", "verdict"),
     events.DoubtOpened: Metric("doubts_opened_total", "Appends whose outcome was unknown."),
     events.DoubtResolved: Metric("doubts_resolved_total", "Doubts after the log was read.", "result"),
+    events.Reforwarded: Metric("reforwards_total", "Batches sent once more that the log did not have."),
+    events.TakenOver: Metric("intents_taken_over_total", "Open intents of proxies that are gone."),
+    events.ProducerIdIssued: Metric("producer_ids_issued_total", "Producer ids handed out."),
     events.GenerationChanged: Metric("store_generations_total", "Lives of the Redis data that were seen."),
     events.ClientRefused: Metric("bad_input_total", "Requests or batches refused for what is in them."),
+    events.LaneLost: Metric("lanes_lost_total", "Connections to brokers for produce that ended."),
     events.FlowFailed: Metric("failures_total", "Errors of the proxy's own."),
     store.StoreLost: Metric("store_lost_total", "Losses of the connection to Redis."),
 }
