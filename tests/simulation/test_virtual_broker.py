@@ -16,7 +16,7 @@ from idemproxy.codecs.marker import Identity, encode_marker, parse_marker
 from idemproxy.codecs.message_set import encode_message
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.reactor import Wire
-from testkit.virtual_broker import BrokerFault, BrokerFaultRates
+from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates
 from testkit.virtual_cluster import ClusterSettings, VirtualCluster
 from testkit.virtual_network import Network, NetworkSettings
 

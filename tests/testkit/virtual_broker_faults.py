@@ -1,4 +1,4 @@
-"""What can go wrong with one produce request at a broker, how often, and what a test is told of each request. Only data."""
+"""What can go wrong with one produce request at a broker, how often, and what a test is told of each. Only data."""
 
 from __future__ import annotations
 
