@@ -44,13 +44,14 @@ def missing_of_extra() -> list[str]:
 def _play(options: argparse.Namespace) -> int:
     # These modules import what the extra brings.
     from ..codecs.errors import WireError
+    from .drive import shape_of
     from .jars import JarsUnavailable, broker_class_path
     from .legacy_cluster import ClusterError
     from .progress import Progress
     from .proxy_process import ProxyFailed
     from .reader import ReadFailed
     from .report import console_for_tables, print_result
-    from .scenario import BROKER_VERSION, Scenario, shape_of
+    from .scenario import BROKER_VERSION, Scenario
     from .scene import SceneFailed
 
     directory = Path(tempfile.mkdtemp(prefix="idemproxy-demo-"))

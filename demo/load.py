@@ -56,8 +56,9 @@ class Load:
         """Records that were sent and neither acknowledged nor given up."""
         return self.sent - len(self.acknowledged) - len(self.failed)
 
-    def send(self, records: int) -> None:
-        """Hand so many records to the producers in turn; fewer when too many are unacknowledged."""
+    def send(self, records: int) -> int:
+        """Hand so many records to the producers in turn, fewer when too many are unacknowledged; return how many."""
+        before = self.sent
         for _ in range(min(records, UNACKNOWLEDGED_MAX - self.unacknowledged)):
             turn, number_of_producer = divmod(self.sent, len(self._producers))
             number, partition = divmod(turn, self._partitions)
@@ -67,8 +68,9 @@ class Load:
                     self._topic, value, partition=partition, on_delivery=self._on_delivery
                 )
             except BufferError:
-                return
+                break
             self.sent += 1
+        return self.sent - before
 
     def poll(self, seconds: float) -> None:
         """Take in answers for about so long."""

@@ -51,4 +51,6 @@ class Progress:
 
     def _line(self, text: str) -> None:
         self._last_line = time.monotonic()
-        self._console.print(f"[{self._last_line - self._started:5.1f} s] {text}", markup=False, highlight=False)
+        self._console.print(
+            f"[{self._last_line - self._started:5.1f} s] {text}", markup=False, highlight=False, soft_wrap=True
+        )

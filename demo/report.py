@@ -47,7 +47,8 @@ def _wrong(count: int) -> Text:
 
 def _faults(result: Result) -> Table:
     table = Table(title="Faults, each on a produce request that was not answered yet", title_justify="left")
-    table.add_column("run, side")
+    table.add_column("run")
+    table.add_column("between")
     kinds = list(next(iter(result.proxied.faults.values())))
     for kind in (*kinds, "in all"):
         table.add_column(kind.replace("_", " "), justify="right")
@@ -56,16 +57,19 @@ def _faults(result: Result) -> Table:
             others = {"client": "client and proxy", "broker": "proxy and broker"}
             where = "client and broker" if run.proxy is None else others[place]
             cells = [str(counts[kind]) for kind in kinds]
-            table.add_row(f"{run.name}, between {where}", *cells, str(sum(counts.values())))
+            table.add_row(run.name, where, *cells, str(sum(counts.values())))
     return table
 
 
 def _work(result: Result) -> Table:
     facts = result.proxied.proxy
     assert facts is not None
-    table = Table(title="What the proxy did", title_justify="left")
+    table = Table(
+        title="What the proxy did about them",
+        title_justify="left",
+    )
     columns = {
-        "SIGKILLed, restarted": facts.kills,
+        "times killed": facts.kills,
         "doubts resolved as found": facts.doubts_found,
         "as not found": facts.doubts_not_found,
         "undecided": facts.doubts_undecided,

@@ -39,6 +39,8 @@ class Run:
     readers_agree: bool
     """Did the consumer and the segment files show the same records at the same offsets?"""
     faults: Mapping[str, Mapping[str, int]]
+    produce_requests: Mapping[str, int]
+    """By place too."""
     seconds: float
     problems: tuple[str, ...] = ()
     """What went wrong beside the records: fatal errors of producers, records without any answer."""
@@ -128,6 +130,7 @@ def _run_as_json(run: Run) -> dict[str, Any]:
         "examples": list(verdict.examples),
         "readers_agree": run.readers_agree,
         "faults": {place: dict(kinds) for place, kinds in run.faults.items()},
+        "produce_requests": dict(run.produce_requests),
         "faults_in_all": run.faults_in_all,
         "problems": list(run.problems),
         "seconds": round(run.seconds, 1),
