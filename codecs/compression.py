@@ -241,6 +241,8 @@ def _unlz4(view: memoryview, output_bytes_max: int) -> bytes:
             raise Truncated(f"lz4 block at {position}: size {size}, {len(view) - position} bytes there")
         block = view[position : position + size]
         chunk = bytes(block) if stored else _unlz4_block(block, block_bytes_max)
+        if not chunk:
+            raise Malformed(f"lz4 block at {position}: nothing in it")
         room -= len(chunk)
         if room < 0:
             raise _too_large(Codec.LZ4, output_bytes_max)

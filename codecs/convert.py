@@ -37,6 +37,7 @@ TRACING_HEADERS: Final = ("traceparent", "tracestate", "baggage", "b3", "x-b3-*"
 
 _NO_SIZE_LIMIT: Final = 1 << 62  # the builder refuses records beyond its size; ours is checked before
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
+_READER_PADDING: Final = bytes(32)
 # The compiled reader checks lengths against the data, and that the records end with it. A forged length near 2**63
 # slips through its sum and is refused by the allocator before anything is allocated: hence the two in the middle.
 _READER_ERRORS: Final = (CorruptRecordException, OverflowError, MemoryError, UnicodeDecodeError)
@@ -200,7 +201,8 @@ def _reader(batch: memoryview, magic: int, room: int) -> tuple[Any, int]:
     """Return the compiled reader on the batch and the most bytes that its records can have as messages.
 
     It is given plain records with create time only: so it decompresses nothing (we do, with a limit), and gives the
-    records' own times. It may look at one byte behind what it is given: ``bytes`` and ``bytearray`` have one there.
+    records' own times. It reads a number before it checks that the number ends within the data, at most two in a row:
+    so it gets a copy with zeros behind, in memory that is ours, where each such number ends at once.
     """
     header = parse_single_batch(batch)
     payload = payload_of(batch, header, room)
@@ -208,9 +210,8 @@ def _reader(batch: memoryview, magic: int, room: int) -> tuple[Any, int]:
     size_bytes = len(payload) + header.record_count * (OVERHEAD_BYTES[magic] - RECORD_BYTES_MIN)
     if size_bytes > room:
         raise LimitExceeded(f"conversion: up to {size_bytes} bytes, the limit has {room} bytes left")
-    if header.attributes & 0x0F:
-        batch = memoryview(_plain_header(header, len(payload)) + payload)
-    return DefaultRecordBatch(batch), size_bytes
+    padded = b"".join((_plain_header(header, len(payload)), payload, _READER_PADDING))
+    return DefaultRecordBatch(memoryview(padded)[: -len(_READER_PADDING)]), size_bytes
 
 
 def _plain_header(header: BatchHeader, payload_bytes: int) -> bytes:

@@ -17,7 +17,6 @@ from idemproxy.codecs.convert import (
     HeaderRefused,
     content_of,
     content_of_message,
-    split,
     to_message_set,
     to_wrapper,
 )
@@ -27,14 +26,10 @@ from idemproxy.codecs.message_set import ShallowMessage, inner_messages, iterate
 from idemproxy.codecs.primitives import encode_varlong
 from idemproxy.codecs.record_batch import (
     LOG_APPEND_TIME_FLAG,
-    TRANSACTIONAL_FLAG,
     Record,
     encode_batch,
     iterate_records,
     parse_single_batch,
-)
-from idemproxy.codecs.record_batch import (
-    verify_crc as verify_batch,
 )
 
 library = import_module("kafka.record.memory_records")
@@ -275,6 +270,18 @@ def test_a_length_near_the_end_of_64_bits_is_refused(prefix: bytes, length: byte
         convert(memoryview(data))
 
 
+@pytest.mark.parametrize("behind", [b"", b"\x81", b"\x81\x81\x81\x81\xff\xff\xff\xff", b"\xff" * 20])
+@pytest.mark.parametrize("last", [b"\x81", b"\xff", b"\x80", b"\x01"])
+def test_a_number_that_runs_over_the_end_of_the_data_is_refused(last: bytes, behind: bytes) -> None:
+    # A header's value whose length would end behind the data, as null, and more headers to come.
+    body = b"\0\0\0\1\1\6" + b"\2b" + last
+    data = bytearray(ONE[:61] + encode_varlong(len(body) + 1) + body)
+    struct.pack_into(">i", data, 8, len(data) - 12)
+
+    with pytest.raises(WireError):
+        convert(memoryview(bytes(data) + behind)[: len(data)])
+
+
 def test_a_batch_of_which_the_bytes_go_on_in_the_frame_ends_where_it_says() -> None:
     frame = ONE + b"\xff" * 50
     view = memoryview(frame)[: len(ONE)]
@@ -282,64 +289,6 @@ def test_a_batch_of_which_the_bytes_go_on_in_the_frame_ends_where_it_says() -> N
     assert convert(view).record_count == 1
     with pytest.raises(WireError):
         convert(with_bytes(view, 69, b"\x7e"))
-
-
-def sequences(parts: Sequence[memoryview]) -> list[tuple[int, int]]:
-    headers = [parse_single_batch(part) for part in parts]
-    return [(header.base_sequence, header.record_count) for header in headers]
-
-
-@pytest.mark.parametrize("codec", Codec)
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 10, 50])
-def test_parts_of_a_batch_are_batches_that_follow_each_other(count: int, codec: Codec) -> None:
-    records = [Record(i, 1000 - i, b"%d" % i, b"v" * (i * 37 % 11), (("h", b"x"),)) for i in range(10)]
-    identity = {"producer_id": 7, "producer_epoch": 2, "base_sequence": 2**31 - 4}
-    whole = batch(records, codec=codec, attributes=TRANSACTIONAL_FLAG, **identity)
-
-    parts = split(whole, count, output_bytes_max=NO_LIMIT)
-
-    assert len(parts) == min(count, 10)
-    read: list[Record] = []
-    sequence = 2**31 - 4
-    for part in parts:
-        header = parse_single_batch(part)
-        verify_batch(part, header)
-        assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 2, sequence)
-        assert header.codec == codec
-        assert header.is_transactional
-        sequence = (sequence + header.record_count) % 2**31
-        read += [r._replace(offset_delta=len(read) + r.offset_delta) for r in iterate_records(part, header, NO_LIMIT)]
-    assert read == records
-
-
-def test_parts_are_about_equal_in_bytes() -> None:
-    records = [Record(i, 1, None, b"v" * size) for i, size in enumerate([10_000, 10, 10, 10, 10, 5_000, 5_000])]
-
-    parts = split(batch(records, base_sequence=5, producer_id=1), 2, output_bytes_max=NO_LIMIT)
-
-    assert sequences(parts) == [(5, 3), (8, 4)]
-    assert max(map(len, parts)) < 10_500
-
-
-def test_one_large_record_stays_a_part_of_its_own() -> None:
-    records = [Record(i, 1, None, b"v" * size) for i, size in enumerate([10, 10, 50_000, 10])]
-
-    assert sequences(split(batch(records, base_sequence=0, producer_id=1), 4, output_bytes_max=NO_LIMIT)) == [
-        (0, 1),
-        (1, 1),
-        (2, 1),
-        (3, 1),
-    ]
-
-
-def test_a_single_record_can_not_be_split() -> None:
-    whole = batch([Record(0, 5, b"k", b"v")], base_sequence=3, producer_id=1, producer_epoch=0)
-
-    assert [bytes(part) for part in split(whole, 5, output_bytes_max=NO_LIMIT)] == [bytes(whole)]
-
-
-def test_a_batch_without_sequences_stays_without() -> None:
-    assert sequences(split(batch(), 2, output_bytes_max=NO_LIMIT)) == [(-1, 3), (-1, 1)]
 
 
 def batch_with_headers(header_count: int, value_bytes: int) -> memoryview:
