@@ -169,6 +169,23 @@ def start_group_reader(
     return JavaProgram(_start(children, directory, name, "GroupReader", version, arguments), told)
 
 
+def start_assigned_reader(
+    children: ChildProcesses,
+    directory: Path,
+    *,
+    bootstrap: str,
+    topic: str,
+    records: int,
+    version: str,
+    name: str = "reader",
+    seconds_max: int = 60,
+) -> JavaProgram:
+    """Read ``records`` records, all partitions assigned by hand. Its last line: records, beginning, end by partition."""
+    told = directory / f"{name}.records"
+    arguments = [bootstrap, topic, str(records), str(seconds_max), str(told)]
+    return JavaProgram(_start(children, directory, name, "AssignedReader", version, arguments), told)
+
+
 def compiled(program: str, version: str) -> Path:
     """Return the directory with the classes of one of our programs, compiled against a client version."""
     source = _SOURCES / f"{program}.java"

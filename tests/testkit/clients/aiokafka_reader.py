@@ -1,0 +1,51 @@
+"""Reads a topic by aiokafka: all partitions assigned by hand, or as a member of a group that commits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from .program import Read, arguments
+
+
+async def run() -> None:
+    """Read so many records, or until the time is up."""
+    given = arguments()
+    read = Read(given["records_file"])
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=given["bootstrap"],
+        group_id=given["group"],
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        **given["settings"],
+    )
+    places = [TopicPartition(given["topic"], number) for number in range(given["partitions"])]
+    more: dict[str, object] = {}
+    if given["group"]:
+        consumer.subscribe([given["topic"]])
+        await consumer.start()
+    else:
+        await consumer.start()
+        consumer.assign(places)
+        for name, offsets in (
+            ("beginning", await consumer.beginning_offsets(places)),
+            ("end", await consumer.end_offsets(places)),
+        ):
+            more[name] = {place.partition: offset for place, offset in offsets.items()}
+        await consumer.seek_to_beginning(*places)
+    deadline = time.monotonic() + given["seconds_max"]
+    while read.records < given["records"] and time.monotonic() < deadline:
+        for records in (await consumer.getmany(timeout_ms=200)).values():
+            for record in records:
+                read.record(record.partition, record.offset, record.value)
+    if given["group"]:
+        await consumer.commit()
+        more["committed"] = {place.partition: await consumer.committed(place) for place in places}
+    await consumer.stop()
+    read.finish(given["records"], **more)
+
+
+if __name__ == "__main__":
+    asyncio.run(run())

@@ -1,0 +1,35 @@
+"""Numbered records by kafka-python, 3.x or 1.4 (whichever is on the path). Every error it gives its user is counted."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from .kafka_python import load
+from .program import Told, arguments
+
+_ANSWER_SECONDS_MAX = 300
+
+
+def main() -> None:
+    """Send, wait for all answers, say what became of them."""
+    kafka, given = load(), arguments()
+    told = Told(given["partitions"], given["told_file"])
+    compression = None if given["compression"] == "none" else given["compression"]
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=given["bootstrap"], compression_type=compression, **given["settings"]
+    )
+
+    def delivered(number: int, metadata: object) -> None:
+        told.acknowledged(metadata.partition, number, metadata.offset)  # type: ignore[attr-defined]
+
+    for partition, number, value in told.records(given["name"], given["records"]):
+        answer = producer.send(given["topic"], value, partition=partition)
+        answer.add_callback(partial(delivered, number))
+        answer.add_errback(told.failed)
+    producer.flush(timeout=_ANSWER_SECONDS_MAX)
+    producer.close()
+    told.finish(version=kafka.__version__)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Reads a topic by kafka-python, 3.x or 1.4: partitions assigned by hand, or as a member of a group that commits."""
+
+from __future__ import annotations
+
+import time
+
+from .kafka_python import load
+from .program import Read, arguments
+
+
+def main() -> None:
+    """Read so many records, or until the time is up."""
+    kafka, given = load(), arguments()
+    read = Read(given["records_file"])
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=given["bootstrap"],
+        group_id=given["group"],
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        **given["settings"],
+    )
+    places = [kafka.TopicPartition(given["topic"], number) for number in range(given["partitions"])]
+    more: dict[str, object] = {"version": kafka.__version__}
+    if given["group"]:
+        consumer.subscribe([given["topic"]])
+    else:
+        consumer.assign(places)
+        for name, offsets in (
+            ("beginning", consumer.beginning_offsets(places)),
+            ("end", consumer.end_offsets(places)),
+        ):
+            more[name] = {place.partition: offset for place, offset in offsets.items()}
+        consumer.seek_to_beginning(*places)
+    deadline = time.monotonic() + given["seconds_max"]
+    while read.records < given["records"] and time.monotonic() < deadline:
+        for records in consumer.poll(timeout_ms=200).values():
+            for record in records:
+                read.record(record.partition, record.offset, record.value)
+    if given["group"]:
+        consumer.commit()
+        more["committed"] = {place.partition: consumer.committed(place) for place in places}
+    consumer.close()
+    read.finish(given["records"], **more)
+
+
+if __name__ == "__main__":
+    main()

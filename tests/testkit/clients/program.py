@@ -1,0 +1,90 @@
+"""What the small client programs have in common: their one argument (JSON), the file of what they were told, the end.
+
+The last line has the form of the Java programs' beside it: ``{"acked": ..., "final": true}``. Speaks no Kafka.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ERRORS_SHOWN_MAX = 20
+
+
+def arguments() -> dict[str, Any]:
+    """Return the program's argument."""
+    found: dict[str, Any] = json.loads(sys.argv[1])
+    return found
+
+
+def finish(outcome: dict[str, object], *, ok: bool) -> None:
+    """Print the last line; the exit status says whether all went well."""
+    print(json.dumps({**outcome, "final": True}), flush=True)
+    sys.exit(0 if ok else 1)
+
+
+class Told:
+    """Counts what became of numbered records and writes down the offset of each that was acknowledged. Thread-safe."""
+
+    def __init__(self, partitions: int, path: str) -> None:
+        self.partitions = partitions
+        self._path = Path(path)
+        self._lines: list[str] = []
+        self._lock = threading.Lock()
+        self._last_offset = [-1] * partitions
+        self._sent = self._acked = self._failed = 0
+        self._errors: list[str] = []
+        self._known = self._in_order = True
+
+    def records(self, name: str, records: int) -> Iterator[tuple[int, int, bytes]]:
+        """Yield (partition, number, value) of each record to send, the partitions in turn."""
+        for index in range(records):
+            partition, number = index % self.partitions, index // self.partitions
+            self._sent += 1
+            yield partition, number, f"{name}:{partition}:{number}".encode()
+
+    def acknowledged(self, partition: int, number: int, offset: int) -> None:
+        """The client was told that this record is stored."""
+        with self._lock:
+            self._acked += 1
+            self._known &= offset >= 0
+            self._in_order &= offset > self._last_offset[partition]
+            self._last_offset[partition] = offset
+            self._lines.append(f"{partition} {number} {offset}\n")
+
+    def failed(self, what: object) -> None:
+        """An error reached the user."""
+        with self._lock:
+            self._failed += 1
+            if len(self._errors) < ERRORS_SHOWN_MAX:
+                self._errors.append(str(what))
+
+    def finish(self, **more: object) -> None:
+        """End the program with what was counted."""
+        self._path.write_text("".join(self._lines))
+        outcome: dict[str, object] = {"sent": self._sent, "acked": self._acked, "failed": self._failed, **more}
+        outcome |= {"offsets_known": self._known, "offsets_in_order": self._in_order, "errors": self._errors}
+        finish(outcome, ok=self._failed == 0 and self._acked == self._sent)
+
+
+class Read:
+    """Writes down what a consumer got, as ``partition offset value`` lines."""
+
+    def __init__(self, path: str) -> None:
+        self.records = 0
+        self._path = Path(path)
+        self._lines: list[bytes] = []
+
+    def record(self, partition: int, offset: int, value: bytes | None) -> None:
+        """One record, in the order it came."""
+        self.records += 1
+        self._lines.append(b"%d %d %s\n" % (partition, offset, value or b""))
+
+    def finish(self, wanted: int, **more: object) -> None:
+        """End the program with what was counted."""
+        self._path.write_bytes(b"".join(self._lines))
+        finish({"records": self.records, **more}, ok=self.records >= wanted)

@@ -1,0 +1,142 @@
+"""A real 0.10.2.2 broker, the proxy, a fault relay between them, and one more in front of the proxy for each client.
+
+Runs a client through all of it and says what became of its records: in the log, at a plain consumer, on the wire.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from idemproxy.demo.child_processes import ChildProcesses
+from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.demo.ports import HOST, free_ports
+from idemproxy.demo.verdict import Verdict
+
+from .client_runs import LIBRDKAFKA, start_producer, start_reader
+from .kafka_cluster import fresh_topic, stored, told, verdict
+from .proxy_process import ProxyProcess
+
+BREAKING_KINDS = (FaultKind.LOST_ANSWER, FaultKind.CUT, FaultKind.HALF_REQUEST, FaultKind.LATE_DELIVERY)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientResult:
+    """What became of one client's records."""
+
+    client: str
+    outcome: dict[str, Any]
+    """The client's own last line."""
+    acknowledged: int
+    verdict: Verdict
+    """Of the segment files, against what the client was told."""
+    consumed: list[tuple[int, int, str]]
+    """(partition, offset, value) of all records as a plain consumer at the broker got them."""
+    stored: list[tuple[int, int, str]]
+    """The same out of the segment files."""
+    faults: dict[FaultKind, int]
+    """Between this client and the proxy."""
+    init_producer_id_requests: int
+    producer_ids: set[int]
+    produce_requests: int
+    seconds: float
+
+
+class FaultyScene:
+    """A context manager: entering starts relay, broker and proxy. Clients come one by one, or several at once."""
+
+    def __init__(self, directory: Path, plan: FaultPlan) -> None:
+        self.directory = directory
+        (port,) = free_ports(1)
+        self.cluster = LegacyCluster(directory / "cluster", advertised={0: (HOST, port)}, auto_create_topics=False)
+        self.broker_relay = FaultRelay(self.cluster.address(0), plan=plan, port=port)
+        self.proxy = ProxyProcess(directory / "proxy", (HOST, port))
+        self._children = ChildProcesses()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> FaultyScene:
+        with ExitStack() as started:
+            for part in (self.broker_relay, self.cluster, self.proxy, self._children):
+                started.enter_context(part)
+            self._stack = started.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def run(
+        self, clients: tuple[str, ...], *, partitions: int, records: int, plan: FaultPlan, seconds_max: float
+    ) -> dict[str, ClientResult]:
+        """Let these clients produce at the same time, each to a topic and over a relay of its own; judge each."""
+        topics = {client: fresh_topic(self.cluster, partitions) for client in clients}
+        results = {}
+        with ExitStack() as stack:
+            relays = {
+                client: stack.enter_context(FaultRelay(self.proxy.address, rewrite_addresses=True, plan=plan))
+                for client in clients
+            }
+            start = time.monotonic()
+            programs = {
+                client: start_producer(
+                    self._children,
+                    self.directory,
+                    client,
+                    bootstrap=relays[client].address,
+                    topic=topics[client],
+                    partitions=partitions,
+                    records=records,
+                    delivery_seconds=int(seconds_max),
+                )
+                for client in clients
+            }
+            for client, program in programs.items():
+                outcome = program.wait(max(1.0, start + seconds_max - time.monotonic()))
+                seconds = time.monotonic() - start
+                acknowledged = told(client, program.acknowledged())
+                relay = relays[client]
+                results[client] = ClientResult(
+                    client=client,
+                    outcome=outcome,
+                    acknowledged=len(acknowledged),
+                    verdict=verdict(self.cluster, topics[client], partitions, acknowledged),
+                    consumed=self._consumed(client, topics[client], partitions, records),
+                    stored=self._stored(topics[client], partitions),
+                    faults=relay.counts,
+                    init_producer_id_requests=relay.init_producer_id_requests,
+                    producer_ids=relay.producer_ids,
+                    produce_requests=relay.produce_requests,
+                    seconds=seconds,
+                )
+        return results
+
+    def doubts(self, producer_id: int) -> int:
+        """How often the proxy did not know what had become of a batch of this producer."""
+        return self.proxy.log.count(f"in doubt: producer {producer_id} ")
+
+    def _consumed(self, client: str, topic: str, partitions: int, records: int) -> list[tuple[int, int, str]]:
+        reader = start_reader(
+            self._children,
+            self.directory,
+            LIBRDKAFKA,
+            bootstrap=self.cluster.bootstrap,
+            topic=topic,
+            partitions=partitions,
+            records=records,
+            name=f"{client}-checked",
+        )
+        reader.wait()
+        return sorted((one.partition, one.offset, one.value) for one in reader.consumed())
+
+    def _stored(self, topic: str, partitions: int) -> list[tuple[int, int, str]]:
+        return [
+            (partition, record.offset, (record.value or b"").decode())
+            for partition, log in stored(self.cluster, topic, partitions).items()
+            for record in log
+        ]
