@@ -198,6 +198,8 @@ class TrioReactor:
             failure = connection.connect_ex(address)  # type: ignore[arg-type]
         except OSError as error:
             failure = error.errno or errno.EIO
-        wire = SocketWire(self, connection, endpoint, connecting=True)
-        if failure not in (0, errno.EINPROGRESS):
-            self.later(0, lambda: wire.fail(f"cannot connect: {errno.errorcode.get(failure, failure)}"))
+        if failure in (0, errno.EINPROGRESS):
+            SocketWire(self, connection, endpoint, connecting=True)
+        else:  # never watched: epoll shows a socket that failed at once as one that may be written to
+            connection.close()
+            self.later(0, lambda: endpoint.lost(f"cannot connect: {errno.errorcode.get(failure, failure)}"))

@@ -1,0 +1,68 @@
+"""Connections that cannot be opened, on the real reactor: who wanted one is told once, and never that it is open."""
+
+import socket
+from pathlib import Path
+
+import pytest
+import trio
+
+from idemproxy.proxy.transport import TrioReactor
+from idemproxy.reactor import Address, Wire
+
+TRIES = 50
+
+
+class Witness:
+    """Notes what it is told, and when that was the end."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.ended = trio.Event()
+
+    def connected(self, wire: Wire) -> None:
+        self.told.append("connected")
+
+    def received(self, data: bytes) -> None:
+        self.told.append("received")
+
+    def lost(self, reason: str) -> None:
+        self.told.append(reason)
+        self.ended.set()
+
+
+def _nobody(kind: str, directory: Path) -> Address:
+    if kind == "no socket":
+        return str(directory / "none")
+    if kind == "a port":
+        with socket.create_server(("127.0.0.1", 0)) as gone:
+            port: int = gone.getsockname()[1]
+            return "127.0.0.1", port
+    path = str(directory / "left")
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(path)
+    return path
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("no socket", "ENOENT"), ("a socket nobody serves", "ECONNREFUSED"), ("a port", "ECONNREFUSED")],
+)
+async def test_who_cannot_be_connected_is_told_once_and_never_that_he_is(
+    tmp_path: Path, kind: str, reason: str
+) -> None:
+    address = _nobody(kind, tmp_path)
+    failures: list[str] = []
+    reactor = TrioReactor(lambda what, error: failures.append(f"{what}: {error}"))
+    witnesses = [Witness() for _ in range(TRIES)]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(reactor.run)
+        for witness in witnesses:
+            reactor.connect(address, witness)
+            await trio.lowlevel.checkpoint()
+        with trio.fail_after(5):
+            for witness in witnesses:
+                await witness.ended.wait()
+        nursery.cancel_scope.cancel()
+    assert [witness.told for witness in witnesses] == [[f"cannot connect: {reason}"]] * TRIES
+    assert failures == []
