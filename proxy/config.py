@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from redis.connection import parse_url
-
-from ..reactor import Address
+from ..state.redis_facts import RedisAddress, parse_redis_url
 from ..state.store import is_cluster_name
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
@@ -20,22 +17,12 @@ class ConfigError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class RedisLogin:
-    """Where the store is. ``address``: (host, port), or the path of a unix socket."""
-
-    address: Address
-    username: str | None = None
-    password: str | None = None
-    database: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Settings:
     """What ``idemproxy run`` was told. ``redis`` None: a private server in ``data_directory``."""
 
     upstream: tuple[str, int]
     listen: tuple[str, int]
-    redis: RedisLogin | None
+    redis: RedisAddress | None
     data_directory: Path
     cluster: str
     advertised_host: str | None = None
@@ -73,14 +60,9 @@ def _host_and_port(text: str, option: str, problems: list[str]) -> tuple[str, in
     return host, int(port)
 
 
-def _redis(url: str, problems: list[str]) -> RedisLogin | None:
-    if url.startswith("rediss:"):
-        problems.append("--redis: TLS (rediss://) is not served yet; use redis:// or unix://")
-        return None
+def _redis(url: str, problems: list[str]) -> RedisAddress | None:
     try:
-        parts: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call]
+        return parse_redis_url(url)
     except ValueError as error:
         problems.append(f"--redis: {error}")
         return None
-    address: Address = parts["path"] if "path" in parts else (parts.get("host", "localhost"), parts.get("port", 6379))
-    return RedisLogin(address, parts.get("username"), parts.get("password"), int(parts.get("db", 0)))

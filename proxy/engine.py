@@ -150,20 +150,16 @@ class Engine:
         first = self.shared.era == 0
         self.shared.generation = generation
         self.report(GenerationChanged(generation))
-        if not first or self._shares_store:
-            # What was granted under the lost state may still be on its way: wait until those leases have run out.
-            self.shared.grace_until = self.reactor.now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS
         if first:
             self.shared.era = 1
+            if self._shares_store:
+                self._wait_for_old_leases()
             return
         self._begin_era()
-        for session in list(self.sessions):
-            if session.is_idempotent:
-                session.abort("the state has begun a new life")
 
     def lease_lost(self) -> None:
-        """Nothing was heard from the store for too long: others may have taken over what was open (rule R1)."""
-        self.report(Said("warning", "the lease has run out: a new incarnation begins"))
+        """The lease ran out or its registration is gone: others may have taken over what was open (rules R1, R10)."""
+        self.report(Said("warning", "the lease was lost: a new incarnation begins"))
         self._begin_era()
 
     def _begin_era(self) -> None:
@@ -174,6 +170,15 @@ class Engine:
         self.shared.blocks.clear()
         self._producer_ids.forget()
         self._store.begin_incarnation(self.shared.incarnation)
+        self._wait_for_old_leases()
+        for session in list(self.sessions):
+            if session.is_idempotent:
+                session.abort("the state has begun a new life")
+
+    def _wait_for_old_leases(self) -> None:
+        """What was granted under a lost state may still be on its way: those leases have to run out first (rule
+        R10)."""
+        self.shared.grace_until = self.reactor.now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS
 
     def _may_send(self) -> bool:
         return self._store is not None and self._store.lease.may_send(self.reactor.now())

@@ -15,11 +15,12 @@ from pathlib import Path
 import trio
 
 from ..reactor import Endpoint
+from ..state.redis_facts import RedisAddress
 from ..state.redis_server import EmbeddedRedis
 from ..state.redis_store import RedisStore
 from . import limits
 from .bridge.metadata import BrokerAddress
-from .config import ConfigError, RedisLogin, Settings
+from .config import ConfigError, Settings
 from .engine import Engine
 from .events import FlowFailed, Report, Said
 from .transport import TrioReactor
@@ -118,13 +119,13 @@ class Server:
             self._directory.close()
 
     # ------------------------------------------------------------------ the store
-    def _start_redis(self) -> RedisLogin:
+    def _start_redis(self) -> RedisAddress:
         if self._embedded is None:
             assert self._settings.redis is not None
             return self._settings.redis
-        return RedisLogin(self._embedded.start())
+        return RedisAddress(self._embedded.start())
 
-    def _new_store(self, login: RedisLogin) -> RedisStore:
+    def _new_store(self, login: RedisAddress) -> RedisStore:
         self._remember_incarnation()
         return RedisStore(
             self._reactor,
