@@ -3,7 +3,8 @@
 I1 no batch twice; I2 order, epochs never go back, no gap in an epoch; I3 acknowledged means in the log at that offset,
 below the high watermark, from that moment on; never 59, and never 45 for a batch that is in the log or comes there
 under the same name; at most one unanswered append of a producer on a partition (R3). A copy that a client makes
-itself, by sending a batch again under a new epoch for a reason that the proxy did not give it, is counted and is no violation.
+itself, by sending a batch again under a new epoch for a reason that the proxy did not give it, is counted and is no
+violation.
 """
 
 from __future__ import annotations
