@@ -1,0 +1,234 @@
+"""Telemetry: the lines and counters that events become, and what is loaded when spans are wanted and when not."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from idemproxy.proxy import events
+from idemproxy.proxy.telemetry import METRICS, Telemetry, wants_spans
+from idemproxy.state import store
+
+APPENDED = events.BatchAnswered("appended", 7, 1, 30, "orders", 2, 0, 400)
+RESERVE = events.StepDone("reserve", 7, 1, 30, "orders", 2, 100.1, 0.1)
+
+
+def told(*reported: object) -> Telemetry:
+    """Telemetry that was told these events."""
+    telemetry = Telemetry()
+    for event in reported:
+        telemetry(event)
+    return telemetry
+
+
+# ---------------------------------------------------------------------- counters
+@pytest.mark.parametrize(
+    ("event", "series"),
+    [
+        (events.AppendSent(0, "t", 0, ()), "appends_sent_total"),
+        (APPENDED, "batches_answered_total{verdict=appended}"),
+        (replace(APPENDED, verdict="out_of_order", error_code=45), "batches_answered_total{verdict=out_of_order}"),
+        (events.DoubtOpened(7, "t", 0, 0, "the connection broke"), "doubts_opened_total"),
+        (events.DoubtResolved(7, "t", 0, 0, "found", 100, 1.5), "doubts_resolved_total{result=found}"),
+        (events.Reforwarded(7, "t", 0, 0, 1), "reforwards_total"),
+        (events.TakenOver(7, "t", 0, b"12345678"), "intents_taken_over_total"),
+        (events.ProducerIdIssued(7), "producer_ids_issued_total"),
+        (events.GenerationChanged(bytes(16)), "store_generations_total"),
+        (events.ClientRefused("client", "what it was"), "bad_input_total"),
+        (events.LaneLost(0, "reset", True), "lanes_lost_total"),
+        (events.FlowFailed("somewhere", ValueError("x")), "failures_total"),
+        (store.StoreLost("reset"), "store_lost_total"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_event_is_counted_under_its_name(event: object, series: str) -> None:
+    assert told(event, event).counts == {series: 2}
+
+
+def test_every_counter_has_one_name_and_a_sentence_of_help() -> None:
+    names = [metric.name for metric in METRICS.values()]
+    assert len(set(names)) == len(names)
+    assert all(name.endswith("_total") for name in names)
+    assert all(metric.help.endswith(".") for metric in METRICS.values())
+
+
+def test_the_counters_are_one_line_of_json_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    telemetry = told(APPENDED, APPENDED, events.ProducerIdIssued(7))
+    with caplog.at_level(logging.INFO, "idemproxy"):
+        telemetry.close()
+    (line,) = caplog.messages
+    assert json.loads(line.removeprefix("counters: ")) == {
+        "batches_answered_total{verdict=appended}": 2,
+        "producer_ids_issued_total": 1,
+    }
+
+
+def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "idemproxy"):
+        Telemetry().close()
+    assert caplog.messages == []
+
+
+# ---------------------------------------------------------------------- lines
+@pytest.mark.parametrize(
+    ("event", "level", "line"),
+    [
+        (events.Said("warning", "the lease has run out"), logging.WARNING, "the lease has run out"),
+        (
+            replace(APPENDED, verdict="duplicate"),
+            logging.INFO,
+            "duplicate: producer 7 epoch 1 sequence 30 on orders-2 answered with offset 400",
+        ),
+        (
+            replace(APPENDED, verdict="out_of_order", error_code=45, message="a gap"),
+            logging.WARNING,
+            "out_of_order: producer 7 epoch 1 sequence 30 on orders-2: code 45: a gap",
+        ),
+        (
+            events.DoubtOpened(7, "orders", 2, 30, "the connection broke"),
+            logging.INFO,
+            "in doubt: producer 7 sequence 30 on orders-2: the connection broke",
+        ),
+        (
+            events.DoubtResolved(7, "orders", 2, 30, "found", 100, 1.5),
+            logging.INFO,
+            "resolved as found: producer 7 sequence 30 on orders-2, 100 bytes read in 1.5 s ",
+        ),
+        (
+            events.DoubtResolved(7, "orders", 2, 30, "unknown", 0, 30.0, "a hole"),
+            logging.ERROR,
+            "resolved as unknown: producer 7 sequence 30 on orders-2, 0 bytes read in 30.0 s a hole",
+        ),
+        (events.ClientRefused("c\n1", "a null set"), logging.WARNING, "refused from 'c\\n1': a null set"),
+        (store.StoreReady(bytes(16)), logging.INFO, "Redis is ready"),
+        (store.StoreLost("reset"), logging.WARNING, "Redis is away: reset"),
+        (store.StoreRefused("it is a replica"), logging.ERROR, "Redis cannot be used: it is a replica"),
+        (store.StoreWarning("no append-only file"), logging.WARNING, "Redis: no append-only file"),
+    ],
+    ids=lambda value: value[:24] if isinstance(value, str) else "",
+)
+def test_an_event_that_an_operator_wants_is_one_line(
+    event: object, level: int, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "idemproxy"):
+        told(event)
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(level, line)]
+
+
+def test_an_error_of_ours_is_written_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    told(events.FlowFailed("producer 7", ValueError("so not")))
+    assert "error of ours in producer 7" in caplog.text
+    assert "ValueError: so not" in caplog.text
+
+
+def test_what_goes_well_is_no_line(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "idemproxy"):
+        told(APPENDED, RESERVE, events.AppendSent(0, "t", 0, ()), events.ProducerIdIssued(7))
+    assert caplog.messages == []
+
+
+# ---------------------------------------------------------------------- who is asked, and what is loaded
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "wanted"),
+    [
+        ({}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, False),
+        (ENDPOINT, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:4318/v1/traces"}, True),
+        ({**ENDPOINT, "OTEL_SDK_DISABLED": "True"}, False),
+        ({**ENDPOINT, "OTEL_SDK_DISABLED": "false"}, True),
+        ({**ENDPOINT, "OTEL_TRACES_EXPORTER": "none"}, False),
+        ({**ENDPOINT, "OTEL_TRACES_EXPORTER": ""}, True),
+        ({**ENDPOINT, "OTEL_TRACES_EXPORTER": "console, otlp"}, True),
+        ({**ENDPOINT, "OTEL_TRACES_EXPORTER": "console"}, False),
+    ],
+)
+def test_the_standard_variables_say_whether_spans_are_wanted(environment: Mapping[str, str], wanted: bool) -> None:
+    assert wants_spans(environment) is wanted
+
+
+PRELUDE = """
+import logging, sys, time
+logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
+from idemproxy.proxy import telemetry
+"""
+LOADED = "for name in sorted(sys.modules):\n    if name.startswith('opentelemetry'):\n        print(name)\n"
+
+
+def run_python(code: str, environment: Mapping[str, str]) -> list[str]:
+    """The lines that a Python with only these variables prints; it has to end well."""
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + code], env=dict(environment), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{}, {**ENDPOINT, "OTEL_SDK_DISABLED": "true"}, {**ENDPOINT, "OTEL_TRACES_EXPORTER": "none"}],
+    ids=["unset", "disabled", "none"],
+)
+def test_nothing_of_opentelemetry_is_loaded_when_nobody_asks_for_it(environment: Mapping[str, str]) -> None:
+    assert run_python("assert telemetry.spans_from_environment() is None\n" + LOADED, environment) == []
+
+
+def test_the_whole_proxy_loads_neither_exporter_nor_tracing_when_nobody_asks_for_it() -> None:
+    loaded = run_python("import idemproxy.proxy.main\ntelemetry.spans_from_environment()\n" + LOADED, {})
+    assert not [name for name in loaded if name.startswith(("opentelemetry.exporter", "opentelemetry.sdk.trace"))]
+
+
+def test_the_exporter_is_loaded_when_an_endpoint_is_given() -> None:
+    code = "spans = telemetry.spans_from_environment()\nassert spans is not None\n" + LOADED + "spans.close()"
+    loaded = run_python(code, ENDPOINT)
+    assert "opentelemetry.exporter.otlp.proto.http.trace_exporter" in loaded
+
+
+def test_a_missing_exporter_is_one_warning_and_no_spans() -> None:
+    hidden = "sys.modules['opentelemetry.exporter.otlp.proto.http.trace_exporter'] = None\n"
+    lines = run_python(hidden + "assert telemetry.spans_from_environment() is None", ENDPOINT)
+    assert len(lines) == 1
+    assert lines[0].startswith("WARNING no spans are sent: ")
+    assert "idemproxy[otlp] is not installed" in lines[0]
+
+
+def test_a_variable_that_cannot_be_used_is_one_warning_and_no_spans() -> None:
+    environment = {**ENDPOINT, "OTEL_BSP_MAX_QUEUE_SIZE": "-1"}
+    (line,) = run_python("assert telemetry.spans_from_environment() is None", environment)
+    assert line.startswith("WARNING no spans are sent: an OTEL_* variable cannot be used: ")
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ({}, "idemproxy"),
+        ({"OTEL_SERVICE_NAME": "orders-proxy"}, "orders-proxy"),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=named-otherwise"}, "named-otherwise"),
+    ],
+)
+def test_the_service_is_called_as_the_variables_say(environment: Mapping[str, str], name: str) -> None:
+    code = "spans = telemetry.spans_from_environment()\nprint(spans._provider.resource.attributes['service.name'])"
+    assert run_python(code, {**ENDPOINT, **environment}) == [name]
+
+
+def test_a_collector_that_does_not_answer_holds_the_end_up_for_seconds_only() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        code = (
+            "from idemproxy.proxy.events import BatchAnswered\n"
+            "spans = telemetry.spans_from_environment()\n"
+            "spans.answered(BatchAnswered('appended', 7, 1, 30, 'orders', 2, 0, 400, None, 1.0, 2.0))\n"
+            "begun = time.monotonic()\nspans.close()\nprint(time.monotonic() - begun)"
+        )
+        (seconds,) = run_python(code, {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint})
+    assert 4 < float(seconds) < 8

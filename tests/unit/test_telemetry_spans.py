@@ -1,0 +1,213 @@
+"""Telemetry: the spans that events become, in the SDK's own in-memory exporter, and the steps that the shipped flows
+report on a virtual network."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import SpanKind, StatusCode
+
+from idemproxy.codecs.error_codes import ErrorCode
+from idemproxy.proxy import events
+from idemproxy.proxy.telemetry import Spans, Telemetry
+from testkit.virtual_broker_faults import BrokerFault, ProduceSeen
+from testkit.virtual_world import TOPIC, World, WorldSettings
+
+APPENDED = events.BatchAnswered("appended", 7, 1, 30, "orders", 2, 0, 400, None, 100.0, 100.5)
+RESERVE = events.StepDone("reserve", 7, 1, 30, "orders", 2, 100.1, 0.1)
+APPEND = events.StepDone("append", 7, 1, 30, "orders", 2, 100.2, 0.25, "Appended")
+COMMIT = events.StepDone("commit", 7, 1, 30, "orders", 2, 100.52, 0.01, "alone")
+
+
+def spans_of(reported: Iterable[object], **provider_settings: Any) -> list[ReadableSpan]:
+    """The spans that these events become, in the order in which they ended."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False, **provider_settings)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    telemetry = Telemetry(Spans(provider))
+    for event in reported:
+        telemetry(event)
+    telemetry.close()
+    return list(exporter.get_finished_spans())
+
+
+def traces(spans: Iterable[ReadableSpan]) -> list[tuple[ReadableSpan, list[ReadableSpan]]]:
+    """Each span without a parent, with its children in order of their begin."""
+    everything = sorted(spans, key=lambda span: span.start_time or 0)
+    found = []
+    for root in (span for span in everything if span.parent is None):
+        children = [span for span in everything if span.parent == root.context]
+        assert all(child.context.trace_id == root.context.trace_id for child in children)
+        found.append((root, children))
+    assert sum(1 + len(children) for _, children in found) == len(everything), "a child without a parent"
+    return found
+
+
+def details(children: Iterable[ReadableSpan]) -> list[tuple[str, object]]:
+    return [(child.name, (child.attributes or {}).get("idemproxy.detail")) for child in children]
+
+
+# ---------------------------------------------------------------------- spans
+def test_a_batch_is_a_span_from_its_arrival_to_its_answer_with_its_steps_as_children() -> None:
+    before = time.time_ns()
+    ((root, children),) = traces(spans_of([RESERVE, APPEND, APPENDED, COMMIT]))
+    assert (root.name, root.kind) == ("produce orders", SpanKind.PRODUCER)
+    assert root.status.status_code is StatusCode.UNSET
+    assert dict(root.attributes or {}) == {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "produce",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": "orders",
+        "messaging.destination.partition.id": "2",
+        "messaging.kafka.offset": 400,
+        "idemproxy.producer.id": 7,
+        "idemproxy.producer.epoch": 1,
+        "idemproxy.base_sequence": 30,
+        "idemproxy.verdict": "appended",
+    }
+    assert root.start_time is not None
+    assert root.end_time is not None
+    assert before <= root.end_time <= time.time_ns(), "the answer is now, on the wall clock"
+    times = [
+        tuple(round(((at or 0) - root.start_time) / 1e6) for at in (span.start_time, span.end_time))
+        for span in (root, *children)
+    ]
+    assert times == [(0, 500), (100, 200), (200, 450), (520, 530)]
+    assert details(children) == [("reserve", None), ("append", "Appended"), ("commit", "alone")]
+
+
+def test_every_batch_of_a_group_has_the_steps_of_the_group_in_a_trace_of_its_own() -> None:
+    sequences = (30, 33, 36)
+    steps = [replace(step, base_sequence=sequence) for step in (RESERVE, APPEND) for sequence in sequences]
+    answers = [replace(APPENDED, base_sequence=sequence) for sequence in sequences]
+    commits = [replace(COMMIT, base_sequence=sequence) for sequence in sequences]
+    found = traces(spans_of([*steps, *answers, *commits]))
+    assert [(root.attributes or {})["idemproxy.base_sequence"] for root, _ in found] == [30, 33, 36]
+    assert len({root.context.trace_id for root, _ in found}) == 3
+    assert all([child.name for child in children] == ["reserve", "append", "commit"] for _, children in found)
+
+
+def test_a_commit_belongs_to_the_append_also_when_a_duplicate_was_answered_before_it() -> None:
+    again = replace(APPENDED, verdict="duplicate", arrived_at=100.505, answered_at=100.51)
+    (_, first), (duplicate, second) = traces(spans_of([RESERVE, APPEND, APPENDED, again, COMMIT]))
+    assert [child.name for child in first] == ["reserve", "append", "commit"]
+    assert (duplicate.attributes or {})["idemproxy.verdict"] == "duplicate"
+    assert second == []
+
+
+def test_steps_of_a_try_that_was_given_up_are_not_those_of_the_next_one() -> None:
+    given_up = [replace(RESERVE, began=40.0), replace(APPEND, began=41.0, detail="NotSent")]
+    ((_, children),) = traces(spans_of([*given_up, RESERVE, APPEND, APPENDED]))
+    assert details(children) == [("reserve", None), ("append", "Appended")]
+
+
+def test_steps_without_an_answer_are_bounded() -> None:
+    ((_, children),) = traces(spans_of([APPEND] * 1000 + [APPENDED]))
+    assert len(children) == 64
+
+
+def test_a_refused_batch_is_an_error_with_the_name_of_its_code() -> None:
+    refused = replace(APPENDED, verdict="out_of_order", error_code=45, base_offset=-1, message="a gap")
+    ((root, _),) = traces(spans_of([refused]))
+    assert (root.status.status_code, root.status.description) == (StatusCode.ERROR, "a gap")
+    attributes = root.attributes or {}
+    assert attributes["error.type"] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER.name
+    assert "messaging.kafka.offset" not in attributes
+
+
+def test_a_commit_that_nobody_waits_for_makes_no_span() -> None:
+    assert spans_of([COMMIT]) == []
+
+
+def test_what_is_sampled_out_makes_no_span() -> None:
+    assert spans_of([RESERVE, APPEND, APPENDED, COMMIT], sampler=ALWAYS_OFF) == []
+
+
+# ---------------------------------------------------------------------- what the flows report
+def reported_by_flows(
+    batches: int, *, gap: float = 0.0, fault: BrokerFault = BrokerFault.NONE, wants: bool = True
+) -> list[object]:
+    """What a proxy on a virtual network reports while one client sends so many batches, ``gap`` seconds apart.
+
+    ``fault`` happens to the first produce request that reaches the broker.
+    """
+    world = World(1, WorldSettings(brokers=1))
+    world.start()
+    (proxy,), (client,) = world.proxies, world.clients
+    seen: list[ProduceSeen] = []
+
+    def choose(one: ProduceSeen) -> BrokerFault:
+        seen.append(one)
+        return fault if len(seen) == 1 else BrokerFault.NONE
+
+    world.cluster.choose_fault = choose
+    if wants:
+        proxy.engine.shared.step_begins = proxy.host.now
+
+    def send() -> None:
+        client.send(TOPIC, 0, 2)
+
+    for number in range(batches):
+        world.network.schedule(number * gap, send)
+    assert world.network.run(60, lambda: len(client.batches) == batches and client.is_done)
+    world.network.run(1)
+    assert world.errors() == []
+    return [event for _, _, event in proxy.events]
+
+
+def children_by_sequence(reported: Iterable[object]) -> Mapping[object, list[tuple[str, object]]]:
+    return {
+        (root.attributes or {})["idemproxy.base_sequence"]: details(children)
+        for root, children in traces(spans_of(reported))
+    }
+
+
+def test_a_batch_is_reserved_appended_and_committed_alone_after_its_answer() -> None:
+    reported = reported_by_flows(1)
+    assert children_by_sequence(reported) == {0: [("reserve", None), ("append", "Appended"), ("commit", "alone")]}
+    ((root, (reserve, append, commit)),) = traces(spans_of(reported))
+    moments = [root.start_time, reserve.start_time, reserve.end_time, append.start_time, append.end_time, root.end_time]
+    moments += [commit.start_time, commit.end_time]
+    assert moments == sorted(moment or 0 for moment in moments)
+
+
+def test_the_commit_of_a_group_is_carried_by_the_reserve_of_the_next_one() -> None:
+    found = children_by_sequence(reported_by_flows(2, gap=0.01))
+    steps = [("reserve", None), ("append", "Appended")]
+    assert found == {
+        0: [*steps, ("commit", "carried by the next reserve")],
+        2: [*steps, ("commit", "alone")],
+    }
+
+
+def test_batches_that_arrive_together_share_the_steps_of_one_group() -> None:
+    reported = reported_by_flows(3)
+    sent = [event for event in reported if isinstance(event, events.AppendSent)]
+    assert [len(event.identities) for event in sent] == [3]
+    steps = [("reserve", None), ("append", "Appended"), ("commit", "alone")]
+    assert children_by_sequence(reported) == {0: steps, 2: steps, 4: steps}
+
+
+def test_a_lost_answer_is_resolved_from_the_log_before_the_answer() -> None:
+    found = children_by_sequence(reported_by_flows(1, fault=BrokerFault.LOST_ANSWER))
+    assert found == {0: [("reserve", None), ("append", "InDoubt"), ("resolve", "found"), ("commit", "alone")]}
+
+
+def test_a_lost_request_is_resolved_and_appended_again() -> None:
+    found = children_by_sequence(reported_by_flows(1, fault=BrokerFault.LOST_REQUEST))
+    steps = [("reserve", None), ("append", "InDoubt"), ("resolve", "not_found"), ("append", "Appended")]
+    assert found == {0: [*steps, ("commit", "alone")]}
+
+
+def test_nothing_is_made_and_no_clock_is_read_when_nobody_wants_spans() -> None:
+    reported = reported_by_flows(3, wants=False)
+    assert not any(isinstance(event, events.StepDone) for event in reported)
+    answers = [event for event in reported if isinstance(event, events.BatchAnswered)]
+    assert [answer.answered_at for answer in answers] == [0.0, 0.0, 0.0]
