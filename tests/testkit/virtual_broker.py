@@ -7,6 +7,7 @@ The cluster's truth is in ``virtual_cluster``.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from idemproxy.reactor import Wire
@@ -37,6 +38,7 @@ class BrokerConnection:
         self._frames: deque[bytes] = deque()
         self._is_muted = False
         self._unanswered: ProduceSeen | None = None
+        self._slow: Callable[[], None] | None = None
 
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: Wire) -> None:
@@ -65,6 +67,8 @@ class BrokerConnection:
         """The client has gone. What is being done goes on; of what queues behind it some is executed, some is not."""
         self._wire = None
         self._produce_is_over()
+        if self._slow is not None:  # a request that is held after the loss is a straggler: the settle time bounds it
+            self._cluster.network.schedule(self._cluster.network.between(self._cluster.rates.straggle), self._slow)
         if not self._cluster.network.chance(0.5):
             self._frames.clear()
         self._is_muted = False
@@ -171,7 +175,7 @@ class BrokerConnection:
             self._break()
             network.schedule(network.between(rates.straggle), lambda: self._append_late(body))
         elif fault is BrokerFault.SLOW:
-            broker.host.later(network.between(rates.slow), lambda: self._append(request, body))
+            self._append_slowly(request, body)
         elif fault is BrokerFault.LATE_ANSWER:
             self._append(request, body, delay=network.between(rates.slow))
         elif fault is BrokerFault.REFUSED:
@@ -210,6 +214,15 @@ class BrokerConnection:
                 self._answer_parts(request, rows, correlation_shift=correlation_shift)
 
         self._cluster.append(self._broker, body, done)
+
+    def _append_slowly(self, request: kafka.Request, body: kafka.ProduceBody) -> None:
+        def append() -> None:
+            if self._slow is append and self._is_alive():
+                self._slow = None
+                self._append(request, body)
+
+        self._slow = append
+        self._cluster.network.schedule(self._cluster.network.between(self._cluster.rates.slow), append)
 
     def _append_late(self, body: kafka.ProduceBody) -> None:
         if self._is_alive():
