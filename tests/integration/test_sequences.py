@@ -13,6 +13,7 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.segments import StoredRecord
 from idemproxy.state.entry import NO_PRINCIPAL, Entry
 from idemproxy.state.sequence import SEQUENCE_MODULUS
+from idemproxy.state.store import entry_key
 from testkit.kafka_cluster import stored
 from testkit.proxy_process import ProxyProcess
 from testkit.raw_client import HIGH_WATERMARK, RawClient, batch
@@ -167,6 +168,28 @@ def test_a_gap_is_told_at_once_also_right_after_a_success(producer: Producer, sh
 def test_a_new_producer_starts_at_sequence_zero(producer: Producer, sequence: int) -> None:
     assert outcome(producer.send(sequence)) == (OUT_OF_ORDER, -1)
     assert producer.appends([0, 1]) == [0, 1]
+
+
+def test_a_producer_id_that_nobody_handed_out_is_looked_for_in_the_log_first(client: RawClient, place: Place) -> None:
+    stranger = Producer(client, place, producer_id=0x0123456789ABCDEF)
+    assert outcome(stranger.send(4)) == (OUT_OF_ORDER, -1)
+    assert stranger.appends([0, 1]) == [0, 1]
+
+
+@pytest.mark.parametrize("value", [b"", b"\x01", b"\xff" * 80, b"\x02" + bytes(63)])
+def test_a_stored_entry_that_cannot_be_read_is_no_licence_to_append(
+    producer: Producer, shared_proxy: ProxyProcess, value: bytes
+) -> None:
+    key = entry_key("default", producer.producer_id, *producer.place)
+    shared_proxy.redis("SET", key, value)
+    records = producer.records(0)
+    answer = producer.client.produce_one(*producer.place, records, timeout_ms=1000)
+    assert outcome(answer) == (7, -1)
+    assert shared_proxy.redis("GET", key) == value
+    assert producer.client.end_offset(*producer.place) == 0
+    assert f"stored state of producer {producer.producer_id}" in shared_proxy.log
+    shared_proxy.redis("DEL", key)
+    assert producer.appends([0]) == [0]
 
 
 # ---------------------------------------------------------------------- epochs
