@@ -35,7 +35,7 @@ _MODULES = {
     OLD_PYTHON: "kafka_python",
     AIOKAFKA: "aiokafka",
 }
-_BATCH_BYTES = 1000
+_BATCH_BYTES = 400
 """Small, so that a few thousand records are many requests."""
 
 

@@ -180,7 +180,7 @@ def start_assigned_reader(
     name: str = "reader",
     seconds_max: int = 60,
 ) -> JavaProgram:
-    """Read ``records`` records, all partitions assigned by hand. Its last line: records, beginning, end by partition."""
+    """Read ``records`` records, partitions assigned by hand. Its last line: records, beginning, end by partition."""
     told = directory / f"{name}.records"
     arguments = [bootstrap, topic, str(records), str(seconds_max), str(told)]
     return JavaProgram(_start(children, directory, name, "AssignedReader", version, arguments), told)

@@ -1,4 +1,4 @@
-"""Numbered records by aiokafka. Every error it gives its user is counted, but those of ``start``: that is tried again."""
+"""Numbered records by aiokafka. Every error that its user gets is counted, but ``start`` is tried again."""
 
 from __future__ import annotations
 

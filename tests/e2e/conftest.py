@@ -1,0 +1,36 @@
+"""What the end-to-end tests share: a real 0.10.2.2 broker with a proxy in front of it, where nothing breaks."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from idemproxy.demo.child_processes import ChildProcesses
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from testkit.proxy_process import ProxyProcess
+
+
+@dataclass(frozen=True, slots=True)
+class QuietPair:
+    """One broker and the proxy in front of it."""
+
+    cluster: LegacyCluster
+    proxy: ProxyProcess
+
+
+@pytest.fixture(scope="session")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuietPair]:
+    """They run until the end of the session; every test takes topics of its own."""
+    directory = tmp_path_factory.mktemp("quiet")
+    with (
+        LegacyCluster(directory / "cluster", auto_create_topics=False) as cluster,
+        ProxyProcess(directory / "proxy", cluster.address(0)) as proxy,
+    ):
+        yield QuietPair(cluster, proxy)
+
+
+@pytest.fixture
+def children() -> Iterator[ChildProcesses]:
+    """Client programs; those that are left are killed after the test."""
+    with ChildProcesses() as running:
+        yield running

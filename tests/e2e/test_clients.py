@@ -1,0 +1,169 @@
+"""Real clients that produce idempotently through the proxy to a real 0.10.2.2: under faults, every codec, big batches.
+
+"Exactly once" is judged twice: by a plain consumer at the broker, and by the segment files.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from idemproxy.codecs.compression import Codec
+from idemproxy.demo.child_processes import ChildProcesses
+from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
+from testkit.client_runs import IDEMPOTENT_CLIENTS, LIBRDKAFKA, start_producer, start_reader
+from testkit.faulty_scene import BREAKING_KINDS, ClientResult, FaultyScene
+from testkit.kafka_cluster import fresh_topic, stored, told, verdict
+
+from .conftest import QuietPair
+
+PARTITIONS = 3
+RECORDS_UNDER_FAULTS = 3000
+RECORDS_PER_CODEC = 300
+RUN_SECONDS_MAX = 90
+STORED_CODECS = {"none": Codec.GZIP, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4}
+"""What a batch becomes in the log: the wrapper that carries the marker needs a codec, and gzip stands for none."""
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyScene]:
+    plan = FaultPlan(seed=11, kinds=BREAKING_KINDS, every_nth_produce=7)
+    with FaultyScene(tmp_path_factory.mktemp("faulty"), plan) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def results(scene: FaultyScene) -> dict[str, ClientResult]:
+    """All five at the same time: most of the time goes by in waiting until a doubt may be resolved."""
+    plan = FaultPlan(seed=7, kinds=BREAKING_KINDS, every_nth_produce=7)
+    return scene.run(
+        IDEMPOTENT_CLIENTS,
+        partitions=PARTITIONS,
+        records=RECORDS_UNDER_FAULTS,
+        plan=plan,
+        seconds_max=RUN_SECONDS_MAX,
+    )
+
+
+@pytest.mark.parametrize("client", IDEMPOTENT_CLIENTS)
+def test_every_record_is_stored_once_and_in_order_whatever_breaks_on_both_sides(
+    scene: FaultyScene, results: dict[str, ClientResult], client: str
+) -> None:
+    result = results[client]
+    assert result.verdict.is_exactly_once, result.verdict
+    assert result.verdict.stored == RECORDS_UNDER_FAULTS
+    assert result.consumed == result.stored
+    assert result.faults[FaultKind.LOST_ANSWER] > 0
+    assert result.faults[FaultKind.CUT] > 0
+    (producer_id,) = result.producer_ids
+    assert scene.doubts(producer_id) > 0
+
+
+@pytest.mark.parametrize("client", IDEMPOTENT_CLIENTS)
+def test_no_fault_reaches_the_user(results: dict[str, ClientResult], client: str) -> None:
+    result = results[client]
+    assert result.outcome["errors"] == []
+    assert result.outcome["acked"] == result.acknowledged == RECORDS_UNDER_FAULTS
+    assert result.outcome["offsets_known"]
+    assert result.outcome["offsets_in_order"]
+
+
+@pytest.mark.parametrize("client", IDEMPOTENT_CLIENTS)
+def test_a_producer_asks_for_one_producer_id_in_its_life_and_uses_it(
+    results: dict[str, ClientResult], client: str
+) -> None:
+    assert results[client].init_producer_id_requests == 1
+    assert len(results[client].producer_ids) == 1
+
+
+def test_the_brokers_side_broke_as_well_and_the_proxy_had_no_error_of_its_own(
+    scene: FaultyScene, results: dict[str, ClientResult]
+) -> None:
+    assert scene.broker_relay.counts[FaultKind.LOST_ANSWER] > 0
+    assert scene.broker_relay.counts[FaultKind.CUT] > 0
+    assert "resolved as found" in scene.proxy.log
+    assert "resolved as not_found" in scene.proxy.log
+    assert "resolved as unknown" not in scene.proxy.log
+    assert "error of ours" not in scene.proxy.log
+
+
+@pytest.mark.parametrize("client", IDEMPOTENT_CLIENTS)
+def test_every_codec_arrives_and_is_read_back_by_the_same_client(
+    quiet: QuietPair, children: ChildProcesses, tmp_path: Path, client: str
+) -> None:
+    cluster = quiet.cluster
+    topic = fresh_topic(cluster, PARTITIONS)
+    with FaultRelay(quiet.proxy.address, rewrite_addresses=True, plan=FaultPlan(faults_max=0)) as relay:
+        names = {f"{client}-{compression}": compression for compression in STORED_CODECS}
+        programs = {
+            name: start_producer(
+                children,
+                tmp_path,
+                client,
+                bootstrap=relay.address,
+                topic=topic,
+                partitions=PARTITIONS,
+                records=RECORDS_PER_CODEC,
+                name=name,
+                compression=compression,
+            )
+            for name, compression in names.items()
+        }
+        acknowledged = {}
+        for name, program in programs.items():
+            outcome = program.wait()
+            assert (outcome["acked"], outcome["errors"]) == (RECORDS_PER_CODEC, []), name
+            acknowledged |= told(name, program.acknowledged())
+        assert len(relay.producer_ids) == relay.init_producer_id_requests == len(names)
+    records = RECORDS_PER_CODEC * len(names)
+    result = verdict(cluster, topic, PARTITIONS, acknowledged)
+    assert result.is_exactly_once, result
+    assert result.stored == records
+    log = stored(cluster, topic, PARTITIONS)
+    for record in (record for partition in log.values() for record in partition):
+        assert record.value is not None
+        name = record.value.decode().split(":")[0]
+        assert record.codec == STORED_CODECS[names[name]], record
+
+    reader = start_reader(
+        children,
+        tmp_path,
+        client,
+        bootstrap="{}:{}".format(*quiet.proxy.address),
+        topic=topic,
+        partitions=PARTITIONS,
+        records=records,
+    )
+    outcome = reader.wait()
+    assert outcome["beginning"] == {str(partition): 0 for partition in range(PARTITIONS)}
+    assert outcome["end"] == {str(partition): len(kept) for partition, kept in log.items()}
+    assert sorted((one.partition, one.offset, one.value.encode()) for one in reader.consumed()) == [
+        (partition, record.offset, record.value) for partition, kept in log.items() for record in kept
+    ]
+
+
+def test_the_default_batches_of_librdkafka_work_though_they_outgrow_the_broker_in_the_old_format(
+    quiet: QuietPair, children: ChildProcesses, tmp_path: Path
+) -> None:
+    records, name = 40_000, "x" * 92  # with its numbers a value has about 100 bytes
+    topic = fresh_topic(quiet.cluster, 1)
+    with FaultRelay(quiet.proxy.address, rewrite_addresses=True, plan=FaultPlan(faults_max=0)) as relay:
+        program = start_producer(
+            children,
+            tmp_path,
+            LIBRDKAFKA,
+            bootstrap=relay.address,
+            topic=topic,
+            partitions=1,
+            records=records,
+            name=name,
+            # Its own defaults: a batch ends at 10,000 records or 1,000,000 bytes. The wait lets it grow so far.
+            settings={"batch.num.messages": 10_000, "batch.size": 1_000_000, "linger.ms": 2000},
+        )
+        outcome = program.wait()
+        assert (outcome["acked"], outcome["errors"]) == (records, [])
+        assert len(relay.producer_ids) == 1
+        assert relay.produce_requests <= records // 8000
+    result = verdict(quiet.cluster, topic, 1, told(name, program.acknowledged()))
+    assert result.is_exactly_once, result
+    assert result.stored == records
