@@ -7,6 +7,9 @@ from ..codecs.error_codes import ErrorCode
 from ..state.decide import Fenced, OutOfOrder
 from .batch import Answer
 
+_HEADER_NAME_SHOWN = 64
+"""Characters of a header's name in a message: a client may send a name of any length, an answer holds 32,767 bytes."""
+
 # Rule R11: 45 and 59 make clients send possibly written batches again under a new epoch. Only ``out_of_order`` gives
 # 45, for a gap that is proven; nothing gives 59.
 
@@ -102,7 +105,7 @@ def header_refused(header: str, topic: str) -> Answer:
     """The broker's message format has no record headers."""
     return Answer(
         int(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
-        message=f"record header {header!r} cannot be stored in topic {topic}: the broker's message format "
+        message=f"record header {header[:_HEADER_NAME_SHOWN]!r} cannot be stored in topic {topic}: the broker's message format "
         "has no headers (setting: dropped_headers)",
     )
 

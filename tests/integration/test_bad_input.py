@@ -321,6 +321,20 @@ def test_any_other_header_is_refused_by_name(
     assert client.produce_one(*place, batch([b"one"], producer_id=producer_id)).base_offset == 0
 
 
+@pytest.mark.parametrize("producer", ["idempotent", "plain"])
+def test_a_header_with_a_long_name_is_refused_with_a_short_message(
+    client: RawClient, shared_proxy: ProxyProcess, witness: Witness, place: Place, producer: str
+) -> None:
+    producer_id = client.new_producer_id() if producer == "idempotent" else -1
+    records = batch([b"one"], producer_id=producer_id, headers=(("\n\u00e9" * 20_000, b""),))
+    with witness.nothing_moves():
+        for version in (8, 9):
+            answer = client.produce_one(*place, records, version=version)
+            assert answer.error_code == 43
+            assert len(answer.message or "") < 400
+    assert all(len(line) < 1000 for line in shared_proxy.log.splitlines())
+
+
 # ---------------------------------------------------------------------- transactions
 def test_transactions_are_refused_at_every_door(client: RawClient, witness: Witness, place: Place) -> None:
     producer_id = client.new_producer_id()
