@@ -90,6 +90,7 @@ class Drive:
             load.poll(_TICK_SECONDS)
             self._look_after()
         self._show()
+        load.close()
 
     @property
     def faults(self) -> int:
@@ -118,8 +119,8 @@ class Drive:
         if self.log is not None:
             counts = self.log.read()
             facts |= {
-                "doubts found": counts["found"],
+                "found": counts["found"],
                 "not found": counts["not_found"],
-                "duplicates answered": counts["duplicate"],
+                "duplicates": counts["duplicate"],
             }
         self.progress.show(self.title, len(self.load.acknowledged), max(self.shape.records, self.load.sent), facts)

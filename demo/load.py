@@ -83,6 +83,10 @@ class Load:
                 return
             time.sleep(min(left, 0.01))
 
+    def close(self) -> None:
+        """End the producers, whatever has no answer yet; nothing more is acknowledged."""
+        self._producers.clear()
+
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.failed.append(str(error))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 
 _PLAIN_SECONDS = 5.0
@@ -23,8 +23,9 @@ class Progress:
         self._tasks: dict[str, TaskID] = {}
         self._last_line = 0.0
         if self._console.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            self._bars = Bars(*columns, TextColumn("{task.fields[facts]}"), console=self._console)
+            # As narrow as it goes: all of it fits into 80 columns.
+            share, facts = TextColumn("{task.percentage:3.0f} %"), TextColumn("{task.fields[facts]}")
+            self._bars = Bars("{task.description}", BarColumn(bar_width=8), share, facts, console=self._console)
 
     def __enter__(self) -> Progress:
         if self._bars is not None:

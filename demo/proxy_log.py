@@ -9,7 +9,10 @@ import re
 from collections import Counter
 from pathlib import Path
 
-_LINE = re.compile(r"^\S+ \S+ (?P<level>[A-Z]+) (?:resolved as (?P<result>[a-z_]+): |(?P<duplicate>duplicate: ))?")
+_LINE = re.compile(
+    r"^\S+ \S+ (?P<level>[A-Z]+) "
+    r"(?:resolved as (?P<result>[a-z_]+): producer \d|(?P<duplicate>duplicate: producer \d.* answered with offset \d))?"
+)
 
 DOUBT_RESULTS = ("found", "prefix", "not_found", "unknown")
 """How a doubt ends: in the log as a whole, in part, not at all, or it cannot be decided."""
