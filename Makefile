@@ -47,7 +47,7 @@ typecheck: uv  ## mypy --strict
 	@$(RUN_TOOLS) mypy
 
 bench: uv  ## the benchmarks, one after the other
-	@for file in benchmarks/*.py; do test -e "$$file" || { echo "there is no benchmark in benchmarks/ yet" >&2; exit 2; }; \
+	@for file in benchmarks/bench_*.py; do test -e "$$file" || { echo "there is no benchmark in benchmarks/ yet" >&2; exit 2; }; \
 		echo "== $$file"; $(RUN_TOOLS) python "$$file" || exit 1; done
 
 model: uv  ## the model of the rules, its short runs
