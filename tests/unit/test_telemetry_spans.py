@@ -132,24 +132,38 @@ def test_what_is_sampled_out_makes_no_span() -> None:
 
 # ---------------------------------------------------------------------- what the flows report
 def reported_by_flows(
-    batches: int, *, gap: float = 0.0, fault: BrokerFault = BrokerFault.NONE, wants: bool = True
+    batches: int,
+    *,
+    gap: float = 0.0,
+    fault: BrokerFault = BrokerFault.NONE,
+    crash: bool = False,
+    wants: bool = True,
 ) -> list[object]:
     """What a proxy on a virtual network reports while one client sends so many batches, ``gap`` seconds apart.
 
-    ``fault`` happens to the first produce request that reaches the broker.
+    ``fault`` happens to the first produce request that reaches the broker; ``crash``: the proxy dies at that moment.
     """
     world = World(1, WorldSettings(brokers=1))
     world.start()
     (proxy,), (client,) = world.proxies, world.clients
     seen: list[ProduceSeen] = []
 
+    def want_spans() -> None:
+        proxy.engine.shared.step_begins = proxy.host.now
+
+    def die() -> None:
+        proxy.crash(down_seconds=0.5)
+        world.network.schedule(0.5, want_spans)
+
     def choose(one: ProduceSeen) -> BrokerFault:
         seen.append(one)
+        if crash and len(seen) == 1:
+            world.network.schedule(0, die)
         return fault if len(seen) == 1 else BrokerFault.NONE
 
     world.cluster.choose_fault = choose
     if wants:
-        proxy.engine.shared.step_begins = proxy.host.now
+        want_spans()
 
     def send() -> None:
         client.send(TOPIC, 0, 2)
@@ -204,6 +218,13 @@ def test_a_lost_request_is_resolved_and_appended_again() -> None:
     found = children_by_sequence(reported_by_flows(1, fault=BrokerFault.LOST_REQUEST))
     steps = [("reserve", None), ("append", "InDoubt"), ("resolve", "not_found"), ("append", "Appended")]
     assert found == {0: [*steps, ("commit", "alone")]}
+
+
+def test_a_batch_that_waits_for_what_an_earlier_life_left_open_shows_the_resolve() -> None:
+    reported = reported_by_flows(1, crash=True)
+    ((root, children),) = traces(spans_of(reported))
+    assert (root.attributes or {})["idemproxy.verdict"] == "duplicate"
+    assert ("resolve", "found") in details(children)
 
 
 def test_nothing_is_made_and_no_clock_is_read_when_nobody_wants_spans() -> None:
