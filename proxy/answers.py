@@ -103,10 +103,11 @@ def vanished(base_offset: int) -> Answer:
 
 def header_refused(header: str, topic: str) -> Answer:
     """The broker's message format has no record headers."""
+    name = repr(header[:_HEADER_NAME_SHOWN])
     return Answer(
         int(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
-        message=f"record header {header[:_HEADER_NAME_SHOWN]!r} cannot be stored in topic {topic}: the broker's message format "
-        "has no headers (setting: dropped_headers)",
+        message=f"record header {name} cannot be stored in topic {topic}: the broker's message format has no headers "
+        "(setting: dropped_headers)",
     )
 
 

@@ -125,6 +125,7 @@ class ProduceCall:
         self._done = done
         self._answers: list[Answer | None] = [None] * len(request.partitions)
         self._left = len(request.partitions)
+        self._has_refused = False
         self._parts = [Part(self, index) for index in range(self._left)]
 
     def start(self) -> None:
@@ -226,9 +227,13 @@ class ProduceCall:
             batch.waiters[0].answer(answers.unknown_partition())
 
     def _refuse(self, part: Part, item: PartitionRecords, answer: Answer) -> None:
-        """Bad input: said in the log, answered, and nothing else happens."""
-        where = f"{item.topic[:64]!r}-{item.partition}"
-        self.outside.report(ClientRefused(self.client.name, f"{where}: code {answer.error_code}: {answer.message}"))
+        """Bad input: said in the log, answered, and nothing else happens. One line for all of a request: it may name
+        a hundred thousand partitions, and everybody waits while they are written down."""
+        if not self._has_refused:
+            self._has_refused = True
+            where = f"{item.topic[:64]!r}-{item.partition}"
+            what = f"{where} of {len(self._parts)} partitions: code {answer.error_code}: {answer.message}"
+            self.outside.report(ClientRefused(self.client.name, what))
         part.answer(answer)
 
     # ------------------------------------------------------------------ gathering

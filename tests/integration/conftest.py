@@ -8,8 +8,9 @@ import pytest
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from testkit.proxy_process import ProxyProcess
 from testkit.raw_client import RawClient
+from testkit.witness import Witness
 
-PARTITIONS = 64
+PARTITIONS = 128
 TOPICS: Mapping[str, Mapping[str, str | int]] = {
     "plain": {},
     "compacted": {"cleanup.policy": "compact"},
@@ -22,12 +23,16 @@ Place = tuple[str, int]
 _partitions = itertools.count()
 
 
+def _partitions_of(topic: str) -> int:
+    return PARTITIONS if topic == "plain" else 4
+
+
 @pytest.fixture(scope="session")
 def legacy_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]:
     """A running broker with id 0. Tests never stop it; who pauses it resumes it within half a second."""
     with LegacyCluster(tmp_path_factory.mktemp("legacy-broker"), auto_create_topics=False) as running:
         for name, config in TOPICS.items():
-            running.create_topic(name, PARTITIONS if name == "plain" else 4, config=config)
+            running.create_topic(name, _partitions_of(name), config=config)
         yield running
 
 
@@ -36,6 +41,17 @@ def shared_proxy(legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPath
     """A proxy with a private Redis in front of the broker. Tests do not stop it; who has to takes one of his own."""
     with ProxyProcess(tmp_path_factory.mktemp("proxy"), legacy_broker.address(0)) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def witness(legacy_broker: LegacyCluster, shared_proxy: ProxyProcess) -> Iterator[Witness]:
+    """A producer on the shared proxy that has been there all the time."""
+    watched = {name: _partitions_of(name) for name in TOPICS}
+    with (
+        RawClient(legacy_broker.address(0)) as direct,
+        Witness(shared_proxy, direct, ("small", 0), watched) as one,
+    ):
+        yield one
 
 
 @pytest.fixture

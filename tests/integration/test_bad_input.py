@@ -4,9 +4,7 @@ Around every bad input the stored entries and all log ends are compared, and a c
 producing: whatever one client sends, no state moves, nothing is appended and nobody else notices.
 """
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -15,58 +13,15 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.framing import frame
 from idemproxy.codecs.headers import encode_request_header
 from idemproxy.codecs.message_set import encode_set
-from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.limits import REQUEST_BYTES_MAX
 from idemproxy.proxy.versions import ApiKey
 from testkit.proxy_process import ProxyProcess
 from testkit.raw_client import RawClient, batch, resigned
+from testkit.witness import Witness
 
 Place = tuple[str, int]
 INVALID_REQUEST, INVALID_RECORD = 42, 87
-WITNESS_PARTITION = ("small", 0)
 PRODUCE_HEADER = encode_request_header(ApiKey.PRODUCE, 3, 1, "bad")
-
-
-class Witness:
-    """A well-behaved producer on a connection that was opened before all the others."""
-
-    def __init__(self, proxy: ProxyProcess, direct: RawClient) -> None:
-        self._proxy = proxy
-        self._direct = direct
-        self._client = RawClient(proxy.address)
-        self._producer_id = self._client.new_producer_id()
-        self._sequences = itertools.count()
-
-    def __enter__(self) -> "Witness":
-        self.goes_on()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._client.close()
-
-    def goes_on(self) -> None:
-        """It produces, on the connection that it has always had."""
-        sequence = next(self._sequences)
-        records = batch([b"witness"], producer_id=self._producer_id, sequence=sequence)
-        answer = self._client.produce_one(*WITNESS_PARTITION, records)
-        assert (answer.error_code, answer.base_offset) == (0, sequence)
-
-    @contextmanager
-    def nothing_moves(self) -> Iterator[None]:
-        """Entries and log ends are the same after the block as before, and the witness goes on."""
-        before = self._proxy.entries(), self._ends()
-        yield
-        assert (self._proxy.entries(), self._ends()) == before
-        self.goes_on()
-
-    def _ends(self) -> Mapping[Place, int]:
-        return self._direct.end_offsets({"plain": 64, "compacted": 4, "small": 4})
-
-
-@pytest.fixture(scope="module")
-def witness(shared_proxy: ProxyProcess, legacy_broker: LegacyCluster) -> Iterator[Witness]:
-    with RawClient(legacy_broker.address(0)) as direct, Witness(shared_proxy, direct) as one:
-        yield one
 
 
 # ---------------------------------------------------------------------- frames
@@ -251,6 +206,17 @@ def test_a_partition_that_is_named_twice_is_refused_twice_and_its_neighbour_is_s
     assert shared_proxy.entry(producer_id, *place) is None
 
 
+def test_a_request_with_very_many_bad_partitions_costs_one_line_and_holds_nobody_up(
+    client: RawClient, shared_proxy: ProxyProcess, witness: Witness
+) -> None:
+    lines = len(shared_proxy.log.splitlines())
+    with witness.nothing_moves():
+        answers = client.produce([("plain", number, None) for number in range(50_000)])
+        assert {one.error_code for one in answers} == {INVALID_REQUEST}
+        assert len(answers) == 50_000
+    assert len(shared_proxy.log.splitlines()) == lines + 1
+
+
 @pytest.mark.parametrize("codec_number", [4, 5, 6, 7])
 def test_a_codec_that_is_not_served_is_named(
     client: RawClient, witness: Witness, place: Place, codec_number: int
@@ -371,7 +337,8 @@ def test_transactions_are_refused_at_every_door(client: RawClient, witness: Witn
 
 # ---------------------------------------------------------------------- places that are not there
 @pytest.mark.parametrize(
-    "missing", [("plain", 64), ("plain", -1), ("plain", 2**31 - 1), ("no-such", 0), ("", 0), ("a/b", 0), ("n" * 250, 0)]
+    "missing",
+    [("plain", 128), ("plain", -1), ("plain", 2**31 - 1), ("no-such", 0), ("", 0), ("a/b", 0), ("n" * 250, 0)],
 )
 def test_an_unknown_partition_is_told_and_not_created(
     client: RawClient, direct: RawClient, witness: Witness, missing: Place
