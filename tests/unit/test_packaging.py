@@ -134,7 +134,7 @@ def make(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_make_alone_lists_every_target_with_a_sentence() -> None:
     listed = re.findall(r"^  ([a-z]+)  +\S", make().stdout, re.MULTILINE)
-    promised = {"help", "demo", "run", "test", "lint", "format", "typecheck", "bench", "model"}
+    promised = {"help", "demo", "run", "test", "lint", "format", "typecheck", "bench", "model", "crashes"}
     assert set(listed) == promised
 
 

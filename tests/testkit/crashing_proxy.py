@@ -1,0 +1,178 @@
+"""The shipped proxy that kills itself: SIGKILL at one chosen point of its n-th produce. A program, and its arguments.
+
+``crashing_proxy.py POINT N HOST:PORT HOST:PORT DIR``: upstream, listen, data directory, as of ``idemproxy run``. The
+crash is put between a flow and the effect it awaits; the product has no switch for it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NoReturn
+
+import trio
+
+from idemproxy.proxy.config import DEFAULT_CLUSTER, parse_settings
+from idemproxy.proxy.effects import Append, Effect, Read, Swap
+from idemproxy.proxy.flow_runner import FlowRunner, Resume
+from idemproxy.proxy.outcome import NotSent
+from idemproxy.proxy.server import Server
+from idemproxy.proxy.telemetry import Telemetry
+from idemproxy.reactor import Reactor
+from idemproxy.state.entry import Intent, unpack
+from idemproxy.state.store import Conflict, Swapped
+
+SAYS = "killed by itself: "
+
+
+class CrashPoint(StrEnum):
+    """Where in the life of a produce the proxy dies."""
+
+    BEFORE_RESERVE = "before_reserve"
+    """The intent has not left for Redis."""
+    AFTER_RESERVE = "after_reserve"
+    """Redis has the intent; nothing has left for the broker."""
+    AFTER_WRITE = "after_write"
+    """The kernel has the produce request; no answer was read."""
+    AFTER_ANSWER = "after_answer"
+    """The broker has answered; nothing of it is written or told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """What the proxy says when it dies: the batches that it was working on, by sequence."""
+
+    point: CrashPoint
+    nth: int
+    base_sequence: int
+    record_count: int
+
+
+def crash_in(log: str) -> Crash:
+    """Return the crash that the log of one life ends with."""
+    (line,) = (line for line in log.splitlines() if line.startswith(SAYS))
+    said = json.loads(line.removeprefix(SAYS))
+    return Crash(CrashPoint(said["point"]), said["nth"], said["base_sequence"], said["record_count"])
+
+
+class CrashingRunner(FlowRunner):
+    """Hands every effect on to the shipped runner, and ends the process at the chosen point of the n-th produce.
+
+    A produce is a reserve for the first two points and an append for the others; a renewed intent is neither.
+    """
+
+    def __init__(self, shipped: FlowRunner, reactor: Reactor, point: CrashPoint, nth: int) -> None:
+        super().__init__({})
+        self._shipped = shipped
+        self._reactor = reactor
+        self._point = point
+        self._nth = nth
+        self._seen = 0
+        self._intents: dict[bytes, Intent | None] = {}
+
+    def perform(self, effect: Effect[Any], resume: Resume) -> None:
+        if isinstance(effect, Read):
+            self._shipped.perform(effect, lambda value: resume(self._note(effect.key, value)))
+        elif isinstance(effect, Swap):
+            self._swap(effect, resume)
+        elif isinstance(effect, Append):
+            self._append(effect, resume)
+        else:
+            self._shipped.perform(effect, resume)
+
+    # ------------------------------------------------------------------ the reserve
+    def _note(self, key: bytes, value: object) -> object:
+        """Remember the stored intent: one that is written again with the same batches is no reserve."""
+        if value is None or isinstance(value, bytes):
+            self._intents[key] = unpack(value).intent if value else None
+        return value
+
+    def _swap(self, effect: Swap, resume: Resume) -> None:
+        intent = unpack(effect.value).intent
+        before = self._intents.get(effect.key)
+        is_reserve = intent is not None and bool(intent.batches)
+        if is_reserve and before is not None and intent is not None:
+            is_reserve = (before.producer_epoch, before.batches) != (intent.producer_epoch, intent.batches)
+        chosen = is_reserve and self._is_chosen(CrashPoint.BEFORE_RESERVE, CrashPoint.AFTER_RESERVE)
+        sequence = intent.batches[0].base_sequence if intent is not None and intent.batches else -1
+        records = sum(batch.record_count for batch in intent.batches) if intent is not None else 0
+        if chosen and self._point is CrashPoint.BEFORE_RESERVE:
+            self._die(sequence, records)
+
+        def swapped(result: object) -> None:
+            if isinstance(result, Swapped):
+                if chosen:
+                    self._die(sequence, records)
+                self._intents[effect.key] = intent
+            elif isinstance(result, Conflict):
+                self._note(effect.key, result.value)
+            resume(result)
+
+        self._shipped.perform(effect, swapped)
+
+    # ------------------------------------------------------------------ the append
+    def _append(self, effect: Append, resume: Resume) -> None:
+        if not self._is_chosen(CrashPoint.AFTER_WRITE, CrashPoint.AFTER_ANSWER):
+            self._shipped.perform(effect, resume)
+            return
+        sequence = effect.identities[0].base_sequence
+        records = sum(identity.record_count for identity in effect.identities)
+
+        def may_send() -> str | None:
+            refusal = effect.may_send()
+            if refusal is None and self._point is CrashPoint.AFTER_WRITE:
+                # Asked in the step of the send; the bytes leave at the end of this pass, before any timer.
+                self._reactor.later(0, lambda: self._die(sequence, records))
+            return refusal
+
+        def appended(outcome: object) -> None:
+            if not isinstance(outcome, NotSent):  # it may be faster than the timer: the flow is not told of it
+                self._die(sequence, records)
+            self._seen -= 1
+            resume(outcome)
+
+        self._shipped.perform(replace(effect, may_send=may_send), appended)
+
+    # ------------------------------------------------------------------ the end
+    def _is_chosen(self, *points: CrashPoint) -> bool:
+        if self._point not in points:
+            return False
+        self._seen += 1
+        return self._seen == self._nth
+
+    def _die(self, base_sequence: int, record_count: int) -> NoReturn:
+        said = json.dumps(
+            {"point": self._point, "nth": self._nth, "base_sequence": base_sequence, "record_count": record_count}
+        )
+        os.write(sys.stderr.fileno(), f"{SAYS}{said}\n".encode())
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("SIGKILL was survived")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the shipped server until the crash; SIGTERM drains as ever."""
+    point, nth, upstream, listen, data_directory = arguments
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    settings = parse_settings(
+        upstream=upstream,
+        listen=listen,
+        redis=None,
+        data_directory=os.fspath(Path(data_directory)),
+        cluster=DEFAULT_CLUSTER,
+        advertised_host=None,
+    )
+    server = Server(settings, Telemetry())
+    engine = server.engine
+    engine.runner = CrashingRunner(engine.runner, engine.reactor, CrashPoint(point), int(nth))
+    trio.run(server.run)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
