@@ -13,7 +13,7 @@ from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from testkit.client_runs import IDEMPOTENT_CLIENTS, LIBRDKAFKA, start_producer, start_reader
 from testkit.faulty_scene import BREAKING_KINDS, ClientResult, FaultyScene
-from testkit.kafka_cluster import fresh_topic, stored, told, verdict
+from testkit.kafka_cluster import codecs_by_name, fresh_topic, stored, told, verdict
 
 from .conftest import QuietPair
 
@@ -120,10 +120,9 @@ def test_every_codec_arrives_and_is_read_back_by_the_same_client(
     assert result.is_exactly_once, result
     assert result.stored == records
     log = stored(cluster, topic, PARTITIONS)
-    for record in (record for partition in log.values() for record in partition):
-        assert record.value is not None
-        name = record.value.decode().split(":")[0]
-        assert record.codec == STORED_CODECS[names[name]], record
+    for name, codecs in codecs_by_name(log).items():
+        # Clients leave a batch as it is when compression would make it larger, as it does for one short record.
+        assert STORED_CODECS[names[name]] in codecs <= {STORED_CODECS[names[name]], STORED_CODECS["none"]}, name
 
     reader = start_reader(
         children,

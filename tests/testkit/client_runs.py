@@ -100,9 +100,10 @@ def start_reader(
     if client.startswith("java-"):
         common: dict[str, Any] = {"bootstrap": bootstrap, "topic": topic, "records": records, "name": name}
         common |= {"version": client.removeprefix("java-"), "seconds_max": seconds_max}
-        if group is None:
-            return java_clients.start_assigned_reader(children, directory, **common)
-        return java_clients.start_group_reader(children, directory, group=group, **common)
+        if client == OLD_JAVA:
+            assert group is not None, "the old program reads in groups only"
+            return java_clients.start_group_reader(children, directory, group=group, **common)
+        return java_clients.start_modern_reader(children, directory, group=group, **common)
     told = directory / f"{name}.records"
     given: dict[str, object] = {"topic": topic, "partitions": partitions, "records": records, "group": group}
     given |= {"bootstrap": bootstrap, "settings": {}, "records_file": os.fspath(told), "seconds_max": seconds_max}

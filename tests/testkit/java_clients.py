@@ -169,7 +169,7 @@ def start_group_reader(
     return JavaProgram(_start(children, directory, name, "GroupReader", version, arguments), told)
 
 
-def start_assigned_reader(
+def start_modern_reader(
     children: ChildProcesses,
     directory: Path,
     *,
@@ -177,13 +177,17 @@ def start_assigned_reader(
     topic: str,
     records: int,
     version: str,
+    group: str | None = None,
     name: str = "reader",
     seconds_max: int = 60,
 ) -> JavaProgram:
-    """Read ``records`` records, partitions assigned by hand. Its last line: records, beginning, end by partition."""
+    """Read ``records`` records as a member of a group, or all partitions assigned by hand. For 2.4 and later.
+
+    Its last line: records, and by partition: committed, or beginning and end.
+    """
     told = directory / f"{name}.records"
-    arguments = [bootstrap, topic, str(records), str(seconds_max), str(told)]
-    return JavaProgram(_start(children, directory, name, "AssignedReader", version, arguments), told)
+    arguments = [bootstrap, topic, group or "", str(records), str(seconds_max), str(told)]
+    return JavaProgram(_start(children, directory, name, "ModernReader", version, arguments), told)
 
 
 def compiled(program: str, version: str) -> Path:

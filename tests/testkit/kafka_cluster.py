@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.segments import StoredRecord, read_partition
-from idemproxy.demo.verdict import Position, Verdict, judge, value_of
+from idemproxy.demo.verdict import Position, Verdict, judge, position_of, value_of
 
 from .java_clients import Acknowledged
 
@@ -128,6 +128,16 @@ def verdict(
     log = stored(cluster, topic, partitions)
     pairs = {number: [(record.offset, record.value) for record in records] for number, records in log.items()}
     return judge(pairs, None if acknowledged is None else dict(acknowledged))
+
+
+def codecs_by_name(log: Mapping[int, list[StoredRecord]]) -> dict[str, set[int]]:
+    """Return the codecs that the records of each producer are stored with."""
+    found: dict[str, set[int]] = {}
+    for record in (record for records in log.values() for record in records):
+        position = position_of(record.value)
+        assert position is not None, record
+        found.setdefault(position[0], set()).add(record.codec)
+    return found
 
 
 def told(name: str, acknowledged: list[Acknowledged]) -> dict[Position, int]:

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import sys
 from types import ModuleType
+from typing import Any
 
 
 def load() -> ModuleType:
@@ -15,3 +16,8 @@ def load() -> ModuleType:
         sys.modules["kafka.vendor.six"] = six
         sys.modules["kafka.vendor.six.moves"] = six.moves
     return importlib.import_module("kafka")
+
+
+def python_settings(given: dict[str, Any]) -> dict[str, Any]:
+    """Return settings that came as JSON in the library's own types: a version is a tuple."""
+    return {name: tuple(value) if name == "api_version" else value for name, value in given.items()}

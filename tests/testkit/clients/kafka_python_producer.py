@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from .kafka_python import load
+from .kafka_python import load, python_settings
 from .program import Told, arguments
 
 _ANSWER_SECONDS_MAX = 300
@@ -13,11 +13,10 @@ _ANSWER_SECONDS_MAX = 300
 def main() -> None:
     """Send, wait for all answers, say what became of them."""
     kafka, given = load(), arguments()
+    settings = python_settings(given["settings"])
     told = Told(given["partitions"], given["told_file"])
     compression = None if given["compression"] == "none" else given["compression"]
-    producer = kafka.KafkaProducer(
-        bootstrap_servers=given["bootstrap"], compression_type=compression, **given["settings"]
-    )
+    producer = kafka.KafkaProducer(bootstrap_servers=given["bootstrap"], compression_type=compression, **settings)
 
     def delivered(number: int, metadata: object) -> None:
         told.acknowledged(metadata.partition, number, metadata.offset)  # type: ignore[attr-defined]

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import time
 
-from .kafka_python import load
+from .kafka_python import load, python_settings
 from .program import Read, arguments
 
 
 def main() -> None:
     """Read so many records, or until the time is up."""
     kafka, given = load(), arguments()
+    settings = python_settings(given["settings"])
     read = Read(given["records_file"])
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=given["bootstrap"],
         group_id=given["group"],
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        **given["settings"],
+        **settings,
     )
     places = [kafka.TopicPartition(given["topic"], number) for number in range(given["partitions"])]
     more: dict[str, object] = {"version": kafka.__version__}
