@@ -124,6 +124,8 @@ def test_a_refused_batch_is_an_error_with_the_name_of_its_code() -> None:
 
 def test_a_commit_that_nobody_waits_for_makes_no_span() -> None:
     assert spans_of([COMMIT]) == []
+    ((_, children),) = traces(spans_of([APPENDED, COMMIT, COMMIT]))
+    assert [child.name for child in children] == ["commit"]
 
 
 def test_what_is_sampled_out_makes_no_span() -> None:
@@ -136,12 +138,13 @@ def reported_by_flows(
     *,
     gap: float = 0.0,
     fault: BrokerFault = BrokerFault.NONE,
+    at: int = 1,
     crash: bool = False,
     wants: bool = True,
 ) -> list[object]:
     """What a proxy on a virtual network reports while one client sends so many batches, ``gap`` seconds apart.
 
-    ``fault`` happens to the first produce request that reaches the broker; ``crash``: the proxy dies at that moment.
+    ``fault`` happens to the produce request with number ``at``; ``crash``: the proxy dies at the first one.
     """
     world = World(1, WorldSettings(brokers=1))
     world.start()
@@ -159,7 +162,7 @@ def reported_by_flows(
         seen.append(one)
         if crash and len(seen) == 1:
             world.network.schedule(0, die)
-        return fault if len(seen) == 1 else BrokerFault.NONE
+        return fault if len(seen) == at else BrokerFault.NONE
 
     world.cluster.choose_fault = choose
     if wants:
@@ -199,6 +202,13 @@ def test_the_commit_of_a_group_is_carried_by_the_reserve_of_the_next_one() -> No
         0: [*steps, ("commit", "carried by the next reserve")],
         2: [*steps, ("commit", "alone")],
     }
+
+
+def test_a_commit_is_reported_once_also_when_the_next_group_is_reserved_anew() -> None:
+    reported = reported_by_flows(2, gap=0.01, fault=BrokerFault.LOST_REQUEST, at=2)
+    assert any(isinstance(event, events.Reforwarded) for event in reported)
+    steps = [event for event in reported if isinstance(event, events.StepDone)]
+    assert [event.base_sequence for event in steps if event.step == "commit"] == [0, 2]
 
 
 def test_batches_that_arrive_together_share_the_steps_of_one_group() -> None:
