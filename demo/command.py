@@ -27,7 +27,7 @@ def run_demo(options: argparse.Namespace) -> int:
         return _complain(f"--records {options.records}: a number from {RECORDS_MIN} to {RECORDS_MAX} is wanted")
     missing = missing_of_extra()
     if missing:
-        return _complain(f"the demo needs {' and '.join(missing)}: pip install 'idemproxy[demo]'")
+        return _complain(f"the demo needs {', '.join(missing)}: pip install 'idemproxy[demo]'")
     try:
         with _termination_as_interrupt():
             return _play(options)

@@ -8,14 +8,14 @@ from rich.text import Text
 
 from .result import Result, Run
 
-_COLUMNS_MIN = 100
-"""The tables are made for a terminal of this width; a file or a pipe gets it too."""
+_PIPE_COLUMNS = 120
+"""The width that a file or a pipe gets: no table has to break a cell in it."""
 
 
 def console_for_tables() -> Console:
     """Return a console on standard output, wide enough where it is not a terminal."""
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_COLUMNS_MIN)
+    return console if console.is_terminal else Console(highlight=False, width=_PIPE_COLUMNS)
 
 
 def print_result(result: Result, console: Console) -> None:
