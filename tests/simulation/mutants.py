@@ -77,4 +77,34 @@ MUTANTS = (
         ),
         ("I3", "the user"),
     ),
+    Mutant(
+        "successor_out_of_order",
+        "R11: a batch behind one that failed retriably is no gap",
+        (Patch("proxy.sequencer", "        if behind:  # rule R11\n", "        if False:\n"),),
+        ("45",),
+    ),
+    Mutant(
+        "error_with_offset_is_a_refusal",
+        "R5: a base offset means appended, whatever the code",
+        (Patch("proxy.outcome", "    if base_offset >= 0:\n", "    if base_offset >= 0 and error_code == 0:\n"),),
+        ("I1",),
+    ),
+    Mutant(
+        "error_with_offset_is_a_success",
+        "R5: what was appended with an error may vanish yet",
+        (Patch("proxy.forward", "        if outcome.error_code == 0:\n", "        if True:\n"),),
+        ("I3",),
+    ),
+    Mutant(
+        "taken_over_unread",
+        "R1: an intent that is taken over is looked for in the log",
+        (
+            Patch(
+                "proxy.doubt",
+                "        result = await self._search(intent, intent.content)\n",
+                "        result = None\n",
+            ),
+        ),
+        ("I1",),
+    ),
 )

@@ -7,19 +7,19 @@ The cluster's truth is in ``virtual_cluster``.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from idemproxy.reactor import Wire
 from testkit import virtual_kafka_bytes as kafka
 from testkit.virtual_broker_faults import CODES_AFTER_APPEND, BrokerFault, ProduceSeen
-from testkit.virtual_wire import VirtualWire
+from testkit.virtual_wire import Connection, VirtualWire
 
 if TYPE_CHECKING:
     from testkit.virtual_cluster import Broker, Part, VirtualCluster
 
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER = 1, 3, 5, 6
 PRODUCE_KEY_BYTES = b"\x00\x00"
+LOOK_SECONDS = 0.05
 DEBUGGING_REPLICA = -2
 CONSUMER = -1
 
@@ -32,19 +32,20 @@ class BrokerConnection:
         self._broker = broker
         self._life = broker.lives
         self._wire: VirtualWire | None = None
+        self._connection: Connection | None = None
         self._peer = ""
         self._number = 0
         self._buffer = b""
         self._frames: deque[bytes] = deque()
         self._is_muted = False
         self._unanswered: ProduceSeen | None = None
-        self._slow: Callable[[], None] | None = None
 
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: Wire) -> None:
         """A client is there."""
         assert isinstance(wire, VirtualWire)
         self._wire = wire
+        self._connection = wire.connection
         self._peer, self._number = wire.connection.ends[0].host.name, wire.connection.number
 
     def received(self, data: bytes) -> None:
@@ -67,8 +68,6 @@ class BrokerConnection:
         """The client has gone. What is being done goes on; of what queues behind it some is executed, some is not."""
         self._wire = None
         self._produce_is_over()
-        if self._slow is not None:  # a request that is held after the loss is a straggler: the settle time bounds it
-            self._cluster.network.schedule(self._cluster.network.between(self._cluster.rates.straggle), self._slow)
         if not self._cluster.network.chance(0.5):
             self._frames.clear()
         self._is_muted = False
@@ -216,13 +215,26 @@ class BrokerConnection:
         self._cluster.append(self._broker, body, done)
 
     def _append_slowly(self, request: kafka.Request, body: kafka.ProduceBody) -> None:
+        """Hold it; but what is held when its connection has died is a straggler: the settle time bounds that."""
+        network, rates = self._cluster.network, self._cluster.rates
+        connection = self._connection
+        assert connection is not None
+        due = network.now + network.between(rates.slow)
+
+        def look() -> None:
+            nonlocal due
+            if not connection.is_open:
+                due = min(due, network.now + network.between(rates.straggle) - LOOK_SECONDS)
+            if network.now < due and connection.is_open:
+                network.schedule(LOOK_SECONDS, look)
+            elif self._is_alive():
+                network.schedule(max(0.0, due - network.now), append)
+
         def append() -> None:
-            if self._slow is append and self._is_alive():
-                self._slow = None
+            if self._is_alive():
                 self._append(request, body)
 
-        self._slow = append
-        self._cluster.network.schedule(self._cluster.network.between(self._cluster.rates.slow), append)
+        look()
 
     def _append_late(self, body: kafka.ProduceBody) -> None:
         if self._is_alive():

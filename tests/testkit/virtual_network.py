@@ -197,6 +197,8 @@ class VirtualReactor:
         self.alive = True
         self.passes_run = 0
         self.crash_after_this_pass: Callable[[], None] | None = None
+        self.failed: Callable[[Exception], None] | None = None
+        """Told of errors that callbacks raise, as by the real reactor, and all goes on; without it they end the run."""
         self.wires: dict[int, VirtualWire] = {}
         self._clock_offset = clock_offset
         self._ready: deque[Callable[[], None]] = deque()
@@ -309,9 +311,6 @@ class VirtualReactor:
             self._crash_if_asked()
         except HostCrashed:
             assert not self.alive, "a host that lives says that it has crashed"
-        except Exception as error:
-            error.add_note(f"on host {self.name} at {self.network.now:.6f} s of the run with seed {self.network.seed}")
-            raise
         finally:
             self._is_in_pass = False
         self._free_at = max(self._free_at, self.network.now + self.network.between(self.network.settings.pass_duration))
@@ -321,10 +320,10 @@ class VirtualReactor:
     def _handlers(self) -> None:
         for _ in range(len(self._ready)):  # what is posted meanwhile belongs to the next pass
             if self._ready:
-                self._ready.popleft()()
+                self._guarded(self._ready.popleft())
         for _ in range(len(self._due)):
             if self._due:
-                self._due.popleft().fire()
+                self._guarded(self._due.popleft().fire)
 
     def _write(self) -> None:
         """Flush callbacks until there are none, then the bytes; a fence that says No may cause more of both."""
@@ -335,10 +334,19 @@ class VirtualReactor:
                 assert rounds < FLUSH_ROUNDS_MAX, f"{self.name}: flush callbacks without end"
                 callbacks, self._flush = self._flush, []
                 for callback in callbacks:
-                    callback()
+                    self._guarded(callback)
             dirty, self._dirty = self._dirty, {}
             for wire in dirty.values():
-                wire.write()
+                self._guarded(wire.write)
+
+    def _guarded(self, callback: Callable[[], None]) -> None:
+        try:
+            callback()
+        except Exception as error:
+            error.add_note(f"on host {self.name} at {self.network.now:.6f} s of the run with seed {self.network.seed}")
+            if self.failed is None:
+                raise
+            self.failed(error)
 
     def _crash_if_asked(self) -> None:
         asked, self.crash_after_this_pass = self.crash_after_this_pass, None

@@ -7,7 +7,9 @@ logic here. ``package`` is the name under which the shipped code is imported, so
 from __future__ import annotations
 
 import importlib
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -61,6 +63,7 @@ class VirtualProxy:
         self._is_ending = False
         earlier = list(self._directory)
         self.host = self.network.host(self.name if self.lives == 1 else f"{self.name}.{self.lives}")
+        self.host.failed = lambda error: self._failed("a callback", error)
         host, engine = self.host, self._new_engine()
         self.engine = engine
         if self.on_effect is not None:
@@ -162,5 +165,9 @@ class VirtualProxy:
             self.events.append((self.network.now, self.lives, event))
         error = getattr(event, "error", None)
         if isinstance(error, BaseException):
-            self.errors.append(f"{self.name} at {self.network.now:.3f}: {event}: {error!r}")
-            self.last_error = error
+            self._failed(str(getattr(event, "where", "a flow")), error)
+
+    def _failed(self, where: str, error: BaseException) -> None:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        line = f"{Path(place.filename).name}:{place.lineno}"
+        self.errors.append(f"{self.name} at {self.network.now:.3f} in {where}: {error!r} in {line}")
