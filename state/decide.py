@@ -81,11 +81,10 @@ def decide(entry: Entry | None, batch: BatchIdentity, any_start: bool = False) -
         return duplicate
     if batch.base_sequence == entry.next_sequence:
         return _APPEND
-    if is_ahead(entry.next_sequence, batch.base_sequence):
+    if not entry.window or is_ahead(entry.next_sequence, batch.base_sequence):
         return OutOfOrder(entry.next_sequence, "there is a gap before this batch")
-    oldest = entry.window[0].base_sequence if entry.window else entry.next_sequence
     last = last_of(batch.base_sequence, batch.record_count)
-    if is_ahead(last, oldest):
+    if is_ahead(last, entry.window[0].base_sequence):
         return _BELOW
     return OutOfOrder(entry.next_sequence, "the batch overlaps with batches that are in the log")
 
