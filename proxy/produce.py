@@ -7,7 +7,8 @@ and is never forwarded. Batches with a producer id go to their sequencer, batche
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ..codecs.compression import Codec
@@ -139,11 +140,7 @@ class ProduceCall:
         if not request.partitions:
             self._finish()
             return
-        seen: set[tuple[str, int]] = set()
-        doubled: set[tuple[str, int]] = set()
-        for item in request.partitions:
-            place = (item.topic, item.partition)
-            (doubled if place in seen else seen).add(place)
+        doubled = _doubled(request.partitions) if len(request.partitions) > 1 else frozenset()
         plain: list[tuple[PartitionRecords, Callable[[Answer], None]]] = []
         for item, part in zip(request.partitions, self._parts, strict=True):
             if (item.topic, item.partition) in doubled:
@@ -273,6 +270,12 @@ class ProduceCall:
                 ],
             )
         )
+
+
+def _doubled(items: Sequence[PartitionRecords]) -> frozenset[tuple[str, int]]:
+    """Partitions that are named more than once: a broker would take the last one in silence."""
+    named = Counter((item.topic, item.partition) for item in items)
+    return frozenset(place for place, count in named.items() if count > 1)
 
 
 class Sweeper:

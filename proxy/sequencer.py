@@ -16,7 +16,7 @@ from ..codecs.convert import HeaderRefused
 from ..codecs.errors import WireError
 from ..state.commit import Stored, reserved
 from ..state.decide import Append, BatchIdentity, BelowWindow, Duplicate, Fenced, OutOfOrder, Verdict, decide
-from ..state.entry import GROUP_BATCHES_MAX, Entry, Intent, IntentBatch
+from ..state.entry import GROUP_BATCHES_MAX, WINDOW_BATCHES_MAX, Entry, Intent, IntentBatch
 from ..state.sequence import advance
 from ..state.store import StoreAway
 from . import answers, limits
@@ -108,7 +108,8 @@ class Sequencer:
             await self._work_on(self._next_batch())
 
     async def _work_on(self, batch: Batch) -> None:
-        verdict = decide(self.entry, batch.identity, await self.held.may_start_anywhere())
+        entry = self.entry
+        verdict = decide(entry, batch.identity, entry is None and await self.held.may_start_anywhere())
         if isinstance(verdict, Append):
             await self._append(self._gather(batch))
         elif isinstance(verdict, Duplicate):
@@ -182,6 +183,9 @@ class Sequencer:
     async def _open_doubt(self) -> Doubt | StoreAway | None:
         """Something has to be found out before any batch: a suspect entry (R10), or an intent that is open (R1,
         R12)."""
+        entry = self.entry
+        if entry is not None and entry.generation == self.shared.generation:
+            return Doubt(self, suspect=False) if entry.intent is not None else None
         suspect = await self.held.is_suspect()
         if isinstance(suspect, StoreAway):
             return suspect
@@ -271,12 +275,11 @@ class Sequencer:
             self.answer(batch, answer, verdict)
 
     def remember_lane(self, base_offsets: list[int], lane: object | None) -> None:
-        """Which connection acknowledged these batches; only what the window holds is of interest."""
-        entry = self.entry
-        kept = {batch.base_offset for batch in entry.window} if entry is not None else set()
-        self.lanes = {offset: one for offset, one in self.lanes.items() if offset in kept}
-        if lane is not None:
-            self.lanes.update(dict.fromkeys(base_offsets, lane))
+        """Which connection acknowledged these batches: of as many as the window holds."""
+        for offset in base_offsets:
+            self.lanes[offset] = lane
+        while len(self.lanes) > WINDOW_BATCHES_MAX:
+            del self.lanes[next(iter(self.lanes))]
 
     def _cannot_convert(self, group: list[Batch], answer: Answer, verdict: str) -> None:
         """A batch of the group cannot be carried; alone, it is known which."""

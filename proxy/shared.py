@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from cachetools import LRUCache
 
@@ -17,9 +16,7 @@ from ..state.entry import NO_GENERATION
 from .events import Report
 from .resolver import Position
 
-_PARTITIONS_MAX = 100_000
 _BLOCKS_MAX = 10_000
-_TOPICS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +47,15 @@ class Shared:
     wall_clock_ms: Callable[[], int] = lambda: 0
     leader_of: Callable[[str, int], int | None] = lambda _topic, _partition: None
     policy: HeaderPolicy = field(default_factory=HeaderPolicy)
-    bounds: LRUCache[tuple[str, int], tuple[float, Position]] = field(default_factory=lambda: LRUCache(_PARTITIONS_MAX))
-    """Newest position that is safe as a lower bound, and when it was learned (rule R8)."""
+    bounds: dict[tuple[str, int], tuple[float, Position]] = field(default_factory=dict)
+    """By partition: the newest position that is safe as a lower bound, and when it was learned (rule R8)."""
     blocks: LRUCache[int, Block | None] = field(default_factory=lambda: LRUCache(_BLOCKS_MAX))
-    set_bytes_max: LRUCache[str, int] = field(default_factory=lambda: LRUCache(_TOPICS_MAX))
+    set_bytes_max: dict[str, int] = field(default_factory=dict)
     """By topic: a message set of this size was refused as too large; learned from code 10."""
 
     def note_bound(self, topic: str, partition: int, position: Position) -> None:
         """Remember a position, unless a later one is known already."""
-        known: Any = self.bounds.get((topic, partition))
+        known = self.bounds.get((topic, partition))
         if known is None or known[1].offset <= position.offset:
             self.bounds[(topic, partition)] = (self.recent_time, position)
 

@@ -47,6 +47,8 @@ class Hub(Protocol):
 
     def guarded(self, what: str, callback: Callable[[], None]) -> bool: ...
 
+    def failed(self, what: str, error: Exception) -> None: ...
+
     def later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
 
 
@@ -190,8 +192,10 @@ class SocketWire:
         if not data:
             self.fail("the peer closed the connection")
         elif not self._closing:
-            endpoint = self._endpoint
-            if not self._reactor.guarded("received", lambda: endpoint.received(data)):
+            try:
+                self._endpoint.received(data)
+            except Exception as error:
+                self._reactor.failed("received", error)
                 self.fail("error of ours")
 
     def _write_some(self) -> int:

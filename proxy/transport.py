@@ -49,7 +49,7 @@ class TrioReactor:
         self._order = itertools.count()
         self._flushes: list[Callable[[], None]] = []
         self._dirty: list[SocketWire] = []
-        self._failed = failed
+        self.failed = failed
         self._timer_scope: trio.CancelScope | None = None
         self._armed = float("inf")
         self._nursery: trio.Nursery | None = None
@@ -122,7 +122,7 @@ class TrioReactor:
         try:
             callback()
         except Exception as error:
-            self._failed(what, error)
+            self.failed(what, error)
             return False
         return True
 

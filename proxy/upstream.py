@@ -86,8 +86,8 @@ class ControlConnection:
     def lost(self, reason: str) -> None:
         """The connection is gone."""
         self._wire = None
+        self._on_lost(reason)  # first: whoever hears of an unanswered question may ask again at once
         self._fail(reason)
-        self._on_lost(reason)
 
     # ------------------------------------------------------------------ inside
     def _answer(self, frame: bytes) -> None:
