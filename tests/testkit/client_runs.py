@@ -18,7 +18,7 @@ from idemproxy.demo.child_processes import ChildProcess, ChildProcesses
 from . import java_clients
 from .java_clients import JavaProgram as ClientProgram
 from .kafka_cluster import librdkafka_settings
-from .pinned_packages import CODECS, OLD_KAFKA_PYTHON, folder_with
+from .pinned_packages import OLD_KAFKA_PYTHON, folder_with
 
 JAVA_3, JAVA_4 = f"java-{java_clients.LAST_3X_CLIENT}", f"java-{java_clients.MODERN_CLIENT}"
 LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA = "confluent-kafka", "kafka-python", "aiokafka"
@@ -116,8 +116,6 @@ def _start(
     path = [_TESTS]
     if client == OLD_PYTHON:
         path.append(folder_with(*OLD_KAFKA_PYTHON))
-    if client in (OLD_PYTHON, KAFKA_PYTHON):
-        path.append(folder_with(*CODECS))
     command = [sys.executable, "-m", f"testkit.clients.{_MODULES[client]}_{role}", json.dumps(given)]
     environment = {"PYTHONPATH": os.pathsep.join(map(os.fspath, path))}
     return children.start(f"{client} {name}", command, directory / f"{name}.out", environment=environment)

@@ -30,6 +30,8 @@ class ClientResult:
     """What became of one client's records."""
 
     client: str
+    records: int
+    """That it was to send."""
     outcome: dict[str, Any]
     """The client's own last line."""
     acknowledged: int
@@ -45,6 +47,21 @@ class ClientResult:
     producer_ids: set[int]
     produce_requests: int
     seconds: float
+
+    def complaints(self) -> list[str]:
+        """Return what is not as it should be: once, in order, told truly, under one producer id, without an error."""
+        found = [f"{self.verdict}"] if not self.verdict.is_exactly_once else []
+        if self.verdict.stored != self.records or self.acknowledged != self.records:
+            found.append(f"of {self.records} {self.verdict.stored} are stored, {self.acknowledged} acknowledged")
+        if self.consumed != self.stored:
+            found.append("a plain consumer reads something else than what is in the segment files")
+        if self.outcome["errors"] or not (self.outcome["offsets_known"] and self.outcome["offsets_in_order"]):
+            found.append(f"the user saw {self.outcome}")
+        if self.init_producer_id_requests != 1 or len(self.producer_ids) != 1:
+            found.append(f"{self.init_producer_id_requests} InitProducerId, producer ids {self.producer_ids}")
+        if not self.faults[FaultKind.LOST_ANSWER] or not self.faults[FaultKind.CUT]:
+            found.append(f"nothing is proven: {self.faults}")
+        return found
 
 
 class FaultyScene:
@@ -103,6 +120,7 @@ class FaultyScene:
                 relay = relays[client]
                 results[client] = ClientResult(
                     client=client,
+                    records=records,
                     outcome=outcome,
                     acknowledged=len(acknowledged),
                     verdict=verdict(self.cluster, topics[client], partitions, acknowledged),

@@ -19,8 +19,6 @@ from idemproxy.demo.jars import cache_lock
 ROOT = Path(__file__).resolve().parents[2]
 OLD_KAFKA_PYTHON = ("kafka-python==1.4.7", "six==1.17.0")
 """The last 1.x; it is asked to use this six, since the one it carries stopped working in Python 3.12."""
-CODECS = ("lz4==4.4.5", "python-snappy==0.7.3")
-"""What kafka-python wants for snappy and lz4; the cramjam that python-snappy stands on is there already."""
 _INSTALL_SECONDS_MAX = 180
 
 
