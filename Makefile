@@ -19,7 +19,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test lint format typecheck bench model crashes clients uv python upstream
+.PHONY: help demo run test lint format typecheck bench model crashes acceptance clients uv python upstream
 
 help:  ## this list
 	@echo "usage: make TARGET"
@@ -52,6 +52,9 @@ bench: uv  ## the benchmarks, one after the other
 
 crashes: uv  ## the proxy killed ten times at each step of a produce; a line in benchmarks/results/crashes.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.crashes
+
+acceptance: uv  ## a gigabyte passes an idle producer, then an answer is lost; a line in benchmarks/results/acceptance.jsonl
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.acceptance
 
 clients: uv  ## five real clients, 20,000 records each under faults; a line each in benchmarks/results/clients.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.clients_under_faults
