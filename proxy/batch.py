@@ -81,7 +81,10 @@ class Batch:
     @property
     def wanted(self) -> bool:
         """Does anybody still wait for it?"""
-        return any(not waiter.gone for waiter in self.waiters)
+        for waiter in self.waiters:  # noqa: SIM110 - a generator costs three times as much on the hot path
+            if not waiter.gone:
+                return True
+        return False
 
     def attach(self, other: Batch) -> None:
         """Take over the waiters of a retry: all who wait are kept (rule R13)."""

@@ -245,8 +245,10 @@ class Sequencer:
 
     def _drop_unwanted(self) -> None:
         """Rule R17: nobody starts for a client that has gone, or that was answered."""
-        if any(not batch.wanted for batch in self.queue):
-            self.queue = deque(batch for batch in self.queue if batch.wanted)
+        for batch in self.queue:
+            if not batch.wanted:
+                self.queue = deque(one for one in self.queue if one.wanted)
+                return
 
     # ------------------------------------------------------------------ answers
     def answer(self, batch: Batch, answer: Answer, verdict: str) -> None:

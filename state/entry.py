@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cache
 
 FORMAT = 1
 WINDOW_BATCHES_MAX = 5
@@ -22,6 +23,7 @@ NO_GENERATION = bytes(16)
 
 _HEAD = struct.Struct(">BQ16s8shiqq8sBB")
 _WINDOW_BATCH = struct.Struct(">iiqq")
+_WINDOW_BATCH_UNTIMED = struct.Struct(">iiq")
 _INTENT = struct.Struct(">8shq8s8siBB")
 _INTENT_BATCH = struct.Struct(">iiI")
 
@@ -91,44 +93,50 @@ class Entry:
 
 def pack(entry: Entry) -> bytes:
     """Return the bytes to store; about 100 for a quiet entry, 250 with a full window and an intent."""
-    timed = any(batch.log_append_time_ms != NO_TIME for batch in entry.window)
-    flags = (1 if entry.intent else 0) | (2 if timed else 0)
-    parts = [
-        _HEAD.pack(
-            FORMAT,
-            entry.version,
-            entry.generation,
-            entry.principal,
-            entry.producer_epoch,
-            entry.next_sequence,
-            entry.first_base_offset,
-            entry.end_offset,
-            entry.anchor,
-            len(entry.window),
-            flags,
-        )
+    window, intent = entry.window, entry.intent
+    timed = False
+    for batch in window:
+        timed = timed or batch.log_append_time_ms != NO_TIME
+    values: list[int | bytes] = [
+        FORMAT,
+        entry.version,
+        entry.generation,
+        entry.principal,
+        entry.producer_epoch,
+        entry.next_sequence,
+        entry.first_base_offset,
+        entry.end_offset,
+        entry.anchor,
+        len(window),
+        (1 if intent else 0) | (2 if timed else 0),
     ]
-    for batch in entry.window:
-        packed = _WINDOW_BATCH.pack(
-            batch.base_sequence, batch.record_count, batch.base_offset, batch.log_append_time_ms
-        )
-        parts.append(packed if timed else packed[:16])
-    if entry.intent:
-        intent = entry.intent
-        parts.append(
-            _INTENT.pack(
-                intent.owner,
-                intent.producer_epoch,
-                intent.lower_bound,
-                intent.anchor,
-                intent.content,
-                intent.leader,
-                intent.attempts,
-                len(intent.batches),
-            )
-        )
-        parts.extend(_INTENT_BATCH.pack(b.base_sequence, b.record_count, b.crc) for b in intent.batches)
-    return b"".join(parts)
+    for batch in window:
+        values += (batch.base_sequence, batch.record_count, batch.base_offset)
+        if timed:
+            values.append(batch.log_append_time_ms)
+    if intent is None:
+        return _layout(len(window), timed, -1).pack(*values)
+    values += (
+        intent.owner,
+        intent.producer_epoch,
+        intent.lower_bound,
+        intent.anchor,
+        intent.content,
+        intent.leader,
+        intent.attempts,
+        len(intent.batches),
+    )
+    for member in intent.batches:
+        values += (member.base_sequence, member.record_count, member.crc)
+    return _layout(len(window), timed, len(intent.batches)).pack(*values)
+
+
+@cache
+def _layout(window_batches: int, timed: bool, intent_batches: int) -> struct.Struct:
+    """The whole value in one struct, of which there are few kinds; -1: without an intent."""
+    window = (_WINDOW_BATCH if timed else _WINDOW_BATCH_UNTIMED).format[1:] * window_batches
+    intent = _INTENT.format[1:] + _INTENT_BATCH.format[1:] * intent_batches if intent_batches >= 0 else ""
+    return struct.Struct(_HEAD.format + window + intent)
 
 
 def unpack(value: bytes) -> Entry:
@@ -154,8 +162,8 @@ def _unpack(value: bytes) -> Entry:
             window.append(WindowBatch(*_WINDOW_BATCH.unpack_from(value, position)))
             position += _WINDOW_BATCH.size
         else:
-            window.append(WindowBatch(*struct.unpack_from(">iiq", value, position)))
-            position += 16
+            window.append(WindowBatch(*_WINDOW_BATCH_UNTIMED.unpack_from(value, position)))
+            position += _WINDOW_BATCH_UNTIMED.size
     intent = None
     if flags & 1:
         intent, position = _unpack_intent(value, position)
