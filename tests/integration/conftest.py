@@ -30,7 +30,8 @@ def _partitions_of(topic: str) -> int:
 @pytest.fixture(scope="session")
 def legacy_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]:
     """A running broker with id 0. Tests never stop it; who pauses it resumes it within half a second."""
-    with LegacyCluster(tmp_path_factory.mktemp("legacy-broker"), auto_create_topics=False) as running:
+    directory = tmp_path_factory.mktemp("legacy-broker")
+    with LegacyCluster(directory, auto_create_topics=False, session_timeout_ms=8000) as running:
         for name, config in TOPICS.items():
             running.create_topic(name, _partitions_of(name), config=config)
         yield running

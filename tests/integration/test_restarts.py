@@ -137,13 +137,19 @@ def test_a_restart_of_the_proxy_keeps_the_window(proxy: ProxyProcess, producer: 
 def test_a_retry_after_sigkill_is_answered_with_the_offset_of_the_one_copy(
     proxy: ProxyProcess, producer: Producer
 ) -> None:
-    assert [producer.send(sequence).base_offset for sequence in range(3)] == [0, 1, 2]
-    assert is_reserved(proxy, producer), "the last commit rides on the next reserve, so it is not written yet"
+    last = -1
+    while True:  # until the proxy is caught between its answer and the commit, which rides on the next reserve
+        last += 1
+        assert producer.send(last).base_offset == last
+        proxy.signal(signal.SIGSTOP)
+        if is_reserved(proxy, producer):
+            break
+        proxy.signal(signal.SIGCONT)
     proxy.kill()
     proxy.start()
-    assert [producer.insists(sequence) for sequence in (2, 1, 3)] == [2, 1, 3]
+    assert [producer.insists(last), producer.insists(last + 1)] == [last, last + 1]
     assert "resolved as found" in proxy.log
-    assert producer.client.values(*producer.place) == [b"0", b"1", b"2", b"3"]
+    assert producer.client.values(*producer.place) == [b"%d" % sequence for sequence in range(last + 2)]
 
 
 def test_what_was_under_way_at_a_sigkill_is_in_the_log_once(
@@ -204,8 +210,8 @@ def test_while_redis_is_away_nothing_is_forwarded_and_afterwards_every_producer_
 
     proxy.kill_redis()
     begun = time.monotonic()
-    assert producer.send(3, timeout_ms=2000).error_code == 7
-    assert time.monotonic() - begun < 1.5, "a quarter of its own timeout, and a little"
+    assert producer.send(3, timeout_ms=6000).error_code == 7
+    assert 1.0 < time.monotonic() - begun < 4.0, "a quarter of its own timeout, and a little"
     assert producer.client.end_offset(*place) == 9
 
     proxy.start_redis()
