@@ -20,7 +20,15 @@ from testkit.virtual_world import TOPIC, World, WorldSettings
 
 CRASH_BEFORE, CRASH_AFTER, CRASH_HALF_OPEN, DISCONNECT = "crash before", "crash after", "power cut after", "disconnect"
 RESTART_PREFIX = "redis restart losing "
-EFFECT_FAULTS = (CRASH_BEFORE, CRASH_AFTER, CRASH_HALF_OPEN, DISCONNECT)
+PAUSE = "pause after"
+DISCONNECT_LATER = "hang up a moment after"
+UNSEEN = "hang up unseen"
+"""The client goes on over another connection, and the proxy is not told that the old one is dead."""
+EFFECT_FAULTS = (CRASH_BEFORE, CRASH_AFTER, CRASH_HALF_OPEN, PAUSE, DISCONNECT, DISCONNECT_LATER, UNSEEN)
+MOMENT_SECONDS = 0.2
+"""Long enough for a request to have reached the broker, shorter than what a slow broker takes."""
+PAUSE_SECONDS = 9.0
+"""Longer than a lease: others take over what the paused proxy had open."""
 BROKER_FAULTS = tuple(fault.value for fault in BrokerFault if fault is not BrokerFault.NONE)
 REDIS_FAULTS = tuple(fault.name for fault in RedisFault if fault is not RedisFault.NONE) + tuple(
     f"{RESTART_PREFIX}{lost}" for lost in (0, 1, 2)
@@ -107,15 +115,26 @@ class Case:
     def _on_effect(self, proxy: VirtualProxy, effect: Any) -> None:
         self._effects += 1
         index = self._effects
-        if (DISCONNECT, index) in self._faults:
-            self.world.network.schedule(0.0, self.world.clients[0].disconnect)
+        for kind, seconds in ((DISCONNECT, 0.0), (DISCONNECT_LATER, MOMENT_SECONDS)):
+            if (kind, index) in self._faults:
+                self.world.network.schedule(seconds, self.world.clients[0].disconnect)
+        if (UNSEEN, index) in self._faults:
+            self.world.network.schedule(0.0, self._vanish)
         if (CRASH_BEFORE, index) in self._faults:
             proxy.come_back(0.5)
             proxy.host.crash_now()
+        if (PAUSE, index) in self._faults:
+            proxy.host.pause(PAUSE_SECONDS)
         for kind, half_open in ((CRASH_AFTER, False), (CRASH_HALF_OPEN, True)):
             if (kind, index) in self._faults:
                 proxy.come_back(0.5)
                 proxy.host.crash_after_pass(half_open=half_open)
+
+    def _vanish(self) -> None:
+        (client,) = self.world.clients
+        for connection in self.world.network.open_connections(client.host):
+            connection.half_open()
+        client.disconnect()
 
     def _on_produce(self, seen: ProduceSeen) -> BrokerFault:
         self._produces += 1

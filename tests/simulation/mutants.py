@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
+from simulation.cases import CRASH_AFTER, CRASH_BEFORE, DISCONNECT_LATER, RESTART_PREFIX, Counts, all_faults, run_case
+
+from testkit.virtual_broker_faults import BrokerFault
 from testkit.virtual_mutant import Patch
 
 _COMMIT_FIRST = """\
@@ -19,6 +24,29 @@ _COMMIT_FIRST = """\
 
 
 @dataclass(frozen=True, slots=True)
+class Plot:
+    """Every fault of kind ``first`` with every one of kind ``second``, for each of so many seeds."""
+
+    first: str
+    second: str
+    batches: int = 1
+    gap: float = 0.004
+    proxies: int = 2
+    seeds: int = 1
+
+    def run(self, package: str) -> Iterator[str]:
+        """The complaints of all cases, in order."""
+        options = {"batches": self.batches, "proxies": self.proxies}
+        counts = run_case(gap=self.gap, package=package, **options).counts
+        moments = all_faults(Counts(counts.effects + 2, counts.produces + 1, counts.commands + 2))
+        firsts = [fault for fault in moments if fault.kind.startswith(self.first)]
+        seconds = [fault for fault in moments if fault.kind.startswith(self.second)]
+        for seed in range(1, self.seeds + 1):
+            for pair in product(firsts, seconds):
+                yield from run_case(*pair, gap=self.gap, seed=seed, package=package, **options).problems
+
+
+@dataclass(frozen=True, slots=True)
 class Mutant:
     """``rule``: what is missing. ``deaths``: the beginnings of complaints that are the right reason to die."""
 
@@ -26,6 +54,8 @@ class Mutant:
     rule: str
     patches: tuple[Patch, ...]
     deaths: tuple[str, ...]
+    plot: Plot | None = None
+    """Where a random world would need luck: the pairs of faults among which it dies."""
 
 
 MUTANTS = (
@@ -106,5 +136,51 @@ MUTANTS = (
             ),
         ),
         ("I1",),
+    ),
+    Mutant(
+        "living_owner_robbed",
+        "R1: an intent is taken over only when its owner's lease is gone",
+        (Patch("proxy.doubt", "            if alive is not False:\n", "            if False:\n"),),
+        ("I1",),
+        Plot(BrokerFault.SLOW.value, DISCONNECT_LATER, seeds=8),
+    ),
+    Mutant(
+        "generation_ignored",
+        "R10: an entry of an earlier generation is suspect",
+        (
+            Patch(
+                "proxy.held_entry",
+                "            return self.entry.generation != self._shared.generation\n",
+                "            return False\n",
+            ),
+        ),
+        ("I1",),
+        Plot(CRASH_AFTER, RESTART_PREFIX, batches=2, gap=0.2, proxies=1),
+    ),
+    Mutant(
+        "absent_entry_trusted",
+        "R10: an absent entry is suspect, unless its producer id is of this generation",
+        (
+            Patch(
+                "proxy.held_entry",
+                "        return block is None or block.generation != self._shared.generation\n",
+                "        return False\n",
+            ),
+        ),
+        ("I1",),
+        Plot(CRASH_BEFORE, RESTART_PREFIX, proxies=1),
+    ),
+    Mutant(
+        "no_grace",
+        "R10: leases of a lost state run out before anything suspect is touched",
+        (
+            Patch(
+                "proxy.doubt",
+                "        if self._suspect and await Now() < self._shared.grace_until:\n",
+                "        if False:\n",
+            ),
+        ),
+        ("I1",),
+        Plot(BrokerFault.SLOW.value, f"{RESTART_PREFIX}1", seeds=12),
     ),
 )

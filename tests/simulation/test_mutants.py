@@ -7,15 +7,17 @@ from collections.abc import Iterator
 import pytest
 from simulation.cases import all_faults, run_case
 from simulation.chaos import run_seed
-from simulation.mutants import MUTANTS, Mutant
+from simulation.mutants import MUTANTS, Mutant, Plot
 
 from testkit.virtual_mutant import Patch, PatchError, patched_package
 
 SEEDS_MAX = 60
 
 
-def complaints(package: str) -> Iterator[str]:
+def complaints(package: str, plot: Plot | None) -> Iterator[str]:
     """Everything that goes wrong with this package, the small cases first."""
+    if plot is not None:
+        yield from plot.run(package)
     for batches in (1, 2):
         for fault in all_faults(run_case(batches=batches, package=package).counts):
             yield from run_case(fault, batches=batches, package=package).problems
@@ -26,10 +28,16 @@ def complaints(package: str) -> Iterator[str]:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_proxy_without_a_rule_is_caught(mutant: Mutant) -> None:
     with patched_package(f"mutant_{mutant.name}", mutant.patches) as package:
-        for complaint in complaints(package):
+        for complaint in complaints(package, mutant.plot):
             if any(death in complaint for death in mutant.deaths):
                 return
     pytest.fail(f"the simulation does not miss the rule: {mutant.rule}")
+
+
+@pytest.mark.parametrize("mutant", [mutant for mutant in MUTANTS if mutant.plot], ids=lambda mutant: mutant.name)
+def test_the_shipped_proxy_survives_the_plot_against_a_mutant(mutant: Mutant) -> None:
+    assert mutant.plot is not None
+    assert list(mutant.plot.run("idemproxy")) == []
 
 
 def test_a_copy_with_no_line_changed_is_not_caught() -> None:

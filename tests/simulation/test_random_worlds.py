@@ -6,8 +6,8 @@ import pytest
 from simulation.chaos import run_seed
 
 FIRST_SEED = 1
-SEEDS_PER_TEST = 40
-TESTS = 10
+SEEDS_PER_TEST = 30
+TESTS = 8
 
 
 @pytest.mark.parametrize("first", range(FIRST_SEED, FIRST_SEED + TESTS * SEEDS_PER_TEST, SEEDS_PER_TEST))
@@ -25,9 +25,9 @@ def test_the_same_seed_is_the_same_world_to_the_last_byte() -> None:
     assert first.world.network.digest != other.world.network.digest
 
 
-def test_a_hundred_worlds_meet_every_kind_of_trouble() -> None:
+def test_a_few_worlds_meet_every_kind_of_trouble() -> None:
     met: set[str] = set()
-    for seed in range(1, 101):
+    for seed in range(1, 41):
         met |= set(run_seed(seed).faults)
     troubles = {"proxy crash", "drain", "proxy pause", "redis restart", "redis pause", "broker crash", "broker pause"}
     troubles |= {"leader move", "cut", "half open", "client disconnect", "straggler", "truncated", "LATE", "LOST_REPLY"}
