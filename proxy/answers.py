@@ -107,7 +107,7 @@ def header_refused(header: str, topic: str) -> Answer:
     return Answer(
         int(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
         message=f"record header {name} cannot be stored in topic {topic}: the broker's message format has no headers "
-        "(setting: dropped_headers)",
+        "(setting: --dropped-headers)",
     )
 
 
@@ -125,6 +125,11 @@ def invalid(reason: str, version: int) -> Answer:
     """A batch that no producer may send. Clients before Produce 8 know no 87."""
     code = ErrorCode.INVALID_RECORD if version >= 8 else ErrorCode.INVALID_REQUEST
     return Answer(int(code), message=reason)
+
+
+def invalid_acks(acks: int) -> Answer:
+    """Kafka knows -1, 0 and 1."""
+    return Answer(int(ErrorCode.INVALID_REQUIRED_ACKS), message=f"acks is {acks}; -1, 0 and 1 are served")
 
 
 def codec_not_served() -> Answer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..codecs.convert import TRACING_HEADERS
 from ..state.redis_facts import RedisAddress, parse_redis_url
 from ..state.store import is_cluster_name
 
@@ -26,6 +27,7 @@ class Settings:
     data_directory: Path
     cluster: str
     advertised_host: str | None = None
+    dropped_headers: tuple[str, ...] = TRACING_HEADERS
 
 
 def parse_settings(
@@ -36,6 +38,7 @@ def parse_settings(
     data_directory: str,
     cluster: str,
     advertised_host: str | None,
+    dropped_headers: str | None = None,
 ) -> Settings:
     """Return the settings. Raises ConfigError with a line per problem."""
     problems: list[str] = []
@@ -46,9 +49,12 @@ def parse_settings(
         problems.append(f"--cluster {cluster!r}: letters, digits, dot, underscore and hyphen, at most 64")
     if problems:
         raise ConfigError("\n".join(problems))
+    names: tuple[str, ...] = TRACING_HEADERS
+    if dropped_headers is not None:
+        names = tuple(name.strip() for name in dropped_headers.split(",") if name.strip())
     assert upstream_address is not None
     assert listen_address is not None
-    return Settings(upstream_address, listen_address, login, Path(data_directory), cluster, advertised_host)
+    return Settings(upstream_address, listen_address, login, Path(data_directory), cluster, advertised_host, names)
 
 
 def _host_and_port(text: str, option: str, problems: list[str]) -> tuple[str, int] | None:

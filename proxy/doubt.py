@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..codecs.parts import content_digests
-from ..state.commit import Stored, committed, fresh, rebuilt, released, renewed
-from ..state.decide import BatchIdentity
+from ..state.commit import Stored, committed, fresh, given_up, rebuilt, released, renewed
+from ..state.decide import BatchIdentity, is_in_intent
 from ..state.entry import NO_ANCHOR, NO_GENERATION, NO_OFFSET, NO_PRINCIPAL, Entry, Intent, WindowBatch
 from ..state.sequence import distance
 from . import answers, limits
@@ -78,7 +78,7 @@ class Doubt:
             sequencer.held.forget()
             return
         if result is None:
-            await sequencer.write(released(entry_now))
+            await sequencer.write(given_up(entry_now) if intent.batches else released(entry_now))
             return
         if not intent.batches:  # a rebuild that was not finished
             await self._finish_rebuild(entry_now, result)
@@ -162,7 +162,7 @@ class Doubt:
 
     # ------------------------------------------------------------------ searching
     async def _search(self, intent: Intent, content: bytes) -> Searched | None:
-        """Search until it is done. None: it cannot be decided, and everybody who waits was told so."""
+        """Search until it is done. None: it cannot be decided, and who waits for it was told so."""
         sequencer = self._sequencer
         sequence = intent.batches[0].base_sequence if intent.batches else -1
         where = (sequencer.producer_id, sequencer.topic, sequencer.partition, sequence)
@@ -186,7 +186,7 @@ class Doubt:
                     self._shared.report(
                         DoubtResolved(*where, "unknown", search.bytes_read, await Now() - started, result.reason)
                     )
-                    self._answer_undecidable(result.reason)
+                    self._answer_undecidable(intent, result.reason)
                     return None
                 search = self._new_search(intent, content)
             await Wait(limits.SETTLE_SECONDS)
@@ -208,9 +208,12 @@ class Doubt:
             lambda pieces: wanted is not None and is_covered(pieces, wanted),
         )
 
-    def _answer_undecidable(self, reason: str) -> None:
+    def _answer_undecidable(self, intent: Intent, reason: str) -> None:
+        """Whoever waits for the intent's batches, or for a whole entry, is told; other batches go on."""
         sequencer = self._sequencer
         for batch in list(sequencer.queue):
+            if intent.batches and not is_in_intent(intent, batch.identity, batch.header.crc):
+                continue
             sequencer.queue.remove(batch)
             sequencer.answer(batch, answers.undecidable(reason), "undecidable")
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..codecs.error_codes import ErrorCode
-from ..state.commit import Stored, committed, released, renewed
+from ..state.commit import Stored, committed, given_up, released, renewed
 from ..state.decide import BatchIdentity
 from ..state.entry import WindowBatch
 from ..state.sequence import distance
@@ -284,9 +284,11 @@ class Forward:
         return False
 
     def _give_up(self, reason: str) -> bool:
-        """It cannot be decided: the user has to know, and the next epoch must not wait for ever."""
-        self._placed = []
-        self._let_go()
+        """It cannot be decided: the user has to know, and the next epoch must not wait for ever. The batches are
+        remembered: whoever did not hear of it brings them again (rule R17)."""
+        entry = self._sequencer.entry
+        assert entry is not None
+        self._sequencer.held.hold(given_up(entry))
         self._answer_all(answers.undecidable(reason), "undecidable")
         return False
 

@@ -71,7 +71,7 @@ class HeldEntry:
         """Swap the entry in. False: another one wrote, or a new era began. ``while_away``: called as long as there is
         no reply."""
         era = self._shared.era
-        ttl_ms = 0 if entry.intent else limits.ENTRY_TTL_MS
+        ttl_ms = 0 if entry.has_open_intent else limits.ENTRY_TTL_MS
         value = pack(entry)
         while True:
             result = await Swap(self._key, self._stored_version, value, ttl_ms)

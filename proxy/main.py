@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import trio
 
 from .. import __version__
+from ..codecs.convert import TRACING_HEADERS
 from ..state.redis_server import EmbeddedRedisError
 from .config import DEFAULT_CLUSTER, DEFAULT_LISTEN, ConfigError, parse_settings
 from .server import Server
@@ -59,6 +60,12 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--advertise", metavar="HOST", help="host that clients are told (default: the address they came to)"
     )
+    run.add_argument(
+        "--dropped-headers",
+        metavar="NAMES",
+        help=f"record headers that may be dropped, as the old format has none; * stands for any text "
+        f"(default: {','.join(TRACING_HEADERS)})",
+    )
     demo = commands.add_parser("demo", help="show it: a real old broker, a real producer, injected faults")
     demo.add_argument("--json", action="store_true", help="print the result for machines")
     demo.add_argument("--records", type=int, default=100_000, help="records per run (default: %(default)s)")
@@ -76,6 +83,7 @@ def _run(options: argparse.Namespace) -> int:
             data_directory=options.data_dir,
             cluster=options.cluster,
             advertised_host=options.advertise,
+            dropped_headers=options.dropped_headers,
         )
         telemetry = Telemetry(spans_from_environment())
         _tune_memory()

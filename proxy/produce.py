@@ -82,6 +82,11 @@ class Part:
         self._identity: BatchIdentity | None = None
         self.answered = False
 
+    @property
+    def is_named(self) -> bool:
+        """Has it a batch with a producer id?"""
+        return self._key is not None
+
     def names(self, key: tuple[int, str, int], identity: BatchIdentity) -> None:
         """Which batch it is, so that a retriable failure of it is remembered (rule R11)."""
         self._key = key
@@ -149,13 +154,17 @@ class ProduceCall:
                 self._start_part(item, part, timeout_ms, now, plain)
         if plain:
             self.client.produce_plainly(request.acks, timeout_ms, plain)
-        if self._left:
+        if self._left and any(part.is_named for part in self._parts):
             self.outside.sweep(self)
 
     def time_is_up(self) -> None:
-        """Rule R18: answer now, what is not known yet with 7. The retry of a batch joins its first try."""
+        """Rule R18: answer now, what is not known yet with 7. The retry of a batch joins its first try.
+
+        Batches without a producer id wait for the broker's own answer, however late (rule R20).
+        """
         for part in self._parts:
-            part.answer(answers.in_doubt("the outcome is not known yet"))
+            if part.is_named:
+                part.answer(answers.in_doubt("the outcome is not known yet"))
 
     # ------------------------------------------------------------------ one partition
     def _start_part(
@@ -179,6 +188,8 @@ class ProduceCall:
                 return
             header = parse_single_batch(records)
             refusal = self._judge(header)
+            if refusal is None and header.producer_id >= 0 and self.request.acks not in (-1, 0, 1):
+                refusal = answers.invalid_acks(self.request.acks)
             if refusal is None and header.producer_id >= 0:
                 identity = BatchIdentity(header.producer_epoch, header.base_sequence, header.record_count)
                 part.names((header.producer_id, item.topic, item.partition), identity)

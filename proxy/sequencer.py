@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING
 from ..codecs.convert import HeaderRefused
 from ..codecs.errors import WireError
 from ..state.commit import Stored, reserved
-from ..state.decide import Append, BatchIdentity, BelowWindow, Duplicate, Fenced, OutOfOrder, Verdict, decide
+from ..state.decide import (
+    Append,
+    BatchIdentity,
+    BelowWindow,
+    Duplicate,
+    Fenced,
+    OutOfOrder,
+    Verdict,
+    decide,
+    is_in_intent,
+)
 from ..state.entry import GROUP_BATCHES_MAX, WINDOW_BATCHES_MAX, Entry, Intent, IntentBatch
 from ..state.sequence import advance
 from ..state.store import StoreAway
@@ -109,6 +119,14 @@ class Sequencer:
 
     async def _work_on(self, batch: Batch) -> None:
         entry = self.entry
+        if (
+            entry is not None
+            and entry.intent is not None
+            and is_in_intent(entry.intent, batch.identity, batch.header.crc)
+        ):
+            self.queue.remove(batch)  # given up: whoever did not hear of it is told again (rule R17)
+            self.answer(batch, answers.undecidable("an earlier try of it was given up"), "undecidable")
+            return
         verdict = decide(entry, batch.identity, entry is None and await self.held.may_start_anywhere())
         if isinstance(verdict, Append):
             await self._append(self._gather(batch))
@@ -185,14 +203,14 @@ class Sequencer:
         R12)."""
         entry = self.entry
         if entry is not None and entry.generation == self.shared.generation:
-            return Doubt(self, suspect=False) if entry.intent is not None else None
+            return Doubt(self, suspect=False) if entry.has_open_intent else None
         suspect = await self.held.is_suspect()
         if isinstance(suspect, StoreAway):
             return suspect
         if suspect:
             return Doubt(self, suspect=True)
         entry = self.entry
-        return Doubt(self, suspect=False) if entry is not None and entry.intent is not None else None
+        return Doubt(self, suspect=False) if entry is not None and entry.has_open_intent else None
 
     async def _lower_bound(self) -> Position | Later:
         """Rule R8: the later of the last commit and the newest position known of this partition, read anew when it is

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import trio
 
+from ..codecs.convert import HeaderPolicy
 from ..reactor import Endpoint
 from ..state.redis_facts import RedisAddress
 from ..state.redis_server import EmbeddedRedis
@@ -91,6 +92,7 @@ class Server:
         )
         if wants_spans:
             self.engine.shared.step_begins = self._reactor.now
+        self.engine.shared.policy = HeaderPolicy(settings.dropped_headers)
         self._store: RedisStore | None = None
 
     def port_of(self, broker_id: int) -> int:

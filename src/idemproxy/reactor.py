@@ -1,8 +1,8 @@
 """The border between what decides and what moves bytes: typing only, nothing runs here.
 
-An endpoint is sans-IO: it is told what arrived and says what shall leave. A reactor owns sockets and the clock. The real one
-is ``proxy/transport.py``; the simulation has another one on a virtual network and clock, behind these same names.
-"""
+An endpoint is sans-IO: it is told what arrived and says what shall leave. A reactor owns sockets and the clock. The
+real one is ``proxy/transport.py``; the simulation has another one on a virtual network and clock, behind these same
+names."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class Wire(Protocol):
         ...
 
     def fence(self, may_send: Callable[[], bool]) -> None:
-        """From now on ask before and after every write; a No resets the connection and the endpoint is told (rule R4)."""
+        """From now on ask before and after every write; a No resets the connection and the endpoint is told (rule
+        R4)."""
         ...
 
     def pause(self) -> None:

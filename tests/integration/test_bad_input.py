@@ -280,9 +280,9 @@ def test_any_other_header_is_refused_by_name(
     assert (answer.error_code, answer.base_offset) == (43, -1)
     assert answer.message == (
         f"record header 'tenant' cannot be stored in topic {place[0]}: the broker's message format has no headers "
-        "(setting: dropped_headers)"
+        "(setting: --dropped-headers)"
     )
-    line = shared_proxy.wait_for_log(rf"record header 'tenant'.*{place[0]}.*dropped_headers")
+    line = shared_proxy.wait_for_log(rf"record header 'tenant'.*{place[0]}.*dropped-headers")
     assert "WARNING" in line
     assert client.produce_one(*place, batch([b"one"], producer_id=producer_id)).base_offset == 0
 
@@ -359,3 +359,13 @@ def test_acks_zero_has_no_answer_so_bad_input_ends_the_connection(
         with witness.nothing_moves():
             client.send_produce([(*place, batch([b"v"], producer_id=producer_id, sequence=-1))], acks=0)
             assert client.is_closed()
+
+
+@pytest.mark.parametrize("acks", [2, -2, 100])
+def test_an_idempotent_batch_with_acks_that_nobody_knows_is_refused(
+    client: RawClient, witness: Witness, place: Place, acks: int
+) -> None:
+    producer_id = client.new_producer_id()
+    with witness.nothing_moves():
+        answer = client.produce_one(*place, batch([b"v"], producer_id=producer_id), acks=acks)
+        assert answer.error_code == 21  # INVALID_REQUIRED_ACKS

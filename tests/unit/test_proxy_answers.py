@@ -32,6 +32,7 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "unreadable": (lambda: answers.unreadable("gzip"), 87),
     "invalid": (lambda: answers.invalid("two batches", 8), 87),
     "codec_not_served": (answers.codec_not_served, 76),
+    "invalid_acks": (lambda: answers.invalid_acks(2), 21),
     "transactional": (answers.transactional, 53),
 }
 
@@ -100,7 +101,7 @@ def test_a_refused_header_is_named_with_topic_and_setting_however_long_it_is() -
         assert message is not None
         assert repr(header[:64]) in message
         assert "orders" in message
-        assert "dropped_headers" in message
+        assert "--dropped-headers" in message
         assert len(message.encode()) < 1000
         assert message.isprintable()
 
