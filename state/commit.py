@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .entry import NO_OFFSET, WINDOW_BATCHES_MAX, Entry, Intent, WindowBatch
+from .entry import GIVEN_UP, NO_OFFSET, WINDOW_BATCHES_MAX, Entry, Intent, WindowBatch
 from .sequence import advance, is_ahead
 
 
@@ -47,6 +47,13 @@ def renewed(entry: Entry, owner: bytes, attempts: int | None = None) -> Entry:
 def released(entry: Entry) -> Entry:
     """Return the entry without an intent."""
     return _with_intent(entry, None)
+
+
+def given_up(entry: Entry) -> Entry:
+    """Return the entry when nobody can tell whether its intent's batches are in the log: they are remembered, not
+    released (rule R17), and no longer in the way of others."""
+    assert entry.intent is not None
+    return _with_intent(entry, replace(entry.intent, attempts=GIVEN_UP))
 
 
 def committed(entry: Entry, batches: Sequence[WindowBatch], end_offset: int, anchor: bytes) -> Entry:

@@ -106,6 +106,12 @@ def _find_duplicate(window: tuple[WindowBatch, ...], batch: BatchIdentity) -> Du
     return None
 
 
+def is_in_intent(intent: Intent, batch: BatchIdentity, crc: int) -> bool:
+    """Is it one of the intent's batches, with the same content?"""
+    index = find_in_intent(intent, batch)
+    return index is not None and intent.batches[index].crc == crc
+
+
 def find_in_intent(intent: Intent | None, batch: BatchIdentity) -> int | None:
     """Return the place of the batch in the intent's group, None if it is not part of it (rule R13)."""
     if intent is None or intent.producer_epoch != batch.producer_epoch:

@@ -15,6 +15,8 @@ WINDOW_BATCHES_MAX = 5
 """As many batches as a producer may have in flight, so the retry of any of them is recognised."""
 GROUP_BATCHES_MAX = 5
 """Batches that one intent, and one append, covers."""
+GIVEN_UP = 255
+"""In the place of an intent's attempts."""
 NO_OFFSET = -1
 NO_TIME = -1
 NO_ANCHOR = bytes(8)
@@ -69,6 +71,12 @@ class Intent:
     leader: int
     attempts: int = 0
 
+    @property
+    def is_given_up(self) -> bool:
+        """Nobody can tell whether its batches are in the log. They are remembered, so that they are not forwarded again
+        (rule R17), until others take their place."""
+        return self.attempts == GIVEN_UP
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -89,6 +97,11 @@ class Entry:
     end_offset: int = NO_OFFSET
     anchor: bytes = NO_ANCHOR
     intent: Intent | None = None
+
+    @property
+    def has_open_intent(self) -> bool:
+        """Is there something to be found out before anything else may be appended?"""
+        return self.intent is not None and self.intent.attempts != GIVEN_UP
 
 
 def pack(entry: Entry) -> bytes:

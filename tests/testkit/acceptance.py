@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from idemproxy.demo.segments import read_partition
 from idemproxy.proxy import limits
 
 from .kafka_cluster import fresh_topic
-from .proxy_process import ProxyProcess
+from .proxy_process import ProxyProcess, wait_until
 from .raw_client import TIMEOUT_MS, RawClient, batch
 from .results import append_result
 
@@ -77,9 +77,14 @@ def resolved_in(log: str) -> list[Resolved]:
 class LossyScene:
     """A real broker, the proxy, and a relay between them that swallows an answer when it is told to."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, broker_settings: Mapping[str, str | int] | None = None) -> None:
         (port,) = free_ports(1)
-        self.cluster = LegacyCluster(directory / "cluster", advertised={0: (HOST, port)}, auto_create_topics=False)
+        self.cluster = LegacyCluster(
+            directory / "cluster",
+            advertised={0: (HOST, port)},
+            auto_create_topics=False,
+            broker_settings=broker_settings,
+        )
         plan = FaultPlan(kinds=[FaultKind.LOST_ANSWER], every_nth_produce=1)
         self.relay = FaultRelay(self.cluster.address(0), plan=plan, port=port)
         self.proxy = ProxyProcess(directory / "proxy", (HOST, port))
@@ -105,20 +110,25 @@ class LossyScene:
 
         Returns the seconds that took; ``told`` has the offset.
         """
-        lost = self.relay.counts[FaultKind.LOST_ANSWER]
-        self.relay.set_faults(True)
         begun = time.monotonic()
-        client.send_produce([(*place, records)])
-        while self.relay.counts[FaultKind.LOST_ANSWER] == lost:
-            assert time.monotonic() - begun < 20, "no answer was lost"
-            time.sleep(0.01)
-        self.relay.set_faults(False)
-        (answer,) = client.produce_answer()
+        answer = self.lose_answer_of(client, place, records)
         if answer.error_code:
             assert answer.error_code in _RETRIABLE, answer
             answer = insist(client, place, records)
         self.told = answer.base_offset
         return time.monotonic() - begun
+
+    def lose_answer_of(
+        self, client: RawClient, place: tuple[str, int], records: bytes, timeout_ms: int = TIMEOUT_MS
+    ) -> PartitionAnswer:
+        """Send a batch whose answer is lost between broker and proxy, once; return what the proxy makes of it."""
+        lost = self.relay.counts[FaultKind.LOST_ANSWER]
+        self.relay.set_faults(True)
+        client.send_produce([(*place, records)], timeout_ms=timeout_ms)
+        wait_until(lambda: self.relay.counts[FaultKind.LOST_ANSWER] > lost, "an answer was lost")
+        self.relay.set_faults(False)
+        (answer,) = client.produce_answer()
+        return answer
 
 
 def insist(client: RawClient, place: tuple[str, int], records: bytes, timeout_ms: int = TIMEOUT_MS) -> PartitionAnswer:
