@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
 from simulation.oracle import Oracle
 
-from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates
+from testkit.virtual_broker_faults import CODES_WITHOUT_APPEND, CONTENT_CODES, BrokerFault, BrokerFaultRates
 from testkit.virtual_client import ClientSettings
 from testkit.virtual_cluster import ClusterSettings
 from testkit.virtual_network import NetworkSettings
@@ -25,6 +25,8 @@ CHAOS_SECONDS = 12.0
 CALM_SECONDS_MAX = 240.0
 """A patient client is answered within this time after the last fault: lease, grace, settling, its own time-outs."""
 QUIET_SECONDS = 3.0
+CONTENT_FAILURES = ("code 10", "code 87")
+"""What a batch fails with that a broker refuses for its content, alone as well (rule R19)."""
 BROKER_KINDS = tuple(kind for kind in BrokerFault if kind is not BrokerFault.NONE)
 
 
@@ -66,6 +68,7 @@ class Chaos:
 
     def _choose_settings(self, package: str) -> WorldSettings:
         random = self.random
+        refusals = CODES_WITHOUT_APPEND + (CONTENT_CODES if random.random() < 0.15 else ())
         kinds = tuple(kind for kind in BROKER_KINDS if random.random() < 0.5) or BROKER_KINDS
         return WorldSettings(
             proxies=random.choice((1, 1, 2, 3)),
@@ -76,7 +79,9 @@ class Chaos:
             cluster=ClusterSettings(
                 replication_lag=(0.0005, random.choice((0.002, 0.05))), stall_chance=self._some(0.2)
             ),
-            broker_faults=BrokerFaultRates(share=self._some(0.8), kinds=kinds, cut_answer_share=self._some(0.05)),
+            broker_faults=BrokerFaultRates(
+                share=self._some(0.8), kinds=kinds, refusals=refusals, cut_answer_share=self._some(0.05)
+            ),
             redis_faults=RedisFaultRates(
                 lost_reply=self._some(0.05),
                 lost_command=self._some(0.05),
@@ -104,13 +109,20 @@ class Chaos:
         problems = self.oracle.finish() + world.errors()
         if not is_done:
             problems.append(f"not done {CALM_SECONDS_MAX:.0f} s after the last fault")
-        for client in world.clients:
-            for batch in client.leaves:
-                if batch.failed is not None and (batch.failed[1] != "gave up" or client.settings.delivery is None):
-                    problems.append(f"the user of {client.name} sees: {batch.failed[1]} for {batch.values[0]!r}")
+        problems += [f"the user of {name} sees: {how}" for name, how in self._seen_by_users()]
         faults = {**self.faults, **{k: v for k, v in world.cluster.faults_done.items() if k != "none"}}
         faults |= {kind.name: count for kind, count in world.redis.faults_done.items() if count and kind.name != "NONE"}
         return Outcome(self.seed, problems, world, self._batches_due, faults, self.oracle.client_made_copies)
+
+    def _seen_by_users(self) -> Iterator[tuple[str, str]]:
+        """Failures that no user should see: a client may give up, and a broker may refuse a batch for its content."""
+        may_refuse = set(CONTENT_CODES) & set(self.settings.broker_faults.refusals)
+        for client in self.world.clients:
+            for batch in client.leaves:
+                if batch.failed is None or (batch.failed[1] == "gave up" and client.settings.delivery is not None):
+                    continue
+                if not (may_refuse and batch.failed[1] in CONTENT_FAILURES):
+                    yield client.name, f"{batch.failed[1]} for {batch.values[0]!r}"
 
     def _plan_batches(self) -> None:
         random, network = self.random, self.world.network

@@ -132,7 +132,7 @@ MUTANTS = (
             Patch(
                 "proxy.doubt",
                 "        result = await self._search(intent, intent.content)\n",
-                "        result = None\n",
+                "        await sequencer.write(released(sequencer.entry))\n        return\n",
             ),
         ),
         ("I1",),
