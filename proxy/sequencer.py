@@ -258,7 +258,9 @@ class Sequencer:
             self.queue.remove(batch)
 
     def put_back(self, group: list[Batch]) -> None:
-        """Batches that were not forwarded are due again, before the others."""
+        """Batches that were not forwarded are due again, before the others. One that nobody wants is dropped and not
+        out any more: a retry that joined it would wait for an answer that nobody gives."""
+        self.out = []
         self.queue.extendleft(batch for batch in reversed(group) if batch.wanted)
 
     def _drop_unwanted(self) -> None:

@@ -1,0 +1,126 @@
+"""One sequencer on a clock and a store of the test's own: batches whose clients leave at a bad moment."""
+
+from collections.abc import Callable
+from typing import Any
+
+from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
+from idemproxy.proxy.batch import Answer, Batch, Behind
+from idemproxy.proxy.effects import Append, Ask, Leader, Now, Pause, Read, Swap, Unanswered, Wait
+from idemproxy.proxy.flow_runner import FlowRunner, Resume
+from idemproxy.proxy.outcome import Appended, NotSent
+from idemproxy.proxy.resolver import Position
+from idemproxy.proxy.sequencer import Sequencer
+from idemproxy.proxy.shared import Block, Shared
+from idemproxy.state.decide import BatchIdentity
+from idemproxy.state.entry import NO_ANCHOR
+from idemproxy.state.producer_ids import block_of
+from idemproxy.state.store import Swapped
+
+PRODUCER_ID = 7000
+GENERATION = bytes(range(16))
+
+
+class Client:
+    """A connection, and the one request that waits on it."""
+
+    def __init__(self) -> None:
+        self.behind = Behind()
+        self.is_closed = False
+        self.answers: list[Answer] = []
+
+    @property
+    def gone(self) -> bool:
+        return self.is_closed or bool(self.answers)
+
+    @property
+    def connection(self) -> "Client":
+        return self
+
+    def answer(self, answer: Answer) -> None:
+        if not self.answers:
+            self.answers.append(answer)
+
+
+class Outside:
+    """Performs the effects: the store takes every swap, an append is asked whether it may be sent, time stands still
+    until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Resume] = []
+        self.appended = 0
+        self.before_append: Callable[[], None] = lambda: None
+        self.runner = FlowRunner(
+            {
+                Read: lambda _effect, resume: resume(None),
+                Swap: lambda _effect, resume: resume(Swapped()),
+                Append: self._append,
+                Ask: lambda _effect, resume: resume(Unanswered("nobody is asked")),
+                Leader: lambda _effect, resume: resume(0),
+                Now: lambda _effect, resume: resume(0.0),
+                Wait: lambda _effect, resume: self.waiting.append(resume),
+                Pause: lambda _effect, resume: self.waiting.append(lambda _result: resume(False)),
+            }
+        )
+        shared = Shared("test", report=lambda _event: None, generation=GENERATION, leader_of=lambda _topic, _number: 0)
+        shared.blocks[block_of(PRODUCER_ID)] = Block(GENERATION, 0)
+        shared.note_bound("topic", 0, Position(0, NO_ANCHOR))
+        self.sequencer = Sequencer(shared, self.runner, PRODUCER_ID, "topic", 0)
+
+    def let_time_pass(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for resume in waiting:
+            resume(None)
+
+    def _append(self, effect: Any, resume: Resume) -> None:
+        self.before_append()
+        reason = effect.may_send()
+        if reason is not None:
+            resume(NotSent(reason))
+            return
+        offset, self.appended = self.appended, self.appended + sum(one.record_count for one in effect.identities)
+        resume(Appended(offset))
+
+
+def batch(client: Client, sequence: int = 0) -> Batch:
+    records = memoryview(
+        encode_batch(
+            [Record(0, 1_700_000_000_000, None, b"value", ())],
+            producer_id=PRODUCER_ID,
+            producer_epoch=0,
+            base_sequence=sequence,
+        )
+    )
+    return Batch(BatchIdentity(0, sequence, 1), records, parse_single_batch(records), 5000, 0.0, [client])
+
+
+def test_a_retry_that_comes_after_its_first_try_was_dropped_is_a_first_try_again() -> None:
+    outside = Outside()
+    first, second = Client(), Client()
+
+    def leave() -> None:
+        first.is_closed = True
+
+    outside.before_append = leave
+    outside.sequencer.submit(batch(first))
+    assert outside.appended == 0  # nobody starts for a client that has gone (rule R17)
+
+    outside.before_append = lambda: None
+    outside.sequencer.submit(batch(second))
+    for _ in range(3):
+        outside.let_time_pass()
+    assert [answer.base_offset for answer in second.answers] == [0]
+    assert outside.appended == 1
+
+
+def test_a_retry_that_comes_before_the_send_takes_the_first_try_over() -> None:
+    outside = Outside()
+    first, second = Client(), Client()
+
+    def come_back() -> None:
+        first.is_closed = True
+        outside.sequencer.submit(batch(second))
+
+    outside.before_append = come_back
+    outside.sequencer.submit(batch(first))
+    assert [answer.base_offset for answer in second.answers] == [0]
+    assert outside.appended == 1
