@@ -111,8 +111,11 @@ async def current_end(topic: str, partition: int) -> tuple[int, int] | Later:
         await Wait(limits.PROBE_SECONDS)
 
 
-async def message_at(leader: int, topic: str, partition: int, offset: int) -> ShallowMessage | Later | None:
-    """Return the stored message that contains ``offset``; None: the log has none there (any more)."""
+async def message_at(
+    leader: int, topic: str, partition: int, offset: int, count_bytes: Callable[[int], None] = lambda _: None
+) -> ShallowMessage | Later | None:
+    """Return the stored message that contains ``offset``; None: the log has none there (any more). ``count_bytes`` is
+    told what every fetch brought."""
     fetch_bytes = limits.FETCH_BYTES
     while True:
         answer = await Ask(leader, FetchRecords(topic, partition, offset, fetch_bytes))
@@ -122,6 +125,7 @@ async def message_at(leader: int, topic: str, partition: int, offset: int) -> Sh
             return None
         if answer.error_code:
             return Later(f"the leader answers a fetch with code {answer.error_code}")
+        count_bytes(len(answer.records))
         try:
             for message in message_set.iterate_shallow(answer.records):
                 if message.offset >= offset:
@@ -277,7 +281,7 @@ class LogSearch:
             return Later("the start of the log is not known")
         holds = bound.offset <= log_end
         if holds and bound.offset > 0 and bound.anchor != NO_ANCHOR:
-            below = await message_at(leader, self._topic, self._partition, bound.offset - 1)
+            below = await message_at(leader, self._topic, self._partition, bound.offset - 1, self._count_bytes)
             if isinstance(below, Later):
                 return below
             retained = bound.offset - 1 >= earliest.offset
@@ -287,6 +291,9 @@ class LogSearch:
             self._doubtful = f"records from offset {self._next} to {earliest.offset} were deleted by retention"
             self._next = earliest.offset
         return None
+
+    def _count_bytes(self, count: int) -> None:
+        self.bytes_read += count
 
     async def _scan(self, leader: int, log_end: int) -> Searched | Later | Undecidable:
         assert self._next is not None
@@ -301,7 +308,7 @@ class LogSearch:
                 return Later(answer.reason)
             if answer.error_code:
                 return Later(f"the leader answers a fetch with code {answer.error_code}")
-            self.bytes_read += len(answer.records)
+            self._count_bytes(len(answer.records))
             budget -= max(len(answer.records), 1)
             before = self._next
             try:
