@@ -1,4 +1,7 @@
-"""Figures of long runs, kept with the repository: one line of JSON per run, with date and commit. Judges nothing."""
+"""Figures of long runs, kept with the repository: one line of JSON per run, with date and commit. Judges nothing.
+
+``changed_since``: files of the product that were not as in that commit; 0 where the figures are truly the commit's.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,11 @@ RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
 def append_result(name: str, figures: Mapping[str, object]) -> Path:
     """Add a line to ``benchmarks/results/<name>.jsonl`` and return the file."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=RESULTS.parents[1], capture_output=True)
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", "proxy", "state", "codecs", "src")
     stamp = {
         "date": time.strftime("%Y-%m-%d"),
-        "commit": commit.stdout.decode().strip() or "unknown",
+        "commit": _git("rev-parse", "--short", "HEAD") or "unknown",
+        "changed_since": len(changed.splitlines()),
         "version": __version__,
         "python": platform.python_version(),
         "broker": "0.10.2.2",
@@ -31,3 +35,12 @@ def append_result(name: str, figures: Mapping[str, object]) -> Path:
     with path.open("a") as results:
         results.write(json.dumps({**stamp, **figures}) + "\n")
     return path
+
+
+def _git(*arguments: str) -> str:
+    """Return what git says, nothing where there is no git or no repository."""
+    try:
+        said = subprocess.run(["git", *arguments], cwd=RESULTS.parents[1], capture_output=True, text=True)
+    except FileNotFoundError:
+        return ""
+    return said.stdout.strip()
