@@ -8,9 +8,14 @@ when its client brings it again."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..codecs import message_set
+from ..codecs.convert import content_of_message
+from ..codecs.errors import WireError
+from ..codecs.message_set import ShallowMessage
 from ..codecs.parts import content_digests
 from ..state.commit import Stored, committed, fresh, given_up, rebuilt, released, renewed
 from ..state.decide import BatchIdentity, is_in_intent
@@ -22,7 +27,7 @@ from .effects import Leader, MemberAlive, Now, Pause, Wait
 from .events import DoubtOpened, DoubtResolved, TakenOver
 from .forward import Forward
 from .plan import Plan, rest_of
-from .resolver import Later, LogSearch, Position, Searched, Undecidable, WindowSearch, covered, is_covered
+from .resolver import Later, LogSearch, Position, Searched, Undecidable, covered, is_covered
 
 if TYPE_CHECKING:
     from .sequencer import Sequencer
@@ -72,7 +77,7 @@ class Doubt:
             self._shared.report(TakenOver(sequencer.producer_id, sequencer.topic, sequencer.partition, intent.owner))
         if not await sequencer.write(renewed(entry, self._shared.incarnation)):
             return
-        result = await self._search(intent, intent.content)
+        result = await self._search(intent, {intent.content})
         entry_now = sequencer.entry
         if self._era != self._shared.era or entry_now is None or entry_now.intent is None:
             sequencer.held.forget()
@@ -148,7 +153,9 @@ class Doubt:
         )
         if not await sequencer.write(replace(entry, version=entry.version + 1, intent=claim)):
             return
-        result = await self._search(claim, bytes(8))
+        # Without markers the log cannot tell what is whose. Whoever waits here sends his lowest batch first, so if that
+        # one's content is not stored without a marker, nothing of what follows it is.
+        result = await self._search(claim, {first for batch in sequencer.queue for first in _contents_of(batch)[:1]})
         entry_now = sequencer.entry
         if self._era != self._shared.era or entry_now is None:
             sequencer.held.forget()
@@ -161,14 +168,14 @@ class Doubt:
         )
 
     # ------------------------------------------------------------------ searching
-    async def _search(self, intent: Intent, content: bytes) -> Searched | None:
+    async def _search(self, intent: Intent, contents: Collection[bytes]) -> Searched | None:
         """Search until it is done. None: it cannot be decided, and who waits for it was told so."""
         sequencer = self._sequencer
         sequence = intent.batches[0].base_sequence if intent.batches else -1
         where = (sequencer.producer_id, sequencer.topic, sequencer.partition, sequence)
         self._shared.report(DoubtOpened(*where, "suspect" if self._suspect else "open intent"))
         started = await Now()
-        search = self._new_search(intent, content)
+        search = self._new_search(intent, contents)
         undecided = 0
         while True:
             result = await search.run()
@@ -188,10 +195,10 @@ class Doubt:
                     )
                     self._answer_undecidable(intent, result.reason)
                     return None
-                search = self._new_search(intent, content)
+                search = self._new_search(intent, contents)
             await Wait(limits.SETTLE_SECONDS)
 
-    def _new_search(self, intent: Intent, content: bytes) -> LogSearch:
+    def _new_search(self, intent: Intent, contents: Collection[bytes]) -> LogSearch:
         """``intent`` without batches: everything is wanted that the log has."""
         sequencer = self._sequencer
         wanted: BatchIdentity | None = None
@@ -203,7 +210,7 @@ class Doubt:
             sequencer.partition,
             sequencer.producer_id,
             Position(intent.lower_bound, intent.anchor),
-            content,
+            contents,
             {intent.leader} if intent.leader >= 0 else set(),
             lambda pieces: wanted is not None and is_covered(pieces, wanted),
         )
@@ -225,9 +232,8 @@ class Doubt:
         assert entry is not None
         if entry.first_base_offset == NO_OFFSET:
             return answers.in_doubt("where this epoch begins in the log is not known"), "below_window_unknown"
-        search = WindowSearch(
-            self._sequencer.topic, self._sequencer.partition, self._sequencer.producer_id, batch.identity, entry
-        )
+        contents = _contents_of(batch)
+        search = WindowSearch(self._sequencer, batch.identity, entry, contents[:1])
         started = await Now()
         while True:
             result = await search.run()
@@ -242,7 +248,49 @@ class Doubt:
         pieces = covered(result.pieces, batch.identity)
         if sum(piece.record_count for piece in pieces) < batch.identity.record_count:
             return answers.not_below_window(), "out_of_order"
-        same = search.contents == content_digests(batch.records, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX)
-        if not same:
+        if search.stored_contents != contents:
             return answers.not_below_window(), "restarted_sequence"
         return answers.duplicate_below_window(), "duplicate_below_window"
+
+
+class WindowSearch(LogSearch):
+    """Looks for one batch that lies before the window: nothing of it can come any more, so there is nothing to settle
+    (rule R9).
+
+    ``stored_contents``: the digests of the records that are stored under its identity, in order.
+    """
+
+    def __init__(self, sequencer: Sequencer, batch: BatchIdentity, entry: Entry, contents: Collection[bytes]) -> None:
+        super().__init__(
+            sequencer.topic,
+            sequencer.partition,
+            sequencer.producer_id,
+            Position(entry.first_base_offset, NO_ANCHOR),
+            contents,
+            set(),
+            lambda pieces: is_covered(pieces, batch),
+        )
+        self._settled = True
+        self._stop_at = entry.window[0].base_offset if entry.window else None
+        self._batch = batch
+        self.stored_contents: list[bytes] = []
+
+    def _found(self, message: ShallowMessage, pieces: list[Stored]) -> None:
+        batch = self._batch
+        inner: list[ShallowMessage] | None = None
+        for piece in pieces:
+            within = distance(batch.base_sequence, piece.base_sequence) < batch.record_count
+            if piece.producer_epoch == batch.producer_epoch and within:
+                if inner is None:
+                    inner = message_set.inner_messages(message, limits.DECOMPRESSED_BYTES_MAX)
+                start = piece.base_offset - inner[0].offset
+                records = inner[start : start + piece.record_count]
+                self.stored_contents.extend(content_of_message(one) for one in records)
+
+
+def _contents_of(batch: Batch) -> list[bytes]:
+    """The digest of every record; none of a batch that cannot be read, which is refused before it is sent."""
+    try:
+        return content_digests(batch.records, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX)
+    except WireError:
+        return []

@@ -244,7 +244,7 @@ class Forward:
             self._sequencer.partition,
             self._sequencer.producer_id,
             bound,
-            self._content,
+            {self._content},
             {broker_id, entry.intent.leader},
             lambda pieces: is_covered(pieces, self._whole),
         )

@@ -8,7 +8,7 @@ Whatever is less is said as such, never guessed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..codecs import message_set
@@ -18,8 +18,8 @@ from ..codecs.marker import anchor_of, parse_marker
 from ..codecs.message_set import ShallowMessage
 from ..state.commit import Stored
 from ..state.decide import BatchIdentity
-from ..state.entry import NO_ANCHOR, NO_OFFSET, Entry
-from ..state.sequence import advance, distance
+from ..state.entry import NO_ANCHOR, NO_OFFSET
+from ..state.sequence import advance
 from . import limits
 from .bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset
 from .effects import Ask, Leader, Now, Unanswered, Wait
@@ -220,8 +220,8 @@ class LogSearch:
     """One search for a producer's records in [bound, end of the log). ``run`` again goes on where it stopped.
 
     ``enough``: tells whether the pieces found so far are all that is wanted; then the rest of the log does not matter.
-    ``content``: digest of the first record that is looked for; zeros: none is known. ``settle_on``: the brokers that
-    may still execute something."""
+    ``contents``: digests of records that, if they are stored without a marker, may be what is looked for.
+    ``settle_on``: the brokers that may still execute something."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class LogSearch:
         partition: int,
         producer_id: int,
         bound: Position,
-        content: bytes,
+        contents: Collection[bytes],
         settle_on: set[int],
         enough: Callable[[Sequence[Stored]], bool],
     ) -> None:
@@ -237,7 +237,7 @@ class LogSearch:
         self._partition = partition
         self._producer_id = producer_id
         self._bound = bound
-        self._content = content if any(content) else None
+        self._contents = frozenset(contents)
         self._settle_on = settle_on
         self._enough = enough
         self._settled = False
@@ -356,43 +356,9 @@ class LogSearch:
             inner = [message]
         else:
             inner = message_set.inner_messages(message, limits.DECOMPRESSED_BYTES_MAX)
-        if self._content is not None and self._doubtful is None:
+        if self._contents and self._doubtful is None:
             for one in inner:
-                if content_of_message(one) == self._content:
+                if content_of_message(one) in self._contents:
                     self._doubtful = f"a record of the same content without a marker is at offset {one.offset}"
                     break
         return inner[0].offset if inner else message.offset
-
-
-class WindowSearch(LogSearch):
-    """Looks for one batch that lies before the window: nothing of it can come any more, so there is nothing to settle
-    (rule R9).
-
-    ``contents``: the digests of the records that are stored under its identity, in order.
-    """
-
-    def __init__(self, topic: str, partition: int, producer_id: int, batch: BatchIdentity, entry: Entry) -> None:
-        super().__init__(
-            topic,
-            partition,
-            producer_id,
-            Position(entry.first_base_offset, NO_ANCHOR),
-            bytes(8),
-            set(),
-            lambda pieces: is_covered(pieces, batch),
-        )
-        self._settled = True
-        self._stop_at = entry.window[0].base_offset if entry.window else None
-        self._batch = batch
-        self.contents: list[bytes] = []
-
-    def _found(self, message: ShallowMessage, pieces: list[Stored]) -> None:
-        batch = self._batch
-        inner: list[ShallowMessage] | None = None
-        for piece in pieces:
-            within = distance(batch.base_sequence, piece.base_sequence) < batch.record_count
-            if piece.producer_epoch == batch.producer_epoch and within:
-                if inner is None:
-                    inner = message_set.inner_messages(message, limits.DECOMPRESSED_BYTES_MAX)
-                start = piece.base_offset - inner[0].offset
-                self.contents.extend(content_of_message(one) for one in inner[start : start + piece.record_count])
