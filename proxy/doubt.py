@@ -155,7 +155,7 @@ class Doubt:
             return
         # Without markers the log cannot tell what is whose. Whoever waits here sends his lowest batch first, so if that
         # one's content is not stored without a marker, nothing of what follows it is.
-        result = await self._search(claim, {first for batch in sequencer.queue for first in _contents_of(batch)[:1]})
+        result = await self._search(claim, {first for batch in sequencer.queue for first in contents_of(batch)[:1]})
         entry_now = sequencer.entry
         if self._era != self._shared.era or entry_now is None:
             sequencer.held.forget()
@@ -232,7 +232,7 @@ class Doubt:
         assert entry is not None
         if entry.first_base_offset == NO_OFFSET:
             return answers.in_doubt("where this epoch begins in the log is not known"), "below_window_unknown"
-        contents = _contents_of(batch)
+        contents = contents_of(batch)
         search = WindowSearch(self._sequencer, batch.identity, entry, contents[:1])
         started = await Now()
         while True:
@@ -288,7 +288,7 @@ class WindowSearch(LogSearch):
                 self.stored_contents.extend(content_of_message(one) for one in records)
 
 
-def _contents_of(batch: Batch) -> list[bytes]:
+def contents_of(batch: Batch) -> list[bytes]:
     """The digest of every record; none of a batch that cannot be read, which is refused before it is sent."""
     try:
         return content_digests(batch.records, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX)

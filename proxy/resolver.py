@@ -159,10 +159,10 @@ async def newest_position(topic: str, partition: int) -> Position | Later:
 
 
 async def look_at(
-    topic: str, partition: int, offset: int, wanted: tuple[Stored, ...], producer_id: int
+    topic: str, partition: int, offset: int, wanted: tuple[Stored, ...], producer_id: int, content: bytes | None = None
 ) -> bool | Later:
     """Does the record at ``offset`` carry our marker with every one of ``wanted`` (rules R5, R9)? False: for certain
-    not."""
+    not. ``content``: digest by which the record is known as well where no marker is stored."""
     started = await Now()
     while True:
         leader = await Leader(topic, partition)
@@ -174,7 +174,9 @@ async def look_at(
             elif shown.offset > offset:
                 message = await message_at(leader, topic, partition, offset)
                 if not isinstance(message, Later):
-                    return message is not None and _carries(message, wanted, producer_id)
+                    return message is not None and (
+                        _carries(message, wanted, producer_id) or _has_content(message, offset, content)
+                    )
             elif end.offset <= offset:
                 return False
         if await Now() - started > limits.SCAN_SECONDS_MAX:
@@ -186,6 +188,14 @@ def _carries(message: ShallowMessage, wanted: tuple[Stored, ...], producer_id: i
     """A batch that is stored in parts begins with its first part."""
     stored = {(p.producer_epoch, p.base_sequence, p.base_offset) for p in pieces_of(message, producer_id)}
     return all((piece.producer_epoch, piece.base_sequence, piece.base_offset) in stored for piece in wanted)
+
+
+def _has_content(message: ShallowMessage, offset: int, content: bytes | None) -> bool:
+    """Only a message without a marker is known by its content. ``message_at`` has read it to the end already."""
+    if content is None or (message.is_wrapper and parse_marker(message.key) is not None):
+        return False
+    inner = message_set.inner_messages(message, limits.DECOMPRESSED_BYTES_MAX) if message.is_wrapper else [message]
+    return any(one.offset == offset and content_of_message(one) == content for one in inner)
 
 
 def pieces_of(message: ShallowMessage, producer_id: int) -> Iterator[Stored]:

@@ -31,7 +31,7 @@ from ..state.sequence import advance
 from ..state.store import StoreAway
 from . import answers, limits
 from .batch import Answer, Batch
-from .doubt import Doubt
+from .doubt import Doubt, contents_of
 from .effects import Bell, Leader, Now, Pause
 from .events import BatchAnswered, FlowFailed, StepDone
 from .forward import Forward
@@ -345,7 +345,8 @@ class Sequencer:
         assert entry is not None
         stored = next(piece for piece in entry.window if piece.base_offset == base_offset)
         piece = Stored(entry.producer_epoch, stored.base_sequence, stored.record_count, stored.base_offset)
-        return await look_at(self.topic, self.partition, base_offset, (piece,), self.producer_id)
+        content = next(iter(contents_of(batch)), None)
+        return await look_at(self.topic, self.partition, base_offset, (piece,), self.producer_id, content)
 
     async def _search_below_window(self, batch: Batch) -> None:
         """Rule R9: 46 if the log has it, 45 if the log was searched completely, else a retriable error, then 87."""

@@ -65,3 +65,17 @@ def test_a_batch_below_the_window_that_may_be_in_the_log_is_no_gap() -> None:
     stage.run(60)
     assert retry.code == UNDECIDABLE
     assert other.code == OUT_OF_ORDER
+
+
+def test_a_duplicate_whose_connection_is_gone_is_found_by_its_content_at_its_offset() -> None:
+    stage = Stage(keeps_markers=False)
+    client = Client()
+    stage.send(client, 0)
+    stage.send(client, 1)
+    stage.run(1)
+    stage.lane.is_open = False
+    retry = stage.send(Client(), 1)
+    other = stage.send(Client(), 0, b"another")
+    stage.run(60)
+    assert (retry.code, retry.offset) == (0, 1)
+    assert other.code == UNDECIDABLE, "another record lies where it was committed"
