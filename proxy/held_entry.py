@@ -70,6 +70,9 @@ class HeldEntry:
     async def write(self, entry: Entry, while_away: Callable[[str], Awaitable[None]]) -> bool:
         """Swap the entry in. False: another one wrote, or a new era began. ``while_away``: called as long as there is
         no reply."""
+        if self._known_era != self._shared.era:
+            self.forget()  # what it was made from is void: other leases, perhaps other data
+            return False
         era = self._shared.era
         ttl_ms = 0 if entry.has_open_intent else limits.ENTRY_TTL_MS
         value = pack(entry)
