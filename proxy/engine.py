@@ -174,6 +174,8 @@ class Engine:
         for session in list(self.sessions):
             if session.is_idempotent:
                 session.abort("the state has begun a new life")
+        for broker in self.topology.brokers:
+            broker.pool.give_up_busy("a new incarnation begins")
 
     def _wait_for_old_leases(self) -> None:
         """What was granted under a lost state may still be on its way: those leases have to run out first (rule

@@ -202,6 +202,8 @@ class Forward:
         are left."""
         assert isinstance(outcome, InDoubt)
         sequencer = self._sequencer
+        if self._era != self._shared.era:
+            return self._void(outcome.reason)
         self._shared.report(
             DoubtOpened(
                 sequencer.producer_id, sequencer.topic, sequencer.partition, self._first.base_sequence, outcome.reason

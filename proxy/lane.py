@@ -177,6 +177,13 @@ class LanePool:
         for job in waiting:
             job.done(NotSent(reason))
 
+    def give_up_busy(self, reason: str) -> None:
+        """Reset the lanes with a request out: a part of one that the lease of another incarnation was to cover must
+        not leave under a new one (rule R4)."""
+        for lane in list(self._lanes):
+            if lane.is_busy:
+                lane.give_up(reason)
+
     def close(self) -> None:
         """Reset all lanes; what was out is in doubt."""
         self.is_usable = False

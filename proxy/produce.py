@@ -50,6 +50,9 @@ class Outside(Protocol):
 class Client(Protocol):
     """What a produce request needs of its session."""
 
+    is_idempotent: bool
+    """It has asked for a producer id, or used one."""
+
     @property
     def behind(self) -> Behind: ...
 
@@ -193,6 +196,7 @@ class ProduceCall:
             if refusal is None and header.producer_id >= 0:
                 identity = BatchIdentity(header.producer_epoch, header.base_sequence, header.record_count)
                 part.names((header.producer_id, item.topic, item.partition), identity)
+                self.client.is_idempotent = True
             if refusal is None:
                 verify_crc(records, header)
         except ChecksumMismatch as error:

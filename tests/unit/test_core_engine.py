@@ -1,0 +1,49 @@
+"""The life of the process in the protocol, in a virtual world: what a new incarnation ends (rules R4, R10)."""
+
+from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates, ProduceSeen
+from testkit.virtual_world import TOPIC, World, WorldSettings
+
+
+def a_world() -> World:
+    world = World(1, WorldSettings(brokers=1))
+    world.start()
+    return world
+
+
+def test_a_new_era_closes_connections_that_only_used_a_producer_id() -> None:
+    world = a_world()
+    (client,) = world.clients
+    client.send(TOPIC, 0)
+    assert world.network.run(10, lambda: client.is_done)
+    client.disconnect()
+    client.send(TOPIC, 0)  # over a connection that never asked for a producer id
+    assert world.network.run(10, lambda: client.is_done)
+    opened = client.connections_opened
+    assert opened == 2
+    world.redis.restart()
+    client.send(TOPIC, 0)
+    assert world.network.run(60, lambda: client.is_done)
+    assert client.connections_opened > opened
+    assert world.errors() == []
+
+
+def test_a_new_incarnation_resets_connections_with_an_append_of_the_old_one() -> None:
+    world = a_world()
+    world.cluster.rates = BrokerFaultRates(slow=(8.0, 8.0))
+    (client,) = world.clients
+    lost: list[float] = []
+
+    def slow(seen: ProduceSeen) -> BrokerFault:
+        return BrokerFault.SLOW if seen.number == 1 else BrokerFault.NONE
+
+    world.cluster.choose_fault = slow
+    world.cluster.on_produce_over.append(lambda _seen: lost.append(world.network.now))
+    client.send(TOPIC, 0)
+    assert world.network.run(10, lambda: world.cluster.produce_count == 1)
+    world.redis.restart()
+    restarted = world.network.now
+    assert world.network.run(60, lambda: client.is_done)
+    assert lost[0] - restarted < 5.0
+    values = [record.value for stored in world.cluster.log(TOPIC, 0).messages for record in stored.message.records]
+    assert values == client.batches[0].values
+    assert world.errors() == []
