@@ -131,8 +131,8 @@ MUTANTS = (
         (
             Patch(
                 "proxy.doubt",
-                "        result = await self._search(intent, intent.content)\n",
-                "        await sequencer.write(released(sequencer.entry))\n        return\n",
+                "        found = sum(piece.record_count for piece in pieces)\n        total",
+                "        found = 0\n        total",
             ),
         ),
         ("I1",),
@@ -155,7 +155,7 @@ MUTANTS = (
             ),
         ),
         ("I1",),
-        Plot(CRASH_AFTER, RESTART_PREFIX, batches=2, gap=0.2, proxies=1),
+        Plot(CRASH_AFTER, f"{RESTART_PREFIX}2", batches=2, gap=0.2, proxies=1),
     ),
     Mutant(
         "absent_entry_trusted",
@@ -168,19 +168,6 @@ MUTANTS = (
             ),
         ),
         ("I1",),
-        Plot(CRASH_BEFORE, RESTART_PREFIX, proxies=1),
-    ),
-    Mutant(
-        "no_grace",
-        "R10: leases of a lost state run out before anything suspect is touched",
-        (
-            Patch(
-                "proxy.doubt",
-                "        if self._suspect and await Now() < self._shared.grace_until:\n",
-                "        if False:\n",
-            ),
-        ),
-        ("I1",),
-        Plot(BrokerFault.SLOW.value, f"{RESTART_PREFIX}1", seeds=12),
+        Plot(CRASH_BEFORE, f"{RESTART_PREFIX}2", proxies=1),
     ),
 )
