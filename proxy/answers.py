@@ -151,3 +151,10 @@ def transactional() -> Answer:
 def is_retriable(error_code: int) -> bool:
     """Will the client send the batch again as it is?"""
     return error_code != 0 and ErrorCode(error_code).retriable
+
+
+def makes_a_gap(error_code: int) -> bool:
+    """Will the client drop the batch and go on with a new epoch? Not for a duplicate, nor where a newer epoch is
+    known already."""
+    harmless = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH)
+    return error_code not in harmless and not is_retriable(error_code)

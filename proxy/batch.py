@@ -8,6 +8,7 @@ from typing import Protocol
 from ..codecs.record_batch import BatchHeader
 from ..state.decide import BatchIdentity
 from ..state.entry import NO_OFFSET, NO_TIME
+from ..state.sequence import is_ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +53,24 @@ class Behind:
         self._failed: dict[tuple[int, str, int], set[tuple[int, int]]] = {}
 
     def note(self, key: tuple[int, str, int], identity: BatchIdentity, error_code: int, retriable: bool) -> None:
-        """Remember a retriable failure; forget it when the batch got through, or failed for good."""
+        """Remember a retriable failure; forget it when the batch failed for good, or when it or a later one got
+        through, perhaps over another connection."""
+        epoch, sequence = identity.producer_epoch, identity.base_sequence
+        failed = self._failed.get(key)
         if error_code and retriable:
-            self._failed.setdefault(key, set()).add((identity.producer_epoch, identity.base_sequence))
-        elif key in self._failed:
-            self._failed[key].discard((identity.producer_epoch, identity.base_sequence))
-            if not self._failed[key]:
+            self._failed.setdefault(key, set()).add((epoch, sequence))
+        elif failed is not None:
+            failed.discard((epoch, sequence))
+            if not error_code:
+                failed = {one for one in failed if one[0] > epoch or (one[0] == epoch and is_ahead(sequence, one[1]))}
+            self._failed[key] = failed
+            if not failed:
                 del self._failed[key]
 
-    def has_failed(self, key: tuple[int, str, int], producer_epoch: int) -> bool:
-        """Did a batch of this producer, partition and epoch fail retriably, and was not sent again?"""
-        return any(epoch == producer_epoch for epoch, _ in self._failed.get(key, ()))
+    def has_failed_before(self, key: tuple[int, str, int], identity: BatchIdentity) -> bool:
+        """Did a lower batch of this producer, partition and epoch fail retriably, and was not sent again?"""
+        epoch, sequence = identity.producer_epoch, identity.base_sequence
+        return any(one[0] == epoch and is_ahead(one[1], sequence) for one in self._failed.get(key, ()))
 
 
 @dataclass(slots=True, eq=False)

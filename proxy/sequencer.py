@@ -272,7 +272,12 @@ class Sequencer:
 
     # ------------------------------------------------------------------ answers
     def answer(self, batch: Batch, answer: Answer, verdict: str) -> None:
-        """Answer everybody who waits for the batch."""
+        """Answer everybody who waits for the batch. A failure for good makes clients send what is unfinished again
+        under a new epoch: none as long as a lower batch, that may be in the log, is to be sent again."""
+        behind = answers.makes_a_gap(answer.error_code) and self._is_behind(batch)
+        if behind:  # rule R11
+            answer = answers.held_back("behind a batch that has to be sent again first")
+            verdict = "held_back"
         for waiter in batch.waiters:
             waiter.answer(answer)
         identity = batch.identity
@@ -318,12 +323,11 @@ class Sequencer:
             self.answer(batch, answers.fenced(verdict), "fenced")
             return
         assert isinstance(verdict, OutOfOrder)
-        epoch = batch.identity.producer_epoch
-        behind = any(w.connection.behind.has_failed(self.key, epoch) for w in batch.waiters if not w.gone)
-        if behind:  # rule R11
-            self.answer(batch, answers.held_back("behind a batch that has to be sent again first"), "held_back")
-        else:
-            self.answer(batch, answers.out_of_order(verdict), "out_of_order")
+        self.answer(batch, answers.out_of_order(verdict), "out_of_order")
+
+    def _is_behind(self, batch: Batch) -> bool:
+        identity, key = batch.identity, self.key
+        return any(w.connection.behind.has_failed_before(key, identity) for w in batch.waiters if not w.gone)
 
     async def _answer_duplicate(self, batch: Batch, verdict: Duplicate) -> None:
         """Rule R9: the stored offset, after one look at it in the log unless its connection still lives."""

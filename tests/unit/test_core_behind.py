@@ -1,0 +1,89 @@
+"""What follows a batch that failed retriably gets no answer that makes its client begin a new epoch (rule R11)."""
+
+import pytest
+
+from idemproxy.codecs.error_codes import ErrorCode
+from idemproxy.proxy import answers
+from testkit.staged_sequencer import Client, Stage
+
+NOT_LEADER, HELD_BACK = 6, 19
+UNSUPPORTED, OUT_OF_ORDER, INVALID = 43, 45, 87
+
+
+def a_stage_with_one_batch() -> tuple[Stage, Client]:
+    stage, client = Stage(), Client()
+    stage.send(client, 0)
+    stage.run(1)
+    return stage, client
+
+
+def test_a_batch_behind_one_that_has_to_be_sent_again_is_no_gap() -> None:
+    stage, client = a_stage_with_one_batch()
+    stage.outcomes.append(stage.refuses(NOT_LEADER))
+    lower, upper = stage.send(client, 1), stage.send(client, 2)
+    stage.run(1)
+    assert (lower.code, upper.code) == (NOT_LEADER, HELD_BACK)
+    lower, upper = stage.send(client, 1), stage.send(client, 2)
+    stage.run(1)
+    assert (lower.offset, upper.offset) == (1, 2)
+
+
+def test_a_batch_that_was_held_back_does_not_hold_itself_back() -> None:
+    stage, client = a_stage_with_one_batch()
+    stage.outcomes.append(stage.refuses(NOT_LEADER))
+    lower, upper = stage.send(client, 1), stage.send(client, 2)
+    stage.run(1)
+    assert (lower.code, upper.code) == (NOT_LEADER, HELD_BACK)
+    stage.outcomes.append(stage.refuses(INVALID))
+    lower = stage.send(client, 1)
+    stage.run(1)
+    assert lower.code == INVALID
+    upper, last = stage.send(client, 2), stage.send(client, 3)
+    stage.run(1)
+    assert (upper.code, last.code) == (OUT_OF_ORDER, OUT_OF_ORDER)
+
+
+def test_a_failure_for_good_waits_until_the_batch_before_it_was_sent_again() -> None:
+    """Java sends everything that is unfinished again under a new epoch: the lower batch, which is in the log, too."""
+    stage, client = a_stage_with_one_batch()
+    stage.outcomes.append(stage.loses_answer)
+    lower = stage.send(client, 1)
+    upper = stage.send(client, 2, headers=[("a-header", b"")])
+    lower.answer(answers.in_doubt("its time is up"))
+    stage.run(10)
+    assert upper.code == HELD_BACK
+    lower, upper = stage.send(client, 1), stage.send(client, 2, headers=[("a-header", b"")])
+    stage.run(10)
+    assert (lower.offset, upper.code) == (1, UNSUPPORTED)
+
+
+def test_a_failure_that_was_mended_over_another_connection_holds_nothing_back() -> None:
+    stage, client = a_stage_with_one_batch()
+    stage.outcomes.append(stage.refuses(NOT_LEADER))
+    assert stage.send(client, 1).code == NOT_LEADER
+    stage.run(1)
+    other = Client()
+    assert stage.send(other, 1).offset == 1
+    stage.run(1)
+    assert stage.send(client, 2).offset == 2
+    stage.run(1)
+    gap = stage.send(client, 9)
+    stage.run(1)
+    assert gap.code == OUT_OF_ORDER
+
+
+def test_another_epochs_failure_holds_nothing_back() -> None:
+    stage, client = a_stage_with_one_batch()
+    stage.outcomes.append(stage.refuses(NOT_LEADER))
+    assert stage.send(client, 1).code == NOT_LEADER
+    stage.run(1)
+    gap = stage.send(client, 5, epoch=1)
+    stage.run(1)
+    assert gap.code == OUT_OF_ORDER
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.DUPLICATE_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.NONE]
+)
+def test_these_codes_make_no_client_begin_a_new_epoch(code: ErrorCode) -> None:
+    assert not answers.makes_a_gap(int(code))
