@@ -115,7 +115,7 @@ def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
         )
     elif event.verdict != "appended":
         telemetry.log(
-            logging.WARNING if event.error_code else logging.INFO,
+            logging.WARNING if event.error_code and event.verdict != "duplicate_below_window" else logging.INFO,
             "%s: producer %d epoch %d sequence %d on %s-%d: code %d: %s",
             event.verdict,
             event.producer_id,
