@@ -7,13 +7,14 @@ repeated until one confirms it (R17). What was learned in an earlier era is void
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from ..state import store
 from ..state.commit import fresh
 from ..state.decide import BatchIdentity
-from ..state.entry import NO_PRINCIPAL, Entry, StoredFormatError, pack, unpack
+from ..state.entry import NO_GENERATION, NO_PRINCIPAL, Entry, StoredFormatError, pack, unpack
 from ..state.producer_ids import block_of, unpack_block
-from ..state.store import Conflict, StoreAway, Swapped
+from ..state.store import NO_VERSION, Conflict, StoreAway, Swapped
 from . import limits
 from .batch import Batch
 from .effects import Bell, Pause, Read, Swap
@@ -36,7 +37,10 @@ class HeldEntry:
         self._producer_id = producer_id
         self._key = store.entry_key(shared.cluster, producer_id, topic, partition)
         self._known_era = -1
-        self._stored_version = 0
+        self._stored_version = NO_VERSION
+        self._written_at = float("-inf")
+        self._lost: Entry | None = None
+        """What we knew when we saw that the store had lost it, until it is rebuilt."""
 
     async def learn(self) -> bool:
         """Know the entry, from memory or from Redis. False: the store is away, or has what this version cannot read."""
@@ -84,11 +88,17 @@ class HeldEntry:
             if isinstance(result, Swapped):
                 self.entry = entry
                 self._stored_version = entry.version
+                self._written_at = self._shared.recent_time
+                if entry.generation == self._shared.generation:
+                    self._lost = None
                 self.is_unwritten = False
                 self.commits = ()
                 self.was_just_read = False
                 return True
             if isinstance(result, Conflict):
+                if result.value is None:
+                    # What we wrote is gone: somebody emptied the store. Nothing that was learned from it holds (R10).
+                    self._shared.blocks.pop(block_of(self._producer_id), None)
                 self._take(result.value)
                 return False
             # Executed or not, nobody knows. The same swap again is harmless, and makes one that is late fail (model
@@ -115,16 +125,39 @@ class HeldEntry:
 
     def _take(self, value: bytes | None) -> bool:
         try:
-            self.entry = unpack(value) if value is not None else None
+            stored = unpack(value) if value is not None else None
         except StoredFormatError as error:
             self._shared.report(Said("error", f"stored state of producer {self._producer_id}: {error}"))
             return False
-        self._stored_version = self.entry.version if self.entry else 0
+        version = stored.version if stored else NO_VERSION
+        if version < self._stored_version and self._is_ours():
+            self._notice_loss(version)
+        lost = self._lost
+        if lost is None:
+            self.entry = stored
+        else:
+            intent = stored.intent if stored else None
+            self.entry = replace(lost, version=max(lost.version, version), generation=NO_GENERATION, intent=intent)
+        self._stored_version = version
         self._known_era = self._shared.era
         self.was_just_read = True
         self.is_unwritten = False
         self.commits = ()
         return True
+
+    def _is_ours(self) -> bool:
+        """Did we write it, and so short a time ago that it can not have expired?"""
+        age_ms = (self._shared.recent_time - self._written_at) * 1000
+        return age_ms < limits.ENTRY_TTL_MS - limits.ENTRY_TTL_SLACK_MS
+
+    def _notice_loss(self, version: int) -> None:
+        """The store has less than what it had confirmed, in the same life of its data. What we know of this producer is
+        true, but others may have written since: it is suspect (rule R10) until it is rebuilt. So are the facts of its
+        id's block."""
+        self._lost = self.entry
+        self._shared.blocks.pop(block_of(self._producer_id), None)
+        what = f"version {version} is stored where version {self._stored_version} was written"
+        self._shared.report(Said("error", f"state of producer {self._producer_id} was lost: {what}"))
 
     async def _block(self) -> Block | StoreAway | None:
         """What is known of the producer id's block; None: nothing."""

@@ -64,6 +64,8 @@ COMMIT_IDLE_SECONDS: Final = 0.05
 """A commit rides on the next reserve; with none in this time it goes alone."""
 ENTRY_TTL_MS: Final = 24 * 3600 * 1000
 """Kafka's producer.id.expiration.ms: an idle producer is forgotten after a day, by the server's clock."""
+ENTRY_TTL_SLACK_MS: Final = 60_000
+"""An entry that is missing so shortly before its end may have expired by a clock that is ahead of ours."""
 SEQUENCERS_MAX: Final = 100_000
 """Producers and partitions held in memory; idle ones beyond it are dropped and read again when they come back."""
 

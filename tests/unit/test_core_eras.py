@@ -1,5 +1,6 @@
 """What was learned before the data of the store began a new life, or the lease was lost, is void (rule R10)."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,3 +71,68 @@ def test_nothing_is_taken_over_by_what_was_known_before_a_new_era() -> None:
     assert stage.values[KEY] == before
     stage.run(60)
     assert stage.failures() == []
+
+
+# ---------------------------------------------------------------------- a store that has less than it had confirmed
+def test_a_value_that_is_gone_makes_the_log_be_read_not_the_batch_be_appended_again() -> None:
+    stage = Stage()
+    client = Client()
+    stage.send(client, 0)
+    stage.run(1)
+    stage.values.clear()  # an operator's FLUSHALL: no restart, no new generation
+    next_one = stage.send(client, 1)
+    stage.run(30)
+    retry = stage.send(Client(), 0)
+    stage.run(30)
+    assert (next_one.offset, retry.offset) == (1, 0)
+    assert stage.stored_values() == [b"value 0", b"value 1"]
+
+
+def test_an_older_value_makes_the_log_be_read() -> None:
+    stage = Stage()
+    client = Client()
+    stage.send(client, 0)
+    stage.run(1)
+    before = dict(stage.values)
+    for sequence in (1, 2):
+        stage.send(client, sequence)
+        stage.run(1)
+    stage.values = before
+    stage.sequencer.held.forget()
+    retry, next_one = stage.send(Client(), 1), stage.send(Client(), 3)
+    stage.run(30)
+    assert (retry.offset, next_one.offset) == (1, 3)
+    assert len(stage.stored_values()) == 4
+
+
+def test_a_living_strangers_intent_in_an_older_value_is_left_alone() -> None:
+    stage = Stage()
+    client = Client()
+    for sequence in (0, 1, 2):
+        stage.send(client, sequence)
+        stage.run(1)
+    intent = Intent(STRANGER, 0, (IntentBatch(3, 1, 0),), 0, NO_ANCHOR, bytes(8), 1)
+    stage.put(replace(reserved(stage.entry(), intent), version=2))
+    stage.alive.add(STRANGER)
+    stage.sequencer.held.forget()
+    stage.send(client, 3)
+    stage.run(30)
+    assert stage.entry().version == 2
+    stage.alive.clear()
+    stage.run(30)
+    assert stage.entry().version > 9
+    assert len(stage.stored_values()) == 4
+
+
+def test_a_value_that_has_expired_is_no_loss() -> None:
+    stage = Stage()
+    stage.shared.wall_clock_ms = lambda: round(stage.now * 1000)
+    client = Client()
+    stage.send(client, 0)
+    stage.run(limits.ENTRY_TTL_MS / 1000 + 1)
+    stage.values.clear()
+    asked = len(stage.asked)
+    request = stage.send(client, 1)
+    stage.run(1)
+    assert request.code == 0
+    assert len(stage.asked) - asked < 5, "the log of a whole day is not read"

@@ -7,7 +7,7 @@ UNDECIDABLE, OUT_OF_ORDER = 87, 45
 
 
 def a_stage_that_lost_the_last_commit() -> Stage:
-    """Two batches are in the log, the store has begun a new life and knows of the first one only."""
+    """Two batches are in the log, the store has begun a new life and knows of the first one only, as does the proxy."""
     stage = Stage(keeps_markers=False)
     client = Client()
     stage.send(client, 0)
@@ -16,6 +16,7 @@ def a_stage_that_lost_the_last_commit() -> Stage:
     stage.send(client, 1)
     stage.run(1)
     stage.values = before
+    stage.die()
     stage.begin_era()
     return stage
 
