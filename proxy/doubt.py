@@ -19,7 +19,7 @@ from ..codecs.message_set import ShallowMessage
 from ..codecs.parts import content_digests
 from ..state.commit import Stored, committed, fresh, given_up, rebuilt, released, renewed
 from ..state.decide import BatchIdentity, is_in_intent
-from ..state.entry import NO_ANCHOR, NO_GENERATION, NO_OFFSET, NO_PRINCIPAL, Entry, Intent, WindowBatch
+from ..state.entry import NO_ANCHOR, NO_GENERATION, NO_OFFSET, NO_PRINCIPAL, NOBODY, Entry, Intent, WindowBatch
 from ..state.sequence import distance
 from . import answers, limits
 from .batch import Answer, Batch
@@ -130,6 +130,7 @@ class Doubt:
         for batch in list(sequencer.queue):
             sequencer.queue.remove(batch)
             sequencer.answer(batch, answers.held_back("a part of the batch before is in the log"), "held_back")
+        await sequencer.write(renewed(entry, NOBODY))  # its client may bring the rest to any proxy
 
     # ------------------------------------------------------------------ a suspect entry
     async def _rebuild(self, entry: Entry | None) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..codecs.error_codes import ErrorCode
 from ..state.commit import Stored, committed, given_up, released, renewed
 from ..state.decide import BatchIdentity
-from ..state.entry import WindowBatch
+from ..state.entry import NOBODY, WindowBatch
 from ..state.sequence import distance
 from . import answers, limits
 from .batch import Answer, Batch
@@ -156,13 +156,14 @@ class Forward:
         await Wait(limits.PROBE_SECONDS)
 
     def _let_go(self) -> None:
-        """Release the intent, unless a part of the batch is in the log: then it stays open, and the retry brings the
-        rest."""
+        """Release the intent. If a part of the batch is in the log it stays open, owned by nobody: the retry brings the
+        rest, to whatever proxy it comes (rules R13, R17)."""
         sequencer = self._sequencer
         if self._era != self._shared.era:
             sequencer.held.forget()
-        elif not self._placed and sequencer.entry is not None:
-            sequencer.held.hold(released(sequencer.entry))
+        elif sequencer.entry is not None:
+            entry = sequencer.entry
+            sequencer.held.hold(renewed(entry, NOBODY) if self._placed else released(entry))
 
     async def _refused(self, piece: Piece, outcome: Refused) -> bool:
         """The broker did not take the piece, for certain. True: go on with other pieces (rule R19)."""

@@ -133,8 +133,11 @@ async def message_at(
                     return message if first <= offset else None
         except WireError as error:
             return Later(f"the stored message at offset {offset} cannot be read: {error}")
-        if not len(answer.records) or fetch_bytes >= limits.FETCH_BYTES_MAX:
-            return None if not len(answer.records) else Later("a stored message is larger than the largest fetch")
+        if not len(answer.records):
+            hidden = answer.high_watermark <= offset  # it fell back since it was asked for: nothing is proven
+            return Later(f"the high watermark has not passed offset {offset}") if hidden else None
+        if fetch_bytes >= limits.FETCH_BYTES_MAX:
+            return Later("a stored message is larger than the largest fetch")
         fetch_bytes = min(fetch_bytes * 8, limits.FETCH_BYTES_MAX)
 
 
@@ -297,6 +300,9 @@ class LogSearch:
             retained = bound.offset - 1 >= earliest.offset
             holds = not retained or (below is not None and anchor_of(below) == bound.anchor)
         self._next = bound.offset if holds else earliest.offset
+        if bound.offset == 0:
+            # Nothing was ever known of the producer here. What retention has deleted is older than any retry.
+            self._next = earliest.offset
         if self._next < earliest.offset:
             self._doubtful = f"records from offset {self._next} to {earliest.offset} were deleted by retention"
             self._next = earliest.offset

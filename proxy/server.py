@@ -8,6 +8,7 @@ import fcntl
 import os
 import resource
 import signal
+import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ import trio
 from ..codecs.convert import HeaderPolicy
 from ..reactor import Endpoint
 from ..state.redis_facts import RedisAddress
-from ..state.redis_server import EmbeddedRedis
+from ..state.redis_server import EmbeddedRedis, EmbeddedRedisError
 from ..state.redis_store import RedisStore
 from . import limits
 from .bridge.metadata import BrokerAddress
@@ -111,6 +112,7 @@ class Server:
                 self.engine.start(self._store)
                 self._store.start()
                 nursery.start_soon(self._say_when_ready)
+                nursery.start_soon(self._keep_redis)
                 await self._stop.wait()
                 await self._shut_down()
                 nursery.cancel_scope.cancel()
@@ -159,11 +161,28 @@ class Server:
         """Before anything is reserved under it: the next start ends its lease without waiting for it."""
         self._directory.remember([*self._earlier, self.engine.shared.incarnation])
 
+    async def _keep_redis(self) -> None:
+        """Start the private server again when it has died; its data begin a new life then (rule R10)."""
+        if self._embedded is None:
+            return
+        away_since: float | None = None
+        while not self._stop.is_set():
+            await trio.sleep(limits.LEASE_RENEW_SECONDS)
+            if self._store is not None and self._store.generation is not None:
+                away_since = None
+            elif away_since is None:
+                away_since = trio.current_time()
+            else:
+                try:
+                    await trio.to_thread.run_sync(self._embedded.start)
+                except EmbeddedRedisError as problem:
+                    self._report(Said("error", str(problem)))
+
     # ------------------------------------------------------------------ listeners
     def _look_whether_ready(self) -> None:
         brokers = self.engine.topology.brokers
         known = self.engine.topology.is_known and any(broker.is_ready for broker in brokers)
-        if known and self._store is not None and self._store.generation is not None:
+        if known and self.engine.shared.era > 0:
             self._listen_for(self.engine.topology.cluster.brokers)
             self._listen(None, self._settings.listen[1])
             self._ready.set()
@@ -199,6 +218,9 @@ class Server:
             missing = "a broker" if not self.engine.topology.is_known else "Redis"
             host, port = self._settings.upstream
             self._report(Said("warning", f"still waiting for {missing} after {waited:.0f} s (upstream {host}:{port})"))
+        with trio.move_on_after(limits.LEASE_RENEW_SECONDS):  # the other brokers' versions, if they come soon
+            while not all(broker.is_ready for broker in self.engine.topology.brokers):  # noqa: ASYNC110 - looks only
+                await trio.sleep(limits.PROBE_SECONDS)
         for line in self._found():
             self._report(Said("info", line))
 
@@ -209,6 +231,8 @@ class Server:
         for broker in self.engine.topology.brokers:
             versions.setdefault(broker.version or "not detected yet", []).append(broker.id)
         host, port = self._settings.listen
+        if host in ("0.0.0.0", "::"):
+            host = socket.gethostname()
         shown = ", ".join(f"{version} (broker {', '.join(map(str, ids))})" for version, ids in versions.items())
         where = "private, in the data directory" if self._embedded is not None else "external"
         ports = ", ".join(f"{self.port_of(broker_id)} for broker {broker_id}" for broker_id in sorted(cluster.brokers))

@@ -22,6 +22,10 @@ from .lane import LanePool
 from .versions import BrokerRanges, Detected, Probe, detect
 
 _CLIENT_ID = "idemproxy-control"
+_NOT_SERVED = {
+    version: f"Kafka {version} stores message format v0 only, which this version does not write; 0.10 is the oldest"
+    for version in ("0.8.2", "0.9.0")
+}
 
 
 @dataclass(slots=True)
@@ -206,11 +210,12 @@ class Broker:
             self._probe()
 
     def _detected(self, found: Detected) -> None:
-        if not found.ranges:
-            self._report(Said("error", f"broker {self.id} at {_name(self.address)}: version unknown: {found.reason}"))
+        reason = found.reason if not found.ranges else _NOT_SERVED.get(found.version)
+        if reason:
+            self._report(Said("error", f"broker {self.id} at {_name(self.address)} cannot be served: {reason}"))
             assert self._control is not None
             self._control.close()
-            self._lost(found.reason)
+            self._lost(reason)
             return
         self.version, self.ranges = found.version, found.ranges
         self.is_ready = True

@@ -22,6 +22,8 @@ NO_TIME = -1
 NO_ANCHOR = bytes(8)
 NO_PRINCIPAL = bytes(8)
 NO_GENERATION = bytes(16)
+NOBODY = bytes(8)
+"""The owner of an intent that its owner has left: no lease ever has this name, so whoever needs it takes it over."""
 
 _HEAD = struct.Struct(">BQ16s8shiqq8sBB")
 _WINDOW_BATCH = struct.Struct(">iiqq")
