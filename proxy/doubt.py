@@ -43,6 +43,8 @@ class Doubt:
         self._shared = sequencer.shared
         self._suspect = suspect
         self._era = sequencer.shared.era
+        self._settle_on: set[int] = set()
+        """Brokers that an intent before this one was meant for."""
 
     async def work(self) -> None:
         """Do what can be done now: wait a little, or resolve."""
@@ -119,12 +121,15 @@ class Doubt:
                 return
             same = (identity.base_sequence, identity.record_count) == (wanted.base_sequence, wanted.record_count)
             if same and identity.producer_epoch == intent.producer_epoch:
+                leader = await Leader(sequencer.topic, sequencer.partition)
+                leader = intent.leader if leader is None else leader
+                if not await sequencer.write(renewed(entry, self._shared.incarnation, leader=leader)):
+                    return
                 sequencer.take_from_queue([batch])
                 sequencer.out = [batch]
                 found = sum(piece.record_count for piece in pieces)
                 plan = Plan(tuple(rest_of(sequencer.target, [batch], found)), intent.content)
-                leader = await Leader(sequencer.topic, sequencer.partition)
-                await Forward(sequencer, [batch], plan, intent.leader if leader is None else leader, pieces).work()
+                await Forward(sequencer, [batch], plan, leader, pieces).work()
                 sequencer.out = []
                 return
         for batch in list(sequencer.queue):
@@ -142,6 +147,8 @@ class Doubt:
         bound = Position(max(entry.end_offset, 0), entry.anchor if entry.end_offset > 0 else NO_ANCHOR)
         if entry.intent is not None and entry.intent.lower_bound < bound.offset:
             bound = Position(entry.intent.lower_bound, entry.intent.anchor)
+        if entry.intent is not None and entry.intent.leader >= 0:
+            self._settle_on.add(entry.intent.leader)
         leader = await Leader(sequencer.topic, sequencer.partition)
         claim = Intent(
             self._shared.incarnation,
@@ -212,7 +219,7 @@ class Doubt:
             sequencer.producer_id,
             Position(intent.lower_bound, intent.anchor),
             contents,
-            {intent.leader} if intent.leader >= 0 else set(),
+            self._settle_on | ({intent.leader} if intent.leader >= 0 else set()),
             lambda pieces: wanted is not None and is_covered(pieces, wanted),
         )
 

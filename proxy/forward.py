@@ -268,11 +268,11 @@ class Forward:
             for batch in self._group:
                 sequencer.answer(batch, answers.in_doubt("the broker lost the batch several times"), "lost")
             return False
-        if not await sequencer.write(renewed(entry, self._owner, attempts)):
-            sequencer.put_back(self._group)
-            return False
         leader = await Leader(sequencer.topic, sequencer.partition, refresh=True)
         self._leader = self._leader if leader is None else leader
+        if not await sequencer.write(renewed(entry, self._owner, attempts, self._leader)):
+            sequencer.put_back(self._group)
+            return False
         self._pieces = deque(rest_of(sequencer.target, self._group, records_found, self._pieces))
         self._shared.report(
             Reforwarded(

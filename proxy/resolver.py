@@ -256,6 +256,8 @@ class LogSearch:
         self._settled = False
         self._stop_at: int | None = None
         self._next: int | None = None
+        self._leader: int | None = None
+        """Whose log was read so far: another one's may differ."""
         self._pieces: list[Stored] = []
         self._end_offset = NO_OFFSET
         self._anchor = NO_ANCHOR
@@ -266,9 +268,9 @@ class LogSearch:
         """Search, within the budget of one try."""
         if not self._settled:
             leader = await Leader(self._topic, self._partition, refresh=True)
-            unsettled = await settle(
-                self._topic, self._partition, self._settle_on | ({leader} if leader is not None else set())
-            )
+            if leader is None:
+                return Later("no leader is known")
+            unsettled = await settle(self._topic, self._partition, self._settle_on | {leader})
             if unsettled is not None:
                 return unsettled
             self._settled = True
@@ -278,10 +280,11 @@ class LogSearch:
         leader, log_end = end
         if self._stop_at is not None:
             log_end = min(log_end, self._stop_at)
-        if self._next is None or self._next > log_end:
+        if self._next is None or self._next > log_end or leader != self._leader:
             begun = await self._begin(leader, log_end)
             if begun is not None:
                 return begun
+            self._leader = leader
         return await self._scan(leader, log_end)
 
     async def _begin(self, leader: int, log_end: int) -> Later | None:

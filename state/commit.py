@@ -34,13 +34,15 @@ def reserved(entry: Entry, intent: Intent) -> Entry:
     return _with_intent(entry, intent)
 
 
-def renewed(entry: Entry, owner: bytes, attempts: int | None = None) -> Entry:
-    """Return the entry with its intent owned by ``owner``: taken over, or about to be forwarded once more. The bound
-    is kept."""
+def renewed(entry: Entry, owner: bytes, attempts: int | None = None, leader: int | None = None) -> Entry:
+    """Return the entry with its intent owned by ``owner``: taken over, or about to be forwarded once more, perhaps to
+    another ``leader``. The bound is kept."""
     assert entry.intent is not None
     intent = replace(entry.intent, owner=owner)
     if attempts is not None:
         intent = replace(intent, attempts=attempts)
+    if leader is not None:
+        intent = replace(intent, leader=leader)
     return replace(entry, version=entry.version + 1, intent=intent)
 
 

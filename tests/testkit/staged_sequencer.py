@@ -10,7 +10,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
 from idemproxy.proxy.batch import Answer, Batch, Behind
@@ -31,6 +31,7 @@ GENERATION, NEXT_GENERATION = bytes(range(16)), bytes(range(1, 17))
 INCARNATION, NEXT_INCARNATION = b"first.in", b"second.i"
 KEY = entry_key(CLUSTER, PRODUCER_ID, TOPIC, PARTITION)
 START_SECONDS = 1000.0
+_NEVER = object()
 
 
 class Client:
@@ -190,6 +191,10 @@ class Stage:
     def loses_request(self, effect: Append) -> Outcome:
         return InDoubt("the request is lost", effect.broker_id)
 
+    def never_answers(self, _effect: Append) -> Outcome:
+        """For a process that dies meanwhile."""
+        return cast(Outcome, _NEVER)
+
     def refuses(self, code: int) -> Callable[[Append], Outcome]:
         return lambda _effect: Refused(code)
 
@@ -208,7 +213,9 @@ class Stage:
         def at_once(perform: Callable[[Any], Any]) -> Callable[[Any, Resume], None]:
             def handle(effect: Any, resume: Resume) -> None:
                 self._look(effect)
-                resume(perform(effect))
+                result = perform(effect)
+                if result is not _NEVER:
+                    resume(result)
 
             return handle
 

@@ -1,0 +1,79 @@
+"""Leaders that move while a batch is in doubt: who has to be seen awake, and whose log is read (rules R6, R8)."""
+
+from typing import Any
+
+from idemproxy.proxy import limits
+from idemproxy.proxy.effects import Append
+from idemproxy.proxy.outcome import InDoubt, Outcome
+from testkit.staged_sequencer import Client, Stage
+
+CRASH_SECONDS = 3.0
+
+
+def asked_brokers(stage: Stage) -> set[int]:
+    return {broker for broker, _ in stage.asked}
+
+
+def lost_and_moved(stage: Stage, leader: int) -> Any:
+    """The request is lost, and the partition has another leader then."""
+
+    def lose(effect: Append) -> Outcome:
+        stage.leader = leader
+        return InDoubt("the request is lost", effect.broker_id)
+
+    return lose
+
+
+def test_an_intent_that_is_forwarded_again_names_the_leader_that_it_goes_to() -> None:
+    stage = Stage()
+    stage.outcomes += [lost_and_moved(stage, 2), stage.loses_answer]
+    stage.before[Append] = lambda effect: leaders.append((effect.broker_id, stage.entry().intent.leader))  # type: ignore[union-attr]
+    leaders: list[tuple[int, int]] = []
+    request = stage.send(Client(), 0)
+    stage.run(30)
+    assert leaders == [(1, 1), (2, 2)]
+    assert request.offset == 0
+
+
+def test_who_takes_over_waits_for_the_leader_that_the_last_try_went_to() -> None:
+    stage = Stage()
+    stage.outcomes += [lost_and_moved(stage, 2), stage.never_answers]
+    stage.send(Client(), 0)
+    stage.run(CRASH_SECONDS)
+    stage.die()
+    stage.leader = 3
+    stage.asked.clear()
+    request = stage.send(Client(), 0)
+    stage.run(30)
+    assert request.offset == 0
+    assert asked_brokers(stage) == {2, 3}
+
+
+def test_a_rebuild_waits_for_the_leader_of_the_open_intent_that_it_replaces() -> None:
+    stage = Stage()
+    stage.outcomes.append(stage.never_answers)
+    stage.send(Client(), 0)
+    stage.die()
+    stage.begin_era()
+    stage.leader = 2
+    stage.asked.clear()
+    request = stage.send(Client(), 0)
+    stage.run(30)
+    assert request.offset == 0
+    assert asked_brokers(stage) == {1, 2}
+
+
+def test_without_a_leader_nothing_is_concluded() -> None:
+    stage = Stage()
+    stage.outcomes.append(stage.loses_answer)
+    stage.send(Client(), 0)
+    stage.die()
+    stage.leader = None
+    stage.asked.clear()
+    request = stage.send(Client(), 0)
+    stage.run(5)
+    stage.leader = 1
+    began = stage.now
+    stage.run(30, until=lambda: bool(request.answers))
+    assert request.offset == 0
+    assert stage.now - began >= limits.SETTLE_SECONDS
