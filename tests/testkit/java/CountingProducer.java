@@ -18,6 +18,7 @@ public final class CountingProducer {
     private final long[] lastOffset;
     private final BufferedWriter acknowledged;
     private final StringBuilder errors = new StringBuilder();
+    private boolean ended;
     private long sent;
     private long acked;
     private long failed;
@@ -72,6 +73,7 @@ public final class CountingProducer {
         synchronized (this) {
             acknowledged.close();
             report(true);
+            ended = true;
         }
         // Threads of a client that failed must not keep the program alive.
         System.exit(failed == 0 ? 0 : 1);
@@ -138,6 +140,9 @@ public final class CountingProducer {
             while (true) {
                 Thread.sleep(1000);
                 synchronized (this) {
+                    if (ended) {
+                        return;
+                    }
                     report(false);
                 }
             }
