@@ -99,6 +99,8 @@ class Forward:
             return "the incarnation that reserved it has ended"
         if not all(batch.wanted for batch in self._group):
             return "a client has gone"
+        if self._sequencer.is_outdated(self._first.producer_epoch):
+            return "its client has begun a newer epoch"
         return None
 
     # ------------------------------------------------------------------ appended
@@ -259,7 +261,7 @@ class Forward:
         assert entry is not None
         assert entry.intent is not None
         attempts = entry.intent.attempts + 1
-        if not all(batch.wanted for batch in self._group):  # R17
+        if self._may_send() is not None:  # R12, R17
             self._let_go()
             sequencer.put_back(self._group)
             return False

@@ -7,7 +7,7 @@ Knows what a topic was seen to take; sends nothing and decides nothing about seq
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..codecs import convert
@@ -16,6 +16,8 @@ from ..codecs.marker import Identity, anchor_of_marker, encode_marker
 from ..codecs.parts import rest_of_batch
 from ..codecs.record_batch import BatchHeader, parse_single_batch
 from ..state.commit import Stored
+from ..state.entry import GROUP_BATCHES_MAX
+from ..state.sequence import advance
 from . import limits
 from .batch import Batch
 from .shared import Shared
@@ -135,3 +137,28 @@ def located(piece: Piece, base_offset: int) -> list[Stored]:
         located.append(Stored(identity.producer_epoch, identity.base_sequence, identity.record_count, base_offset))
         base_offset += identity.record_count
     return located
+
+
+def gather(first: Batch, queue: Iterable[Batch]) -> list[Batch]:
+    """Return a group: ``first`` and what follows it in the queue, up to five consecutive batches of the same client
+    connection, small enough together."""
+    group = [first]
+    size = len(first.records)
+    while not group[-1].alone and len(group) < GROUP_BATCHES_MAX:
+        last = group[-1].identity
+        due = advance(last.base_sequence, last.record_count)
+        found = next((b for b in queue if _follows(b, last.producer_epoch, due, first) and not b.alone), None)
+        if found is None or size + len(found.records) > limits.GROUP_BYTES_MAX:
+            break
+        group.append(found)
+        size += len(found.records)
+    return group
+
+
+def _follows(batch: Batch, producer_epoch: int, due: int, first: Batch) -> bool:
+    """Does it come right after, from a connection that the group's first batch came on?"""
+    identity = batch.identity
+    if (identity.producer_epoch, identity.base_sequence) != (producer_epoch, due):
+        return False
+    connections = {id(waiter.connection) for waiter in first.waiters if not waiter.gone}
+    return any(id(waiter.connection) in connections for waiter in batch.waiters if not waiter.gone)

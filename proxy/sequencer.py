@@ -17,7 +17,6 @@ from ..codecs.errors import WireError
 from ..state.commit import Stored, reserved
 from ..state.decide import (
     Append,
-    BatchIdentity,
     BelowWindow,
     Duplicate,
     Fenced,
@@ -26,8 +25,7 @@ from ..state.decide import (
     decide,
     is_in_intent,
 )
-from ..state.entry import GROUP_BATCHES_MAX, WINDOW_BATCHES_MAX, Entry, Intent, IntentBatch
-from ..state.sequence import advance
+from ..state.entry import WINDOW_BATCHES_MAX, Entry, Intent, IntentBatch
 from ..state.store import StoreAway
 from . import answers, limits
 from .batch import Answer, Batch
@@ -36,7 +34,7 @@ from .effects import Bell, Leader, Now, Pause
 from .events import BatchAnswered, FlowFailed, StepDone
 from .forward import Forward
 from .held_entry import HeldEntry
-from .plan import Target, plan_group
+from .plan import Target, gather, plan_group
 from .resolver import Later, Position, look_at, newest_position
 from .shared import Shared
 
@@ -95,7 +93,7 @@ class Sequencer:
     async def work(self) -> None:
         """Work until nothing is queued and everything known is written."""
         while True:
-            self._drop_unwanted()
+            self.drop_unwanted()
             if not self.queue:
                 if not self.held.is_unwritten:
                     return
@@ -129,7 +127,7 @@ class Sequencer:
             return
         verdict = decide(entry, batch.identity, entry is None and await self.held.may_start_anywhere())
         if isinstance(verdict, Append):
-            await self._append(self._gather(batch))
+            await self._append(gather(batch, self.queue))
         elif isinstance(verdict, Duplicate):
             await self._answer_duplicate(batch, verdict)
         elif not self.held.was_just_read:
@@ -238,20 +236,6 @@ class Sequencer:
                     return batch
         return self.queue[0]
 
-    def _gather(self, first: Batch) -> list[Batch]:
-        """The group: up to five consecutive batches of the same client connection, small enough together."""
-        group = [first]
-        size = len(first.records)
-        while not group[-1].alone and len(group) < GROUP_BATCHES_MAX:
-            last = group[-1].identity
-            due = BatchIdentity(last.producer_epoch, advance(last.base_sequence, last.record_count), 0)
-            found = next((b for b in self.queue if _follows(b, due, first) and not b.alone), None)
-            if found is None or size + len(found.records) > limits.GROUP_BYTES_MAX:
-                break
-            group.append(found)
-            size += len(found.records)
-        return group
-
     def take_from_queue(self, group: list[Batch]) -> None:
         """Remove the batches of a group from the queue."""
         for batch in group:
@@ -263,12 +247,22 @@ class Sequencer:
         self.out = []
         self.queue.extendleft(batch for batch in reversed(group) if batch.wanted)
 
-    def _drop_unwanted(self) -> None:
-        """Rule R17: nobody starts for a client that has gone, or that was answered."""
+    def drop_unwanted(self) -> None:
+        """Rule R17: nobody starts for a client that has gone, or that was answered. Nor, rule R12, for one that has
+        begun a newer epoch: it may have sent the same records again."""
+        if len(self.queue) > 1:
+            newest = max(batch.identity.producer_epoch for batch in self.queue)
+            for batch in self.queue:
+                if batch.identity.producer_epoch < newest:
+                    self.answer(batch, answers.in_doubt("a newer epoch of this producer is here"), "newer_epoch")
         for batch in self.queue:
             if not batch.wanted:
                 self.queue = deque(one for one in self.queue if one.wanted)
                 return
+
+    def is_outdated(self, producer_epoch: int) -> bool:
+        """Does a batch of a newer epoch wait?"""
+        return any(batch.identity.producer_epoch > producer_epoch for batch in self.queue)
 
     # ------------------------------------------------------------------ answers
     def answer(self, batch: Batch, answer: Answer, verdict: str) -> None:
@@ -387,12 +381,3 @@ class Sequencer:
         self._running = False
         for batch in batches:
             self.answer(batch, answers.in_doubt("an error inside the proxy"), "failed")
-
-
-def _follows(batch: Batch, due: BatchIdentity, first: Batch) -> bool:
-    """Does it come right after, from a connection that the group's first batch came on?"""
-    identity = batch.identity
-    if (identity.producer_epoch, identity.base_sequence) != (due.producer_epoch, due.base_sequence):
-        return False
-    connections = {id(waiter.connection) for waiter in first.waiters if not waiter.gone}
-    return any(id(waiter.connection) in connections for waiter in batch.waiters if not waiter.gone)
