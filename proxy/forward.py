@@ -171,11 +171,7 @@ class Forward:
         """The broker did not take the piece, for certain. True: go on with other pieces (rule R19)."""
         code = outcome.error_code
         if code in CONTENT_ERRORS and len(self._group) > 1:
-            for batch in self._group:
-                batch.alone = True
-            self._let_go()
-            self._sequencer.put_back(self._group)
-            return False
+            return self._one_by_one()
         if code == ErrorCode.MESSAGE_TOO_LARGE and self._make_smaller(piece):
             return True
         if code in ROUTING_ERRORS:
@@ -183,6 +179,14 @@ class Forward:
         self._let_go()
         for batch in self._group:
             self._sequencer.answer(batch, answers.refused(code), "refused")
+        return False
+
+    def _one_by_one(self) -> bool:
+        """One of the group may be what the broker does not like: alone, it is known which (rule R19)."""
+        for batch in self._group:
+            batch.alone = True
+        self._let_go()
+        self._sequencer.put_back(self._group)
         return False
 
     def _make_smaller(self, piece: Piece) -> bool:
@@ -237,6 +241,8 @@ class Forward:
             self._pieces.clear()
             self._anchor = result.anchor
             return True
+        if records == 0 and outcome.error_code in CONTENT_ERRORS and len(self._group) > 1:
+            return self._one_by_one()
         return await self._again(records)
 
     def _new_search(self, broker_id: int) -> LogSearch:

@@ -37,10 +37,11 @@ class NotSent:
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """It may be in the log, now or soon."""
+    """It may be in the log, now or soon. ``error_code``: what the broker answered, if it did."""
 
     reason: str
     broker_id: int
+    error_code: int = 0
 
 
 Outcome = Appended | Refused | NotSent | InDoubt
@@ -76,4 +77,4 @@ def classify(error_code: int, base_offset: int, log_append_time_ms: int, lane: o
         return Refused(int(ErrorCode.CORRUPT_MESSAGE))
     if error_code in _KNOWN_REFUSALS:
         return Refused(error_code)
-    return InDoubt(f"the broker answered with code {error_code} and no offset", broker_id)
+    return InDoubt(f"the broker answered with code {error_code} and no offset", broker_id, error_code)
