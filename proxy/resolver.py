@@ -47,6 +47,11 @@ class Later:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable(Later):
+    """Others may have stored what this version cannot read; it may stay for ever."""
+
+
+@dataclass(frozen=True, slots=True)
 class Undecidable:
     """The log as it is can not prove that something is absent."""
 
@@ -128,16 +133,18 @@ async def message_at(
         count_bytes(len(answer.records))
         try:
             for message in message_set.iterate_shallow(answer.records):
-                if message.offset >= offset:
+                if message.offset == offset:
+                    return message  # whatever is in it: only its last offset is its own
+                if message.offset > offset:
                     first, _ = message_set.span(message, limits.DECOMPRESSED_BYTES_MAX)
                     return message if first <= offset else None
         except WireError as error:
-            return Later(f"the stored message at offset {offset} cannot be read: {error}")
+            return Unreadable(f"the stored message at offset {offset} cannot be read: {error}")
         if not len(answer.records):
             hidden = answer.high_watermark <= offset  # it fell back since it was asked for: nothing is proven
             return Later(f"the high watermark has not passed offset {offset}") if hidden else None
         if fetch_bytes >= limits.FETCH_BYTES_MAX:
-            return Later("a stored message is larger than the largest fetch")
+            return Unreadable("a stored message is larger than the largest fetch")
         fetch_bytes = min(fetch_bytes * 8, limits.FETCH_BYTES_MAX)
 
 
@@ -156,9 +163,9 @@ async def newest_position(topic: str, partition: int) -> Position | Later:
     if answer.offset == 0:
         return Position(0, NO_ANCHOR)
     below = await message_at(leader, topic, partition, answer.offset - 1)
-    if isinstance(below, Later):
+    if isinstance(below, Later) and not isinstance(below, Unreadable):
         return below
-    return Position(answer.offset, anchor_of(below) if below is not None else NO_ANCHOR)
+    return Position(answer.offset, anchor_of(below) if isinstance(below, ShallowMessage) else NO_ANCHOR)
 
 
 async def look_at(
@@ -298,10 +305,10 @@ class LogSearch:
         holds = bound.offset <= log_end
         if holds and bound.offset > 0 and bound.anchor != NO_ANCHOR:
             below = await message_at(leader, self._topic, self._partition, bound.offset - 1, self._count_bytes)
-            if isinstance(below, Later):
+            if isinstance(below, Later) and not isinstance(below, Unreadable):
                 return below
             retained = bound.offset - 1 >= earliest.offset
-            holds = not retained or (below is not None and anchor_of(below) == bound.anchor)
+            holds = not retained or (isinstance(below, ShallowMessage) and anchor_of(below) == bound.anchor)
         self._next = bound.offset if holds else earliest.offset
         if bound.offset == 0:
             # Nothing was ever known of the producer here. What retention has deleted is older than any retry.
