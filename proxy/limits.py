@@ -37,7 +37,7 @@ PARTS_MAX: Final = 64
 # Lanes
 LANES_PER_BROKER: Final = 4
 """One lane adds an answer time to the median, four add a fifth of it, eight no less."""
-LANE_REQUEST_BYTES_MAX: Final = 8 * MIB
+LANE_REQUEST_BYTES_MAX: Final = 128 * KIB
 """Appends that are put into one upstream request; keeps one slow append from holding much."""
 UPSTREAM_TIMEOUT_SECONDS_MAX: Final = 5.0
 UPSTREAM_TIMEOUT_SECONDS_MIN: Final = 0.5
