@@ -102,6 +102,16 @@ class Reforwarded:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkerLost:
+    """The broker stores our wrappers without their key: a doubt on this topic may end in "nobody can tell".
+    ``stored_as``: what it makes of them."""
+
+    topic: str
+    partition: int
+    stored_as: str
+
+
+@dataclass(frozen=True, slots=True)
 class TakenOver:
     """An intent of an incarnation that is gone was taken over (rule R1)."""
 

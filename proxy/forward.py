@@ -11,21 +11,25 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..codecs import message_set
+from ..codecs.compression import Codec
 from ..codecs.error_codes import ErrorCode
+from ..codecs.marker import parse_marker
 from ..state.commit import Stored, committed, given_up, released, renewed
 from ..state.decide import BatchIdentity
-from ..state.entry import NOBODY, WindowBatch
+from ..state.entry import NO_ANCHOR, NOBODY, WindowBatch
 from ..state.sequence import distance
 from . import answers, limits
 from .batch import Answer, Batch
 from .effects import Append, Leader, Now, Wait
-from .events import DoubtOpened, DoubtResolved, Reforwarded
+from .events import DoubtOpened, DoubtResolved, MarkerLost, Reforwarded, Said
 from .outcome import CONTENT_ERRORS, ROUTING_ERRORS, Appended, InDoubt, NotSent, Outcome, Refused
 from .plan import Piece, Plan, halves, located, make_piece, rest_of
-from .resolver import Later, LogSearch, Position, Searched, Undecidable, covered, is_covered, look_at
+from .resolver import Later, LogSearch, Position, Searched, Undecidable, covered, is_covered, look_at, message_at
 
 if TYPE_CHECKING:
     from .sequencer import Sequencer
+    from .shared import Shared
 
 
 class Forward:
@@ -50,6 +54,7 @@ class Forward:
         self._clean = True
         self._log_append_time_ms = -1
         self._lane: object | None = None
+        self._last: Piece | None = None
 
     @property
     def _first(self) -> BatchIdentity:
@@ -121,8 +126,10 @@ class Forward:
 
     def _place(self, piece: Piece, outcome: Appended) -> None:
         self._placed.extend(located(piece, outcome.base_offset))
-        self._anchor = piece.anchor
+        # What the broker has rebuilt is not known by what was sent: no anchor is better than one that never fits.
+        self._anchor = NO_ANCHOR if self._sequencer.topic in self._shared.unmarked else piece.anchor
         self._lane = outcome.lane
+        self._last = piece
         self._log_append_time_ms = outcome.log_append_time_ms
         self._pieces.popleft()
 
@@ -143,11 +150,21 @@ class Forward:
             sequencer.held.hold(entry, self._group if self._shared.step_begins() else ())
             sequencer.remember_lane([batch.base_offset for batch in window], self._lane)
             if self._clean:
-                self._shared.note_bound(sequencer.topic, sequencer.partition, Position(end_offset, self._anchor))
+                if self._anchor != NO_ANCHOR:
+                    self._shared.note_bound(sequencer.topic, sequencer.partition, Position(end_offset, self._anchor))
+                self._look_back(end_offset - 1)
         else:
             sequencer.held.forget()
         for batch, stored in zip(self._group, window, strict=True):
             sequencer.answer(batch, answers.appended(stored.base_offset, stored.log_append_time_ms), "appended")
+
+    def _look_back(self, last_offset: int) -> None:
+        """The first append of a partition in this process is read back, aside (section 4, Marker)."""
+        sequencer = self._sequencer
+        place = (sequencer.topic, sequencer.partition)
+        if place not in self._shared.read_back and self._last is not None:
+            self._shared.read_back.add(place)
+            sequencer.work_aside(read_back(self._shared, *place, self._last, last_offset))
 
     # ------------------------------------------------------------------ not appended
     async def _not_sent(self) -> None:
@@ -322,6 +339,31 @@ class Forward:
                 detail,
             )
         )
+
+
+async def read_back(shared: Shared, topic: str, partition: int, piece: Piece, last_offset: int) -> None:
+    """See whether the broker has kept the marker of an append. If it compresses with another codec, that is used for
+    the topic from now on, and its next append is looked at; if the marker is lost all the same, that is said."""
+    leader = await Leader(topic, partition)
+    stored = Later("no leader is known") if leader is None else await message_at(leader, topic, partition, last_offset)
+    if stored is None or isinstance(stored, Later):
+        shared.read_back.discard((topic, partition))  # the next append is looked at instead
+        return
+    if stored.is_wrapper and parse_marker(stored.key) is not None:
+        shared.unmarked.discard(topic)
+        return
+    shared.forget_bound(topic, partition)
+    sent = next(message_set.iterate_shallow(piece.message_set))
+    if stored.is_wrapper and stored.codec != sent.codec:
+        codec = shared.wrapper_codecs[topic] = Codec(stored.codec)
+        shared.read_back.discard((topic, partition))
+        shared.report(
+            Said("info", f"topic {topic} is compressed with {codec.name.lower()} from now on: its broker does")
+        )
+    elif topic not in shared.unmarked:
+        shared.unmarked.add(topic)
+        what = "wrappers without a key" if stored.is_wrapper else "plain messages"
+        shared.report(MarkerLost(topic, partition, f"{what} of format v{stored.magic}"))
 
 
 def _offset_of(placed: Sequence[Stored], sequence: int) -> int:

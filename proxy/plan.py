@@ -82,7 +82,7 @@ def _wrap(
     identities = tuple(
         [Identity(producer_id, head.producer_epoch, head.base_sequence, head.record_count) for head in headers]
     )
-    codec = next((head.codec for head in headers if head.codec), 0)
+    codec = target.shared.wrapper_codecs.get(target.topic) or next((head.codec for head in headers if head.codec), 0)
     marker = encode_marker(identities)
     converted = convert.to_wrapper(
         sources,

@@ -25,7 +25,7 @@ from ..state.decide import (
     decide,
     is_in_intent,
 )
-from ..state.entry import WINDOW_BATCHES_MAX, Entry, Intent, IntentBatch
+from ..state.entry import NO_ANCHOR, WINDOW_BATCHES_MAX, Entry, Intent, IntentBatch
 from ..state.store import StoreAway
 from . import answers, limits
 from .batch import Answer, Batch
@@ -39,7 +39,7 @@ from .resolver import Later, Position, look_at, newest_position
 from .shared import Shared
 
 if TYPE_CHECKING:
-    from .flow_runner import FlowRunner
+    from .flow_runner import Flow, FlowRunner
 
 
 class Sequencer:
@@ -83,6 +83,10 @@ class Sequencer:
         if not self._running:
             self._running = True
             self._runner.start(self.work(), self._ended, self._broke)
+
+    def work_aside(self, flow: Flow) -> None:
+        """Run a flow that nobody waits for."""
+        self._runner.start(flow, None, lambda error: self.shared.report(FlowFailed(f"aside for {self.topic}", error)))
 
     @property
     def is_idle(self) -> bool:
@@ -223,7 +227,9 @@ class Sequencer:
         own = Position(entry.end_offset, entry.anchor) if entry is not None and entry.end_offset >= 0 else None
         if known is None:
             return own or Later("the partition's leader cannot be asked")
-        return own if own is not None and own.offset >= known[1].offset else known[1]
+        if own is None or own.offset < known[1].offset or (own.anchor == NO_ANCHOR and known[1].anchor != NO_ANCHOR):
+            return known[1]
+        return own
 
     # ------------------------------------------------------------------ the queue
     def _next_batch(self) -> Batch:

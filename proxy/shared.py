@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from cachetools import LRUCache
 
+from ..codecs.compression import Codec
 from ..codecs.convert import HeaderPolicy
 from ..state.entry import NO_GENERATION
 from .events import Report
@@ -52,6 +53,13 @@ class Shared:
     blocks: LRUCache[int, Block | None] = field(default_factory=lambda: LRUCache(_BLOCKS_MAX))
     set_bytes_max: dict[str, int] = field(default_factory=dict)
     """By topic: a message set of this size was refused as too large; learned from code 10."""
+
+    read_back: set[tuple[str, int]] = field(default_factory=set)
+    """Partitions of which an append of this process was read back, to see whether the marker is kept (section 4)."""
+    wrapper_codecs: dict[str, Codec] = field(default_factory=dict)
+    """By topic: what the broker compresses with, whatever it is sent; learned from an append that was read back."""
+    unmarked: set[str] = field(default_factory=set)
+    """Topics that are stored without our markers: a doubt there may end in "nobody can tell"."""
 
     def note_bound(self, topic: str, partition: int, position: Position) -> None:
         """Remember a position, unless a later one is known already."""

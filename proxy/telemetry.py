@@ -52,6 +52,7 @@ METRICS: dict[type, Metric] = {
     events.DoubtOpened: Metric("doubts_opened_total", "Appends whose outcome was unknown."),
     events.DoubtResolved: Metric("doubts_resolved_total", "Doubts after the log was read.", "result"),
     events.Reforwarded: Metric("reforwards_total", "Batches sent once more that the log did not have."),
+    events.MarkerLost: Metric("topics_unmarked_total", "Topics found to be stored without the proxy's markers."),
     events.TakenOver: Metric("intents_taken_over_total", "Open intents of proxies that are gone."),
     events.ProducerIdIssued: Metric("producer_ids_issued_total", "Producer ids handed out."),
     events.GenerationChanged: Metric("store_generations_total", "Lives of the Redis data that were seen."),
@@ -160,6 +161,18 @@ def _doubt_resolved(telemetry: Telemetry, event: events.DoubtResolved) -> None:
     )
 
 
+def _marker_lost(telemetry: Telemetry, event: events.MarkerLost) -> None:
+    telemetry.log(
+        logging.WARNING,
+        "topic %s keeps no markers: batches are stored in %s-%d as %s. One whose answer is lost may fail with code 87, "
+        "as nobody can tell whether it is in the log. compression.type=producer, message.format.version=0.10 keep them",
+        event.topic,
+        event.topic,
+        event.partition,
+        event.stored_as,
+    )
+
+
 def _generation(telemetry: Telemetry, event: events.GenerationChanged) -> None:
     telemetry.log(logging.INFO, "the store's data has generation %s", event.generation.hex())
 
@@ -195,6 +208,7 @@ _HANDLERS: dict[type, Any] = {
     events.DoubtOpened: _doubt_opened,
     events.DoubtResolved: _doubt_resolved,
     events.GenerationChanged: _generation,
+    events.MarkerLost: _marker_lost,
     events.ClientRefused: _refused,
     events.FlowFailed: _failed,
     store.StoreReady: _store_ready,

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from idemproxy.codecs.compression import Codec, compress, decompress
+from idemproxy.codecs.message_set import encode_message, iterate_shallow
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
 from idemproxy.proxy.batch import Answer, Batch, Behind
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset, OffsetAnswer
@@ -77,6 +79,19 @@ def batch_of(values: Sequence[bytes], sequence: int, epoch: int = 0, headers: Se
     return memoryview(encode_batch(records, producer_id=PRODUCER_ID, producer_epoch=epoch, base_sequence=sequence))
 
 
+def recompressed(data: bytes, codec: Codec | None) -> bytes:
+    """What a 0.10 broker stores of a wrapper: itself, or what it makes of it where the topic has another codec."""
+    (wrapper,) = iterate_shallow(data)
+    if codec is None or wrapper.codec == codec:
+        return data
+    assert wrapper.value is not None
+    inner = decompress(Codec(wrapper.codec), wrapper.value, 1 << 20, magic=1)
+    if codec is Codec.NONE:
+        return inner
+    packed = compress(codec, inner, magic=1)
+    return encode_message(None, packed, magic=1, offset=wrapper.offset, timestamp=wrapper.timestamp, codec=codec)
+
+
 class Lane:
     """What a duplicate is looked up by."""
 
@@ -87,7 +102,9 @@ class Lane:
 class Stage:
     """A proxy process that works for one producer on one partition."""
 
-    def __init__(self, *, keeps_markers: bool = True) -> None:
+    def __init__(self, *, keeps_markers: bool = True, topic_codec: Codec | None = None) -> None:
+        """``topic_codec``: the topic's compression.type; None: that of the producer."""
+        self.topic_codec = topic_codec
         self.now = START_SECONDS
         self.log = PartitionLog(keeps_wrapper_keys=keeps_markers)
         self.earliest = 0
@@ -111,7 +128,7 @@ class Stage:
 
     # ------------------------------------------------------------------ lives
     def new_shared(self) -> Shared:
-        shared = Shared(CLUSTER, self.events.append, INCARNATION, GENERATION, era=1)
+        shared = Shared(CLUSTER, self.events.append, INCARNATION, GENERATION, era=1, recent_time=self.now)
         shared.leader_of = lambda _topic, _partition: self.leader
         shared.blocks[block_of(PRODUCER_ID)] = Block(GENERATION, 0)
         return shared
@@ -177,7 +194,7 @@ class Stage:
     # ------------------------------------------------------------------ outcomes of appends
     def take(self, effect: Append) -> int:
         """Append, as the leader does."""
-        base_offset = self.log.append(bytes(effect.message_set), self.now)
+        base_offset = self.log.append(recompressed(bytes(effect.message_set), self.topic_codec), self.now)
         self.log.advance(self.log.end_offset)
         return base_offset
 

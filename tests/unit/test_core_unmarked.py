@@ -1,7 +1,16 @@
 """Topics whose compression.type makes the broker store our wrappers without their key: nothing proves there what is
 whose. A doubt ends in an error that says so, never in a second copy and never in 45."""
 
-from testkit.staged_sequencer import Client, Stage
+from typing import Any
+
+import pytest
+
+from idemproxy.codecs.compression import Codec
+from idemproxy.codecs.marker import parse_marker
+from idemproxy.proxy import limits
+from idemproxy.proxy.effects import Ask
+from idemproxy.proxy.events import DoubtResolved, MarkerLost, Said
+from testkit.staged_sequencer import PARTITION, TOPIC, Client, Stage
 
 UNDECIDABLE, OUT_OF_ORDER = 87, 45
 
@@ -80,3 +89,91 @@ def test_a_duplicate_whose_connection_is_gone_is_found_by_its_content_at_its_off
     stage.run(60)
     assert (retry.code, retry.offset) == (0, 1)
     assert other.code == UNDECIDABLE, "another record lies where it was committed"
+
+
+# ---------------------------------------------------------------------- the first append is read back
+def markers(stage: Stage) -> list[bool]:
+    """For each stored message: has it a marker?"""
+    return [parse_marker(stored.message.key) is not None for stored in stage.log.messages]
+
+
+def resolved(stage: Stage) -> list[DoubtResolved]:
+    return [event for event in stage.events if isinstance(event, DoubtResolved)]
+
+
+@pytest.mark.parametrize("codec", [Codec.SNAPPY, Codec.LZ4])
+def test_where_the_broker_compresses_with_another_codec_the_second_append_has_that_one(
+    codec: Codec,
+) -> None:
+    stage = Stage(topic_codec=codec)
+    client = Client()
+    for sequence in range(3):
+        assert stage.send(client, sequence).offset == sequence
+        stage.run(1)
+    assert markers(stage) == [False, True, True]
+    assert len([event for event in stage.events if isinstance(event, Said)]) == 1
+    assert not any(isinstance(event, MarkerLost) for event in stage.events)
+    stage.outcomes.append(stage.loses_answer)
+    request = stage.send(client, 3)
+    stage.run(10)
+    assert request.offset == 3
+    assert [event.result for event in resolved(stage)] == ["found"]
+
+
+@pytest.mark.parametrize("how", [{"topic_codec": Codec.NONE}, {"keeps_markers": False}], ids=["plain", "no key"])
+def test_where_no_codec_helps_it_is_said_once(how: dict[str, Any]) -> None:
+    stage = Stage(**how)
+    client, other = Client(), Client()
+    for sequence in range(3):
+        assert stage.send(client, sequence).offset == sequence
+        stage.run(1)
+    (lost,) = (event for event in stage.events if isinstance(event, MarkerLost))
+    assert (lost.topic, lost.partition) == (TOPIC, PARTITION)
+    stage.outcomes.append(stage.loses_answer)
+    request = stage.send(other, 3)
+    stage.run(60)
+    assert request.code == UNDECIDABLE
+    assert stage.stored_values() == [b"value %d" % sequence for sequence in range(4)]
+
+
+def test_where_markers_are_kept_one_append_is_looked_at_and_no_more() -> None:
+    stage = Stage()
+    client = Client()
+    asked: list[object] = []
+    stage.send(client, 0)
+    stage.before[Ask] = asked.append
+    for sequence in range(1, 5):
+        stage.send(client, sequence)
+        stage.run(1)
+    assert asked == []
+    assert not any(isinstance(event, MarkerLost | Said) for event in stage.events)
+
+
+def test_an_append_that_cannot_be_read_back_leaves_it_to_the_next_one() -> None:
+    stage = Stage(topic_codec=Codec.NONE)
+    client = Client()
+    stage.send(client, 0)
+    stage.shared.read_back.clear()
+    stage.shared.unmarked.clear()
+    leader, stage.leader = stage.leader, None
+    stage.shared.leader_of = lambda _topic, _partition: leader
+    stage.send(client, 1)
+    assert stage.shared.unmarked == set()
+    stage.leader = leader
+    stage.send(client, 2)
+    assert stage.shared.unmarked == {TOPIC}
+
+
+def test_a_doubt_in_a_topic_without_markers_does_not_read_the_log_from_its_start() -> None:
+    stage = Stage(topic_codec=Codec.NONE)
+    client = Client()
+    for sequence in range(50):
+        stage.send(client, sequence, b"x" * 1000 + b"%d" % sequence)
+        stage.run(limits.BOUND_AGE_SECONDS / 5)
+    stage.outcomes.append(stage.loses_request)
+    request = stage.send(client, 50)
+    stage.run(30)
+    assert request.offset == 50
+    (absent,) = resolved(stage)
+    assert absent.result == "not_found"
+    assert absent.bytes_read < 15_000
