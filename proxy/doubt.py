@@ -213,7 +213,7 @@ class Doubt:
         if intent.batches:
             records = sum(batch.record_count for batch in intent.batches)
             wanted = BatchIdentity(intent.producer_epoch, intent.batches[0].base_sequence, records)
-        return LogSearch(
+        search = LogSearch(
             sequencer.topic,
             sequencer.partition,
             sequencer.producer_id,
@@ -222,6 +222,8 @@ class Doubt:
             self._settle_on | ({intent.leader} if intent.leader >= 0 else set()),
             lambda pieces: wanted is not None and is_covered(pieces, wanted),
         )
+        search.is_rebuild = wanted is None
+        return search
 
     def _answer_undecidable(self, intent: Intent, reason: str) -> None:
         """Whoever waits for the intent's batches, or for a whole entry, is told; other batches go on."""

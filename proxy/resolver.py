@@ -270,6 +270,8 @@ class LogSearch:
         self._anchor = NO_ANCHOR
         self._doubtful: str | None = None
         self.bytes_read = 0
+        self.is_rebuild = False
+        """Everything is wanted, of a producer that may have been idle for longer than the log goes back (rule R10)."""
 
     async def run(self) -> Searched | Later | Undecidable:
         """Search, within the budget of one try."""
@@ -297,7 +299,7 @@ class LogSearch:
     async def _begin(self, leader: int, log_end: int) -> Later | None:
         """Find where to start: at the bound if the record below it is still the one, else at the start of the log
         (rule R8)."""
-        self._pieces, self._doubtful = [], None
+        self._pieces, self._doubtful, self._next = [], None, None
         bound = self._bound
         earliest = await Ask(leader, EarliestOffset(self._topic, self._partition))
         if isinstance(earliest, Unanswered) or earliest.error_code:
@@ -310,9 +312,9 @@ class LogSearch:
             retained = bound.offset - 1 >= earliest.offset
             holds = not retained or (isinstance(below, ShallowMessage) and anchor_of(below) == bound.anchor)
         self._next = bound.offset if holds else earliest.offset
-        if bound.offset == 0:
-            # Nothing was ever known of the producer here. What retention has deleted is older than any retry.
-            self._next = earliest.offset
+        if bound.offset == 0 or self.is_rebuild:
+            # Nothing is in doubt that was surely here. What retention has deleted is older than any retry.
+            self._next = max(self._next, earliest.offset)
         if self._next < earliest.offset:
             self._doubtful = f"records from offset {self._next} to {earliest.offset} were deleted by retention"
             self._next = earliest.offset

@@ -121,6 +121,8 @@ class Stage:
         self.events: list[Any] = []
         self.before: dict[type, Callable[[Any], None]] = {}
         """Called in the step of an effect of this type, before it is carried out."""
+        self.reply: Callable[[int, Any], Any] = lambda _broker_id, _question: None
+        """What a broker answers instead of the truth; None: the truth."""
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self.shared = self.new_shared()
@@ -272,6 +274,9 @@ class Stage:
     def _ask(self, effect: Ask[Any]) -> Any:
         question = effect.question
         self.asked.append((effect.broker_id, question))
+        instead = self.reply(effect.broker_id, question)
+        if instead is not None:
+            return instead
         if isinstance(question, EarliestOffset):
             return OffsetAnswer(0, self.earliest)
         if isinstance(question, LatestOffset):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy import limits
 from idemproxy.proxy.effects import Ask, MemberAlive, Pause
 from idemproxy.state.commit import reserved
@@ -136,3 +137,39 @@ def test_a_value_that_has_expired_is_no_loss() -> None:
     stage.run(1)
     assert request.code == 0
     assert len(stage.asked) - asked < 5, "the log of a whole day is not read"
+
+
+# ---------------------------------------------------------------------- what retention has deleted
+def test_a_producer_that_was_idle_for_longer_than_the_log_goes_back_is_rebuilt_all_the_same() -> None:
+    stage = Stage()
+    client = Client()
+    stage.send(client, 0)
+    stage.run(1)
+    other = stage.log
+    for number in range(50):
+        other.append(encode_set([(None, b"foreign %d" % number, 0)], magic=1), stage.now)
+    other.advance(other.end_offset)
+    stage.earliest = 30
+    stage.begin_era()
+    request = stage.send(client, 1)
+    stage.run(40)
+    assert (request.code, request.offset) == (0, 51)
+
+
+def test_an_open_intent_whose_place_retention_has_deleted_stays_in_doubt() -> None:
+    stage = Stage()
+    client = Client()
+    stage.send(client, 0)
+    stage.run(1)
+    stage.outcomes.append(stage.never_answers)
+    stage.send(client, 1)
+    for number in range(50):
+        stage.log.append(encode_set([(None, b"foreign %d" % number, 0)], magic=1), stage.now)
+    stage.log.advance(stage.log.end_offset)
+    stage.earliest = 30
+    stage.die()
+    request = stage.send(client, 1)
+    stage.run(60)
+    assert request.code == 87
+    assert stage.sent[-1].identities[0].base_sequence == 1
+    assert len(stage.sent) == 2

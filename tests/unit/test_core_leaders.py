@@ -3,9 +3,12 @@
 from typing import Any
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.effects import Append
+from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords
+from idemproxy.proxy.effects import Append, Unanswered
 from idemproxy.proxy.outcome import InDoubt, Outcome
-from testkit.staged_sequencer import Client, Stage
+from idemproxy.proxy.resolver import Later, LogSearch, Position
+from idemproxy.state.entry import NO_ANCHOR
+from testkit.staged_sequencer import PARTITION, PRODUCER_ID, TOPIC, Client, Stage
 
 CRASH_SECONDS = 3.0
 
@@ -77,3 +80,32 @@ def test_without_a_leader_nothing_is_concluded() -> None:
     stage.run(30, until=lambda: bool(request.answers))
     assert request.offset == 0
     assert stage.now - began >= limits.SETTLE_SECONDS
+
+
+def test_a_search_that_has_to_begin_anew_does_not_go_on_with_nothing_in_its_hands() -> None:
+    stage = Stage()
+    for sequence in range(3):
+        stage.send(Client(), sequence)
+    stage.run(1)
+    search = LogSearch(TOPIC, PARTITION, PRODUCER_ID, Position(0, NO_ANCHOR), (), set(), lambda _pieces: False)
+    results: list[Any] = []
+
+    def run_once() -> Any:
+        stage.runner.start(search.run(), results.append)
+        stage.run(5)
+        return results.pop()
+
+    def only_the_first(_broker: int, question: Any) -> Any:
+        if not isinstance(question, FetchRecords):
+            return None
+        first = stage.log.messages[0].message.data
+        return FetchAnswer(0, 3, memoryview(first)) if question.offset == 0 else Unanswered("away")
+
+    stage.reply = only_the_first
+    assert isinstance(run_once(), Later)
+    stage.leader = 2
+    stage.reply = lambda _broker, question: Unanswered("away") if isinstance(question, EarliestOffset) else None
+    assert isinstance(run_once(), Later)
+    stage.leader = 1
+    stage.reply = lambda _broker, _question: None
+    assert [piece.base_sequence for piece in run_once().pieces] == [0, 1, 2]
