@@ -87,10 +87,14 @@ class ProxyProcess:
     # ------------------------------------------------------------------ lives
     def start(self) -> None:
         """Begin a life and wait until clients can connect."""
+        self.launch()
+        wait_until(self._is_listening, "the proxy listens", START_SECONDS_MAX)
+
+    def launch(self) -> None:
+        """Begin a life that may never come so far that clients can connect."""
         assert self._process is None, "it runs"
         self._log_start = self._log.stat().st_size if self._log.exists() else 0
         self._process = self._children.start("idemproxy", self._command, self._log)
-        wait_until(self._is_listening, "the proxy listens", START_SECONDS_MAX)
 
     def kill(self) -> None:
         """End this life by SIGKILL; the private Redis lives on."""

@@ -1,0 +1,50 @@
+"""What ``idemproxy run`` does about its surroundings: brokers it cannot serve, and a private Redis that dies."""
+
+from pathlib import Path
+
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from testkit.proxy_process import ProxyProcess, wait_until
+from testkit.raw_client import RawClient, batch
+
+REDIS_BACK_SECONDS_MAX = 40.0
+
+
+def test_a_broker_of_message_format_v0_is_refused_with_a_sentence_and_nobody_is_served(tmp_path: Path) -> None:
+    with LegacyCluster(tmp_path / "kafka", version="0.9.0.1") as cluster:
+        proxy = ProxyProcess(tmp_path, cluster.address(0))
+        proxy.launch()
+        try:
+            proxy.wait_for_log("cannot be served: Kafka 0.9.0 stores message format v0 only")
+            proxy.wait_for_log("still waiting for a broker")
+            assert "point clients at" not in proxy.log
+        finally:
+            proxy.__exit__()
+
+
+def test_a_private_redis_that_dies_is_started_again_and_its_producers_go_on(
+    legacy_broker: LegacyCluster, tmp_path: Path
+) -> None:
+    legacy_broker.create_topic("redis-dies", 1, 1)
+    with ProxyProcess(tmp_path, legacy_broker.address(0)) as proxy, RawClient(proxy.address) as client:
+        producer_id = client.new_producer_id()
+        assert client.produce_one("redis-dies", 0, batch([b"0"], producer_id=producer_id)).base_offset == 0
+        proxy.kill_redis()
+
+        def goes_on() -> bool:
+            try:
+                with RawClient(proxy.address) as again:
+                    records = batch([b"1"], producer_id=producer_id, sequence=1)
+                    answer = again.produce_one("redis-dies", 0, records)
+            except OSError:
+                return False
+            assert answer.error_code in (0, 7, 19), "never 45 in doubt"
+            return answer.base_offset == 1
+
+        wait_until(goes_on, "the producer goes on", REDIS_BACK_SECONDS_MAX)
+        assert client_end(proxy) == 2
+
+
+def client_end(proxy: ProxyProcess) -> int:
+    """The end of the topic's log."""
+    with RawClient(proxy.address) as client:
+        return client.end_offset("redis-dies", 0)
