@@ -41,7 +41,7 @@ class FlowRunner:
 class _Run:
     """One flow on its way. Results that come back at once are taken in a loop, so that the stack does not grow."""
 
-    __slots__ = ("_done", "_failed", "_flow", "_in_step", "_result", "_runner")
+    __slots__ = ("_done", "_failed", "_flow", "_in_step", "_is_over", "_result", "_runner")
 
     _NOTHING = object()
 
@@ -57,13 +57,14 @@ class _Run:
         self._done = done
         self._failed = failed
         self._in_step = False
+        self._is_over = False
         self._result: Any = self._NOTHING
 
     def resume(self, result: Any) -> None:
         """Take the result of the effect that the flow waits for."""
         if self._in_step:
             self._result = result
-        else:
+        elif not self._is_over:
             self.advance(result)
 
     def advance(self, value: Any) -> None:
@@ -77,13 +78,24 @@ class _Run:
                     self._done(stop.value)
                 return
             except Exception as error:
-                if self._failed is None:
-                    raise
-                self._failed(error)
+                self._end(error)
                 return
             self._in_step = True
-            self._runner.perform(effect, self.resume)
-            self._in_step = False
+            try:
+                self._runner.perform(effect, self.resume)
+            except Exception as error:
+                self._end(error)
+                return
+            finally:
+                self._in_step = False
             if self._result is nothing:
                 return
             value, self._result = self._result, nothing
+
+    def _end(self, error: Exception) -> None:
+        """An error of ours, in the flow or in what it asked for: nobody may wait for this flow any longer."""
+        self._is_over = True
+        self._flow.close()
+        if self._failed is None:
+            raise error
+        self._failed(error)
