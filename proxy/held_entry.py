@@ -96,9 +96,6 @@ class HeldEntry:
                 self.was_just_read = False
                 return True
             if isinstance(result, Conflict):
-                if result.value is None:
-                    # What we wrote is gone: somebody emptied the store. Nothing that was learned from it holds (R10).
-                    self._shared.blocks.pop(block_of(self._producer_id), None)
                 self._take(result.value)
                 return False
             # Executed or not, nobody knows. The same swap again is harmless, and makes one that is late fail (model
