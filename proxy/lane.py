@@ -78,6 +78,9 @@ class Lane:
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: Wire) -> None:
         """The connection is open: it may take work."""
+        if not self.is_open:  # given up while it was being opened
+            wire.reset()
+            return
         self._wire = wire
         wire.fence(self._pool.may_send)
         self._pool.lane_idle()
@@ -122,6 +125,8 @@ class Lane:
         self._pool.lane_idle()
 
     def _ended(self, reason: str) -> None:
+        if not self.is_open:
+            return
         self.is_open = False
         jobs, self._jobs = self._jobs, []
         self._pool.lane_ended(self, reason, bool(jobs))
@@ -298,5 +303,6 @@ class LanePool:
             oldest = self._waiting[0].queued_at
             if now - oldest > limits.SLOW_APPEND_SECONDS:
                 self.refuse_waiting("the broker takes no connection")
+        self.lane_idle()  # a connection that could not be opened is tried again, also while others are busy
         if self._waiting or any(lane.is_busy for lane in self._lanes):
             self._watch()

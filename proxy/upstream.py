@@ -51,6 +51,7 @@ class ControlConnection:
         self._pending: deque[_Pending] = deque()
         self._correlation_id = 0
         self._watched = False
+        self._is_closed = False
 
     def request(
         self, api_key: int, api_version: int, body: bytes, answered: Callable[[memoryview | None, str], None]
@@ -68,6 +69,7 @@ class ControlConnection:
 
     def close(self) -> None:
         """Drop the connection."""
+        self._is_closed = True
         if self._wire is not None:
             self._wire.reset()
             self._wire = None
@@ -76,6 +78,9 @@ class ControlConnection:
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: Wire) -> None:
         """The connection is open."""
+        if self._is_closed:  # while it was being opened
+            wire.reset()
+            return
         self._wire = wire
         self._on_open()
 
@@ -90,6 +95,8 @@ class ControlConnection:
     def lost(self, reason: str) -> None:
         """The connection is gone."""
         self._wire = None
+        if self._is_closed:
+            return
         self._on_lost(reason)  # first: whoever hears of an unanswered question may ask again at once
         self._fail(reason)
 

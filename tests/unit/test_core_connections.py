@@ -1,0 +1,167 @@
+"""Connections to brokers that are given up while they are being opened, or that cannot be opened for a while."""
+
+import heapq
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from idemproxy.proxy.effects import Append
+from idemproxy.proxy.lane import LanePool
+from idemproxy.proxy.outcome import InDoubt, NotSent, Outcome
+from idemproxy.proxy.upstream import Broker
+from idemproxy.reactor import Address, Buffer, Endpoint
+
+BROKER = 1
+
+
+class Wire:
+    """One open connection: what was sent, and whether it was reset."""
+
+    local_host = ""
+    unsent = 0
+
+    def __init__(self) -> None:
+        self.sent = b""
+        self.was_reset = False
+
+    def send(self, *chunks: Buffer) -> None:
+        self.sent += b"".join(chunks)
+
+    def fence(self, may_send: Callable[[], bool]) -> None:
+        pass
+
+    def pause(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
+
+    def reset(self) -> None:
+        self.was_reset = True
+
+    def close(self) -> None:
+        self.was_reset = True
+
+
+class Timer:
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class Clock:
+    """A reactor whose connections the test opens."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.opening: list[Endpoint] = []
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._flushes: list[Callable[[], None]] = []
+        self._order = itertools.count()
+
+    def now(self) -> float:
+        return self.time
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        timer = Timer(callback)
+        heapq.heappush(self._timers, (self.time + seconds, next(self._order), timer))
+        return timer
+
+    def connect(self, address: Address, endpoint: Endpoint) -> None:
+        self.opening.append(endpoint)
+
+    def at_flush(self, callback: Callable[[], None]) -> None:
+        self._flushes.append(callback)
+
+    def run(self, seconds: float = 0.0) -> None:
+        end = self.time + seconds
+        self._flush()
+        while self._timers and self._timers[0][0] <= end:
+            self.time, _, timer = heapq.heappop(self._timers)
+            if timer.callback is not None:
+                timer.callback()
+            self._flush()
+        self.time = end
+
+    def _flush(self) -> None:
+        while self._flushes:
+            flushes, self._flushes = self._flushes, []
+            for flush in flushes:
+                flush()
+
+
+def pool_on(clock: Clock) -> LanePool:
+    pool = LanePool(clock, BROKER, ("kafka", 9092), may_send=lambda: True, report=lambda _event: None)
+    pool.set_usable(True)
+    return pool
+
+
+def append_to(pool: LanePool, partition: int, outcomes: list[Outcome]) -> None:
+    pool.append(Append(BROKER, "topic", partition, b"set", 30_000, lambda: None), outcomes.append)
+
+
+def test_a_lane_that_is_given_up_while_it_is_being_opened_stays_closed() -> None:
+    clock = Clock()
+    pool = pool_on(clock)
+    outcomes: list[Outcome] = []
+    append_to(pool, 0, outcomes)
+    clock.run()
+    pool.close()
+    assert [type(outcome) for outcome in outcomes] == [NotSent]
+    (lane,) = clock.opening
+    wire = Wire()
+    lane.connected(wire)
+    clock.run(5)
+    assert wire.was_reset
+    assert wire.sent == b""
+
+
+def test_a_lane_that_is_given_up_while_it_is_being_opened_may_fail_to_open() -> None:
+    clock = Clock()
+    pool = pool_on(clock)
+    append_to(pool, 0, [])
+    clock.run()
+    pool.close()
+    clock.opening[0].lost("cannot connect")
+    clock.run(5)
+
+
+def test_an_append_behind_a_busy_lane_gets_another_try_to_open_a_second_one() -> None:
+    clock = Clock()
+    pool = pool_on(clock)
+    outcomes: list[Outcome] = []
+    append_to(pool, 0, outcomes)
+    clock.run()
+    clock.opening[0].connected(Wire())
+    clock.run()
+    append_to(pool, 1, outcomes)
+    clock.run(0.1)
+    assert len(clock.opening) == 2
+    clock.opening[1].lost("cannot connect")
+    clock.run(2)
+    assert len(clock.opening) == 3
+    second = Wire()
+    clock.opening[2].connected(second)
+    clock.run()
+    assert second.sent
+    clock.run(60)
+    assert outcomes
+    assert all(isinstance(outcome, InDoubt) for outcome in outcomes)
+
+
+def test_a_broker_that_is_closed_while_it_is_being_connected_to_stays_closed() -> None:
+    clock = Clock()
+    ready: list[Any] = []
+    broker = Broker(
+        clock, BROKER, ("kafka", 9092), may_send=lambda: True, on_ready=ready.append, report=lambda _event: None
+    )
+    broker.open()
+    broker.close()
+    wire = Wire()
+    clock.opening[0].connected(wire)
+    clock.run(5)
+    assert wire.was_reset
+    assert len(clock.opening) == 1
+    assert not ready
