@@ -1,4 +1,4 @@
-"""What ``idemproxy run`` does about its surroundings: brokers it cannot serve, and a private Redis that dies."""
+"""What ``idemproxy run`` does about its surroundings: brokers it cannot serve, a private Redis that dies, a store that is emptied."""
 
 from pathlib import Path
 
@@ -42,6 +42,26 @@ def test_a_private_redis_that_dies_is_started_again_and_its_producers_go_on(
 
         wait_until(goes_on, "the producer goes on", REDIS_BACK_SECONDS_MAX)
         assert client_end(proxy) == 2
+
+
+def test_a_store_that_was_emptied_is_noticed_and_a_producer_goes_on_without_a_second_copy(
+    legacy_broker: LegacyCluster, tmp_path: Path
+) -> None:
+    legacy_broker.create_topic("emptied", 1, 1)
+    with ProxyProcess(tmp_path, legacy_broker.address(0)) as proxy, RawClient(proxy.address) as client:
+        producer_id = client.new_producer_id()
+
+        def send(sequence: int) -> tuple[int, int]:
+            records = batch([b"%d" % sequence], producer_id=producer_id, sequence=sequence)
+            answer = client.produce_one("emptied", 0, records)
+            return answer.error_code, answer.base_offset
+
+        assert [send(sequence) for sequence in range(3)] == [(0, 0), (0, 1), (0, 2)]
+        assert len(proxy.entries()) == 1
+        proxy.redis("FLUSHALL")
+        assert [send(sequence) for sequence in (3, 4, 3)] == [(0, 3), (0, 4), (0, 3)]
+        assert "was lost" in proxy.log
+        assert client.end_offset("emptied", 0) == 5
 
 
 def client_end(proxy: ProxyProcess) -> int:
