@@ -1,4 +1,4 @@
-"""What ``idemproxy run`` does about its surroundings: brokers it cannot serve, a private Redis that dies, a store that is emptied."""
+"""What ``idemproxy run`` does about its surroundings: brokers it cannot serve, a Redis that dies or is emptied."""
 
 from pathlib import Path
 
