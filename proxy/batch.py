@@ -97,3 +97,4 @@ class Batch:
     def attach(self, other: Batch) -> None:
         """Take over the waiters of a retry: all who wait are kept (rule R13)."""
         self.waiters = [waiter for waiter in self.waiters if not waiter.gone] + other.waiters
+        self.arrived_at = other.arrived_at

@@ -204,6 +204,7 @@ class Doubt:
                     self._answer_undecidable(intent, result.reason)
                     return None
                 search = self._new_search(intent, contents)
+            sequencer.drop_unwanted()  # this may go on for long
             await Wait(limits.SETTLE_SECONDS)
 
     def _new_search(self, intent: Intent, contents: Collection[bytes]) -> LogSearch:

@@ -209,7 +209,8 @@ class Forward:
     def _make_smaller(self, piece: Piece) -> bool:
         """Code 10: compress first, then split. Only a single record has no smaller form."""
         sequencer = self._sequencer
-        self._shared.set_bytes_max[sequencer.topic] = len(piece.message_set)
+        known = self._shared.set_bytes_max.get(sequencer.topic, len(piece.message_set))
+        self._shared.set_bytes_max[sequencer.topic] = min(known, len(piece.message_set))
         if not piece.is_compressed:
             self._pieces[0] = make_piece(sequencer.target, piece.sources, harder=True)[0]
             if len(self._pieces[0].message_set) < len(piece.message_set):
@@ -248,6 +249,7 @@ class Forward:
                 return self._give_up(result.reason)
             if isinstance(result, Undecidable):
                 search = self._new_search(outcome.broker_id)
+            sequencer.drop_unwanted()  # this may go on for long
             await Wait(limits.SETTLE_SECONDS)
         self._placed = covered(result.pieces, self._first)
         records = sum(piece.record_count for piece in self._placed)

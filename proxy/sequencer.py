@@ -65,7 +65,7 @@ class Sequencer:
     def submit(self, batch: Batch) -> None:
         """Take a batch; its waiters are answered, sooner or later. A retry of one that is here joins it (rule R13)."""
         for other in (*self.out, *self.queue):
-            if other.identity == batch.identity:
+            if other.identity == batch.identity and other.header.crc == batch.header.crc:
                 other.attach(batch)
                 self.bell.ring()
                 return
@@ -199,6 +199,7 @@ class Sequencer:
             patience = min(batch.timeout_ms / 1000 * limits.STORE_WAIT_SHARE, limits.STORE_WAIT_SECONDS_MAX)
             if batch.wanted and now - batch.arrived_at >= patience:
                 self.answer(batch, answers.in_doubt(reason), "store_away")
+        self.drop_unwanted()
 
     async def _open_doubt(self) -> Doubt | StoreAway | None:
         """Something has to be found out before any batch: a suspect entry (R10), or an intent that is open (R1,

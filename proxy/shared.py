@@ -14,6 +14,7 @@ from cachetools import LRUCache
 from ..codecs.compression import Codec
 from ..codecs.convert import HeaderPolicy
 from ..state.entry import NO_GENERATION
+from . import limits
 from .events import Report
 from .resolver import Position
 
@@ -62,9 +63,10 @@ class Shared:
     """Topics that are stored without our markers: a doubt there may end in "nobody can tell"."""
 
     def note_bound(self, topic: str, partition: int, position: Position) -> None:
-        """Remember a position, unless a later one is known already."""
+        """Remember a position, unless a later one was learned a short time ago: a log may become shorter."""
         known = self.bounds.get((topic, partition))
-        if known is None or known[1].offset <= position.offset:
+        is_old = known is not None and self.recent_time - known[0] > limits.BOUND_AGE_SECONDS
+        if known is None or is_old or known[1].offset <= position.offset:
             self.bounds[(topic, partition)] = (self.recent_time, position)
 
     def forget_bound(self, topic: str, partition: int) -> None:
