@@ -86,6 +86,15 @@ def refused(error_code: int) -> Answer:
     return Answer(error_code, message=f"the broker refuses this batch with code {error_code}")
 
 
+def partly_stored(records: int, error_code: int) -> Answer:
+    """The log has the first records, and the broker refuses the others for good. With the broker's own code (10) the
+    client would split the batch and send those first records again."""
+    return Answer(
+        int(ErrorCode.INVALID_RECORD),
+        message=f"the first {records} records are in the log, the broker refuses the rest with code {error_code}",
+    )
+
+
 def undecidable(reason: str) -> Answer:
     """Nobody can tell whether the batch is in the log: the user has to know."""
     return Answer(

@@ -17,9 +17,19 @@ from ..codecs.convert import content_of_message
 from ..codecs.errors import WireError
 from ..codecs.message_set import ShallowMessage
 from ..codecs.parts import content_digests
-from ..state.commit import Stored, committed, fresh, given_up, rebuilt, released, renewed
-from ..state.decide import BatchIdentity, is_in_intent
-from ..state.entry import NO_ANCHOR, NO_GENERATION, NO_OFFSET, NO_PRINCIPAL, NOBODY, Entry, Intent, WindowBatch
+from ..state.commit import Stored, committed, fresh, given_up, rebuilt, released, renewed, reopened
+from ..state.decide import BatchIdentity, find_first_part, is_in_intent
+from ..state.entry import (
+    NO_ANCHOR,
+    NO_GENERATION,
+    NO_OFFSET,
+    NO_PRINCIPAL,
+    NOBODY,
+    Entry,
+    Intent,
+    IntentBatch,
+    WindowBatch,
+)
 from ..state.sequence import distance
 from . import answers, limits
 from .batch import Answer, Batch
@@ -113,14 +123,12 @@ class Doubt:
     async def _complete(self, entry: Entry, intent: Intent, pieces: list[Stored]) -> None:
         """A part of a batch is in the log: the client that brings it again brings the rest."""
         sequencer = self._sequencer
-        wanted = intent.batches[0]
         for batch in list(sequencer.queue):
             identity = batch.identity
             if identity.producer_epoch > intent.producer_epoch:
                 await sequencer.write(released(entry))  # given up by its producer: at most once
                 return
-            same = (identity.base_sequence, identity.record_count) == (wanted.base_sequence, wanted.record_count)
-            if same and identity.producer_epoch == intent.producer_epoch:
+            if is_in_intent(intent, identity, batch.header.crc):
                 leader = await Leader(sequencer.topic, sequencer.partition)
                 leader = intent.leader if leader is None else leader
                 if not await sequencer.write(renewed(entry, self._shared.incarnation, leader=leader)):
@@ -235,6 +243,39 @@ class Doubt:
             sequencer.queue.remove(batch)
             sequencer.answer(batch, answers.undecidable(reason), "undecidable")
 
+    # ------------------------------------------------------------------ the first part of a batch
+    async def reopen(self, batch: Batch) -> bool:
+        """Is a batch that seems to overlap one whose first part is all that a rebuild found (rules R6, R11)? Then it is
+        an open intent again, to be completed. Its content has to fit."""
+        sequencer = self._sequencer
+        entry, identity = sequencer.entry, batch.identity
+        index = find_first_part(entry, identity) if entry is not None else None
+        if entry is None or index is None:
+            return False
+        contents, first_offset = contents_of(batch), entry.window[index].base_offset
+        search = WindowSearch(sequencer, identity, first_offset, entry.end_offset, ())
+        result = await self._run_to_end(search)
+        if not isinstance(result, Searched):
+            sequencer.queue.remove(batch)
+            told = answers.in_doubt if isinstance(result, Later) else answers.undecidable
+            sequencer.answer(batch, told(result.reason), "first_part_unread")
+            return True
+        stored = search.stored_contents
+        if not stored or contents[: len(stored)] != stored:
+            return False
+        leader = self._shared.leader_of(sequencer.topic, sequencer.partition)
+        intent = Intent(
+            self._shared.incarnation,
+            identity.producer_epoch,
+            (IntentBatch(identity.base_sequence, identity.record_count, batch.header.crc),),
+            first_offset,
+            NO_ANCHOR,
+            contents[0],
+            -1 if leader is None else leader,
+        )
+        await sequencer.write(reopened(entry, index, intent))
+        return True
+
     # ------------------------------------------------------------------ below the window
     async def search_below_window(self, batch: Batch) -> tuple[Answer, str]:
         """Rule R9: is a batch in the log that lies before the window? Its content has to fit too, or a client that
@@ -244,13 +285,10 @@ class Doubt:
         if entry.first_base_offset == NO_OFFSET:
             return answers.in_doubt("where this epoch begins in the log is not known"), "below_window_unknown"
         contents = contents_of(batch)
-        search = WindowSearch(self._sequencer, batch.identity, entry, contents[:1])
+        stop_at = entry.window[0].base_offset if entry.window else None
+        search = WindowSearch(self._sequencer, batch.identity, entry.first_base_offset, stop_at, contents[:1])
         started = await Now()
-        while True:
-            result = await search.run()
-            if not isinstance(result, Later) or await Now() - started > limits.SCAN_SECONDS_MAX:
-                break
-            await Wait(limits.PROBE_SECONDS)
+        result = await self._run_to_end(search)
         self._sequencer.step("resolve", (batch,), started, "below the window")
         if isinstance(result, Later):
             return answers.in_doubt(result.reason), "below_window_unknown"
@@ -263,26 +301,42 @@ class Doubt:
             return answers.not_below_window(), "restarted_sequence"
         return answers.duplicate_below_window(), "duplicate_below_window"
 
+    async def _run_to_end(self, search: LogSearch) -> Searched | Later | Undecidable:
+        """Search for as long as one try may take, and no longer: the retry comes again."""
+        started = await Now()
+        while True:
+            result = await search.run()
+            if not isinstance(result, Later) or await Now() - started > limits.SCAN_SECONDS_MAX:
+                return result
+            await Wait(limits.PROBE_SECONDS)
+
 
 class WindowSearch(LogSearch):
-    """Looks for one batch that lies before the window: nothing of it can come any more, so there is nothing to settle
-    (rule R9).
+    """Looks for one batch in a part of the log that is known to be complete: nothing of it can come any more, so there
+    is nothing to settle (rule R9).
 
     ``stored_contents``: the digests of the records that are stored under its identity, in order.
     """
 
-    def __init__(self, sequencer: Sequencer, batch: BatchIdentity, entry: Entry, contents: Collection[bytes]) -> None:
+    def __init__(
+        self,
+        sequencer: Sequencer,
+        batch: BatchIdentity,
+        start_at: int,
+        stop_at: int | None,
+        contents: Collection[bytes],
+    ) -> None:
         super().__init__(
             sequencer.topic,
             sequencer.partition,
             sequencer.producer_id,
-            Position(entry.first_base_offset, NO_ANCHOR),
+            Position(start_at, NO_ANCHOR),
             contents,
             set(),
             lambda pieces: is_covered(pieces, batch),
         )
         self._settled = True
-        self._stop_at = entry.window[0].base_offset if entry.window else None
+        self._stop_at = stop_at
         self._batch = batch
         self.stored_contents: list[bytes] = []
 

@@ -194,8 +194,10 @@ class Forward:
         if code in ROUTING_ERRORS:
             await Leader(self._sequencer.topic, self._sequencer.partition, refresh=True)
         self._let_go()
-        for batch in self._group:
-            self._sequencer.answer(batch, answers.refused(code), "refused")
+        answer = answers.refused(code)
+        if self._placed and not answers.is_retriable(code):
+            answer = answers.partly_stored(sum(part.record_count for part in self._placed), code)
+        self._answer_all(answer, "refused")
         return False
 
     def _one_by_one(self) -> bool:

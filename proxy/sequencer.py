@@ -142,7 +142,7 @@ class Sequencer:
             self.held.forget()
         elif isinstance(verdict, BelowWindow):
             await self._search_below_window(batch)
-        else:
+        elif not (isinstance(verdict, OutOfOrder) and await Doubt(self, suspect=False).reopen(batch)):
             self._refuse(batch, verdict)
 
     async def _append(self, group: list[Batch]) -> None:

@@ -58,6 +58,13 @@ def given_up(entry: Entry) -> Entry:
     return _with_intent(entry, replace(entry.intent, attempts=GIVEN_UP))
 
 
+def reopened(entry: Entry, index: int, intent: Intent) -> Entry:
+    """Return the entry in which the window's pieces from ``index`` on are no batches of their own, but what the log has
+    of the intent's batch."""
+    first, kept = entry.window[index], entry.window[:index]
+    return replace(entry, version=entry.version + 1, next_sequence=first.base_sequence, window=kept, intent=intent)
+
+
 def committed(entry: Entry, batches: Sequence[WindowBatch], end_offset: int, anchor: bytes) -> Entry:
     """Return the entry after ``batches``, in sequence and of the entry's epoch, were found or acknowledged in the
     log."""

@@ -106,6 +106,25 @@ def _find_duplicate(window: tuple[WindowBatch, ...], batch: BatchIdentity) -> Du
     return None
 
 
+def find_first_part(entry: Entry, batch: BatchIdentity) -> int | None:
+    """Return where in the window the first part of a batch begins whose rest is missing; None if it is no such batch.
+
+    A rebuilt window has the parts of a batch one by one, and may end in the middle of it.
+    """
+    if batch.producer_epoch != entry.producer_epoch:
+        return None
+    for index, first in enumerate(entry.window):
+        if first.base_sequence == batch.base_sequence:
+            due, records = first.base_sequence, 0
+            for part in entry.window[index:]:
+                if part.base_sequence != due:
+                    return None
+                records += part.record_count
+                due = advance(due, part.record_count)
+            return index if records < batch.record_count and due == entry.next_sequence else None
+    return None
+
+
 def is_in_intent(intent: Intent, batch: BatchIdentity, crc: int) -> bool:
     """Is it one of the intent's batches, with the same content?"""
     index = find_in_intent(intent, batch)

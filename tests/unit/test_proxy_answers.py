@@ -26,6 +26,7 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "unknown_partition": (answers.unknown_partition, 3),
     "refused": (lambda: answers.refused(29), 29),
     "undecidable": (lambda: answers.undecidable("records were deleted"), 87),
+    "partly_stored": (lambda: answers.partly_stored(3, 10), 87),
     "vanished": (lambda: answers.vanished(5), 87),
     "header_refused": (lambda: answers.header_refused("tenant", "orders"), 43),
     "corrupt": (lambda: answers.corrupt("CRC"), 2),
