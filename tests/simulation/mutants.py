@@ -153,9 +153,15 @@ MUTANTS = (
                 "            return self.entry.generation != self._shared.generation\n",
                 "            return False\n",
             ),
+            # Nor does it notice that a value is older than what it wrote.
+            Patch(
+                "proxy.held_entry",
+                "        if version < self._stored_version and self._is_ours():\n",
+                "        if False:\n",
+            ),
         ),
         ("I1",),
-        Plot(CRASH_AFTER, f"{RESTART_PREFIX}2", batches=2, gap=0.2, proxies=1),
+        Plot(BrokerFault.LOST_ANSWER.value, RESTART_PREFIX, batches=2, gap=0.2, proxies=1),
     ),
     Mutant(
         "absent_entry_trusted",
