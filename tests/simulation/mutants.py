@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from simulation.cases import CRASH_AFTER, CRASH_BEFORE, DISCONNECT_LATER, RESTART_PREFIX, Counts, all_faults, run_case
+from simulation.cases import CRASH_BEFORE, DISCONNECT_LATER, RESTART_PREFIX, Counts, all_faults, run_case
 
 from testkit.virtual_broker_faults import BrokerFault
 from testkit.virtual_mutant import Patch
