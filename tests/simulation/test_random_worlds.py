@@ -40,7 +40,7 @@ def test_the_same_seed_is_the_same_world_to_the_last_byte() -> None:
 
 def test_a_few_worlds_meet_every_kind_of_trouble() -> None:
     met: set[str] = set()
-    for seed in range(1, 41):
+    for seed in range(1, 81):
         met |= set(run_seed(seed).faults)
     troubles = {"proxy crash", "drain", "proxy pause", "redis restart", "redis pause", "broker crash", "broker pause"}
     troubles |= {"leader move", "cut", "half open", "client disconnect", "straggler", "truncated", "LATE", "LOST_REPLY"}
