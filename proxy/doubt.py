@@ -179,9 +179,9 @@ class Doubt:
             await self._finish_rebuild(entry_now, result)
 
     async def _finish_rebuild(self, entry: Entry, result: Searched) -> None:
-        await self._sequencer.write(
-            rebuilt(entry, result.pieces, self._shared.generation, result.end_offset, result.anchor)
-        )
+        done = rebuilt(entry, result.pieces, self._shared.generation, result.end_offset, result.anchor)
+        if await self._sequencer.write(done):
+            self._sequencer.rebuilt_up_to = (done.producer_epoch, done.next_sequence)
 
     # ------------------------------------------------------------------ searching
     async def _search(self, intent: Intent, contents: Collection[bytes]) -> Searched | None:
@@ -249,8 +249,10 @@ class Doubt:
         an open intent again, to be completed. Its content has to fit."""
         sequencer = self._sequencer
         entry, identity = sequencer.entry, batch.identity
-        index = find_first_part(entry, identity) if entry is not None else None
-        if entry is None or index is None:
+        if entry is None or sequencer.rebuilt_up_to != (entry.producer_epoch, entry.next_sequence):
+            return False
+        index = find_first_part(entry, identity)
+        if index is None:
             return False
         contents, first_offset = contents_of(batch), entry.window[index].base_offset
         search = WindowSearch(sequencer, identity, first_offset, entry.end_offset, ())

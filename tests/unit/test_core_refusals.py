@@ -166,3 +166,10 @@ def test_another_batch_that_overlaps_with_a_part_that_a_rebuild_found_is_out_of_
     stage.run(30)
     assert request.code == OUT_OF_ORDER
     assert len(stage.stored_values()) == 2
+
+
+def test_without_a_rebuild_a_batch_that_overlaps_is_out_of_order_whatever_is_in_it() -> None:
+    stage, client = Stage(), Client()
+    stage.send(client, 0, b"one", b"two")
+    stage.run(1)
+    assert stage.send(client, 0, b"one", b"two", b"three").code == OUT_OF_ORDER
