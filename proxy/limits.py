@@ -85,6 +85,10 @@ LEADER_GONE_SECONDS: Final = 10.0
 SCAN_BYTES_MAX: Final = 256 * MIB
 SCAN_SECONDS_MAX: Final = 30.0
 FETCH_BYTES: Final = 1 * MIB
+FETCH_ONE_BYTES: Final = 64 * KIB
+"""Where only one message is wanted."""
+FETCHES_AT_A_TIME: Final = 4
+"""Of one broker, for all doubts together: what waits longer than ``ASK_SECONDS_MAX`` ends the connection."""
 FETCH_BYTES_MAX: Final = 64 * MIB
 """Fetch v2 returns a message only whole; the size asked for grows up to this."""
 FORWARDS_MAX: Final = 3

@@ -121,7 +121,7 @@ async def message_at(
 ) -> ShallowMessage | Later | None:
     """Return the stored message that contains ``offset``; None: the log has none there (any more). ``count_bytes`` is
     told what every fetch brought."""
-    fetch_bytes = limits.FETCH_BYTES
+    fetch_bytes = limits.FETCH_ONE_BYTES
     while True:
         answer = await Ask(leader, FetchRecords(topic, partition, offset, fetch_bytes))
         if isinstance(answer, Unanswered):
@@ -174,8 +174,8 @@ async def look_at(
     """Does the record at ``offset`` carry our marker with every one of ``wanted`` (rules R5, R9)? False: for certain
     not. ``content``: digest by which the record is known as well where no marker is stored."""
     started = await Now()
+    leader = await Leader(topic, partition, refresh=True)  # who led when it was appended may not know of its successor
     while True:
-        leader = await Leader(topic, partition)
         if leader is not None:
             shown = await Ask(leader, LatestOffset(topic, partition, _HIGH_WATERMARK))
             end = await Ask(leader, LatestOffset(topic, partition, _LOG_END))
@@ -192,6 +192,7 @@ async def look_at(
         if await Now() - started > limits.SCAN_SECONDS_MAX:
             return Later(f"the high watermark has not passed offset {offset}")
         await Wait(limits.PROBE_SECONDS)
+        leader = await Leader(topic, partition)
 
 
 def _carries(message: ShallowMessage, wanted: tuple[Stored, ...], producer_id: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..codecs.errors import WireError
@@ -15,7 +16,7 @@ from ..codecs.framing import FrameSplitter
 from ..codecs.headers import encode_request_header, parse_response_header
 from ..reactor import Address, Reactor, Wire
 from . import limits
-from .bridge.asks import Question
+from .bridge.asks import HIGH_WATERMARK_REPLICA_ID, FetchRecords, LatestOffset, Question
 from .effects import Unanswered
 from .events import Report, Said
 from .lane import LanePool
@@ -158,6 +159,9 @@ class Broker:
         self._backoff = limits.CONNECT_BACKOFF_SECONDS_MIN
         self._closed = False
         self._said_lost = False
+        self._shared_questions: dict[Question[Any], list[Callable[[Any], None]]] = {}
+        self._fetches: deque[tuple[Question[Any], Callable[[Any], None]]] = deque()
+        self._fetching = 0
 
     def open(self) -> None:
         """Connect, and connect again whenever the connection is lost."""
@@ -174,7 +178,40 @@ class Broker:
         self.pool.close()
 
     def ask(self, question: Question[Any], done: Callable[[Any], None]) -> None:
-        """Ask; ``done`` gets the typed answer, or Unanswered. Never from inside this call."""
+        """Ask; ``done`` gets the typed answer, or Unanswered. Never from inside this call.
+
+        A broken connection puts a thousand batches in doubt at once. They share the answers to "where is the high
+        watermark?" (an older one is as good: it only grows on one leader), and few of them read the log at a time.
+        """
+        if isinstance(question, FetchRecords):
+            self._fetches.append((question, done))
+            self._next_fetches()
+        elif isinstance(question, LatestOffset) and question.replica_id == HIGH_WATERMARK_REPLICA_ID:
+            waiting = self._shared_questions.get(question)
+            if waiting is not None:
+                waiting.append(done)
+                return
+            self._shared_questions[question] = [done]
+            self._ask_now(question, lambda answer: self._tell_all(question, answer))
+        else:
+            self._ask_now(question, done)
+
+    def _tell_all(self, question: Question[Any], answer: object) -> None:
+        for done in self._shared_questions.pop(question):
+            done(answer)
+
+    def _next_fetches(self) -> None:
+        while self._fetches and self._fetching < limits.FETCHES_AT_A_TIME:
+            question, done = self._fetches.popleft()
+            self._fetching += 1
+            self._ask_now(question, partial(self._fetched, done))
+
+    def _fetched(self, done: Callable[[Any], None], answer: object) -> None:
+        self._fetching -= 1
+        done(answer)
+        self._next_fetches()
+
+    def _ask_now(self, question: Question[Any], done: Callable[[Any], None]) -> None:
         control = self._control
         if not self.is_ready or control is None:
             self._reactor.later(0, lambda: done(Unanswered("the broker is away")))

@@ -5,11 +5,14 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from idemproxy.proxy.effects import Append
+from idemproxy.proxy import limits
+from idemproxy.proxy.bridge.asks import LOG_END_REPLICA_ID, FetchRecords, LatestOffset
+from idemproxy.proxy.effects import Append, Unanswered
 from idemproxy.proxy.lane import LanePool
 from idemproxy.proxy.outcome import InDoubt, NotSent, Outcome
 from idemproxy.proxy.upstream import Broker
 from idemproxy.reactor import Address, Buffer, Endpoint
+from testkit import virtual_kafka_bytes as kafka
 
 BROKER = 1
 
@@ -165,3 +168,80 @@ def test_a_broker_that_is_closed_while_it_is_being_connected_to_stays_closed() -
     assert wire.was_reset
     assert len(clock.opening) == 1
     assert not ready
+
+
+# ---------------------------------------------------------------------- questions
+class Asked(Broker):
+    """A broker that is ready. ``frames`` are the questions that have left, not answered yet."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        super().__init__(self.clock, BROKER, ("kafka", 9092), may_send=lambda: True, on_ready=_ignore, report=_ignore)
+        self.wire = Wire()
+        self.open()
+        self.endpoint = self.clock.opening[0]
+        self.endpoint.connected(self.wire)
+        self.answer(kafka.metadata_answer(1, [(BROKER, "kafka", 9092)], "cluster", BROKER, []))
+        self.answer(kafka.api_versions_answer())
+        assert self.is_ready
+
+    @property
+    def questions(self) -> list[kafka.Request]:
+        """What has left and is not answered."""
+        data, found = self.wire.sent, []
+        while data:
+            end = 4 + int.from_bytes(data[:4], "big")
+            found.append(kafka.parse_request(data[4:end]))
+            data = data[end:]
+        return found
+
+    def answer(self, body: bytes) -> None:
+        """Answer the oldest question."""
+        end = 4 + int.from_bytes(self.wire.sent[:4], "big")
+        request = kafka.parse_request(self.wire.sent[4:end])
+        self.wire.sent = self.wire.sent[end:]
+        self.endpoint.received(kafka.frame(request.correlation_id, body))
+
+
+def _ignore(_: object) -> None:
+    pass
+
+
+def test_a_thousand_doubts_share_one_probe() -> None:
+    broker = Asked()
+    answers: list[Any] = []
+    for _ in range(1000):
+        broker.ask(LatestOffset("topic", 0), answers.append)
+    broker.ask(LatestOffset("topic", 1), answers.append)
+    broker.ask(LatestOffset("topic", 0, LOG_END_REPLICA_ID), answers.append)
+    broker.ask(LatestOffset("topic", 0, LOG_END_REPLICA_ID), answers.append)
+    assert len(broker.questions) == 4, "the log end is asked for by each: it has to be that of after the settling"
+    broker.answer(kafka.list_offsets_answer(1, [("topic", 0, 0, 7)]))
+    assert [answer.offset for answer in answers] == [7] * 1000
+    broker.ask(LatestOffset("topic", 0), answers.append)
+    assert len(broker.questions) == 4
+
+
+def test_a_thousand_doubts_read_the_log_a_few_at_a_time() -> None:
+    broker = Asked()
+    answers: list[Any] = []
+    for offset in range(1000):
+        broker.ask(FetchRecords("topic", 0, offset, limits.FETCH_BYTES), answers.append)
+    most = 0
+    while broker.questions:
+        most = max(most, len(broker.questions))
+        broker.answer(kafka.fetch_answer(broker.questions[0].api_version, [("topic", 0, 0, 1000, b"")]))
+    assert most == limits.FETCHES_AT_A_TIME
+    assert len(answers) == 1000
+
+
+def test_a_lost_connection_answers_every_question() -> None:
+    broker = Asked()
+    answers: list[Any] = []
+    for offset in range(20):
+        broker.ask(FetchRecords("topic", 0, offset, limits.FETCH_BYTES), answers.append)
+        broker.ask(LatestOffset("topic", 0), answers.append)
+    broker.endpoint.lost("reset by the peer")
+    broker.clock.run(0.01)
+    assert len(answers) == 40
+    assert {type(answer) for answer in answers} == {Unanswered}
