@@ -55,12 +55,13 @@ class Doubt:
         self._era = sequencer.shared.era
         self._settle_on: set[int] = set()
         """Brokers that an intent before this one was meant for."""
+        self._given_up: Intent | None = None
 
     async def work(self) -> None:
         """Do what can be done now: wait a little, or resolve."""
         sequencer = self._sequencer
         if self._suspect and await Now() < self._shared.grace_until:
-            await self._park()  # R10: the leases of the lost state run out first
+            await self._park(self._shared.grace_until - await Now())  # R10: the leases of the lost state run out first
             return
         entry = sequencer.entry
         intent = entry.intent if entry is not None else None
@@ -75,8 +76,8 @@ class Doubt:
             assert entry is not None
             await self._take_over(entry)
 
-    async def _park(self) -> None:
-        await Pause(self._sequencer.bell, _PARK_SECONDS)
+    async def _park(self, seconds: float = _PARK_SECONDS) -> None:
+        await Pause(self._sequencer.bell, seconds)
         self._sequencer.held.forget()
 
     # ------------------------------------------------------------------ an open intent
@@ -157,6 +158,8 @@ class Doubt:
             bound = Position(entry.intent.lower_bound, entry.intent.anchor)
         if entry.intent is not None and entry.intent.leader >= 0:
             self._settle_on.add(entry.intent.leader)
+        if entry.intent is not None and entry.intent.is_given_up and entry.intent.batches:
+            self._given_up = entry.intent
         leader = await Leader(sequencer.topic, sequencer.partition)
         claim = Intent(
             self._shared.incarnation,
@@ -180,6 +183,12 @@ class Doubt:
 
     async def _finish_rebuild(self, entry: Entry, result: Searched) -> None:
         done = rebuilt(entry, result.pieces, self._shared.generation, result.end_offset, result.anchor)
+        given_up = self._given_up
+        if given_up and (given_up.producer_epoch, given_up.batches[0].base_sequence) == (
+            done.producer_epoch,
+            done.next_sequence,
+        ):
+            done = replace(done, intent=given_up)  # the log still does not tell: they are not forwarded again (R17)
         if await self._sequencer.write(done):
             self._sequencer.rebuilt_up_to = (done.producer_epoch, done.next_sequence)
 

@@ -110,6 +110,7 @@ class Engine:
         )
         self._on_ready = on_ready
         self.shared.leader_of = self.topology.leader_of
+        self.shared.is_reachable = lambda broker_id: self.target(broker_id) is not None
         self.sessions: set[Session] = set()
         self._bytes_held = 0
         self._random_bytes = random_bytes

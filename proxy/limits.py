@@ -50,6 +50,8 @@ SLOW_APPEND_SECONDS: Final = 1.0
 SLOW_PARTITION_SECONDS: Final = 30.0
 CONNECT_BACKOFF_SECONDS_MIN: Final = 0.05
 CONNECT_BACKOFF_SECONDS_MAX: Final = 1.0
+LEADER_AWAY_SECONDS: Final = 0.5
+"""A batch whose leader is known and cannot be reached looks again so often."""
 ASK_SECONDS_MAX: Final = 5.0
 """A question on the control connection that is not answered by then: the connection is given up."""
 

@@ -25,18 +25,18 @@ from ..state.decide import (
     decide,
     is_in_intent,
 )
-from ..state.entry import NO_ANCHOR, WINDOW_BATCHES_MAX, Entry, Intent, IntentBatch
+from ..state.entry import WINDOW_BATCHES_MAX, Entry, Intent, IntentBatch
 from ..state.store import StoreAway
 from . import answers, limits
 from .batch import Answer, Batch
 from .doubt import Doubt, contents_of
-from .effects import Bell, Leader, Now, Pause
+from .effects import Bell, Leader, Now, Pause, Wait
 from .events import BatchAnswered, FlowFailed, StepDone
 from .forward import Forward
 from .held_entry import HeldEntry
 from .plan import Target, gather, plan_group
-from .resolver import Later, Position, look_at, newest_position
-from .shared import Shared
+from .resolver import Later, look_at
+from .shared import Shared, lower_bound
 
 if TYPE_CHECKING:
     from .flow_runner import Flow, FlowRunner
@@ -104,8 +104,7 @@ class Sequencer:
                 if not self.held.is_unwritten:
                     return
                 if not await Pause(self.bell, limits.COMMIT_IDLE_SECONDS):
-                    assert self.entry is not None
-                    await self.write(self.entry)
+                    await self._write_held()
                 continue
             if not await self.held.learn():
                 await self._answer_without_store("the store cannot be reached")
@@ -139,8 +138,7 @@ class Sequencer:
         elif not self.held.was_just_read:
             # Rule R11: the authority is read again before a refusal. A commit that waits goes there first: without it
             # its intent would be found open, and be looked for in the log.
-            if self.entry is not None and self.held.is_unwritten:
-                await self.write(self.entry)
+            await self._write_held()
             self.held.forget()
         elif isinstance(verdict, BelowWindow):
             await self._search_below_window(batch)
@@ -160,7 +158,13 @@ class Sequencer:
         leader = self.shared.leader_of(self.topic, self.partition)
         if leader is None:
             leader = await Leader(self.topic, self.partition, refresh=True)
-        bound = await self._lower_bound()
+        elif not self.shared.is_reachable(leader):
+            # Nothing is reserved that can not be sent: neither the store nor the brokers are to be asked in a loop.
+            await self._write_held()
+            await Leader(self.topic, self.partition, refresh=True)
+            await Wait(limits.LEADER_AWAY_SECONDS)
+            return
+        bound = await lower_bound(self.shared, self.topic, self.partition, self.entry)
         if leader is None or isinstance(bound, Later):
             self.take_from_queue(group)
             self._answer_group(group, answers.no_leader(), "no_leader")
@@ -194,6 +198,11 @@ class Sequencer:
             self.step("commit", commits, begun, "alone" if entry.intent is None else "carried by the next reserve")
         return written
 
+    async def _write_held(self) -> None:
+        """What is known and not written yet goes alone."""
+        if self.entry is not None and self.held.is_unwritten:
+            await self.write(self.entry)
+
     async def _answer_without_store(self, reason: str) -> None:
         """Rule R2: a request waits for Redis up to a quarter of its own timeout."""
         now = await Now()
@@ -216,23 +225,6 @@ class Sequencer:
             return Doubt(self, suspect=True)
         entry = self.entry
         return Doubt(self, suspect=False) if entry is not None and entry.has_open_intent else None
-
-    async def _lower_bound(self) -> Position | Later:
-        """Rule R8: the later of the last commit and the newest position known of this partition, read anew when it is
-        old."""
-        known = self.shared.bounds.get((self.topic, self.partition))
-        if known is None or self.shared.recent_time - known[0] > limits.BOUND_AGE_SECONDS:
-            position = await newest_position(self.topic, self.partition)
-            if isinstance(position, Position):
-                self.shared.note_bound(self.topic, self.partition, position)
-            known = self.shared.bounds.get((self.topic, self.partition))
-        entry = self.entry
-        own = Position(entry.end_offset, entry.anchor) if entry is not None and entry.end_offset >= 0 else None
-        if known is None:
-            return own or Later("the partition's leader cannot be asked")
-        if own is None or own.offset < known[1].offset or (own.anchor == NO_ANCHOR and known[1].anchor != NO_ANCHOR):
-            return known[1]
-        return own
 
     # ------------------------------------------------------------------ the queue
     def _next_batch(self) -> Batch:

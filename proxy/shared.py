@@ -1,7 +1,8 @@
 """What all flows of one proxy process share: who we are, which generation, bounds of partitions, what topics were
 seen to take.
 
-Plain data. The engine keeps it up to date; flows read it and note what they learn.
+Plain data, and the one flow that keeps a bound fresh. The engine keeps the rest up to date; flows read it and note what
+they learn.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from cachetools import LRUCache
 
 from ..codecs.compression import Codec
 from ..codecs.convert import HeaderPolicy
-from ..state.entry import NO_GENERATION
+from ..state.entry import NO_ANCHOR, NO_GENERATION, Entry
 from . import limits
 from .events import Report
-from .resolver import Position
+from .resolver import Later, Position, newest_position
 
 _BLOCKS_MAX = 10_000
 
@@ -48,6 +49,8 @@ class Shared:
     """The time when a step begins, for spans; 0 as long as nobody wants spans."""
     wall_clock_ms: Callable[[], int] = lambda: 0
     leader_of: Callable[[str, int], int | None] = lambda _topic, _partition: None
+    is_reachable: Callable[[int], bool] = lambda _broker_id: True
+    """Could something be sent to this broker now?"""
     policy: HeaderPolicy = field(default_factory=HeaderPolicy)
     bounds: dict[tuple[str, int], tuple[float, Position]] = field(default_factory=dict)
     """By partition: the newest position that is safe as a lower bound, and when it was learned (rule R8)."""
@@ -72,3 +75,20 @@ class Shared:
     def forget_bound(self, topic: str, partition: int) -> None:
         """The log may have been truncated: earlier positions are no bounds any more."""
         self.bounds.pop((topic, partition), None)
+
+
+async def lower_bound(shared: Shared, topic: str, partition: int, entry: Entry | None) -> Position | Later:
+    """Rule R8: the later of the producer's last commit and the newest position known of the partition, read anew when
+    it is old. One with an anchor is better than one without."""
+    known = shared.bounds.get((topic, partition))
+    if known is None or shared.recent_time - known[0] > limits.BOUND_AGE_SECONDS:
+        position = await newest_position(topic, partition)
+        if isinstance(position, Position):
+            shared.note_bound(topic, partition, position)
+        known = shared.bounds.get((topic, partition))
+    own = Position(entry.end_offset, entry.anchor) if entry is not None and entry.end_offset >= 0 else None
+    if known is None:
+        return own or Later("the partition's leader cannot be asked")
+    if own is None or own.offset < known[1].offset or (own.anchor == NO_ANCHOR and known[1].anchor != NO_ANCHOR):
+        return known[1]
+    return own
