@@ -8,13 +8,14 @@ when its client brings it again."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..codecs import message_set
 from ..codecs.convert import content_of_message
 from ..codecs.errors import WireError
+from ..codecs.marker import Identity
 from ..codecs.message_set import ShallowMessage
 from ..codecs.parts import content_digests
 from ..state.commit import Stored, committed, fresh, given_up, rebuilt, released, renewed, reopened
@@ -37,7 +38,7 @@ from .effects import Leader, MemberAlive, Now, Pause, Wait
 from .events import DoubtOpened, DoubtResolved, TakenOver
 from .forward import Forward
 from .plan import Plan, rest_of
-from .resolver import Later, LogSearch, Position, Searched, Undecidable, covered, is_covered
+from .resolver import Later, LogSearch, Position, Searched, Undecidable, covered, is_covered, pieces_of
 
 if TYPE_CHECKING:
     from .sequencer import Sequencer
@@ -117,6 +118,8 @@ class Doubt:
                 window.append(WindowBatch(batch.base_sequence, batch.record_count, offset))
             await sequencer.write(committed(entry, window, result.end_offset, result.anchor))
         elif found == 0:
+            sequences = [batch.base_sequence for batch in intent.batches]
+            sequencer.look_again(Position(intent.lower_bound, intent.anchor), intent.producer_epoch, sequences)
             await sequencer.write(released(entry))
         else:
             await self._complete(entry, intent, pieces)
@@ -351,10 +354,11 @@ class WindowSearch(LogSearch):
         self._batch = batch
         self.stored_contents: list[bytes] = []
 
-    def _found(self, message: ShallowMessage, pieces: list[Stored]) -> None:
+    def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
+        """Note the contents, if it has something of the batch."""
         batch = self._batch
         inner: list[ShallowMessage] | None = None
-        for piece in pieces:
+        for piece in pieces_of(message, self._producer_id):
             within = distance(batch.base_sequence, piece.base_sequence) < batch.record_count
             if piece.producer_epoch == batch.producer_epoch and within:
                 if inner is None:

@@ -102,6 +102,18 @@ class Reforwarded:
 
 
 @dataclass(frozen=True, slots=True)
+class SecondCopy:
+    """A batch that was sent twice, after the log did not have it, is in the log twice (rule R14)."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    topic: str
+    partition: int
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MarkerLost:
     """The broker stores our wrappers without their key: a doubt on this topic may end in "nobody can tell".
     ``stored_as``: what it makes of them."""

@@ -11,10 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..codecs import message_set
-from ..codecs.compression import Codec
 from ..codecs.error_codes import ErrorCode
-from ..codecs.marker import parse_marker
 from ..state.commit import Stored, committed, given_up, released, renewed
 from ..state.decide import BatchIdentity
 from ..state.entry import NO_ANCHOR, NOBODY, WindowBatch
@@ -22,14 +19,14 @@ from ..state.sequence import distance
 from . import answers, limits
 from .batch import Answer, Batch
 from .effects import Append, Leader, Now, Wait
-from .events import DoubtOpened, DoubtResolved, MarkerLost, Reforwarded, Said
+from .events import DoubtOpened, DoubtResolved, Reforwarded
 from .outcome import CONTENT_ERRORS, ROUTING_ERRORS, Appended, InDoubt, NotSent, Outcome, Refused
 from .plan import Piece, Plan, halves, located, make_piece, rest_of
-from .resolver import Later, LogSearch, Position, Searched, Undecidable, covered, is_covered, look_at, message_at
+from .resolver import Later, LogSearch, Position, Searched, Undecidable, covered, is_covered, look_at
+from .shared import read_back
 
 if TYPE_CHECKING:
     from .sequencer import Sequencer
-    from .shared import Shared
 
 
 class Forward:
@@ -55,6 +52,8 @@ class Forward:
         self._log_append_time_ms = -1
         self._lane: object | None = None
         self._last: Piece | None = None
+        self._bound = Position(entry.intent.lower_bound, entry.intent.anchor)
+        self._is_sent_again = False
 
     @property
     def _first(self) -> BatchIdentity:
@@ -153,6 +152,8 @@ class Forward:
                 if self._anchor != NO_ANCHOR:
                     self._shared.note_bound(sequencer.topic, sequencer.partition, Position(end_offset, self._anchor))
                 self._look_back(end_offset - 1)
+            if self._is_sent_again:
+                sequencer.look_again(self._bound, self._first.producer_epoch, [b.base_sequence for b in window])
         else:
             sequencer.held.forget()
         for batch, stored in zip(self._group, window, strict=True):
@@ -164,7 +165,7 @@ class Forward:
         place = (sequencer.topic, sequencer.partition)
         if place not in self._shared.read_back and self._last is not None:
             self._shared.read_back.add(place)
-            sequencer.work_aside(read_back(self._shared, *place, self._last, last_offset))
+            sequencer.work_aside(read_back(self._shared, *place, self._last.message_set, last_offset))
 
     # ------------------------------------------------------------------ not appended
     async def _not_sent(self) -> None:
@@ -270,12 +271,11 @@ class Forward:
         entry = self._sequencer.entry
         assert entry is not None
         assert entry.intent is not None
-        bound = Position(entry.intent.lower_bound, entry.intent.anchor)
         return LogSearch(
             self._sequencer.topic,
             self._sequencer.partition,
             self._sequencer.producer_id,
-            bound,
+            self._bound,
             {self._content},
             {broker_id, entry.intent.leader},
             lambda pieces: is_covered(pieces, self._whole),
@@ -302,6 +302,7 @@ class Forward:
         if not await sequencer.write(renewed(entry, self._owner, attempts, self._leader)):
             sequencer.put_back(self._group)
             return False
+        self._is_sent_again = True
         self._pieces = deque(rest_of(sequencer.target, self._group, records_found, self._pieces))
         self._shared.report(
             Reforwarded(
@@ -343,31 +344,6 @@ class Forward:
                 detail,
             )
         )
-
-
-async def read_back(shared: Shared, topic: str, partition: int, piece: Piece, last_offset: int) -> None:
-    """See whether the broker has kept the marker of an append. If it compresses with another codec, that is used for
-    the topic from now on, and its next append is looked at; if the marker is lost all the same, that is said."""
-    leader = await Leader(topic, partition)
-    stored = Later("no leader is known") if leader is None else await message_at(leader, topic, partition, last_offset)
-    if stored is None or isinstance(stored, Later):
-        shared.read_back.discard((topic, partition))  # the next append is looked at instead
-        return
-    if stored.is_wrapper and parse_marker(stored.key) is not None:
-        shared.unmarked.discard(topic)
-        return
-    shared.forget_bound(topic, partition)
-    sent = next(message_set.iterate_shallow(piece.message_set))
-    if stored.is_wrapper and stored.codec != sent.codec:
-        codec = shared.wrapper_codecs[topic] = Codec(stored.codec)
-        shared.read_back.discard((topic, partition))
-        shared.report(
-            Said("info", f"topic {topic} is compressed with {codec.name.lower()} from now on: its broker does")
-        )
-    elif topic not in shared.unmarked:
-        shared.unmarked.add(topic)
-        what = "wrappers without a key" if stored.is_wrapper else "plain messages"
-        shared.report(MarkerLost(topic, partition, f"{what} of format v{stored.magic}"))
 
 
 def _offset_of(placed: Sequence[Stored], sequence: int) -> int:

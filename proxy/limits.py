@@ -95,6 +95,10 @@ FETCH_BYTES_MAX: Final = 64 * MIB
 """Fetch v2 returns a message only whole; the size asked for grows up to this."""
 FORWARDS_MAX: Final = 3
 """The first time, and twice more after the log was searched (rule R6)."""
+LOOK_BYTES_MAX: Final = 32 * MIB
+"""Of one second look: it is there to tell, and must not get into anybody's way."""
+SECOND_LOOKS_SECONDS: Final = (60.0, 540.0)
+"""After a batch was sent again: one minute later and ten minutes later it is looked for twice (rule R14)."""
 UNDECIDED_MAX: Final = 4
 """Tries to resolve a doubt before the client is told that it cannot be decided."""
 BOUND_AGE_SECONDS: Final = 10.0

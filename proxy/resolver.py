@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ..codecs import message_set
 from ..codecs.convert import content_of_message
 from ..codecs.errors import WireError
-from ..codecs.marker import anchor_of, parse_marker
+from ..codecs.marker import Identity, anchor_of, parse_marker
 from ..codecs.message_set import ShallowMessage
 from ..state.commit import Stored
 from ..state.decide import BatchIdentity
@@ -257,7 +257,7 @@ class LogSearch:
         self._topic = topic
         self._partition = partition
         self._producer_id = producer_id
-        self._bound = bound
+        self.bound = bound
         self._contents = frozenset(contents)
         self._settle_on = settle_on
         self._enough = enough
@@ -271,6 +271,7 @@ class LogSearch:
         self._anchor = NO_ANCHOR
         self._doubtful: str | None = None
         self.bytes_read = 0
+        self.budget_bytes = limits.SCAN_BYTES_MAX
         self.is_rebuild = False
         """Everything is wanted, of a producer that may have been idle for longer than the log goes back (rule R10)."""
 
@@ -301,7 +302,7 @@ class LogSearch:
         """Find where to start: at the bound if the record below it is still the one, else at the start of the log
         (rule R8)."""
         self._pieces, self._doubtful, self._next = [], None, None
-        bound = self._bound
+        bound = self.bound
         earliest = await Ask(leader, EarliestOffset(self._topic, self._partition))
         if isinstance(earliest, Unanswered) or earliest.error_code:
             return Later("the start of the log is not known")
@@ -327,7 +328,7 @@ class LogSearch:
     async def _scan(self, leader: int, log_end: int) -> Searched | Later | Undecidable:
         assert self._next is not None
         started = await Now()
-        budget = limits.SCAN_BYTES_MAX
+        budget = self.budget_bytes
         fetch_bytes = limits.FETCH_BYTES
         while self._next < log_end and not self._enough(self._pieces):
             if budget <= 0 or await Now() - started > limits.SCAN_SECONDS_MAX:
@@ -363,11 +364,11 @@ class LogSearch:
                 return
             identities = parse_marker(message.key) if message.is_wrapper else None
             if identities is not None:
+                self.found(message, identities)
                 first = message.offset + 1 - sum(identity.record_count for identity in identities)
                 pieces = list(pieces_of(message, self._producer_id))
                 if pieces:
                     self._pieces.extend(pieces)
-                    self._found(message, pieces)
                     self._end_offset = message.offset + 1
                     self._anchor = anchor_of(message)
             else:
@@ -376,8 +377,8 @@ class LogSearch:
                 self._doubtful = f"offsets {self._next} to {first} are missing from the log"
             self._next = message.offset + 1
 
-    def _found(self, message: ShallowMessage, pieces: list[Stored]) -> None:
-        """A message has something of the producer."""
+    def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
+        """A message has a marker."""
 
     def _take_foreign(self, message: ShallowMessage) -> int:
         """Compare a message without a marker by content; return its first offset."""

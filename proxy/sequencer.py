@@ -35,8 +35,8 @@ from .events import BatchAnswered, FlowFailed, StepDone
 from .forward import Forward
 from .held_entry import HeldEntry
 from .plan import Target, gather, plan_group
-from .resolver import Later, look_at
-from .shared import Shared, lower_bound
+from .resolver import Later, Position, look_at
+from .shared import Shared, look_for_copies, lower_bound
 
 if TYPE_CHECKING:
     from .flow_runner import Flow, FlowRunner
@@ -89,6 +89,13 @@ class Sequencer:
     def work_aside(self, flow: Flow) -> None:
         """Run a flow that nobody waits for."""
         self._runner.start(flow, None, lambda error: self.shared.report(FlowFailed(f"aside for {self.topic}", error)))
+
+    def look_again(self, bound: Position, producer_epoch: int, sequences: Iterable[int]) -> None:
+        """These batches were sent a second time, after the log did not have them (rule R14)."""
+        names = {(self.producer_id, producer_epoch, sequence) for sequence in sequences}
+        flow = look_for_copies(self.shared, (self.topic, self.partition), bound, names)
+        if flow is not None:
+            self.work_aside(flow)
 
     @property
     def is_idle(self) -> bool:

@@ -1,23 +1,29 @@
 """What all flows of one proxy process share: who we are, which generation, bounds of partitions, what topics were
 seen to take.
 
-Plain data, and the one flow that keeps a bound fresh. The engine keeps the rest up to date; flows read it and note what
-they learn.
+Plain data, and the flows that keep it true of the log. The engine keeps the rest up to date; flows read it and note
+what they learn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from cachetools import LRUCache
 
+from ..codecs import message_set
 from ..codecs.compression import Codec
 from ..codecs.convert import HeaderPolicy
+from ..codecs.marker import Identity, parse_marker
+from ..codecs.message_set import ShallowMessage
+from ..reactor import Buffer
 from ..state.entry import NO_ANCHOR, NO_GENERATION, Entry
 from . import limits
-from .events import Report
-from .resolver import Later, Position, newest_position
+from .effects import Effect, Leader, Wait
+from .events import MarkerLost, Report, Said, SecondCopy
+from .resolver import Later, LogSearch, Position, message_at, newest_position
 
 _BLOCKS_MAX = 10_000
 
@@ -28,6 +34,35 @@ class Block:
 
     generation: bytes
     claimed_at_ms: int
+
+
+Name = tuple[int, int, int]
+"""Producer id, epoch, base sequence of a batch."""
+
+
+class CopySearch(LogSearch):
+    """Counts the copies of some batches, whoever's, from the lowest of their bounds on."""
+
+    def __init__(self, topic: str, partition: int, bound: Position) -> None:
+        super().__init__(topic, partition, -1, bound, (), set(), lambda _pieces: False)
+        self.budget_bytes = limits.LOOK_BYTES_MAX
+        self.offsets: dict[Name, set[int]] = {}
+        """Where each of the batches that are looked for was found."""
+
+    def add(self, bound: Position, names: Iterable[Name]) -> None:
+        """Look for these too. Only before the first ``run``."""
+        if bound.offset < self.bound.offset:
+            self.bound = bound
+        self.offsets.update({name: set() for name in names})
+
+    def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
+        """Note where a marked message has one of them."""
+        offset = message.offset + 1 - sum(identity.record_count for identity in identities)
+        for identity in identities:
+            name = (identity.producer_id, identity.producer_epoch, identity.base_sequence)
+            if name in self.offsets:
+                self.offsets[name].add(offset)
+            offset += identity.record_count
 
 
 @dataclass(slots=True)
@@ -65,6 +100,11 @@ class Shared:
     unmarked: set[str] = field(default_factory=set)
     """Topics that are stored without our markers: a doubt there may end in "nobody can tell"."""
 
+    sent_again: dict[tuple[str, int], CopySearch] = field(default_factory=dict)
+    """By partition: what was sent twice lately, until it is looked for (rule R14)."""
+    is_looking: bool = False
+    """Somebody looks for copies: one at a time, doubts come first."""
+
     def note_bound(self, topic: str, partition: int, position: Position) -> None:
         """Remember a position, unless a later one was learned a short time ago: a log may become shorter."""
         known = self.bounds.get((topic, partition))
@@ -92,3 +132,60 @@ async def lower_bound(shared: Shared, topic: str, partition: int, entry: Entry |
     if own is None or own.offset < known[1].offset or (own.anchor == NO_ANCHOR and known[1].anchor != NO_ANCHOR):
         return known[1]
     return own
+
+
+async def read_back(shared: Shared, topic: str, partition: int, sent_set: Buffer, last_offset: int) -> None:
+    """See whether the broker has kept the marker of an append. If it compresses with another codec, that is used for
+    the topic from now on, and its next append is looked at; if the marker is lost all the same, that is said."""
+    leader = await Leader(topic, partition)
+    stored = Later("no leader is known") if leader is None else await message_at(leader, topic, partition, last_offset)
+    if stored is None or isinstance(stored, Later):
+        shared.read_back.discard((topic, partition))  # the next append is looked at instead
+        return
+    if stored.is_wrapper and parse_marker(stored.key) is not None:
+        shared.unmarked.discard(topic)
+        return
+    shared.forget_bound(topic, partition)
+    sent = next(message_set.iterate_shallow(sent_set))
+    if stored.is_wrapper and stored.codec != sent.codec:
+        codec = shared.wrapper_codecs[topic] = Codec(stored.codec)
+        shared.read_back.discard((topic, partition))
+        shared.report(
+            Said("info", f"topic {topic} is compressed with {codec.name.lower()} from now on: its broker does")
+        )
+    elif topic not in shared.unmarked:
+        shared.unmarked.add(topic)
+        what = "wrappers without a key" if stored.is_wrapper else "plain messages"
+        shared.report(MarkerLost(topic, partition, f"{what} of format v{stored.magic}"))
+
+
+def look_for_copies(
+    shared: Shared, place: tuple[str, int], bound: Position, names: Iterable[Name]
+) -> Coroutine[Effect[Any], Any, None] | None:
+    """Return the flow of the second look (rule R14), None if one that waits for this partition takes them along."""
+    waiting = shared.sent_again.get(place)
+    if waiting is not None:
+        waiting.add(bound, names)
+        return None
+    search = shared.sent_again[place] = CopySearch(*place, bound)
+    search.add(bound, names)
+    return _look(shared, place, search)
+
+
+async def _look(shared: Shared, place: tuple[str, int], search: CopySearch) -> None:
+    """A broker that stood still for longer than the settle time may have appended the first try after all."""
+    told: set[Name] = set()
+    for seconds in limits.SECOND_LOOKS_SECONDS:
+        await Wait(seconds)
+        shared.sent_again = {where: other for where, other in shared.sent_again.items() if other is not search}
+        while shared.is_looking:
+            await Wait(limits.SETTLE_SECONDS)
+        shared.is_looking = True
+        try:
+            await search.run()
+        finally:
+            shared.is_looking = False
+        for name, offsets in search.offsets.items():
+            if len(offsets) > 1 and name not in told:
+                told.add(name)
+                shared.report(SecondCopy(*name, *place, tuple(sorted(offsets))))

@@ -52,6 +52,7 @@ METRICS: dict[type, Metric] = {
     events.DoubtOpened: Metric("doubts_opened_total", "Appends whose outcome was unknown."),
     events.DoubtResolved: Metric("doubts_resolved_total", "Doubts after the log was read.", "result"),
     events.Reforwarded: Metric("reforwards_total", "Batches sent once more that the log did not have."),
+    events.SecondCopy: Metric("duplicates_total", "Batches found twice in the log: the hard limit was met."),
     events.MarkerLost: Metric("topics_unmarked_total", "Topics found to be stored without the proxy's markers."),
     events.TakenOver: Metric("intents_taken_over_total", "Open intents of proxies that are gone."),
     events.ProducerIdIssued: Metric("producer_ids_issued_total", "Producer ids handed out."),
@@ -161,6 +162,20 @@ def _doubt_resolved(telemetry: Telemetry, event: events.DoubtResolved) -> None:
     )
 
 
+def _second_copy(telemetry: Telemetry, event: events.SecondCopy) -> None:
+    telemetry.log(
+        logging.ERROR,
+        "DUPLICATE: producer %d epoch %d sequence %d is in %s-%d at the offsets %s: its broker appended the first try "
+        "after it had stood still for longer than the settle time",
+        event.producer_id,
+        event.producer_epoch,
+        event.base_sequence,
+        event.topic,
+        event.partition,
+        ", ".join(map(str, event.offsets)),
+    )
+
+
 def _marker_lost(telemetry: Telemetry, event: events.MarkerLost) -> None:
     telemetry.log(
         logging.WARNING,
@@ -209,6 +224,7 @@ _HANDLERS: dict[type, Any] = {
     events.DoubtResolved: _doubt_resolved,
     events.GenerationChanged: _generation,
     events.MarkerLost: _marker_lost,
+    events.SecondCopy: _second_copy,
     events.ClientRefused: _refused,
     events.FlowFailed: _failed,
     store.StoreReady: _store_ready,
