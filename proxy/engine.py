@@ -279,7 +279,7 @@ class Engine:
 
     def _drain_step(self, drained: Callable[[], None]) -> None:
         busy = self._sequencers.any_busy
-        waiting = any(session.requests_in_flight for session in self.sessions)
+        waiting = any(session.has_produce_in_flight for session in self.sessions)
         if busy or waiting:
             self.reactor.later(limits.COMMIT_IDLE_SECONDS, lambda: self._drain_step(drained))
             return

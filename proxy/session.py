@@ -35,6 +35,7 @@ from .upstream import Broker
 from .versions import ApiKey
 
 _PLAIN_VERSION = 2
+_FINISHED_KEYS = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID)
 PlainPart = tuple[PartitionRecords, Callable[[Answer], None]]
 
 
@@ -98,9 +99,10 @@ class Session:
         self._pipe: Pipe | None = None
 
     @property
-    def requests_in_flight(self) -> int:
-        """Requests that are not answered yet."""
-        return len(self._slots)
+    def has_produce_in_flight(self) -> bool:
+        """Is a produce, or a request for a producer id, not answered yet? A drain waits for these, and not for a fetch
+        that waits for records itself."""
+        return any(slot.header.api_key in _FINISHED_KEYS for slot in self._slots)
 
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: Wire) -> None:

@@ -1,5 +1,9 @@
 """The life of the process in the protocol, in a virtual world: what a new incarnation ends (rules R4, R10)."""
 
+import struct
+
+from idemproxy.codecs.headers import encode_request_header
+from idemproxy.reactor import Wire
 from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates, ProduceSeen
 from testkit.virtual_world import TOPIC, World, WorldSettings
 
@@ -47,3 +51,33 @@ def test_a_new_incarnation_resets_connections_with_an_append_of_the_old_one() ->
     values = [record.value for stored in world.cluster.log(TOPIC, 0).messages for record in stored.message.records]
     assert values == client.batches[0].values
     assert world.errors() == []
+
+
+class Consumer:
+    """A connection with a fetch that waits for records, long."""
+
+    WAIT_MS = 60_000
+
+    def connected(self, wire: Wire) -> None:
+        where = struct.pack(">iiqi", 1, 0, 0, 1 << 20)
+        body = struct.pack(">iiii", -1, self.WAIT_MS, 1, 1 << 20) + struct.pack(">ih", 1, 1) + TOPIC.encode() + where
+        header = encode_request_header(1, 3, 7, "consumer")
+        wire.send((len(header) + len(body)).to_bytes(4, "big"), header, body)
+
+    def received(self, data: bytes) -> None:
+        raise AssertionError("there is nothing to be fetched")
+
+    def lost(self, reason: str) -> None:
+        pass
+
+
+def test_a_drain_does_not_wait_for_consumers_that_wait() -> None:
+    world = a_world()
+    (proxy,) = world.proxies
+    world.network.host("consumer").connect(proxy.address, Consumer())
+    world.network.run(1)
+    assert any(session._slots for session in proxy.engine.sessions)
+    began = world.network.now
+    proxy.drain(down_seconds=None)
+    assert world.network.run(20, lambda: not proxy.is_up)
+    assert world.network.now - began < 2
