@@ -28,6 +28,7 @@ class Settings:
     cluster: str
     advertised_host: str | None = None
     dropped_headers: tuple[str, ...] = TRACING_HEADERS
+    journal: Path | None = None
 
 
 def parse_settings(
@@ -39,6 +40,7 @@ def parse_settings(
     cluster: str,
     advertised_host: str | None,
     dropped_headers: str | None = None,
+    journal: str | None = None,
 ) -> Settings:
     """Return the settings. Raises ConfigError with a line per problem."""
     problems: list[str] = []
@@ -54,7 +56,16 @@ def parse_settings(
         names = tuple(name.strip() for name in dropped_headers.split(",") if name.strip())
     assert upstream_address is not None
     assert listen_address is not None
-    return Settings(upstream_address, listen_address, login, Path(data_directory), cluster, advertised_host, names)
+    return Settings(
+        upstream_address,
+        listen_address,
+        login,
+        Path(data_directory),
+        cluster,
+        advertised_host,
+        names,
+        Path(journal) if journal is not None else None,
+    )
 
 
 def _host_and_port(text: str, option: str, problems: list[str]) -> tuple[str, int] | None:

@@ -19,7 +19,7 @@ from .bridge.base import Addresses
 from .bridge.init_producer_id import InitProducerIdRequest
 from .bridge.metadata import BrokerAddress, ClientQuestion, encode_client_answer, synthetic_cluster_id
 from .effects import Append
-from .events import GenerationChanged, Report, Said
+from .events import GenerationChanged, IncarnationBegun, Report, Said
 from .flow_runner import FlowRunner, Resume
 from .init_producer import ProducerIds
 from .outcome import NotSent
@@ -130,6 +130,7 @@ class Engine:
         ``lease_lost``."""
         self._store = store
         self._producer_ids = ProducerIds(self.shared, store, self._random_bytes, self.report)
+        self.report(IncarnationBegun(self.shared.incarnation))
         self.topology.open()
         self._tick()
 
@@ -168,6 +169,7 @@ class Engine:
         assert self._producer_ids is not None
         self.shared.era += 1
         self.shared.incarnation = self._random_bytes(INCARNATION_BYTES)
+        self.report(IncarnationBegun(self.shared.incarnation))
         self.shared.blocks.clear()
         self._producer_ids.forget()
         self._store.begin_incarnation(self.shared.incarnation)

@@ -23,6 +23,20 @@ class AppendSent:
 
 
 @dataclass(frozen=True, slots=True)
+class AppendEnded:
+    """What became of an append. ``outcome``: appended, refused, not_sent or in_doubt. Made only for a journal."""
+
+    broker_id: int
+    topic: str
+    partition: int
+    identities: tuple[Identity, ...]
+    outcome: str
+    base_offset: int
+    error_code: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class LaneLost:
     """An upstream connection ended; ``was_busy``: with a produce unanswered."""
 
@@ -138,6 +152,13 @@ class ProducerIdIssued:
     """InitProducerId was answered."""
 
     producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class IncarnationBegun:
+    """What this process reserves from now on bears this name (rule R1)."""
+
+    incarnation: bytes
 
 
 @dataclass(frozen=True, slots=True)

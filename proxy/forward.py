@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from ..codecs.error_codes import ErrorCode
 from ..state.commit import Stored, committed, given_up, released, renewed
 from ..state.decide import BatchIdentity
-from ..state.entry import NO_ANCHOR, NOBODY, WindowBatch
+from ..state.entry import NO_ANCHOR, NO_OFFSET, NOBODY, WindowBatch
 from ..state.sequence import distance
 from . import answers, limits
 from .batch import Answer, Batch
 from .effects import Append, Leader, Now, Wait
-from .events import DoubtOpened, DoubtResolved, Reforwarded
-from .outcome import CONTENT_ERRORS, ROUTING_ERRORS, Appended, InDoubt, NotSent, Outcome, Refused
+from .events import AppendEnded, DoubtOpened, DoubtResolved, Reforwarded
+from .outcome import CONTENT_ERRORS, OUTCOME_NAMES, ROUTING_ERRORS, Appended, InDoubt, NotSent, Outcome, Refused
 from .plan import Piece, Plan, halves, located, make_piece, rest_of
 from .resolver import Later, LogSearch, Position, Searched, Undecidable, covered, is_covered, look_at
 from .shared import read_back
@@ -82,6 +82,8 @@ class Forward:
                 piece.identities,
             )
             sequencer.step("append", self._group, started, type(outcome).__name__)
+            if self._shared.wants_outcomes:
+                self._tell_journal(piece, outcome)
             if isinstance(outcome, Appended):
                 outcome = await self._confirmed(piece, outcome)
             if isinstance(outcome, Appended):
@@ -328,6 +330,20 @@ class Forward:
     def _answer_all(self, answer: Answer, verdict: str) -> None:
         for batch in self._group:
             self._sequencer.answer(batch, answer, verdict)
+
+    def _tell_journal(self, piece: Piece, outcome: Outcome) -> None:
+        self._shared.report(
+            AppendEnded(
+                self._leader,
+                self._sequencer.topic,
+                self._sequencer.partition,
+                piece.identities,
+                OUTCOME_NAMES[type(outcome)],
+                getattr(outcome, "base_offset", NO_OFFSET),
+                getattr(outcome, "error_code", 0),
+                getattr(outcome, "reason", ""),
+            )
+        )
 
     async def _report(self, started: float, search: LogSearch, result: str, detail: str) -> None:
         sequencer = self._sequencer

@@ -7,7 +7,9 @@ import ctypes
 import gc
 import logging
 import sys
+import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import trio
 
@@ -15,6 +17,8 @@ from .. import __version__
 from ..codecs.convert import TRACING_HEADERS
 from ..state.redis_server import EmbeddedRedisError
 from .config import DEFAULT_CLUSTER, DEFAULT_LISTEN, ConfigError, parse_settings
+from .events import Report
+from .journal import Journal
 from .server import Server
 from .telemetry import Telemetry, spans_from_environment
 
@@ -66,6 +70,9 @@ def _parser() -> argparse.ArgumentParser:
         help=f"record headers that may be dropped, as the old format has none; * stands for any text "
         f"(default: {','.join(TRACING_HEADERS)})",
     )
+    run.add_argument(
+        "--journal", metavar="FILE", help="add a JSON line for every append, its outcome and its answer (default: none)"
+    )
     demo = commands.add_parser("demo", help="show it: a real old broker, a real producer, injected faults")
     demo.add_argument("--json", action="store_true", help="print the result for machines")
     demo.add_argument("--records", type=int, default=100_000, help="records per run (default: %(default)s)")
@@ -84,17 +91,35 @@ def _run(options: argparse.Namespace) -> int:
             cluster=options.cluster,
             advertised_host=options.advertise,
             dropped_headers=options.dropped_headers,
+            journal=options.journal,
         )
         telemetry = Telemetry(spans_from_environment())
+        report = telemetry if settings.journal is None else _journal(settings.journal, telemetry)
         _tune_memory()
         try:
-            trio.run(Server(settings, telemetry, wants_spans=telemetry.spans is not None).run)
+            trio.run(
+                Server(
+                    settings,
+                    report,
+                    wants_spans=telemetry.spans is not None,
+                    wants_outcomes=settings.journal is not None,
+                ).run
+            )
         finally:
             telemetry.close()
     except (ConfigError, EmbeddedRedisError) as problem:
         print(f"idemproxy: {problem}", file=sys.stderr)
         return 2
     return 0
+
+
+def _journal(path: Path, report: Report) -> Journal:
+    """Every line is one write: what a client was told is in the file, whatever ends this process."""
+    try:
+        file = path.open("ab", buffering=0)
+    except OSError as error:
+        raise ConfigError(f"--journal {path}: {error.strerror}") from None
+    return Journal(file.write, lambda: time.time_ns() // 1_000_000, report)
 
 
 def _tune_memory() -> None:

@@ -46,6 +46,9 @@ class InDoubt:
 
 Outcome = Appended | Refused | NotSent | InDoubt
 
+OUTCOME_NAMES: dict[type, str] = {Appended: "appended", Refused: "refused", NotSent: "not_sent", InDoubt: "in_doubt"}
+"""What an outcome is called where people read it."""
+
 CONTENT_ERRORS = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,

@@ -68,7 +68,9 @@ class DataDirectory:
 class Server:
     """One ``idemproxy run``."""
 
-    def __init__(self, settings: Settings, report: Report, *, wants_spans: bool = False) -> None:
+    def __init__(
+        self, settings: Settings, report: Report, *, wants_spans: bool = False, wants_outcomes: bool = False
+    ) -> None:
         self._settings = settings
         self._report = report
         self._directory = DataDirectory(settings.data_directory)
@@ -93,6 +95,7 @@ class Server:
         )
         if wants_spans:
             self.engine.shared.step_begins = self._reactor.now
+        self.engine.shared.wants_outcomes = wants_outcomes
         self.engine.shared.policy = HeaderPolicy(settings.dropped_headers)
         self._store: RedisStore | None = None
 

@@ -82,6 +82,8 @@ class Shared:
     """The reactor's clock, to a second or so: for ages, without an effect."""
     step_begins: Callable[[], float] = lambda: 0.0
     """The time when a step begins, for spans; 0 as long as nobody wants spans."""
+    wants_outcomes: bool = False
+    """A journal is kept: the outcome of every append is reported."""
     wall_clock_ms: Callable[[], int] = lambda: 0
     leader_of: Callable[[str, int], int | None] = lambda _topic, _partition: None
     is_reachable: Callable[[int], bool] = lambda _broker_id: True

@@ -1,0 +1,88 @@
+"""The journal: what is written of every batch, and what happens when it cannot be written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from idemproxy.codecs.marker import Identity
+from idemproxy.proxy import events
+from idemproxy.proxy.journal import JOURNALED, Journal
+from testkit.staged_sequencer import PRODUCER_ID, TOPIC, Client, Stage
+
+
+def journaled(*reported: object) -> list[dict[str, Any]]:
+    """The lines that these events become."""
+    lines: list[bytes] = []
+    journal = Journal(lines.append, lambda: 5, lambda event: None)
+    for event in reported:
+        journal(event)
+    assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
+    return [json.loads(line) for line in lines]
+
+
+def test_an_append_and_its_outcome_are_lines_with_all_that_names_the_batch() -> None:
+    names = (Identity(7, 1, 30, 2), Identity(7, 1, 32, 3))
+    sent, outcome = journaled(
+        events.AppendSent(4, "orders", 2, names), events.AppendEnded(4, "orders", 2, names, "appended", 400, 0, "")
+    )
+    where = {"time_ms": 5, "broker_id": 4, "topic": "orders", "partition": 2}
+    assert sent == {"event": "sent", "identities": [[7, 1, 30, 2], [7, 1, 32, 3]], **where}
+    assert outcome == {
+        "event": "outcome",
+        "identities": [[7, 1, 30, 2], [7, 1, 32, 3]],
+        "outcome": "appended",
+        "base_offset": 400,
+        "error_code": 0,
+        "reason": "",
+        **where,
+    }
+
+
+def test_bytes_are_hexadecimal_and_times_of_the_reactor_are_left_out() -> None:
+    (taken,) = journaled(events.TakenOver(7, "orders", 2, bytes(range(8))))
+    assert taken["owner"] == "0001020304050607"
+    (answered,) = journaled(events.BatchAnswered("appended", 7, 1, 30, "orders", 2, 0, 400, None, 100.0, 101.0))
+    assert "arrived_at" not in answered
+    assert (answered["event"], answered["base_offset"], answered["error_code"]) == ("answered", 400, 0)
+
+
+def test_every_line_has_a_name_of_its_own_and_other_events_are_not_written() -> None:
+    assert len(set(JOURNALED.values())) == len(JOURNALED)
+    assert journaled(events.LaneLost(0, "reset", True), events.ProducerIdIssued(7)) == []
+
+
+def test_a_full_disk_ends_the_journal_and_disturbs_nobody() -> None:
+    reported: list[object] = []
+    tried: list[bytes] = []
+
+    def write(line: bytes) -> None:
+        tried.append(line)
+        raise OSError(28, "No space left on device")
+
+    journal = Journal(write, lambda: 5, reported.append)
+    event = events.TakenOver(7, "orders", 2, bytes(8))
+    journal(event)
+    journal(event)
+    assert len(tried) == 1
+    assert reported == [events.Said("error", "the journal ends here: No space left on device"), event, event]
+
+
+def test_the_outcome_of_every_append_is_told_where_a_journal_is_kept_and_only_there() -> None:
+    for wanted in (True, False):
+        stage = Stage()
+        stage.shared.wants_outcomes = wanted
+        client = Client()
+        stage.outcomes.append(stage.loses_answer)
+        stage.send(client, 0)
+        stage.run(5)
+        stage.send(client, 1)
+        stage.run(1)
+        ended = [event for event in stage.events if isinstance(event, events.AppendEnded)]
+        told = [(one.identities, one.outcome, one.base_offset) for one in ended]
+        expected = [
+            ((Identity(PRODUCER_ID, 0, 0, 1),), "in_doubt", -1),
+            ((Identity(PRODUCER_ID, 0, 1, 1),), "appended", 1),
+        ]
+        assert told == (expected if wanted else [])
+        assert all((one.topic, one.partition) == (TOPIC, 0) for one in ended)
