@@ -33,7 +33,9 @@ _LEFT_OUT = ("arrived_at", "answered_at")
 class Journal:
     """Takes every event of one process, writes some."""
 
-    def __init__(self, write: Callable[[bytes], object], wall_clock_ms: Callable[[], int], report: events.Report) -> None:
+    def __init__(
+        self, write: Callable[[bytes], object], wall_clock_ms: Callable[[], int], report: events.Report
+    ) -> None:
         """``write``: takes a whole line at once, or raises OSError. ``report``: where events go on to."""
         self._write = write
         self._wall_clock_ms = wall_clock_ms
