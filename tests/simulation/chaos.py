@@ -1,33 +1,34 @@
 """One random world by its seed: everything breaks for a while, then all is calm, and the producers have to be served.
 
-Swarm testing: each seed turns on only some kinds of trouble, so that rare combinations get runs of their own. Run as a
-program it replays seeds and tells the whole story of the first that fails: ``python -m simulation.chaos SEED [COUNT]``.
+Owns the run. What a seed makes of the world is in ``shape``, what breaks in ``troubles``, what is right in ``oracle``.
+As a program it replays seeds and tells the whole story of a single one that fails:
+``python -m simulation.chaos SEED [COUNT] [--batches N]``.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
 from simulation.oracle import Oracle
+from simulation.shape import BATCHES, CHAOS_SECONDS, draw_shape
+from simulation.troubles import Troubles
 
-from testkit.virtual_broker_faults import CODES_WITHOUT_APPEND, CONTENT_CODES, BrokerFault, BrokerFaultRates
-from testkit.virtual_client import ClientSettings
-from testkit.virtual_cluster import ClusterSettings
-from testkit.virtual_network import NetworkSettings
-from testkit.virtual_redis import RedisFaultRates
-from testkit.virtual_world import TOPIC, World, WorldSettings
+from testkit.virtual_broker_faults import CONTENT_CODES
+from testkit.virtual_client import VirtualClient
+from testkit.virtual_world import TOPIC, World
 
-CHAOS_SECONDS = 12.0
 CALM_SECONDS_MAX = 240.0
 """A patient client is answered within this time after the last fault: lease, grace, settling, its own time-outs."""
+STEP_SECONDS = 0.5
+"""So often somebody looks whether all is done."""
 QUIET_SECONDS = 3.0
 CONTENT_FAILURES = ("code 10", "code 87")
 """What a batch fails with that a broker refuses for its content, alone as well (rule R19)."""
-BROKER_KINDS = tuple(kind for kind in BrokerFault if kind is not BrokerFault.NONE)
 
 
 @dataclass(slots=True)
@@ -35,6 +36,7 @@ class Outcome:
     """Of one seed. ``problems`` empty: everything held."""
 
     seed: int
+    batches_asked: int
     problems: list[str]
     world: World
     batches: int
@@ -44,75 +46,60 @@ class Outcome:
     def explain(self) -> str:
         """For the one who reads a failure: how to see it again, what is wrong, what happened."""
         again = f"PYTHONPATH=tests python -m simulation.chaos {self.seed}"
+        if self.batches_asked != BATCHES:
+            again += f" --batches {self.batches_asked}"
         return "\n".join([f"seed {self.seed}; see it again with: {again}", *self.problems, f"faults: {self.faults}"])
 
 
 class Chaos:
     """The plan of one seed, and its run."""
 
-    def __init__(self, seed: int, *, package: str = "idemproxy") -> None:
+    def __init__(self, seed: int, *, package: str = "idemproxy", batches: int = BATCHES) -> None:
         self.seed = seed
+        self.batches_asked = batches
         self.random = Random(seed)
-        self.faults: dict[str, int] = {}
-        self.settings = self._choose_settings(package)
+        self.shape = draw_shape(seed, batches=batches, package=package)
+        self.settings = self.shape.settings
         self.world = World(seed, self.settings)
-        for client in self.world.clients[1:]:
-            if self.random.random() < 0.3:
-                client.settings = replace(client.settings, delivery=self.random.uniform(3, 30))
+        for client, delivery in zip(self.world.clients, self.shape.delivery, strict=True):
+            client.settings = replace(client.settings, delivery=delivery)
         self.oracle = Oracle(self.world.cluster, self.world.clients)
-        self._batches_due = 0
+        self.troubles = Troubles(self.world, self.random)
 
-    def _some(self, rate: float) -> float:
-        """A rate that is zero for half of the seeds."""
-        return rate * self.random.random() if self.random.random() < 0.5 else 0.0
-
-    def _choose_settings(self, package: str) -> WorldSettings:
-        random = self.random
-        refusals = CODES_WITHOUT_APPEND + (CONTENT_CODES if random.random() < 0.15 else ())
-        kinds = tuple(kind for kind in BROKER_KINDS if random.random() < 0.5) or BROKER_KINDS
-        return WorldSettings(
-            proxies=random.choice((1, 1, 2, 3)),
-            brokers=random.choice((1, 2, 3)),
-            partitions=random.choice((1, 1, 2, 3)),
-            clients=random.choice((1, 1, 2, 3)),
-            network=NetworkSettings(split_chance=self._some(0.4), partial_write_chance=self._some(0.2)),
-            cluster=ClusterSettings(
-                replication_lag=(0.0005, random.choice((0.002, 0.05))), stall_chance=self._some(0.2)
-            ),
-            broker_faults=BrokerFaultRates(
-                share=self._some(0.8), kinds=kinds, refusals=refusals, cut_answer_share=self._some(0.05)
-            ),
-            redis_faults=RedisFaultRates(
-                lost_reply=self._some(0.05),
-                lost_command=self._some(0.05),
-                late=self._some(0.05),
-                slow=self._some(0.1),
-                refused=self._some(0.05),
-            ),
-            client=ClientSettings(request_timeout=random.choice((2.0, 5.0, 10.0))),
-            package=package,
-        )
-
-    # ------------------------------------------------------------------ the run
     def run(self) -> Outcome:
         """Run to the end and check."""
         world, network = self.world, self.world.network
         world.start()
         self._plan_batches()
-        for name, rate in self._troubles().items():
+        for name, rate in self.shape.troubles.items():
             if rate:
-                self._plan(name, rate)
+                self.troubles.plan(name, rate, CHAOS_SECONDS * 0.95)
         network.run(CHAOS_SECONDS)
         world.calm()
-        is_done = network.run(CALM_SECONDS_MAX, lambda: world.is_done)
+        calm_until = network.now + CALM_SECONDS_MAX
+        while not (is_done := world.is_done) and network.now < calm_until:
+            network.run(STEP_SECONDS)
         network.run(QUIET_SECONDS)
         problems = self.oracle.finish() + world.errors()
         if not is_done:
             problems.append(f"not done {CALM_SECONDS_MAX:.0f} s after the last fault")
         problems += [f"the user of {name} sees: {how}" for name, how in self._seen_by_users()]
-        faults = {**self.faults, **{k: v for k, v in world.cluster.faults_done.items() if k != "none"}}
-        faults |= {kind.name: count for kind, count in world.redis.faults_done.items() if count and kind.name != "NONE"}
-        return Outcome(self.seed, problems, world, self._batches_due, faults, self.oracle.client_made_copies)
+        return Outcome(
+            self.seed,
+            self.batches_asked,
+            problems,
+            world,
+            self.shape.batches,
+            self._faults(),
+            self.oracle.client_made_copies,
+        )
+
+    def _faults(self) -> dict[str, int]:
+        """Kind -> how many there were."""
+        world = self.world
+        faults = dict(self.troubles.done)
+        faults |= {kind: count for kind, count in world.cluster.faults_done.items() if kind != "none"}
+        return faults | {kind.name: n for kind, n in world.redis.faults_done.items() if n and kind.name != "NONE"}
 
     def _seen_by_users(self) -> Iterator[tuple[str, str]]:
         """Failures that no user should see: a client may give up, and a broker may refuse a batch for its content."""
@@ -125,108 +112,47 @@ class Chaos:
                     yield client.name, f"{batch.failed[1]} for {batch.values[0]!r}"
 
     def _plan_batches(self) -> None:
+        """Singly at any time, or in bursts that queue."""
         random, network = self.random, self.world.network
-        for client in self.world.clients:
-            for _ in range(random.choice((1, 4, 15, 40))):
-                self._batches_due += 1
-                partition, count = random.randrange(self.settings.partitions), random.randrange(1, 4)
+        at = 0.0
+        for number in range(self.shape.batches):
+            if number == 0 or random.random() >= self.shape.burst_share:
+                at = 0.0 if number < 5 and random.random() < 0.5 else random.uniform(0, CHAOS_SECONDS)
+            client = random.choice(self.world.clients)
+            partition, count = random.randrange(self.settings.partitions), random.randrange(1, 4)
 
-                def send(client: object = client, partition: int = partition, count: int = count) -> None:
-                    client.send(TOPIC, partition, count)  # type: ignore[attr-defined]
+            def send(client: VirtualClient = client, partition: int = partition, count: int = count) -> None:
+                client.send(TOPIC, partition, count)
 
-                network.schedule(random.choice((0.0, random.uniform(0, CHAOS_SECONDS))), send)
-
-    def _troubles(self) -> dict[str, float]:
-        """Kind -> how many in the time of chaos, about."""
-        names = ("proxy crash", "drain", "proxy pause", "redis restart", "redis pause", "broker crash", "broker pause")
-        more = ("leader move", "cut", "half open", "client disconnect")
-        return {name: self._some(4.0) for name in names} | {name: self._some(8.0) for name in more}
-
-    def _plan(self, name: str, rate: float) -> None:
-        act: Callable[[], None] = getattr(self, "_" + name.replace(" ", "_"))
-        count = int(rate) + (self.random.random() < rate % 1)
-        for _ in range(count):
-
-            def happen() -> None:
-                self.faults[name] = self.faults.get(name, 0) + 1
-                self.world.network.note("chaos", name)
-                act()
-
-            self.world.network.schedule(self.random.uniform(0, CHAOS_SECONDS * 0.95), happen)
-
-    # ------------------------------------------------------------------ troubles
-    def _proxy_crash(self) -> None:
-        proxy = self.random.choice(self.world.proxies)
-        proxy.crash(down_seconds=self.random.choice((0.05, 0.5, 3.0, 8.0)), half_open=self.random.random() < 0.3)
-
-    def _drain(self) -> None:
-        self.random.choice(self.world.proxies).drain()
-
-    def _proxy_pause(self) -> None:
-        self.random.choice(self.world.proxies).host.pause(self.random.choice((0.3, 2.0, 5.5, 9.0)))
-
-    def _redis_restart(self) -> None:
-        lost = self.random.choice((0, 0, 1, 2, 5))
-        self.world.redis.restart(lose_last_writes=lost, down_seconds=self.random.choice((0.05, 1.0, 4.0)))
-
-    def _redis_pause(self) -> None:
-        self.world.redis.host.pause(self.random.choice((0.3, 1.5, 4.0)))
-
-    def _broker_crash(self) -> None:
-        self.world.cluster.crash_broker(self.random.choice(list(self.world.cluster.brokers)))
-
-    def _broker_pause(self) -> None:
-        number = self.random.choice(list(self.world.cluster.brokers))
-        self.world.cluster.brokers[number].host.pause(self.random.choice((0.2, 1.0, 4.0)))
-
-    def _leader_move(self) -> None:
-        cluster = self.world.cluster
-        topic, number = self.random.choice(list(cluster.partitions))
-        leader = cluster.partitions[topic, number].leader
-        up = [broker for broker, one in cluster.brokers.items() if one.is_up and broker != leader]
-        if leader is not None and up:
-            cluster.move_leader(topic, number, self.random.choice(up))
-
-    def _cut(self) -> None:
-        connections = self.world.network.open_connections()
-        if connections:
-            connection = self.random.choice(connections)
-            if self.random.random() < 0.5:
-                connection.cut()
-            else:
-                connection.cut_after(self.random.randrange(2), self.random.randrange(200))
-
-    def _half_open(self) -> None:
-        connections = self.world.network.open_connections()
-        if connections:
-            self.random.choice(connections).half_open()
-
-    def _client_disconnect(self) -> None:
-        self.random.choice(self.world.clients).disconnect()
+            network.schedule(at, send)
 
 
-def run_seed(seed: int, *, package: str = "idemproxy") -> Outcome:
-    """Run one seed to its end."""
-    return Chaos(seed, package=package).run()
+def run_seed(seed: int, *, package: str = "idemproxy", batches: int = BATCHES) -> Outcome:
+    """Run one seed to its end. ``batches``: about how many batches a world has; it is a part of the seed."""
+    return Chaos(seed, package=package, batches=batches).run()
 
 
 def main(arguments: list[str]) -> int:
-    """Run COUNT seeds from SEED on; tell the story of the first that fails."""
-    first, count = int(arguments[0]), int(arguments[1]) if len(arguments) > 1 else 1
+    """Run COUNT seeds from SEED on; tell the story of a single one that fails."""
+    parser = argparse.ArgumentParser(description="Replay random worlds by their seeds.")
+    parser.add_argument("seed", type=int)
+    parser.add_argument("count", type=int, nargs="?", default=1)
+    parser.add_argument("--batches", type=int, default=BATCHES, help="of a world, about (default: %(default)s)")
+    options = parser.parse_args(arguments)
     started, totals = time.monotonic(), dict[str, int]()
     failed = batches = 0
-    for seed in range(first, first + count):
-        outcome = run_seed(seed)
+    for seed in range(options.seed, options.seed + options.count):
+        outcome = run_seed(seed, batches=options.batches)
         batches += outcome.batches
         for kind, number in outcome.faults.items():
             totals[kind] = totals.get(kind, 0) + number
         if outcome.problems:
             failed += 1
             print(outcome.explain())
-            if count == 1:
+            if options.count == 1:
                 print(outcome.world.story())
     seconds = time.monotonic() - started
-    print(f"{count} seeds, {batches} batches, {failed} seeds failed, {seconds:.1f} s; faults: {totals}")
+    print(f"{options.count} seeds, {batches} batches, {failed} seeds failed, {seconds:.1f} s; faults: {totals}")
     return 1 if failed else 0
 
 

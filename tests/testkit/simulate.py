@@ -1,0 +1,182 @@
+"""Many random worlds on all cores: progress, how to see a failure again, and a line of figures per run that add up.
+
+Owns the work of several processes and the counting; a world is run by ``simulation.chaos``. Started by
+``make simulate SEEDS=2000``. Seeds that were run before are not run again: a run begins where the last one on this
+commit ended, unless FIRST says otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+
+from simulation.chaos import run_seed
+
+from testkit.results import RESULTS, append_result
+
+NAME = "simulation"
+SEEDS_PER_TASK = 20
+BATCHES_PER_SEED = 200
+PROGRESS_SECONDS = 15.0
+SHOWN_MAX = 20
+"""Failing seeds that are shown in full."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What some seeds came to. ``cpu_seconds``: of the processes that ran them."""
+
+    seeds: int = 0
+    batches: int = 0
+    cpu_seconds: float = 0.0
+    client_made_copies: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    allowed: Counter[str] = field(default_factory=Counter)
+    failures: dict[int, str] = field(default_factory=dict)
+
+    def add(self, other: Tally) -> None:
+        """Take the figures of other seeds in."""
+        self.seeds += other.seeds
+        self.batches += other.batches
+        self.cpu_seconds += other.cpu_seconds
+        self.client_made_copies += other.client_made_copies
+        self.faults += other.faults
+        self.allowed += other.allowed
+        self.failures |= other.failures
+
+    @property
+    def seeds_per_hour_and_core(self) -> int:
+        """How fast it goes on one core that does nothing else."""
+        return round(3600 * self.seeds / self.cpu_seconds) if self.cpu_seconds else 0
+
+
+def run_some(first: int, count: int, batches: int) -> Tally:
+    """Run so many seeds in this process. An error of the kit itself counts as a failure of its seed."""
+    tally = Tally()
+    started = time.process_time()
+    for seed in range(first, first + count):
+        tally.seeds += 1
+        try:
+            outcome = run_seed(seed, batches=batches)
+        except Exception as error:
+            again = f"PYTHONPATH=tests python -m simulation.chaos {seed} --batches {batches}"
+            tally.failures[seed] = f"seed {seed}; see it again with: {again}\n{type(error).__name__}: {error}"
+            continue
+        tally.batches += outcome.batches
+        tally.client_made_copies += outcome.client_made_copies
+        tally.faults.update(outcome.faults)
+        if outcome.problems:
+            tally.failures[seed] = outcome.explain()
+    tally.cpu_seconds = time.process_time() - started
+    return tally
+
+
+def run_many(first: int, seeds: int, jobs: int, batches: int) -> Iterator[Tally]:
+    """Run the seeds in so many processes; gives each part's figures as it ends."""
+    parts = [
+        (start, min(SEEDS_PER_TASK, first + seeds - start)) for start in range(first, first + seeds, SEEDS_PER_TASK)
+    ]
+    run_seed(first, batches=1)  # imports everything: what is changed on the disk from now on is not run
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(max_workers=jobs, mp_context=context) as pool:
+        try:
+            running: set[Future[Tally]] = set()
+            todo = iter(parts)
+            while True:
+                for part in todo:
+                    running.add(pool.submit(run_some, *part, batches))
+                    if len(running) >= 2 * jobs:
+                        break
+                if not running:
+                    return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for one in done:
+                    yield one.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _commit() -> str:
+    said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=RESULTS, capture_output=True, text=True)
+    return said.stdout.strip() or "unknown"
+
+
+def rows_so_far() -> list[dict[str, object]]:
+    """The lines of all runs before this one."""
+    path = RESULTS / f"{NAME}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def next_first(rows: Sequence[dict[str, object]], commit: str) -> int:
+    """The seed behind the last one that was run on this commit."""
+    ends = [row["last_seed"] for row in rows if row["commit"] == commit]
+    return max((end for end in ends if isinstance(end, int)), default=0) + 1
+
+
+def _progress(total: Tally, seeds: int, started: float) -> str:
+    seconds = time.monotonic() - started
+    left = (seeds - total.seeds) * seconds / max(1, total.seeds)
+    return (
+        f"{total.seeds:7d} of {seeds} seeds, {total.batches} batches, {sum(total.faults.values())} faults, "
+        f"{len(total.failures)} seeds failed, {seconds:.0f} s, about {left:.0f} s left, "
+        f"{total.seeds_per_hour_and_core} seeds per hour and core"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, tell, save; exit status 1 when a promise was broken."""
+    parser = argparse.ArgumentParser(description="Run random worlds and count what happened in them.")
+    parser.add_argument("--seeds", type=int, default=2000)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--first", type=int, default=0, help="0: behind the last one that was run on this commit")
+    parser.add_argument("--batches", type=int, default=BATCHES_PER_SEED, help="of one world, about")
+    options = parser.parse_args(arguments)
+    commit, rows = _commit(), rows_so_far()
+    first = options.first or next_first(rows, commit)
+    print(f"commit {commit}: seeds {first} to {first + options.seeds - 1}, {options.jobs} processes", flush=True)
+    total, started, told_at = Tally(), time.monotonic(), 0.0
+    for tally in run_many(first, options.seeds, options.jobs, options.batches):
+        total.add(tally)
+        for text in list(tally.failures.values())[: max(0, SHOWN_MAX - len(total.failures) + len(tally.failures))]:
+            print(text, flush=True)
+        if time.monotonic() - told_at > PROGRESS_SECONDS:
+            told_at = time.monotonic()
+            print(_progress(total, options.seeds, started), flush=True)
+    print(_progress(total, options.seeds, started))
+    print("faults: " + ", ".join(f"{kind} {count}" for kind, count in total.faults.most_common()))
+    if total.failures:
+        print(f"failed: {sorted(total.failures)}")
+    figures = {
+        "commit": commit,
+        "first_seed": first,
+        "last_seed": first + options.seeds - 1,
+        "seeds": total.seeds,
+        "batches": total.batches,
+        "batches_per_seed": options.batches,
+        "violations": len(total.failures),
+        "failed_seeds": sorted(total.failures)[:SHOWN_MAX],
+        "client_made_copies": total.client_made_copies,
+        "seconds": round(time.monotonic() - started, 1),
+        "cpu_seconds": round(total.cpu_seconds, 1),
+        "seeds_per_hour_and_core": total.seeds_per_hour_and_core,
+        "jobs": options.jobs,
+        "faults": dict(sorted(total.faults.items())),
+    }
+    append_result(NAME, figures)
+    before = sum(int(str(row["seeds"])) for row in rows if row["commit"] == commit)
+    everywhere = sum(int(str(row["seeds"])) for row in rows) + total.seeds
+    print(f"all runs: {before + total.seeds} seeds on this commit, {everywhere} on all")
+    return 1 if total.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
