@@ -1,256 +1,174 @@
-"""The proxy's own code per one-record produce, without sockets: 50 sessions, a store and a broker that answer in the
-next pass.
+"""The proxy's own code per produce request, without sockets: three sizes of batches, lowest and median of many rounds.
 
-What is left out is the kernel (about one recv and one send per request, and what Redis and the broker share). The
-lowest of many rounds is printed, so a busy machine matters little. ``--profile`` shows where the time goes."""
+What is left out is the kernel (about one recv and one send per request, and what Redis and the broker share).
+``--against COMMIT`` runs that commit's code beside this one, round by round, so that a busy machine hits both alike;
+``--profile`` shows where the time of the first size goes."""
 
 from __future__ import annotations
 
 import argparse
 import cProfile
-import heapq
-import itertools
+import gc
 import json
 import os
 import pstats
-import struct
+import statistics
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
-from typing import Any
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
 
-from crc32c import crc32c
-
-from idemproxy.codecs.framing import frame
-from idemproxy.codecs.headers import encode_request_header, parse_request_header
-from idemproxy.codecs.produce import PartitionAnswer, encode_response, parse_request
-from idemproxy.codecs.record_batch import Record, encode_batch
-from idemproxy.proxy.engine import Engine
-from idemproxy.proxy.main import _tune_memory
-from idemproxy.proxy.telemetry import Telemetry
-from idemproxy.proxy.versions import KNOWN
-from idemproxy.reactor import Address, Buffer
-from idemproxy.state.lease import Lease
-from idemproxy.state.producer_ids import block_of, pack_block
-from idemproxy.state.store import Conflict, Swapped, block_key
-
-PARTITIONS = 6
-GENERATION = b"g" * 16
+ROOT = Path(__file__).resolve().parents[1]
+PASSES_PER_ROUND = 12
 
 
-class BenchReactor:
-    """Runs passes by hand; connections lead to the broker below."""
+@dataclass(frozen=True)
+class Case:
+    """One load: producers with one request in flight each, and what is in a batch."""
 
-    def __init__(self) -> None:
-        self.time = 1000.0
-        self.timers: list[tuple[float, int, list[Any]]] = []
-        self.flushes: list[Callable[[], None]] = []
-        self.next_pass: list[Callable[[], None]] = []
-        self._order = itertools.count()
+    name: str
+    connections: int
+    records: int
+    record_bytes: int
 
-    def now(self) -> float:
-        return self.time
-
-    def later(self, seconds: float, callback: Callable[[], None]) -> Any:
-        cell: list[Any] = [callback]
-        heapq.heappush(self.timers, (self.time + seconds, next(self._order), cell))
-        return _Timer(cell)
-
-    def at_flush(self, callback: Callable[[], None]) -> None:
-        self.flushes.append(callback)
-
-    def connect(self, address: Address, endpoint: Any) -> None:
-        self.next_pass.append(lambda: endpoint.connected(BrokerWire(self, endpoint)))
-
-    def run_pass(self) -> None:
-        self.time += 0.0005
-        todo, self.next_pass = self.next_pass, []
-        for callback in todo:
-            callback()
-        while self.timers and self.timers[0][0] <= self.time:
-            cell = heapq.heappop(self.timers)[2]
-            if cell[0] is not None:
-                cell[0]()
-        while self.flushes:
-            flushes, self.flushes = self.flushes, []
-            for callback in flushes:
-                callback()
+    @property
+    def bytes_per_request(self) -> int:
+        """Values only."""
+        return self.records * self.record_bytes
 
 
-class _Timer:
-    def __init__(self, cell: list[Any]) -> None:
-        self._cell = cell
-
-    def cancel(self) -> None:
-        self._cell[0] = None
-
-
-class BrokerWire:
-    """A broker that answers Metadata, ApiVersions, ListOffsets and Fetch with next to nothing, and Produce with
-    offsets."""
-
-    local_host = "127.0.0.1"
-    unsent = 0
-    offset = 0
-
-    def __init__(self, reactor: BenchReactor, endpoint: Any) -> None:
-        self._reactor = reactor
-        self._endpoint = endpoint
-
-    def send(self, *chunks: Buffer) -> None:
-        data = b"".join(chunks)[4:]
-        header = parse_request_header(data)
-        body = _answer(header.api_key, header.api_version, data, header.body_offset)
-        answer = frame(struct.pack(">i", header.correlation_id), body)
-        self._reactor.next_pass.append(lambda: self._endpoint.received(answer))
-
-    def fence(self, may_send: Callable[[], bool]) -> None:
-        assert may_send()
-
-    def pause(self) -> None: ...
-
-    def resume(self) -> None: ...
-
-    def reset(self) -> None: ...
-
-    def close(self) -> None: ...
+CASES = (
+    Case("one record of 100 B, 50 connections", 50, 1, 100),
+    Case("16 records of 1 KB, 20 connections", 20, 16, 1024),
+    Case("64 records of 1 KB, 6 connections", 6, 64, 1024),
+)
 
 
-def _answer(api_key: int, version: int, data: bytes, body_offset: int) -> bytes:
-    if api_key == 0:
-        answers = []
-        for item in parse_request(data, body_offset, version).partitions:
-            BrokerWire.offset += 1
-            answers.append(PartitionAnswer(item.topic, item.partition, 0, BrokerWire.offset))
-        return encode_response(version, answers)
-    if api_key == 3:
-        partitions = b"".join(struct.pack(">hiiiiii", 0, i, 0, 1, 0, 1, 0) for i in range(PARTITIONS))
-        topic = struct.pack(">hh", 0, 1) + b"t" + b"\0" + struct.pack(">i", PARTITIONS) + partitions
-        broker = struct.pack(">iih", 1, 0, 1) + b"h" + struct.pack(">ih", 9092, -1)
-        cluster = struct.pack(">h", -1) if version >= 2 else b""
-        return broker + cluster + struct.pack(">ii", 0, 1) + topic
-    if api_key == 18:
-        ranges = KNOWN["0.10.2"]
-        return struct.pack(">hi", 0, len(ranges)) + b"".join(struct.pack(">hhh", k, *v) for k, v in ranges.items())
-    assert api_key == 2, api_key
-    name_and_partition = data[body_offset + 8 : body_offset + 8 + 3 + 4 + 4]
-    return struct.pack(">i", 1) + name_and_partition + struct.pack(">hqq", 0, -1, 0)
+def serve(case: Case) -> None:
+    """Run one round for each line that comes in, and write the CPU seconds per request."""
+    from hot_world import World
+
+    from idemproxy.proxy.main import _tune_memory
+
+    _tune_memory()
+    world = World(case.connections, case.records, case.record_bytes)
+    gc.collect()
+    gc.freeze()
+    print("READY", flush=True)
+    for _line in sys.stdin:
+        world.prepare(PASSES_PER_ROUND)
+        gc.collect(1)
+        began = time.process_time()
+        answered = world.run(PASSES_PER_ROUND)
+        print((time.process_time() - began) / answered, flush=True)
 
 
-class BenchStore:
-    """Swaps in memory, answered in the next pass."""
+class Side:
+    """One version of the code, in a process of its own."""
 
-    generation = GENERATION
+    def __init__(self, name: str, tree: Path, case: int) -> None:
+        self.name = name
+        self.seconds: list[float] = []
+        path = os.pathsep.join((str(tree / "src"), str(ROOT / "benchmarks")))
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--serve", str(case)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
+        assert self._lines.readline() == "READY\n"
 
-    def __init__(self, reactor: BenchReactor, incarnation: bytes) -> None:
-        self.lease = Lease(incarnation)
-        self.lease.renewed(reactor.now() + 1e9)
-        self.values: dict[bytes, bytes] = {}
-        self._reactor = reactor
+    @property
+    def _lines(self) -> IO[str]:
+        assert self._process.stdout is not None
+        return self._process.stdout
 
-    def read(self, key: bytes, done: Callable[[Any], None]) -> None:
-        value = self.values.get(key)
-        self._reactor.next_pass.append(lambda: done(value))
+    def run_round(self) -> None:
+        """Take one figure."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        self.seconds.append(float(self._lines.readline()))
 
-    def swap(self, key: bytes, expected: int, value: bytes, ttl_ms: int, done: Callable[[Any], None]) -> None:
-        present = self.values.get(key)
-        found = int.from_bytes(present[1:9], "big") if present else 0
-        result: Any = Conflict(present)
-        if found == expected:
-            self.values[key] = value
-            result = Swapped()
-        self._reactor.next_pass.append(lambda: done(result))
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
 
-
-class ClientWire(BrokerWire):
-    """Counts answers, and lets the client send its next batch."""
-
-    def send(self, *chunks: Buffer) -> None:
-        self._reactor.next_pass.append(self._endpoint_send)
-
-    def _endpoint_send(self) -> None:
-        self.client.send()
-
-    client: Client
+    def report(self, case: Case) -> dict[str, object]:
+        """Return the figures: CPU microseconds per request, and seconds per GB of values."""
+        lowest = min(self.seconds)
+        return {
+            "side": self.name,
+            "cpu_us_lowest": round(lowest * 1e6, 1),
+            "cpu_us_median": round(statistics.median(self.seconds) * 1e6, 1),
+            "cpu_seconds_per_gb_lowest": round(lowest / case.bytes_per_request * 1e9, 2),
+        }
 
 
-class Client:
-    """One synchronous idempotent producer."""
+def compare(index: int, trees: dict[str, Path], rounds: int) -> None:
+    """Run one case on every side in turns, and print what was found."""
+    case = CASES[index]
+    with ExitStack() as stack:
+        sides = [Side(name, tree, index) for name, tree in trees.items()]
+        for side in sides:
+            stack.callback(side.close)
+        for number in range(rounds):
+            for side in sides if number % 2 else reversed(sides):
+                side.run_round()
+        print(case.name)
+        for side in sides:
+            print("   ", json.dumps(side.report(case)))
+        if len(sides) > 1:
+            ratios = [new / old for old, new in zip(sides[0].seconds, sides[1].seconds, strict=True)]
+            print(f"    {sides[1].name} / {sides[0].name}: median of the pairs {statistics.median(ratios):.3f}")
 
+
+def profile(case: Case, rounds: int) -> None:
+    """Print where the time goes."""
+    from hot_world import World
+
+    world = World(case.connections, case.records, case.record_bytes)
+    profiler = cProfile.Profile()
     answered = 0
-
-    def __init__(self, engine: Engine, index: int, producer_id: int) -> None:
-        self.session = engine.accept(0)
-        assert self.session is not None
-        wire = ClientWire(engine.reactor, self.session)  # type: ignore[arg-type]
-        wire.client = self
-        self.session.connected(wire)
-        record = Record(0, 1_700_000_000_000, None, bytes(100))
-        self._payload = bytearray(encode_batch([record], producer_id=producer_id, producer_epoch=0, base_sequence=0))
-        start = encode_request_header(0, 3, 1, "bench") + struct.pack(">hhiih", -1, -1, 30_000, 1, 1) + b"t"
-        start += struct.pack(">iii", 1, index % PARTITIONS, len(self._payload))
-        self._start = struct.pack(">i", len(start) + len(self._payload)) + start
-        self._sequence = 0
-
-    def send(self) -> None:
-        Client.answered += 1
-        struct.pack_into(">i", self._payload, 53, self._sequence)
-        struct.pack_into(">I", self._payload, 17, crc32c(memoryview(self._payload)[21:]))
-        self._sequence += 1
-        assert self.session is not None
-        self.session.received(self._start + self._payload)
+    for _ in range(rounds):
+        world.prepare(PASSES_PER_ROUND)
+        profiler.enable()
+        answered += world.run(PASSES_PER_ROUND)
+        profiler.disable()
+    print(f"{answered} requests")
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(60)
 
 
-def build(connections: int) -> tuple[BenchReactor, list[Client]]:
-    """An engine in a steady state with so many producers."""
-    reactor = BenchReactor()
-    telemetry = Telemetry()
-    engine = Engine(
-        reactor, ("h", 9092), cluster="bench", report=telemetry, random_bytes=os.urandom,
-        wall_clock_ms=lambda: 0, port_of=lambda broker_id: 9093 + broker_id,
-    )  # fmt: skip
-    store = BenchStore(reactor, engine.shared.incarnation)
-    engine.start(store)  # type: ignore[arg-type]
-    engine.new_generation(GENERATION)
-    for _ in range(200):
-        reactor.run_pass()
-    ids = [1000 * (i + 1) for i in range(connections)]
-    for producer_id in ids:
-        store.values[block_key("bench", block_of(producer_id))] = pack_block(GENERATION, 0)
-    clients = [Client(engine, index, producer_id) for index, producer_id in enumerate(ids)]
-    for client in clients:
-        client.send()
-    for _ in range(200):
-        reactor.run_pass()
-    assert set(telemetry.counts) <= {
-        "appends_sent_total",
-        "batches_answered_total{verdict=appended}",
-        "store_generations_total",
-    }, telemetry.counts
-    return reactor, clients
+def extract(commit: str, directory: str) -> Path:
+    """Put the files of a commit into a directory."""
+    archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit], stdout=subprocess.PIPE, check=True).stdout
+    subprocess.run(["tar", "-x", "-C", directory], input=archive, check=True)
+    return Path(directory)
 
 
 def main() -> None:
-    """Print the lowest CPU time per request over all rounds."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--connections", type=int, default=50)
-    parser.add_argument("--rounds", type=int, default=200)
+    """Run the cases, or serve one of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--case", type=int, choices=range(len(CASES)), help="only this one")
+    parser.add_argument("--against", metavar="COMMIT", help="compare with the code of this commit")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    _tune_memory()
-    reactor, _clients = build(options.connections)
-    profile = cProfile.Profile() if options.profile else None
-    if profile is not None:
-        profile.enable()
-    best = float("inf")
-    for _ in range(options.rounds):
-        answered, began = Client.answered, time.process_time()
-        for _ in range(40):
-            reactor.run_pass()
-        best = min(best, (time.process_time() - began) / max(Client.answered - answered, 1))
-    if profile is not None:
-        profile.disable()
-        pstats.Stats(profile).sort_stats("tottime").print_stats(45)
-    print(json.dumps({"connections": options.connections, "cpu_us_per_request": round(best * 1e6, 1)}))
+    if options.serve is not None:
+        serve(CASES[options.serve])
+    elif options.profile:
+        profile(CASES[options.case or 0], options.rounds)
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            trees = {"now": ROOT}
+            if options.against:
+                trees = {options.against: extract(options.against, directory), **trees}
+            for index in range(len(CASES)) if options.case is None else (options.case,):
+                compare(index, trees, options.rounds)
 
 
 if __name__ == "__main__":
