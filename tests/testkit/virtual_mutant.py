@@ -1,4 +1,4 @@
-"""A copy of the shipped package in which some lines are other ones: imported from the same files, under another name.
+"""The shipped package with some lines changed, imported from the same files: under another name, or in its own place.
 
 The source text is patched before it is compiled, so the product has no switch for this, and a patch whose line is no
 longer there (or is there twice) is an error. Owns importing only; which lines matter is said by the tests.
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.abc import InspectLoader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import CodeType, ModuleType
 
 ORIGINAL = "idemproxy"
@@ -83,6 +83,20 @@ class _Finder(MetaPathFinder):
         return spec
 
 
+class _InPlace(MetaPathFinder):
+    """Finds only what is patched, under its own name; all else comes as always."""
+
+    def __init__(self, patches: Sequence[Patch]) -> None:
+        self._patches = patches
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        patches = [patch for patch in self._patches if f"{ORIGINAL}.{patch.module}" == fullname]
+        original = PathFinder.find_spec(fullname, path) if patches else None
+        return None if original is None else ModuleSpec(fullname, _Loader(original, patches), origin=original.origin)
+
+
 @contextmanager
 def patched_package(name: str, patches: Sequence[Patch]) -> Iterator[str]:
     """Import under ``name`` while this is entered. Every patched module is imported at once, so a stale patch shows."""
@@ -96,3 +110,12 @@ def patched_package(name: str, patches: Sequence[Patch]) -> Iterator[str]:
         sys.meta_path.remove(finder)
         for module in [module for module in sys.modules if module == name or module.startswith(name + ".")]:
             del sys.modules[module]
+
+
+def patch_in_place(patches: Sequence[Patch]) -> None:
+    """From now on this process has only the patched package. Nothing of the shipped one may be imported yet."""
+    present = [module for module in sys.modules if module == ORIGINAL or module.startswith(ORIGINAL + ".")]
+    assert not present, f"imported already: {present[:3]}"
+    sys.meta_path.insert(0, _InPlace(patches))
+    for patch in patches:
+        importlib.import_module(f"{ORIGINAL}.{patch.module}")

@@ -1,0 +1,209 @@
+"""Mutants of what an intent means: rules R1, R2, R7, R13, R17."""
+
+from __future__ import annotations
+
+from mutants.mutant import mutant
+
+_SCENES = "unit/test_rule_intents.py::"
+_COMMIT_FIRST = """\
+            if sequencer.entry is not None and sequencer.entry.intent is not None:
+                reserved_entry, offset, window = sequencer.entry, sequencer.entry.intent.lower_bound, []
+                for batch in self._group:
+                    count = batch.identity.record_count
+                    window.append(WindowBatch(batch.identity.base_sequence, count, offset))
+                    offset += count
+                await sequencer.write(committed(reserved_entry, window, offset, piece.anchor))
+                sequencer.held.entry = reserved_entry
+"""
+
+INTENTS = (
+    mutant(
+        "living_owner_robbed",
+        "R1: an intent is taken over only when its owner's lease is gone",
+        _SCENES + "test_an_intent_is_not_taken_over_while_its_owners_lease_lives",
+        ("proxy.doubt", "            if alive is not False:\n", "            if False:\n"),
+        deaths=("I1",),
+    ),
+    mutant(
+        "taken_over_unread",
+        "R1: an intent that is taken over is looked for in the log",
+        _SCENES + "test_an_intent_that_is_taken_over_is_looked_for_in_the_log",
+        (
+            "proxy.doubt",
+            "        found = sum(piece.record_count for piece in pieces)\n        total",
+            "        found = 0\n        total",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "ended_incarnation_sends",
+        "R1: what an incarnation reserved that has ended is not sent",
+        _SCENES + "test_what_an_incarnation_reserved_that_has_ended_is_not_sent_by_the_next_one",
+        ("proxy.forward", "        if self._shared.incarnation != self._owner:\n", "        if False:\n"),
+        deaths=("I1",),
+    ),
+    mutant(
+        "no_intent",
+        "R2: the intent is written before a byte goes to the broker",
+        _SCENES + "test_the_intent_is_in_the_store_before_a_byte_goes_to_the_broker",
+        (
+            "proxy.sequencer",
+            "        if await self.write(reserved(self.held.or_fresh(first), intent)):\n",
+            "        self.held.entry = reserved(self.held.or_fresh(first), intent)\n        if True:\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "sends_without_the_store",
+        "R2: without an answer from the store nothing is forwarded",
+        _SCENES + "test_nothing_is_sent_without_an_answer_from_the_store",
+        (
+            "proxy.held_entry",
+            "            if isinstance(result, Swapped):\n",
+            "            if isinstance(result, Swapped | StoreAway):\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "waits_for_the_store_for_ever",
+        "R2: a request waits for the store for a quarter of its timeout",
+        _SCENES + "test_a_request_waits_for_the_store_for_a_quarter_of_its_time_and_no_longer",
+        (
+            "proxy.sequencer",
+            "            if batch.wanted and now - batch.arrived_at >= patience:\n",
+            "            if False:\n",
+        ),
+    ),
+    mutant(
+        "commit_before_the_answer",
+        "R7: a commit comes after the broker's answer",
+        _SCENES + "test_what_never_came_to_the_broker_was_not_committed",
+        (
+            "proxy.forward",
+            "            piece = self._pieces[0]\n",
+            "            piece = self._pieces[0]\n" + _COMMIT_FIRST,
+        ),
+        deaths=("I3", "the user"),
+    ),
+    mutant(
+        "commit_overwrites",
+        "R7: a commit compares owner and version",
+        _SCENES + "test_a_commit_does_not_overwrite_what_another_proxy_wrote_meanwhile",
+        (
+            "proxy.held_entry",
+            "                self._take(result.value)\n                return False\n",
+            "                there = int.from_bytes(result.value[1:9], 'big') if result.value else 0\n"
+            "                self._stored_version, entry = there, replace(entry, version=there + 1)\n"
+            "                value = pack(entry)\n"
+            "                continue\n",
+        ),
+        deaths=("I1", "I2"),
+    ),
+    mutant(
+        "retries_do_not_join",
+        "R13: a retry that meets its own batch in flight waits for the same answer",
+        _SCENES + "test_every_retry_of_a_batch_in_doubt_gets_its_answer_however_many_there_are",
+        (
+            "proxy.sequencer",
+            "            if other.identity == batch.identity and other.header.crc == batch.header.crc:\n",
+            "            if False:\n",
+        ),
+    ),
+    mutant(
+        "retry_replaces_who_waits",
+        "R13: all who wait are kept",
+        _SCENES + "test_a_retry_does_not_take_the_place_of_another_that_waits",
+        (
+            "proxy.batch",
+            "        self.waiters = [waiter for waiter in self.waiters if not waiter.gone] + other.waiters\n",
+            "        self.waiters = other.waiters\n",
+        ),
+    ),
+    mutant(
+        "parked_for_ever",
+        "R13: across proxies a retry parks and reads the value again",
+        _SCENES + "test_who_waits_for_another_proxys_intent_reads_again_until_it_is_committed",
+        (
+            "proxy.doubt",
+            "        await Pause(self._sequencer.bell, seconds)\n        self._sequencer.held.forget()\n",
+            "        await Pause(self._sequencer.bell, seconds)\n",
+        ),
+        deaths=("not done",),
+    ),
+    mutant(
+        "sends_for_the_dead",
+        "R17: nothing is forwarded for a client that is known to have gone",
+        _SCENES + "test_nothing_is_sent_for_a_client_that_has_gone",
+        ("proxy.forward", "        if not all(batch.wanted for batch in self._group):\n", "        if False:\n"),
+        deaths=("I1",),
+    ),
+    mutant(
+        "one_client_is_enough",
+        "R17: every batch of a group needs its client",
+        _SCENES + "test_every_batch_of_a_group_needs_its_client",
+        (
+            "proxy.forward",
+            "        if not all(batch.wanted for batch in self._group):\n",
+            "        if not any(batch.wanted for batch in self._group):\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "not_sent_not_released",
+        "R17: who reserved owes a commit or a release",
+        _SCENES + "test_who_reserved_and_sends_nothing_releases_what_he_holds",
+        (
+            "proxy.forward",
+            'the batches that are still wanted are due again."""\n        self._let_go()\n',
+            'the batches that are still wanted are due again."""\n',
+        ),
+        deaths=("not done",),
+    ),
+    mutant(
+        "written_once_unconfirmed",
+        "R17: who may have reserved writes until a reply confirms it",
+        _SCENES + "test_who_may_have_reserved_writes_until_a_reply_confirms_it",
+        (
+            "proxy.held_entry",
+            "            await Pause(self._bell, limits.PROBE_SECONDS)\n",
+            "            await Pause(self._bell, limits.PROBE_SECONDS)\n"
+            "            self.forget()\n"
+            "            return False\n",
+        ),
+        deaths=("not done",),
+    ),
+    mutant(
+        "release_keeps_the_version",
+        "R17: every write raises the version, a release too",
+        _SCENES + "test_a_release_raises_the_version_so_that_what_was_made_from_an_older_value_fails",
+        (
+            "state.commit",
+            "    return Entry(\n        entry.version + 1,\n        entry.generation,\n        entry.principal,\n"
+            "        entry.producer_epoch,\n        entry.next_sequence,\n",
+            "    return Entry(\n        entry.version + (intent is not None),\n        entry.generation,\n"
+            "        entry.principal,\n        entry.producer_epoch,\n        entry.next_sequence,\n",
+        ),
+    ),
+    mutant(
+        "undecidable_is_released",
+        "R17: an intent that cannot be decided is remembered, not released",
+        _SCENES + "test_what_cannot_be_decided_is_remembered_and_never_sent_again",
+        (
+            "proxy.forward",
+            "        self._sequencer.held.hold(given_up(entry))\n",
+            "        self._sequencer.held.hold(released(entry))\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "undecidable_of_the_dead_is_released",
+        "R17: nor one that a dead proxy left",
+        _SCENES + "test_what_a_dead_proxy_left_undecidable_is_remembered_too",
+        (
+            "proxy.doubt",
+            "            await sequencer.write(given_up(entry_now) if intent.batches else released(entry_now))\n",
+            "            await sequencer.write(released(entry_now))\n",
+        ),
+        deaths=("I1",),
+    ),
+)
