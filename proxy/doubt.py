@@ -8,37 +8,29 @@ when its client brings it again."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..codecs import message_set
-from ..codecs.convert import content_of_message
-from ..codecs.errors import WireError
-from ..codecs.marker import Identity
-from ..codecs.message_set import ShallowMessage
-from ..codecs.parts import content_digests
-from ..state.commit import Stored, committed, fresh, given_up, rebuilt, released, renewed, reopened
-from ..state.decide import BatchIdentity, find_first_part, is_in_intent
+from ..state.commit import Stored, committed, fresh, given_up, rebuilt, released, renewed
+from ..state.decide import BatchIdentity, is_in_intent
 from ..state.entry import (
     NO_ANCHOR,
     NO_GENERATION,
-    NO_OFFSET,
     NO_PRINCIPAL,
     NOBODY,
     Entry,
     Intent,
-    IntentBatch,
     WindowBatch,
 )
 from ..state.sequence import distance
 from . import answers, limits
-from .batch import Answer, Batch
+from .duplicates import contents_of
 from .effects import Leader, MemberAlive, Now, Pause, Wait
 from .events import DoubtOpened, DoubtResolved, TakenOver
 from .forward import Forward
 from .plan import Plan, rest_of
-from .resolver import Later, LogSearch, Position, Searched, Undecidable, covered, is_covered, pieces_of
+from .resolver import LogSearch, Position, Searched, Undecidable, covered, is_covered
 
 if TYPE_CHECKING:
     from .sequencer import Sequencer
@@ -254,123 +246,3 @@ class Doubt:
                 continue
             sequencer.queue.remove(batch)
             sequencer.answer(batch, answers.undecidable(reason), "undecidable")
-
-    # ------------------------------------------------------------------ the first part of a batch
-    async def reopen(self, batch: Batch) -> bool:
-        """Is a batch that seems to overlap one whose first part is all that a rebuild found (rules R6, R11)? Then it is
-        an open intent again, to be completed. Its content has to fit."""
-        sequencer = self._sequencer
-        entry, identity = sequencer.entry, batch.identity
-        if entry is None or sequencer.rebuilt_up_to != (entry.producer_epoch, entry.next_sequence):
-            return False
-        index = find_first_part(entry, identity)
-        if index is None:
-            return False
-        contents, first_offset = contents_of(batch), entry.window[index].base_offset
-        search = WindowSearch(sequencer, identity, first_offset, entry.end_offset, ())
-        result = await self._run_to_end(search)
-        if not isinstance(result, Searched):
-            sequencer.queue.remove(batch)
-            told = answers.in_doubt if isinstance(result, Later) else answers.undecidable
-            sequencer.answer(batch, told(result.reason), "first_part_unread")
-            return True
-        stored = search.stored_contents
-        if not stored or contents[: len(stored)] != stored:
-            return False
-        leader = self._shared.leader_of(sequencer.topic, sequencer.partition)
-        intent = Intent(
-            self._shared.incarnation,
-            identity.producer_epoch,
-            (IntentBatch(identity.base_sequence, identity.record_count, batch.header.crc),),
-            first_offset,
-            NO_ANCHOR,
-            contents[0],
-            -1 if leader is None else leader,
-        )
-        await sequencer.write(reopened(entry, index, intent))
-        return True
-
-    # ------------------------------------------------------------------ below the window
-    async def search_below_window(self, batch: Batch) -> tuple[Answer, str]:
-        """Rule R9: is a batch in the log that lies before the window? Its content has to fit too, or a client that
-        restarts its sequences would lose records in silence."""
-        entry = self._sequencer.entry
-        assert entry is not None
-        if entry.first_base_offset == NO_OFFSET:
-            return answers.in_doubt("where this epoch begins in the log is not known"), "below_window_unknown"
-        contents = contents_of(batch)
-        stop_at = entry.window[0].base_offset if entry.window else None
-        search = WindowSearch(self._sequencer, batch.identity, entry.first_base_offset, stop_at, contents[:1])
-        started = await Now()
-        result = await self._run_to_end(search)
-        self._sequencer.step("resolve", (batch,), started, "below the window")
-        if isinstance(result, Later):
-            return answers.in_doubt(result.reason), "below_window_unknown"
-        if isinstance(result, Undecidable):
-            return answers.undecidable(result.reason), "undecidable"
-        pieces = covered(result.pieces, batch.identity)
-        if sum(piece.record_count for piece in pieces) < batch.identity.record_count:
-            return answers.not_below_window(), "out_of_order"
-        if search.stored_contents != contents:
-            return answers.not_below_window(), "restarted_sequence"
-        return answers.duplicate_below_window(), "duplicate_below_window"
-
-    async def _run_to_end(self, search: LogSearch) -> Searched | Later | Undecidable:
-        """Search for as long as one try may take, and no longer: the retry comes again."""
-        started = await Now()
-        while True:
-            result = await search.run()
-            if not isinstance(result, Later) or await Now() - started > limits.SCAN_SECONDS_MAX:
-                return result
-            await Wait(limits.PROBE_SECONDS)
-
-
-class WindowSearch(LogSearch):
-    """Looks for one batch in a part of the log that is known to be complete: nothing of it can come any more, so there
-    is nothing to settle (rule R9).
-
-    ``stored_contents``: the digests of the records that are stored under its identity, in order.
-    """
-
-    def __init__(
-        self,
-        sequencer: Sequencer,
-        batch: BatchIdentity,
-        start_at: int,
-        stop_at: int | None,
-        contents: Collection[bytes],
-    ) -> None:
-        super().__init__(
-            sequencer.topic,
-            sequencer.partition,
-            sequencer.producer_id,
-            Position(start_at, NO_ANCHOR),
-            contents,
-            set(),
-            lambda pieces: is_covered(pieces, batch),
-        )
-        self._settled = True
-        self._stop_at = stop_at
-        self._batch = batch
-        self.stored_contents: list[bytes] = []
-
-    def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
-        """Note the contents, if it has something of the batch."""
-        batch = self._batch
-        inner: list[ShallowMessage] | None = None
-        for piece in pieces_of(message, self._producer_id):
-            within = distance(batch.base_sequence, piece.base_sequence) < batch.record_count
-            if piece.producer_epoch == batch.producer_epoch and within:
-                if inner is None:
-                    inner = message_set.inner_messages(message, limits.DECOMPRESSED_BYTES_MAX)
-                start = piece.base_offset - inner[0].offset
-                records = inner[start : start + piece.record_count]
-                self.stored_contents.extend(content_of_message(one) for one in records)
-
-
-def contents_of(batch: Batch) -> list[bytes]:
-    """The digest of every record; none of a batch that cannot be read, which is refused before it is sent."""
-    try:
-        return content_digests(batch.records, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX)
-    except WireError:
-        return []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..codecs.convert import HeaderRefused
 from ..codecs.errors import WireError
-from ..state.commit import Stored, reserved
+from ..state.commit import reserved
 from ..state.decide import (
     Append,
     BelowWindow,
@@ -29,13 +29,14 @@ from ..state.entry import WINDOW_BATCHES_MAX, Entry, Intent, IntentBatch
 from ..state.store import StoreAway
 from . import answers, limits
 from .batch import Answer, Batch
-from .doubt import Doubt, contents_of
+from .doubt import Doubt
+from .duplicates import answer_below_window, answer_duplicate, reopen
 from .effects import Bell, Leader, Now, Pause, Wait
 from .events import BatchAnswered, FlowFailed, StepDone
 from .forward import Forward
 from .held_entry import HeldEntry
 from .plan import Target, gather, plan_group
-from .resolver import Later, Position, look_at
+from .resolver import Later, Position
 from .shared import Shared, look_for_copies, lower_bound
 
 if TYPE_CHECKING:
@@ -141,15 +142,15 @@ class Sequencer:
         if isinstance(verdict, Append):
             await self._append(gather(batch, self.queue))
         elif isinstance(verdict, Duplicate):
-            await self._answer_duplicate(batch, verdict)
+            await answer_duplicate(self, batch, verdict)
         elif not self.held.was_just_read:
             # Rule R11: the authority is read again before a refusal. A commit that waits goes there first: without it
             # its intent would be found open, and be looked for in the log.
             await self._write_held()
             self.held.forget()
         elif isinstance(verdict, BelowWindow):
-            await self._search_below_window(batch)
-        elif not (isinstance(verdict, OutOfOrder) and await Doubt(self, suspect=False).reopen(batch)):
+            await answer_below_window(self, batch)
+        elif not (isinstance(verdict, OutOfOrder) and await reopen(self, batch)):
             self._refuse(batch, verdict)
 
     async def _append(self, group: list[Batch]) -> None:
@@ -330,36 +331,6 @@ class Sequencer:
     def _is_behind(self, batch: Batch) -> bool:
         identity, key = batch.identity, self.key
         return any(w.connection.behind.has_failed_before(key, identity) for w in batch.waiters if not w.gone)
-
-    async def _answer_duplicate(self, batch: Batch, verdict: Duplicate) -> None:
-        """Rule R9: the stored offset, after one look at it in the log unless its connection still lives."""
-        lane = self.lanes.get(verdict.base_offset)
-        there: bool | Later = getattr(lane, "is_open", False)
-        if not there:
-            there = await self._is_in_log(batch, verdict.base_offset)
-        if batch in self.queue:
-            self.queue.remove(batch)
-        if isinstance(there, Later):
-            self.answer(batch, answers.in_doubt(there.reason), "duplicate_unverified")
-        elif there:
-            self.answer(batch, answers.appended(verdict.base_offset, verdict.log_append_time_ms), "duplicate")
-        else:
-            self.answer(batch, answers.vanished(verdict.base_offset), "vanished")
-
-    async def _is_in_log(self, batch: Batch, base_offset: int) -> bool | Later:
-        entry = self.entry
-        assert entry is not None
-        stored = next(piece for piece in entry.window if piece.base_offset == base_offset)
-        piece = Stored(entry.producer_epoch, stored.base_sequence, stored.record_count, stored.base_offset)
-        content = next(iter(contents_of(batch)), None)
-        return await look_at(self.topic, self.partition, base_offset, (piece,), self.producer_id, content)
-
-    async def _search_below_window(self, batch: Batch) -> None:
-        """Rule R9: 46 if the log has it, 45 if the log was searched completely, else a retriable error, then 87."""
-        answer, verdict = await Doubt(self, suspect=False).search_below_window(batch)
-        if batch in self.queue:
-            self.queue.remove(batch)
-        self.answer(batch, answer, verdict)
 
     # ------------------------------------------------------------------ the end
     def step(self, step: str, batches: Iterable[Batch], begun: float, detail: str = "") -> None:
