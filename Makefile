@@ -19,7 +19,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test lint format typecheck bench model crashes acceptance clients simulate uv python upstream
+.PHONY: help demo run test lint format typecheck bench model crashes acceptance clients takeovers flushes simulate uv python upstream
 
 help:  ## this list
 	@echo "usage: make TARGET"
@@ -62,6 +62,12 @@ clients: uv  ## five real clients, 20,000 records each under faults; a line each
 SEEDS ?= 2000
 simulate: uv  ## random worlds on a virtual network: make simulate SEEDS=2000 [JOBS=2] [FIRST=1]; a line in benchmarks/results/
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.simulate --seeds $(SEEDS) $(if $(JOBS),--jobs $(JOBS)) $(if $(FIRST),--first $(FIRST))
+
+takeovers: uv  ## one of two proxies killed, stopped for 30 s, ended; a line in benchmarks/results/takeovers.jsonl
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.takeovers
+
+flushes: uv  ## Redis emptied twenty times under five producers; a line in benchmarks/results/flushes.jsonl
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.flushes
 
 model: uv  ## the model of the rules, its short runs
 	@$(RUN_TOOLS) python tests/model/run.py --short

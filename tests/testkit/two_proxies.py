@@ -5,6 +5,8 @@ Owns the processes; who produces, and what is broken when, is the caller's.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +14,9 @@ from types import TracebackType
 
 from idemproxy.demo.fault_relay import FaultPlan
 from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.demo.ports import HOST
 
+from . import two_proxies_program
 from .crashes import stored_values
 from .proxy_process import ProxyProcess
 from .two_proxies_redis import ExternalRedis
@@ -20,7 +24,15 @@ from .two_proxies_relays import KeepingRelay
 
 Address = tuple[str, int]
 Place = tuple[str, int]
-LEASE_LOST, TAKEN_OVER, SENT_AGAIN = "the lease was lost", "intents_taken_over_total", "reforwards_total"
+
+
+class StoppableProxy(ProxyProcess):
+    """Runs ``two_proxies_program`` instead of the shipped command."""
+
+    def __init__(self, directory: Path, upstream: Address, *, options: tuple[str, ...] = ()) -> None:
+        super().__init__(directory, upstream, options=options)
+        shipped = self._command.index("run")
+        self._command = [sys.executable, os.fspath(two_proxies_program.__file__), *self._command[shipped:]]
 
 
 class TwoProxies:
@@ -35,15 +47,17 @@ class TwoProxies:
         redis: ExternalRedis | None = None,
         redis_address: Address | None = None,
         options: tuple[str, ...] = (),
+        stoppable: bool = False,
     ) -> None:
         """``redis``: a server that the caller owns. ``redis_address``: what the proxies are told, its own by default.
-        Topics have to be there before: a proxy learns them when it starts."""
+        ``stoppable``: they are ``StoppableProxy``. Topics have to be there before: a proxy learns them at its start."""
         self.cluster = cluster
         self._directory = directory
         self._plan = plan
         self._given_redis = redis
         self._redis_address = redis_address
         self._options = options
+        self._proxy_class = StoppableProxy if stoppable else ProxyProcess
         self._stack = ExitStack()
         self.relays: list[KeepingRelay] = []
         self.proxies: list[ProxyProcess] = []
@@ -56,7 +70,8 @@ class TwoProxies:
             for index in range(2):
                 relay = started.enter_context(KeepingRelay(self.cluster.address(0), self._plan))
                 self.relays.append(relay)
-                proxy = self._proxy(self._directory / f"proxy-{index}", ("127.0.0.1", relay.port), options)
+                upstream = (HOST, relay.port)
+                proxy = self._proxy_class(self._directory / f"proxy-{index}", upstream, options=options)
                 self.proxies.append(started.enter_context(proxy))
             self._stack = started.pop_all()
         return self
@@ -65,9 +80,6 @@ class TwoProxies:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.__exit__(kind, error, trace)
-
-    def _proxy(self, directory: Path, upstream: Address, options: tuple[str, ...]) -> ProxyProcess:
-        return ProxyProcess(directory, upstream, options=options)
 
     @property
     def addresses(self) -> list[Address]:
