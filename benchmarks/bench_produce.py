@@ -1,8 +1,9 @@
 """Direct against proxied, in one run, interleaved: throughput, latency, and the proxy's CPU per request and per GB.
 
-``make bench``. Prints a table and adds a line of JSON to ``benchmarks/results/produce.jsonl``. Both sides run on the
-same machine and share its cores, so only ratios of one run mean something, and the CPU figures only together with the
-spread."""
+``make bench``. Prints every figure and adds a line of JSON to ``benchmarks/results/produce.jsonl``. All sides run on
+the same machine and share its cores, so only ratios of one run mean something, and the CPU figures only together with
+the spread. The proxy runs as it is started by default: with its own Redis, appendfsync everysec. ``--against COMMIT``
+adds a proxy of that commit's code, for before and after in one run."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +25,11 @@ from idemproxy import __version__
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import free_ports
 
-RESULTS = Path(__file__).parent / "results" / "produce.jsonl"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "produce.jsonl"
 PARTITIONS = 6
+Found = dict[str, dict[str, list[dict[str, float]]]]
+"""By case and side: the figures of each round."""
 
 
 @dataclass(frozen=True)
@@ -54,28 +60,58 @@ CASES = (
 
 def cpu_seconds(process_id: int) -> float:
     """User and system time of a process and its threads."""
-    fields = Path(f"/proc/{process_id}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    threads = Path(f"/proc/{process_id}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
 
-def measure(
-    case: Case, address: str, topic: str, *, idempotent: bool, process_id: int, seconds: float
-) -> dict[str, float]:
-    """Run one load; the CPU of ``process_id`` is taken over its measured part."""
+@dataclass(frozen=True)
+class Side:
+    """Somebody who takes produce requests. ``is_proxied``: speaks Produce 3 with producer ids."""
+
+    name: str
+    address: str
+    process_id: int
+    is_proxied: bool
+
+
+@contextmanager
+def proxy(name: str, tree: Path, upstream: str, directory: Path) -> Iterator[Side]:
+    """A proxy that runs the code below ``tree``, with a data directory of its own."""
+    port = free_ports(1)[0]
     command = [
-        sys.executable, str(Path(__file__).with_name("loadgen.py")), address, topic, "--partitions", str(PARTITIONS),
-        "--connections", str(case.connections), "--in-flight", str(case.in_flight), "--record-bytes",
+        sys.executable, "-m", "idemproxy", "run", "--upstream", upstream, "--listen", f"127.0.0.1:{port}",
+        "--data-dir", str(directory / name),
+    ]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    with (
+        (directory / f"{name}.log").open("w+") as log,
+        subprocess.Popen(command, stderr=log, env=environment) as process,
+    ):
+        try:
+            while "point clients at" not in Path(log.name).read_text():
+                assert process.poll() is None, Path(log.name).read_text()
+                time.sleep(0.05)
+            yield Side(name, f"127.0.0.1:{port}", process.pid, True)
+        finally:
+            process.terminate()
+
+
+def measure(case: Case, side: Side, seconds: float) -> dict[str, float]:
+    """Run one load; the CPU of the side's process is taken over its measured part."""
+    command = [
+        sys.executable, str(Path(__file__).with_name("loadgen.py")), side.address, "bench", "--partitions",
+        str(PARTITIONS), "--connections", str(case.connections), "--in-flight", str(case.in_flight), "--record-bytes",
         str(case.record_bytes), "--records", str(case.records), "--codec", case.codec, "--seconds", str(seconds),
     ]  # fmt: skip
-    if idempotent:
+    if side.is_proxied:
         command.append("--idempotent")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as load:
         assert load.stdout is not None
         assert load.stdout.readline() == "READY\n"
         time.sleep(1.0)
-        before = cpu_seconds(process_id)
+        before = cpu_seconds(side.process_id)
         answer = json.loads(load.stdout.readline())
-        used = cpu_seconds(process_id) - before
+        used = cpu_seconds(side.process_id) - before
     assert not answer["errors"], answer
     requests = answer["requests"]
     return {
@@ -87,73 +123,75 @@ def measure(
     }
 
 
+def extract(commit: str, directory: Path) -> Path:
+    """Put the files of a commit into a directory."""
+    directory.mkdir()
+    archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit], stdout=subprocess.PIPE, check=True).stdout
+    subprocess.run(["tar", "-x", "-C", str(directory)], input=archive, check=True)
+    return directory
+
+
 def main() -> None:
-    """Start a broker and a proxy, run every case in turn on both, print and save."""
-    parser = argparse.ArgumentParser()
+    """Start a broker and the proxies, run every case in turn on all, print and save."""
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--case", type=int, action="append", choices=range(len(CASES)), help="only these")
+    parser.add_argument("--against", metavar="COMMIT", help="a proxy of this commit's code as well")
+    parser.add_argument("--dry", action="store_true", help="save nothing")
     options = parser.parse_args()
-    found: dict[str, dict[str, list[dict[str, float]]]] = {case.name: {"direct": [], "proxied": []} for case in CASES}
-    with tempfile.TemporaryDirectory() as directory, LegacyCluster(Path(directory) / "kafka") as cluster:
+    cases = [CASES[index] for index in options.case or range(len(CASES))]
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        cluster = stack.enter_context(LegacyCluster(directory / "kafka"))
         cluster.create_topic("bench", PARTITIONS, 1)
-        port = free_ports(1)[0]
-        command = [
-            sys.executable, "-m", "idemproxy", "run", "--upstream", cluster.bootstrap, "--listen", f"127.0.0.1:{port}",
-            "--data-dir", str(Path(directory) / "data"),
-        ]  # fmt: skip
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as proxy:
-            assert proxy.stderr is not None
-            while "point clients at" not in proxy.stderr.readline():
-                pass
-            try:
-                for _ in range(options.rounds):
-                    for case in CASES:
-                        for side in ("direct", "proxied"):
-                            is_proxied = side == "proxied"
-                            address = f"127.0.0.1:{port}" if is_proxied else cluster.bootstrap
-                            process_id = proxy.pid if is_proxied else cluster.process_id(0)
-                            found[case.name][side].append(
-                                measure(
-                                    case,
-                                    address,
-                                    "bench",
-                                    idempotent=is_proxied,
-                                    process_id=process_id,
-                                    seconds=options.seconds,
-                                )
-                            )
-                            print(
-                                case.name,
-                                side,
-                                {k: round(v, 2) for k, v in found[case.name][side][-1].items()},
-                                flush=True,
-                            )
-            finally:
-                proxy.terminate()
-    _report(found)
+        sides = [
+            Side("direct", cluster.bootstrap, cluster.process_id(0), False),
+            stack.enter_context(proxy("proxied", ROOT, cluster.bootstrap, directory)),
+        ]
+        if options.against:
+            tree = extract(options.against, directory / "before")
+            sides.append(stack.enter_context(proxy("before", tree, cluster.bootstrap, directory)))
+        found: Found = {case.name: {side.name: [] for side in sides} for case in cases}
+        for number in range(options.rounds):
+            for case in cases:
+                for side in sides if number % 2 else reversed(sides):
+                    figures = measure(case, side, options.seconds)
+                    found[case.name][side.name].append(figures)
+                    print(case.name, side.name, {k: round(v, 2) for k, v in figures.items()}, flush=True)
+    _report(found, options.against, is_saved=not options.dry)
 
 
-def _report(found: dict[str, dict[str, list[dict[str, float]]]]) -> None:
+def _report(found: Found, against: str | None, *, is_saved: bool) -> None:
     rows = []
     for name, sides in found.items():
-        ratios = [
-            p["requests_per_second"] / d["requests_per_second"]
-            for d, p in zip(sides["direct"], sides["proxied"], strict=True)
-        ]
-        row: dict[str, object] = {"case": name, "throughput_ratio": _spread(ratios)}
-        for key in ("requests_per_second", "p50_ms", "p99_ms"):
-            row[f"direct_{key}"] = _spread([one[key] for one in sides["direct"]])
-            row[f"proxied_{key}"] = _spread([one[key] for one in sides["proxied"]])
-        for key in ("cpu_us_per_request", "cpu_seconds_per_gb"):
-            row[f"proxy_{key}"] = _spread([one[key] for one in sides["proxied"]])
+        row: dict[str, object] = {"case": name}
+        for side, figures in sides.items():
+            for key in ("requests_per_second", "p50_ms", "p99_ms"):
+                row[f"{side}_{key}"] = _spread([one[key] for one in figures])
+            if side != "direct":
+                pairs = list(zip(sides["direct"], figures, strict=True))
+                row[f"{side}_throughput_ratio"] = _spread(
+                    [p["requests_per_second"] / d["requests_per_second"] for d, p in pairs]
+                )
+                for key in ("p50_ms", "p99_ms"):
+                    row[f"{side}_added_{key}"] = _spread([p[key] - d[key] for d, p in pairs])
+                for key in ("cpu_us_per_request", "cpu_seconds_per_gb"):
+                    row[f"{side}_{key}"] = _spread([one[key] for one in figures])
+        if "before" in sides:
+            pairs = list(zip(sides["before"], sides["proxied"], strict=True))
+            row["cpu_now_over_before"] = _spread([n["cpu_us_per_request"] / b["cpu_us_per_request"] for b, n in pairs])
         rows.append(row)
         print(json.dumps(row, indent=2))
+    if not is_saved:
+        return
     RESULTS.parent.mkdir(exist_ok=True)
     with RESULTS.open("a") as results:
         stamp = {
             "date": time.strftime("%Y-%m-%d"), "version": __version__, "python": platform.python_version(),
             "commit": subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip(),
-            "broker": "0.10.2.2", "cores": os.cpu_count(), "rows": rows,
+            "before": against, "broker": "0.10.2.2", "redis": "appendfsync everysec", "cores": os.cpu_count(),
+            "rows": rows,
         }  # fmt: skip
         results.write(json.dumps(stamp) + "\n")
 
