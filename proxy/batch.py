@@ -9,9 +9,10 @@ from ..codecs.record_batch import BatchHeader
 from ..state.decide import BatchIdentity
 from ..state.entry import NO_OFFSET, NO_TIME
 from ..state.sequence import is_ahead
+from ..values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Answer:
     """What a batch is answered with: see ``answers.py``."""
 

@@ -6,12 +6,12 @@ handler and sends the result back in, so the same flow runs on sockets and in th
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from ..codecs.marker import Identity
 from ..reactor import Buffer
 from ..state.store import Conflict, StoreAway, Swapped
+from ..values import value
 from .bridge.asks import Question
 from .outcome import Outcome
 
@@ -44,21 +44,21 @@ class Bell:
             self.listener()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Unanswered:
     """A question that got no answer: nothing is known."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Read(Effect[bytes | None | StoreAway]):
     """The stored value of a key, None when absent."""
 
     key: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Swap(Effect[Swapped | Conflict | StoreAway]):
     """Write ``value`` if the stored version is ``expected_version`` (0: absent). ``ttl_ms`` 0: no expiry."""
 
@@ -68,14 +68,14 @@ class Swap(Effect[Swapped | Conflict | StoreAway]):
     ttl_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class MemberAlive(Effect[bool | StoreAway]):
     """Does the incarnation still hold its lease (rule R1)?"""
 
     incarnation: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Append(Effect[Outcome]):
     """Append one message set to a partition, at most once.
 
@@ -92,7 +92,7 @@ class Append(Effect[Outcome]):
     identities: tuple[Identity, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Ask(Effect[T | Unanswered]):
     """A question to one broker on its control connection."""
 
@@ -100,7 +100,7 @@ class Ask(Effect[T | Unanswered]):
     question: Question[T]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Leader(Effect[int | None]):
     """The broker that leads the partition now; None: nobody is known to. ``refresh``: what is known is out of date."""
 
@@ -109,14 +109,14 @@ class Leader(Effect[int | None]):
     refresh: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Wait(Effect[None]):
     """Some time passes."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Pause(Effect[bool]):
     """Until the bell rings (True), at most so many seconds."""
 
@@ -124,6 +124,6 @@ class Pause(Effect[bool]):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Now(Effect[float]):
     """Seconds on the reactor's clock."""

@@ -4,15 +4,15 @@ counters and lines."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ..codecs.marker import Identity
+from ..values import value
 
 Report = Callable[[Any], None]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class AppendSent:
     """A batch, or a group of them, left for the broker."""
 
@@ -22,7 +22,7 @@ class AppendSent:
     identities: tuple[Identity, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class AppendEnded:
     """What became of an append. ``outcome``: appended, refused, not_sent or in_doubt. Made only for a journal."""
 
@@ -36,7 +36,7 @@ class AppendEnded:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class LaneLost:
     """An upstream connection ended; ``was_busy``: with a produce unanswered."""
 
@@ -45,7 +45,7 @@ class LaneLost:
     was_busy: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class StepDone:
     """One step of one batch: reserve, append, resolve or commit. What a group did together is reported for each of its
     batches. Made only when somebody wants spans; ``began``: reactor seconds."""
@@ -61,7 +61,7 @@ class StepDone:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class BatchAnswered:
     """A batch got its answer. ``verdict``: appended, duplicate, duplicate_below_window, out_of_order, fenced,
     refused, retry, ... ``arrived_at`` and ``answered_at``: reactor seconds; the second is 0 when nobody wants spans."""
@@ -79,7 +79,7 @@ class BatchAnswered:
     answered_at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class DoubtOpened:
     """The outcome of an append is unknown."""
 
@@ -90,7 +90,7 @@ class DoubtOpened:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class DoubtResolved:
     """The log was read. ``result``: found, prefix, not_found or unknown."""
 
@@ -104,7 +104,7 @@ class DoubtResolved:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Reforwarded:
     """A batch that was not found in the log goes to the broker once more."""
 
@@ -115,7 +115,7 @@ class Reforwarded:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class SecondCopy:
     """A batch that was sent twice, after the log did not have it, is in the log twice (rule R14)."""
 
@@ -127,7 +127,7 @@ class SecondCopy:
     offsets: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class MarkerLost:
     """The broker stores our wrappers without their key: a doubt on this topic may end in "nobody can tell".
     ``stored_as``: what it makes of them."""
@@ -137,7 +137,7 @@ class MarkerLost:
     stored_as: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class TakenOver:
     """An intent of an incarnation that is gone was taken over (rule R1)."""
 
@@ -147,28 +147,28 @@ class TakenOver:
     owner: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ProducerIdIssued:
     """InitProducerId was answered."""
 
     producer_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class IncarnationBegun:
     """What this process reserves from now on bears this name (rule R1)."""
 
     incarnation: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class GenerationChanged:
     """The life of the Redis data is a new one: every entry is suspect (rule R10)."""
 
     generation: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ClientRefused:
     """Bad input from a client. ``what``: one sentence."""
 
@@ -176,7 +176,7 @@ class ClientRefused:
     what: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Said:
     """Something an operator should read once. ``level``: info, warning or error."""
 
@@ -184,7 +184,7 @@ class Said:
     what: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class FlowFailed:
     """An error of ours ended a flow or a connection."""
 

@@ -5,12 +5,11 @@ Base offset >= 0 means appended on that leader, whatever the code; base offset -
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..codecs.error_codes import ErrorCode
+from ..values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Appended:
     """In the log of the leader that was asked. With an error code it may still vanish."""
 
@@ -21,21 +20,21 @@ class Appended:
     """Something that is ``is_open`` as long as the connection that brought the answer lives (rule R9)."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Refused:
     """Not in the log, for certain."""
 
     error_code: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class NotSent:
     """No byte of it has left the proxy."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class InDoubt:
     """It may be in the log, now or soon. ``error_code``: what the broker answered, if it did."""
 

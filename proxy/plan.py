@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from ..codecs import convert
 from ..codecs.compression import Codec
@@ -18,12 +17,13 @@ from ..codecs.record_batch import BatchHeader, parse_single_batch
 from ..state.commit import Stored
 from ..state.entry import GROUP_BATCHES_MAX
 from ..state.sequence import advance
+from ..values import value
 from . import limits
 from .batch import Batch
 from .shared import Shared
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Target:
     """Whose batches they are, and for which topic."""
 
@@ -32,7 +32,7 @@ class Target:
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Piece:
     """One wrapper to append. ``sources``: the record batches in it, or one part of one."""
 
@@ -43,7 +43,7 @@ class Piece:
     is_compressed: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Plan:
     """The wrappers of one group, in order, and the digest of its first record."""
 

@@ -9,7 +9,6 @@ Whatever is less is said as such, never guessed."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 
 from ..codecs import message_set
 from ..codecs.convert import content_of_message
@@ -20,6 +19,7 @@ from ..state.commit import Stored
 from ..state.decide import BatchIdentity
 from ..state.entry import NO_ANCHOR, NO_OFFSET
 from ..state.sequence import advance
+from ..values import value
 from . import limits
 from .bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset
 from .effects import Ask, Leader, Now, Unanswered, Wait
@@ -29,7 +29,7 @@ _LOG_END = -3
 """Replica ids: -1 is shown the high watermark; -3 the log end, by leaders only (-2 is answered by followers too)."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Searched:
     """The whole range was read. ``pieces``: what it has of the producer, in log order; the rest speaks of the last of
     them."""
@@ -39,26 +39,26 @@ class Searched:
     anchor: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Later:
     """Not finished, for a reason that passes: try again, the search goes on where it stopped."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Unreadable(Later):
     """Others may have stored what this version cannot read; it may stay for ever."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Undecidable:
     """The log as it is can not prove that something is absent."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Position:
     """An offset that is safe as a lower bound, and what names the record just below it."""
 

@@ -6,13 +6,14 @@ that is still on its way through an old socket fails when it arrives (rule R2; m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ..values import value
 from .entry import GIVEN_UP, NO_OFFSET, WINDOW_BATCHES_MAX, Entry, Intent, WindowBatch
 from .sequence import advance, is_ahead
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Stored:
     """A piece of a producer's stream as it was found in the log: a batch, or a part of one."""
 

@@ -6,13 +6,12 @@ to the client is not decided here (rule R11: the sequencer reads the authority a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ..values import value
 from .entry import NO_TIME, Entry, Intent, WindowBatch
 from .sequence import advance, is_ahead, last_of
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class BatchIdentity:
     """What names a batch: producer epoch, base sequence and how many records (at least one)."""
 
@@ -21,12 +20,12 @@ class BatchIdentity:
     record_count: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Append:
     """It is the next one."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Duplicate:
     """It is in the log already, among the last five."""
 
@@ -34,12 +33,12 @@ class Duplicate:
     log_append_time_ms: int = NO_TIME
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class BelowWindow:
     """It lies before what the window remembers: a duplicate if the log has it."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class OutOfOrder:
     """A gap, a new epoch that does not start at 0, or an overlap with what is in the log."""
 
@@ -47,7 +46,7 @@ class OutOfOrder:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Fenced:
     """Its epoch is older than the stored one."""
 

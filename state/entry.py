@@ -7,8 +7,9 @@ swap); all the rest means nothing to Redis. Source of the window: Kafka Producer
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from functools import cache
+
+from ..values import value
 
 FORMAT = 1
 WINDOW_BATCHES_MAX = 5
@@ -36,7 +37,7 @@ class StoredFormatError(Exception):
     """A stored value that this version cannot read: damaged, or written by a newer proxy."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class WindowBatch:
     """One of the last five batches that are in the log."""
 
@@ -46,7 +47,7 @@ class WindowBatch:
     log_append_time_ms: int = NO_TIME
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class IntentBatch:
     """One batch that is about to be, or may have been, forwarded."""
 
@@ -55,7 +56,7 @@ class IntentBatch:
     crc: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Intent:
     """What an incarnation may append, written before a byte goes to the broker (rule R2).
 
@@ -80,7 +81,7 @@ class Intent:
         return self.attempts == GIVEN_UP
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Entry:
     """The state of one producer on one partition.
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+from ..values import value
 
 NO_VERSION = 0
 """The version of an absent value; stored ones begin at 1."""
@@ -20,19 +21,19 @@ _CLUSTER_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 # ---------------------------------------------------------------------- results
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Swapped:
     """The value is stored. Also the answer when exactly this value was there already: the first reply was lost."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Conflict:
     """Another version is stored. ``value`` is what is there now, None when the key is absent."""
 
     value: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class StoreAway:
     """No answer, or a refusal: nothing is known. ``reason`` is for people."""
 
@@ -40,28 +41,28 @@ class StoreAway:
 
 
 # ---------------------------------------------------------------------- events, for log and metrics
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class StoreReady:
     """Connected and checked, the lease is held."""
 
     generation: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class StoreLost:
     """The connection ended or could not be opened; it is tried again."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class StoreRefused:
     """The server is there but must not be used; ``reason`` says what to change. It is looked at again every second."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class StoreWarning:
     """The server is used, but something about it makes losses likelier."""
 
