@@ -62,9 +62,10 @@ def test_what_was_produced_stands_in_the_segment_files_of_leader_and_follower(
     judged = verdict(cluster, topic, PARTITIONS, acknowledged)
     assert (judged.stored, judged.is_exactly_once) == (400, True), judged
     assert stored(cluster, topic, PARTITIONS, broker=0) == stored(cluster, topic, PARTITIONS, broker=1)
-    assert {record.codec > 0 for records in stored(cluster, topic, PARTITIONS).values() for record in records} == {
-        compression != "none"
-    }
+    codecs = {record.codec > 0 for records in stored(cluster, topic, PARTITIONS).values() for record in records}
+    # A client leaves a batch as it is when compression would make it larger, as it does for one short record.
+    assert (compression != "none") in codecs
+    assert compression != "none" or codecs == {False}
 
 
 def test_a_setting_of_a_topic_that_is_altered_takes_effect(cluster: LegacyCluster) -> None:
