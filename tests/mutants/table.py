@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from mutants.intents import INTENTS
+from mutants.lives import LIVES
+from mutants.log import LOG
 from mutants.mutant import Mutant
 
-MUTANTS: tuple[Mutant, ...] = tuple(sorted(INTENTS, key=lambda mutant: mutant.number))
+MUTANTS: tuple[Mutant, ...] = tuple(sorted((*INTENTS, *LIVES, *LOG), key=lambda mutant: mutant.number))

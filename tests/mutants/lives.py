@@ -1,0 +1,199 @@
+"""Mutants of the lives of data and epochs, and of what clients are told meanwhile: rules R10, R11, R12."""
+
+from __future__ import annotations
+
+from mutants.mutant import mutant
+
+_SCENES = "unit/test_rule_lives.py::"
+_LOSS_UNNOTICED = (
+    "proxy.held_entry",
+    "        if version < self._stored_version and self._is_ours():\n",
+    "        if False:\n",
+)
+
+LIVES = (
+    mutant(
+        "generation_ignored",
+        "R10: an entry of an earlier generation is suspect",
+        _SCENES + "test_an_entry_of_an_earlier_life_of_the_data_may_lack_its_last_writes",
+        (
+            "proxy.held_entry",
+            "            return self.entry.generation != self._shared.generation\n",
+            "            return False\n",
+        ),
+        _LOSS_UNNOTICED,  # else it is noticed that the value is older than what was written
+        deaths=("I1",),
+    ),
+    mutant(
+        "older_value_trusted",
+        "R10: a stored version older than the one that was written is suspect",
+        _SCENES + "test_a_value_that_is_older_than_what_was_written_is_suspect_in_the_same_life_too",
+        _LOSS_UNNOTICED,
+        deaths=("I1",),
+    ),
+    mutant(
+        "absent_entry_trusted",
+        "R10: an absent entry is suspect, unless its producer id is of this generation",
+        _SCENES + "test_an_absent_entry_is_suspect_unless_its_producer_id_is_of_this_life",
+        (
+            "proxy.held_entry",
+            "        return block is None or block.generation != self._shared.generation\n",
+            "        return False\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "one_batch_rebuilt",
+        "R10: every marker of the producer is taken, not only the batch asked for",
+        _SCENES + "test_everything_that_the_log_has_of_a_producer_is_taken_not_only_the_batch_asked_for",
+        (
+            "state.commit",
+            "    for piece in stored:\n        if piece.producer_epoch > entry.producer_epoch:\n",
+            "    for piece in stored[:1]:\n        if piece.producer_epoch > entry.producer_epoch:\n",
+        ),
+        deaths=("I1", "45"),
+    ),
+    mutant(
+        "no_grace",
+        "R10: the leases of the lost state run out before an entry is touched",
+        _SCENES + "test_no_suspect_entry_is_touched_before_the_leases_of_the_lost_state_have_run_out",
+        (
+            "proxy.doubt",
+            "        if self._suspect and await Now() < self._shared.grace_until:\n",
+            "        if False:\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "old_life_written_on",
+        "R10: what was learned in an earlier era is void",
+        _SCENES + "test_what_was_learned_before_a_new_life_is_not_written_into_it",
+        ("proxy.held_entry", "        if self._known_era != self._shared.era:\n", "        if False:\n"),
+        deaths=("I1", "I2", "I3"),
+    ),
+    mutant(
+        "script_without_generation",
+        "R10: the swap script carries the generation in its text",
+        _SCENES + "test_the_swap_script_of_another_life_of_the_data_is_another_script",
+        ("state.redis_facts", "format(generation=generation.hex())", "format(generation='')"),
+    ),
+    mutant(
+        "promotion_unnoticed",
+        "R10: the generation is of run_id and of master_replid",
+        _SCENES + "test_the_swap_script_of_another_life_of_the_data_is_another_script",
+        ("state.redis_facts", 'blake2b(f"{run_id} {replication_id}".encode()', 'blake2b(f"{run_id}".encode()'),
+    ),
+    mutant(
+        "clients_stay_connected",
+        "R10: the connections of idempotent clients are closed at a new generation",
+        _SCENES + "test_connections_of_idempotent_clients_are_closed_when_the_data_begin_a_new_life",
+        ("proxy.engine", "            if session.is_idempotent:\n", "            if False:\n"),
+        deaths=("I1", "I2", "I3", "45", "not done"),
+    ),
+    mutant(
+        "out_of_order_in_doubt",
+        "R11: never 45 for a batch in doubt",
+        _SCENES + "test_a_batch_in_doubt_is_never_told_to_be_out_of_order",
+        (
+            "proxy.answers",
+            "    return Answer(int(ErrorCode.REQUEST_TIMED_OUT), message=reason)\n",
+            "    return Answer(int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), message=reason)\n",
+        ),
+        deaths=("I1", "45"),
+    ),
+    mutant(
+        "successor_out_of_order",
+        "R11: a batch behind one that failed retriably is no gap",
+        _SCENES + "test_a_batch_behind_one_that_has_to_be_sent_again_is_no_gap",
+        ("proxy.sequencer", "        if behind:  # rule R11\n", "        if False:\n"),
+        deaths=("45",),
+    ),
+    mutant(
+        "refused_from_memory",
+        "R11: the value is read again before 45 or 47",
+        _SCENES + "test_the_value_is_read_again_before_a_refusal",
+        ("proxy.sequencer", "        elif not self.held.was_just_read:\n", "        elif False:\n"),
+        deaths=("45",),
+    ),
+    mutant(
+        "queue_in_order_of_arrival",
+        "R11: no gap while a lower batch is queued",
+        _SCENES + "test_a_batch_that_waits_behind_its_successor_is_taken_first",
+        (
+            "proxy.sequencer",
+            "        entry = self.entry\n        if entry is not None:\n            for batch in self.queue:\n",
+            "        entry = self.entry\n        if False:\n            for batch in self.queue:\n",
+        ),
+        deaths=("45",),
+    ),
+    mutant(
+        "begins_anywhere",
+        "R11: a producer that nobody knows begins at 0, unless its state has expired",
+        _SCENES + "test_a_producer_that_is_known_to_nobody_begins_with_its_first_sequence",
+        (
+            "proxy.held_entry",
+            "        return isinstance(block, Block) and self._shared.wall_clock_ms() - block.claimed_at_ms > "
+            "limits.ENTRY_TTL_MS\n",
+            "        return isinstance(block, Block)\n",
+        ),
+        deaths=("I2",),
+    ),
+    mutant(
+        "old_intent_ignored",
+        "R12: a new epoch first resolves the open intent of the old one",
+        _SCENES + "test_the_open_intent_of_an_older_epoch_is_resolved_before_anything_of_the_newer_one",
+        (
+            "proxy.sequencer",
+            "            return Doubt(self, suspect=False) if entry.has_open_intent else None\n",
+            "            if entry.intent is not None and self.is_outdated(entry.intent.producer_epoch):\n"
+            "                return None\n"
+            "            return Doubt(self, suspect=False) if entry.has_open_intent else None\n",
+        ),
+        deaths=("I2",),
+    ),
+    mutant(
+        "old_batch_sent_again",
+        "R12: an old batch that is not found is dropped, never forwarded",
+        _SCENES + "test_an_old_batch_that_is_not_found_is_dropped_once_a_newer_epoch_is_here",
+        (
+            "proxy.forward",
+            "        if self._sequencer.is_outdated(self._first.producer_epoch):\n",
+            "        if False:\n",
+        ),
+        deaths=("I1", "I2"),
+    ),
+    mutant(
+        "epoch_begins_anywhere",
+        "R12: a new epoch must start at sequence 0",
+        _SCENES + "test_a_new_epoch_begins_at_sequence_0",
+        (
+            "state.decide",
+            '        if batch.base_sequence == 0:\n            return _APPEND\n        return OutOfOrder(0, "a new producer',
+            '        if True:\n            return _APPEND\n        return OutOfOrder(0, "a new producer',
+        ),
+        deaths=("I2",),
+    ),
+    mutant(
+        "epoch_keeps_the_window",
+        "R12: the window is cleared when the epoch changes",
+        _SCENES + "test_a_new_epoch_has_a_window_of_its_own",
+        ("state.commit", "next_sequence=0, window=(), first_base_offset", "next_sequence=0, first_base_offset"),
+        deaths=("I3",),
+    ),
+    mutant(
+        "epoch_clears_the_bound",
+        "R12: end and anchor of the last commit stay when the epoch changes",
+        _SCENES + "test_the_end_of_the_last_commit_stays_a_bound_for_the_next_epoch",
+        (
+            "state.commit",
+            "next_sequence=0, window=(), first_base_offset=NO_OFFSET)",
+            "next_sequence=0, window=(), first_base_offset=NO_OFFSET, end_offset=NO_OFFSET, anchor=bytes(8))",
+        ),
+    ),
+    mutant(
+        "epoch_changes_at_the_commit",
+        "R12: the epoch changes at the reserve",
+        _SCENES + "test_a_lower_epoch_is_fenced_by_what_is_reserved",
+        ("state.commit", "    if intent.producer_epoch > entry.producer_epoch:\n", "    if False:\n"),
+    ),
+)

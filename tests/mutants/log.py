@@ -1,0 +1,247 @@
+"""Mutants of what is concluded from an answer and from the log: rules R5, R6, R8, R9, R14."""
+
+from __future__ import annotations
+
+from mutants.mutant import mutant
+
+_SCENES = "unit/test_rule_log.py::"
+_LEFT_QUEUE = "self.queue.remove(batch)\n            "
+
+LOG = (
+    mutant(
+        "error_with_offset_is_a_refusal",
+        "R5: a base offset means appended, whatever the code",
+        _SCENES + "test_what_a_broker_appended_and_answered_with_an_error_is_not_sent_again",
+        ("proxy.outcome", "    if base_offset >= 0:\n", "    if base_offset >= 0 and error_code == 0:\n"),
+        deaths=("I1",),
+    ),
+    mutant(
+        "error_with_offset_is_a_success",
+        "R5: what was appended with an error may vanish yet",
+        _SCENES + "test_what_was_appended_with_an_error_and_has_vanished_is_no_success",
+        ("proxy.forward", "        if outcome.error_code == 0:\n", "        if True:\n"),
+        deaths=("I3",),
+    ),
+    mutant(
+        "code_0_is_a_commit",
+        "R5: base offset -1 means not appended, also with code 0",
+        _SCENES + "test_no_offset_means_not_appended_also_with_code_0_and_nothing_is_known_with_code_minus_1",
+        ("proxy.outcome", "    if base_offset >= 0:\n", "    if base_offset >= 0 or error_code == 0:\n"),
+        deaths=("I3",),
+    ),
+    mutant(
+        "unknown_error_is_a_refusal",
+        "R5: code -1 without an offset is doubt",
+        _SCENES + "test_a_batch_that_an_unknown_error_hides_is_looked_for",
+        (
+            "proxy.outcome",
+            "_KNOWN_REFUSALS = frozenset(int(code) for code in ErrorCode) - {int(ErrorCode.UNKNOWN_SERVER_ERROR)}\n",
+            "_KNOWN_REFUSALS = frozenset(int(code) for code in ErrorCode)\n",
+        ),
+        deaths=("I1", "the user"),
+    ),
+    mutant(
+        "no_settle",
+        "R6: a broker is seen awake for a second before the log is read",
+        _SCENES + "test_the_log_is_not_read_before_the_broker_was_seen_awake_for_a_second",
+        ("proxy.resolver", "        self._settled = False\n", "        self._settled = True\n"),
+        deaths=("I1",),
+    ),
+    mutant(
+        "scan_to_high_watermark",
+        "R6: the log is read to its end, not to the high watermark",
+        _SCENES + "test_the_log_is_read_to_its_end_once_that_is_replicated",
+        ("proxy.resolver", "_LOG_END = -3\n", "_LOG_END = -1\n"),
+        deaths=("I1",),
+    ),
+    mutant(
+        "sent_again_without_renewal",
+        "R6: the intent is renewed by a swap before the batch is forwarded again",
+        _SCENES + "test_the_intent_is_renewed_before_the_batch_is_sent_again",
+        (
+            "proxy.forward",
+            "        if not await sequencer.write(renewed(entry, self._owner, attempts, self._leader)):\n",
+            "        if False:\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "sent_again_and_again",
+        "R6: forwarded again at most twice",
+        _SCENES + "test_a_batch_is_sent_three_times_at_most",
+        ("proxy.forward", "        if attempts >= limits.FORWARDS_MAX:\n", "        if False:\n"),
+    ),
+    mutant(
+        "gap_proves_absence",
+        "R6: a range with offsets missing proves nothing",
+        _SCENES + "test_offsets_that_are_missing_from_the_log_prove_nothing",
+        (
+            "proxy.resolver",
+            "            if first > self._next and self._doubtful is None:\n",
+            "            if False:\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "retention_proves_absence",
+        "R6: a range that retention has deleted proves nothing",
+        _SCENES + "test_records_that_retention_has_deleted_prove_nothing",
+        (
+            "proxy.resolver",
+            '            self._doubtful = f"records from offset {self._next} to {earliest.offset} were deleted by '
+            'retention"\n',
+            "",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "unmarked_content_ignored",
+        "R6: a record of the same content without a marker proves nothing",
+        _SCENES + "test_a_record_of_the_same_content_without_a_marker_proves_nothing",
+        ("proxy.resolver", "        if self._contents and self._doubtful is None:\n", "        if False:\n"),
+        deaths=("I1",),
+    ),
+    mutant(
+        "first_part_sent_again",
+        "R6: where a prefix is found the rest is forwarded",
+        _SCENES + "test_of_a_batch_whose_first_part_is_found_only_the_rest_is_sent",
+        (
+            "proxy.forward",
+            "rest_of(sequencer.target, self._group, records_found, self._pieces)",
+            "rest_of(sequencer.target, self._group, 0, self._pieces)",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "log_end_as_bound",
+        "R8: the bound of a first batch is a high watermark, never the log end",
+        _SCENES + "test_the_bound_of_a_first_batch_is_a_high_watermark_and_not_the_end_of_the_log",
+        (
+            "proxy.resolver",
+            "    answer = await Ask(leader, LatestOffset(topic, partition, _HIGH_WATERMARK))\n"
+            "    if isinstance(answer, Unanswered):\n"
+            "        return Later(answer.reason)\n"
+            "    if answer.error_code:\n",
+            "    answer = await Ask(leader, LatestOffset(topic, partition, _LOG_END))\n"
+            "    if isinstance(answer, Unanswered):\n"
+            "        return Later(answer.reason)\n"
+            "    if not answer.error_code:\n"
+            "        return Position(answer.offset, NO_ANCHOR)\n"
+            "    if answer.error_code:\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "no_anchor",
+        "R8: the record below the bound is compared before every scan",
+        _SCENES + "test_where_the_record_below_the_bound_is_another_one_the_search_begins_at_the_start",
+        (
+            "proxy.resolver",
+            "        if holds and bound.offset > 0 and bound.anchor != NO_ANCHOR:\n",
+            "        if False:\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "take_over_moves_the_bound",
+        "R8: a take-over keeps the bound",
+        _SCENES + "test_who_takes_an_intent_over_searches_from_its_own_bound",
+        (
+            "proxy.doubt",
+            "            Position(intent.lower_bound, intent.anchor),\n            contents,\n",
+            "            self._shared.bounds.get(\n"
+            "                (sequencer.topic, sequencer.partition), (0, Position(intent.lower_bound, intent.anchor))\n"
+            "            )[1],\n            contents,\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "suspect_from_the_newest_append",
+        "R8: a suspect entry has only its own last commit as bound",
+        _SCENES + "test_a_suspect_entry_has_no_other_bound_than_its_own_last_commit",
+        (
+            "proxy.doubt",
+            "        if entry.intent is not None and entry.intent.lower_bound < bound.offset:\n",
+            "        newest = self._shared.bounds.get((sequencer.topic, sequencer.partition))\n"
+            "        if newest is not None and newest[1].offset > bound.offset:\n"
+            "            bound = newest[1]\n"
+            "        if entry.intent is not None and entry.intent.lower_bound < bound.offset:\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "duplicate_answered_from_state",
+        "R9: a duplicate is looked at in the log before it is confirmed",
+        _SCENES + "test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_again",
+        (
+            "proxy.sequencer",
+            "            there = await self._is_in_log(batch, verdict.base_offset)\n",
+            "            there = True\n",
+        ),
+        deaths=("I3",),
+    ),
+    mutant(
+        "vanished_sent_again",
+        "R9: a duplicate that has vanished is never forwarded again",
+        _SCENES + "test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_again",
+        (
+            "proxy.sequencer",
+            '            self.answer(batch, answers.vanished(verdict.base_offset), "vanished")\n',
+            "            assert self.entry is not None\n"
+            "            self.held.entry = __import__('dataclasses').replace(\n"
+            "                self.entry, window=(), next_sequence=batch.identity.base_sequence\n"
+            "            )\n"
+            "            self.queue.appendleft(batch)\n",
+        ),
+        deaths=("I1", "I2"),
+    ),
+    mutant(
+        "duplicate_without_a_search",
+        "R9: 46 only if the log has the batch",
+        _SCENES + "test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_there",
+        (
+            "proxy.sequencer",
+            "            await self._search_below_window(batch)\n",
+            f"            {_LEFT_QUEUE}self.answer(batch, answers.duplicate_below_window(), 'duplicate')\n",
+        ),
+        deaths=("I3",),
+    ),
+    mutant(
+        "gap_without_a_search",
+        "R9: below the window no 45 before the log was searched",
+        _SCENES + "test_a_duplicate_from_before_the_window_is_known_because_the_log_has_it",
+        (
+            "proxy.sequencer",
+            "            await self._search_below_window(batch)\n",
+            f"            {_LEFT_QUEUE}self.answer(batch, answers.not_below_window(), 'out_of_order')\n",
+        ),
+        deaths=("45",),
+    ),
+    mutant(
+        "content_not_compared",
+        "R9: below the window the content has to fit too",
+        _SCENES + "test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_there",
+        ("proxy.doubt", "        if search.stored_contents != contents:\n", "        if False:\n"),
+    ),
+    mutant(
+        "gap_though_unread",
+        "R9: 45 only if the range was searched completely",
+        _SCENES + "test_a_batch_from_before_the_window_is_no_gap_as_long_as_the_log_cannot_be_read",
+        (
+            "proxy.doubt",
+            '            return answers.in_doubt(result.reason), "below_window_unknown"\n        if isinstance(result, Und',
+            '            return answers.not_below_window(), "out_of_order"\n        if isinstance(result, Und',
+        ),
+        deaths=("45",),
+    ),
+    mutant(
+        "no_second_look",
+        "R14: what was forwarded again is looked for twice in the log",
+        _SCENES + "test_what_was_sent_again_is_looked_for_twice_in_the_log",
+        (
+            "proxy.sequencer",
+            "        if flow is not None:\n            self.work_aside(flow)\n",
+            "        if flow is not None:\n            flow.close()\n",
+        ),
+    ),
+)
