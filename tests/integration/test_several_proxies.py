@@ -1,0 +1,231 @@
+"""Two proxies on one Redis: a client may come to either of them at any time, and one copy of each batch is in the log.
+
+What the broker answered, or what it was asked, is kept back by a relay, so that a batch is open for as long as a test
+wants it to be.
+"""
+
+import itertools
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from random import Random
+
+import pytest
+
+from idemproxy.demo.fault_relay import FaultKind, FaultPlan
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.state.store import entry_key
+from testkit.proxy_process import wait_until
+from testkit.two_proxies import TwoProxies
+from testkit.two_proxies_client import RETRIABLE, Load, Place, RovingProducer
+from testkit.two_proxies_program import STOP_BEFORE_APPEND
+from testkit.two_proxies_relays import Keeping
+
+LEASE_SECONDS = 6.0
+TAKEOVER_SECONDS_MAX = 20.0
+QUIET_SECONDS = 1.0
+PARTITIONS = 24
+MakeProducer = Callable[[], RovingProducer]
+
+
+@pytest.fixture(scope="module")
+def pair(legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoProxies]:
+    legacy_broker.create_topic("several", PARTITIONS)
+    with TwoProxies(tmp_path_factory.mktemp("several"), legacy_broker, stoppable=True) as running:
+        yield running
+        assert running.errors_of_ours() == []
+
+
+@pytest.fixture(scope="module")
+def partitions() -> Iterator[int]:
+    return itertools.count()
+
+
+@pytest.fixture
+def place(partitions: Iterator[int]) -> Place:
+    """A partition that no other test uses."""
+    return "several", next(partitions)
+
+
+@pytest.fixture
+def producer(pair: TwoProxies, place: Place) -> Iterator[RovingProducer]:
+    """It has a batch in the log, by the first proxy, and is judged in the end."""
+    one = RovingProducer(place)
+    one.connect(pair.addresses[0])
+    one.add(1)
+    one.insist(lambda: pair.addresses[0])
+    pair.redis.wait_until_quiet()
+    yield one
+    one.hang_up()
+    pair.redis.wait_until_quiet()
+    assert one.complaints(pair.stored([place])[place]) == []
+    assert one.unanswered == {}
+
+
+def twin_of(producer: RovingProducer) -> RovingProducer:
+    """The same client on another connection: what the first one has not heard of, it sends again."""
+    twin = RovingProducer(producer.place)
+    twin.name, twin.producer_id = producer.name, producer.producer_id
+    twin.values, twin.unanswered = producer.values, dict(producer.unanswered)
+    return twin
+
+
+def is_reserved(pair: TwoProxies, producer: RovingProducer) -> bool:
+    entry = pair.redis.entries().get(entry_key("default", producer.producer_id, *producer.place))
+    return entry is not None and entry.has_open_intent
+
+
+@pytest.mark.parametrize("hangs_up", [False, True], ids=["both_wait", "the_first_hung_up"])
+def test_a_retry_at_the_other_proxy_waits_for_the_one_that_works_on_it_and_gets_the_same_offset(
+    pair: TwoProxies, producer: RovingProducer, hangs_up: bool
+) -> None:
+    pair.relays[0].keep(Keeping.ANSWERS)
+    (sequence,) = producer.add(1)
+    producer.send()
+    wait_until(lambda: pair.relays[0].kept > 0, "the broker's answer is kept")
+    twin = twin_of(producer)
+    if hangs_up:
+        producer.hang_up()
+    twin.connect(pair.addresses[1])
+    twin.send()
+    assert twin.is_silent(LEASE_SECONDS + 1), "its owner lives, so it waits longer than a lease"
+    begun = time.monotonic()
+    pair.relays[0].let_go()
+    twin.take()
+    assert time.monotonic() - begun < 1.0
+    assert (dict(twin.codes), twin.told) == ({0: 1}, {sequence: 1})
+    if not hangs_up:
+        producer.take()
+        assert producer.told[sequence] == 1
+    producer.insist(lambda: pair.addresses[1])
+    twin.hang_up()
+
+
+@pytest.mark.parametrize("keeping", [Keeping.ANSWERS, Keeping.REQUESTS], ids=["in_the_log", "not_in_the_log"])
+def test_a_retry_after_the_first_proxy_died_is_answered_by_the_other_with_the_one_copys_offset(
+    pair: TwoProxies, producer: RovingProducer, keeping: Keeping
+) -> None:
+    pair.relays[0].keep(keeping)
+    producer.add(3)
+    producer.send()
+    wait_until(lambda: pair.relays[0].kept > 0, "it is out")
+    time.sleep(0.2)
+    pair.proxies[0].kill()
+    begun = time.monotonic()
+    try:
+        producer.hang_up()
+        producer.insist(lambda: pair.addresses[1])
+        assert time.monotonic() - begun < TAKEOVER_SECONDS_MAX
+        assert [producer.told[sequence] for sequence in range(4)] == [0, 1, 2, 3]
+        assert producer.codes.keys() <= {0, *RETRIABLE}
+    finally:
+        pair.relays[0].let_go()
+        pair.proxies[0].start()
+    assert "resolved as " in pair.proxies[1].log
+
+
+def test_a_client_that_moves_in_the_middle_of_a_pipeline_is_told_all_offsets_in_order(
+    pair: TwoProxies, producer: RovingProducer
+) -> None:
+    pair.relays[0].keep(Keeping.ANSWERS)
+    producer.add(5)
+    producer.send()
+    wait_until(lambda: pair.relays[0].kept > 0, "the first one, or some, are in the log")
+    producer.connect(pair.addresses[1])  # the first proxy has the others in its queue
+    producer.send()
+    assert producer.is_silent(QUIET_SECONDS)
+    pair.relays[0].let_go()
+    producer.take()
+    assert [producer.told[sequence] for sequence in range(6)] == list(range(6))
+    assert producer.codes.keys() <= {0, *RETRIABLE}
+    assert producer.unanswered == {}
+
+
+def test_a_client_that_comes_back_before_its_retry_was_answered_finds_it_at_the_first_proxy(
+    pair: TwoProxies, producer: RovingProducer
+) -> None:
+    pair.relays[0].keep(Keeping.ANSWERS)
+    (sequence,) = producer.add(1)
+    producer.send()
+    wait_until(lambda: pair.relays[0].kept > 0, "the broker's answer is kept")
+    producer.connect(pair.addresses[1])
+    producer.send()
+    assert producer.is_silent(QUIET_SECONDS)
+    producer.connect(pair.addresses[0])
+    producer.send()
+    assert producer.is_silent(QUIET_SECONDS)
+    pair.relays[0].let_go()
+    producer.take()
+    assert producer.told[sequence] == 1
+
+
+def test_a_proxy_that_slept_past_its_lease_between_reserve_and_send_sends_nothing(
+    pair: TwoProxies, producer: RovingProducer
+) -> None:
+    sleeper = pair.proxies[0]
+    losses = sleeper.log.count("the lease was lost")
+    sleeper.signal(STOP_BEFORE_APPEND)
+    time.sleep(0.1)
+    (sequence,) = producer.add(1)
+    producer.send()
+    wait_until(lambda: is_reserved(pair, producer), "it is reserved")
+    producer.connect(pair.addresses[1])
+    producer.insist(lambda: pair.addresses[1])
+    assert producer.told[sequence] == 1
+    sleeper.signal(signal.SIGCONT)
+    wait_until(lambda: sleeper.log.count("the lease was lost") > losses, "it sees that its lease has ended")
+    producer.connect(pair.addresses[0])
+    producer.add(1)
+    producer.insist(lambda: pair.addresses[0])
+    assert producer.told[sequence + 1] == 2
+
+
+def test_what_a_dead_proxy_left_open_for_a_client_that_left_too_blocks_nobody_afterwards(
+    pair: TwoProxies, producer: RovingProducer
+) -> None:
+    """The client gave the batch up and goes on under a new producer id; somebody else's batches never wait for it."""
+    other = RovingProducer(producer.place)
+    pair.relays[0].keep(Keeping.REQUESTS)
+    producer.add(1)
+    producer.send()
+    wait_until(lambda: is_reserved(pair, producer), "it is reserved")
+    pair.proxies[0].kill()
+    try:
+        other.connect(pair.addresses[1])
+        other.add(1)
+        begun = time.monotonic()
+        other.insist(lambda: pair.addresses[1])
+        assert time.monotonic() - begun < LEASE_SECONDS / 2, "another producer's doubt is not its own"
+        producer.hang_up()
+        producer.insist(lambda: pair.addresses[1])
+    finally:
+        pair.relays[0].let_go()
+        pair.proxies[0].start()
+    other.hang_up()
+    assert other.complaints(pair.stored([producer.place])[producer.place]) == []
+
+
+def test_clients_that_reconnect_at_random_to_either_proxy_under_lost_answers_find_each_batch_once(
+    legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    legacy_broker.create_topic("random-walk", 3)
+    places = [("random-walk", number) for number in (0, 1, 2, 0)]
+    kinds = (FaultKind.LOST_ANSWER, FaultKind.CUT, FaultKind.HALF_REQUEST)
+    plan = FaultPlan(seed=7, kinds=kinds, every_nth_produce=12, faults_max=8)
+    dice, lock = Random(7), threading.Lock()
+    with TwoProxies(tmp_path_factory.mktemp("walk"), legacy_broker, plan=plan) as pair:
+
+        def either(_index: int) -> tuple[str, int]:
+            with lock:
+                return dice.choice(pair.addresses)
+
+        with Load(places, either, seed=7, hang_up_share=0.2) as load:
+            load.all_go_on(60)
+        faults = sum(relay.faults for relay in pair.relays)
+        time.sleep(QUIET_SECONDS)
+        assert load.complaints(pair.stored(places)) == []
+        assert load.codes().keys() <= {0, -1, *RETRIABLE}
+        assert faults > 5
+        assert pair.redis.intents_of_the_dead() == []
+        assert pair.errors_of_ours() == []
