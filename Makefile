@@ -19,7 +19,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test lint format typecheck bench model crashes acceptance clients takeovers flushes simulate uv python upstream
+.PHONY: help demo run test lint format typecheck bench model crashes acceptance clients chaos takeovers flushes simulate uv python upstream
 
 help:  ## this list
 	@echo "usage: make TARGET"
@@ -49,6 +49,9 @@ typecheck: uv  ## mypy --strict
 bench: uv  ## the benchmarks, one after the other
 	@for file in benchmarks/bench_*.py; do test -e "$$file" || { echo "there is no benchmark in benchmarks/ yet" >&2; exit 2; }; \
 		echo "== $$file"; $(RUN_TOOLS) python "$$file" || exit 1; done
+
+chaos: uv  ## real everything, broken for MINUTES=20 [SEED=1] [CHAOS_ARGS=--control]; see docs/CHAOS.md
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m chaos --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
 crashes: uv  ## the proxy killed ten times at each step of a produce; a line in benchmarks/results/crashes.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.crashes

@@ -1,0 +1,9 @@
+"""``python -m chaos`` is ``make chaos``: see docs/CHAOS.md."""
+
+from __future__ import annotations
+
+import sys
+
+from .command import main
+
+sys.exit(main())

@@ -1,0 +1,66 @@
+"""The command line of the chaos run: options, the run, the report, the exit status."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+from .faults import KINDS
+from .producers import CONFLUENT, FAMILIES, JAVA_3, JAVA_4, KAFKA_PYTHON
+from .run import Pace, run
+from .scene import Layout
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run once; return 0 when everything is explained."""
+    options = _options(arguments)
+    seed = options.seed if options.seed is not None else int.from_bytes(Random().randbytes(3))
+    directory = Path(tempfile.mkdtemp(prefix="chaos-", dir=options.directory))
+    families = options.clients.split(",") if options.clients else _families(seed, options.control)
+    layout = Layout(
+        topics={"chaos": {}, "stamped": {"message.timestamp.type": "LogAppendTime"}},
+        partitions=options.partitions,
+        families=families,
+        records_per_second=options.rate,
+        outstanding_max=options.outstanding,
+        seed=seed,
+        with_proxies=not options.control,
+    )
+    kinds = tuple(options.faults.split(",")) if options.faults else None
+    pace = Pace(options.minutes * 60, options.process_pause, options.connection_pause, kinds)
+    started = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"[{time.monotonic() - started:6.1f}] {text}", file=sys.stderr, flush=True)
+
+    say(f"everything is kept in {directory}")
+    story = run(directory, layout, pace, say)
+    print(story.findings, story.problems, story.notes, len(story.faults), story.outcomes)
+    return 0
+
+
+def _families(seed: int, control: bool) -> list[str]:
+    """Three families; the Java client is the newest 3.x or the newest one (which speaks to no 0.10 broker itself)."""
+    return [CONFLUENT, KAFKA_PYTHON, JAVA_3 if control or seed % 2 else JAVA_4]
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=20.0, help="how long things are broken (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="of the faults (default: drawn, and told)")
+    parser.add_argument("--control", action="store_true", help="without proxies and without idempotence")
+    parser.add_argument("--json", action="store_true", help="print the result for machines")
+    parser.add_argument("--clients", help=f"of {', '.join(FAMILIES)} (default: three of them)")
+    parser.add_argument("--faults", help=f"only these, of {', '.join(KINDS)} (default: all)")
+    parser.add_argument("--rate", type=int, default=1500, help="records per second and client (default: %(default)s)")
+    parser.add_argument("--outstanding", type=int, default=6000, help="records under way per partition")
+    parser.add_argument("--partitions", type=int, default=4, help="of each of the two topics (default: %(default)s)")
+    parser.add_argument("--process-pause", type=float, default=5.0, help="mean seconds between two faults of processes")
+    parser.add_argument("--connection-pause", type=float, default=5.0, help="the same for connections")
+    parser.add_argument("--directory", default=tempfile.gettempdir(), help="where its own directory is made")
+    return parser.parse_args(arguments)

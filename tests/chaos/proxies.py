@@ -1,0 +1,85 @@
+"""The two proxies of a chaos run, each with an address for clients at the relay. While one is known to be away, new
+connections to its address are led to the other one, as a load balancer does."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from idemproxy.demo.ports import HOST
+from testkit.proxy_process import ProxyProcess
+
+from .relay import Address, Relay
+
+CLIENT_HOST = "127.0.0.2"
+"""What the proxies tell clients: their ports, on another address of the loopback, where the relay listens."""
+LINK = "client-proxy"
+
+
+class _Process(ProxyProcess):
+    @property
+    def exit_code(self) -> int | None:
+        """None while this life goes on, and when none is to."""
+        return None if self._process is None else self._process.exit_code
+
+    def forget(self) -> int:
+        """Take note of an end that nobody asked for; return the exit code."""
+        return self.wait(1)
+
+
+class Proxy:
+    """One proxy over all its lives."""
+
+    def __init__(
+        self, name: str, directory: Path, upstream: Address, redis: Address, brokers: int, relay: Relay
+    ) -> None:
+        self.name = name
+        self.journal = directory / "journal.jsonl"
+        self.log_file = directory / "proxy.log"
+        self.is_up = False
+        """Is it thought to be able to take connections?"""
+        self.lives = 0
+        self.other: Proxy | None = None
+        self._brokers = brokers
+        directory.mkdir(parents=True)
+        self.process = _Process(
+            directory,
+            upstream,
+            brokers=brokers,
+            options=(
+                *("--redis", f"redis://{redis[0]}:{redis[1]}"),
+                *("--advertise", CLIENT_HOST, "--journal", os.fspath(self.journal)),
+            ),
+        )
+        first = self.process.address[1]
+        for number in range(1 + brokers):
+            relay.open(LINK, name, (CLIENT_HOST, first + number), lambda number=number: self._target(number))  # type: ignore[misc]
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for clients."""
+        return f"{CLIENT_HOST}:{self.process.address[1]}"
+
+    def start(self) -> None:
+        """Begin a life and wait until it takes connections. AssertionError: it ended, or does not listen in time."""
+        self.process.start()
+        self.lives += 1
+        self.is_up = True
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.is_up = False
+        self.process.kill()
+
+    def stop(self) -> int:
+        """SIGTERM; return the exit code at the end of its drain."""
+        self.process.signal(signal.SIGTERM)
+        self.is_up = False
+        return self.process.wait(40)
+
+    def _target(self, number: int) -> Address | None:
+        for proxy in (self, self.other):
+            if proxy is not None and proxy.is_up:
+                return HOST, proxy.process.address[1] + number
+        return HOST, self.process.address[1] + number

@@ -1,0 +1,168 @@
+"""One chaos run from its first process to its last figure. Owns the order of things; judges nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .clock import now_ms
+from .faults import Fault, Saboteur
+from .oracle import Findings, Oracle, Place, whole_lines
+from .scene import Layout, Scene
+from .stored import PartitionLog, consume, differing_replicas, read_log
+
+WARM_UP_SECONDS = 5.0
+FINISH_SECONDS_MAX = 240.0
+IN_SYNC_SECONDS_MAX = 60.0
+_REPORT_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class Story:
+    """All that a run left behind, for attribution and report."""
+
+    seed: int
+    seconds: float
+    began_ms: int
+    faults: list[Fault]
+    findings: Findings
+    logs: dict[Place, PartitionLog]
+    told_files: list[tuple[str, str, str, Path]]
+    """(family, name, topic, file) of every producer."""
+    outcomes: dict[str, dict[str, object]]
+    journals: dict[str, Path]
+    proxy_logs: dict[str, Path]
+    problems: list[str] = field(default_factory=list)
+    """What must not be, whatever the records say: sentences."""
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Pauses between faults, in seconds, on average; ``kinds``: only these faults, None: all."""
+
+    seconds: float
+    process_pause: float
+    connection_pause: float
+    kinds: tuple[str, ...] | None
+
+
+def run(directory: Path, layout: Layout, pace: Pace, say: Callable[[str], None]) -> Story:
+    """Play it. Raises what a part raises when it cannot go on."""
+    with Scene(directory, layout) as scene:
+        say(f"{len(scene.proxies)} proxies, 3 brokers, {', '.join(layout.families)}; seed {layout.seed}")
+        scene.start_producers()
+        time.sleep(WARM_UP_SECONDS)
+        saboteur = Saboteur(scene, layout.seed, pace.kinds)
+        began_ms, began = now_ms(), time.monotonic()
+        failures = _break_things(scene, saboteur, pace, say)
+        say("faults are over: waiting until everything is answered")
+        scene.finish_producers(FINISH_SECONDS_MAX)
+        seconds = time.monotonic() - began
+        problems = failures + scene.ended_by_themselves
+        if not failures:
+            _wait_in_sync(scene)
+        before = len(scene.ended_by_themselves)
+        scene.stop_proxies()
+        problems += scene.ended_by_themselves[before:]
+        say("reading back: segment files of all replicas, and a plain consumer")
+        oracle, notes = Oracle(), list[str]()
+        logs: dict[Place, PartitionLog] = {}
+        for topic in layout.topics:
+            problems += _read_topic(scene, topic, oracle, logs, notes)
+        told = [(one.task.family, one.task.name, one.task.topic, one.told_file) for one in scene.producers]
+        for _, name, topic, path in told:
+            with path.open() as lines:
+                oracle.take_told(name, topic, whole_lines(lines))
+        return Story(
+            seed=layout.seed,
+            seconds=seconds,
+            began_ms=began_ms,
+            faults=saboteur.faults,
+            findings=oracle.findings,
+            logs=logs,
+            told_files=told,
+            outcomes={one.task.name: one.outcome() for one in scene.producers},
+            journals={proxy.name: proxy.journal for proxy in scene.proxies},
+            proxy_logs={proxy.name: proxy.log_file for proxy in scene.proxies},
+            problems=problems,
+            notes=notes,
+        )
+
+
+def _break_things(scene: Scene, saboteur: Saboteur, pace: Pace, say: Callable[[str], None]) -> list[str]:
+    """Let the faults happen for their time; return what went wrong with them."""
+    failures: list[str] = []
+
+    def guarded(work: Callable[[float], None], pause: float) -> None:
+        try:
+            work(pause)
+        except Exception as error:  # whatever it is: the run cannot prove anything any more
+            failures.append(f"the faults ended early: {error!r}")
+
+    threads = [
+        threading.Thread(target=guarded, args=(saboteur.hit_processes, pace.process_pause)),
+        threading.Thread(target=guarded, args=(saboteur.hit_connections, pace.connection_pause)),
+    ]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + pace.seconds
+    reported = time.monotonic()
+    counter = _Counter(scene)
+    while time.monotonic() < end and not failures:
+        time.sleep(0.5)
+        scene.look_after_producers()
+        if time.monotonic() - reported >= _REPORT_SECONDS:
+            reported = time.monotonic()
+            faults = sum(fault.count > 0 for fault in list(saboteur.faults))
+            say(f"{end - reported:5.0f} s left, {faults} faults, {counter.lines()} records answered")
+    saboteur.stop()
+    for thread in threads:
+        thread.join()
+    return failures
+
+
+class _Counter:
+    """Counts the answered records while the producers write their files."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._positions: dict[Path, int] = {}
+        self._lines = 0
+
+    def lines(self) -> int:
+        for producer in self._scene.producers:
+            with producer.told_file.open("rb") as told:
+                told.seek(self._positions.get(producer.told_file, 0))
+                data = told.read()
+                self._positions[producer.told_file] = told.tell()
+                self._lines += data.count(b"\n")
+        return self._lines
+
+
+def _wait_in_sync(scene: Scene) -> None:
+    end = time.monotonic() + IN_SYNC_SECONDS_MAX
+    for topic in scene.layout.topics:
+        for number in range(scene.layout.partitions):
+            while len(scene.cluster.in_sync_replicas(topic, number)) < len(scene.cluster.broker_ids):
+                assert time.monotonic() < end, f"{topic} {number}: the replicas do not come in sync again"
+                time.sleep(0.2)
+
+
+def _read_topic(
+    scene: Scene, topic: str, oracle: Oracle, logs: dict[Place, PartitionLog], notes: list[str]
+) -> list[str]:
+    """Give the leaders' segment files to the oracle; return where a consumer reads something else."""
+    cluster, partitions, problems = scene.cluster, scene.layout.partitions, []
+    consumed = consume(cluster.bootstrap, topic, partitions)
+    for number in range(partitions):
+        log = logs[topic, number] = PartitionLog()
+        leader = cluster.leader(topic, number)
+        oracle.take_log((topic, number), read_log(cluster.log_directories[leader], topic, number, log))
+        if consumed[number] != (log.offsets, log.digests):
+            problems.append(f"{topic} {number}: a consumer reads something else than what the leader has stored")
+        notes += differing_replicas(cluster.log_directories, topic, number)
+    return problems
