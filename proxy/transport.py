@@ -166,7 +166,8 @@ class TrioReactor:
                 await trio.sleep_forever()
             self._armed = float("inf")
             now = self.now()
-            while self._timers and self._timers[0][0] <= now:
+            # Nearly all timers are cancelled: those are dropped ahead of their time, or each would wake this task.
+            while self._timers and (self._timers[0][0] <= now or self._timers[0][2].callback is None):
                 timer = heapq.heappop(self._timers)[2]
                 if timer.callback is not None:
                     self.guarded("timer", timer.callback)
