@@ -26,16 +26,14 @@ from ..state.entry import (
 from ..state.sequence import distance
 from . import answers, limits
 from .duplicates import contents_of
-from .effects import Leader, MemberAlive, Now, Pause, Wait
+from .effects import Leader, MemberAlive, Now, Wait
 from .events import DoubtOpened, DoubtResolved, TakenOver
 from .forward import Forward
 from .plan import Plan, rest_of
-from .resolver import LogSearch, Position, Searched, Undecidable, covered, is_covered
+from .resolver import Later, LogSearch, Position, Searched, Undecidable, covered, is_covered
 
 if TYPE_CHECKING:
     from .sequencer import Sequencer
-
-_PARK_SECONDS = 0.2
 
 
 class Doubt:
@@ -53,15 +51,17 @@ class Doubt:
     async def work(self) -> None:
         """Do what can be done now: wait a little, or resolve."""
         sequencer = self._sequencer
-        if self._suspect and await Now() < self._shared.grace_until:
-            await self._park(self._shared.grace_until - await Now())  # R10: the leases of the lost state run out first
+        if self._suspect and not await self._is_quiet():
             return
         entry = sequencer.entry
         intent = entry.intent if entry is not None else None
         if intent is not None and intent.owner != self._shared.incarnation:
             alive = await MemberAlive(intent.owner)
             if alive is not False:
-                await self._park()
+                if sequencer.queue:  # R6: should its owner have died, it is resolved without a client too
+                    lease_ends = await Now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS
+                    sequencer.owes_until = max(sequencer.owes_until, lease_ends)
+                await sequencer.park()
                 return
         if self._suspect:
             await self._rebuild(entry)
@@ -69,9 +69,16 @@ class Doubt:
             assert entry is not None
             await self._take_over(entry)
 
-    async def _park(self, seconds: float = _PARK_SECONDS) -> None:
-        await Pause(self._sequencer.bell, seconds)
-        self._sequencer.held.forget()
+    async def _is_quiet(self) -> bool:
+        """Rule R10: before a suspect entry is touched, the leases of the lost state run out. If our own registration is
+        gone, the state was lost just now, and a new era begins with the next heartbeat."""
+        if (now := await Now()) < self._shared.grace_until:
+            await self._sequencer.park(self._shared.grace_until - now)
+            return False
+        if await MemberAlive(self._shared.incarnation) is not True:
+            await self._sequencer.park()
+            return False
+        return True
 
     # ------------------------------------------------------------------ an open intent
     async def _take_over(self, entry: Entry) -> None:
@@ -88,8 +95,11 @@ class Doubt:
         if self._era != self._shared.era or entry_now is None or entry_now.intent is None:
             sequencer.held.forget()
             return
-        if result is None:
-            await sequencer.write(given_up(entry_now) if intent.batches else released(entry_now))
+        if isinstance(result, Later):
+            await sequencer.write(renewed(entry_now, NOBODY))
+            return
+        if isinstance(result, Undecidable):
+            await sequencer.write(given_up(entry_now) if intent.batches else renewed(entry_now, NOBODY))
             return
         if not intent.batches:  # a rebuild that was not finished
             await self._finish_rebuild(entry_now, result)
@@ -173,8 +183,10 @@ class Doubt:
         entry_now = sequencer.entry
         if self._era != self._shared.era or entry_now is None:
             sequencer.held.forget()
-        elif result is not None:
+        elif isinstance(result, Searched):
             await self._finish_rebuild(entry_now, result)
+        else:  # whoever comes next tries again, at whatever proxy (rule R17)
+            await sequencer.write(renewed(entry_now, NOBODY))
 
     async def _finish_rebuild(self, entry: Entry, result: Searched) -> None:
         done = rebuilt(entry, result.pieces, self._shared.generation, result.end_offset, result.anchor)
@@ -188,8 +200,9 @@ class Doubt:
             self._sequencer.rebuilt_up_to = (done.producer_epoch, done.next_sequence)
 
     # ------------------------------------------------------------------ searching
-    async def _search(self, intent: Intent, contents: Collection[bytes]) -> Searched | None:
-        """Search until it is done. None: it cannot be decided, and who waits for it was told so."""
+    async def _search(self, intent: Intent, contents: Collection[bytes]) -> Searched | Later | Undecidable:
+        """Search until it is done. ``Undecidable``: who waits for it was told so. ``Later``: a new era has begun, or
+        it lasts, and nobody here waits for it any longer."""
         sequencer = self._sequencer
         sequence = intent.batches[0].base_sequence if intent.batches else -1
         where = (sequencer.producer_id, sequencer.topic, sequencer.partition, sequence)
@@ -200,7 +213,7 @@ class Doubt:
         while True:
             result = await search.run()
             if self._era != self._shared.era:
-                return None
+                return Later("a new era has begun")
             if isinstance(result, Searched):
                 found = "found" if result.pieces else "not_found"
                 sequencer.step("resolve", sequencer.queue, started, found)
@@ -214,9 +227,14 @@ class Doubt:
                         DoubtResolved(*where, "unknown", search.bytes_read, await Now() - started, result.reason)
                     )
                     self._answer_undecidable(intent, result.reason)
-                    return None
+                    return result
                 search = self._new_search(intent, contents)
             sequencer.drop_unwanted()  # this may go on for long
+            if not sequencer.queue and await Now() - started > limits.HAND_OVER_SECONDS:
+                self._shared.report(
+                    DoubtResolved(*where, "left_open", search.bytes_read, await Now() - started, result.reason)
+                )
+                return Later(result.reason)
             await Wait(limits.SETTLE_SECONDS)
 
     def _new_search(self, intent: Intent, contents: Collection[bytes]) -> LogSearch:

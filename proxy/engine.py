@@ -170,7 +170,6 @@ class Engine:
         self.shared.era += 1
         self.shared.incarnation = self._random_bytes(INCARNATION_BYTES)
         self.report(IncarnationBegun(self.shared.incarnation))
-        self.shared.blocks.clear()
         self._producer_ids.forget()
         self._store.begin_incarnation(self.shared.incarnation)
         self._wait_for_old_leases()
@@ -276,7 +275,7 @@ class Engine:
     # ------------------------------------------------------------------ drain
     def drain(self, drained: Callable[[], None]) -> None:
         """Rule R15: take nothing new, finish and write what is there, then call back."""
-        self.is_draining = True
+        self.is_draining = self.shared.is_draining = True
         self._drain_step(drained)
 
     def _drain_step(self, drained: Callable[[], None]) -> None:

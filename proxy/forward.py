@@ -187,6 +187,12 @@ class Forward:
             entry = sequencer.entry
             sequencer.held.hold(renewed(entry, NOBODY) if self._placed else released(entry))
 
+    def _leave(self) -> None:
+        """The intent stays open, and nobody's: to be resolved where the client comes next (rule R17)."""
+        entry = self._sequencer.entry
+        assert entry is not None
+        self._sequencer.held.hold(renewed(entry, NOBODY))
+
     async def _refused(self, piece: Piece, outcome: Refused) -> bool:
         """The broker did not take the piece, for certain. True: go on with other pieces (rule R19)."""
         code = outcome.error_code
@@ -255,6 +261,10 @@ class Forward:
             if isinstance(result, Undecidable):
                 search = self._new_search(outcome.broker_id)
             sequencer.drop_unwanted()  # this may go on for long
+            if not sequencer.is_awaited and await Now() - started > limits.HAND_OVER_SECONDS:
+                await self._report(started, search, "left_open", result.reason)
+                self._leave()
+                return False
             await Wait(limits.SETTLE_SECONDS)
         self._placed = covered(result.pieces, self._first)
         records = sum(piece.record_count for piece in self._placed)

@@ -13,13 +13,13 @@ from ..state import store
 from ..state.commit import fresh
 from ..state.decide import BatchIdentity
 from ..state.entry import NO_GENERATION, NO_PRINCIPAL, Entry, StoredFormatError, pack, unpack
-from ..state.producer_ids import block_of, unpack_block
+from ..state.producer_ids import Block, block_of, unpack_block
 from ..state.store import NO_VERSION, Conflict, StoreAway, Swapped
 from . import limits
 from .batch import Batch
 from .effects import Bell, Pause, Read, Swap
 from .events import Said
-from .shared import Block, Shared
+from .shared import Shared
 
 
 class HeldEntry:
@@ -105,7 +105,7 @@ class HeldEntry:
 
     async def is_suspect(self) -> bool | StoreAway:
         """May the entry lack its last writes (rule R10)? An absent one may, unless its id is of this generation
-        (model d)."""
+        (model d). That is read anew each time, and after the entry: whatever emptied the store took both."""
         if self.entry is not None:
             return self.entry.generation != self._shared.generation
         block = await self._block()
@@ -149,23 +149,12 @@ class HeldEntry:
 
     def _notice_loss(self, version: int) -> None:
         """The store has less than what it had confirmed, in the same life of its data. What we know of this producer is
-        true, but others may have written since: it is suspect (rule R10) until it is rebuilt. So are the facts of its
-        id's block."""
+        true, but others may have written since: it is suspect (rule R10) until it is rebuilt."""
         self._lost = self.entry
-        self._shared.blocks.pop(block_of(self._producer_id), None)
         what = f"version {version} is stored where version {self._stored_version} was written"
         self._shared.report(Said("error", f"state of producer {self._producer_id} was lost: {what}"))
 
     async def _block(self) -> Block | StoreAway | None:
         """What is known of the producer id's block; None: nothing."""
-        start = block_of(self._producer_id)
-        if start in self._shared.blocks:
-            return self._shared.blocks[start]
-        value = await Read(store.block_key(self._shared.cluster, start))
-        if isinstance(value, StoreAway):
-            return value
-        facts = unpack_block(value) if value is not None else None
-        if facts is None:
-            return None
-        self._shared.blocks[start] = Block(*facts)
-        return self._shared.blocks[start]
+        value = await Read(store.block_key(self._shared.cluster, block_of(self._producer_id)))
+        return unpack_block(value) if isinstance(value, bytes) else value

@@ -15,7 +15,7 @@ from ..state.producer_ids import RANDOM_BYTES, IdBlocks, pack_block
 from ..state.store import Store, StoreAway
 from .bridge.init_producer_id import InitProducerIdRequest
 from .events import ProducerIdIssued, Report
-from .shared import Block, Shared
+from .shared import Shared
 
 _CLAIM_TRIES_MAX = 5
 _WAITING_MAX = 1000
@@ -69,15 +69,13 @@ class ProducerIds:
             return
         self._claiming = True
         start = self._blocks.propose(self._random_bytes(RANDOM_BYTES))
-        claimed_at_ms = self._shared.wall_clock_ms()
-        value = pack_block(generation, claimed_at_ms)
+        value = pack_block(generation, self._shared.wall_clock_ms())
         era = self._shared.era
 
         def claimed(result: bool | StoreAway) -> None:
             self._claiming = False
             if result is True and era == self._shared.era:
                 self._tries = 0
-                self._shared.blocks[start] = Block(generation, claimed_at_ms)
                 self._blocks.claimed(start)
                 self._serve()
             elif isinstance(result, StoreAway) or self._tries >= _CLAIM_TRIES_MAX:

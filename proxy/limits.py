@@ -68,6 +68,14 @@ ENTRY_TTL_MS: Final = 24 * 3600 * 1000
 """Kafka's producer.id.expiration.ms: an idle producer is forgotten after a day, by the server's clock."""
 ENTRY_TTL_SLACK_MS: Final = 60_000
 """An entry that is missing so shortly before its end may have expired by a clock that is ahead of ours."""
+PARK_SECONDS_MIN: Final = 0.1
+PARK_SECONDS_MAX: Final = 1.0
+PARKS_COUNTED_MAX: Final = 10
+"""An intent of another proxy is looked at again after this time, at first soon, then more seldom (rule R13)."""
+HAND_OVER_SECONDS: Final = 10.0
+"""A doubt that lasts so long, and that nobody here waits for, is left to whatever proxy the client comes to (R17)."""
+FAILED_PAUSE_SECONDS: Final = 1.0
+"""After an error of ours, before what it left open is looked after."""
 SEQUENCERS_MAX: Final = 100_000
 """Producers and partitions held in memory; idle ones beyond it are dropped and read again when they come back."""
 

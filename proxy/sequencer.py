@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from .flow_runner import Flow, FlowRunner
 
 
+_NOTHING_OWED = float("-inf")
+
+
 class Sequencer:
     """The work on one (producer id, topic, partition)."""
 
@@ -61,6 +64,10 @@ class Sequencer:
         """Base offset -> the connection that acknowledged it: while it lives, nothing can have vanished (rule R9)."""
         self.rebuilt_up_to: tuple[int, int] | None = None
         """Epoch and sequence that a rebuild from the log ended with: it may have found the first part of a batch."""
+        self.owes_until = _NOTHING_OWED
+        """Until then an intent that may be open is looked after, also when nobody waits here (rules R6, R17)."""
+        self.parks = 0
+        """How often in a row the state was looked at and could not be worked on yet."""
         self._runner = runner
         self._running = False
 
@@ -99,16 +106,22 @@ class Sequencer:
             self.work_aside(flow)
 
     @property
+    def is_awaited(self) -> bool:
+        """Does anybody here wait for an answer?"""
+        return any(batch.wanted for batch in (*self.out, *self.queue))
+
+    @property
     def is_idle(self) -> bool:
         """Nothing is queued, out, or unwritten: it may be forgotten."""
         return not self._running
 
     # ------------------------------------------------------------------ the flow
     async def work(self) -> None:
-        """Work until nothing is queued and everything known is written."""
+        """Work until nothing is queued, everything known is written, and no intent is left that is ours to look
+        after."""
         while True:
             self.drop_unwanted()
-            if not self.queue:
+            if not self.queue and (self.owes_until == _NOTHING_OWED or not await self._owes()):
                 if not self.held.is_unwritten:
                     return
                 if not await Pause(self.bell, limits.COMMIT_IDLE_SECONDS):
@@ -126,7 +139,24 @@ class Sequencer:
             if doubt is not None:
                 await doubt.work()
                 continue
-            await self._work_on(self._next_batch())
+            self.owes_until = _NOTHING_OWED
+            self.parks = 0
+            if self.queue:
+                await self._work_on(self._next_batch())
+
+    async def _owes(self) -> bool:
+        return not self.shared.is_draining and await Now() < self.owes_until
+
+    async def park(self, seconds: float | None = None) -> None:
+        """Look at the stored state again later: at first soon, then more seldom, unless it is known when."""
+        if self.shared.is_draining:
+            for batch in self.queue:
+                self.answer(batch, answers.held_back("the proxy is shutting down"), "draining")
+        if seconds is None:
+            seconds = min(limits.PARK_SECONDS_MIN * 2**self.parks, limits.PARK_SECONDS_MAX)
+            self.parks = min(self.parks + 1, limits.PARKS_COUNTED_MAX)
+        await Pause(self.bell, seconds)
+        self.held.forget()
 
     async def _work_on(self, batch: Batch) -> None:
         entry = self.entry
@@ -138,7 +168,8 @@ class Sequencer:
             self.queue.remove(batch)  # given up: whoever did not hear of it is told again (rule R17)
             self.answer(batch, answers.undecidable("an earlier try of it was given up"), "undecidable")
             return
-        verdict = decide(entry, batch.identity, entry is None and await self.held.may_start_anywhere())
+        is_late_start = entry is None and batch.identity.base_sequence != 0
+        verdict = decide(entry, batch.identity, is_late_start and await self.held.may_start_anywhere())
         if isinstance(verdict, Append):
             await self._append(gather(batch, self.queue))
         elif isinstance(verdict, Duplicate):
@@ -216,7 +247,7 @@ class Sequencer:
         now = await Now()
         for batch in (*self.queue, *self.out):
             patience = min(batch.timeout_ms / 1000 * limits.STORE_WAIT_SHARE, limits.STORE_WAIT_SECONDS_MAX)
-            if batch.wanted and now - batch.arrived_at >= patience:
+            if batch.wanted and (now - batch.arrived_at >= patience or self.shared.is_draining):
                 self.answer(batch, answers.in_doubt(reason), "store_away")
         self.drop_unwanted()
 
@@ -350,13 +381,18 @@ class Sequencer:
             self.wake()
 
     def _broke(self, error: Exception) -> None:
-        """An error of ours: whoever waits gets a retriable answer, the state is read anew, an open intent is resolved
-        then."""
+        """An error of ours: whoever waits gets a retriable answer. Then the state is read anew, and an intent that was
+        left open is resolved: other proxies wait for us as long as we live (rule R17)."""
         self.shared.report(FlowFailed(f"producer {self.producer_id} on {self.topic}-{self.partition}", error))
         batches = [*self.out, *self.queue]
         self.out = []
         self.queue.clear()
         self.held.forget()
-        self._running = False
+        self.owes_until = float("inf")
         for batch in batches:
             self.answer(batch, answers.in_doubt("an error inside the proxy"), "failed")
+        self._runner.start(self._come_back(), self._ended, self._broke)
+
+    async def _come_back(self) -> None:
+        await Pause(self.bell, limits.FAILED_PAUSE_SECONDS)
+        await self.work()

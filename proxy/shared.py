@@ -11,8 +11,6 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cachetools import LRUCache
-
 from ..codecs import message_set
 from ..codecs.compression import Codec
 from ..codecs.convert import HeaderPolicy
@@ -24,17 +22,6 @@ from . import limits
 from .effects import Effect, Leader, Wait
 from .events import MarkerLost, Report, Said, SecondCopy
 from .resolver import Later, LogSearch, Position, message_at, newest_position
-
-_BLOCKS_MAX = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Facts of a block of producer ids: the generation it was claimed in, and when (milliseconds since 1970)."""
-
-    generation: bytes
-    claimed_at_ms: int
-
 
 Name = tuple[int, int, int]
 """Producer id, epoch, base sequence of a batch."""
@@ -82,6 +69,8 @@ class Shared:
     """The reactor's clock, to a second or so: for ages, without an effect."""
     step_begins: Callable[[], float] = lambda: 0.0
     """The time when a step begins, for spans; 0 as long as nobody wants spans."""
+    is_draining: bool = False
+    """The process is about to end: what it cannot finish is left to others (rule R15)."""
     wants_outcomes: bool = False
     """A journal is kept: the outcome of every append is reported."""
     wall_clock_ms: Callable[[], int] = lambda: 0
@@ -91,7 +80,6 @@ class Shared:
     policy: HeaderPolicy = field(default_factory=HeaderPolicy)
     bounds: dict[tuple[str, int], tuple[float, Position]] = field(default_factory=dict)
     """By partition: the newest position that is safe as a lower bound, and when it was learned (rule R8)."""
-    blocks: LRUCache[int, Block | None] = field(default_factory=lambda: LRUCache(_BLOCKS_MAX))
     set_bytes_max: dict[str, int] = field(default_factory=dict)
     """By topic: a message set of this size was refused as too large; learned from code 10."""
 

@@ -7,6 +7,7 @@ writes can then not issue an id twice, which would make a new producer look like
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 BLOCK_SIZE = 1000
 PRODUCER_ID_BITS = 62
@@ -20,6 +21,13 @@ _VALUE = struct.Struct(">B16sQ")
 _VALUE_FORMAT = 1
 
 
+class Block(NamedTuple):
+    """The life of the data in which a block was claimed, and when (ms since 1970)."""
+
+    generation: bytes
+    claimed_at_ms: int
+
+
 def block_of(producer_id: int) -> int:
     """Return the start of the block that the id belongs to."""
     return producer_id - producer_id % BLOCK_SIZE
@@ -31,12 +39,12 @@ def pack_block(generation: bytes, claimed_at_ms: int) -> bytes:
     return _VALUE.pack(_VALUE_FORMAT, generation, claimed_at_ms)
 
 
-def unpack_block(value: bytes) -> tuple[bytes, int] | None:
-    """Return (generation, ms since 1970) of a block's value; None when it is not one that this version can read."""
+def unpack_block(value: bytes) -> Block | None:
+    """Return what a block's value tells; None when it is not one that this version can read."""
     if len(value) != _VALUE.size or value[0] != _VALUE_FORMAT:
         return None
     _, generation, claimed_at_ms = _VALUE.unpack(value)
-    return generation, claimed_at_ms
+    return Block(generation, claimed_at_ms)
 
 
 class IdBlocks:

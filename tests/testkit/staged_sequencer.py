@@ -21,16 +21,17 @@ from idemproxy.proxy.effects import Append, Ask, Leader, MemberAlive, Now, Pause
 from idemproxy.proxy.flow_runner import FlowRunner, Resume
 from idemproxy.proxy.outcome import Appended, InDoubt, NotSent, Outcome, Refused
 from idemproxy.proxy.sequencer import Sequencer
-from idemproxy.proxy.shared import Block, Shared
+from idemproxy.proxy.shared import Shared
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import Entry, pack, unpack
-from idemproxy.state.producer_ids import block_of
-from idemproxy.state.store import Conflict, StoreAway, Swapped, entry_key
+from idemproxy.state.producer_ids import block_of, pack_block
+from idemproxy.state.store import Conflict, StoreAway, Swapped, block_key, entry_key
 from testkit.virtual_log import PartitionLog
 
 CLUSTER, TOPIC, PARTITION, PRODUCER_ID = "staged", "topic", 0, 7000
 GENERATION, NEXT_GENERATION = bytes(range(16)), bytes(range(1, 17))
 INCARNATION, NEXT_INCARNATION = b"first.in", b"second.i"
+BLOCK_KEY = block_key(CLUSTER, block_of(PRODUCER_ID))
 KEY = entry_key(CLUSTER, PRODUCER_ID, TOPIC, PARTITION)
 START_SECONDS = 1000.0
 _NEVER = object()
@@ -109,8 +110,10 @@ class Stage:
         self.log = PartitionLog(keeps_wrapper_keys=keeps_markers)
         self.earliest = 0
         self.leader: int | None = 1
-        self.values: dict[bytes, bytes] = {}
+        self.values: dict[bytes, bytes] = {BLOCK_KEY: pack_block(GENERATION, 0)}
         self.alive: set[bytes] = set()
+        self.is_registered = True
+        """Whether the store has our own lease."""
         self.store_away = False
         self.lane = Lane()
         self.outcomes: deque[Callable[[Append], Outcome]] = deque()
@@ -132,7 +135,6 @@ class Stage:
     def new_shared(self) -> Shared:
         shared = Shared(CLUSTER, self.events.append, INCARNATION, GENERATION, era=1, recent_time=self.now)
         shared.leader_of = lambda _topic, _partition: self.leader
-        shared.blocks[block_of(PRODUCER_ID)] = Block(GENERATION, 0)
         return shared
 
     def new_sequencer(self) -> Sequencer:
@@ -144,8 +146,6 @@ class Stage:
         self.shared.era += 1
         self.shared.generation = generation
         self.shared.incarnation = NEXT_INCARNATION
-        self.shared.blocks.clear()
-        self.shared.blocks[block_of(PRODUCER_ID)] = Block(GENERATION, 0)
         self.shared.grace_until = self.now + 7.0
 
     def die(self) -> None:
@@ -222,7 +222,10 @@ class Stage:
         performed: dict[type, Callable[[Any], Any]] = {
             Read: self._read,
             Swap: self._swap,
-            MemberAlive: lambda effect: effect.incarnation in self.alive,
+            MemberAlive: lambda effect: (
+                effect.incarnation in self.alive
+                or (self.is_registered and effect.incarnation == self.shared.incarnation)
+            ),
             Append: self._append,
             Ask: self._ask,
             Leader: lambda _effect: self.leader,

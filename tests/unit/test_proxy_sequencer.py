@@ -10,14 +10,15 @@ from idemproxy.proxy.flow_runner import FlowRunner, Resume
 from idemproxy.proxy.outcome import Appended, NotSent
 from idemproxy.proxy.resolver import Position
 from idemproxy.proxy.sequencer import Sequencer
-from idemproxy.proxy.shared import Block, Shared
+from idemproxy.proxy.shared import Shared
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import NO_ANCHOR
-from idemproxy.state.producer_ids import block_of
-from idemproxy.state.store import Swapped
+from idemproxy.state.producer_ids import block_of, pack_block
+from idemproxy.state.store import Swapped, block_key
 
 PRODUCER_ID = 7000
 GENERATION = bytes(range(16))
+BLOCK_KEY = block_key("test", block_of(PRODUCER_ID))
 
 
 class Client:
@@ -51,7 +52,7 @@ class Outside:
         self.before_append: Callable[[], None] = lambda: None
         self.runner = FlowRunner(
             {
-                Read: lambda _effect, resume: resume(None),
+                Read: lambda effect, resume: resume(pack_block(GENERATION, 0) if effect.key == BLOCK_KEY else None),
                 Swap: lambda _effect, resume: resume(Swapped()),
                 Append: self._append,
                 Ask: lambda _effect, resume: resume(Unanswered("nobody is asked")),
@@ -62,7 +63,6 @@ class Outside:
             }
         )
         shared = Shared("test", report=lambda _event: None, generation=GENERATION, leader_of=lambda _topic, _number: 0)
-        shared.blocks[block_of(PRODUCER_ID)] = Block(GENERATION, 0)
         shared.note_bound("topic", 0, Position(0, NO_ANCHOR))
         self.sequencer = Sequencer(shared, self.runner, PRODUCER_ID, "topic", 0)
 
