@@ -1,0 +1,249 @@
+"""Redis in trouble under two proxies: nothing twice, nothing lost, and every producer goes on afterwards.
+
+Each trouble happens to a real server while producers of both proxies are at work. None of them is told anything else
+than to try again, and while the server takes no writes nothing is forwarded.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.state.store import entry_key
+from testkit.proxy_process import wait_until
+from testkit.raw_client import RawClient
+from testkit.two_proxies import TwoProxies
+from testkit.two_proxies_client import RETRIABLE, Load, Place
+from testkit.two_proxies_redis import ExternalRedis, RedisDoor
+
+CONNECTION_LOST, NO_ANSWER = -1, -2
+PRODUCERS = 4
+LEASE_SECONDS = 6.0
+BACK_SECONDS_MAX = 40.0
+UNDER_WAY_SECONDS = 1.0
+"""What was reserved before the trouble is in the log by then."""
+APPEND_SECONDS = 0.5
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[ExternalRedis]:
+    with ExternalRedis() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def door(redis: ExternalRedis) -> Iterator[RedisDoor]:
+    """The address that the proxies know."""
+    with RedisDoor(redis.address) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def pair(
+    legacy_broker: LegacyCluster, redis: ExternalRedis, door: RedisDoor, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TwoProxies]:
+    legacy_broker.create_topic("trouble", PRODUCERS)
+    directory = tmp_path_factory.mktemp("trouble")
+    with TwoProxies(directory, legacy_broker, redis=redis, redis_address=door.address) as running:
+        yield running
+        assert running.errors_of_ours() == []
+
+
+@contextmanager
+def load(pair: TwoProxies) -> Iterator[Load]:
+    """Producers on both proxies, two of them on one partition; judged in the end."""
+    places: list[Place] = [("trouble", number) for number in (0, 1, 2, 0)]
+    earlier = {place: len(records) for place, records in pair.stored(places).items()}
+    with Load(places, lambda index: pair.addresses[index % 2], timeout_ms=6000) as running:
+        running.all_go_on(10)
+        yield running
+        running.all_go_on(10, BACK_SECONDS_MAX)
+    time.sleep(APPEND_SECONDS)
+    stored = {place: records[earlier[place] :] for place, records in pair.stored(places).items()}
+    assert running.complaints(stored) == []
+    assert running.codes().keys() <= {0, CONNECTION_LOST, *RETRIABLE}
+    pair.redis.wait_until_quiet()
+
+
+@contextmanager
+def nothing_is_forwarded(pair: TwoProxies) -> Iterator[None]:
+    """Once what was under way has arrived, nothing comes to the log during the block."""
+    time.sleep(UNDER_WAY_SECONDS)
+    with RawClient(pair.cluster.address(0)) as direct:
+        before = direct.end_offsets({"trouble": PRODUCERS})
+        yield
+        assert direct.end_offsets({"trouble": PRODUCERS}) == before
+
+
+def set_config(redis: ExternalRedis, name: str, value: str | int) -> None:
+    assert redis.call("CONFIG", "SET", name, value) == b"OK"
+
+
+def lives(pair: TwoProxies) -> list[int]:
+    """How many lives of the data each proxy has seen."""
+    return [proxy.log.count("the store's data has generation") for proxy in pair.proxies]
+
+
+def wait_for_a_new_life(pair: TwoProxies, before: list[int]) -> None:
+    wait_until(
+        lambda: all(now > then for now, then in zip(lives(pair), before, strict=True)), "a new life of the data is seen"
+    )
+
+
+# ---------------------------------------------------------------------- slow
+@pytest.mark.parametrize("seconds", [2.0, LEASE_SECONDS + 2], ids=["within_the_lease", "longer_than_the_lease"])
+def test_a_redis_that_stands_still_delays_and_nothing_else(
+    pair: TwoProxies, redis: ExternalRedis, seconds: float
+) -> None:
+    with load(pair):
+        redis.pause()
+        try:
+            with nothing_is_forwarded(pair):
+                time.sleep(seconds - UNDER_WAY_SECONDS)
+        finally:
+            redis.go_on()
+
+
+def test_a_redis_that_holds_writes_back_delays_and_nothing_else(pair: TwoProxies, redis: ExternalRedis) -> None:
+    with load(pair) as running:
+        assert redis.call("CLIENT", "PAUSE", 2500, "WRITE") == b"OK"
+        with nothing_is_forwarded(pair):
+            time.sleep(1.0)
+        assert running.all_go_on(3) < 5
+
+
+# ---------------------------------------------------------------------- no writes
+def make_read_only(redis: ExternalRedis) -> None:
+    assert redis.call("REPLICAOF", "127.0.0.1", 1) == b"OK"
+
+
+def make_master(redis: ExternalRedis) -> None:
+    assert redis.call("REPLICAOF", "NO", "ONE") == b"OK"
+
+
+def fill_memory(redis: ExternalRedis) -> None:
+    set_config(redis, "maxmemory", 1)
+
+
+def free_memory(redis: ExternalRedis) -> None:
+    set_config(redis, "maxmemory", 0)
+
+
+def break_snapshots(redis: ExternalRedis) -> None:
+    """As on a disk that is full or read-only: the next snapshot fails, and no write is taken until one succeeds."""
+    gone = redis.directory / "gone"
+    gone.mkdir()
+    set_config(redis, "dir", os.fspath(gone))
+    gone.rmdir()
+    set_config(redis, "save", "3600 1")
+    redis.call("BGSAVE")
+    wait_until(lambda: b"rdb_last_bgsave_status:err" in redis.call("INFO", "persistence"), "a snapshot has failed")
+
+
+def mend_snapshots(redis: ExternalRedis) -> None:
+    set_config(redis, "dir", os.fspath(redis.directory))
+    redis.call("BGSAVE")
+    wait_until(lambda: b"rdb_last_bgsave_status:ok" in redis.call("INFO", "persistence"), "a snapshot has succeeded")
+    set_config(redis, "save", "")
+
+
+@pytest.mark.parametrize("seconds", [2.0, LEASE_SECONDS + 2], ids=["for_a_moment", "longer_than_the_lease"])
+@pytest.mark.parametrize(
+    ("breaks", "mends", "says"),
+    [
+        pytest.param(make_read_only, make_master, b"READONLY", id="a_replica"),
+        pytest.param(fill_memory, free_memory, b"OOM", id="out_of_memory"),
+        pytest.param(break_snapshots, mend_snapshots, b"MISCONF", id="disk_full"),
+    ],
+)
+def test_a_redis_that_takes_no_writes_stops_the_producers_and_they_go_on_afterwards(
+    pair: TwoProxies,
+    redis: ExternalRedis,
+    breaks: Callable[[ExternalRedis], None],
+    mends: Callable[[ExternalRedis], None],
+    says: bytes,
+    seconds: float,
+) -> None:
+    with load(pair):
+        breaks(redis)
+        try:
+            assert says in str(redis.call("SET", "probe", "1")).encode()
+            with nothing_is_forwarded(pair):
+                time.sleep(seconds - UNDER_WAY_SECONDS)
+        finally:
+            mends(redis)
+
+
+# ---------------------------------------------------------------------- other lives of the data
+def test_a_redis_that_is_restarted_costs_a_look_at_the_log_and_nothing_else(
+    pair: TwoProxies, redis: ExternalRedis
+) -> None:
+    before = lives(pair)
+    with load(pair):
+        redis.stop()
+        redis.start()
+        wait_for_a_new_life(pair, before)
+
+
+def test_a_redis_that_restarts_without_its_last_writes_makes_no_second_copy(
+    pair: TwoProxies, redis: ExternalRedis
+) -> None:
+    before = lives(pair)
+    with load(pair):
+        redis.kill()
+        redis.forget_tail(6000)
+        redis.start()
+        wait_for_a_new_life(pair, before)
+
+
+def test_a_failover_to_a_replica_that_missed_the_last_writes_makes_no_second_copy(
+    pair: TwoProxies, redis: ExternalRedis, door: RedisDoor
+) -> None:
+    before = lives(pair)
+    with ExternalRedis() as replica, load(pair) as running:
+        assert replica.call("REPLICAOF", *redis.address) == b"OK"
+        wait_until(lambda: b"master_link_status:up" in replica.call("INFO", "replication"), "the replica is in sync")
+        running.all_go_on(5)
+        make_master(replica)  # it is promoted, and for a moment the old one is still written to
+        missed = running.progress()
+        running.all_go_on(3)
+        assert all(now > then for now, then in zip(running.progress(), missed, strict=True))
+        redis.kill()
+        door.move(replica.address)
+        wait_for_a_new_life(pair, before)
+        running.all_go_on(10, BACK_SECONDS_MAX)
+        # Back again, as the next tests want it: the old server begins with the data of the new one.
+        before = lives(pair)
+        redis.start()
+        assert redis.call("REPLICAOF", *replica.address) == b"OK"
+        wait_until(lambda: b"master_link_status:up" in redis.call("INFO", "replication"), "the old one is in sync")
+        replica.kill()
+        make_master(redis)
+        door.move(redis.address)
+        wait_for_a_new_life(pair, before)
+
+
+def test_a_redis_that_was_emptied_makes_no_second_copy(pair: TwoProxies, redis: ExternalRedis) -> None:
+    with load(pair):
+        assert redis.call("FLUSHALL") == b"OK"
+
+
+# ---------------------------------------------------------------------- damaged values
+def test_a_damaged_value_stops_its_producer_alone_and_only_as_long_as_it_is_there(
+    pair: TwoProxies, redis: ExternalRedis
+) -> None:
+    with load(pair) as running:
+        victim = running.producers[0]
+        key = entry_key("default", victim.producer_id, *victim.place)
+        sound = redis.call("GET", key)
+        assert redis.call("SET", key, b"\x07damaged") == b"OK"
+        wait_until(lambda: victim.codes[7] + victim.codes[NO_ANSWER] > 0, "its producer is told to try again")
+        told = len(victim.told)
+        others = running.progress()[1:]
+        time.sleep(2.0)
+        assert len(victim.told) == told
+        assert all(now > then + 3 for now, then in zip(running.progress()[1:], others, strict=True))
+        assert redis.call("SET", key, sound) == b"OK"
