@@ -168,8 +168,8 @@ LIVES = (
         _SCENES + "test_a_new_epoch_begins_at_sequence_0",
         (
             "state.decide",
-            '        if batch.base_sequence == 0:\n            return _APPEND\n        return OutOfOrder(0, "a new producer',
-            '        if True:\n            return _APPEND\n        return OutOfOrder(0, "a new producer',
+            '        if batch.base_sequence == 0:\n            return _APPEND\n        return OutOfOrder(0, "a new',
+            '        if True:\n            return _APPEND\n        return OutOfOrder(0, "a new',
         ),
         deaths=("I2",),
     ),

@@ -229,8 +229,8 @@ LOG = (
         _SCENES + "test_a_batch_from_before_the_window_is_no_gap_as_long_as_the_log_cannot_be_read",
         (
             "proxy.doubt",
-            '            return answers.in_doubt(result.reason), "below_window_unknown"\n        if isinstance(result, Und',
-            '            return answers.not_below_window(), "out_of_order"\n        if isinstance(result, Und',
+            '            return answers.in_doubt(result.reason), "below_window_unknown"\n        if isinstance(',
+            '            return answers.not_below_window(), "out_of_order"\n        if isinstance(',
         ),
         deaths=("45",),
     ),

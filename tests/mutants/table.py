@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from mutants.answers import ANSWERS
 from mutants.intents import INTENTS
+from mutants.lanes import LANES
 from mutants.lives import LIVES
 from mutants.log import LOG
 from mutants.mutant import Mutant
 
-MUTANTS: tuple[Mutant, ...] = tuple(sorted((*INTENTS, *LIVES, *LOG), key=lambda mutant: mutant.number))
+MUTANTS: tuple[Mutant, ...] = tuple(
+    sorted((*ANSWERS, *INTENTS, *LANES, *LIVES, *LOG), key=lambda mutant: mutant.number)
+)

@@ -1,0 +1,91 @@
+"""Mutants of who is answered what and when, and of what goes to the broker how: rules R15, R16, R18, R19, R20."""
+
+from __future__ import annotations
+
+from mutants.mutant import mutant
+
+_SCENES = "unit/test_rule_answers.py::"
+
+ANSWERS = (
+    mutant(
+        "ends_with_requests_in_flight",
+        "R15: SIGTERM: what is in flight is finished",
+        _SCENES + "test_a_proxy_that_is_ended_finishes_what_is_in_flight",
+        ("proxy.engine", "        if busy or waiting:\n", "        if False:\n"),
+    ),
+    mutant(
+        "ends_with_commits_unwritten",
+        "R15: SIGTERM: commits are written and intents are released",
+        _SCENES + "test_a_proxy_that_has_ended_leaves_no_doubt_and_no_lease",
+        ("proxy.engine", "        busy = self._sequencers.any_busy\n", "        busy = False\n"),
+    ),
+    mutant(
+        "ends_with_its_lease",
+        "R15: SIGTERM: the lease is released",
+        _SCENES + "test_a_proxy_that_has_ended_leaves_no_doubt_and_no_lease",
+        ("state.redis_store", "        if was_ready and self._link is not None:\n", "        if False:\n"),
+    ),
+    mutant(
+        "no_answer_no_client",
+        "R16: acks=0 is forwarded though its client has gone",
+        _SCENES + "test_what_is_sent_without_wanting_an_answer_is_written_though_its_client_hangs_up",
+        (
+            "proxy.produce",
+            "        return self.answered or (self._call.client.is_closed and self._call.request.acks != 0)\n",
+            "        return self.answered or self._call.client.is_closed\n",
+        ),
+    ),
+    mutant(
+        "acks_of_the_leader_only",
+        "R16: idempotent batches go upstream with acks=-1",
+        _SCENES + "test_idempotent_batches_are_written_to_all_replicas_whatever_the_client_asks_for",
+        (
+            "proxy.lane",
+            "encode_request(_PRODUCE_VERSION, -1, ",
+            "encode_request(_PRODUCE_VERSION, 1, ",
+        ),
+        deaths=("I3",),
+    ),
+    mutant(
+        "no_answer_in_time",
+        "R18: a produce is answered after three quarters of its own timeout",
+        _SCENES + "test_a_produce_is_answered_after_three_quarters_of_its_own_time",
+        (
+            "proxy.produce",
+            "            if not call.is_done and now >= call.answer_by:\n",
+            "            if False:\n",
+        ),
+    ),
+    mutant(
+        "group_refused_as_a_whole",
+        "R19: what depends on content is tried one batch at a time",
+        _SCENES + "test_batches_that_are_refused_together_are_tried_one_by_one",
+        (
+            "proxy.forward",
+            "        if code in CONTENT_ERRORS and len(self._group) > 1:\n",
+            "        if False:\n",
+        ),
+        deaths=("the user",),
+    ),
+    mutant(
+        "corrupt_for_ever",
+        "R19: a 2 that remains becomes 87",
+        _SCENES + "test_a_batch_that_the_broker_finds_corrupt_failed_for_good",
+        (
+            "proxy.answers",
+            "    if error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR):\n",
+            "    if error_code == ErrorCode.UNKNOWN_SERVER_ERROR:\n",
+        ),
+        deaths=("not done",),
+    ),
+    mutant(
+        "plain_acks_raised",
+        "R20: who has no producer id keeps his acks",
+        _SCENES + "test_what_has_no_producer_id_keeps_its_acks_and_gets_no_marker_and_no_entry",
+        (
+            "proxy.session",
+            "encode_request(_PLAIN_VERSION, acks, ",
+            "encode_request(_PLAIN_VERSION, -1, ",
+        ),
+    ),
+)

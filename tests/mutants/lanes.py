@@ -1,0 +1,118 @@
+"""Mutants of what leaves on a lane and when: rules R3, R4, R5, R16, R19."""
+
+from __future__ import annotations
+
+from mutants.mutant import mutant
+
+_SCENES = "unit/test_rule_lanes.py::"
+_NO_FENCE = ("proxy.lane", "        wire.fence(self._pool.may_send)\n", "")
+
+LANES = (
+    mutant(
+        "pipelined_lane",
+        "R3: at most one unanswered produce per lane",
+        _SCENES + "test_a_lane_has_one_unanswered_request",
+        (
+            "proxy.lane",
+            "        return self._wire is not None and not self._jobs\n",
+            "        return self._wire is not None\n",
+        ),
+        ("proxy.lane", "        assert not self._jobs\n", ""),
+        deaths=("R3", "I1", "I3"),
+    ),
+    mutant(
+        "partition_twice_in_a_request",
+        "R3: a partition twice in one request: never",
+        _SCENES + "test_a_request_names_a_partition_once",
+        (
+            "proxy.lane",
+            "            if partition in partitions or not fits or (slow and taken):\n",
+            "            if not fits or (slow and taken):\n",
+        ),
+        (
+            "codecs.produce",
+            '        assert partition not in partitions, f"{topic}-{partition} twice in one request"\n',
+            "",
+        ),
+        deaths=("I3",),
+    ),
+    mutant(
+        "two_appends_of_a_producer",
+        "R3: at most one unanswered append per producer and partition",
+        _SCENES + "test_a_producer_has_one_unanswered_append_on_a_partition",
+        (
+            "proxy.engine",
+            "        return self._sequencers.get(key, lambda: Sequencer(self.shared, self.runner, *key))\n",
+            "        return Sequencer(self.shared, self.runner, *key)\n",
+        ),
+        deaths=("R3", "I1", "I2", "45"),
+    ),
+    mutant(
+        "no_deadline",
+        "R4: the lease is looked at in the step of every send",
+        _SCENES + "test_no_byte_of_a_produce_leaves_after_the_deadline",
+        (
+            "proxy.lane",
+            '            refusal = "the lease has ended" if not self.may_send() else job.append.may_send()\n',
+            "            refusal = job.append.may_send()\n",
+        ),
+        _NO_FENCE,
+        deaths=("I1",),
+    ),
+    mutant(
+        "late_rest_not_reset",
+        "R4: past the deadline with a part of the frame out the connection is reset",
+        _SCENES + "test_the_rest_of_a_frame_does_not_leave_after_the_deadline",
+        _NO_FENCE,
+        deaths=("I1",),
+    ),
+    mutant(
+        "no_margin",
+        "R4: now + 1 s < lease end",
+        _SCENES + "test_the_deadline_is_a_second_before_the_lease_ends",
+        (
+            "state.lease",
+            "        return now + MARGIN_SECONDS < self.ends_at\n",
+            "        return now < self.ends_at\n",
+        ),
+    ),
+    mutant(
+        "lease_counts_from_the_reply",
+        "R4: the lease ends for its owner before it ends in the store",
+        _SCENES + "test_a_lease_ends_for_its_owner_before_it_ends_in_the_store",
+        ("state.redis_store", "            lease.renewed(sent_at)\n", "            lease.renewed(now)\n"),
+    ),
+    mutant(
+        "next_incarnation_sends_the_rest",
+        "R4: a frame of one incarnation is not finished under the lease of the next",
+        _SCENES + "test_what_left_in_part_under_one_incarnation_does_not_go_on_under_the_next",
+        ("proxy.engine", '            broker.pool.give_up_busy("a new incarnation begins")\n', "            pass\n"),
+    ),
+    mutant(
+        "any_correlation_id",
+        "R5: a wrong correlation id is doubt",
+        _SCENES + "test_an_answer_with_a_wrong_correlation_id_says_nothing",
+        (
+            "proxy.lane",
+            "        if not self._jobs or correlation_id != self._correlation_id:\n",
+            "        if not self._jobs:\n",
+        ),
+    ),
+    mutant(
+        "lost_connection_is_a_refusal",
+        "R5: a disconnect is doubt",
+        _SCENES + "test_a_lost_connection_is_doubt_and_no_refusal",
+        (
+            "proxy.lane",
+            "            job.done(InDoubt(reason, self._pool.broker_id))\n",
+            "            job.done(NotSent(reason))\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "slow_partition_holds_others",
+        "R19: a slow partition gets upstream requests of its own",
+        _SCENES + "test_a_slow_partition_gets_requests_of_its_own",
+        ("proxy.lane", "            slow = self._is_slow(partition, now)\n", "            slow = False\n"),
+    ),
+)

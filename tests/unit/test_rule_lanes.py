@@ -1,0 +1,214 @@
+"""Rules R3, R4, R5, R19 at the lanes: real lanes and a broker's end, on a virtual network."""
+
+from simulation.oracle import Oracle
+
+from idemproxy.proxy.effects import Append
+from idemproxy.proxy.lane import LanePool
+from idemproxy.proxy.outcome import Appended, InDoubt, NotSent, Outcome
+from idemproxy.reactor import Address, Wire
+from idemproxy.state.lease import LEASE_SECONDS, Lease
+from testkit import virtual_kafka_bytes as kafka
+from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates
+from testkit.virtual_network import Network, NetworkSettings
+from testkit.virtual_world import TOPIC, World, WorldSettings
+
+BROKER = 1
+ADDRESS: Address = ("kafka", 9092)
+WINDOW_BYTES = 4096
+CALM = NetworkSettings(split_chance=0, partial_write_chance=0, truncation_chance=0, window_bytes=WINDOW_BYTES)
+
+
+class BrokerEnd:
+    """The broker's end of one lane: keeps requests until the test answers them."""
+
+    def __init__(self) -> None:
+        self.wire: Wire | None = None
+        self.data = b""
+        self.is_lost = False
+
+    def connected(self, wire: Wire) -> None:
+        self.wire = wire
+
+    def received(self, data: bytes) -> None:
+        self.data += data
+
+    def lost(self, reason: str) -> None:
+        self.is_lost = True
+
+    @property
+    def requests(self) -> list[kafka.Request]:
+        """Whole requests that are not answered."""
+        data, found = self.data, []
+        while len(data) >= 4 and len(data) >= (end := 4 + int.from_bytes(data[:4], "big")):
+            found.append(kafka.parse_request(data[4:end]))
+            data = data[end:]
+        return found
+
+    @property
+    def partitions(self) -> list[int]:
+        """Of the oldest request."""
+        return [partition for _, partition, _ in kafka.parse_produce(self.requests[0].body).partitions]
+
+    def answer(self, *, correlation_shift: int = 0) -> None:
+        """Take the oldest request into the log."""
+        assert self.wire is not None
+        request = self.requests[0]
+        rows = [(TOPIC, partition, 0, 7) for partition in self.partitions]
+        self.data = self.data[4 + int.from_bytes(self.data[:4], "big") :]
+        self.wire.send(kafka.frame(request.correlation_id + correlation_shift, kafka.produce_answer(2, rows)))
+
+
+class Lanes:
+    """A pool of lanes to one broker; ``may_send`` is what the lease says."""
+
+    def __init__(self) -> None:
+        self.network = Network(1, CALM)
+        self.broker = self.network.host("kafka")
+        self.ends: list[BrokerEnd] = []
+        self.may_send = True
+        self.network.listen(self.broker, ADDRESS, self._accept)
+        host = self.network.host("proxy")
+        self.pool = LanePool(host, BROKER, ADDRESS, may_send=lambda: self.may_send, report=lambda _event: None)
+        self.pool.set_usable(True)
+
+    def _accept(self) -> BrokerEnd:
+        self.ends.append(BrokerEnd())
+        return self.ends[-1]
+
+    def append(self, partition: int, *, size: int = 100) -> list[Outcome]:
+        """Ask for an append; what comes of it will be in the list."""
+        outcomes: list[Outcome] = []
+        self.pool.append(Append(BROKER, TOPIC, partition, bytes(size), 30_000, lambda: None), outcomes.append)
+        return outcomes
+
+    def run(self, seconds: float = 0.05) -> None:
+        self.network.run(seconds)
+
+
+# ---------------------------------------------------------------------- R3
+def test_a_lane_has_one_unanswered_request() -> None:
+    lanes = Lanes()
+    for partition in range(3):
+        lanes.append(partition)
+        lanes.run()
+    assert [len(end.requests) for end in lanes.ends] == [1, 1, 1]
+
+
+def test_a_request_names_a_partition_once() -> None:
+    lanes = Lanes()
+    lanes.append(0)
+    lanes.append(0)  # another producer's
+    lanes.run()
+    assert [end.partitions for end in lanes.ends] == [[0], [0]], "a broker takes only the last one, in silence"
+
+
+def test_a_producer_has_one_unanswered_append_on_a_partition() -> None:
+    world = World(1, WorldSettings(brokers=1))
+    oracle = Oracle(world.cluster, world.clients)
+    world.start()
+    (client,) = world.clients
+    world.cluster.rates = BrokerFaultRates(slow=(2.5, 2.5))
+    world.cluster.choose_fault = lambda seen: BrokerFault.SLOW if seen.number == 1 else BrokerFault.NONE
+    batch = client.send(TOPIC, 0)
+    assert world.network.run(1, lambda: world.cluster.produce_count == 1)
+    client.disconnect()
+    assert world.network.run(30, lambda: client.is_done)
+    world.network.run(5)
+    assert oracle.finish() == []
+    assert batch.acknowledged is not None
+
+
+# ---------------------------------------------------------------------- R4
+def test_no_byte_of_a_produce_leaves_after_the_deadline() -> None:
+    lanes = Lanes()
+    outcomes = lanes.append(0)
+    lanes.may_send = False  # the lane is still being opened
+    lanes.run(1)
+    assert [end.data for end in lanes.ends] == [b""]
+    assert [type(outcome) for outcome in outcomes] == [NotSent]
+
+
+def test_the_rest_of_a_frame_does_not_leave_after_the_deadline() -> None:
+    lanes = Lanes()
+    lanes.append(0)
+    lanes.run()
+    lanes.ends[0].answer()
+    lanes.run()
+    lanes.broker.pause(3)
+    outcomes = lanes.append(1, size=3 * WINDOW_BYTES)
+    lanes.run(1)
+    lanes.may_send = False
+    lanes.run(5)
+    (end,) = lanes.ends
+    assert len(end.data) <= WINDOW_BYTES
+    assert end.is_lost
+    assert [type(outcome) for outcome in outcomes] == [InDoubt]
+
+
+def test_the_deadline_is_a_second_before_the_lease_ends() -> None:
+    lease = Lease(bytes(8))
+    lease.renewed(0.0)
+    assert lease.may_send(LEASE_SECONDS - 1.01)
+    assert not lease.may_send(LEASE_SECONDS - 0.99)
+
+
+def test_a_lease_ends_for_its_owner_before_it_ends_in_the_store() -> None:
+    world = World(1, WorldSettings())
+    world.start()
+    world.network.run(5)
+    (proxy,) = world.proxies
+    (key,) = [key for key in world.redis.data if b":member:" in key]
+    expires_at = world.redis.data[key].expires_at
+    assert expires_at is not None
+    assert proxy.store.lease.ends_at < expires_at
+
+
+def test_what_left_in_part_under_one_incarnation_does_not_go_on_under_the_next() -> None:
+    world = World(1, WorldSettings(brokers=1))
+    world.start()
+    (client,), (proxy,), (broker,) = world.clients, world.proxies, world.cluster.brokers.values()
+    client.send(TOPIC, 0)
+    assert world.network.run(10, lambda: client.is_done)
+    broker.host.pause(3)
+    client.send(TOPIC, 0)
+    world.network.run(0.5)
+    pools = [known.pool for known in proxy.engine.topology.brokers]
+    assert sum(pool.busy_lanes for pool in pools) == 1
+    proxy.host.post(proxy.engine.lease_lost)
+    world.network.run(0.1)
+    assert sum(pool.busy_lanes for pool in pools) == 0
+
+
+# ---------------------------------------------------------------------- R5
+def test_an_answer_with_a_wrong_correlation_id_says_nothing() -> None:
+    lanes = Lanes()
+    outcomes = lanes.append(0)
+    lanes.run()
+    lanes.ends[0].answer(correlation_shift=1)
+    lanes.run()
+    assert [type(outcome) for outcome in outcomes] == [InDoubt]
+    assert lanes.ends[0].is_lost
+
+
+def test_a_lost_connection_is_doubt_and_no_refusal() -> None:
+    lanes = Lanes()
+    outcomes = lanes.append(0)
+    lanes.run()
+    assert lanes.ends[0].wire is not None
+    lanes.ends[0].wire.reset()
+    lanes.run()
+    assert [type(outcome) for outcome in outcomes] == [InDoubt]
+
+
+# ---------------------------------------------------------------------- R19
+def test_a_slow_partition_gets_requests_of_its_own() -> None:
+    lanes = Lanes()
+    outcomes = lanes.append(0)
+    lanes.run(2)
+    lanes.ends[0].answer()
+    lanes.run()
+    assert [type(outcome) for outcome in outcomes] == [Appended]
+    for partition in (1, 0, 2):
+        lanes.append(partition)
+    lanes.run()
+    assert sorted(end.partitions for end in lanes.ends if end.requests) == [[0], [1, 2]]
