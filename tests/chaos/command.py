@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import json
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 
+from testkit.results import append_result
+
+from .attribution import Judge
 from .faults import KINDS
+from .journals import Journals
 from .producers import CONFLUENT, FAMILIES, JAVA_3, JAVA_4, KAFKA_PYTHON
+from .report import is_clean, result_of, table_of
 from .run import Pace, run
 from .scene import Layout
 
@@ -38,9 +46,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def say(text: str) -> None:
         print(f"[{time.monotonic() - started:6.1f}] {text}", file=sys.stderr, flush=True)
 
-    say(f"everything is kept in {directory}")
+    say(f"everything is written to {directory}")
     story = run(directory, layout, pace, say)
-    print(story.findings, story.problems, story.notes, len(story.faults), story.outcomes)
+    journals = Journals(story.journals)
+    judge = Judge(story.logs, journals, story.faults, with_proxies=layout.with_proxies)
+    attribution = judge.attribute(story.findings, story.producer_ids)
+    result = result_of(story, attribution, journals, minutes=options.minutes, with_proxies=layout.with_proxies)
+    (directory / "faults.json").write_text(json.dumps([asdict(fault) for fault in story.faults], indent=0))
+    (directory / "result.json").write_text(json.dumps(result, indent=1))
+    if options.record:
+        append_result("chaos", result)
+    print(json.dumps(result, indent=1) if options.json else table_of(result))
+    if not is_clean(result) or options.keep:
+        say(f"kept: {directory}")
+        return 0 if is_clean(result) else 1
+    shutil.rmtree(directory)
     return 0
 
 
@@ -55,6 +75,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="of the faults (default: drawn, and told)")
     parser.add_argument("--control", action="store_true", help="without proxies and without idempotence")
     parser.add_argument("--json", action="store_true", help="print the result for machines")
+    parser.add_argument("--keep", action="store_true", help="keep logs and journals also of a clean run")
+    parser.add_argument("--record", action="store_true", help="add a line to benchmarks/results/chaos.jsonl")
     parser.add_argument("--clients", help=f"of {', '.join(FAMILIES)} (default: three of them)")
     parser.add_argument("--faults", help=f"only these, of {', '.join(KINDS)} (default: all)")
     parser.add_argument("--rate", type=int, default=1500, help="records per second and client (default: %(default)s)")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .clock import now_ms
 from .faults import Fault, Saboteur
 from .oracle import Findings, Oracle, Place, whole_lines
+from .payload import decode
 from .scene import Layout, Scene
-from .stored import PartitionLog, consume, differing_replicas, read_log
+from .stored import PartitionLog, Wrapper, consume, differing_replicas, read_log
 
 WARM_UP_SECONDS = 5.0
 FINISH_SECONDS_MAX = 240.0
@@ -35,6 +36,8 @@ class Story:
     outcomes: dict[str, dict[str, object]]
     journals: dict[str, Path]
     proxy_logs: dict[str, Path]
+    producer_ids: dict[str, set[int]]
+    """Those that each producer wrote under, by its name."""
     problems: list[str] = field(default_factory=list)
     """What must not be, whatever the records say: sentences."""
     notes: list[str] = field(default_factory=list)
@@ -70,9 +73,10 @@ def run(directory: Path, layout: Layout, pace: Pace, say: Callable[[str], None])
         problems += scene.ended_by_themselves[before:]
         say("reading back: segment files of all replicas, and a plain consumer")
         oracle, notes = Oracle(), list[str]()
+        owners: dict[str, set[int]] = {}
         logs: dict[Place, PartitionLog] = {}
         for topic in layout.topics:
-            problems += _read_topic(scene, topic, oracle, logs, notes)
+            problems += _read_topic(scene, topic, oracle, logs, owners, notes)
         told = [(one.task.family, one.task.name, one.task.topic, one.told_file) for one in scene.producers]
         for _, name, topic, path in told:
             with path.open() as lines:
@@ -88,6 +92,7 @@ def run(directory: Path, layout: Layout, pace: Pace, say: Callable[[str], None])
             outcomes={one.task.name: one.outcome() for one in scene.producers},
             journals={proxy.name: proxy.journal for proxy in scene.proxies},
             proxy_logs={proxy.name: proxy.log_file for proxy in scene.proxies},
+            producer_ids=owners,
             problems=problems,
             notes=notes,
         )
@@ -153,7 +158,12 @@ def _wait_in_sync(scene: Scene) -> None:
 
 
 def _read_topic(
-    scene: Scene, topic: str, oracle: Oracle, logs: dict[Place, PartitionLog], notes: list[str]
+    scene: Scene,
+    topic: str,
+    oracle: Oracle,
+    logs: dict[Place, PartitionLog],
+    owners: dict[str, set[int]],
+    notes: list[str],
 ) -> list[str]:
     """Give the leaders' segment files to the oracle; return where a consumer reads something else."""
     cluster, partitions, problems = scene.cluster, scene.layout.partitions, []
@@ -161,8 +171,23 @@ def _read_topic(
     for number in range(partitions):
         log = logs[topic, number] = PartitionLog()
         leader = cluster.leader(topic, number)
-        oracle.take_log((topic, number), read_log(cluster.log_directories[leader], topic, number, log))
+        records = read_log(cluster.log_directories[leader], topic, number, log)
+        oracle.take_log((topic, number), _noting_owners(records, log, owners))
         if consumed[number] != (log.offsets, log.digests):
             problems.append(f"{topic} {number}: a consumer reads something else than what the leader has stored")
         notes += differing_replicas(cluster.log_directories, topic, number)
     return problems
+
+
+def _noting_owners(
+    records: Iterable[tuple[int, bytes]], log: PartitionLog, owners: dict[str, set[int]]
+) -> Iterator[tuple[int, bytes]]:
+    """Pass the records on, and note whose they are: which name writes under which producer ids."""
+    newest: Wrapper | None = None
+    for offset, value in records:
+        if log.wrappers[-1] is not newest:
+            newest = log.wrappers[-1]
+            payload = decode(value)
+            if payload is not None and newest.identities:
+                owners.setdefault(payload.name, set()).add(newest.identities[0].producer_id)
+        yield offset, value
