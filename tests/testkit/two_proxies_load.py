@@ -169,10 +169,17 @@ class ClientLoad:
 
     def all_go_on(self, records: int = 20, seconds_max: float = 90.0) -> float:
         """Wait until each has so many more records acknowledged; return the seconds that it took."""
-        begun, before = time.monotonic(), [len(client.acknowledged) for client in self.clients]
-        while any(len(client.acknowledged) < then + records for client, then in zip(self.clients, before, strict=True)):
+        return self._wait([len(client.acknowledged) + records for client in self.clients], seconds_max)
+
+    def all_catch_up(self, seconds_max: float = 90.0) -> float:
+        """Wait until each has as many records acknowledged as it has sent by now; return the seconds that it took."""
+        return self._wait([client.sent for client in self.clients], seconds_max)
+
+    def _wait(self, wanted: Sequence[int], seconds_max: float) -> float:
+        begun = time.monotonic()
+        while any(len(client.acknowledged) < count for client, count in zip(self.clients, wanted, strict=True)):
             took = time.monotonic() - begun
             now = [len(client.acknowledged) for client in self.clients]
-            assert took < seconds_max, f"{now} after {before} in {took:.0f} s: {self.errors()}"
+            assert took < seconds_max, f"{now} of {wanted} in {took:.0f} s: {self.errors()}"
             time.sleep(0.01)
         return time.monotonic() - begun

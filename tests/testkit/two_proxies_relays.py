@@ -109,6 +109,10 @@ class SpreadingRelay(FaultRelay):
         self.taken = [0] * len(proxies)
         """Connections that each proxy got."""
 
+    def __enter__(self) -> SpreadingRelay:
+        self.start()
+        return self
+
     def translate(self, host: str, port: int) -> Address:
         """The listener that stands for this broker, whichever proxy named it."""
         for _, first in self._proxies:
