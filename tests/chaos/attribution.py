@@ -3,7 +3,7 @@ and then it is a violation. Pure. A cause is never taken from the time of a faul
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -35,7 +35,7 @@ class Cause(StrEnum):
 class Tally:
     """Records by cause, with some examples of the evidence."""
 
-    records: dict[Cause, int] = field(default_factory=lambda: defaultdict(int))
+    records: Counter[Cause] = field(default_factory=Counter)
     examples: dict[Cause, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def note(self, cause: Cause, evidence: str) -> None:
@@ -133,6 +133,7 @@ class Judge:
             for sent in self._journals.sends(copy.place, producer, sequence):
                 for fault in self._faults:
                     silent = fault.kind in ("half_open", "hold") and fault.target == "client-proxy"
+                    silent |= fault.kind == "steer" and fault.target == sent.proxy
                     stopped = fault.kind == "stop" and fault.target == sent.proxy
                     if (silent or stopped) and fault.began_ms <= sent.time_ms <= fault.ended_ms + SETTLE_MS:
                         return Cause.SILENT_CLIENT, f"{what}; {fault.kind} of {fault.target} from {fault.began_ms}"

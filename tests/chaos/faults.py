@@ -55,7 +55,11 @@ class Saboteur:
         self._links = (CLIENT_LINK, BROKER_LINK, REDIS_LINK) if scene.proxies else (BROKER_LINK,)
         if kinds is not None:
             self._process_kinds = {name: one for name, one in self._process_kinds.items() if name in kinds}
-        self._connection_kinds = tuple(name for name in _CONNECTION_KINDS if kinds is None or name in kinds)
+        self._connection_kinds = tuple(
+            name
+            for name in (*_CONNECTION_KINDS, *(_STEERING_KINDS if scene.proxies else ()))
+            if kinds is None or name in kinds
+        )
 
     def stop(self) -> None:
         """Begin nothing new."""
@@ -81,6 +85,9 @@ class Saboteur:
     def _hit_connection(self, random: Random) -> None:
         relay = self._scene.relay
         link, kind = random.choice(self._links), random.choice(self._connection_kinds)
+        if kind == "steer":
+            self._steer(random)
+            return
         share = random.choice((0.1, 0.3, 0.6, 1.0))
         seconds = _seconds(random)
         began = now_ms()
@@ -101,6 +108,21 @@ class Saboteur:
         if count:
             detail = f"{count} connections" + (f", {seconds:.1f} s" if over_ms > began else "")
             self.faults.append(Fault(kind, link, began, max(over_ms, now_ms()), detail, count))
+
+    def _steer(self, random: Random) -> None:
+        """Clients of a proxy that lives have to go to the other one, and it may not know that they have gone."""
+        relay, proxy, seconds = self._scene.relay, random.choice(self._scene.proxies), random.uniform(1, 6)
+        fault = self._begin("steer", proxy.name)
+        proxy.is_shunned = True
+        if random.random() < 0.5:
+            fault.count = relay.half_open(CLIENT_LINK, 1.0, random, client_is_cut=True, seconds=20, name=proxy.name)
+            fault.detail = f"{fault.count} connections are half open for 20 s"
+        else:
+            fault.count = relay.cut(CLIENT_LINK, 1.0, random, proxy.name)
+            fault.detail = f"{fault.count} connections are cut"
+        time.sleep(seconds)
+        proxy.is_shunned = False
+        self._end(fault)
 
     # ------------------------------------------------------------------ proxies
     def _kill_proxy(self, random: Random) -> None:
@@ -291,4 +313,5 @@ _PROXY_KINDS: dict[str, tuple[int, _Done]] = {
     "redis_failover": (3, Saboteur._fail_over),
 }
 _CONNECTION_KINDS = ("cut", "half_open", "hold", "lost_answer", "half_request", "late_delivery")
-KINDS = (*_BROKER_KINDS, *_PROXY_KINDS, *_CONNECTION_KINDS)
+_STEERING_KINDS = ("steer",)
+KINDS = (*_BROKER_KINDS, *_PROXY_KINDS, *_CONNECTION_KINDS, *_STEERING_KINDS)

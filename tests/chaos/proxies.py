@@ -39,6 +39,8 @@ class Proxy:
         self.log_file = directory / "proxy.log"
         self.is_up = False
         """Is it thought to be able to take connections?"""
+        self.is_shunned = False
+        """Are new connections led to the other one although it is up?"""
         self.lives = 0
         self.other: Proxy | None = None
         self._brokers = brokers
@@ -80,6 +82,6 @@ class Proxy:
 
     def _target(self, number: int) -> Address | None:
         for proxy in (self, self.other):
-            if proxy is not None and proxy.is_up:
+            if proxy is not None and proxy.is_up and not proxy.is_shunned:
                 return HOST, proxy.process.address[1] + number
         return HOST, self.process.address[1] + number

@@ -63,6 +63,7 @@ class Relay:
         self._stopping = True
         self._wake()
         self._thread.join(10)
+        self._sender.close()
         if self._failure is not None:
             raise self._failure
 
@@ -82,12 +83,14 @@ class Relay:
         return gate
 
     def cut(self, link: str, share: float, random: Random, name: str | None = None) -> int:
-        """Reset this share of the connections of a link, at least one; return how many."""
+        """Reset this share of the connections of a link (over one gate: ``name``), at least one; return how many."""
         return self._hit(link, name, share, random, lambda pipe: pipe.reset())
 
-    def half_open(self, link: str, share: float, random: Random, *, client_is_cut: bool, seconds: float) -> int:
+    def half_open(
+        self, link: str, share: float, random: Random, *, client_is_cut: bool, seconds: float, name: str | None = None
+    ) -> int:
         """Reset one end of so many connections and leave the other in the dark; return how many."""
-        return self._hit(link, None, share, random, lambda pipe: pipe.half_open(client_is_cut, seconds))
+        return self._hit(link, name, share, random, lambda pipe: pipe.half_open(client_is_cut, seconds))
 
     def hold(self, link: str, share: float, random: Random, seconds: float) -> int:
         """Let nothing pass over so many connections for a while; return how many."""

@@ -107,7 +107,9 @@ def table_of(result: Mapping[str, Any]) -> str:
 def _faults_by_kind(story: Story) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for fault in story.faults:
-        target = "proxy" if fault.target.startswith("proxy-") and fault.kind in _PROCESS_KINDS else fault.target
+        target = (
+            "proxy" if fault.target.startswith("proxy-") and fault.kind in (*_PROCESS_KINDS, "steer") else fault.target
+        )
         counts[f"{fault.kind} {'broker' if target.startswith('broker ') else target}"] += 1
     return dict(sorted(counts.items()))
 

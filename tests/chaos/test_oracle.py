@@ -1,0 +1,242 @@
+"""The oracle, the attribution and the waits of the chaos run, on logs and journals made by hand."""
+
+import json
+from pathlib import Path
+
+import pytest
+from chaos.attribution import Attribution, Cause, Judge, identity_at
+from chaos.faults import Fault
+from chaos.journals import Journals
+from chaos.oracle import Copy, Findings, Inversion, Loss, Oracle, whole_lines
+from chaos.payload import Payload, decode, encode
+from chaos.stored import PartitionLog, Wrapper
+from chaos.takeovers import longest_silence, times_of, wait_after, waits_by_kind
+
+from idemproxy.codecs.marker import Identity
+
+PLACE = ("topic", 0)
+PRODUCER_ID = 7
+
+
+def log_of(*numbers: int) -> list[tuple[int, bytes]]:
+    """A partition in which these numbers of one producer stand one after the other."""
+    return [(offset, encode("p", 0, number, 99)) for offset, number in enumerate(numbers)]
+
+
+def findings_of(numbers: list[int], told: list[str]) -> Findings:
+    oracle = Oracle()
+    oracle.take_log(PLACE, log_of(*numbers))
+    oracle.take_told("p", "topic", (line + "\n" for line in told))
+    return oracle.findings
+
+
+def test_a_payload_is_read_back_and_a_damaged_one_is_nobodys() -> None:
+    value = encode("confluent-kafka.1", 3, 123_456, 2**32 - 1)
+    assert decode(value) == Payload("confluent-kafka.1", 3, 123_456)
+    for at in range(len(value)):
+        damaged = value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :]
+        assert decode(damaged) is None
+    assert decode(b"") is None
+    assert decode(value[:-1]) is None
+
+
+def test_a_log_with_each_record_once_and_in_order_has_no_anomaly() -> None:
+    findings = findings_of([0, 1, 2], ["a 0 0 0 5", "a 0 1 1 5", "a 0 2 2 6"])
+    assert (findings.stored, findings.acknowledged, findings.misplaced) == (3, 3, 0)
+    assert [*findings.copies, *findings.losses, *findings.inversions, *findings.foreign] == []
+
+
+def test_a_second_copy_is_found_with_all_its_offsets() -> None:
+    assert findings_of([0, 1, 0, 0], []).copies == [Copy("p", PLACE, 0, (0, 2, 3))]
+
+
+def test_an_acknowledged_record_that_is_not_there_is_a_loss_and_one_that_failed_is_none() -> None:
+    findings = findings_of([0, 2], ["a 0 0 0 5", "a 0 1 1 5", "f 0 3 9 'timed out'", "f 0 2 9 'late'"])
+    assert findings.losses == [Loss("p", PLACE, 1, 1, 5)]
+    assert (findings.failed, findings.failed_but_stored) == (2, 1)
+
+
+def test_a_record_behind_a_later_one_is_an_inversion_and_its_second_copy_is_not() -> None:
+    findings = findings_of([1, 0, 2, 1], [])
+    assert findings.inversions == [Inversion("p", PLACE, 0, 1, 1)]
+
+
+def test_a_record_at_another_offset_than_was_told_is_misplaced_unless_a_copy_is_there() -> None:
+    assert findings_of([0, 1, 1], ["a 0 1 2 5"]).misplaced == 0
+    assert findings_of([0, 1], ["a 0 1 7 5"]).misplaced == 1
+
+
+def test_a_record_of_another_partition_or_of_nobody_is_foreign() -> None:
+    oracle = Oracle()
+    oracle.take_log(PLACE, [(0, encode("p", 1, 0, 1)), (1, b"whatever")])
+    assert len(oracle.findings.foreign) == 2
+
+
+def test_a_line_that_was_cut_off_does_not_count() -> None:
+    assert list(whole_lines(iter(["a 0 1 2 3\n", "a 0 2"]))) == ["a 0 1 2 3\n"]
+
+
+# ---------------------------------------------------------------------- causes
+def event(name: str, time_ms: int, **fields: object) -> dict[str, object]:
+    return {"time_ms": time_ms, "event": name, "topic": "topic", "partition": 0, **fields}
+
+
+def sent(time_ms: int, sequence: int = 0, *, count: int = 2, broker: int = 1, epoch: int = 0) -> dict[str, object]:
+    identities = [[PRODUCER_ID, epoch, sequence, count]]
+    return event("sent", time_ms, broker_id=broker, identities=identities)
+
+
+def appended(time_ms: int, offset: int, count: int = 2) -> dict[str, object]:
+    more = {"identities": [[PRODUCER_ID, 0, 0, count]], "error_code": 0, "reason": ""}
+    return event("outcome", time_ms, broker_id=1, outcome="appended", base_offset=offset, **more)
+
+
+def answered(time_ms: int, offset: int, verdict: str = "appended") -> dict[str, object]:
+    more = {"producer_id": PRODUCER_ID, "producer_epoch": 0, "base_sequence": 0, "error_code": 0}
+    return event("answered", time_ms, verdict=verdict, base_offset=offset, **more)
+
+
+def resolved(time_ms: int, result: str) -> dict[str, object]:
+    return event("resolved", time_ms, producer_id=PRODUCER_ID, base_sequence=0, result=result)
+
+
+def journals_of(directory: Path, **events: list[dict[str, object]]) -> Journals:
+    files = {}
+    for proxy, lines in events.items():
+        files[proxy] = directory / f"{proxy}.jsonl"
+        files[proxy].write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"time_ms": 1, "eve')
+    return Journals(files)
+
+
+def wrapper(first: int, *, sequence: int = 0, epoch: int = 0, append_ms: int | None = None) -> Wrapper:
+    return Wrapper(first, first + 1, (Identity(PRODUCER_ID, epoch, sequence, 2),), append_ms)
+
+
+def attributed(
+    journals: Journals,
+    findings: Findings,
+    wrappers: list[Wrapper] | None = None,
+    faults: list[Fault] | None = None,
+    *,
+    with_proxies: bool = True,
+) -> Attribution:
+    judge = Judge({PLACE: PartitionLog(wrappers or [])}, journals, faults or [], with_proxies=with_proxies)
+    return judge.attribute(findings, {"p": {PRODUCER_ID}})
+
+
+TWICE = Findings(copies=[Copy("p", PLACE, 0, (0, 2))])
+LOST = Findings(losses=[Loss("p", PLACE, 0, 4, 1_000)])
+
+
+def test_a_copy_is_unexplained_as_long_as_nothing_speaks_for_a_cause(tmp_path: Path) -> None:
+    journals = journals_of(tmp_path, a=[sent(100), sent(3_000)])
+    result = attributed(journals, TWICE, [wrapper(0), wrapper(2)])
+    assert result.duplicates.records == {Cause.UNEXPLAINED: 1}
+    assert result.unexplained == 1
+
+
+def test_a_batch_that_left_once_and_is_there_twice_is_unexplained_whatever_was_broken(tmp_path: Path) -> None:
+    faults = [Fault("stop", "broker 1", 0, 9_000, ""), Fault("stop", "a", 100, 9_000, "")]
+    result = attributed(journals_of(tmp_path, a=[sent(100)]), TWICE, [wrapper(0), wrapper(2)], faults)
+    assert result.duplicates.records == {Cause.UNEXPLAINED: 1}
+
+
+def test_a_copy_without_a_marker_is_unexplained(tmp_path: Path) -> None:
+    bare = Wrapper(2, 3, (), None)
+    result = attributed(journals_of(tmp_path, a=[sent(100), sent(3_000)]), TWICE, [wrapper(0), bare])
+    assert result.duplicates.records == {Cause.UNEXPLAINED: 1}
+
+
+@pytest.mark.parametrize(("stopped_at", "cause"), [(120, Cause.PROXY_PAUSED), (400, Cause.UNEXPLAINED)])
+def test_a_proxy_counts_as_paused_only_if_it_was_stopped_in_the_moment_of_the_send(
+    tmp_path: Path, stopped_at: int, cause: Cause
+) -> None:
+    journals = journals_of(tmp_path, a=[sent(100)], b=[sent(9_000)])
+    faults = [Fault("stop", "a", stopped_at, 15_000, "")]
+    result = attributed(journals, TWICE, [wrapper(0), wrapper(2)], faults)
+    assert result.duplicates.records == {cause: 1}
+
+
+@pytest.mark.parametrize(("first_append_ms", "cause"), [(1_200, Cause.BROKER_STALLED), (900, Cause.UNEXPLAINED)])
+def test_a_broker_counts_as_stalled_only_if_its_own_time_says_that_it_appended_late(
+    tmp_path: Path, first_append_ms: int, cause: Cause
+) -> None:
+    journals = journals_of(tmp_path, a=[sent(100), sent(1_500)])
+    wrappers = [wrapper(0, append_ms=first_append_ms), wrapper(2, append_ms=1_510)]
+    faults = [Fault("stop", "broker 1", 50, 1_400, "")]
+    assert attributed(journals, TWICE, wrappers, faults).duplicates.records == {cause: 1}
+
+
+def test_where_brokers_keep_no_time_a_fault_of_that_broker_has_to_lie_between_the_two_sends(tmp_path: Path) -> None:
+    journals = journals_of(tmp_path, a=[sent(100), sent(1_500)])
+    for broker, cause in ((1, Cause.BROKER_STALLED), (2, Cause.UNEXPLAINED)):
+        faults = [Fault("stop", f"broker {broker}", 50, 1_400, "")]
+        result = attributed(journals, TWICE, [wrapper(0), wrapper(2)], faults)
+        assert result.duplicates.records == {cause: 1}
+
+
+@pytest.mark.parametrize(("kind", "cause"), [("half_open", Cause.SILENT_CLIENT), ("cut", Cause.UNEXPLAINED)])
+def test_records_under_two_epochs_are_explained_by_a_client_that_left_without_a_word(
+    tmp_path: Path, kind: str, cause: Cause
+) -> None:
+    journals = journals_of(tmp_path, a=[sent(5_000), sent(6_000, epoch=1)])
+    faults = [Fault(kind, "client-proxy", 4_000, 8_000, "")]
+    result = attributed(journals, TWICE, [wrapper(0), wrapper(2, epoch=1)], faults)
+    assert result.duplicates.records == {cause: 1}
+
+
+def test_a_loss_is_the_brokers_only_if_it_had_acknowledged_that_very_offset(tmp_path: Path) -> None:
+    had = journals_of(tmp_path, a=[sent(890), appended(900, offset=3), answered(900, offset=3)])
+    assert attributed(had, LOST).losses.records == {Cause.BROKER_LOST: 1}
+    elsewhere = journals_of(tmp_path, a=[sent(890), appended(900, offset=5)])
+    assert attributed(elsewhere, LOST).losses.records == {Cause.UNEXPLAINED: 1}
+    later = journals_of(tmp_path, a=[sent(890), appended(9_000, offset=3)])
+    assert attributed(later, LOST).losses.records == {Cause.UNEXPLAINED: 1}
+
+
+def test_what_another_proxy_found_in_the_log_counts_as_acknowledged_and_what_it_only_answered_does_not(
+    tmp_path: Path,
+) -> None:
+    b = [resolved(800, "found"), answered(900, offset=3, verdict="duplicate")]
+    assert attributed(journals_of(tmp_path, b=b, a=[sent(500)]), LOST).losses.records == {Cause.BROKER_LOST: 1}
+    b = [resolved(800, "not_found"), answered(900, offset=3, verdict="duplicate")]
+    assert attributed(journals_of(tmp_path, b=b, a=[sent(500)]), LOST).losses.records == {Cause.UNEXPLAINED: 1}
+
+
+def test_without_proxies_every_anomaly_is_counted_and_none_is_a_violation(tmp_path: Path) -> None:
+    findings = Findings(copies=TWICE.copies, losses=LOST.losses, inversions=[Inversion("p", PLACE, 0, 1, 1)])
+    result = attributed(Journals({}), findings, with_proxies=False)
+    assert result.unexplained == 0
+    assert [one.records for one in (result.duplicates, result.losses, result.reorders)] == [{Cause.NO_PROXY: 1}] * 3
+
+
+def test_an_inversion_behind_the_proxies_is_never_explained() -> None:
+    findings = Findings(inversions=[Inversion("p", PLACE, 0, 1, 1)])
+    assert attributed(Journals({}), findings).unexplained == 1
+
+
+def test_the_identity_of_a_record_in_a_group_is_that_of_its_own_batch() -> None:
+    group = Wrapper(10, 14, (Identity(1, 0, 5, 2), Identity(1, 0, 7, 3)), None)
+    assert identity_at(group, 11) == ((1, 0), 6)
+    assert identity_at(group, 12) == ((1, 0), 7)
+    assert identity_at(group, 15) is None
+
+
+# ---------------------------------------------------------------------- waits
+def test_a_wait_lasts_from_the_fault_to_the_end_of_the_silence_that_began_with_it() -> None:
+    times = [0, 100, 200, 300, 8_300, 8_400]
+    assert wait_after(250, times) == 8_050
+    assert wait_after(8_350, times) is None, "nothing was silent then"
+    assert wait_after(4_000, times) is None, "it was silent before"
+
+
+def test_waits_are_told_by_kind() -> None:
+    faults = [Fault("kill", "proxy-a", 250, 300, ""), Fault("stop", "broker 2", 9_000, 9_500, "")]
+    waits = waits_by_kind(faults, [[0, 100, 200, 4_250, 4_300], [0, 100, 200, 1_250, 1_300]])
+    assert set(waits) == {"kill proxy"}
+    assert (waits["kill proxy"].affected, waits["kill proxy"].longest) == (2, 4_000)
+
+
+def test_times_come_from_acknowledgements_only_and_each_once() -> None:
+    assert times_of(["a 0 0 0 5\n", "a 0 1 1 5\n", "f 0 2 6 'x'\n", "a 0 3 2 7\n"]) == {0: [5, 7]}
+    assert longest_silence({"x": [0, 5, 50], "y": [0, 30]}) == ("x", 45)
