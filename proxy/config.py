@@ -8,9 +8,11 @@ from pathlib import Path
 from ..codecs.convert import TRACING_HEADERS
 from ..state.redis_facts import RedisAddress, parse_redis_url
 from ..state.store import is_cluster_name
+from .limits import PRODUCER_EXPIRY_SECONDS
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
 DEFAULT_CLUSTER = "default"
+_SECONDS_MAX = 10 * 366 * 24 * 3600
 
 
 class ConfigError(Exception):
@@ -29,6 +31,7 @@ class Settings:
     advertised_host: str | None = None
     dropped_headers: tuple[str, ...] = TRACING_HEADERS
     journal: Path | None = None
+    producer_expiry_seconds: int = PRODUCER_EXPIRY_SECONDS
 
 
 def parse_settings(
@@ -41,6 +44,7 @@ def parse_settings(
     advertised_host: str | None,
     dropped_headers: str | None = None,
     journal: str | None = None,
+    producer_expiry_seconds: str | None = None,
 ) -> Settings:
     """Return the settings. Raises ConfigError with a line per problem."""
     problems: list[str] = []
@@ -49,6 +53,9 @@ def parse_settings(
     login = _redis(redis, problems) if redis is not None else None
     if not is_cluster_name(cluster):
         problems.append(f"--cluster {cluster!r}: letters, digits, dot, underscore and hyphen, at most 64")
+    expiry_seconds = PRODUCER_EXPIRY_SECONDS
+    if producer_expiry_seconds is not None:
+        expiry_seconds = _seconds(producer_expiry_seconds, "--producer-expiry-seconds", problems)
     if problems:
         raise ConfigError("\n".join(problems))
     names: tuple[str, ...] = TRACING_HEADERS
@@ -65,6 +72,7 @@ def parse_settings(
         advertised_host,
         names,
         Path(journal) if journal is not None else None,
+        expiry_seconds,
     )
 
 
@@ -75,6 +83,13 @@ def _host_and_port(text: str, option: str, problems: list[str]) -> tuple[str, in
         problems.append(f"{option} {text!r}: HOST:PORT is wanted, with a port from 1 to 65535")
         return None
     return host, int(port)
+
+
+def _seconds(text: str, option: str, problems: list[str]) -> int:
+    if text.isascii() and text.isdecimal() and 0 < int(text) <= _SECONDS_MAX:
+        return int(text)
+    problems.append(f"{option} {text!r}: a whole number of seconds is wanted, from 1 to {_SECONDS_MAX}")
+    return 0
 
 
 def _redis(url: str, problems: list[str]) -> RedisAddress | None:

@@ -19,7 +19,7 @@ from .bridge.base import Addresses
 from .bridge.init_producer_id import InitProducerIdRequest
 from .bridge.metadata import BrokerAddress, ClientQuestion, encode_client_answer, synthetic_cluster_id
 from .effects import Append
-from .events import GenerationChanged, IncarnationBegun, Report, Said
+from .events import GenerationChanged, IncarnationBegun, ProducerDropped, ProducerMet, Report, Said
 from .flow_runner import FlowRunner, Resume
 from .init_producer import ProducerIds
 from .outcome import NotSent
@@ -51,12 +51,13 @@ class _Sequencers:
 
     _LOOKED_AT_MAX = 16
 
-    def __init__(self, entries_max: int) -> None:
+    def __init__(self, entries_max: int, report: Report) -> None:
         self._entries_max = entries_max
+        self._report = report
         self._known: OrderedDict[tuple[int, str, int], Sequencer] = OrderedDict()
 
-    def get(self, key: tuple[int, str, int], make: Callable[[], Sequencer]) -> Sequencer:
-        """The one with this key, made if there is none."""
+    def get(self, key: tuple[int, str, int], make: Callable[[], Sequencer]) -> Sequencer | None:
+        """The one with this key, made if there is none. None: there are too many, and all of them are at work."""
         found = self._known.get(key)
         if found is not None:
             self._known.move_to_end(key)
@@ -65,6 +66,12 @@ class _Sequencers:
             for old in list(islice(self._known, self._LOOKED_AT_MAX)):
                 if self._known[old].is_idle:
                     del self._known[old]
+                    self._report(ProducerDropped(*old))
+                else:
+                    self._known.move_to_end(old)
+            if len(self._known) >= self._entries_max:
+                return None
+        self._report(ProducerMet(*key))
         found = self._known[key] = make()
         return found
 
@@ -118,7 +125,7 @@ class Engine:
         self._shares_store = shares_store
         self._advertised_host = advertised_host
         self._on_brokers = on_brokers
-        self._sequencers = _Sequencers(limits.SEQUENCERS_MAX)
+        self._sequencers = _Sequencers(limits.SEQUENCERS_MAX, report)
         self._sweeper = Sweeper(reactor.now, reactor.later)
         self._fallback_cluster_id = synthetic_cluster_id(cluster)
         self._store: LeasedStore | None = None
@@ -213,8 +220,8 @@ class Engine:
         broker = self.topology.broker(broker_id)
         return broker if broker is not None and broker.is_ready else None
 
-    def sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer:
-        """The one place where a producer's batches of a partition are worked on."""
+    def sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer | None:
+        """The one place where a producer's batches of a partition are worked on. None: too many are at work."""
         key = (producer_id, topic, partition)
         return self._sequencers.get(key, lambda: Sequencer(self.shared, self.runner, *key))
 

@@ -155,6 +155,24 @@ class ProducerIdIssued:
 
 
 @value(frozen=True, slots=True)
+class ProducerMet:
+    """A producer on a partition was taken into memory. Those in memory: met minus dropped."""
+
+    producer_id: int
+    topic: str
+    partition: int
+
+
+@value(frozen=True, slots=True)
+class ProducerDropped:
+    """An idle producer on a partition was dropped from memory, as there are many: its state is read again."""
+
+    producer_id: int
+    topic: str
+    partition: int
+
+
+@value(frozen=True, slots=True)
 class IncarnationBegun:
     """What this process reserves from now on bears this name (rule R1)."""
 

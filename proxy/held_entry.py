@@ -61,9 +61,17 @@ class HeldEntry:
 
     def or_fresh(self, first: BatchIdentity) -> Entry:
         """The entry, or the one that a first batch begins."""
-        if self.entry is not None:
+        if not self.is_blank:
+            assert self.entry is not None
             return self.entry
-        return fresh(self._shared.generation, NO_PRINCIPAL, first.producer_epoch, first.base_sequence)
+        begun = fresh(self._shared.generation, NO_PRINCIPAL, first.producer_epoch, first.base_sequence)
+        return begun if self.entry is None else replace(begun, version=self.entry.version)
+
+    @property
+    def is_blank(self) -> bool:
+        """Is nothing known of the producer here? There is no entry, or the log was read and has nothing."""
+        entry = self.entry
+        return entry is None or not (entry.window or entry.intent or entry.end_offset >= 0 or entry.producer_epoch)
 
     def hold(self, entry: Entry, commits: Sequence[Batch] = ()) -> None:
         """A fact is known: it is written with the next swap."""
@@ -78,7 +86,7 @@ class HeldEntry:
             self.forget()  # what it was made from is void: other leases, perhaps other data
             return False
         era = self._shared.era
-        ttl_ms = 0 if entry.has_open_intent else limits.ENTRY_TTL_MS
+        ttl_ms = 0 if entry.has_open_intent else self._shared.expiry_ms
         value = pack(entry)
         while True:
             result = await Swap(self._key, self._stored_version, value, ttl_ms)
@@ -115,10 +123,10 @@ class HeldEntry:
 
     async def may_start_anywhere(self) -> bool:
         """Its state may have expired: then it starts by any sequence, as Kafka does since 2.5 (KIP-360)."""
-        if self.entry is not None:
+        if not self.is_blank:
             return False
         block = await self._block()
-        return isinstance(block, Block) and self._shared.wall_clock_ms() - block.claimed_at_ms > limits.ENTRY_TTL_MS
+        return isinstance(block, Block) and self._shared.wall_clock_ms() - block.claimed_at_ms > self._shared.expiry_ms
 
     def _take(self, value: bytes | None) -> bool:
         try:
@@ -145,7 +153,8 @@ class HeldEntry:
     def _is_ours(self) -> bool:
         """Did we write it, and so short a time ago that it can not have expired?"""
         age_ms = (self._shared.recent_time - self._written_at) * 1000
-        return age_ms < limits.ENTRY_TTL_MS - limits.ENTRY_TTL_SLACK_MS
+        expiry_ms = self._shared.expiry_ms
+        return age_ms < expiry_ms - min(limits.EXPIRY_SLACK_SECONDS * 1000, expiry_ms // 2)
 
     def _notice_loss(self, version: int) -> None:
         """The store has less than what it had confirmed, in the same life of its data. What we know of this producer is

@@ -64,9 +64,11 @@ STORE_WAIT_SHARE: Final = 0.25
 STORE_WAIT_SECONDS_MAX: Final = 8.0
 COMMIT_IDLE_SECONDS: Final = 0.05
 """A commit rides on the next reserve; with none in this time it goes alone."""
-ENTRY_TTL_MS: Final = 24 * 3600 * 1000
-"""Kafka's producer.id.expiration.ms: an idle producer is forgotten after a day, by the server's clock."""
-ENTRY_TTL_SLACK_MS: Final = 60_000
+PRODUCER_EXPIRY_SECONDS: Final = 24 * 3600
+"""By default, Kafka's producer.id.expiration.ms: an idle producer is forgotten after a day, by the store's clock."""
+PRODUCER_EXPIRY_SECONDS_SAFE: Final = 900
+"""Below this, a retry may come after its producer was forgotten, and be taken for something new."""
+EXPIRY_SLACK_SECONDS: Final = 60
 """An entry that is missing so shortly before its end may have expired by a clock that is ahead of ours."""
 PARK_SECONDS_MIN: Final = 0.1
 PARK_SECONDS_MAX: Final = 1.0

@@ -19,6 +19,7 @@ from ..state.redis_server import EmbeddedRedisError
 from .config import DEFAULT_CLUSTER, DEFAULT_LISTEN, ConfigError, parse_settings
 from .events import Report
 from .journal import Journal
+from .limits import PRODUCER_EXPIRY_SECONDS
 from .server import Server
 from .telemetry import Telemetry, spans_from_environment
 
@@ -71,6 +72,11 @@ def _parser() -> argparse.ArgumentParser:
         f"(default: {','.join(TRACING_HEADERS)})",
     )
     run.add_argument(
+        "--producer-expiry-seconds",
+        metavar="N",
+        help=f"forget the state of a producer that is idle for so long (default: {PRODUCER_EXPIRY_SECONDS})",
+    )
+    run.add_argument(
         "--journal", metavar="FILE", help="add a JSON line for every append, its outcome and its answer (default: none)"
     )
     demo = commands.add_parser("demo", help="show it: a real old broker, a real producer, injected faults")
@@ -92,6 +98,7 @@ def _run(options: argparse.Namespace) -> int:
             advertised_host=options.advertise,
             dropped_headers=options.dropped_headers,
             journal=options.journal,
+            producer_expiry_seconds=options.producer_expiry_seconds,
         )
         telemetry = Telemetry(spans_from_environment())
         report = telemetry if settings.journal is None else _journal(settings.journal, telemetry)

@@ -33,7 +33,7 @@ class Outside(Protocol):
 
     def now(self) -> float: ...
 
-    def sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer: ...
+    def sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer | None: ...
 
     def has_partition(self, topic: str, partition: int) -> bool | None: ...
 
@@ -226,7 +226,7 @@ class ProduceCall:
     def _route(self, topic: str, partition: int, producer_id: int, batch: Batch) -> None:
         known = self.outside.has_partition(topic, partition)
         if known:
-            self.outside.sequencer(producer_id, topic, partition).submit(batch)
+            self._submit(topic, partition, producer_id, batch)
         elif known is None and _TOPIC_NAME.fullmatch(topic):
             self.outside.look_for_topic(topic, lambda: self._route_found(topic, partition, producer_id, batch))
         else:
@@ -234,9 +234,16 @@ class ProduceCall:
 
     def _route_found(self, topic: str, partition: int, producer_id: int, batch: Batch) -> None:
         if self.outside.has_partition(topic, partition):
-            self.outside.sequencer(producer_id, topic, partition).submit(batch)
+            self._submit(topic, partition, producer_id, batch)
         else:
             batch.waiters[0].answer(answers.unknown_partition())
+
+    def _submit(self, topic: str, partition: int, producer_id: int, batch: Batch) -> None:
+        sequencer = self.outside.sequencer(producer_id, topic, partition)
+        if sequencer is not None:
+            sequencer.submit(batch)
+        else:
+            batch.waiters[0].answer(answers.held_back("too many producers are at work"))
 
     def _refuse(self, part: Part, item: PartitionRecords, answer: Answer) -> None:
         """Bad input: said in the log, answered, and nothing else happens. One line for all of a request: it may name

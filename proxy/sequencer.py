@@ -168,8 +168,8 @@ class Sequencer:
             self.queue.remove(batch)  # given up: whoever did not hear of it is told again (rule R17)
             self.answer(batch, answers.undecidable("an earlier try of it was given up"), "undecidable")
             return
-        is_late_start = entry is None and batch.identity.base_sequence != 0
-        verdict = decide(entry, batch.identity, is_late_start and await self.held.may_start_anywhere())
+        any_start = batch.identity.base_sequence != 0 and await self.held.may_start_anywhere()
+        verdict = decide(None if any_start else entry, batch.identity, any_start)
         if isinstance(verdict, Append):
             await self._append(gather(batch, self.queue))
         elif isinstance(verdict, Duplicate):

@@ -97,6 +97,9 @@ class Server:
             self.engine.shared.step_begins = self._reactor.now
         self.engine.shared.wants_outcomes = wants_outcomes
         self.engine.shared.policy = HeaderPolicy(settings.dropped_headers)
+        self.engine.shared.expiry_ms = settings.producer_expiry_seconds * 1000
+        if settings.producer_expiry_seconds < limits.PRODUCER_EXPIRY_SECONDS_SAFE:
+            report(Said("warning", "producers expire so soon that a late retry may be taken for a new batch"))
         self._store: RedisStore | None = None
 
     def port_of(self, broker_id: int) -> int:

@@ -71,6 +71,8 @@ class Shared:
     """The time when a step begins, for spans; 0 as long as nobody wants spans."""
     is_draining: bool = False
     """The process is about to end: what it cannot finish is left to others (rule R15)."""
+    expiry_ms: int = limits.PRODUCER_EXPIRY_SECONDS * 1000
+    """The state of a producer that is idle for so long is forgotten, by the store's clock."""
     wants_outcomes: bool = False
     """A journal is kept: the outcome of every append is reported."""
     wall_clock_ms: Callable[[], int] = lambda: 0

@@ -56,6 +56,8 @@ METRICS: dict[type, Metric] = {
     events.MarkerLost: Metric("topics_unmarked_total", "Topics found to be stored without the proxy's markers."),
     events.TakenOver: Metric("intents_taken_over_total", "Open intents of proxies that are gone."),
     events.ProducerIdIssued: Metric("producer_ids_issued_total", "Producer ids handed out."),
+    events.ProducerMet: Metric("producers_met_total", "Producers and partitions taken into memory."),
+    events.ProducerDropped: Metric("producers_dropped_total", "Idle ones of these dropped from memory again."),
     events.GenerationChanged: Metric("store_generations_total", "Lives of the Redis data that were seen."),
     events.ClientRefused: Metric("bad_input_total", "Requests or batches refused for what is in them."),
     events.LaneLost: Metric("lanes_lost_total", "Connections to brokers for produce that ended."),

@@ -130,7 +130,7 @@ def test_a_value_that_has_expired_is_no_loss() -> None:
     stage.shared.wall_clock_ms = lambda: round(stage.now * 1000)
     client = Client()
     stage.send(client, 0)
-    stage.run(limits.ENTRY_TTL_MS / 1000 + 1)
+    stage.run(limits.PRODUCER_EXPIRY_SECONDS + 1)
     del stage.values[KEY]
     asked = len(stage.asked)
     request = stage.send(client, 1)
