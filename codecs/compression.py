@@ -28,6 +28,8 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
+_BY_NUMBER: Final = tuple(Codec)
+
 _INT32: Final = Struct(">i")
 _UINT32_LITTLE: Final = Struct("<I")
 
@@ -63,7 +65,7 @@ def codec_of(number: int) -> Codec:
     """Return the codec with this number. Raises Malformed for 5 and above, which no version of Kafka knows."""
     if not 0 <= number <= Codec.ZSTD:
         raise Malformed(f"codec {number}")
-    return Codec(number)
+    return _BY_NUMBER[number]
 
 
 def decompress(codec: Codec, data: Buffer, output_bytes_max: int, *, magic: int = 2) -> bytes:

@@ -96,27 +96,26 @@ def to_wrapper(
     policy: HeaderPolicy,
     output_bytes_max: int,
     compress_harder: bool = False,
+    headers: Sequence[BatchHeader] | None = None,
 ) -> Converted:
     """Return one wrapper of format v1 that holds all records of the batches, in order.
 
     Offset n-1, inner offsets 0 to n-1, timestamp = the highest inner one: what 0.10.0 takes without rewriting it.
     ``codec`` is the wrapper's: NONE becomes gzip without compression (``compress_harder``: with), ZSTD becomes gzip.
-    Raises WireError for what a batch contains, LimitExceeded when it would be above ``output_bytes_max`` bytes
-    decompressed, HeaderRefused by the policy.
+    ``headers``: of the batches, where they were read before. Raises WireError for what a batch contains, LimitExceeded
+    when it would be above ``output_bytes_max`` bytes decompressed, HeaderRefused by the policy.
     """
-    inner = _convert(batches, 1, policy, output_bytes_max)
-    return Converted(
-        encode_message(
-            key,
-            _compress(codec, inner.message_set, 1, compress_harder),
-            magic=1,
-            offset=inner.record_count - 1,
-            timestamp=inner.max_timestamp,
-            codec=_wrapper_codec(codec),
-        ),
-        inner.record_count,
-        inner.first_content,
+    inner = _convert(batches, headers or [parse_single_batch(batch) for batch in batches], 1, policy, output_bytes_max)
+    message_set, record_count, max_timestamp, first_content = inner
+    wrapper = encode_message(
+        key,
+        _compress(codec, message_set, 1, compress_harder),
+        magic=1,
+        offset=record_count - 1,
+        timestamp=max_timestamp,
+        codec=_wrapper_codec(codec),
     )
+    return Converted(wrapper, record_count, first_content)
 
 
 def to_message_set(
@@ -133,7 +132,7 @@ def to_message_set(
     ``wrap`` makes NONE a wrapper too (gzip without compression), so that the batch is stored as a whole or not at all.
     Raises like ``to_wrapper``.
     """
-    inner = _convert((batch,), magic, policy, output_bytes_max)
+    inner = _convert((batch,), (parse_single_batch(batch),), magic, policy, output_bytes_max)
     if codec is Codec.NONE and not wrap:
         return Converted(bytes(inner.message_set), inner.record_count, inner.first_content)
     wrapper = encode_message(
@@ -164,7 +163,13 @@ class _Inner(NamedTuple):
     first_content: bytes
 
 
-def _convert(batches: Sequence[memoryview], magic: int, policy: HeaderPolicy, output_bytes_max: int) -> _Inner:
+def _convert(
+    batches: Sequence[memoryview],
+    headers: Sequence[BatchHeader],
+    magic: int,
+    policy: HeaderPolicy,
+    output_bytes_max: int,
+) -> _Inner:
     """Return the records of the batches as plain messages with offsets from 0 on."""
     assert batches
     builder = LegacyRecordBatchBuilder(magic, 0, _NO_SIZE_LIMIT)
@@ -173,8 +178,8 @@ def _convert(batches: Sequence[memoryview], magic: int, policy: HeaderPolicy, ou
     max_timestamp = -1
     first_content = b""
     room = output_bytes_max
-    for batch in batches:
-        reader, size_bytes = _reader(batch, magic, room)
+    for batch, header in zip(batches, headers, strict=True):
+        reader, size_bytes = _reader(batch, header, magic, room)
         room -= size_bytes
         first_offset = offset
         try:
@@ -197,20 +202,20 @@ def _convert(batches: Sequence[memoryview], magic: int, policy: HeaderPolicy, ou
     return _Inner(builder.build(), offset, max_timestamp, first_content)
 
 
-def _reader(batch: memoryview, magic: int, room: int) -> tuple[Any, int]:
+def _reader(batch: memoryview, header: BatchHeader, magic: int, room: int) -> tuple[Any, int]:
     """Return the compiled reader on the batch and the most bytes that its records can have as messages.
 
     It is given plain records with create time only: so it decompresses nothing (we do, with a limit), and gives the
     records' own times. It reads a number before it checks that the number ends within the data, at most two in a row:
     so it gets a copy with zeros behind, in memory that is ours, where each such number ends at once.
     """
-    header = parse_single_batch(batch)
     payload = payload_of(batch, header, room)
     refuse_too_many_headers(payload)
     size_bytes = len(payload) + header.record_count * (OVERHEAD_BYTES[magic] - RECORD_BYTES_MIN)
     if size_bytes > room:
         raise LimitExceeded(f"conversion: up to {size_bytes} bytes, the limit has {room} bytes left")
-    padded = b"".join((_plain_header(header, len(payload)), payload, _READER_PADDING))
+    start = _plain_header(header, len(payload)) if header.attributes else batch[:BATCH_OVERHEAD_BYTES]
+    padded = b"".join((start, payload, _READER_PADDING))
     return DefaultRecordBatch(memoryview(padded)[: -len(_READER_PADDING)]), size_bytes
 
 

@@ -38,6 +38,7 @@ _ATTRIBUTES_AT: Final = 21
 SIZE_FIELDS_BYTES: Final = 12  # base offset and batch length, which the length does not count
 _CRC_AND_BODY: Final = Struct(">qiibI")
 _AFTER_CRC: Final = Struct(">hiqqqhii")
+_new_tuple: Final = tuple.__new__
 
 
 class BatchHeader(NamedTuple):
@@ -99,19 +100,20 @@ def parse_single_batch(records: memoryview) -> BatchHeader:
     """
     if len(records) < BATCH_OVERHEAD_BYTES:
         raise Truncated(f"record batch: {len(records)} bytes, its header alone has {BATCH_OVERHEAD_BYTES}")
+    size_bytes = len(records)
     fields = HEADER.unpack_from(records)
     base_offset, length, _, magic, _, _, last_offset_delta, _, _, _, _, _, record_count = fields
     if magic != MAGIC:
         raise Malformed(f"record batch: magic {magic}")
-    if length + SIZE_FIELDS_BYTES != len(records):
-        if length + SIZE_FIELDS_BYTES > len(records):
-            raise Truncated(f"record batch: length {length}, {len(records)} bytes there")
-        raise Malformed(f"record batch: length {length}, {len(records)} bytes there: more than one batch")
+    if length + SIZE_FIELDS_BYTES != size_bytes:
+        if length + SIZE_FIELDS_BYTES > size_bytes:
+            raise Truncated(f"record batch: length {length}, {size_bytes} bytes there")
+        raise Malformed(f"record batch: length {length}, {size_bytes} bytes there: more than one batch")
     if base_offset != 0:
         raise Malformed(f"record batch: base offset {base_offset}, producers send 0")
     if record_count != last_offset_delta + 1 or record_count <= 0:
         raise Malformed(f"record batch: {record_count} records, last offset delta {last_offset_delta}")
-    return BatchHeader._make((len(records), *fields[4:]))
+    return _new_tuple(BatchHeader, (size_bytes, *fields[4:]))
 
 
 def verify_crc(records: memoryview, header: BatchHeader) -> None:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from ..codecs import convert
-from ..codecs.compression import Codec
+from ..codecs.compression import Codec, codec_of
 from ..codecs.marker import Identity, anchor_of_marker, encode_marker
 from ..codecs.parts import rest_of_batch
 from ..codecs.record_batch import BatchHeader, parse_single_batch
@@ -82,17 +82,20 @@ def _wrap(
     identities = tuple(
         [Identity(producer_id, head.producer_epoch, head.base_sequence, head.record_count) for head in headers]
     )
-    codec = target.shared.wrapper_codecs.get(target.topic) or next((head.codec for head in headers if head.codec), 0)
+    codec = target.shared.wrapper_codecs.get(target.topic, Codec.NONE)
+    for head in headers:
+        codec = codec or codec_of(head.codec)
     marker = encode_marker(identities)
     converted = convert.to_wrapper(
         sources,
         key=marker,
-        codec=Codec(codec),
+        codec=codec,
         policy=target.shared.policy,
         output_bytes_max=limits.DECOMPRESSED_BYTES_MAX,
         compress_harder=harder,
+        headers=headers,
     )
-    piece = Piece(sources, identities, converted.message_set, anchor_of_marker(marker), harder or codec != 0)
+    piece = Piece(sources, identities, converted.message_set, anchor_of_marker(marker), harder or bool(codec))
     return piece, converted.first_content
 
 
@@ -147,7 +150,7 @@ def gather(first: Batch, queue: Iterable[Batch]) -> list[Batch]:
     while not group[-1].alone and len(group) < GROUP_BATCHES_MAX:
         last = group[-1].identity
         due = advance(last.base_sequence, last.record_count)
-        found = next((b for b in queue if _follows(b, last.producer_epoch, due, first) and not b.alone), None)
+        found = _follower(queue, last.producer_epoch, due, first)
         if found is None or size + len(found.records) > limits.GROUP_BYTES_MAX:
             break
         group.append(found)
@@ -155,10 +158,13 @@ def gather(first: Batch, queue: Iterable[Batch]) -> list[Batch]:
     return group
 
 
-def _follows(batch: Batch, producer_epoch: int, due: int, first: Batch) -> bool:
-    """Does it come right after, from a connection that the group's first batch came on?"""
-    identity = batch.identity
-    if (identity.producer_epoch, identity.base_sequence) != (producer_epoch, due):
-        return False
-    connections = {id(waiter.connection) for waiter in first.waiters if not waiter.gone}
-    return any(id(waiter.connection) in connections for waiter in batch.waiters if not waiter.gone)
+def _follower(queue: Iterable[Batch], producer_epoch: int, due: int, first: Batch) -> Batch | None:
+    """What comes right after, from a connection that the group's first batch came on."""
+    for batch in queue:
+        identity = batch.identity
+        if identity.base_sequence != due or identity.producer_epoch != producer_epoch or batch.alone:
+            continue
+        connections = {id(waiter.connection) for waiter in first.waiters if not waiter.gone}
+        if any(id(waiter.connection) in connections for waiter in batch.waiters if not waiter.gone):
+            return batch
+    return None
