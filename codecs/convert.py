@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from aiokafka.errors import CorruptRecordException
@@ -16,7 +17,7 @@ from aiokafka.record._crecords import DefaultRecordBatch, LegacyRecordBatchBuild
 from .compression import Codec, compress, store_gzip
 from .errors import LimitExceeded, Malformed
 from .marker import content_digest
-from .message_set import OVERHEAD_BYTES, ShallowMessage, encode_message
+from .message_set import OFFSET_AND_SIZE_BYTES, OVERHEAD_BYTES, ShallowMessage, encode_message
 from .primitives import Buffer
 from .record_batch import (
     BATCH_OVERHEAD_BYTES,
@@ -37,6 +38,8 @@ TRACING_HEADERS: Final = ("traceparent", "tracestate", "baggage", "b3", "x-b3-*"
 
 _NO_SIZE_LIMIT: Final = 1 << 62  # the builder refuses records beyond its size; ours is checked before
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
+_OFFSET: Final = Struct(">q")
+_SIZE: Final = Struct(">i")
 _READER_PADDING: Final = bytes(32)
 # The compiled reader checks lengths against the data, and that the records end with it. A forged length near 2**63
 # slips through its sum and is refused by the allocator before anything is allocated: hence the two in the middle.
@@ -78,6 +81,15 @@ class Converted(NamedTuple):
     first_content: bytes
 
 
+class Inner(NamedTuple):
+    """Records as plain messages with offsets from 0 on, not wrapped yet. ``first_content`` as in ``Converted``."""
+
+    message_set: bytearray
+    record_count: int
+    max_timestamp: int
+    first_content: bytes
+
+
 def content_of(key: Buffer | None, value: Buffer | None) -> bytes:
     """Return the digest of a record that is about to be sent: 8 bytes of BLAKE2b over key and value."""
     return content_digest(key, value)
@@ -105,17 +117,47 @@ def to_wrapper(
     ``headers``: of the batches, where they were read before. Raises WireError for what a batch contains, LimitExceeded
     when it would be above ``output_bytes_max`` bytes decompressed, HeaderRefused by the policy.
     """
-    inner = _convert(batches, headers or [parse_single_batch(batch) for batch in batches], 1, policy, output_bytes_max)
-    message_set, record_count, max_timestamp, first_content = inner
-    wrapper = encode_message(
+    inner = to_inner(batches, policy=policy, output_bytes_max=output_bytes_max, headers=headers)
+    wrapper = wrap(inner, key=key, codec=codec, compress_harder=compress_harder)
+    return Converted(wrapper, inner.record_count, inner.first_content)
+
+
+def to_inner(
+    batches: Sequence[memoryview],
+    *,
+    policy: HeaderPolicy,
+    output_bytes_max: int,
+    headers: Sequence[BatchHeader] | None = None,
+) -> Inner:
+    """Return all records of the batches, in order, as messages of format v1. Arguments and errors as ``to_wrapper``."""
+    return _convert(batches, headers or [parse_single_batch(batch) for batch in batches], 1, policy, output_bytes_max)
+
+
+def joined(inners: Sequence[Inner]) -> Inner:
+    """Return the records of all, one after the other. Nothing is signed anew: checksums do not cover offsets."""
+    message_set = bytearray()
+    record_count = 0
+    for inner in inners:
+        position = len(message_set)
+        message_set += inner.message_set
+        for offset in range(record_count, record_count + inner.record_count):
+            _OFFSET.pack_into(message_set, position, offset)
+            position += OFFSET_AND_SIZE_BYTES + _SIZE.unpack_from(message_set, position + _OFFSET.size)[0]
+        record_count += inner.record_count
+    max_timestamp = max(inner.max_timestamp for inner in inners)
+    return Inner(message_set, record_count, max_timestamp, inners[0].first_content)
+
+
+def wrap(inner: Inner, *, key: bytes | None, codec: Codec, compress_harder: bool = False) -> bytes:
+    """Return one wrapper of format v1 with the records in it. ``codec``, ``compress_harder``: as in ``to_wrapper``."""
+    return encode_message(
         key,
-        _compress(codec, message_set, 1, compress_harder),
+        _compress(codec, inner.message_set, 1, compress_harder),
         magic=1,
-        offset=record_count - 1,
-        timestamp=max_timestamp,
+        offset=inner.record_count - 1,
+        timestamp=inner.max_timestamp,
         codec=_wrapper_codec(codec),
     )
-    return Converted(wrapper, record_count, first_content)
 
 
 def to_message_set(
@@ -156,20 +198,13 @@ def _compress(codec: Codec, message_set: Buffer, magic: int, compress_harder: bo
     return compress(_wrapper_codec(codec), message_set, magic=magic)
 
 
-class _Inner(NamedTuple):
-    message_set: bytearray
-    record_count: int
-    max_timestamp: int
-    first_content: bytes
-
-
 def _convert(
     batches: Sequence[memoryview],
     headers: Sequence[BatchHeader],
     magic: int,
     policy: HeaderPolicy,
     output_bytes_max: int,
-) -> _Inner:
+) -> Inner:
     """Return the records of the batches as plain messages with offsets from 0 on."""
     assert batches
     builder = LegacyRecordBatchBuilder(magic, 0, _NO_SIZE_LIMIT)
@@ -199,7 +234,7 @@ def _convert(
                 offset += 1
         except _READER_ERRORS as exc:
             raise Malformed(f"record batch: {type(exc).__name__}: {exc}") from None
-    return _Inner(builder.build(), offset, max_timestamp, first_content)
+    return Inner(builder.build(), offset, max_timestamp, first_content)
 
 
 def _reader(batch: memoryview, header: BatchHeader, magic: int, room: int) -> tuple[Any, int]:
