@@ -87,6 +87,17 @@ def lives(pair: TwoProxies) -> list[int]:
     return [proxy.log.count("the store's data has generation") for proxy in pair.proxies]
 
 
+def versions(redis: ExternalRedis) -> dict[bytes, int]:
+    """How often each entry was written."""
+    return {key: entry.version for key, entry in redis.entries().items()}
+
+
+def lags(redis: ExternalRedis, known: dict[bytes, int]) -> bool:
+    """Does it have an older value of an entry than was known, or none?"""
+    there = versions(redis)
+    return any(there.get(key, 0) < version for key, version in known.items())
+
+
 def wait_for_a_new_life(pair: TwoProxies, before: list[int]) -> None:
     wait_until(
         lambda: all(now > then for now, then in zip(lives(pair), before, strict=True)), "a new life of the data is seen"
@@ -193,9 +204,11 @@ def test_a_redis_that_restarts_without_its_last_writes_makes_no_second_copy(
 ) -> None:
     before = lives(pair)
     with load(pair):
+        known = versions(redis)
         redis.kill()
         redis.forget_tail(6000)
         redis.start()
+        assert lags(redis, known), "nothing was lost"
         wait_for_a_new_life(pair, before)
 
 
@@ -211,6 +224,7 @@ def test_a_failover_to_a_replica_that_missed_the_last_writes_makes_no_second_cop
         missed = running.progress()
         running.all_go_on(3)
         assert all(now > then for now, then in zip(running.progress(), missed, strict=True))
+        assert lags(replica, versions(redis)), "nothing was lost"
         redis.kill()
         door.move(replica.address)
         wait_for_a_new_life(pair, before)

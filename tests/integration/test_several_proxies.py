@@ -19,9 +19,11 @@ from idemproxy.state.store import entry_key
 from testkit.proxy_process import wait_until
 from testkit.two_proxies import TwoProxies
 from testkit.two_proxies_client import RETRIABLE, Load, Place, RovingProducer
-from testkit.two_proxies_program import STOP_BEFORE_APPEND
+from testkit.two_proxies_program import STOP_BEFORE_APPEND, STOP_BEFORE_WRITE
+from testkit.two_proxies_redis import ExternalRedis
 from testkit.two_proxies_relays import Keeping
 
+CONNECTION_LOST = -1
 LEASE_SECONDS = 6.0
 TAKEOVER_SECONDS_MAX = 20.0
 QUIET_SECONDS = 1.0
@@ -71,6 +73,10 @@ def twin_of(producer: RovingProducer) -> RovingProducer:
     return twin
 
 
+def stored_count(pair: TwoProxies, producer: RovingProducer) -> int:
+    return len(pair.stored([producer.place])[producer.place])
+
+
 def is_reserved(pair: TwoProxies, producer: RovingProducer) -> bool:
     entry = pair.redis.entries().get(entry_key("default", producer.producer_id, *producer.place))
     return entry is not None and entry.has_open_intent
@@ -106,6 +112,7 @@ def test_a_retry_at_the_other_proxy_waits_for_the_one_that_works_on_it_and_gets_
 def test_a_retry_after_the_first_proxy_died_is_answered_by_the_other_with_the_one_copys_offset(
     pair: TwoProxies, producer: RovingProducer, keeping: Keeping
 ) -> None:
+    resolved = pair.proxies[1].log.count("resolved as ")
     pair.relays[0].keep(keeping)
     producer.add(3)
     producer.send()
@@ -122,7 +129,7 @@ def test_a_retry_after_the_first_proxy_died_is_answered_by_the_other_with_the_on
     finally:
         pair.relays[0].let_go()
         pair.proxies[0].start()
-    assert "resolved as " in pair.proxies[1].log
+    assert pair.proxies[1].log.count("resolved as ") > resolved
 
 
 def test_a_client_that_moves_in_the_middle_of_a_pipeline_is_told_all_offsets_in_order(
@@ -204,6 +211,86 @@ def test_what_a_dead_proxy_left_open_for_a_client_that_left_too_blocks_nobody_af
         pair.proxies[0].start()
     other.hang_up()
     assert other.complaints(pair.stored([producer.place])[producer.place]) == []
+
+
+# ---------------------------------------------------------------------- and Redis in trouble at the same time
+def empty(redis: ExternalRedis) -> None:
+    assert redis.call("FLUSHALL") == b"OK"
+
+
+def restart_without_the_last_writes(redis: ExternalRedis) -> None:
+    redis.kill()
+    redis.forget_tail(5000)
+    redis.start()
+
+
+@pytest.mark.parametrize("forgets", [empty, restart_without_the_last_writes])
+def test_what_a_dead_proxy_had_out_is_found_by_the_other_though_redis_forgot_the_intent(
+    pair: TwoProxies, producer: RovingProducer, forgets: Callable[[ExternalRedis], None]
+) -> None:
+    pair.relays[0].keep(Keeping.ANSWERS)
+    producer.add(2)
+    producer.send()
+    wait_until(lambda: pair.relays[0].kept > 0, "the broker's answer is kept")
+    pair.proxies[0].kill()
+    forgets(pair.redis)
+    try:
+        assert not is_reserved(pair, producer), "Redis still knows of it"
+        producer.hang_up()
+        producer.insist(lambda: pair.addresses[1])
+    finally:
+        pair.relays[0].let_go()
+        pair.proxies[0].start()
+    assert [producer.told[sequence] for sequence in range(3)] == [0, 1, 2]
+    assert producer.codes.keys() <= {0, CONNECTION_LOST, *RETRIABLE}
+
+
+def test_a_proxy_that_writes_after_redis_forgot_its_intent_is_waited_for_by_the_other(
+    pair: TwoProxies, producer: RovingProducer
+) -> None:
+    """It sleeps between its look at the lease and the write, for less than the lease; meanwhile Redis is emptied."""
+    sleeper = pair.proxies[0]
+    sleeper.signal(STOP_BEFORE_WRITE)
+    time.sleep(0.1)
+    (sequence,) = producer.add(1)
+    producer.send()
+    wait_until(lambda: is_reserved(pair, producer), "it is reserved")
+    time.sleep(0.3)
+    empty(pair.redis)
+    producer.connect(pair.addresses[1])
+    producer.send()
+    assert producer.is_silent(1.0)
+    assert stored_count(pair, producer) == 1
+    sleeper.signal(signal.SIGCONT)
+    wait_until(lambda: stored_count(pair, producer) == 2, "the sleeper has written it")
+    producer.insist(lambda: pair.addresses[1])
+    assert producer.told[sequence] == 1
+    producer.connect(pair.addresses[0])
+    producer.add(1)
+    producer.insist(lambda: pair.addresses[0])
+
+
+@pytest.mark.parametrize("keeping", [Keeping.ANSWERS, Keeping.REQUESTS], ids=["in_the_log", "not_in_the_log"])
+def test_a_batch_whose_owner_lives_and_lost_its_lease_is_settled_by_the_other_proxy(
+    pair: TwoProxies, producer: RovingProducer, keeping: Keeping
+) -> None:
+    pair.relays[0].keep(keeping)
+    producer.add(2)
+    producer.send()
+    wait_until(lambda: pair.relays[0].kept > 0, "it is out")
+    losses = [proxy.log.count("the lease was lost") for proxy in pair.proxies]
+    pair.redis.pause()
+    time.sleep(LEASE_SECONDS + 1)
+    pair.redis.go_on()
+    try:
+        producer.hang_up()
+        producer.insist(lambda: pair.addresses[1])
+    finally:
+        pair.relays[0].let_go()
+    assert [producer.told[sequence] for sequence in range(3)] == [0, 1, 2]
+    assert producer.codes.keys() <= {0, CONNECTION_LOST, *RETRIABLE}
+    for proxy, before in zip(pair.proxies, losses, strict=True):
+        assert proxy.log.count("the lease was lost") > before
 
 
 def test_clients_that_reconnect_at_random_to_either_proxy_under_lost_answers_find_each_batch_once(
