@@ -116,6 +116,18 @@ class Reforwarded:
 
 
 @value(frozen=True, slots=True)
+class LateWrite:
+    """Bytes of these batches left when the lease was about to end, or later: the process, or its machine, stood still
+    between the last look at the lease and the write (rule R4)."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequences: tuple[int, ...]
+    topic: str
+    partition: int
+
+
+@value(frozen=True, slots=True)
 class SecondCopy:
     """A batch that was sent twice, after the log did not have it, is in the log twice (rule R14)."""
 

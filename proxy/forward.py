@@ -19,7 +19,7 @@ from ..state.sequence import distance
 from . import answers, limits
 from .batch import Answer, Batch
 from .effects import Append, Leader, Now, Wait
-from .events import AppendEnded, DoubtOpened, DoubtResolved, Reforwarded
+from .events import AppendEnded, DoubtOpened, DoubtResolved, LateWrite, Reforwarded
 from .outcome import CONTENT_ERRORS, OUTCOME_NAMES, ROUTING_ERRORS, Appended, InDoubt, NotSent, Outcome, Refused
 from .plan import Piece, Plan, halves, located, make_piece, rest_of
 from .resolver import Later, LogSearch, Position, Searched, Undecidable, covered, is_covered, look_at
@@ -44,6 +44,7 @@ class Forward:
         self._pieces = deque(plan.pieces)
         self._content = plan.content
         self._leader = leader
+        self._timeout_ms = min([batch.timeout_ms for batch in group])
         self._era = sequencer.shared.era
         self._owner = entry.intent.owner
         self._placed = list(placed)
@@ -77,7 +78,7 @@ class Forward:
                 sequencer.topic,
                 sequencer.partition,
                 piece.message_set,
-                min(batch.timeout_ms for batch in self._group),
+                self._timeout_ms,
                 self._may_send,
                 piece.identities,
             )
@@ -103,8 +104,9 @@ class Forward:
         """Asked in the step of the send (rules R4, R17)."""
         if self._shared.incarnation != self._owner:
             return "the incarnation that reserved it has ended"
-        if not all(batch.wanted for batch in self._group):
-            return "a client has gone"
+        for batch in self._group:
+            if not batch.wanted:
+                return "a client has gone"
         if self._sequencer.is_outdated(self._first.producer_epoch):
             return "its client has begun a newer epoch"
         return None
@@ -238,6 +240,10 @@ class Forward:
         are left."""
         assert isinstance(outcome, InDoubt)
         sequencer = self._sequencer
+        if outcome.is_late:  # R14: another proxy may have appended them meanwhile
+            names = (self._first.producer_epoch, tuple(batch.identity.base_sequence for batch in self._group))
+            self._shared.report(LateWrite(sequencer.producer_id, *names, sequencer.topic, sequencer.partition))
+            sequencer.look_again(self._bound, *names)
         if self._era != self._shared.era:
             return self._void(outcome.reason)
         self._shared.report(

@@ -19,6 +19,7 @@ JOURNALED: Final[dict[type, str]] = {
     events.DoubtOpened: "doubt",
     events.DoubtResolved: "resolved",
     events.Reforwarded: "sent_again",
+    events.LateWrite: "late_write",
     events.SecondCopy: "second_copy",
     events.TakenOver: "taken_over",
     events.GenerationChanged: "generation",

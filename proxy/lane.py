@@ -45,9 +45,13 @@ class Lane:
         self._splitter = FrameSplitter(limits.RESPONSE_BYTES_MAX)
         self._jobs: list[Job] = []
         self._correlation_id = 0
+        self._has_begun = False
+        self._is_late = False
         self.is_open = True
         self.sent_at = 0.0
         self.timeout_seconds = 0.0
+        self.is_forsaken = False
+        """The broker was away since the request left: what it says of throttling is not true of this connection."""
 
     @property
     def is_idle(self) -> bool:
@@ -66,6 +70,7 @@ class Lane:
         timeout = min(job.append.timeout_ms for job in jobs) / 2000
         timeout = max(limits.UPSTREAM_TIMEOUT_SECONDS_MIN, min(limits.UPSTREAM_TIMEOUT_SECONDS_MAX, timeout))
         self._jobs = jobs
+        self._has_begun = False
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         self.sent_at = now
         self.timeout_seconds = timeout
@@ -82,7 +87,7 @@ class Lane:
             wire.reset()
             return
         self._wire = wire
-        wire.fence(self._pool.may_send)
+        wire.fence(self._may_write)
         self._pool.lane_idle()
 
     def received(self, data: bytes) -> None:
@@ -106,6 +111,14 @@ class Lane:
         self._ended(reason)
 
     # ------------------------------------------------------------------ inside
+    def _may_write(self) -> bool:
+        """Asked before and after every write (rule R4)."""
+        if self._pool.may_send():
+            self._has_begun = True
+            return True
+        self._is_late = self._has_begun
+        return False
+
     def _answer(self, frame: bytes) -> None:
         correlation_id, body_offset = parse_response_header(frame, _PRODUCE_KEY, _PRODUCE_VERSION)
         if not self._jobs or correlation_id != self._correlation_id:
@@ -131,7 +144,7 @@ class Lane:
         jobs, self._jobs = self._jobs, []
         self._pool.lane_ended(self, reason, bool(jobs))
         for job in jobs:
-            job.done(InDoubt(reason, self._pool.broker_id))
+            job.done(InDoubt(reason, self._pool.broker_id, is_late=self._is_late))
 
 
 class LanePool:
@@ -175,6 +188,8 @@ class LanePool:
             self.lane_idle()
         else:
             self.refuse_waiting("the broker is away")
+            for lane in self._lanes:
+                lane.is_forsaken = lane.is_busy
 
     def refuse_waiting(self, reason: str) -> None:
         """Give back what has not been sent."""
@@ -253,6 +268,7 @@ class LanePool:
         partitions: set[tuple[str, int]] = set()
         size = 0
         left: deque[Job] = deque()
+        lease_refusal = None if self.may_send() else "the lease has ended"
         now = self._reactor.now()
         while self._waiting:
             job = self._waiting.popleft()
@@ -262,7 +278,7 @@ class LanePool:
             if partition in partitions or not fits or (slow and taken):
                 left.append(job)
                 continue
-            refusal = "the lease has ended" if not self.may_send() else job.append.may_send()
+            refusal = lease_refusal or job.append.may_send()
             if refusal is not None:
                 job.done(NotSent(refusal))
                 continue
@@ -295,7 +311,7 @@ class LanePool:
         now = self._reactor.now()
         for lane in list(self._lanes):
             patience = limits.LANE_PATIENCE_SECONDS
-            if now < self._throttled_until:
+            if now < self._throttled_until and not lane.is_forsaken:
                 patience = limits.LANE_THROTTLED_PATIENCE_SECONDS
             if lane.is_busy and now - lane.sent_at > lane.timeout_seconds + patience:
                 lane.give_up("no answer in time")

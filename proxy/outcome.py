@@ -36,11 +36,13 @@ class NotSent:
 
 @value(frozen=True, slots=True)
 class InDoubt:
-    """It may be in the log, now or soon. ``error_code``: what the broker answered, if it did."""
+    """It may be in the log, now or soon. ``error_code``: what the broker answered, if it did. ``is_late``: bytes of it
+    left when the lease was about to end, or later (rule R4)."""
 
     reason: str
     broker_id: int
     error_code: int = 0
+    is_late: bool = False
 
 
 Outcome = Appended | Refused | NotSent | InDoubt

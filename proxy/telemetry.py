@@ -52,6 +52,7 @@ METRICS: dict[type, Metric] = {
     events.DoubtOpened: Metric("doubts_opened_total", "Appends whose outcome was unknown."),
     events.DoubtResolved: Metric("doubts_resolved_total", "Doubts after the log was read.", "result"),
     events.Reforwarded: Metric("reforwards_total", "Batches sent once more that the log did not have."),
+    events.LateWrite: Metric("late_writes_total", "Appends that left when the lease was about to end, or later."),
     events.SecondCopy: Metric("duplicates_total", "Batches found twice in the log: the hard limit was met."),
     events.MarkerLost: Metric("topics_unmarked_total", "Topics found to be stored without the proxy's markers."),
     events.TakenOver: Metric("intents_taken_over_total", "Open intents of proxies that are gone."),
@@ -167,14 +168,27 @@ def _doubt_resolved(telemetry: Telemetry, event: events.DoubtResolved) -> None:
 def _second_copy(telemetry: Telemetry, event: events.SecondCopy) -> None:
     telemetry.log(
         logging.ERROR,
-        "DUPLICATE: producer %d epoch %d sequence %d is in %s-%d at the offsets %s: its broker appended the first try "
-        "after it had stood still for longer than the settle time",
+        "DUPLICATE: producer %d epoch %d sequence %d is in %s-%d at the offsets %s: a broker, or a proxy in the middle "
+        "of a send, had stood still for so long that the first try was appended after all",
         event.producer_id,
         event.producer_epoch,
         event.base_sequence,
         event.topic,
         event.partition,
         ", ".join(map(str, event.offsets)),
+    )
+
+
+def _late_write(telemetry: Telemetry, event: events.LateWrite) -> None:
+    telemetry.log(
+        logging.ERROR,
+        "LATE: producer %d epoch %d sequence %s left for %s-%d when the lease was about to end, or later: this process "
+        "stood still in the middle of a send. Second copies are looked for after one minute and after ten",
+        event.producer_id,
+        event.producer_epoch,
+        ", ".join(map(str, event.base_sequences)),
+        event.topic,
+        event.partition,
     )
 
 
@@ -226,6 +240,7 @@ _HANDLERS: dict[type, Any] = {
     events.DoubtResolved: _doubt_resolved,
     events.GenerationChanged: _generation,
     events.MarkerLost: _marker_lost,
+    events.LateWrite: _late_write,
     events.SecondCopy: _second_copy,
     events.ClientRefused: _refused,
     events.FlowFailed: _failed,

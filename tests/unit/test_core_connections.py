@@ -5,10 +5,12 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import LOG_END_REPLICA_ID, FetchRecords, LatestOffset
 from idemproxy.proxy.effects import Append, Unanswered
-from idemproxy.proxy.lane import LanePool
+from idemproxy.proxy.lane import Lane, LanePool
 from idemproxy.proxy.outcome import InDoubt, NotSent, Outcome
 from idemproxy.proxy.upstream import Broker
 from idemproxy.reactor import Address, Buffer, Endpoint
@@ -26,12 +28,13 @@ class Wire:
     def __init__(self) -> None:
         self.sent = b""
         self.was_reset = False
+        self.may_write: Callable[[], bool] = lambda: True
 
     def send(self, *chunks: Buffer) -> None:
         self.sent += b"".join(chunks)
 
     def fence(self, may_send: Callable[[], bool]) -> None:
-        pass
+        self.may_write = may_send
 
     def pause(self) -> None:
         pass
@@ -152,6 +155,51 @@ def test_an_append_behind_a_busy_lane_gets_another_try_to_open_a_second_one() ->
     clock.run(60)
     assert outcomes
     assert all(isinstance(outcome, InDoubt) for outcome in outcomes)
+
+
+@pytest.mark.parametrize("had_begun", [False, True])
+def test_a_write_is_late_if_the_lease_ended_after_its_first_look(had_begun: bool) -> None:
+    clock = Clock()
+    may_send = True
+    pool = LanePool(clock, BROKER, ("kafka", 9092), may_send=lambda: may_send, report=lambda _event: None)
+    pool.set_usable(True)
+    outcomes: list[Outcome] = []
+    for partition in (0, 1):  # what was asked for the one before does not count
+        append_to(pool, partition, outcomes)
+        clock.run()
+        if partition == 0:
+            wire = Wire()
+            clock.opening[0].connected(wire)
+            clock.run()
+            assert wire.may_write()
+            assert wire.may_write()
+            answer = kafka.produce_answer(2, [("topic", 0, 0, 0)])
+            clock.opening[0].received((len(answer) + 4).to_bytes(4, "big") + (1).to_bytes(4, "big") + answer)
+    clock.run()
+    if had_begun:
+        assert wire.may_write()
+    may_send = False
+    assert not wire.may_write()
+    clock.opening[0].lost("the lease ended before the last byte was sent")
+    assert isinstance(outcomes[1], InDoubt)
+    assert outcomes[1].is_late == had_begun
+
+
+@pytest.mark.parametrize("was_away", [False, True])
+def test_a_broker_that_throttles_is_waited_for_unless_it_was_away_meanwhile(was_away: bool) -> None:
+    clock = Clock()
+    pool = pool_on(clock)
+    outcomes: list[Outcome] = []
+    append_to(pool, 0, outcomes)
+    clock.run()
+    clock.opening[0].connected(Wire())
+    clock.run()
+    pool.answered(Lane(pool), [], 1000)
+    if was_away:
+        pool.set_usable(False)
+        pool.set_usable(True)
+    clock.run(limits.UPSTREAM_TIMEOUT_SECONDS_MAX + limits.LANE_PATIENCE_SECONDS + 2)
+    assert len(outcomes) == was_away
 
 
 def test_a_broker_that_is_closed_while_it_is_being_connected_to_stays_closed() -> None:

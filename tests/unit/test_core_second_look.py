@@ -2,7 +2,7 @@
 
 from idemproxy.proxy import limits
 from idemproxy.proxy.effects import Append
-from idemproxy.proxy.events import SecondCopy
+from idemproxy.proxy.events import LateWrite, SecondCopy
 from idemproxy.proxy.outcome import InDoubt, Outcome
 from idemproxy.proxy.resolver import Position
 from idemproxy.proxy.shared import look_for_copies
@@ -44,6 +44,31 @@ def test_a_first_try_that_is_appended_after_all_is_told() -> None:
     assert copies(stage) == []
     stage.run(ALL_LOOKS_SECONDS)
     assert copies(stage) == [(0, 1)]
+
+
+def test_a_write_that_left_late_is_told_and_a_second_copy_of_it_as_well() -> None:
+    stage = Stage()
+    client = Client()
+    stage.send(client, 0)
+    stage.run(1)
+    late: list[Append] = []
+
+    def stand_still(effect: Append) -> Outcome:
+        late.append(effect)
+        stage.begin_era(stage.shared.generation)  # meanwhile its lease has ended
+        return InDoubt("the lease ended before the last byte was sent", effect.broker_id, is_late=True)
+
+    stage.outcomes.append(stand_still)
+    first = stage.send(client, 1)
+    assert first.code == 7
+    told = [event for event in stage.events if isinstance(event, LateWrite)]
+    assert [(one.producer_epoch, one.base_sequences) for one in told] == [(0, (1,))]
+    retry = stage.send(Client(), 1)
+    stage.run(20)
+    assert retry.offset == 1
+    stage.take(late[0])
+    stage.run(ALL_LOOKS_SECONDS)
+    assert copies(stage) == [(1, 2)]
 
 
 def test_it_is_told_also_when_it_comes_minutes_later() -> None:
