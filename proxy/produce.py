@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Protocol
 from ..codecs.compression import Codec
 from ..codecs.errors import ChecksumMismatch, WireError
 from ..codecs.produce import PartitionAnswer, PartitionRecords, ProduceRequest, encode_response
-from ..codecs.record_batch import BatchHeader, magic_of, parse_single_batch, verify_crc
+from ..codecs.record_batch import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    magic_of,
+    parse_single_batch,
+    verify_crc,
+)
 from ..state.decide import BatchIdentity
 from . import answers, limits
 from .batch import Answer, Batch, Behind
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
     from .sequencer import Sequencer
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_NOT_SERVED_FLAGS = CONTROL_FLAG | TRANSACTIONAL_FLAG
 _MAGIC_2_SINCE = 3
 _ZSTD_SINCE = 7
 
@@ -135,6 +144,7 @@ class ProduceCall:
         self._answers: list[Answer | None] = [None] * len(request.partitions)
         self._left = len(request.partitions)
         self._has_refused = False
+        self._is_named = False
         self._parts = [Part(self, index) for index in range(self._left)]
 
     def start(self) -> None:
@@ -157,7 +167,7 @@ class ProduceCall:
                 self._start_part(item, part, timeout_ms, now, plain)
         if plain:
             self.client.produce_plainly(request.acks, timeout_ms, plain)
-        if self._left and any(part.is_named for part in self._parts):
+        if self._left and self._is_named:
             self.outside.sweep(self)
 
     def time_is_up(self) -> None:
@@ -196,7 +206,7 @@ class ProduceCall:
             if refusal is None and header.producer_id >= 0:
                 identity = BatchIdentity(header.producer_epoch, header.base_sequence, header.record_count)
                 part.names((header.producer_id, item.topic, item.partition), identity)
-                self.client.is_idempotent = True
+                self._is_named = self.client.is_idempotent = True
             if refusal is None:
                 verify_crc(records, header)
         except ChecksumMismatch as error:
@@ -215,9 +225,10 @@ class ProduceCall:
 
     def _judge(self, header: BatchHeader) -> Answer | None:
         """What no broker would take from a producer."""
-        if header.is_control or header.is_transactional:
+        if header.attributes & _NOT_SERVED_FLAGS:
             return answers.invalid("control and transactional batches are not served", self._version)
-        if header.codec > Codec.ZSTD or (header.codec == Codec.ZSTD and self._version < _ZSTD_SINCE):
+        codec = header.attributes & CODEC_MASK
+        if codec and (codec > Codec.ZSTD or (codec == Codec.ZSTD and self._version < _ZSTD_SINCE)):
             return answers.codec_not_served()
         if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
             return answers.invalid("a batch with a producer id needs a sequence and an epoch", self._version)

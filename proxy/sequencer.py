@@ -209,7 +209,7 @@ class Sequencer:
             self._answer_group(group, answers.no_leader(), "no_leader")
             return
         first = group[0].identity
-        batches = tuple(IntentBatch(b.identity.base_sequence, b.identity.record_count, b.header.crc) for b in group)
+        batches = tuple([IntentBatch(b.identity.base_sequence, b.identity.record_count, b.header.crc) for b in group])
         intent = Intent(
             self.shared.incarnation, first.producer_epoch, batches, bound.offset, bound.anchor, plan.content, leader
         )

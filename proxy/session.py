@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from ..codecs import produce as produce_codec
@@ -34,6 +35,7 @@ from .shared import Shared
 from .upstream import Broker
 from .versions import ApiKey
 
+_PRODUCE_KEY = int(ApiKey.PRODUCE)
 _PLAIN_VERSION = 2
 _FINISHED_KEYS = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID)
 PlainPart = tuple[PartitionRecords, Callable[[Answer], None]]
@@ -148,10 +150,11 @@ class Session:
         self._slots.append(slot)
         self._host.hold_bytes(len(frame))
         key, version = header.api_key, header.api_version
-        first, last = self._host.advertised().get(key, (0, -1))
-        if key == ApiKey.PRODUCE and 0 <= version <= produce_codec.CLIENT_VERSION_MAX:
+        if key == _PRODUCE_KEY and 0 <= version <= produce_codec.CLIENT_VERSION_MAX:
             self._produce(slot, frame)
-        elif key == ApiKey.API_VERSIONS:
+            return
+        first, last = self._host.advertised().get(key, (0, -1))
+        if key == ApiKey.API_VERSIONS:
             self._answer(slot, api_versions.answer(version, self._host.advertised()))
         elif not first <= version <= last:
             self._refuse(slot, frame, f"API {key} is not served in version {version}")
@@ -166,7 +169,7 @@ class Session:
     def _produce(self, slot: _Slot, frame: bytes) -> None:
         header = slot.header
         request = produce_codec.parse_request(frame, header.body_offset, header.api_version)
-        ProduceCall(self._host, self, request, header.api_version, lambda body: self._answer(slot, body)).start()
+        ProduceCall(self._host, self, request, header.api_version, partial(self._answer, slot)).start()
 
     def _init_producer_id(self, slot: _Slot, body: memoryview) -> None:
         request = parse_init_producer_id(body, slot.header.api_version)
@@ -297,7 +300,8 @@ class Session:
             out.extend(chunks)
         if out:
             self._wire.send(*out)
-        self._control_reading()
+        if self._paused:
+            self._control_reading()
 
     def _control_reading(self) -> None:
         """Back-pressure: who has many requests open, or does not take his answers, is not read from."""
