@@ -1,6 +1,6 @@
 """The faults of a chaos run: what there is, how it is drawn from the seed, how it is done to the scene, when it was.
 
-Two threads: processes are hit one after the other (``Saboteur.hit_processes``), connections all the time beside that.
+Three threads: brokers are hit one after the other, beside that proxies and Redis, and beside both connections.
 """
 
 from __future__ import annotations
@@ -43,18 +43,19 @@ class Fault:
 
 
 class Saboteur:
-    """``faults``: what was done so far, also by the other thread."""
+    """``faults``: what was done so far, by all threads."""
 
     def __init__(self, scene: Scene, seed: int, kinds: tuple[str, ...] | None = None) -> None:
         """``kinds``: only these, by the names below."""
         self.faults: list[Fault] = []
         self._scene = scene
         self._stopping = threading.Event()
-        self._heavy, self._light = Random(f"{seed} processes"), Random(f"{seed} connections")
-        self._process_kinds = {**_BROKER_KINDS, **(_PROXY_KINDS if scene.proxies else {})}
+        self._seed = seed
+        self._broker_kinds, self._proxy_kinds = dict(_BROKER_KINDS), dict(_PROXY_KINDS if scene.proxies else {})
         self._links = (CLIENT_LINK, BROKER_LINK, REDIS_LINK) if scene.proxies else (BROKER_LINK,)
         if kinds is not None:
-            self._process_kinds = {name: one for name, one in self._process_kinds.items() if name in kinds}
+            self._broker_kinds = {name: one for name, one in self._broker_kinds.items() if name in kinds}
+            self._proxy_kinds = {name: one for name, one in self._proxy_kinds.items() if name in kinds}
         self._connection_kinds = tuple(
             name
             for name in (*_CONNECTION_KINDS, *(_STEERING_KINDS if scene.proxies else ()))
@@ -65,21 +66,32 @@ class Saboteur:
         """Begin nothing new."""
         self._stopping.set()
 
-    def hit_processes(self, pause_seconds: float) -> None:
+    def hit_brokers(self, pause_seconds: float) -> None:
         """One fault after the other until ``stop``, with pauses of about so long."""
-        random, kinds = self._heavy, list(self._process_kinds)
-        weights = [self._process_kinds[kind][0] for kind in kinds]
-        while kinds and not self._stopping.wait(min(random.expovariate(1 / pause_seconds), 3 * pause_seconds)):
-            self._process_kinds[random.choices(kinds, weights)[0]][1](self, random)
-            self._scene.look_after_proxies()
+        self._hit_processes(self._broker_kinds, Random(f"{self._seed} brokers"), pause_seconds, lambda: None)
+
+    def hit_proxies(self, pause_seconds: float) -> None:
+        """The same for proxies and Redis."""
+        random = Random(f"{self._seed} proxies")
+        self._hit_processes(self._proxy_kinds, random, pause_seconds, self._scene.look_after_proxies)
 
     def hit_connections(self, pause_seconds: float) -> None:
         """The same for connections."""
-        random = self._light
-        while self._connection_kinds and not self._stopping.wait(
-            min(random.expovariate(1 / pause_seconds), 3 * pause_seconds)
-        ):
+        random = Random(f"{self._seed} connections")
+        while self._connection_kinds and self._pause(random, pause_seconds):
             self._hit_connection(random)
+
+    def _hit_processes(
+        self, kinds: dict[str, tuple[int, _Done]], random: Random, pause_seconds: float, afterwards: Callable[[], None]
+    ) -> None:
+        names, weights = list(kinds), [weight for weight, _ in kinds.values()]
+        while names and self._pause(random, pause_seconds):
+            kinds[random.choices(names, weights)[0]][1](self, random)
+            afterwards()
+
+    def _pause(self, random: Random, seconds: float) -> bool:
+        """Wait for about so long; return whether to go on."""
+        return not self._stopping.wait(min(random.expovariate(1 / seconds), 3 * seconds))
 
     # ------------------------------------------------------------------ connections
     def _hit_connection(self, random: Random) -> None:

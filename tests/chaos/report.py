@@ -26,7 +26,7 @@ def result_of(
     places = _acknowledgement_times(story)
     where, silence_ms = longest_silence(places)
     process_faults = [fault for fault in story.faults if fault.kind in _PROCESS_KINDS]
-    violations = list(story.problems)
+    violations = [*story.problems, *_errors_in(story)]
     violations += [f"foreign record: {text}" for text in findings.foreign[:5]]
     violations += [f"told another offset: {text}" for text in findings.examples_of_misplaced] if with_proxies else []
     return {
@@ -102,6 +102,16 @@ def table_of(result: Mapping[str, Any]) -> str:
         lines += [f"  {title}: {text}" for text in examples]
     lines += ["", "clean" if is_clean(result) else "NOT CLEAN"]
     return "\n".join(lines)
+
+
+def _errors_in(story: Story) -> list[str]:
+    """Return what the proxies' logs say of their own mistakes, a few of each."""
+    found = []
+    for name, path in story.proxy_logs.items():
+        with path.open(errors="replace") as lines:
+            own = [line.strip() for line in lines if "error of ours" in line or "Traceback" in line]
+        found += [f"{name}, {len(own)} in all: {text}" for text in own[:3]]
+    return found
 
 
 def _faults_by_kind(story: Story) -> dict[str, int]:

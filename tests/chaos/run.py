@@ -71,8 +71,9 @@ def run(directory: Path, layout: Layout, pace: Pace, say: Callable[[str], None])
         before = len(scene.ended_by_themselves)
         scene.stop_proxies()
         problems += scene.ended_by_themselves[before:]
+        notes = [f"{scene.open_intents()} intents were left open in Redis"] if scene.proxies else []
         say("reading back: segment files of all replicas, and a plain consumer")
-        oracle, notes = Oracle(), list[str]()
+        oracle = Oracle()
         owners: dict[str, set[int]] = {}
         logs: dict[Place, PartitionLog] = {}
         for topic in layout.topics:
@@ -109,8 +110,12 @@ def _break_things(scene: Scene, saboteur: Saboteur, pace: Pace, say: Callable[[s
             failures.append(f"the faults ended early: {error!r}")
 
     threads = [
-        threading.Thread(target=guarded, args=(saboteur.hit_processes, pace.process_pause)),
-        threading.Thread(target=guarded, args=(saboteur.hit_connections, pace.connection_pause)),
+        threading.Thread(target=guarded, args=pair, daemon=True)
+        for pair in (
+            (saboteur.hit_brokers, pace.process_pause),
+            (saboteur.hit_proxies, pace.process_pause),
+            (saboteur.hit_connections, pace.connection_pause),
+        )
     ]
     for thread in threads:
         thread.start()
@@ -176,6 +181,9 @@ def _read_topic(
         if consumed[number] != (log.offsets, log.digests):
             problems.append(f"{topic} {number}: a consumer reads something else than what the leader has stored")
         notes += differing_replicas(cluster.log_directories, topic, number)
+        unmarked = sum(not one.identities for one in log.wrappers)
+        if scene.proxies and unmarked:
+            problems.append(f"{topic} {number}: {unmarked} messages are stored without a marker")
     return problems
 
 

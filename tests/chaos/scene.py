@@ -13,6 +13,7 @@ from random import Random
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST
+from idemproxy.state.entry import unpack
 
 from . import proxies
 from .producers import RunningProducer, Task
@@ -23,6 +24,7 @@ from .relay import Address, Relay
 BROKERS = 3
 CLIENT_LINK = proxies.LINK
 BROKER_LINK, REDIS_LINK, REPLICATION_LINK = "to-broker", "proxy-redis", "redis-replica"
+_ENTRY_KEYS = "idem:*:{*"
 SESSION_TIMEOUT_MS = 4_000
 """Of the brokers at ZooKeeper: a broker that is stopped for longer loses its leaders."""
 _BROKER_SETTINGS: dict[str, str | int] = {
@@ -158,6 +160,12 @@ class Scene:
         for proxy in self.proxies:
             if (code := proxy.stop()) != 0:
                 self.ended_by_themselves.append(f"{proxy.name} ended with code {code} on SIGTERM")
+
+    def open_intents(self) -> int:
+        """How many batches Redis has that somebody may still be working on."""
+        assert self.redis is not None
+        values = (self.redis.master.call("GET", key) for key in self.redis.master.call("KEYS", _ENTRY_KEYS))
+        return sum(unpack(value).intent is not None for value in values if isinstance(value, bytes))
 
     def _start_proxies(self, stack: ExitStack, upstream: Address) -> None:
         self.redis = RedisPair(self._children, self.directory, self._replication_address)
