@@ -25,7 +25,6 @@ def result_of(
     findings = story.findings
     places = _acknowledgement_times(story)
     where, silence_ms = longest_silence(places)
-    process_faults = [fault for fault in story.faults if fault.kind in _PROCESS_KINDS]
     violations = [*story.problems, *_errors_in(story)]
     violations += [f"foreign record: {text}" for text in findings.foreign[:5]]
     violations += [f"told another offset: {text}" for text in findings.examples_of_misplaced] if with_proxies else []
@@ -48,7 +47,9 @@ def result_of(
         "misplaced": findings.misplaced,
         "unexplained": attribution.unexplained,
         "producers_in_log": _producers_in_log(story),
-        "takeover_ms": {name: asdict(waits) for name, waits in waits_by_kind(process_faults, places.values()).items()},
+        "takeover_ms": {
+            name: asdict(one) for name, one in waits_by_kind(story.faults, places.values(), _PROCESS_KINDS).items()
+        },
         "longest_silence_ms": silence_ms,
         "longest_silence_of": where,
         "proxy_counts": {
@@ -88,9 +89,12 @@ def table_of(result: Mapping[str, Any]) -> str:
     for name, count in result["faults_by_kind"].items():
         row("  " + name, count)
     if result["takeover_ms"]:
-        lines += ["", f"  {'waits after a fault, in seconds':<{_WIDTH}} {'places':>7} {'p50':>7} {'p99':>7} {'max':>7}"]
+        heads = " ".join(f"{head:>7}" for head in ("places", "p50", "p99", "max", "alone", "p50", "max"))
+        lines += ["", f"  {'waits after a fault, in seconds':<{_WIDTH}} {heads}"]
     for name, waits in result["takeover_ms"].items():
-        figures = " ".join(f"{waits[key] / 1000:7.1f}" for key in ("p50", "p99", "longest"))
+        figures = " ".join(f"{waits[key] / 1000:7.1f}" for key in ("p50", "p99", "longest")) + f" {waits['alone']:>7}"
+        if waits["alone"]:
+            figures += " ".join(["", *(f"{waits[key] / 1000:7.1f}" for key in ("alone_p50", "alone_longest"))])
         lines.append(f"  {'  ' + name:<{_WIDTH}} {waits['affected']:>7} {figures}")
     row("longest silence", f"{result['longest_silence_ms'] / 1000:.1f} s, {result['longest_silence_of']}")
     lines.append("")

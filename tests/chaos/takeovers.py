@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .faults import Fault
@@ -18,12 +18,16 @@ BEFORE_MS, AFTER_MS = 300, 1_500
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Milliseconds. ``affected``: how many times a producer's partition fell silent."""
+    """Milliseconds. ``affected``: how many times a producer's partition fell silent. ``alone_...``: of those waits
+    during which nothing else was broken; None where there was none."""
 
     affected: int
     p50: int
     p99: int
     longest: int
+    alone: int = 0
+    alone_p50: int | None = None
+    alone_longest: int | None = None
 
 
 def times_of(lines: Iterable[str]) -> dict[int, list[int]]:
@@ -51,24 +55,35 @@ def wait_after(began_ms: int, times: Sequence[int]) -> int | None:
     return max(waits, default=None)
 
 
-def waits_by_kind(faults: Iterable[Fault], places: Iterable[Sequence[int]]) -> dict[str, Waits]:
-    """Return the waits after faults of processes, by kind and what was hit."""
+def waits_by_kind(faults: Sequence[Fault], places: Iterable[Sequence[int]], kinds: Collection[str]) -> dict[str, Waits]:
+    """Return the waits after faults of these kinds, by kind and what was hit."""
     places = list(places)
-    found: dict[str, list[int]] = {}
-    for fault in faults:
+    found: dict[str, list[tuple[int, bool]]] = {}
+    for fault in (one for one in faults if one.kind in kinds):
         name = f"{fault.kind} {_what(fault.target)}"
         for times in places:
             wait = wait_after(fault.began_ms, times)
             if wait is not None and wait > 0:
-                found.setdefault(name, []).append(wait)
+                over = fault.began_ms + wait
+                alone = all(
+                    one is fault or one.began_ms > over or one.ended_ms < fault.began_ms - BEFORE_MS for one in faults
+                )
+                found.setdefault(name, []).append((wait, alone))
     return {name: summary(waits) for name, waits in sorted(found.items())}
 
 
-def summary(waits: Sequence[int]) -> Waits:
-    """Return the figures of some waits, at least one."""
-    ordered = sorted(waits)
+def summary(waits: Sequence[tuple[int, bool]]) -> Waits:
+    """Return the figures of some waits, at least one: (milliseconds, was nothing else broken?)."""
+    ordered = sorted(wait for wait, _ in waits)
+    alone = sorted(wait for wait, undisturbed in waits if undisturbed)
     return Waits(
-        len(ordered), ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)], ordered[-1]
+        affected=len(ordered),
+        p50=ordered[len(ordered) // 2],
+        p99=ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)],
+        longest=ordered[-1],
+        alone=len(alone),
+        alone_p50=alone[len(alone) // 2] if alone else None,
+        alone_longest=alone[-1] if alone else None,
     )
 
 

@@ -10,7 +10,7 @@ from chaos.journals import Journals
 from chaos.oracle import Copy, Findings, Inversion, Loss, Oracle, whole_lines
 from chaos.payload import Payload, decode, encode
 from chaos.stored import PartitionLog, Wrapper
-from chaos.takeovers import longest_silence, times_of, wait_after, waits_by_kind
+from chaos.takeovers import Waits, longest_silence, times_of, wait_after, waits_by_kind
 
 from idemproxy.codecs.marker import Identity
 
@@ -232,9 +232,12 @@ def test_a_wait_lasts_from_the_fault_to_the_end_of_the_silence_that_began_with_i
 
 def test_waits_are_told_by_kind() -> None:
     faults = [Fault("kill", "proxy-a", 250, 300, ""), Fault("stop", "broker 2", 9_000, 9_500, "")]
-    waits = waits_by_kind(faults, [[0, 100, 200, 4_250, 4_300], [0, 100, 200, 1_250, 1_300]])
-    assert set(waits) == {"kill proxy"}
-    assert (waits["kill proxy"].affected, waits["kill proxy"].longest) == (2, 4_000)
+    places = [[0, 100, 200, 4_250, 4_300], [0, 100, 200, 1_250, 1_300]]
+    waits = waits_by_kind(faults, places, ("kill", "stop"))
+    assert waits == {"kill proxy": Waits(2, 4_000, 4_000, 4_000, alone=2, alone_p50=4_000, alone_longest=4_000)}
+    faults.append(Fault("cut", "client-proxy", 2_000, 2_000, ""))
+    waits = waits_by_kind(faults, places, ("kill", "stop"))
+    assert waits == {"kill proxy": Waits(2, 4_000, 4_000, 4_000, alone=1, alone_p50=1_000, alone_longest=1_000)}
 
 
 def test_times_come_from_acknowledgements_only_and_each_once() -> None:
