@@ -314,7 +314,7 @@ class LogSearch:
             retained = bound.offset - 1 >= earliest.offset
             holds = not retained or (isinstance(below, ShallowMessage) and anchor_of(below) == bound.anchor)
         self._next = bound.offset if holds else earliest.offset
-        if bound.offset == 0 or self.is_rebuild:
+        if self.is_rebuild:
             # Nothing is in doubt that was surely here. What retention has deleted is older than any retry.
             self._next = max(self._next, earliest.offset)
         if self._next < earliest.offset:

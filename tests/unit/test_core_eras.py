@@ -156,6 +156,17 @@ def test_a_producer_that_was_idle_for_longer_than_the_log_goes_back_is_rebuilt_a
     assert (request.code, request.offset) == (0, 51)
 
 
+def test_a_first_batch_whose_place_retention_has_deleted_stays_in_doubt() -> None:
+    stage = Stage()
+    stage.outcomes.append(stage.loses_answer)
+    request = stage.send(Client(), 0)
+    stage.log.messages.clear()
+    stage.earliest = stage.log.end_offset
+    stage.run(60)
+    assert request.code == 87
+    assert stage.stored_values() == [], "it was in the log, and is not appended again"
+
+
 def test_an_open_intent_whose_place_retention_has_deleted_stays_in_doubt() -> None:
     stage = Stage()
     client = Client()
