@@ -10,15 +10,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 
 from simulation.oracle import Oracle
-from simulation.shape import BATCHES, CHAOS_SECONDS, draw_shape
+from simulation.shape import BATCHES, CHAOS_SECONDS, LOSE_WRITES, draw_shape
 from simulation.troubles import Troubles
 
-from testkit.virtual_broker_faults import CONTENT_CODES
 from testkit.virtual_client import VirtualClient
 from testkit.virtual_world import TOPIC, World
 
@@ -27,8 +26,8 @@ CALM_SECONDS_MAX = 240.0
 STEP_SECONDS = 0.5
 """So often somebody looks whether all is done."""
 QUIET_SECONDS = 3.0
-CONTENT_FAILURES = ("code 10", "code 87")
-"""What a batch fails with that a broker refuses for its content, alone as well (rule R19)."""
+LAST_SECONDS_MAX = 60.0
+"""A batch that is sent when all is calm is answered by then."""
 
 
 @dataclass(slots=True)
@@ -41,7 +40,11 @@ class Outcome:
     world: World
     batches: int
     faults: dict[str, int]
-    client_made_copies: int
+    allowed: dict[str, int]
+    """Name in ``allowed.Allowed`` -> how often it was needed."""
+    calm_seconds: float
+    """How long it took from the last fault until every user knew how each batch had ended."""
+    answer_seconds_max: float
 
     def explain(self) -> str:
         """For the one who reads a failure: how to see it again, what is wrong, what happened."""
@@ -74,16 +77,20 @@ class Chaos:
         for name, rate in self.shape.troubles.items():
             if rate:
                 self.troubles.plan(name, rate, CHAOS_SECONDS * 0.95)
-        network.run(CHAOS_SECONDS)
+        self._run_until(CHAOS_SECONDS, lambda: False)
+        self.troubles.end()
         world.calm()
-        calm_until = network.now + CALM_SECONDS_MAX
-        while not (is_done := world.is_done) and network.now < calm_until:
-            network.run(STEP_SECONDS)
-        network.run(QUIET_SECONDS)
-        problems = self.oracle.finish() + world.errors()
-        if not is_done:
-            problems.append(f"not done {CALM_SECONDS_MAX:.0f} s after the last fault")
-        problems += [f"the user of {name} sees: {how}" for name, how in self._seen_by_users()]
+        began = network.now
+        problems = []
+        if not self._run_until(CALM_SECONDS_MAX, lambda: world.is_done):
+            problems.append(f"liveness: not done {CALM_SECONDS_MAX:.0f} s after the last fault")
+        calm_seconds = network.now - began
+        self._run_until(QUIET_SECONDS, lambda: False)
+        if not problems and not self._one_more_batch_each():
+            problems.append(f"liveness: a last batch is not done after {LAST_SECONDS_MAX:.0f} s")
+        state_was_lost = any(name in self.troubles.done for name in LOSE_WRITES)
+        refusals = self.settings.broker_faults.refusals
+        problems += self.oracle.finish(refusals, state_was_lost=state_was_lost) + world.errors()
         return Outcome(
             self.seed,
             self.batches_asked,
@@ -91,8 +98,29 @@ class Chaos:
             world,
             self.shape.batches,
             self._faults(),
-            self.oracle.client_made_copies,
+            {one.name: count for one, count in self.oracle.allowed.items()},
+            calm_seconds,
+            self.oracle.answer_seconds_max,
         )
+
+    def _run_until(self, seconds: float, is_done: Callable[[], bool]) -> bool:
+        """Run so long at most; whether it was done before."""
+        network = self.world.network
+        until = network.now + seconds
+        while not is_done():
+            if network.now >= until:
+                return False
+            network.run(min(STEP_SECONDS, until - network.now))
+            self.oracle.look(network)
+        return True
+
+    def _one_more_batch_each(self) -> bool:
+        """Everything is calm and answered: nobody may stand in the way of what comes now, at whichever proxy."""
+        for client in self.world.clients:
+            client.disconnect()
+            for partition in range(self.settings.partitions):
+                client.send(TOPIC, partition)
+        return self._run_until(LAST_SECONDS_MAX, lambda: self.world.is_done)
 
     def _faults(self) -> dict[str, int]:
         """Kind -> how many there were."""
@@ -100,16 +128,6 @@ class Chaos:
         faults = dict(self.troubles.done)
         faults |= {kind: count for kind, count in world.cluster.faults_done.items() if kind != "none"}
         return faults | {kind.name: n for kind, n in world.redis.faults_done.items() if n and kind.name != "NONE"}
-
-    def _seen_by_users(self) -> Iterator[tuple[str, str]]:
-        """Failures that no user should see: a client may give up, and a broker may refuse a batch for its content."""
-        may_refuse = set(CONTENT_CODES) & set(self.settings.broker_faults.refusals)
-        for client in self.world.clients:
-            for batch in client.leaves:
-                if batch.failed is None or (batch.failed[1] == "gave up" and client.settings.delivery is not None):
-                    continue
-                if not (may_refuse and batch.failed[1] in CONTENT_FAILURES):
-                    yield client.name, f"{batch.failed[1]} for {batch.values[0]!r}"
 
     def _plan_batches(self) -> None:
         """Singly at any time, or in bursts that queue."""
@@ -119,7 +137,7 @@ class Chaos:
             if number == 0 or random.random() >= self.shape.burst_share:
                 at = 0.0 if number < 5 and random.random() < 0.5 else random.uniform(0, CHAOS_SECONDS)
             client = random.choice(self.world.clients)
-            partition, count = random.randrange(self.settings.partitions), random.randrange(1, 4)
+            partition, count = random.randrange(self.settings.partitions), random.randint(1, self.shape.records_max)
 
             def send(client: VirtualClient = client, partition: int = partition, count: int = count) -> None:
                 client.send(TOPIC, partition, count)

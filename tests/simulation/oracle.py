@@ -1,39 +1,35 @@
 """The checker outside: compares the log with what the clients were told. It knows nothing of the proxy's inside.
 
 I1 no batch twice; I2 order, epochs never go back, no gap in an epoch; I3 acknowledged means in the log at that offset,
-below the high watermark, from that moment on; never 59, and never 45 for a batch that is in the log or comes there
-under the same name; at most one unanswered append of a producer on a partition (R3). A copy that a client makes
-itself, by sending a batch again under a new epoch for a reason that the proxy did not give it, is counted and is no
-violation.
+below the high watermark, from that moment on; no error for a producer that did nothing wrong, 59 and -1 for nobody, 45
+never for a batch that is in the log or comes there under the same name; at most one unanswered append of a producer on
+a partition (R3); every request is answered, or its connection closed, in time. What may be otherwise, and why, is the
+table in ``allowed``: each use of it is counted.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from idemproxy.codecs.marker import Identity, parse_marker
+from simulation.allowed import Allowed, may_be_refused, may_be_untold
+from simulation.log_records import InLog, holds_all, records_of
+
+from idemproxy.codecs.marker import parse_marker
 from idemproxy.codecs.message_set import iterate_shallow
 from testkit.virtual_broker_faults import ProduceSeen
 from testkit.virtual_client import VirtualClient
 from testkit.virtual_cluster import VirtualCluster
-from testkit.virtual_log import Message, Stored
-from testkit.virtual_producer import Batch, TopicPartition
+from testkit.virtual_network import Network
+from testkit.virtual_producer import SEQUENCE_LIMIT, Answer, Batch, Identity, TopicPartition
+from testkit.virtual_wire import VirtualWire
 
 Where = tuple[str, int, str, int]
-SEQUENCE_LIMIT = 2**31
-
-
-@dataclass(frozen=True, slots=True)
-class InLog:
-    """One record where it lies, with the number that the marker gives it."""
-
-    offset: int
-    value: bytes
-    producer_id: int
-    producer_epoch: int
-    sequence: int
-    appended_at: float
+Name = tuple[int, int, int]
+"""Producer id, producer epoch, sequence."""
+ANSWER_SECONDS_MAX = 60.0
+"""A request whose connection works is answered by then, or the connection is closed."""
+OUT_OF_ORDER, FENCED, UNKNOWN_PRODUCER, UNKNOWN_ERROR = 45, 47, 59, -1
 
 
 class Oracle:
@@ -43,23 +39,53 @@ class Oracle:
         self.cluster = cluster
         self.clients = clients
         self.violations: list[str] = []
-        self.client_made_copies = 0
+        self.allowed: Counter[Allowed] = Counter()
+        self.answer_seconds_max = 0.0
+        """The longest that a request waited on a connection that worked."""
+        self._refusals: tuple[int, ...] = cluster.rates.refusals
+        self._state_was_lost = False
         self._outstanding: dict[Where, ProduceSeen] = {}
         cluster.on_produce.append(self._produce_arrived)
         cluster.on_produce_over.append(self._produce_is_over)
         for client in clients:
             client.on_acknowledged.append(self._acknowledged)
 
-    def finish(self) -> list[str]:
-        """Check the whole log and all that was told. Returns every violation, those of the brokers' view included."""
+    @property
+    def client_made_copies(self) -> int:
+        """Copies that producers made themselves."""
+        return self.allowed[Allowed.OWN_COPY]
+
+    def finish(self, refusals: tuple[int, ...] = (), *, state_was_lost: bool = False) -> list[str]:
+        """Check the whole log and all that was told. Returns every violation, those of the brokers' view included.
+
+        ``refusals``: codes with which brokers refused batches in this run. ``state_was_lost``: the data in Redis has
+        begun a new life, or may have lost something.
+        """
+        self._refusals = refusals
+        self._state_was_lost = state_was_lost
         told = self._told()
         for partition, batches in told.items():
-            records, foreign = records_of(self.cluster.log(*partition).messages)
-            self.violations += [f"{partition}: {what}" for what in foreign]
+            records, foreign = records_of(self.cluster.log(*partition).history)
+            for what in foreign:
+                self._say(partition, what)
             self._check_partition(partition, batches, records)
         return self.violations + self.cluster.all_violations()
 
     # ------------------------------------------------------------------ while it runs
+    def look(self, network: Network) -> None:
+        """Look whether somebody waits for too long; to be called every now and then."""
+        for client in self.clients:
+            waiting = client.oldest_unanswered()
+            if waiting is None:
+                continue
+            wire, sent_at = waiting
+            assert isinstance(wire, VirtualWire)
+            if wire.connection.is_open and not wire.is_paused:
+                seconds = network.now - sent_at
+                self.answer_seconds_max = max(self.answer_seconds_max, seconds)
+                if seconds > ANSWER_SECONDS_MAX:
+                    self.violations.append(f"liveness: {client.name} waits {seconds:.1f} s for an answer")
+
     def _acknowledged(self, batch: Batch) -> None:
         """I3 in the moment of the answer."""
         assert batch.acknowledged is not None
@@ -67,11 +93,14 @@ class Oracle:
         log = self.cluster.log(*batch.partition)
         if offset < 0:
             return  # 46: somewhere in the log, looked for at the end
+        gone = {record.value for record in records_of(log.lost)[0]} if log.lost else set[bytes]()
         for index, value in enumerate(batch.values):
-            found = log.at(offset + index)
-            if index and not _holds_all(log.at(offset), batch):
+            found = log.was_at(offset + index)
+            if index and not holds_all(log.was_at(offset), batch):
                 return  # stored in parts: one offset is answered, the first; the rest is looked for at the end
-            if found is None or found[1].value != value:
+            if value in gone:
+                self.allowed[Allowed.LOST_BY_BROKERS] += 1
+            elif found is None or found[1].value != value:
                 self.violations.append(f"I3: {value!r} acknowledged at {offset + index}, there is {_shown(found)}")
             elif offset + index >= log.committed:
                 self.violations.append(f"I3: {value!r} acknowledged at {offset + index}, above the high watermark")
@@ -111,8 +140,9 @@ class Oracle:
     def _check_partition(
         self, partition: TopicPartition, told: Sequence[tuple[VirtualClient, Batch]], records: Sequence[InLog]
     ) -> None:
+        lost, _ = records_of(self.cluster.log(*partition).lost)
         places: dict[bytes, list[InLog]] = {}
-        names: dict[tuple[int, int, int], bytes] = {}
+        names: dict[Name, bytes] = {}
         for record in records:
             places.setdefault(record.value, []).append(record)
         for _, batch in told:
@@ -121,36 +151,51 @@ class Oracle:
                     sequence = (identity.base_sequence + index) % SEQUENCE_LIMIT
                     names[identity.producer_id, identity.producer_epoch, sequence] = value
         for record in records:
-            name = record.producer_id, record.producer_epoch, record.sequence
-            if names.get(name) != record.value:
+            if names.get(record.name) != record.value:
                 self._say(partition, f"{record} was never sent under that name")
-        self._check_names(partition, records)
+        self._check_names(partition, records, {record.name for record in lost})
+        gone = {record.value for record in lost}
         for client in self.clients:
             mine = [batch for owner, batch in told if owner is client]
             self._check_order(partition, mine, places)
-        for _, batch in told:
-            self._check_batch(partition, batch, places)
+            for batch in mine:
+                self._check_places(partition, batch, places, gone)
+                self._check_failure(client, partition, batch)
+                for answer in batch.answers:
+                    self._check_answer(partition, batch, answer, mine, places)
 
-    def _check_names(self, partition: TopicPartition, records: Sequence[InLog]) -> None:
+    def _check_names(self, partition: TopicPartition, records: Sequence[InLog], lost: set[Name]) -> None:
         """I1 and I2 by identity: in every epoch the sequences follow each other, and no older epoch comes after."""
         last: dict[int, InLog] = {}
+        first_places: dict[Name, int] = {}
         for record in records:
+            if first_places.setdefault(record.name, record.offset) < record.offset and self._is_too_old(
+                partition, first_places[record.name]
+            ):
+                last[record.producer_id] = record
+                continue
             before = last.get(record.producer_id)
-            if before is None or record.producer_epoch > before.producer_epoch:
-                if record.sequence != 0:
-                    self._say(partition, f"I2: epoch {record.producer_epoch} begins with {record}")
-            elif record.producer_epoch < before.producer_epoch:
+            begins = before is None or record.producer_epoch > before.producer_epoch
+            due = 0 if begins or before is None else (before.sequence + 1) % SEQUENCE_LIMIT
+            if before is not None and record.producer_epoch < before.producer_epoch:
                 self._say(partition, f"I2: {record} comes after epoch {before.producer_epoch}")
-            elif record.sequence != (before.sequence + 1) % SEQUENCE_LIMIT:
+            elif record.sequence != due and self._fills_the_gap(record, due, lost):
+                self.allowed[Allowed.LOST_BY_BROKERS] += 1
+            elif record.sequence != due and begins:
+                self._say(partition, f"I2: epoch {record.producer_epoch} begins with {record}")
+            elif record.sequence != due and before is not None:
                 kind = "I1 or I2" if record.sequence <= before.sequence else "I2"
                 self._say(partition, f"{kind}: {record} follows sequence {before.sequence}")
             last[record.producer_id] = record
 
+    @staticmethod
+    def _fills_the_gap(record: InLog, due: int, lost: set[Name]) -> bool:
+        """Were all records between the one that is due and this one taken by the brokers?"""
+        missing = range(due, record.sequence)
+        return bool(missing) and all((record.producer_id, record.producer_epoch, s) in lost for s in missing)
+
     def _check_order(
-        self,
-        partition: TopicPartition,
-        batches: Sequence[Batch],
-        places: dict[bytes, list[InLog]],
+        self, partition: TopicPartition, batches: Sequence[Batch], places: dict[bytes, list[InLog]]
     ) -> None:
         """I2 by value: what one user sent lies in the order in which it was sent; renumbered batches are left out."""
         last = -1
@@ -163,72 +208,98 @@ class Oracle:
                         self._say(partition, f"I2: {value!r} at {record.offset}, after a later one at {last}")
                     last = max(last, record.offset)
 
-    def _check_batch(self, partition: TopicPartition, batch: Batch, places: dict[bytes, list[InLog]]) -> None:
+    def _check_places(
+        self, partition: TopicPartition, batch: Batch, places: dict[bytes, list[InLog]], gone: set[bytes]
+    ) -> None:
+        """I1 and I3 at the end."""
+        log = self.cluster.log(*partition)
         firsts = places.get(batch.values[0], [])
-        in_parts = bool(firsts) and not _holds_all(self.cluster.log(*partition).at(firsts[0].offset), batch)
+        in_parts = bool(firsts) and not holds_all(log.was_at(firsts[0].offset), batch)
         for index, value in enumerate(batch.values):
             found = places.get(value, [])
             if len(found) > 1:
                 self._judge_copies(partition, batch, found)
-            if batch.acknowledged is not None:
-                offset = batch.acknowledged[1]
-                if not found:
-                    self._say(partition, f"I3: {value!r} was acknowledged and is not in the log")
-                elif offset >= 0 and found[0].offset != offset + index and (index == 0 or not in_parts):
-                    self._say(
-                        partition, f"I3: {value!r} was acknowledged at {offset + index}, lies at {found[0].offset}"
-                    )
-        for answer in batch.answers:
-            if answer.error_code == 59:
-                self._say(partition, f"59 for {batch.values[0]!r}")
-            if answer.error_code == 45:
-                identity = answer.identity
-                for record in places.get(batch.values[0], []):
-                    name = record.producer_id, record.producer_epoch, record.sequence
-                    asked = identity.producer_id, identity.producer_epoch, identity.base_sequence
-                    if name == asked:  # in the log then, or taken later: in any case no gap that was proven
-                        self._say(partition, f"45 at {answer.at:.3f} for {record}, which is in the log")
+            if batch.acknowledged is None:
+                continue
+            offset = batch.acknowledged[1]
+            if value in gone:
+                self.allowed[Allowed.LOST_BY_BROKERS] += 1
+            elif not found:
+                self._say(partition, f"I3: {value!r} was acknowledged and is not in the log")
+            elif offset >= 0 and (index == 0 or not in_parts) and offset + index not in [one.offset for one in found]:
+                self._say(partition, f"I3: {value!r} was acknowledged at {offset + index}, lies at {found[0].offset}")
+
+    def _is_too_old(self, partition: TopicPartition, offset: int) -> bool:
+        """Was a copy deleted that a retry would have been recognised by?"""
+        return self._state_was_lost and offset < self.cluster.log(*partition).start_offset
 
     def _judge_copies(self, partition: TopicPartition, batch: Batch, found: Sequence[InLog]) -> None:
-        names = {(record.producer_id, record.producer_epoch, record.sequence) for record in found}
+        names = {record.name for record in found}
         of_the_proxy = [reason for reason in batch.renumbered_for if reason.startswith(("45", "59"))]
         if len(names) == len(found) and batch.renumbered_for and not of_the_proxy:
-            self.client_made_copies += 1
+            self.allowed[Allowed.OWN_COPY] += 1
+            return
+        if self._is_too_old(partition, found[-2].offset):
+            self.allowed[Allowed.OLDER_THAN_THE_LOG] += 1
             return
         why = f", renumbered for {batch.renumbered_for}" if batch.renumbered_for else ""
         self._say(partition, f"I1: {found[0].value!r} at {[record.offset for record in found]}{why}")
+
+    # ------------------------------------------------------------------ what was told
+    def _check_failure(self, client: VirtualClient, partition: TopicPartition, batch: Batch) -> None:
+        """Failures that a user sees."""
+        if batch.failed is None:
+            return
+        at, how = batch.failed
+        if how == "gave up" and client.settings.delivery is not None:
+            self.allowed[Allowed.GAVE_UP] += 1
+            return
+        code = int(how.removeprefix("code ")) if how.startswith("code ") else None
+        if code is not None and may_be_refused(code, self._refusals):
+            self.allowed[Allowed.REFUSED] += 1
+        elif code == 87 and may_be_untold(self.cluster.partitions[partition]):
+            self.allowed[Allowed.CANNOT_BE_TOLD] += 1
+        else:
+            self._say(partition, f"the user of {client.name} sees: {how} for {batch.values[0]!r} at {at:.3f}")
+
+    def _check_answer(
+        self,
+        partition: TopicPartition,
+        batch: Batch,
+        answer: Answer,
+        mine: Sequence[Batch],
+        places: dict[bytes, list[InLog]],
+    ) -> None:
+        """45, 47, 59 and -1: never to a producer that did nothing wrong."""
+        what = f"{answer.error_code} at {answer.at:.3f} for {batch.values[0]!r}"
+        if answer.error_code in (UNKNOWN_PRODUCER, UNKNOWN_ERROR):
+            self._say(partition, what)
+        elif answer.error_code == FENCED:
+            if any(_epochs(one, answer.identity) for one in mine):
+                self.allowed[Allowed.OLD_EPOCH] += 1
+            else:
+                self._say(partition, what)
+        elif answer.error_code == OUT_OF_ORDER:
+            asked = answer.identity.producer_id, answer.identity.producer_epoch, answer.identity.base_sequence
+            if any(record.name == asked for record in places.get(batch.values[0], [])):
+                # In the log then, or taken later: in any case no gap that was proven.
+                self._say(partition, f"{what}, which is in the log under that name")
+            elif any(one.failed is not None and one.failed[0] <= answer.at for one in mine):
+                self.allowed[Allowed.BEHIND_A_FAILURE] += 1
+            elif may_be_untold(self.cluster.partitions[partition]):
+                self.allowed[Allowed.CANNOT_BE_TOLD] += 1
+            else:
+                self._say(partition, f"{what}, which continues what its producer sent")
 
     def _say(self, partition: TopicPartition, what: str) -> None:
         self.violations.append(f"{partition[0]}-{partition[1]}: {what}")
 
 
-def _holds_all(found: tuple[Stored, Message] | None, batch: Batch) -> bool:
-    """Is the stored message one that holds the whole batch, not a part of it?"""
-    if found is None:
-        return True
-    values = [message.value for message in found[0].message.records]
-    return batch.values[0] not in values or batch.values[-1] in values
-
-
-def records_of(messages: Sequence[Stored]) -> tuple[list[InLog], list[str]]:
-    """Return every record of marked wrappers with its number, and what else there is as complaints."""
-    records: list[InLog] = []
-    complaints: list[str] = []
-    for stored in messages:
-        identities: tuple[Identity, ...] = parse_marker(stored.message.key) or ()
-        inner = stored.message.records
-        if sum(identity.record_count for identity in identities) != len(inner):
-            complaints.append(f"the message at {stored.first_offset} has {len(inner)} records and marker {identities}")
-            continue
-        offset = stored.first_offset
-        for identity in identities:
-            for index in range(identity.record_count):
-                sequence = (identity.base_sequence + index) % SEQUENCE_LIMIT
-                value = inner[offset - stored.first_offset].value or b""
-                name = identity.producer_id, identity.producer_epoch, sequence
-                records.append(InLog(offset, value, *name, stored.appended_at))
-                offset += 1
-    return records, complaints
+def _epochs(batch: Batch, told: Identity) -> bool:
+    """Was the batch sent by the same producer in a newer epoch?"""
+    return any(
+        one.producer_id == told.producer_id and one.producer_epoch > told.producer_epoch for one in batch.sent_as
+    )
 
 
 def _shown(found: object) -> str:

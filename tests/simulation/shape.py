@@ -9,9 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from testkit.virtual_broker_faults import CODES_WITHOUT_APPEND, CONTENT_CODES, BrokerFault, BrokerFaultRates
+from testkit.virtual_broker_faults import (
+    CODES_WITHOUT_APPEND,
+    CONTENT_CODES,
+    FINAL_CODES,
+    BrokerFault,
+    BrokerFaultRates,
+)
 from testkit.virtual_client import ClientSettings
 from testkit.virtual_cluster import ClusterSettings
+from testkit.virtual_log import MESSAGE_BYTES_MAX
 from testkit.virtual_network import NetworkSettings
 from testkit.virtual_redis import RedisFaultRates
 from testkit.virtual_world import WorldSettings
@@ -20,22 +27,49 @@ CHAOS_SECONDS = 12.0
 BATCHES = 25
 """About so many batches has a world when nobody says otherwise; each seed draws from a third of it to the double."""
 BROKER_KINDS = tuple(kind for kind in BrokerFault if kind is not BrokerFault.NONE)
+UP_SECONDS_MAX = 1e6
+CLOCK_ERROR_MAX = 0.01
+"""A clock is wrong by at most a hundredth."""
 
-RARE, OFTEN = 4.0, 8.0
 TROUBLES: dict[str, float] = {
-    "proxy crash": RARE,
-    "drain": RARE,
-    "proxy pause": RARE,
-    "redis restart": RARE,
-    "redis pause": RARE,
-    "broker crash": RARE,
-    "broker pause": RARE,
-    "leader move": OFTEN,
-    "cut": OFTEN,
-    "half open": OFTEN,
-    "client disconnect": OFTEN,
+    "proxy crash": 4.0,
+    "crash at effect": 4.0,
+    "pause at effect": 2.0,
+    "drain": 4.0,
+    "proxy pause": 4.0,
+    "proxy takes no connections": 2.0,
+    "redis restart": 4.0,
+    "redis pause": 4.0,
+    "redis failover": 3.0,
+    "redis demoted": 2.0,
+    "redis refuses writes": 3.0,
+    "redis forgets scripts": 2.0,
+    "redis takes no connections": 2.0,
+    "leases not renewed": 1.0,
+    "broker crash": 4.0,
+    "broker pause": 4.0,
+    "broker takes no connections": 3.0,
+    "leader move": 8.0,
+    "quota": 2.0,
+    "cut": 8.0,
+    "cut in frame": 12.0,
+    "half open": 8.0,
+    "client disconnect": 8.0,
+    "slow reader": 4.0,
 }
 """Kind -> how many there are at most in the time of chaos. What each is, says ``troubles``."""
+STATE_TROUBLES = {"state damaged": 2.0, "all state deleted": 2.0, "leases deleted": 1.0}
+"""What happens to the data in Redis by other hands."""
+LOG_TROUBLES = {
+    "unclean election": 2.0,
+    "retention": 3.0,
+    "compaction": 4.0,
+    "topic made anew": 1.0,
+    "compression changed": 2.0,
+}
+"""What happens to the log by other hands, or by what the brokers' settings allow. ``allowed`` says what follows."""
+LOSE_WRITES = ("redis restart", "redis failover", "redis demoted", *STATE_TROUBLES)
+"""After these nothing is promised where no markers are stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +82,8 @@ class Shape:
     batches: int
     burst_share: float
     """Of the batches that are sent together with others, so that they queue."""
+    records_max: int
+    """Of one batch."""
     delivery: tuple[float | None, ...]
     """For each client after how many seconds it gives a batch up; None: never."""
 
@@ -57,41 +93,80 @@ class _Draw:
 
     def __init__(self, random: Random) -> None:
         self.random = random
+        self._share = random.choice((0.15, 0.3, 0.5))
 
     def some(self, rate: float) -> float:
-        """A rate that is zero for half of the seeds."""
-        return rate * self.random.random() if self.random.random() < 0.5 else 0.0
+        """A rate that is zero for many seeds."""
+        return rate * self.random.random() if self.random.random() < self._share else 0.0
+
+    def chance(self, probability: float) -> bool:
+        """True so often."""
+        return self.random.random() < probability
 
     def subset(self, kinds: tuple[BrokerFault, ...]) -> tuple[BrokerFault, ...]:
         """Half of them."""
-        return tuple(kind for kind in kinds if self.random.random() < 0.5) or kinds
+        return tuple(kind for kind in kinds if self.chance(0.5)) or kinds
 
 
 def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy") -> Shape:
     """Return the plan of a seed. ``batches``: about how many batches its clients send."""
     random = Random(f"{seed}/shape")
     draw = _Draw(random)
-    clients = random.choice((1, 1, 2, 3))
+    clients, proxies = random.choice((1, 1, 2, 3)), random.choice((1, 1, 2, 3))
+    troubles = {name: draw.some(most) for name, most in TROUBLES.items()}
+    troubles |= {name: draw.some(most) if draw.chance(0.3) else 0.0 for name, most in STATE_TROUBLES.items()}
+    troubles |= {name: draw.some(most) if draw.chance(0.2) else 0.0 for name, most in LOG_TROUBLES.items()}
+    compression = random.choice((0, 1, 2, 3)) if draw.chance(0.06) else None
+    if compression is not None or troubles["compression changed"]:
+        troubles |= dict.fromkeys(LOSE_WRITES, 0.0)
     settings = WorldSettings(
-        proxies=random.choice((1, 1, 2, 3)),
+        proxies=proxies,
         brokers=random.choice((1, 2, 3)),
         partitions=random.choice((1, 1, 2, 3)),
         clients=clients,
-        network=NetworkSettings(split_chance=draw.some(0.4), partial_write_chance=draw.some(0.2)),
+        network=_network(draw),
         cluster=_cluster(draw),
         broker_faults=_broker_faults(draw),
         redis_faults=_redis_faults(draw),
-        client=ClientSettings(request_timeout=random.choice((2.0, 5.0, 10.0))),
+        client=_client(draw),
+        clocks=tuple((random.uniform(0, UP_SECONDS_MAX), _clock_rate(draw)) for _ in range(proxies)),
+        message_bytes_max=random.choice((260, 400)) if draw.chance(0.08) else MESSAGE_BYTES_MAX,
+        compression=compression,
         package=package,
     )
     # The first client is patient, so that every world demands that all is done in the end.
-    delivery = [None, *(random.uniform(3, 30) if random.random() < 0.3 else None for _ in range(clients - 1))]
+    delivery = [None, *(random.uniform(3, 30) if draw.chance(0.3) else None for _ in range(clients - 1))]
     return Shape(
         settings,
-        {name: draw.some(most) for name, most in TROUBLES.items()},
+        troubles,
         max(1, round(random.choice((0.3, 0.7, 1.0, 2.0)) * batches)),
         random.choice((0.0, 0.3, 0.9)),
+        random.choice((1, 3, 3, 12)),
         tuple(delivery),
+    )
+
+
+def _clock_rate(draw: _Draw) -> float:
+    return 1 + draw.random.choice((0, -CLOCK_ERROR_MAX, CLOCK_ERROR_MAX)) * draw.random.random()
+
+
+def _network(draw: _Draw) -> NetworkSettings:
+    return NetworkSettings(
+        latency=(0.000_2, draw.random.choice((0.000_5, 0.002, 0.002, 0.02))),
+        split_chance=draw.some(0.4),
+        partial_write_chance=draw.some(0.2),
+        window_bytes=draw.random.choice((256 * 1024, 256 * 1024, 600)),
+    )
+
+
+def _client(draw: _Draw) -> ClientSettings:
+    patience = draw.random.choice((2.0, 5.0, 10.0, 65.0))
+    return ClientSettings(
+        request_timeout=patience,
+        timeout=draw.random.choice((1.0, 5.0, 30.0)) if patience > 60 else None,
+        in_flight_max=draw.random.choice((1, 2, 5, 5)),
+        acks=draw.random.choice((-1, -1, -1, 1)),
+        codec=draw.random.choice((0, 0, 1, 2, 3)),
     )
 
 
@@ -103,9 +178,17 @@ def _cluster(draw: _Draw) -> ClusterSettings:
 
 
 def _broker_faults(draw: _Draw) -> BrokerFaultRates:
-    refusals = CODES_WITHOUT_APPEND + (CONTENT_CODES if draw.random.random() < 0.15 else ())
+    refusals: tuple[int, ...] = CODES_WITHOUT_APPEND
+    if draw.chance(0.15):
+        refusals += CONTENT_CODES
+    if draw.chance(0.08):
+        refusals += FINAL_CODES
     return BrokerFaultRates(
-        share=draw.some(0.8), kinds=draw.subset(BROKER_KINDS), refusals=refusals, cut_answer_share=draw.some(0.05)
+        share=draw.some(0.8),
+        kinds=draw.subset(BROKER_KINDS),
+        refusals=refusals,
+        slow=(0.01, draw.random.choice((3.0, 3.0, 20.0))),
+        cut_answer_share=draw.some(0.05),
     )
 
 
@@ -116,4 +199,5 @@ def _redis_faults(draw: _Draw) -> RedisFaultRates:
         late=draw.some(0.05),
         slow=draw.some(0.1),
         refused=draw.some(0.05),
+        slow_seconds=(0.01, draw.random.choice((0.5, 3.0))),
     )

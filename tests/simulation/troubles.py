@@ -1,4 +1,4 @@
-"""What can happen to a world besides faults of single requests: one method for each kind of ``shape.TROUBLES``.
+"""What can happen to a world besides faults of single requests: one method for each kind that ``shape`` names.
 
 Owns how a trouble is done, to whom, and the count of what was done. When it happens is planned by the seed.
 """
@@ -7,10 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
-from simulation.shape import TROUBLES
+from simulation.shape import LOG_TROUBLES, STATE_TROUBLES, TROUBLES
 
-from testkit.virtual_world import World
+from idemproxy.reactor import Address
+from testkit.virtual_cluster import Partition
+from testkit.virtual_connection import FramePart
+from testkit.virtual_proxy import VirtualProxy
+from testkit.virtual_redis_server import REFUSALS
+from testkit.virtual_world import REDIS_ADDRESS, TOPIC, World
+
+EFFECTS_AHEAD_MAX = 40
+LONGEST_SECONDS = 8.5
+"""No trouble that has begun goes on for longer."""
 
 
 class Troubles:
@@ -20,9 +30,12 @@ class Troubles:
         self.world = world
         self.random = random
         self.done: dict[str, int] = {}
-        self.acts: dict[str, Callable[[], None]] = {
-            name: getattr(self, "_" + name.replace(" ", "_")) for name in TROUBLES
+        self.is_over = False
+        self.acts: dict[str, Callable[[], bool | None]] = {
+            name: getattr(self, "_" + name.replace(" ", "_")) for name in (*TROUBLES, *STATE_TROUBLES, *LOG_TROUBLES)
         }
+        """An act returns False when there was nothing to be done."""
+        self._armed: dict[str, list[tuple[int, Callable[[VirtualProxy], None]]]] = {}
 
     def plan(self, name: str, rate: float, seconds: float) -> None:
         """Let it happen about ``rate`` times within so many seconds from now."""
@@ -30,11 +43,21 @@ class Troubles:
         for _ in range(int(rate) + (self.random.random() < rate % 1)):
 
             def happen() -> None:
-                self.done[name] = self.done.get(name, 0) + 1
                 self.world.network.note("chaos", name)
-                act()
+                if act() is not False:
+                    self.done[name] = self.done.get(name, 0) + 1
 
             self.world.network.schedule(self.random.uniform(0, seconds), happen)
+
+    def end(self) -> None:
+        """Nothing that was set up happens from now on, and what is being refused is taken again."""
+        self.is_over = True
+        self._armed.clear()
+        self.world.redis.server.refuses = None
+        self.world.redis.leases_lost_until = 0.0
+        self.world.cluster.throttle = 0.0, 0.0
+        for seconds in (0.0, LONGEST_SECONDS):  # what is damaged may come back with a server that lost its last writes
+            self.world.network.schedule(seconds, self.world.redis.mend)
 
     # ------------------------------------------------------------------ proxies
     def _proxy_crash(self) -> None:
@@ -47,13 +70,86 @@ class Troubles:
     def _proxy_pause(self) -> None:
         self.random.choice(self.world.proxies).host.pause(self.random.choice((0.3, 2.0, 5.5, 9.0)))
 
+    def _crash_at_effect(self) -> None:
+        half_open, down = self.random.random() < 0.3, self.random.choice((0.05, 0.5, 3.0))
+        before = self.random.random() < 0.5
+
+        def act(proxy: VirtualProxy) -> None:
+            proxy.come_back(down)
+            if before:
+                proxy.host.crash_now(half_open=half_open)
+            else:
+                proxy.host.crash_after_pass(half_open=half_open)
+
+        self._arm(act)
+
+    def _pause_at_effect(self) -> None:
+        seconds = self.random.choice((0.3, 2.0, 5.5, 9.0))
+        self._arm(lambda proxy: proxy.host.pause(seconds))
+
+    def _arm(self, act: Callable[[VirtualProxy], None]) -> None:
+        """Let it happen to a proxy in the step of one of its next effects."""
+        proxy = self.random.choice(self.world.proxies)
+        if proxy.on_effect is None:
+            proxy.watch_effects(self._on_effect)
+        self._armed.setdefault(proxy.name, []).append((self.random.randrange(1, EFFECTS_AHEAD_MAX), act))
+
+    def _on_effect(self, proxy: VirtualProxy, effect: Any) -> None:
+        armed = self._armed.get(proxy.name)
+        if armed:
+            ahead, act = armed.pop()
+            if ahead > 1:
+                armed.append((ahead - 1, act))
+            else:
+                act(proxy)
+
+    def _proxy_takes_no_connections(self) -> None:
+        self._away(self.random.choice(self.world.proxies).address)
+
+    def _away(self, address: Address) -> None:
+        seconds, silently = self.random.choice((0.2, 1.5, 4.0)), self.random.random() < 0.5
+        self.world.network.take_no_connections(address, seconds, silently=silently)
+
     # ------------------------------------------------------------------ Redis
     def _redis_restart(self) -> None:
         lost = self.random.choice((0, 0, 1, 2, 5))
-        self.world.redis.restart(lose_last_writes=lost, down_seconds=self.random.choice((0.05, 1.0, 4.0)))
+        down, loading = self.random.choice((0.05, 1.0, 4.0)), self.random.choice((0.0, 0.0, 1.0))
+        self.world.redis.restart(lose_last_writes=lost, down_seconds=down, loading_seconds=loading)
 
     def _redis_pause(self) -> None:
         self.world.redis.host.pause(self.random.choice((0.3, 1.5, 4.0)))
+
+    def _redis_failover(self) -> None:
+        old = self.random.choice((None, 0.5, 5.0))
+        self.world.redis.fail_over(lose_last_writes=self.random.randrange(4), old_lives_seconds=old)
+
+    def _redis_demoted(self) -> None:
+        # Shorter than a heartbeat nobody notices it: then nothing may be lost (the limit that DESIGN section 5 names).
+        seconds = self.random.choice((0.3, 3.0, 5.0))
+        self.world.redis.demote(seconds, lose_last_writes=self.random.randrange(4) if seconds > 2.5 else 0)
+
+    def _redis_refuses_writes(self) -> None:
+        server = self.world.redis.server
+        server.refuses = self.random.choice(list(REFUSALS))
+        self.world.network.schedule(self.random.choice((0.5, 3.0, 8.0)), lambda: setattr(server, "refuses", None))
+
+    def _redis_forgets_scripts(self) -> None:
+        self.world.redis.server.scripts.clear()
+
+    def _redis_takes_no_connections(self) -> None:
+        self._away(REDIS_ADDRESS)
+
+    def _leases_not_renewed(self) -> None:
+        self.world.redis.leases_lost_until = self.world.network.now + self.random.choice((1.0, 3.0, 7.0))
+
+    def _state_damaged(self) -> bool:
+        return self.world.redis.damage(self.random.choice((0.5, 2.0, 5.0)))
+
+    def _all_state_deleted(self) -> None:
+        self.world.redis.flush()
+
+    def _leases_deleted(self) -> None:
+        self.world.redis.end_leases()
 
     # ------------------------------------------------------------------ brokers
     def _broker_crash(self) -> None:
@@ -63,28 +159,98 @@ class Troubles:
         number = self.random.choice(list(self.world.cluster.brokers))
         self.world.cluster.brokers[number].host.pause(self.random.choice((0.2, 1.0, 4.0)))
 
-    def _leader_move(self) -> None:
+    def _broker_takes_no_connections(self) -> None:
+        self._away(self.random.choice(self.world.cluster.addresses))
+
+    def _leader_move(self) -> bool:
+        return self._move(unclean=False)
+
+    def _quota(self) -> None:
+        seconds, delay = self.random.choice((1.0, 4.0)), self.random.choice((0.2, 1.5, 8.0))
+        self.world.cluster.throttle = self.world.network.now + seconds, delay
+
+    # ------------------------------------------------------------------ logs
+    def _unclean_election(self) -> bool:
+        return self._move(unclean=True)
+
+    def _move(self, *, unclean: bool) -> bool:
         cluster = self.world.cluster
         topic, number = self.random.choice(list(cluster.partitions))
-        leader = cluster.partitions[topic, number].leader
-        up = [broker for broker, one in cluster.brokers.items() if one.is_up and broker != leader]
-        if leader is not None and up:
-            cluster.move_leader(topic, number, self.random.choice(up))
+        partition = cluster.partitions[topic, number]
+        up = [broker for broker, one in cluster.brokers.items() if one.is_up and broker != partition.leader]
+        if partition.leader is None or not up:
+            return False
+        truncate_to = None
+        if unclean:
+            ends = [stored.last_offset + 1 for stored in partition.log.history[-4:]] or [partition.log.start_offset]
+            truncate_to = max(self.random.choice(ends), partition.log.start_offset)
+            if truncate_to < partition.log.committed:
+                partition.met.add("unclean election")
+        cluster.move_leader(topic, number, self.random.choice(up), truncate_to=truncate_to, unclean=unclean)
+        return True
+
+    def _some_partition(self) -> Partition:
+        return self.random.choice(list(self.world.cluster.partitions.values()))
+
+    def _retention(self) -> bool:
+        partition = self._some_partition()
+        if not partition.log.messages:
+            return False
+        partition.log.retain(self.random.choice(partition.log.messages).first_offset)
+        partition.met.add("retention")
+        return True
+
+    def _compaction(self) -> bool:
+        partition = self._some_partition()
+        if not partition.log.messages:
+            return False
+        index = self.random.randrange(len(partition.log.messages))
+        count = partition.log.messages[index].message.record_count
+        removed = [number for number in range(count) if self.random.random() < 0.6]
+        if not partition.log.compact(index, removed):
+            return False
+        partition.met.add("compaction")
+        return True
+
+    def _topic_made_anew(self) -> None:
+        for partition in self.world.cluster.partitions.values():
+            partition.met.add("topic made anew")
+        self.world.cluster.delete_topic(TOPIC, self.random.choice((0.2, 2.0)))
+
+    def _compression_changed(self) -> None:
+        codec = self.random.choice((None, 0, 1, 2, 3))
+        for partition in self.world.cluster.partitions.values():
+            partition.log.compression = codec
+            partition.met.add("compression changed")
 
     # ------------------------------------------------------------------ connections
-    def _cut(self) -> None:
+    def _cut(self) -> bool:
         connections = self.world.network.open_connections()
-        if connections:
-            connection = self.random.choice(connections)
-            if self.random.random() < 0.5:
-                connection.cut()
-            else:
-                connection.cut_after(self.random.randrange(2), self.random.randrange(200))
+        if not connections:
+            return False
+        connection = self.random.choice(connections)
+        if self.random.random() < 0.5:
+            connection.cut()
+        else:
+            connection.cut_after(self.random.randrange(2), self.random.randrange(200))
+        return True
 
-    def _half_open(self) -> None:
+    def _cut_in_frame(self) -> bool:
         connections = self.world.network.open_connections()
-        if connections:
-            self.random.choice(connections).half_open()
+        if not connections:
+            return False
+        self.random.choice(connections).cut_next_frame(self.random.randrange(2), self.random.choice(list(FramePart)))
+        return True
+
+    def _half_open(self) -> bool:
+        connections = self.world.network.open_connections()
+        if not connections:
+            return False
+        self.random.choice(connections).half_open()
+        return True
 
     def _client_disconnect(self) -> None:
         self.random.choice(self.world.clients).disconnect()
+
+    def _slow_reader(self) -> None:
+        self.random.choice(self.world.clients).read_nothing(self.random.choice((0.5, 3.0, 8.0)))

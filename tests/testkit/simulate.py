@@ -38,7 +38,8 @@ class Tally:
     seeds: int = 0
     batches: int = 0
     cpu_seconds: float = 0.0
-    client_made_copies: int = 0
+    calm_seconds_max: float = 0.0
+    answer_seconds_max: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
     allowed: Counter[str] = field(default_factory=Counter)
     failures: dict[int, str] = field(default_factory=dict)
@@ -48,7 +49,8 @@ class Tally:
         self.seeds += other.seeds
         self.batches += other.batches
         self.cpu_seconds += other.cpu_seconds
-        self.client_made_copies += other.client_made_copies
+        self.calm_seconds_max = max(self.calm_seconds_max, other.calm_seconds_max)
+        self.answer_seconds_max = max(self.answer_seconds_max, other.answer_seconds_max)
         self.faults += other.faults
         self.allowed += other.allowed
         self.failures |= other.failures
@@ -72,8 +74,10 @@ def run_some(first: int, count: int, batches: int) -> Tally:
             tally.failures[seed] = f"seed {seed}; see it again with: {again}\n{type(error).__name__}: {error}"
             continue
         tally.batches += outcome.batches
-        tally.client_made_copies += outcome.client_made_copies
         tally.faults.update(outcome.faults)
+        tally.allowed.update(outcome.allowed)
+        tally.calm_seconds_max = max(tally.calm_seconds_max, outcome.calm_seconds)
+        tally.answer_seconds_max = max(tally.answer_seconds_max, outcome.answer_seconds_max)
         if outcome.problems:
             tally.failures[seed] = outcome.explain()
     tally.cpu_seconds = time.process_time() - started
@@ -139,6 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--first", type=int, default=0, help="0: behind the last one that was run on this commit")
     parser.add_argument("--batches", type=int, default=BATCHES_PER_SEED, help="of one world, about")
+    parser.add_argument("--unsaved", action="store_true", help="write no line of figures")
     options = parser.parse_args(arguments)
     commit, rows = _commit(), rows_so_far()
     first = options.first or next_first(rows, commit)
@@ -153,6 +158,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(_progress(total, options.seeds, started), flush=True)
     print(_progress(total, options.seeds, started))
     print("faults: " + ", ".join(f"{kind} {count}" for kind, count in total.faults.most_common()))
+    print("allowed: " + ", ".join(f"{name} {count}" for name, count in total.allowed.most_common()))
+    print(f"longest: {total.calm_seconds_max:.1f} s until all was done, {total.answer_seconds_max:.1f} s for an answer")
     if total.failures:
         print(f"failed: {sorted(total.failures)}")
     figures = {
@@ -164,14 +171,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "batches_per_seed": options.batches,
         "violations": len(total.failures),
         "failed_seeds": sorted(total.failures)[:SHOWN_MAX],
-        "client_made_copies": total.client_made_copies,
+        "allowed": dict(sorted(total.allowed.items())),
+        "calm_seconds_max": round(total.calm_seconds_max, 1),
+        "answer_seconds_max": round(total.answer_seconds_max, 1),
         "seconds": round(time.monotonic() - started, 1),
         "cpu_seconds": round(total.cpu_seconds, 1),
         "seeds_per_hour_and_core": total.seeds_per_hour_and_core,
         "jobs": options.jobs,
         "faults": dict(sorted(total.faults.items())),
     }
-    append_result(NAME, figures)
+    if not options.unsaved:
+        append_result(NAME, figures)
     before = sum(int(str(row["seeds"])) for row in rows if row["commit"] == commit)
     everywhere = sum(int(str(row["seeds"])) for row in rows) + total.seeds
     print(f"all runs: {before + total.seeds} seeds on this commit, {everywhere} on all")

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from idemproxy.reactor import Wire
 from testkit import virtual_kafka_bytes as kafka
 from testkit.virtual_broker_faults import CODES_AFTER_APPEND, BrokerFault, ProduceSeen
-from testkit.virtual_wire import Connection, VirtualWire
+from testkit.virtual_connection import Connection
+from testkit.virtual_wire import VirtualWire
 
 if TYPE_CHECKING:
     from testkit.virtual_cluster import Broker, Part, VirtualCluster
@@ -188,6 +189,11 @@ class BrokerConnection:
             self._answer_parts(request, [(topic, partition, -1, -1) for topic, partition, _ in body.partitions])
         elif fault is BrokerFault.WRONG_CORRELATION:
             self._append(request, body, correlation_shift=1000)
+        elif fault is BrokerFault.TORN_ANSWER:
+            self._append_and_tear(request, body)
+        elif fault is BrokerFault.INCOMPLETE_ANSWER:
+            cluster.append(broker, body, None)
+            self._answer_parts(request, [])
         else:
             assert fault is BrokerFault.CRASH
             if random.random() < 0.5:
@@ -273,11 +279,33 @@ class BrokerConnection:
         else:
             self._answer_parts(request, rows)
 
+    def _append_and_tear(self, request: kafka.Request, body: kafka.ProduceBody) -> None:
+        """Of the answer only a part is written."""
+        parts = self._cluster.append(self._broker, body, None)
+        rows = [(part.topic, part.partition, 0, part.base_offset) for part in parts]
+        answer = kafka.frame(request.correlation_id, kafka.produce_answer(request.api_version, rows))
+        if self._wire is not None:
+            self._wire.send(answer[: self._cluster.network.random.randrange(1, len(answer))])
+            self._wire.close()
+            self._wire = None
+        self._produce_is_over()
+        self._frames.clear()
+
     def _answer_parts(
         self, request: kafka.Request, rows: list[tuple[str, int, int, int]], *, correlation_shift: int = 0
     ) -> None:
+        until, delay = self._cluster.throttle
+        if self._cluster.network.now >= until:
+            self._answer_now(request, rows, correlation_shift, 0)
+        else:  # quotas hold the answer, and all that follows on the connection
+            throttle_ms = round(delay * 1000)
+            self._broker.host.later(delay, lambda: self._answer_now(request, rows, correlation_shift, throttle_ms))
+
+    def _answer_now(
+        self, request: kafka.Request, rows: list[tuple[str, int, int, int]], correlation_shift: int, throttle_ms: int
+    ) -> None:
         if self._is_alive():
-            body = kafka.produce_answer(request.api_version, rows)
+            body = kafka.produce_answer(request.api_version, rows, throttle_ms)
             self._answer(request, body, correlation_shift=correlation_shift)
 
     def _produce_is_over(self) -> None:
@@ -293,12 +321,12 @@ class BrokerConnection:
         rows: list[tuple[str, int, int, int, bytes]] = []
         room = body.bytes_max
         for topic, number, offset, bytes_max in body.partitions:
-            partition = self._cluster.partitions.get((topic, number))
+            partition = self._cluster.find(topic, number)
             if partition is None or partition.leader != self._broker.number:
                 rows.append((topic, number, UNKNOWN_TOPIC if partition is None else NOT_LEADER, -1, b""))
                 continue
             log = partition.log
-            if not 0 <= offset <= log.end_offset:
+            if not log.start_offset <= offset <= log.end_offset:
                 rows.append((topic, number, OFFSET_OUT_OF_RANGE, log.high_watermark, b""))
                 continue
             whole = request.api_version >= 3 and not any(row[4] for row in rows)
@@ -318,13 +346,13 @@ class BrokerConnection:
         body = kafka.parse_list_offsets(request.body, request.api_version)
         rows = []
         for topic, number, time in body.partitions:
-            partition = self._cluster.partitions.get((topic, number))
+            partition = self._cluster.find(topic, number)
             if partition is None:
                 rows.append((topic, number, UNKNOWN_TOPIC, -1))
             elif partition.leader != self._broker.number and body.replica_id != DEBUGGING_REPLICA:
                 rows.append((topic, number, NOT_LEADER, -1))
             elif time == -2:
-                rows.append((topic, number, 0, 0))
+                rows.append((topic, number, 0, partition.log.start_offset))
             else:
                 assert time == -1, "only the latest and the earliest offset are known here"
                 log = partition.log
@@ -334,13 +362,13 @@ class BrokerConnection:
     def _metadata(self, request: kafka.Request) -> None:
         cluster = self._cluster
         wanted = kafka.parse_metadata(request.body, request.api_version)
-        known = dict.fromkeys(topic for topic, _ in cluster.partitions)
+        known = dict.fromkeys(topic for topic, number in cluster.partitions if cluster.find(topic, number))
         up = [number for number, broker in cluster.brokers.items() if broker.is_up]
         topics = []
         for name in list(known) if wanted is None else wanted:
             rows = []
             for (topic, number), partition in cluster.partitions.items():
-                if topic == name:
+                if topic == name and not partition.is_deleted:
                     code = LEADER_NOT_AVAILABLE if partition.leader is None else 0
                     leader = -1 if partition.leader is None else partition.leader
                     in_sync = [replica for replica in partition.replicas if replica in up]

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from testkit.virtual_cluster import VirtualCluster
 
 CODES_AFTER_APPEND = (6, 7, 20, 3)
-CODES_WITHOUT_APPEND = (19, 6, 3)
+CODES_WITHOUT_APPEND = (19, 6, 3, 5)
 CONTENT_CODES = (2, 10)
 """Refusals that blame the batch: the proxy may tell the user."""
+FINAL_CODES = (17, 18, 21, 29, 32)
+"""Refusals after which a client does not try again: the user is told by the broker."""
 
 
 class BrokerFault(Enum):
@@ -44,6 +46,10 @@ class BrokerFault(Enum):
     """Code -1 without an offset. Appended or not, by the seed."""
     WRONG_CORRELATION = "wrong correlation"
     """Appended, and answered with a correlation id that nobody asked for."""
+    TORN_ANSWER = "torn answer"
+    """Appended; the connection ends inside the answer."""
+    INCOMPLETE_ANSWER = "incomplete answer"
+    """Appended; the answer names no partition."""
     CRASH = "crash"
     """The broker dies, before or after the append by the seed."""
 

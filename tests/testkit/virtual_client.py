@@ -16,16 +16,23 @@ from testkit.virtual_kafka_bytes import Reader
 from testkit.virtual_network import Network
 from testkit.virtual_producer import Batch, Identity, ProducerState, TopicPartition
 
-REQUESTS_IN_FLIGHT_MAX = 5
 EPOCH_MS = 1_700_000_000_000
 """Wall clock at the start of every run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Seconds. ``delivery``: after which a batch is given up; None: never."""
+    """Seconds. ``delivery``: after which a batch is given up; None: never.
+
+    ``timeout``: what a request asks the broker for; None: as long as the client itself waits. ``codec``: of the
+    batches, by its number in the protocol.
+    """
 
     request_timeout: float = 10.0
+    timeout: float | None = None
+    in_flight_max: int = 5
+    acks: int = -1
+    codec: int = 0
     delivery: float | None = None
     retry_backoff: float = 0.1
     reconnect_backoff: tuple[float, float] = (0.05, 0.3)
@@ -37,6 +44,7 @@ class _Request:
 
     batches: list[tuple[Batch, Identity]]
     deadline: Timer
+    sent_at: float
 
 
 class VirtualClient:
@@ -102,6 +110,19 @@ class VirtualClient:
         if self._session is not None:
             self._session.drop("dropped")
 
+    def read_nothing(self, seconds: float) -> None:
+        """Leave the answers in the socket for so long."""
+        if self._session is not None and (wire := self._session.wire) is not None:
+            wire.pause()
+            self.host.later(seconds, wire.resume)
+
+    def oldest_unanswered(self) -> tuple[Wire, float] | None:
+        """The open connection and when the request that waits there longest was sent; None: nothing waits."""
+        session = self._session
+        if session is None or session.wire is None or not session.waiting:
+            return None
+        return session.wire, next(iter(session.waiting.values())).sent_at
+
     def close(self) -> None:
         """The process ends for good."""
         self.host.crash()
@@ -126,7 +147,7 @@ class VirtualClient:
             if not session.waiting:
                 session.ask_for_id()
             return
-        while len(session.waiting) < REQUESTS_IN_FLIGHT_MAX:
+        while len(session.waiting) < self.settings.in_flight_max:
             ready = [batch for partition in self.producer.partitions if (batch := self.producer.take(partition))]
             if not ready:
                 break
@@ -226,16 +247,18 @@ class _Session:
                 identity.producer_epoch,
                 identity.base_sequence,
                 EPOCH_MS + int(batch.created_at * 1000),
+                self._client.settings.codec,
             )
             parts.append((*batch.partition, data))
         correlation_id = self._register(named)
-        timeout_ms = round(self._client.settings.request_timeout * 1000)
-        self._write(wire_bytes.produce(correlation_id, self._client.name, timeout_ms, parts))
+        settings = self._client.settings
+        timeout_ms = round((settings.timeout or settings.request_timeout) * 1000)
+        self._write(wire_bytes.produce(correlation_id, self._client.name, timeout_ms, parts, settings.acks))
 
     def _register(self, batches: list[tuple[Batch, Identity]]) -> int:
         self._correlation_id += 1
         deadline = self._client.host.later(self._client.settings.request_timeout, lambda: self.drop("no answer"))
-        self.waiting[self._correlation_id] = _Request(batches, deadline)
+        self.waiting[self._correlation_id] = _Request(batches, deadline, self._client.network.now)
         return self._correlation_id
 
     def _write(self, data: bytes) -> None:

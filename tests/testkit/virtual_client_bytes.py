@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.record_batch import Record, encode_batch
 from testkit.virtual_kafka_bytes import INIT_PRODUCER_ID, PRODUCE, Reader, string
 
@@ -30,10 +31,18 @@ def parse_init_producer_id(body: bytes) -> tuple[int, int, int]:
     return found
 
 
-def batch_bytes(values: Sequence[bytes], producer_id: int, producer_epoch: int, base_sequence: int, at: int) -> bytes:
+def batch_bytes(
+    values: Sequence[bytes], producer_id: int, producer_epoch: int, base_sequence: int, at: int, codec: int = 0
+) -> bytes:
     """One batch of the values with their number as key; ``at``: its creation time in ms."""
     records = [Record(index, at, b"key", value) for index, value in enumerate(values)]
-    return encode_batch(records, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence)
+    return encode_batch(
+        records,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        codec=Codec(codec),
+    )
 
 
 def produce(

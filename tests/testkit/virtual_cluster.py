@@ -1,7 +1,8 @@
 """A cluster of 0.10.2 brokers on the virtual network: partitions, leaders, lagging replication, crashes, elections.
 
 Owns what is true of the cluster as a whole and how an append is carried out and waited for (acks=-1). The bytes and the
-faults of single requests are in ``virtual_broker``. Elections are clean: nothing below the high watermark is ever lost.
+faults of single requests are in ``virtual_broker``. Elections are clean, and nothing below the high watermark is lost,
+but for what is asked for by name: an unclean one, retention, compaction, a topic that is deleted and made again.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ class Partition:
     leader: int | None
     leader_epoch: int = 0
     stalled_until: float = 0.0
+    is_deleted: bool = False
+    met: set[str] = field(default_factory=set)
+    """What happened to its log that no election or crash does; whoever does it writes it down."""
     waiting: list[tuple[Part, Callable[[], None]]] = field(default_factory=list)
 
 
@@ -96,6 +100,8 @@ class VirtualCluster:
         self.cluster_id = "virtual-cluster"
         self.choose_fault: FaultChoice = seeded_choice(self)
         self.faults_done: dict[str, int] = {}
+        self.throttle: tuple[float, float] = 0.0, 0.0
+        """Until when quotas are enforced, and how long each answer to a produce is held then."""
         self.produce_count = 0
         self.violations: list[str] = []
         self.on_produce: list[Callable[[ProduceSeen], None]] = []
@@ -120,6 +126,11 @@ class VirtualCluster:
     def log(self, topic: str, partition: int) -> PartitionLog:
         """The log of a partition."""
         return self.partitions[topic, partition].log
+
+    def find(self, topic: str, number: int) -> Partition | None:
+        """The partition, None while there is none."""
+        found = self.partitions.get((topic, number))
+        return None if found is None or found.is_deleted else found
 
     def all_violations(self) -> list[str]:
         """What no proxy may do, as far as brokers see it."""
@@ -161,7 +172,7 @@ class VirtualCluster:
         return parts
 
     def _append_part(self, broker: Broker, acks: int, topic: str, number: int, message_set: bytes | None) -> Part:
-        partition = self.partitions.get((topic, number))
+        partition = self.find(topic, number)
         if partition is None:
             return Part(topic, number, 0, UNKNOWN_TOPIC, -1, True)
         if partition.leader != broker.number:
@@ -214,12 +225,20 @@ class VirtualCluster:
 
     # ------------------------------------------------------------------ leaders and lives
     def move_leader(
-        self, topic: str, number: int, leader: int | None, *, truncate_to: int | None = None, keep: bool = False
+        self,
+        topic: str,
+        number: int,
+        leader: int | None,
+        *,
+        truncate_to: int | None = None,
+        keep: bool = False,
+        unclean: bool = False,
     ) -> None:
         """Give a partition to another broker, which may lack what was above the high watermark.
 
-        ``truncate_to``: what the new leader has; by the seed when not given, everything with ``keep``. Appends that
-        wait on the old leader are answered with 6 and their base offset.
+        ``truncate_to``: what the new leader has; by the seed when not given, everything with ``keep``. ``unclean``: it
+        may lack what was replicated as well. Appends that wait on the old leader are answered with 6 and their base
+        offset.
         """
         partition, log, random = self.partitions[topic, number], self.log(topic, number), self.network.random
         partition.leader = leader
@@ -227,16 +246,41 @@ class VirtualCluster:
         partition.stalled_until = 0.0
         if truncate_to is None:
             truncate_to = log.end_offset if keep else random.choice(log.borders())
-        log.truncate(truncate_to)
+        log.truncate(truncate_to, unclean=unclean)
         # A follower learns the high watermark one fetch later than the leader.
         log.high_watermark = random.choice([log.high_watermark, log.border_before(log.high_watermark)])
         self.network.note("cluster", f"{topic}-{number} to {leader}, ends at {log.end_offset}")
+        self._end_waiting(partition, NOT_LEADER)
+        self._replicate(partition)
+
+    @staticmethod
+    def _end_waiting(partition: Partition, error_code: int) -> None:
+        """Whoever waits for replication gets this code with his base offset."""
         waiting, partition.waiting = partition.waiting, []
         for part, look in waiting:
             if not part.is_done:
-                part.error_code, part.is_done = NOT_LEADER, True
+                part.error_code, part.is_done = error_code, True
                 look()
-        self._replicate(partition)
+
+    def delete_topic(self, topic: str, seconds: float) -> None:
+        """Delete a topic and make it again after some time, empty, with the same partitions on other leaders."""
+        mine = [partition for (name, _), partition in self.partitions.items() if name == topic]
+        if any(partition.is_deleted for partition in mine):
+            return
+        self.network.note("cluster", f"{topic} deleted")
+        for partition in mine:
+            partition.is_deleted = True
+            partition.leader = None
+            partition.leader_epoch += 1
+            partition.log.begin_anew()
+            self._end_waiting(partition, UNKNOWN_TOPIC)
+
+        def make() -> None:
+            for partition in mine:
+                partition.is_deleted = False
+            self._elect([key for key, partition in self.partitions.items() if partition in mine])
+
+        self.network.schedule(seconds, make)
 
     def crash_broker(self, number: int, *, down_seconds: float | None = None) -> None:
         """Kill a broker; its partitions get another leader after the election, or the same one when it is back."""
@@ -263,7 +307,7 @@ class VirtualCluster:
         for topic, number in keys:
             partition = self.partitions[topic, number]
             up = [replica for replica in partition.replicas if self.brokers[replica].is_up]
-            if partition.leader is not None or not up:
+            if partition.leader is not None or partition.is_deleted or not up:
                 continue
             if same is not None and up == [same]:
                 self.move_leader(topic, number, same, keep=True)

@@ -200,13 +200,13 @@ def _grouped(rows: Sequence[tuple[str, bytes]]) -> bytes:
     return array([string(topic) + array(found) for topic, found in topics.items()])
 
 
-def produce_answer(version: int, answers: Sequence[tuple[str, int, int, int]]) -> bytes:
+def produce_answer(version: int, answers: Sequence[tuple[str, int, int, int]], throttle_ms: int = 0) -> bytes:
     """``answers``: (topic, partition, error code, base offset)."""
     rows = [
         (topic, struct.pack(">ihq", partition, error, base_offset) + (struct.pack(">q", -1) if version >= 2 else b""))
         for topic, partition, error, base_offset in answers
     ]
-    return _grouped(rows) + (struct.pack(">i", 0) if version >= 1 else b"")
+    return _grouped(rows) + (struct.pack(">i", throttle_ms) if version >= 1 else b"")
 
 
 def fetch_answer(version: int, answers: Sequence[tuple[str, int, int, int, bytes]]) -> bytes:

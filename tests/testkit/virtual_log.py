@@ -1,109 +1,41 @@
-"""The log of one partition as a 0.10 leader keeps it: shallow messages, offsets, a high watermark, truncation.
+"""The log of one partition as a 0.10 leader keeps it: offsets, a high watermark, truncation, retention, compaction.
 
-Owns validation of produced message sets and the assignment of offsets (in place, so wrapper keys stay). It knows no
-connection and no time. What no proxy may ever send (two wrappers in one set, wrappers that a broker would rebuild) is a
-violation, not a refusal: it is written down and the test fails.
+Owns validation of produced message sets, the assignment of offsets (in place, so wrapper keys stay) and what becomes of
+stored messages. It knows no connection and no time. What no proxy may ever send (two wrappers in one set, wrappers that
+a broker would rebuild) is a violation, not a refusal: it is written down and the test fails.
 """
 
 from __future__ import annotations
 
-import struct
-import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from testkit.virtual_kafka_bytes import Reader
+from testkit.virtual_messages import Message, Refusal, at_offset, parse_messages, repacked
 
-CORRUPT, TOO_LARGE = 2, 10
+TOO_LARGE = 10
 MESSAGE_BYTES_MAX = 1_000_012
 """message.max.bytes of a broker that nobody has configured."""
+UNCOMPRESSED = 0
 
-
-class Refusal(Exception):
-    """The broker's code for a message set that it does not append."""
-
-    def __init__(self, code: int, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One shallow message, with its inner ones when it is a wrapper. ``data`` begins with offset and size."""
-
-    offset: int
-    magic: int
-    codec: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    data: bytes
-    inner: tuple[Message, ...] = ()
-
-    @property
-    def record_count(self) -> int:
-        """Records that it holds: its inner ones, or itself."""
-        return len(self.inner) or 1
-
-    @property
-    def records(self) -> tuple[Message, ...]:
-        """The inner messages of a wrapper, else itself."""
-        return self.inner or (self,)
-
-
-def parse_messages(data: bytes, *, depth: int = 0) -> list[Message]:
-    """Return the messages of a set, CRCs checked at both depths. Raises Refusal (2) for anything that is not one."""
-    reader = Reader(data)
-    found = []
-    try:
-        while reader.position < len(data):
-            start = reader.position
-            offset, size = reader.int64(), reader.int32()
-            body = Reader(reader.take(size))
-            crc = struct.unpack(">I", body.take(4))[0]
-            if zlib.crc32(body.data[4:]) != crc:
-                raise Refusal(CORRUPT, "a CRC is wrong")
-            magic, attributes = body.int8(), body.int8()
-            if magic not in (0, 1):
-                raise Refusal(CORRUPT, f"magic {magic}")
-            timestamp = body.int64() if magic else -1
-            key, value = body.blob(), body.blob()
-            body.end()
-            inner: tuple[Message, ...] = ()
-            if attributes & 7:
-                if depth or value is None:
-                    raise Refusal(CORRUPT, "a wrapper inside a wrapper, or an empty one")
-                inner = tuple(parse_messages(_decompress(attributes & 7, value), depth=1))
-                if not inner or any(message.magic != magic for message in inner):
-                    raise Refusal(CORRUPT, "a wrapper without messages, or with others' magic")
-            raw = data[start : reader.position]
-            found.append(Message(offset, magic, attributes & 7, timestamp, key, value, raw, inner))
-    except Refusal:
-        raise
-    except Exception as error:
-        raise Refusal(CORRUPT, f"not a message set: {error}") from error
-    return found
-
-
-def _decompress(codec: int, value: bytes) -> bytes:
-    if codec == 1:
-        return zlib.decompress(value, 31)
-    from idemproxy.codecs.compression import Codec, decompress  # the rare ones
-
-    return decompress(Codec(codec), value, 64 * 1024 * 1024, magic=1)
+__all__ = ["MESSAGE_BYTES_MAX", "TOO_LARGE", "Message", "PartitionLog", "Refusal", "Stored", "parse_messages"]
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One shallow message where it lies. ``first_offset`` of a wrapper is its first record's."""
+    """One shallow message where it lies. ``first_offset`` of a wrapper is its first record's.
+
+    ``offsets``: of its records, where compaction has left gaps between them.
+    """
 
     first_offset: int
     message: Message
     appended_at: float
+    offsets: tuple[int, ...] = ()
 
     @property
     def last_offset(self) -> int:
         """Of its last record, inclusive."""
-        return self.first_offset + self.message.record_count - 1
+        return self.offsets[-1] if self.offsets else self.first_offset + self.message.record_count - 1
 
 
 @dataclass(slots=True)
@@ -111,15 +43,25 @@ class PartitionLog:
     """What the present leader has. All that lies below the high watermark is on every in-sync replica."""
 
     keeps_wrapper_keys: bool = True
-    """False: a topic whose compression.type is not the codec sent; wrappers are rebuilt and their keys are lost."""
+    """False: wrappers are rebuilt with the codec that they came with, and their keys are lost."""
+    compression: int | None = None
+    """The topic's compression.type: a codec, 0 for uncompressed, None for the producer's. What comes with another one
+    is packed anew and loses its key."""
     message_bytes_max: int = MESSAGE_BYTES_MAX
+    start_offset: int = 0
     end_offset: int = 0
     high_watermark: int = 0
     """What the present leader knows to be replicated; a new leader may know of less than the old one did."""
     committed: int = 0
     """What is replicated: the highest high watermark that there ever was. A clean election loses nothing below it."""
     messages: list[Stored] = field(default_factory=list)
+    """What can be read."""
+    history: list[Stored] = field(default_factory=list)
+    """What was appended, as it came, and was not cut off since: also what retention and compaction have removed."""
     truncated: list[Stored] = field(default_factory=list)
+    """Cut off by a clean election: nobody was told that it is safe."""
+    lost: list[Stored] = field(default_factory=list)
+    """Cut off below ``committed``: by an unclean election, or with the whole topic."""
     violations: list[str] = field(default_factory=list)
 
     def append(self, message_set: bytes, now: float) -> int:
@@ -134,34 +76,78 @@ class PartitionLog:
         for message in messages:
             first = self.end_offset
             self.end_offset += message.record_count
-            stored = message if self.keeps_wrapper_keys or not message.inner else _without_key(message)
-            offset = struct.pack(">q", self.end_offset - 1)
-            self.messages.append(Stored(first, _with_data(stored, offset + stored.data[8:]), now))
+            self.history.append(Stored(first, message, now))
+            self.messages += self._as_stored(message, first, now)
         return base_offset
+
+    def _as_stored(self, message: Message, first: int, now: float) -> list[Stored]:
+        """What the topic's settings make of it."""
+        if self.compression == UNCOMPRESSED and message.inner:
+            return [Stored(at, at_offset(one, at), now) for at, one in enumerate(message.inner, first)]
+        codec = message.codec if self.compression is None else self.compression
+        if message.inner and (codec != message.codec or not self.keeps_wrapper_keys):
+            message = repacked(message, message.inner, codec)
+        return [Stored(first, at_offset(message, first + message.record_count - 1), now)]
 
     def advance(self, offset: int) -> None:
         """The followers have everything below the offset."""
         self.high_watermark = max(self.high_watermark, min(offset, self.end_offset))
         self.committed = max(self.committed, self.high_watermark)
 
-    def truncate(self, offset: int) -> None:
+    # ------------------------------------------------------------------ what is lost again
+    def truncate(self, offset: int, *, unclean: bool = False) -> None:
         """Forget what begins at or after the offset: a follower that has no more became the leader."""
-        assert offset >= self.committed, "an unclean election is no part of this world"
+        assert unclean or offset >= self.committed, "only an unclean election loses what is replicated"
         while self.messages and self.messages[-1].first_offset >= offset:
-            self.truncated.append(self.messages.pop())
-        self.end_offset = self.messages[-1].last_offset + 1 if self.messages else 0
+            self.messages.pop()
+        while self.history and self.history[-1].first_offset >= offset:
+            stored = self.history.pop()
+            (self.lost if stored.last_offset < self.committed else self.truncated).append(stored)
+        ends = [stored[-1].last_offset + 1 for stored in (self.history, self.messages) if stored]
+        self.end_offset = max([self.start_offset, *ends])
         self.high_watermark = min(self.high_watermark, self.end_offset)
+        self.committed = min(self.committed, self.end_offset)
+
+    def begin_anew(self) -> None:
+        """The topic was deleted, and made again."""
+        self.lost += self.history
+        self.messages, self.history = [], []
+        self.start_offset = self.end_offset = self.high_watermark = self.committed = 0
+
+    def retain(self, offset: int) -> None:
+        """Delete the messages that lie wholly below the offset, as far as they are replicated."""
+        while self.messages and self.messages[0].last_offset < min(offset, self.high_watermark):
+            self.start_offset = self.messages.pop(0).last_offset + 1
+
+    def compact(self, index: int, removed: Sequence[int]) -> bool:
+        """Remove these records of one readable message; what is left of a wrapper is packed anew. False: it may not."""
+        stored = self.messages[index]
+        if stored.last_offset >= self.high_watermark or stored is self.messages[-1]:
+            return False  # the active segment is never compacted
+        offsets = stored.offsets or tuple(range(stored.first_offset, stored.last_offset + 1))
+        records = stored.message.records
+        left = [
+            (at, one) for number, (at, one) in enumerate(zip(offsets, records, strict=True)) if number not in removed
+        ]
+        if not left:
+            del self.messages[index]
+        elif len(left) < len(records):
+            message = repacked(stored.message, [one for _, one in left], stored.message.codec)
+            at = tuple(offset for offset, _ in left)
+            self.messages[index] = Stored(at[0], at_offset(message, at[-1]), stored.appended_at, at)
+        return len(left) < len(records)
 
     def borders(self) -> list[int]:
         """Offsets at which a clean truncation may happen, lowest first; the last one is the end: nothing is lost."""
-        ends = [stored.last_offset + 1 for stored in self.messages[self._index_of(self.committed) :]]
+        ends = [stored.last_offset + 1 for stored in self.history[_index_of(self.history, self.committed) :]]
         return [self.committed, *ends]
 
     def border_before(self, offset: int) -> int:
         """Where the message just below the offset begins: high watermarks lie between messages, never inside one."""
-        index = self._index_of(offset - 1) if offset else 0
-        return self.messages[index].first_offset if index < len(self.messages) else 0
+        index = _index_of(self.history, offset - 1) if offset else 0
+        return max(self.start_offset, self.history[index].first_offset if index < len(self.history) else 0)
 
+    # ------------------------------------------------------------------ reading
     def read(self, offset: int, bytes_max: int, *, whole_first: bool, up_to: int) -> bytes:
         """Messages from the one that holds ``offset``, at most so many bytes; the last one may be partial.
 
@@ -170,7 +156,8 @@ class PartitionLog:
         """
         chunks: list[bytes] = []
         size = 0
-        for stored in self.messages[self._index_of(offset) :]:
+        for index in range(_index_of(self.messages, offset), len(self.messages)):
+            stored = self.messages[index]
             if stored.last_offset >= up_to:
                 break
             data = stored.message.data
@@ -183,22 +170,12 @@ class PartitionLog:
         return b"".join(chunks)
 
     def at(self, offset: int) -> tuple[Stored, Message] | None:
-        """The shallow message and the record at an offset."""
-        index = self._index_of(offset)
-        if index >= len(self.messages) or self.messages[index].first_offset > offset:
-            return None
-        stored = self.messages[index]
-        return stored, stored.message.records[offset - stored.first_offset]
+        """The shallow message and the record that can be read at an offset."""
+        return _find(self.messages, offset)
 
-    def _index_of(self, offset: int) -> int:
-        low, high = 0, len(self.messages)
-        while low < high:
-            middle = (low + high) // 2
-            if self.messages[middle].last_offset < offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+    def was_at(self, offset: int) -> tuple[Stored, Message] | None:
+        """The same, of what was appended there, also if retention or compaction has removed it since."""
+        return _find(self.history, offset)
 
     def _look_for_violations(self, messages: list[Message]) -> None:
         wrappers = [message for message in messages if message.inner]
@@ -212,19 +189,23 @@ class PartitionLog:
                 self.violations.append(f"a wrapper with timestamp {wrapper.timestamp}, not the highest inner one")
 
 
-def _with_data(message: Message, data: bytes) -> Message:
-    return Message(
-        message.offset, message.magic, message.codec, message.timestamp, message.key, message.value, data, message.inner
-    )
+def _find(messages: Sequence[Stored], offset: int) -> tuple[Stored, Message] | None:
+    index = _index_of(messages, offset)
+    if index >= len(messages) or messages[index].first_offset > offset:
+        return None
+    stored = messages[index]
+    if not stored.offsets:
+        return stored, stored.message.records[offset - stored.first_offset]
+    return (stored, stored.message.records[stored.offsets.index(offset)]) if offset in stored.offsets else None
 
 
-def _without_key(message: Message) -> Message:
-    assert message.value is not None
-    body = struct.pack(">bb", message.magic, message.codec)
-    if message.magic:
-        body += struct.pack(">q", message.timestamp)
-    body += struct.pack(">ii", -1, len(message.value)) + message.value
-    data = struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
-    return Message(
-        message.offset, message.magic, message.codec, message.timestamp, None, message.value, data, message.inner
-    )
+def _index_of(messages: Sequence[Stored], offset: int) -> int:
+    """Of the first message that does not end below the offset."""
+    low, high = 0, len(messages)
+    while low < high:
+        middle = (low + high) // 2
+        if messages[middle].last_offset < offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -2,7 +2,7 @@
 
 It owns time, latency, the order of passes, listeners, crashes and pauses of hosts. It knows no protocol, and it never
 uses threads, sockets, the real clock or unseeded randomness: equal seeds and calls give equal runs, event for event.
-Connections and what can happen to them are in ``virtual_wire``.
+Connections and what can happen to them are in ``virtual_connection``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from idemproxy.reactor import Address, Endpoint
-from testkit.virtual_wire import Connection, Direction, VirtualWire
+from testkit.virtual_connection import Connection, Direction
+from testkit.virtual_wire import VirtualWire
 
 FLUSH_ROUNDS_MAX = 10_000
 """More rounds of flush callbacks than this in one pass is an endless loop."""
@@ -64,10 +65,11 @@ class Network:
         self._counter = 0
         self._connection_count = 0
         self._listeners: dict[Address, tuple[VirtualReactor, Callable[[], Endpoint | None]]] = {}
+        self._away: dict[Address, tuple[float, bool]] = {}
 
-    def host(self, name: str, *, clock_offset: float = 0.0) -> VirtualReactor:
+    def host(self, name: str, *, clock_offset: float = 0.0, clock_rate: float = 1.0) -> VirtualReactor:
         """A new host. A process that comes back after a crash is a new host at the old address."""
-        return VirtualReactor(self, name, clock_offset)
+        return VirtualReactor(self, name, clock_offset, clock_rate)
 
     def listen(self, host: VirtualReactor, address: Address, make_endpoint: Callable[[], Endpoint | None]) -> None:
         """From now on connections to the address get an endpoint on this host, or None: refused.
@@ -85,6 +87,10 @@ class Network:
     def unlisten(self, address: Address) -> None:
         """Refuse new connections to the address. Open ones stay."""
         self._listeners.pop(address, None)
+
+    def take_no_connections(self, address: Address, seconds: float, *, silently: bool) -> None:
+        """Refuse whoever connects to the address in that time; or (``silently``) let nobody's attempt be answered."""
+        self._away[address] = self.now + seconds, silently
 
     def update(self, **changes: object) -> None:
         """Change settings while the network runs."""
@@ -137,7 +143,11 @@ class Network:
         found = self.listener(address)
         if not host.alive:
             return
-        if found is None:
+        until, silently = self._away.get(address, (0.0, False))
+        if self.now < until and silently:
+            self.schedule(self.settings.user_timeout, lambda: host.post(lambda: endpoint.lost("connection timed out")))
+            return
+        if found is None or self.now < until:
             self.schedule(back, lambda: host.post(lambda: endpoint.lost("connection refused")))
             return
         server, make_endpoint = found
@@ -191,7 +201,7 @@ class VirtualTimer:
 class VirtualReactor:
     """One host: a process life with its own clock offset, timers and connections."""
 
-    def __init__(self, network: Network, name: str, clock_offset: float = 0.0) -> None:
+    def __init__(self, network: Network, name: str, clock_offset: float = 0.0, clock_rate: float = 1.0) -> None:
         self.network = network
         self.name = name
         self.alive = True
@@ -201,6 +211,7 @@ class VirtualReactor:
         """Told of errors that callbacks raise, as by the real reactor, and all goes on; without it they end the run."""
         self.wires: dict[int, VirtualWire] = {}
         self._clock_offset = clock_offset
+        self._clock_rate = clock_rate
         self._ready: deque[Callable[[], None]] = deque()
         self._due: deque[VirtualTimer] = deque()
         self._flush: list[Callable[[], None]] = []
@@ -214,13 +225,13 @@ class VirtualReactor:
 
     def now(self) -> float:
         """Seconds on this host's clock."""
-        return self.network.now + self._clock_offset
+        return self.network.now * self._clock_rate + self._clock_offset
 
     def later(self, seconds: float, callback: Callable[[], None]) -> VirtualTimer:
         """Call back once in a pass of this host, not before so many seconds have passed."""
         timer = VirtualTimer(callback)
         if self.alive:
-            self.network.schedule(max(0.0, seconds), lambda: self._timer_is_due(timer))
+            self.network.schedule(max(0.0, seconds) / self._clock_rate, lambda: self._timer_is_due(timer))
         return timer
 
     def connect(self, address: Address, endpoint: Endpoint) -> None:

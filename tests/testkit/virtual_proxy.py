@@ -26,8 +26,17 @@ class VirtualProxy:
     """One proxy over all its lives."""
 
     def __init__(
-        self, network: Network, name: str, upstream: Address, redis: Address, *, package: str = "idemproxy"
+        self,
+        network: Network,
+        name: str,
+        upstream: Address,
+        redis: Address,
+        *,
+        package: str = "idemproxy",
+        clock_offset: float = 0.0,
+        clock_rate: float = 1.0,
     ) -> None:
+        """``clock_offset``: how long its machine was up before the run. ``clock_rate``: its seconds in a second."""
         self.network = network
         self.name = name
         self.address: Address = (name, 9092)
@@ -42,6 +51,8 @@ class VirtualProxy:
         self.store: Any
         self._upstream = upstream
         self._redis = redis
+        self._clock_offset = clock_offset
+        self._clock_rate = clock_rate
         self._engine_module = importlib.import_module(f"{package}.proxy.engine")
         self._store_module = importlib.import_module(f"{package}.state.redis_store")
         self._random = Random(f"{network.seed}/{name}")
@@ -62,7 +73,8 @@ class VirtualProxy:
         self.is_listening = False
         self._is_ending = False
         earlier = list(self._directory)
-        self.host = self.network.host(self.name if self.lives == 1 else f"{self.name}.{self.lives}")
+        name = self.name if self.lives == 1 else f"{self.name}.{self.lives}"
+        self.host = self.network.host(name, clock_offset=self._clock_offset, clock_rate=self._clock_rate)
         self.host.failed = lambda error: self._failed("a callback", error)
         host, engine = self.host, self._new_engine()
         self.engine = engine

@@ -1,26 +1,22 @@
-"""A Redis server on the virtual network: the few commands that the proxy uses, and the ways in which they go wrong.
+"""Redis as its clients see it: one address, the server behind it over all its lives, and the ways in which it fails.
 
-One thread, as in Redis: commands are executed one after the other in the order of their arrival. Owns data, expiry,
-loaded scripts, restarts (with or without the loss of the last writes) and seeded faults. It runs no Lua: the swap
-script is recognised by its marker comment and its documented meaning is carried out. A test compares its replies with
-those of a real server.
+Owns restarts, failovers to a replica (with or without the loss of the last writes), demotions, and seeded faults of
+single commands. What commands mean is in ``virtual_redis_server``.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from idemproxy.reactor import Address
-from testkit.virtual_network import Network
-from testkit.virtual_redis_connection import RedisConnection, RedisFault, Reply, ReplyError
+from testkit.virtual_network import Network, VirtualReactor
+from testkit.virtual_redis_connection import RedisConnection, RedisFault
+from testkit.virtual_redis_server import RedisServer, Stored
 
-SWAP_MARKER = b"idemproxy swap"
-"""In a comment of the script that the shipped store loads."""
-JOURNAL_WRITES_MAX = 1_000
-"""So many writes can be taken back by a restart."""
+KEY_COMMANDS = (b"GET", b"SET", b"DEL", b"EVALSHA")
+LEASE, ENTRY = b":member:", b":{"
+"""By these the keys of registrations and those of producers' state are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +32,12 @@ class RedisFaultRates:
     slow_seconds: tuple[float, float] = (0.01, 0.5)
 
 
-@dataclass(slots=True)
-class Stored:
-    """One value and the network time at which it ends; None: never."""
-
-    value: bytes
-    expires_at: float | None
-
-
 FaultChoice = Callable[[int, bytes, Sequence[bytes]], RedisFault]
 """Number of the key command, its name, its arguments -> what happens to it."""
 
 
 class VirtualRedis:
-    """The server over all its lives."""
+    """The address, and the server behind it over all its lives."""
 
     def __init__(
         self, network: Network, address: Address, *, rates: RedisFaultRates | None = None, password: bytes | None = None
@@ -61,186 +49,143 @@ class VirtualRedis:
         self.choose_fault: FaultChoice = self._seeded_fault
         self.key_commands = 0
         self.faults_done: dict[RedisFault, int] = dict.fromkeys(RedisFault, 0)
-        self.data: dict[bytes, Stored] = {}
-        self.scripts: dict[bytes, bytes] = {}
-        self.role = "master"
-        self.version = "7.2.4"
-        self.maxmemory_policy = "noeviction"
-        self.run_id = ""
-        self.replication_id = ""
-        self.lives = 0
-        self._journal: deque[tuple[bytes, Stored | None]] = deque(maxlen=JOURNAL_WRITES_MAX)
-        self.host = network.host("redis")
-        self._begin_life()
+        self.leases_lost_until = 0.0
+        """Until then no registration of a proxy is written: each breaks its connection."""
+        self._spoiled: dict[bytes, bytes] = {}
+        """Damaged value -> what it was."""
+        self.lives = 1
+        self.server = RedisServer(network, network.host("redis"), {}, (), self._write)
+        self._listen()
 
-    def restart(self, *, lose_last_writes: int = 0, down_seconds: float = 0.05) -> None:
-        """Kill it now and start it again after some time: new run id, no scripts, perhaps older data."""
-        self.host.crash()
-        self.scripts.clear()
-        for _ in range(min(lose_last_writes, len(self._journal))):
-            key, before = self._journal.pop()
-            if before is None:
-                self.data.pop(key, None)
-            else:
-                self.data[key] = before
-        self._journal.clear()
-        self.network.schedule(down_seconds, self._begin_life)
+    @property
+    def host(self) -> VirtualReactor:
+        """Where the present server runs."""
+        return self.server.host
 
-    def _begin_life(self) -> None:
-        if self.host.alive and self.lives:
-            return  # started meanwhile by another restart
-        self.lives += 1
-        self.run_id = f"{self.network.random.getrandbits(160):040x}"
-        self.replication_id = f"{self.network.random.getrandbits(160):040x}"
-        if self.lives > 1:
-            self.host = self.network.host(f"redis-{self.lives}")
-        self.network.listen(self.host, self.address, lambda: RedisConnection(self))
+    @property
+    def data(self) -> dict[bytes, Stored]:
+        """What the present server holds."""
+        return self.server.data
 
-    # ------------------------------------------------------------------ data
+    @property
+    def run_id(self) -> str:
+        """Of the present server."""
+        return self.server.run_id
+
     def get(self, key: bytes) -> bytes | None:
-        """The value now, None when absent or expired."""
-        stored = self.data.get(key)
-        if stored is None:
-            return None
-        if stored.expires_at is not None and stored.expires_at <= self.network.now:
-            del self.data[key]
-            return None
-        return stored.value
+        """The value that the present server holds now."""
+        return self.server.get(key)
 
     def put(self, key: bytes, value: bytes | None, ttl_ms: int = 0) -> None:
-        """Write or (None) delete, and remember what was there."""
-        self.get(key)  # lets it expire
-        self._journal.append((key, self.data.get(key)))
-        if value is None:
-            self.data.pop(key, None)
-        else:
-            self.data[key] = Stored(value, self.network.now + ttl_ms / 1000 if ttl_ms else None)
+        """Write to the present server: only that one takes writes."""
+        self.server.put(key, value, ttl_ms)
 
-    # ------------------------------------------------------------------ commands
-    def execute(self, arguments: Sequence[bytes]) -> Reply:
-        """Carry out one command, but for those that belong to the connection."""
-        name, rest = arguments[0].upper(), arguments[1:]
-        handler = COMMANDS.get(name)
-        if handler is None:
-            return ReplyError(f"ERR unknown command '{arguments[0].decode(errors='replace')}'")
-        try:
-            return handler(self, rest)
-        except (IndexError, ValueError):
-            return ReplyError(f"ERR wrong arguments for '{name.decode().lower()}'")
-
-    def ping(self, rest: Sequence[bytes]) -> Reply:
-        """PONG, or what was given."""
-        return rest[0] if rest else "PONG"
-
-    def get_value(self, rest: Sequence[bytes]) -> Reply:
-        """GET key."""
-        (key,) = rest
-        return self.get(key)
-
-    def set_value(self, rest: Sequence[bytes]) -> Reply:
-        """SET key value [NX] [PX ms | EX s]."""
-        key, value, *options = rest
-        ttl_ms, only_new = 0, False
-        while options:
-            option = options.pop(0).upper()
-            if option == b"NX":
-                only_new = True
-            elif option in (b"PX", b"EX"):
-                ttl_ms = int(options.pop(0)) * (1000 if option == b"EX" else 1)
-                if ttl_ms <= 0:
-                    return ReplyError("ERR invalid expire time in 'set' command")
-            else:
-                return ReplyError("ERR syntax error")
-        if only_new and self.get(key) is not None:
-            return None
+    def _write(self, key: bytes, value: bytes | None, ttl_ms: int) -> None:
         self.put(key, value, ttl_ms)
-        return "OK"
 
-    def exists(self, rest: Sequence[bytes]) -> Reply:
-        """EXISTS key...: how many are there."""
-        return sum(self.get(key) is not None for key in rest)
+    @property
+    def maxmemory_policy(self) -> str:
+        """Of the present server."""
+        return self.server.maxmemory_policy
 
-    def delete(self, rest: Sequence[bytes]) -> Reply:
-        """DEL key...: how many were there."""
-        count = 0
-        for key in rest:
-            if self.get(key) is not None:
-                self.put(key, None)
-                count += 1
-        return count
+    @maxmemory_policy.setter
+    def maxmemory_policy(self, policy: str) -> None:
+        self.server.maxmemory_policy = policy
 
-    def time_to_live(self, rest: Sequence[bytes]) -> Reply:
-        """PTTL key: milliseconds, -1 for ever, -2 absent."""
-        (key,) = rest
-        if self.get(key) is None:
-            return -2
-        expires_at = self.data[key].expires_at
-        return -1 if expires_at is None else max(0, round((expires_at - self.network.now) * 1000))
+    # ------------------------------------------------------------------ lives
+    def restart(self, *, lose_last_writes: int = 0, down_seconds: float = 0.05, loading_seconds: float = 0.0) -> None:
+        """Kill it now and start it again after some time: new run id, no scripts, perhaps older data."""
+        old, life = self.server, self.lives
+        old.host.crash()
+        old.take_back(lose_last_writes)
+        old.forget_journal()
 
-    def info(self, rest: Sequence[bytes]) -> Reply:
-        """INFO [section...]: what the proxy looks at."""
-        sections = {
-            b"server": f"# Server\r\nredis_version:{self.version}\r\nredis_mode:standalone\r\nrun_id:{self.run_id}\r\n",
-            b"memory": f"# Memory\r\nmaxmemory:0\r\nmaxmemory_policy:{self.maxmemory_policy}\r\n",
-            b"persistence": "# Persistence\r\nloading:0\r\naof_enabled:1\r\n",
-            b"replication": (
-                f"# Replication\r\nrole:{self.role}\r\nconnected_slaves:0\r\nmaster_replid:{self.replication_id}\r\n"
-            ),
-        }
-        wanted = [name.lower() for name in rest] or list(sections)
-        return "\r\n".join(sections[name] for name in wanted if name in sections).encode()
+        def start() -> None:
+            if self.lives == life:  # nobody else did meanwhile
+                self._begin_life(old)
+                self.server.loading_until = self.network.now + loading_seconds
 
-    def config(self, rest: Sequence[bytes]) -> Reply:
-        """CONFIG GET name..."""
-        known = {b"maxmemory-policy": self.maxmemory_policy.encode(), b"appendonly": b"yes"}
-        if rest[0].upper() != b"GET":
-            return ReplyError("ERR only CONFIG GET is known here")
-        found: list[object] = []
-        for name in rest[1:]:
-            if name.lower() in known:
-                found += [name.lower(), known[name.lower()]]
-        return found
+        self.network.schedule(down_seconds, start)
 
-    def script(self, rest: Sequence[bytes]) -> Reply:
-        """SCRIPT LOAD text, SCRIPT EXISTS digest..."""
-        verb = rest[0].upper()
-        if verb == b"LOAD":
-            (text,) = rest[1:]
-            digest = hashlib.sha1(text).hexdigest().encode()
-            self.scripts[digest] = text
-            return digest
-        if verb == b"EXISTS":
-            return [int(digest.lower() in self.scripts) for digest in rest[1:]]
-        return ReplyError("ERR only SCRIPT LOAD and SCRIPT EXISTS are known here")
+    def fail_over(self, *, lose_last_writes: int = 0, old_lives_seconds: float | None = None) -> None:
+        """A replica, which lacks the last writes, becomes the master and is found at the address from now on.
 
-    def evalsha(self, rest: Sequence[bytes]) -> Reply:
-        """EVALSHA of the swap script: digest, one key, version, value, ttl."""
-        text = self.scripts.get(rest[0].lower())
-        if text is None:
-            return ReplyError("NOSCRIPT No matching script. Please use EVAL.")
-        assert SWAP_MARKER in text, "a script that is not the swap script"
-        keys = int(rest[1])
-        assert keys == 1, f"the swap script takes one key, not {keys}"
-        key, expected_version, value, ttl_ms = rest[2:]
-        return self.swap(key, expected_version, value, int(ttl_ms))
+        The old master dies, or is a replica for so many seconds: connections to it stay, writes are refused.
+        """
+        old = self.server
+        if not old.host.alive:
+            return
+        if old_lives_seconds is None:
+            old.host.crash()
+        else:
+            old.role = "slave"
+            self.network.schedule(old_lives_seconds, old.host.crash)
+        self._begin_life(old)
+        self.server.take_back(lose_last_writes)
+        self.server.forget_journal()
 
-    def swap(self, key: bytes, expected_version: bytes, value: bytes, ttl_ms: int) -> Reply:
-        """What the swap script does: set if the version (bytes 1 to 9) is the expected one, else say what is there."""
-        assert len(expected_version) == 8
-        present = self.get(key)
-        fits = present is None if expected_version == bytes(8) else (present or b"")[1:9] == expected_version
-        if fits:
-            self.put(key, value, ttl_ms)
-            return 1
-        return present
+    def demote(self, seconds: float, *, lose_last_writes: int = 0) -> None:
+        """Make it a replica for so long: writes are refused, connections, run id and scripts stay. What it had written
+        and its master had not is gone when it comes back."""
+        server = self.server
+        if not server.host.alive or server.role != "master":
+            return
+        server.role = "slave"
+
+        def promote() -> None:
+            server.take_back(lose_last_writes)
+            server.forget_journal()
+            server.become_master_again()
+
+        self.network.schedule(seconds, promote)
+
+    def damage(self, seconds: float) -> bool:
+        """Spoil one stored state of a producer for so long, so that nobody can read it; True if there was one."""
+        server, random = self.server, self.network.random
+        whole_ones = [key for key in server.data if ENTRY in key and server.data[key].value not in self._spoiled]
+        if not whole_ones:
+            return False
+        stored = server.data[random.choice(whole_ones)]
+        spoiled = random.choice((stored.value[: random.randrange(1, len(stored.value))], b"\xff" + stored.value[1:]))
+        self._spoiled[spoiled] = stored.value
+        stored.value = spoiled
+        self.network.schedule(seconds, self.mend)
+        return True
+
+    def mend(self) -> None:
+        """Put back what was spoiled and is still there."""
+        for stored in self.server.data.values():
+            stored.value = self._spoiled.get(stored.value, stored.value)
+
+    def end_leases(self) -> None:
+        """Somebody deletes the registrations of all proxies."""
+        for key in [key for key in self.server.data if LEASE in key]:
+            self.server.put(key, None)
+
+    def flush(self) -> None:
+        """FLUSHALL by somebody else: everything is gone, the server lives on."""
+        self.server.data.clear()
+        self.server.forget_journal()
+
+    def _begin_life(self, old: RedisServer) -> None:
+        self.lives += 1
+        self.server = old.copy(self.network.host(f"redis-{self.lives}"))
+        self._listen()
+
+    def _listen(self) -> None:
+        server = self.server
+        self.network.listen(server.host, self.address, lambda: RedisConnection(self, server))
 
     # ------------------------------------------------------------------ faults
     def fault_of(self, arguments: Sequence[bytes]) -> RedisFault:
         """What happens to this command."""
         name = arguments[0].upper()
-        if name not in (b"GET", b"SET", b"DEL", b"EVALSHA"):
+        if name not in KEY_COMMANDS:
             return RedisFault.NONE
         self.key_commands += 1
+        if name == b"SET" and self.network.now < self.leases_lost_until and LEASE in arguments[1]:
+            self.faults_done[RedisFault.LOST_COMMAND] += 1
+            return RedisFault.LOST_COMMAND
         fault = self.choose_fault(self.key_commands, name, arguments[1:])
         self.faults_done[fault] += 1
         return fault
@@ -255,22 +200,6 @@ class VirtualRedis:
             return RedisFault.LATE
         if chance(rates.slow):
             return RedisFault.SLOW
-        if chance(rates.refused):
+        if name != b"GET" and chance(rates.refused):
             return RedisFault.REFUSED
         return RedisFault.NONE
-
-
-COMMANDS: dict[bytes, Callable[[VirtualRedis, Sequence[bytes]], Reply]] = {
-    b"PING": VirtualRedis.ping,
-    b"GET": VirtualRedis.get_value,
-    b"SET": VirtualRedis.set_value,
-    b"EXISTS": VirtualRedis.exists,
-    b"DEL": VirtualRedis.delete,
-    b"PTTL": VirtualRedis.time_to_live,
-    b"INFO": VirtualRedis.info,
-    b"CONFIG": VirtualRedis.config,
-    b"SCRIPT": VirtualRedis.script,
-    b"EVALSHA": VirtualRedis.evalsha,
-    b"SELECT": lambda redis, rest: "OK",
-    b"CLIENT": lambda redis, rest: "OK",
-}

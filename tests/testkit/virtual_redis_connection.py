@@ -15,6 +15,7 @@ from idemproxy.reactor import Wire
 
 if TYPE_CHECKING:
     from testkit.virtual_redis import VirtualRedis
+    from testkit.virtual_redis_server import RedisServer
 
 Reply = bytes | int | str | None | list[object] | Exception
 """bytes: bulk string; int: integer; str: status line; None: nil; Exception: error line."""
@@ -33,7 +34,7 @@ class RedisFault(Enum):
     SLOW = auto()
     """Executed now, answered later, and all that follows on this connection as well."""
     REFUSED = auto()
-    """Not executed: out of memory."""
+    """A write that is not executed: out of memory, a full disk, too few replicas. Not for reads."""
 
 
 class ReplyError(Exception):
@@ -43,14 +44,14 @@ class ReplyError(Exception):
 class RedisConnection:
     """One client connection to the server: parsing, authentication, order of replies, faults."""
 
-    def __init__(self, redis: VirtualRedis) -> None:
+    def __init__(self, redis: VirtualRedis, server: RedisServer) -> None:
         self._redis = redis
+        self._server = server
         self._reader = hiredis.Reader()
         self._wire: Wire | None = None
         self._is_trusted = redis.password is None
         self._answers_from = 0.0
         self._held: list[bytes] = []
-        self._life = redis.lives
 
     def connected(self, wire: Wire) -> None:
         """The connection is open."""
@@ -79,7 +80,7 @@ class RedisConnection:
             self._break()
             return
         if fault is RedisFault.REFUSED:
-            self._answer(ReplyError("OOM command not allowed when used memory > 'maxmemory'."))
+            self._refuse(arguments)
             return
         reply = self._execute(arguments)
         if fault is RedisFault.LOST_REPLY:
@@ -87,6 +88,14 @@ class RedisConnection:
             return
         if fault is RedisFault.SLOW:
             self._answers_from = network.now + network.between(self._redis.rates.slow_seconds)
+        self._answer(reply)
+
+    def _refuse(self, arguments: list[bytes]) -> None:
+        """Execute it on a server that takes no writes just now: a swap that does not fit is answered as ever."""
+        server = self._server
+        before, server.refuses = server.refuses, server.network.random.choice(("OOM", "MISCONF", "NOREPLICAS"))
+        reply = self._execute(arguments)
+        server.refuses = before
         self._answer(reply)
 
     def _execute(self, arguments: list[bytes]) -> Reply:
@@ -100,15 +109,15 @@ class RedisConnection:
             return ReplyError("ERR unknown command 'HELLO'")
         if not self._is_trusted:
             return ReplyError("NOAUTH Authentication required.")
-        return self._redis.execute(arguments)
+        return self._server.execute(arguments)
 
     def _execute_later(self, commands: list[list[bytes]]) -> None:
         """The client learns of a broken connection; its commands lie in the socket and are executed after others'."""
         self._break()
-        redis = self._redis
+        redis, server = self._redis, self._server
 
         def execute() -> None:
-            if redis.lives == self._life and redis.host.alive:  # a socket does not survive its process
+            if server.host.alive:  # a socket does not survive its process
                 for command in commands:
                     redis.network.note("redis", "late", command[0])
                     self._execute(command)
@@ -126,14 +135,14 @@ class RedisConnection:
         if self._held or delay > 0:
             self._held.append(data)
             if len(self._held) == 1:
-                self._redis.host.later(delay, self._release)
+                self._server.host.later(delay, self._release)
         elif self._wire is not None:
             self._wire.send(data)
 
     def _release(self) -> None:
         delay = self._answers_from - self._redis.network.now
         if delay > 0:
-            self._redis.host.later(delay, self._release)
+            self._server.host.later(delay, self._release)
             return
         held, self._held = self._held, []
         if self._wire is not None:

@@ -1,195 +1,23 @@
-"""One virtual connection: two ends, two directions, and every way in which a TCP connection goes wrong.
+"""One end of a virtual connection, as its endpoint sees it: reads once and writes once per pass of its host.
 
-A direction keeps bytes in order, delays and splits them, can lose a tail when its sender resets or dies, can be cut
-after any byte and can swallow everything (half-open). It never reorders, invents or changes bytes: TCP does not either.
+Owns what the kernel holds for an end (bytes that came, bytes that wait) and how its life ends. The way between two ends
+is in ``virtual_connection``.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from idemproxy.reactor import Address, Buffer, Endpoint
+from idemproxy.reactor import Buffer, Endpoint
 
 if TYPE_CHECKING:
-    from testkit.virtual_network import Network, VirtualReactor
+    from testkit.virtual_connection import Connection, Direction
+    from testkit.virtual_network import VirtualReactor
 
 RECEIVE_BYTES_MAX = 64 * 1024
 """What one call of ``received`` carries at most, as the interface says."""
-
-
-class Connection:
-    """Both ends and both directions. ``ends[0]`` opened it, ``ends[1]`` accepted it."""
-
-    def __init__(
-        self, network: Network, number: int, opener: VirtualReactor, server: VirtualReactor, address: Address
-    ) -> None:
-        self.number = number
-        self.network = network
-        self.address = address
-        near = VirtualWire(self, 0, opener, opener.name)
-        far = VirtualWire(self, 1, server, address[0] if isinstance(address, tuple) else address)
-        self.ends = (near, far)
-        self.directions = (Direction(network, near, far), Direction(network, far, near))
-
-    @property
-    def is_open(self) -> bool:
-        """Neither end has ended, nothing is being cut and nothing is swallowed."""
-        return all(end.is_open for end in self.ends) and all(way.is_healthy for way in self.directions)
-
-    def cut(self, reason: str = "connection reset by peer", *, late: float = 0.0) -> None:
-        """Break it in the middle: what is on its way arrives in part, by the seed; both ends learn of it.
-
-        With ``late`` the opener learns now, and what it had sent arrives whole, but only after so many seconds.
-        """
-        forward, back = self.directions
-        if late:
-            forward.hold(late)
-        forward.end(reason, truncate=not late)
-        back.end(reason, truncate=True)
-
-    def cut_after(self, direction: int, bytes_left: int) -> None:
-        """Deliver so many more bytes in one direction (0: from the opener), then break both."""
-        self.directions[direction].cut_after = bytes_left
-
-    def half_open(self) -> None:
-        """From now on nothing arrives anywhere, and nobody is told; a sender of bytes learns of it by its timeout."""
-        for way in self.directions:
-            way.swallow()
-
-    def forget(self) -> None:
-        """Both ends are gone: the network need not know it any longer."""
-        if not any(end.is_open for end in self.ends):
-            self.network.connections.pop(self.number, None)
-
-
-class Direction:
-    """Bytes on their way from one end to the other."""
-
-    def __init__(self, network: Network, sender: VirtualWire, receiver: VirtualWire) -> None:
-        self.network = network
-        self.sender = sender
-        self.receiver = receiver
-        self.unread_bytes = 0
-        """Sent and not yet read by the peer's endpoint."""
-        self.bytes_carried = 0
-        self.cut_after: int | None = None
-        self._in_flight: deque[bytes] = deque()
-        self._last_arrival = 0.0
-        self._held_until = 0.0
-        self._may_arrive_bytes: int | None = None
-        self._has_ended = False
-        self._swallows = False
-
-    @property
-    def is_healthy(self) -> bool:
-        """Bytes that are sent now will arrive, as far as anybody knows."""
-        return not self._has_ended and not self._swallows
-
-    @property
-    def room_bytes(self) -> int:
-        """What a write may add before the window is full."""
-        return max(0, self.network.settings.window_bytes - self.unread_bytes)
-
-    def carry(self, data: bytes) -> None:
-        """Send bytes on their way, in one piece or in several."""
-        if self._swallows:
-            self._time_out()
-            return
-        if self._has_ended:
-            return
-        for watch in self.network.watchers:
-            watch(self, data)
-        self.unread_bytes += len(data)
-        random, settings = self.network.random, self.network.settings
-        pieces = [data]
-        if len(data) > 1 and self.network.chance(settings.split_chance):
-            at = sorted(random.randrange(1, len(data)) for _ in range(random.choice((1, 1, 2, 3))))
-            borders = [0, *at, len(data)]
-            pieces = [data[start:end] for start, end in pairwise(borders) if end > start]
-        for piece in pieces:
-            self._in_flight.append(piece)
-            self._at_arrival(self._arrive)
-
-    def end(self, reason: str, *, truncate: bool) -> None:
-        """The peer learns after what is on its way; with ``truncate`` a tail of that may be lost, by the seed."""
-        if self._has_ended:
-            return
-        self._has_ended = True
-        if self._swallows:
-            return
-        if (
-            truncate
-            and self._may_arrive_bytes is None
-            and self._in_flight
-            and self.network.chance(self.network.settings.truncation_chance)
-        ):
-            self._may_arrive_bytes = self.network.random.randrange(sum(map(len, self._in_flight)))
-        self._at_arrival(lambda: self.receiver.ended(reason))
-
-    def discard(self) -> None:
-        """Nothing more arrives: the receiver has gone."""
-        self._may_arrive_bytes = 0
-        self._has_ended = True
-
-    def hold(self, seconds: float) -> None:
-        """Let what is on its way arrive that much later."""
-        self._held_until = self.network.now + seconds
-
-    def swallow(self) -> None:
-        """Half-open from now on; bytes on their way are lost as well."""
-        if self._has_ended or self._swallows:
-            return
-        self._swallows = True
-        self._may_arrive_bytes = 0
-        if self._in_flight:
-            self._time_out()
-
-    def was_read(self, count: int) -> None:
-        """The receiver has taken bytes: there is room for more."""
-        self.unread_bytes -= count
-        if self.sender.unsent:
-            self.sender.host.mark_dirty(self.sender)
-
-    def _at_arrival(self, callback: Callable[[], None]) -> None:
-        settings = self.network.settings
-        at = max(self._last_arrival, self.network.now + self.network.between(settings.latency))
-        self._last_arrival = at
-        self.network.schedule(at - self.network.now, lambda: self._unless_held(callback))
-
-    def _unless_held(self, callback: Callable[[], None]) -> None:
-        if self.network.now < self._held_until:
-            self.network.schedule(self._held_until - self.network.now, callback)
-        else:
-            callback()
-
-    def _arrive(self) -> None:
-        data = self._in_flight.popleft()
-        if self._may_arrive_bytes is not None:
-            data = data[: self._may_arrive_bytes]
-            self._may_arrive_bytes -= len(data)
-        if self.cut_after is not None and len(data) >= self.cut_after:
-            data = data[: self.cut_after]
-            self.cut_after = None
-            self._may_arrive_bytes = 0
-            self._deliver(data)
-            self.receiver.connection.cut()
-            return
-        if self.cut_after is not None:
-            self.cut_after -= len(data)
-        self._deliver(data)
-
-    def _deliver(self, data: bytes) -> None:
-        if data:
-            self.bytes_carried += len(data)
-            self.receiver.arrived(data)
-
-    def _time_out(self) -> None:
-        self.network.schedule(
-            self.network.settings.user_timeout, lambda: self.sender.ended("connection timed out", at_once=True)
-        )
 
 
 class VirtualWire:
@@ -263,7 +91,12 @@ class VirtualWire:
             self._endpoint = None
             self.host.mark_dirty(self)
 
-    # What the network asks for.
+    # What the network and the tests ask for.
+
+    @property
+    def is_paused(self) -> bool:
+        """Nobody reads here."""
+        return self._is_paused
 
     @property
     def endpoint(self) -> Endpoint | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from testkit.virtual_broker_faults import BrokerFaultRates
 from testkit.virtual_client import ClientSettings, VirtualClient
 from testkit.virtual_cluster import ClusterSettings, VirtualCluster
+from testkit.virtual_log import MESSAGE_BYTES_MAX
 from testkit.virtual_network import Network, NetworkSettings
 from testkit.virtual_proxy import VirtualProxy
 from testkit.virtual_redis import RedisFaultRates, VirtualRedis
@@ -32,6 +33,11 @@ class WorldSettings:
     broker_faults: BrokerFaultRates = field(default_factory=BrokerFaultRates)
     redis_faults: RedisFaultRates = field(default_factory=RedisFaultRates)
     client: ClientSettings = field(default_factory=ClientSettings)
+    clocks: tuple[tuple[float, float], ...] = ()
+    """Of each proxy: for how long its machine was up before the run (s), and how fast its clock goes."""
+    message_bytes_max: int = MESSAGE_BYTES_MAX
+    compression: int | None = None
+    """Of the topic: a codec, 0 for uncompressed, None for the producer's."""
     package: str = "idemproxy"
     """Under which name the proxy is imported: the shipped one, or a patched copy."""
 
@@ -46,6 +52,10 @@ class World:
         self.cluster = VirtualCluster(
             self.network, {TOPIC: settings.partitions}, broker_count=settings.brokers, settings=settings.cluster
         )
+        for partition in self.cluster.partitions.values():
+            partition.log.message_bytes_max = settings.message_bytes_max
+            partition.log.compression = settings.compression
+        clocks = settings.clocks or ((0.0, 1.0),) * settings.proxies
         self.proxies = [
             VirtualProxy(
                 self.network,
@@ -53,8 +63,10 @@ class World:
                 self.cluster.addresses[(number - 1) % settings.brokers],
                 REDIS_ADDRESS,
                 package=settings.package,
+                clock_offset=offset,
+                clock_rate=rate,
             )
-            for number in range(1, settings.proxies + 1)
+            for number, (offset, rate) in enumerate(clocks, 1)
         ]
         addresses = [proxy.address for proxy in self.proxies]
         self.clients = [

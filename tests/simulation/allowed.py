@@ -1,0 +1,47 @@
+"""The one table of what may happen to a producer besides "each batch once, in order, at the offset that was told".
+
+Each line is a limit that docs/GUARANTEES.md names, or an answer that is the broker's own; the oracle lets a complaint
+pass only by one of these names, under the condition that stands in the oracle beside it, and counts how often.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from testkit.virtual_broker_faults import CONTENT_CODES, FINAL_CODES
+from testkit.virtual_cluster import Partition
+
+CANNOT_BE_TOLD = 87
+"""What a producer gets for a batch of which nobody can tell whether it is in the log, or which is no longer there."""
+
+
+class Allowed(Enum):
+    """Name -> why it is no broken promise."""
+
+    GAVE_UP = "a producer with a delivery time of its own gives a batch up; that is its user's choice"
+    REFUSED = "the broker refused the batch itself, for good: nothing was appended, and its user has to know"
+    CANNOT_BE_TOLD = (
+        "87 where the log was cut, cleaned or packed anew by other hands: never guessed, never appended again"
+    )
+    LOST_BY_BROKERS = "an unclean election or a deleted topic took what was acknowledged: no proxy can keep it"
+    OWN_COPY = (
+        "the producer sent a batch again under a new epoch, and not for a 45 or 59: it had given one up, or one was "
+        "refused for good"
+    )
+    OLDER_THAN_THE_LOG = (
+        "the first copy was deleted by retention and Redis began a new life: what is that old is taken for no retry"
+    )
+    BEHIND_A_FAILURE = "45 behind a batch that failed for good or was given up: the gap is real"
+    OLD_EPOCH = "47 for what was still under way when its producer itself began a newer epoch"
+
+
+def may_be_refused(code: int, refusals: tuple[int, ...]) -> bool:
+    """May a user see this code in a world whose brokers refuse batches with these? A broker's 2 is told as 87 (R19)."""
+    if code == CANNOT_BE_TOLD:
+        return bool(set(CONTENT_CODES) & set(refusals))
+    return code in refusals and code in (10, *FINAL_CODES)
+
+
+def may_be_untold(partition: Partition) -> bool:
+    """Has anything happened to the log after which its records no longer tell what was appended?"""
+    return bool(partition.met) or partition.log.compression is not None

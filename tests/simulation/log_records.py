@@ -1,0 +1,56 @@
+"""Records as they lie in a virtual log, each with the name that its wrapper's marker gives it. Only reading."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from idemproxy.codecs.marker import Identity, parse_marker
+from testkit.virtual_log import Message, Stored
+from testkit.virtual_producer import SEQUENCE_LIMIT, Batch
+
+
+@dataclass(frozen=True, slots=True)
+class InLog:
+    """One record where it lies, with the number that the marker gives it."""
+
+    offset: int
+    value: bytes
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    appended_at: float
+
+    @property
+    def name(self) -> tuple[int, int, int]:
+        """Producer id, producer epoch, sequence."""
+        return self.producer_id, self.producer_epoch, self.sequence
+
+
+def records_of(messages: Sequence[Stored]) -> tuple[list[InLog], list[str]]:
+    """Return every record of marked wrappers with its number, and what else there is as complaints."""
+    records: list[InLog] = []
+    complaints: list[str] = []
+    for stored in messages:
+        identities: tuple[Identity, ...] = parse_marker(stored.message.key) or ()
+        inner = stored.message.records
+        if sum(identity.record_count for identity in identities) != len(inner):
+            complaints.append(f"the message at {stored.first_offset} has {len(inner)} records and marker {identities}")
+            continue
+        offset = stored.first_offset
+        for identity in identities:
+            for index in range(identity.record_count):
+                sequence = (identity.base_sequence + index) % SEQUENCE_LIMIT
+                value = inner[offset - stored.first_offset].value or b""
+                name = identity.producer_id, identity.producer_epoch, sequence
+                records.append(InLog(offset, value, *name, stored.appended_at))
+                offset += 1
+    return records, complaints
+
+
+def holds_all(found: tuple[Stored, Message] | None, batch: Batch) -> bool:
+    """Is the stored message one that holds the whole batch, not a part of it?"""
+    if found is None:
+        return True
+    values = [message.value for message in found[0].message.records]
+    return batch.values[0] not in values or batch.values[-1] in values
