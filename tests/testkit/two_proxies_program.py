@@ -17,7 +17,7 @@ from typing import Any
 
 from idemproxy.proxy.effects import Append, Effect
 from idemproxy.proxy.flow_runner import FlowRunner, Resume
-from idemproxy.proxy.lane import Job, Lane
+from idemproxy.proxy.lane import Lane
 from idemproxy.proxy.main import main
 from idemproxy.proxy.sockets import SocketWire
 
@@ -50,8 +50,8 @@ def _stop_between_looks() -> None:
             _stop_if(STOP_BEFORE_APPEND)
         perform(self, effect, resume)
 
-    def stopping_send(self: Lane, jobs: list[Job], now: float) -> None:
-        send(self, jobs, now)
+    def stopping_send(self: Lane, *what: Any) -> None:
+        send(self, *what)
         _stop_if(STOP_BEFORE_WRITE)
 
     FlowRunner.perform = stopping_perform  # type: ignore[method-assign]

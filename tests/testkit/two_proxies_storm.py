@@ -79,7 +79,7 @@ class Storm:
     # ------------------------------------------------------------------ the proxies
     def _kill(self, index: int) -> None:
         proxy = self._pair.proxies[index]
-        if self._begin("kill", f"proxy {index}", self._random.uniform(0.2, 9.0), proxy.start):
+        if self._begin("kill", f"proxy {index}", self._random.uniform(0.2, 9.0), proxy.launch):
             proxy.kill()
 
     def _stop(self, index: int) -> None:
@@ -89,7 +89,7 @@ class Storm:
 
     def _roll(self, index: int) -> None:
         proxy = self._pair.proxies[index]
-        if self._begin("roll", f"proxy {index}", 0.0, proxy.start):
+        if self._begin("roll", f"proxy {index}", 0.0, proxy.launch):
             proxy.stop(60.0)
 
     # ------------------------------------------------------------------ between proxy and broker
