@@ -98,9 +98,8 @@ class SocketWire:
     def send(self, *chunks: Buffer) -> None:
         if not self._open or self._closing:
             return
-        self._queued.extend(chunks)
-        for chunk in chunks:
-            self.unsent += len(chunk)
+        self._queued += chunks
+        self.unsent += sum(map(len, chunks))
         if not self._is_dirty:
             self._is_dirty = True
             self._reactor.mark_dirty(self)
@@ -143,8 +142,9 @@ class SocketWire:
     def write(self) -> None:
         """Give the kernel what is queued; what it does not take waits for the next pass."""
         self._is_dirty = False
+        fence = self._fence
         while self._open and self._queued:
-            if self._fence is not None and not self._fence():
+            if fence is not None and not fence():
                 self._fenced()
                 return
             try:
@@ -154,8 +154,12 @@ class SocketWire:
             except OSError as error:
                 self.fail(f"cannot send: {error.strerror}")
                 return
-            self._forget(taken)
-            if self._fence is not None and not self._fence():
+            if taken == self.unsent:
+                self._queued.clear()
+                self.unsent = 0
+            else:
+                self._forget(taken)
+            if fence is not None and not fence():
                 self._fenced()
                 return
         if self._open:
@@ -211,9 +215,6 @@ class SocketWire:
     def _forget(self, taken: int) -> None:
         self.unsent -= taken
         queued = self._queued
-        if self.unsent == 0:
-            queued.clear()
-            return
         index = 0
         while taken >= len(queued[index]):
             taken -= len(queued[index])

@@ -16,6 +16,7 @@ import select
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
@@ -43,6 +44,8 @@ class TrioReactor:
     def __init__(self, failed: Failure) -> None:
         """``failed`` is told of errors of ours: which connection, and the exception. That connection is reset, others
         go on."""
+        self.now: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+        """Seconds; goes on while the machine sleeps, unlike the monotonic clock (rule R4)."""
         self._epoll = select.epoll()
         self._sources: dict[int, Source] = {}
         self._timers: list[tuple[float, int, _Timer]] = []
@@ -55,10 +58,6 @@ class TrioReactor:
         self._nursery: trio.Nursery | None = None
 
     # ------------------------------------------------------------------ what endpoints see
-    def now(self) -> float:
-        """Seconds; goes on while the machine sleeps, unlike the monotonic clock (rule R4)."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-
     def later(self, seconds: float, callback: Callable[[], None]) -> _Timer:
         """Call back once after so many seconds."""
         timer = _Timer(callback)
