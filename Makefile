@@ -19,7 +19,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test lint format typecheck bench model crashes acceptance clients chaos takeovers flushes simulate uv python upstream
+.PHONY: help demo run test lint format typecheck bench model crashes acceptance clients chaos takeovers flushes simulate uv python upstream mutants
 
 help:  ## this list
 	@echo "usage: make TARGET"
@@ -71,6 +71,9 @@ takeovers: uv  ## one of two proxies killed, stopped for 30 s, ended; a line in 
 
 flushes: uv  ## Redis emptied twenty times under five producers; a line in benchmarks/results/flushes.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.flushes
+
+mutants: uv  ## the proxy with a rule taken out, 85 times: each is caught; SEEDS=200, JOBS=1, NAMES="..."
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m mutants.run --seeds $(or $(SEEDS),200) --jobs $(or $(JOBS),1) $(NAMES)
 
 model: uv  ## the model of the rules, its short runs
 	@$(RUN_TOOLS) python tests/model/run.py --short

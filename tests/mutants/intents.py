@@ -65,13 +65,29 @@ INTENTS = (
         deaths=("I1",),
     ),
     mutant(
+        "intent_expires",
+        "R2: an entry with an open intent has no time to live",
+        _SCENES + "test_an_entry_with_an_open_intent_does_not_expire",
+        ("proxy.held_entry", "        ttl_ms = 0 if entry.has_open_intent else ", "        ttl_ms = "),
+    ),
+    mutant(
+        "swap_without_comparing",
+        "R2: a swap compares the version",
+        "integration/test_redis_store.py::test_a_conflict_brings_the_stored_value_along",
+        (
+            "state.redis_facts",
+            "  fits = redis.call('GETRANGE', KEYS[1], 1, 8) == ARGV[1]\n",
+            "  fits = ARGV[2] ~= ''\n",  # all but the trial of the greeting
+        ),
+    ),
+    mutant(
         "waits_for_the_store_for_ever",
         "R2: a request waits for the store for a quarter of its timeout",
         _SCENES + "test_a_request_waits_for_the_store_for_a_quarter_of_its_time_and_no_longer",
         (
             "proxy.sequencer",
-            "            if batch.wanted and now - batch.arrived_at >= patience:\n",
-            "            if False:\n",
+            "            if batch.wanted and (now - batch.arrived_at >= patience or ",
+            "            if batch.wanted and (",
         ),
     ),
     mutant(
@@ -124,9 +140,9 @@ INTENTS = (
         "R13: across proxies a retry parks and reads the value again",
         _SCENES + "test_who_waits_for_another_proxys_intent_reads_again_until_it_is_committed",
         (
-            "proxy.doubt",
-            "        await Pause(self._sequencer.bell, seconds)\n        self._sequencer.held.forget()\n",
-            "        await Pause(self._sequencer.bell, seconds)\n",
+            "proxy.sequencer",
+            "        await Pause(self.bell, seconds)\n        self.held.forget()\n",
+            "        await Pause(self.bell, seconds)\n",
         ),
         deaths=("not done",),
     ),
@@ -201,8 +217,8 @@ INTENTS = (
         _SCENES + "test_what_a_dead_proxy_left_undecidable_is_remembered_too",
         (
             "proxy.doubt",
-            "            await sequencer.write(given_up(entry_now) if intent.batches else released(entry_now))\n",
-            "            await sequencer.write(released(entry_now))\n",
+            "            await sequencer.write(given_up(entry_now) if intent.batches else ",
+            "            await sequencer.write(released(entry_now) if intent.batches else ",
         ),
         deaths=("I1",),
     ),

@@ -1,5 +1,6 @@
 """Tries mutants, each in a process of its own: by its named test, with the patched lines in the shipped package's
-place, then by random worlds. Knows no rule; prints one line of JSON for each: ``python -m mutants.judge SEEDS NAME...``
+place, then by random worlds. Knows no rule. ``python -m mutants.judge SEEDS NAME...`` prints a line of JSON for each,
+``python -m mutants.judge unmutated NAME...`` which of the named tests fail without any mutant.
 
 A mutant is dead when an assertion of its test fails, or when the oracle complains for the right reason. Anything else
 that goes wrong (a stale patch, a test that is not there, an error that is no assertion) is an error, not a death.
@@ -25,6 +26,7 @@ from testkit.virtual_mutant import ORIGINAL, patch_in_place, patched_package
 TESTS = Path(__file__).resolve().parents[1]
 PATH_ENTRIES = (str(TESTS), str(TESTS.parent / "src"))
 VIOLATION_CHARACTERS = 200
+NONSENSE = (NameError, AttributeError, TypeError, ImportError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class _Watcher:
 
     def __init__(self) -> None:
         self.passed = 0
+        self.failed: list[str] = []
         self.assertion: str | None = None
         self.trouble: str | None = None
 
@@ -55,6 +58,7 @@ class _Watcher:
             self.passed += report.when == "call"
             return
         said = _said_by(report)
+        self.failed.append(f"{report.nodeid}: {_short(said)}")
         if report.when == "call" and said.startswith(("AssertionError", "assert", "Failed")):
             self.assertion = said
         else:
@@ -63,6 +67,7 @@ class _Watcher:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self.trouble = _said_by(report)
+            self.failed.append(f"{report.nodeid}: {_short(self.trouble)}")
 
 
 def _said_by(report: pytest.TestReport | pytest.CollectReport) -> str:
@@ -70,28 +75,45 @@ def _said_by(report: pytest.TestReport | pytest.CollectReport) -> str:
     return str(crash.message if crash is not None else report.longrepr)
 
 
-def run_test(test: str) -> tuple[str | None, str | None]:
-    """Run one test here. Returns what its assertion says, if one fails, and what else is wrong, if something is."""
+def run_tests(tests: Sequence[str]) -> _Watcher:
+    """Run some tests here."""
     watcher = _Watcher()
-    arguments = [str(TESTS / test), "-q", "-x", "-p", "no:cacheprovider"]
-    code = pytest.main(arguments, plugins=[watcher])
-    if watcher.trouble is None and watcher.assertion is None and not watcher.passed:
-        watcher.trouble = f"{test} was not run: pytest ends with {code!r}"
-    return watcher.assertion, watcher.trouble
+    paths = [str(TESTS / test) for test in tests]
+    code = pytest.main([*paths, "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout"], plugins=[watcher])
+    if not watcher.passed and not watcher.failed:
+        watcher.trouble = f"{', '.join(tests)}: not run, pytest ends with {code!r}"
+        watcher.failed.append(watcher.trouble)
+    return watcher
 
 
 # ---------------------------------------------------------------------- in a process of its own
-def _by_test(mutant: Mutant) -> dict[str, object]:
+def by_test(mutant: Mutant) -> dict[str, object]:
     patch_in_place(mutant.patches)
-    assertion, trouble = run_test(mutant.test)
-    if trouble is not None:
-        return {"error": trouble}
-    if assertion is None:
+    blunders = _watch_flows()
+    watcher = run_tests([mutant.test])
+    if blunders or watcher.trouble is not None:
+        return {"error": _short(watcher.trouble or f"the mutant is no proxy: {blunders[0]!r}")}
+    if watcher.assertion is None:
         return {}
-    return {"killed_by": mutant.test, "violation": _short(assertion)}
+    return {"killed_by": mutant.test, "violation": _short(watcher.assertion)}
 
 
-def _by_seeds(mutant: Mutant, seeds: int) -> dict[str, object]:
+def _watch_flows() -> list[Exception]:
+    """Keep the errors that flows end with, where a patch has made nonsense of the source."""
+    found: list[Exception] = []
+    event = importlib.import_module(f"{ORIGINAL}.proxy.events").FlowFailed
+    begin = event.__init__
+
+    def begin_and_look(self: object, where: str, error: Exception) -> None:
+        begin(self, where, error)
+        if isinstance(error, NONSENSE):
+            found.append(error)
+
+    event.__init__ = begin_and_look
+    return found
+
+
+def by_seeds(mutant: Mutant, seeds: int) -> dict[str, object]:
     from simulation.chaos import run_seed  # the shipped package comes with it: the oracle has no patched line
 
     with patched_package(f"mutant_{mutant.name}", mutant.patches) as package:
@@ -103,8 +125,15 @@ def _by_seeds(mutant: Mutant, seeds: int) -> dict[str, object]:
 
 
 def _short(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " ".join(lines)[:VIOLATION_CHARACTERS]
+    """What was expected, without the pages that follow."""
+    shown = []
+    for line in text.splitlines():
+        line = line.strip().removeprefix("AssertionError: ")
+        if line.startswith(("+", "Use -v", "Full diff")):
+            break
+        if line:
+            shown.append(line)
+    return " ".join(shown)[:VIOLATION_CHARACTERS]
 
 
 def apart(work: Callable[[], dict[str, object]]) -> dict[str, object]:
@@ -133,9 +162,9 @@ def apart(work: Callable[[], dict[str, object]]) -> dict[str, object]:
 def judge(mutant: Mutant, seeds: int) -> Verdict:
     """Try one mutant: its test, then so many random worlds, if one of them could tell."""
     started = time.monotonic()
-    found = apart(lambda: _by_test(mutant))
+    found = apart(lambda: by_test(mutant))
     if seeds and mutant.deaths and "error" not in found:
-        found |= apart(lambda: _by_seeds(mutant, seeds))
+        found |= apart(lambda: by_seeds(mutant, seeds))
         if found.get("seed") and "killed_by" not in found:
             found |= {"killed_by": f"seed {found['seed']}", "violation": found["seed_violation"]}
     return Verdict(name=mutant.name, **found, seconds=round(time.monotonic() - started, 2))  # type: ignore[arg-type]
@@ -146,6 +175,7 @@ def warm_up() -> None:
     for path in PATH_ENTRIES:
         if path not in sys.path:
             sys.path.insert(0, path)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they take half of the time, and no scene needs one
     importlib.import_module("testkit.staged_sequencer")
     importlib.import_module("testkit.virtual_world")
     ours = (ORIGINAL, "testkit", "simulation")
@@ -164,7 +194,13 @@ def judged(names: Sequence[str], seeds: int) -> Iterator[Verdict]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the verdicts as they come."""
+    """Print the verdicts as they come, or what fails without a mutant."""
+    if arguments[0] == "unmutated":
+        warm_up()
+        tests = sorted({mutant.test for mutant in MUTANTS if mutant.name in arguments[1:]})
+        found = apart(lambda: {"failed": run_tests(tests).failed})
+        print(json.dumps(found))
+        return 0
     for verdict in judged(arguments[1:], int(arguments[0])):
         print(json.dumps(asdict(verdict)), flush=True)
     return 0

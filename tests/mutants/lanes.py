@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants.mutant import mutant
 
 _SCENES = "unit/test_rule_lanes.py::"
-_NO_FENCE = ("proxy.lane", "        wire.fence(self._pool.may_send)\n", "")
+_NO_FENCE = ("proxy.lane", "        wire.fence(self._may_write)\n", "")
 
 LANES = (
     mutant(
@@ -14,10 +14,10 @@ LANES = (
         _SCENES + "test_a_lane_has_one_unanswered_request",
         (
             "proxy.lane",
-            "        return self._wire is not None and not self._jobs\n",
+            "        return self._wire is not None and not self._loads\n",
             "        return self._wire is not None\n",
         ),
-        ("proxy.lane", "        assert not self._jobs\n", ""),
+        ("proxy.lane", "        assert not self._loads\n", ""),
         deaths=("R3", "I1", "I3"),
     ),
     mutant(
@@ -26,8 +26,8 @@ LANES = (
         _SCENES + "test_a_request_names_a_partition_once",
         (
             "proxy.lane",
-            "            if partition in partitions or not fits or (slow and taken):\n",
-            "            if not fits or (slow and taken):\n",
+            "            load = taken.get(partition)\n",
+            "            load, partition = None, (*partition, len(taken))\n",
         ),
         (
             "codecs.produce",
@@ -53,8 +53,8 @@ LANES = (
         _SCENES + "test_no_byte_of_a_produce_leaves_after_the_deadline",
         (
             "proxy.lane",
-            '            refusal = "the lease has ended" if not self.may_send() else job.append.may_send()\n',
-            "            refusal = job.append.may_send()\n",
+            '        lease_refusal = None if self.may_send() else "the lease has ended"\n',
+            "        lease_refusal = None\n",
         ),
         _NO_FENCE,
         deaths=("I1",),
@@ -94,8 +94,8 @@ LANES = (
         _SCENES + "test_an_answer_with_a_wrong_correlation_id_says_nothing",
         (
             "proxy.lane",
-            "        if not self._jobs or correlation_id != self._correlation_id:\n",
-            "        if not self._jobs:\n",
+            "        if not self._loads or correlation_id != self._correlation_id:\n",
+            "        if not self._loads:\n",
         ),
     ),
     mutant(
@@ -104,8 +104,8 @@ LANES = (
         _SCENES + "test_a_lost_connection_is_doubt_and_no_refusal",
         (
             "proxy.lane",
-            "            job.done(InDoubt(reason, self._pool.broker_id))\n",
-            "            job.done(NotSent(reason))\n",
+            "            load.done(InDoubt(reason, self._pool.broker_id, is_late=self._is_late))\n",
+            "            load.done(NotSent(reason))\n",
         ),
         deaths=("I1",),
     ),

@@ -59,8 +59,8 @@ LIVES = (
         _SCENES + "test_no_suspect_entry_is_touched_before_the_leases_of_the_lost_state_have_run_out",
         (
             "proxy.doubt",
-            "        if self._suspect and await Now() < self._shared.grace_until:\n",
-            "        if False:\n",
+            "        if (now := await Now()) < self._shared.grace_until:\n",
+            "        if (now := await Now()) < 0:\n",
         ),
         deaths=("I1",),
     ),
@@ -82,6 +82,24 @@ LIVES = (
         "R10: the generation is of run_id and of master_replid",
         _SCENES + "test_the_swap_script_of_another_life_of_the_data_is_another_script",
         ("state.redis_facts", 'blake2b(f"{run_id} {replication_id}".encode()', 'blake2b(f"{run_id}".encode()'),
+    ),
+    mutant(
+        "script_loaded_again",
+        "R10: an unknown script means another life of the data, never a second try",
+        "integration/test_redis_store.py::test_an_unknown_script_ends_the_connection_and_is_loaded_only_on_the_next",
+        ("state.redis_store", '_LIFE_CODES = ("NOSCRIPT", "READONLY")\n', '_LIFE_CODES = ("READONLY",)\n'),
+        is_quick=False,
+    ),
+    mutant(
+        "lost_registration_unnoticed",
+        "R10: a missing registration means that the store has lost its data",
+        _SCENES + "test_a_registration_that_is_gone_is_the_end_of_the_incarnation",
+        (
+            "state.redis_store",
+            "        if lease.notice_end(now) or (not was_there and lease.give_up()):\n",
+            "        if lease.notice_end(now):\n",
+        ),
+        deaths=("I1",),
     ),
     mutant(
         "clients_stay_connected",
@@ -132,9 +150,8 @@ LIVES = (
         _SCENES + "test_a_producer_that_is_known_to_nobody_begins_with_its_first_sequence",
         (
             "proxy.held_entry",
-            "        return isinstance(block, Block) and self._shared.wall_clock_ms() - block.claimed_at_ms > "
-            "limits.ENTRY_TTL_MS\n",
-            "        return isinstance(block, Block)\n",
+            "        return isinstance(block, Block) and self._shared.wall_clock_ms() - ",
+            "        return isinstance(block, Block)  # ",
         ),
         deaths=("I2",),
     ),

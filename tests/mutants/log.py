@@ -5,7 +5,6 @@ from __future__ import annotations
 from mutants.mutant import mutant
 
 _SCENES = "unit/test_rule_log.py::"
-_LEFT_QUEUE = "self.queue.remove(batch)\n            "
 
 LOG = (
     mutant(
@@ -174,9 +173,9 @@ LOG = (
         "R9: a duplicate is looked at in the log before it is confirmed",
         _SCENES + "test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_again",
         (
-            "proxy.sequencer",
-            "            there = await self._is_in_log(batch, verdict.base_offset)\n",
-            "            there = True\n",
+            "proxy.duplicates",
+            "        there = await _is_in_log(sequencer, batch, verdict.base_offset)\n",
+            "        there = True\n",
         ),
         deaths=("I3",),
     ),
@@ -185,13 +184,13 @@ LOG = (
         "R9: a duplicate that has vanished is never forwarded again",
         _SCENES + "test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_again",
         (
-            "proxy.sequencer",
-            '            self.answer(batch, answers.vanished(verdict.base_offset), "vanished")\n',
-            "            assert self.entry is not None\n"
-            "            self.held.entry = __import__('dataclasses').replace(\n"
-            "                self.entry, window=(), next_sequence=batch.identity.base_sequence\n"
-            "            )\n"
-            "            self.queue.appendleft(batch)\n",
+            "proxy.duplicates",
+            '        sequencer.answer(batch, answers.vanished(verdict.base_offset), "vanished")\n',
+            "        assert sequencer.entry is not None\n"
+            "        sequencer.held.entry = __import__('dataclasses').replace(\n"
+            "            sequencer.entry, window=(), next_sequence=batch.identity.base_sequence\n"
+            "        )\n"
+            "        sequencer.queue.appendleft(batch)\n",
         ),
         deaths=("I1", "I2"),
     ),
@@ -200,9 +199,9 @@ LOG = (
         "R9: 46 only if the log has the batch",
         _SCENES + "test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_there",
         (
-            "proxy.sequencer",
-            "            await self._search_below_window(batch)\n",
-            f"            {_LEFT_QUEUE}self.answer(batch, answers.duplicate_below_window(), 'duplicate')\n",
+            "proxy.duplicates",
+            "    answer, verdict = await _search_below_window(sequencer, batch)\n",
+            "    answer, verdict = answers.duplicate_below_window(), 'duplicate'\n",
         ),
         deaths=("I3",),
     ),
@@ -211,9 +210,9 @@ LOG = (
         "R9: below the window no 45 before the log was searched",
         _SCENES + "test_a_duplicate_from_before_the_window_is_known_because_the_log_has_it",
         (
-            "proxy.sequencer",
-            "            await self._search_below_window(batch)\n",
-            f"            {_LEFT_QUEUE}self.answer(batch, answers.not_below_window(), 'out_of_order')\n",
+            "proxy.duplicates",
+            "    answer, verdict = await _search_below_window(sequencer, batch)\n",
+            "    answer, verdict = answers.not_below_window(), 'out_of_order'\n",
         ),
         deaths=("45",),
     ),
@@ -221,16 +220,16 @@ LOG = (
         "content_not_compared",
         "R9: below the window the content has to fit too",
         _SCENES + "test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_there",
-        ("proxy.doubt", "        if search.stored_contents != contents:\n", "        if False:\n"),
+        ("proxy.duplicates", "    if search.stored_contents != contents:\n", "    if False:\n"),
     ),
     mutant(
         "gap_though_unread",
         "R9: 45 only if the range was searched completely",
         _SCENES + "test_a_batch_from_before_the_window_is_no_gap_as_long_as_the_log_cannot_be_read",
         (
-            "proxy.doubt",
-            '            return answers.in_doubt(result.reason), "below_window_unknown"\n        if isinstance(',
-            '            return answers.not_below_window(), "out_of_order"\n        if isinstance(',
+            "proxy.duplicates",
+            '        return answers.in_doubt(result.reason), "below_window_unknown"\n',
+            '        return answers.not_below_window(), "out_of_order"\n',
         ),
         deaths=("45",),
     ),

@@ -23,6 +23,8 @@ class Mutant:
     patches: tuple[Patch, ...]
     test: str
     deaths: tuple[str, ...] = ()
+    is_quick: bool = True
+    """Its test takes less than five seconds to fail: it is tried in every test run."""
 
     @property
     def number(self) -> int:
@@ -30,6 +32,13 @@ class Mutant:
         return int(self.rule.partition(":")[0].removeprefix("R"))
 
 
-def mutant(name: str, rule: str, test: str, *patches: tuple[str, str, str], deaths: tuple[str, ...] = ()) -> Mutant:
+def mutant(
+    name: str,
+    rule: str,
+    test: str,
+    *patches: tuple[str, str, str],
+    deaths: tuple[str, ...] = (),
+    is_quick: bool = True,
+) -> Mutant:
     """Put one together. Each patch: module without the package's name, the line that is there, what stands instead."""
-    return Mutant(name, rule, tuple(Patch(*patch) for patch in patches), test, deaths)
+    return Mutant(name, rule, tuple(Patch(*patch) for patch in patches), test, deaths, is_quick)

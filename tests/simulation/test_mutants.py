@@ -1,43 +1,64 @@
-"""The simulation's own test: a rule taken out of the shipped source lets a promise break, and that is noticed."""
+"""A rule taken out of the shipped source lets a promise break, and that is noticed: every mutant dies of its test."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
-from simulation.cases import all_faults, run_case
+from mutants.mutant import Mutant, mutant
+from mutants.run import verdicts
+from mutants.table import MUTANTS
+from simulation.cases import run_case
 from simulation.chaos import run_seed
-from simulation.mutants import MUTANTS, Mutant, Plot
 
 from testkit.virtual_mutant import Patch, PatchError, patched_package
 
-SEEDS_MAX = 60
+ROOT = Path(__file__).resolve().parents[2]
+RULES = set(range(1, 21))
+QUICK = tuple(one for one in MUTANTS if one.is_quick)
+Verdicts = dict[str, dict[str, object]]
 
 
-def complaints(package: str, plot: Plot | None) -> Iterator[str]:
-    """Everything that goes wrong with this package, the small cases first."""
-    if plot is not None:
-        yield from plot.run(package)
-    for batches in (1, 2):
-        for fault in all_faults(run_case(batches=batches, package=package).counts):
-            yield from run_case(fault, batches=batches, package=package).problems
-    for seed in range(1, SEEDS_MAX + 1):
-        yield from run_seed(seed, package=package).problems
+@pytest.fixture(scope="module")
+def judgements(request: pytest.FixtureRequest) -> Verdicts:
+    """What is said of the mutants of this run, by name."""
+    specs = [getattr(item, "callspec", None) for item in request.session.items]
+    chosen = [spec.params["one"].name for spec in specs if spec is not None and "one" in spec.params]
+    return {verdict["name"]: verdict for verdict in verdicts(chosen, seeds=0, jobs=2)}
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_proxy_without_a_rule_is_caught(mutant: Mutant) -> None:
-    with patched_package(f"mutant_{mutant.name}", mutant.patches) as package:
-        for complaint in complaints(package, mutant.plot):
-            if any(death in complaint for death in mutant.deaths):
-                return
-    pytest.fail(f"the simulation does not miss the rule: {mutant.rule}")
+@pytest.mark.timeout(600)  # the first one tries them all
+@pytest.mark.parametrize("one", QUICK, ids=lambda one: one.name)
+def test_a_proxy_without_a_rule_is_caught(one: Mutant, judgements: Verdicts) -> None:
+    verdict = judgements[one.name]
+    assert verdict["error"] is None, f"{verdict['error']} (see docs/MUTANTS.md)"
+    assert verdict["killed_by"] == one.test, f"nothing notices that this is missing: {one.rule}"
 
 
-@pytest.mark.parametrize("mutant", [mutant for mutant in MUTANTS if mutant.plot], ids=lambda mutant: mutant.name)
-def test_the_shipped_proxy_survives_the_plot_against_a_mutant(mutant: Mutant) -> None:
-    assert mutant.plot is not None
-    assert list(mutant.plot.run("idemproxy")) == []
+def test_every_rule_has_a_mutant() -> None:
+    assert {one.number for one in MUTANTS} == RULES
+    assert [name for name, count in Counter(one.name for one in MUTANTS).items() if count > 1] == []
+
+
+def test_every_patch_fits_the_source() -> None:
+    stale = []
+    for one in MUTANTS:
+        for patch in one.patches:
+            source = ROOT / (patch.module.replace(".", "/") + ".py")
+            found = source.read_text().count(patch.old) if source.exists() else 0
+            if found != 1:
+                stale.append(f"{one.name}: {source.relative_to(ROOT)} has {found} times {patch.old!r}")
+    assert stale == [], "the mutants have to follow the source: see docs/MUTANTS.md"
+
+
+def test_the_documentation_names_every_mutant() -> None:
+    text = (ROOT / "docs/MUTANTS.md").read_text()
+    assert [one.name for one in MUTANTS if f"| `{one.name}` | **R{one.number}** " not in text] == []
 
 
 def test_a_copy_with_no_line_changed_is_not_caught() -> None:
@@ -51,3 +72,39 @@ def test_a_patch_whose_line_has_gone_is_an_error() -> None:
     stale = patched_package("mutant_of_the_past", (Patch("proxy.resolver", "a line that was never there", ""),))
     with pytest.raises(PatchError, match="has to follow the source"), stale:
         pass
+
+
+SCENE = "unit/test_rule_log.py::test_a_batch_is_sent_three_times_at_most"
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        mutant("stale", "R6: x", SCENE, ("proxy.resolver", "a line that was never there", "")),
+        mutant("untested", "R6: x", SCENE + "_and_no_more", ("proxy.resolver", "_LOG_END = -3\n", "_LOG_END = -1\n")),
+        mutant("broken", "R6: x", SCENE, ("proxy.resolver", "_LOG_END = -3\n", "_LOG_END = no_such_name\n")),
+        mutant(
+            "misspelt",
+            "R6: x",
+            SCENE,
+            ("proxy.forward", "        while self._pieces:\n", "        while self.pieces:\n"),
+        ),
+    ],
+    ids=lambda strange: strange.name,
+)
+def test_what_goes_wrong_with_a_mutant_is_no_death(strange: Mutant) -> None:
+    verdict = judged(strange)
+    assert "killed_by" not in verdict
+    assert verdict["error"]
+
+
+def judged(one: Mutant) -> dict[str, object]:
+    """What a judge says of a mutant that is not in the table."""
+    program = (
+        "import json, sys; sys.argv[1:] = []; import mutants.judge as j; from mutants.mutant import Mutant; "
+        "from testkit.virtual_mutant import Patch; j.warm_up(); "
+        f"print(json.dumps(j.apart(lambda: j.by_test({one!r}))))"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT / "tests"), str(ROOT / "src")))}
+    said = subprocess.run([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)
+    return dict(json.loads(said.stdout))

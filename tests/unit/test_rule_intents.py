@@ -122,6 +122,17 @@ def test_nothing_is_sent_without_an_answer_from_the_store() -> None:
     assert request.offset == 0
 
 
+def test_an_entry_with_an_open_intent_does_not_expire() -> None:
+    stage, client = Stage(), Client()
+    times_to_live: list[int] = []
+    stage.before[Swap] = lambda effect: times_to_live.append(effect.ttl_ms)
+    stage.send(client, 0)
+    stage.run(1)
+    reserve, commit = times_to_live
+    assert reserve == 0
+    assert commit > 0
+
+
 def test_a_request_waits_for_the_store_for_a_quarter_of_its_time_and_no_longer() -> None:
     stage = Stage()
     stage.store_away = True

@@ -132,6 +132,16 @@ def test_the_swap_script_of_another_life_of_the_data_is_another_script() -> None
     assert len({script_sha(swap_script(life)) for life in lives if life is not None}) == 3
 
 
+def test_a_registration_that_is_gone_is_the_end_of_the_incarnation() -> None:
+    world = World(1, WorldSettings())
+    world.start()
+    (proxy,) = world.proxies
+    before = proxy.engine.shared.incarnation
+    world.redis.data.clear()
+    world.network.run(5)
+    assert proxy.engine.shared.incarnation != before, "others may have taken over what it reserved"
+
+
 def test_connections_of_idempotent_clients_are_closed_when_the_data_begin_a_new_life() -> None:
     world = World(1, WorldSettings())
     world.start()
