@@ -72,7 +72,7 @@ takeovers: uv  ## one of two proxies killed, stopped for 30 s, ended; a line in 
 flushes: uv  ## Redis emptied twenty times under five producers; a line in benchmarks/results/flushes.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.flushes
 
-mutants: uv  ## the proxy with a rule taken out, 85 times: each is caught; SEEDS=200, JOBS=1, NAMES="..."
+mutants: uv  ## the proxy without a rule, for every part of every rule: each is caught; SEEDS=200, JOBS=1, NAMES="..."
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m mutants.run --seeds $(or $(SEEDS),200) --jobs $(or $(JOBS),1) $(NAMES)
 
 model: uv  ## the model of the rules, its short runs

@@ -150,7 +150,11 @@ INTENTS = (
         "sends_for_the_dead",
         "R17: nothing is forwarded for a client that is known to have gone",
         _SCENES + "test_nothing_is_sent_for_a_client_that_has_gone",
-        ("proxy.forward", "        if not all(batch.wanted for batch in self._group):\n", "        if False:\n"),
+        (
+            "proxy.forward",
+            '            if not batch.wanted:\n                return "a c',
+            '            if False:\n                return "a c',
+        ),
         deaths=("I1",),
     ),
     mutant(
@@ -159,8 +163,8 @@ INTENTS = (
         _SCENES + "test_every_batch_of_a_group_needs_its_client",
         (
             "proxy.forward",
-            "        if not all(batch.wanted for batch in self._group):\n",
-            "        if not any(batch.wanted for batch in self._group):\n",
+            '            if not batch.wanted:\n                return "a c',
+            '            if not any(one.wanted for one in self._group):\n                return "a c',
         ),
         deaths=("I1",),
     ),
@@ -199,6 +203,13 @@ INTENTS = (
             "    return Entry(\n        entry.version + (intent is not None),\n        entry.generation,\n"
             "        entry.principal,\n        entry.producer_epoch,\n        entry.next_sequence,\n",
         ),
+    ),
+    mutant(
+        "part_released",
+        "R17: no release while a part of the batch is in the log",
+        _SCENES + "test_an_intent_is_not_released_while_a_part_of_its_batch_is_in_the_log",
+        ("proxy.forward", "renewed(entry, NOBODY) if self._placed else released(entry)", "released(entry)"),
+        deaths=("I1",),
     ),
     mutant(
         "undecidable_is_released",

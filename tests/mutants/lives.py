@@ -65,6 +65,17 @@ LIVES = (
         deaths=("I1",),
     ),
     mutant(
+        "own_registration_not_looked_at",
+        "R10: a missing registration is noticed before a suspect entry is touched",
+        _SCENES + "test_a_suspect_entry_is_not_touched_while_our_own_registration_is_lost",
+        (
+            "proxy.doubt",
+            "        if await MemberAlive(self._shared.incarnation) is not True:\n",
+            "        if False:\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
         "old_life_written_on",
         "R10: what was learned in an earlier era is void",
         _SCENES + "test_what_was_learned_before_a_new_life_is_not_written_into_it",

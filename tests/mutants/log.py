@@ -47,6 +47,17 @@ LOG = (
         deaths=("I1",),
     ),
     mutant(
+        "settles_on_the_new_leader_only",
+        "R6: the broker that was asked is seen awake, also when another one leads",
+        _SCENES + "test_the_broker_that_was_asked_is_waited_for_also_when_another_one_leads",
+        (
+            "proxy.resolver",
+            "await settle(self._topic, self._partition, self._settle_on | {leader})",
+            "await settle(self._topic, self._partition, {leader})",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
         "scan_to_high_watermark",
         "R6: the log is read to its end, not to the high watermark",
         _SCENES + "test_the_log_is_read_to_its_end_once_that_is_replicated",

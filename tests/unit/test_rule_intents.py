@@ -6,9 +6,9 @@ from typing import Any
 
 from idemproxy.proxy.effects import Append, Swap, Wait
 from idemproxy.proxy.outcome import InDoubt, Outcome
-from testkit.staged_sequencer import GENERATION, KEY, NEXT_INCARNATION, Client, Stage
+from testkit.staged_sequencer import GENERATION, KEY, NEXT_INCARNATION, TOPIC, Client, Stage
 
-TIMED_OUT, INVALID = 7, 87
+NOT_LEADER, TIMED_OUT, INVALID = 6, 7, 87
 
 
 def once(stage: Stage, kind: type, act: Callable[[Any], Any]) -> None:
@@ -303,6 +303,20 @@ def test_what_a_dead_proxy_left_undecidable_is_remembered_too() -> None:
         stage.run(60)
         assert retry.code == INVALID
     assert stage.stored_values() == [b"value 0"]
+
+
+def test_an_intent_is_not_released_while_a_part_of_its_batch_is_in_the_log() -> None:
+    stage = Stage()
+    values = [b"record %d of a batch in parts" % number for number in range(8)]
+    stage.shared.set_bytes_max[TOPIC] = 200
+    stage.outcomes.extend([stage.succeeds, stage.refuses(NOT_LEADER)])
+    request = stage.send(Client(), 0, *values)
+    stage.run(5)
+    assert request.code == NOT_LEADER
+    retry = stage.send(Client(), 0, *values)
+    stage.run(20)
+    assert stage.stored_values() == values
+    assert retry.offset == 0
 
 
 def test_a_doubt_is_resolved_though_its_client_has_gone() -> None:

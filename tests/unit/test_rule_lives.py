@@ -116,6 +116,32 @@ def test_no_suspect_entry_is_touched_before_the_leases_of_the_lost_state_have_ru
     assert retry.offset == 1
 
 
+def test_a_suspect_entry_is_not_touched_while_our_own_registration_is_lost() -> None:
+    second, client = with_batches(1)
+    first = beside(second)
+    held: list[Append] = []
+
+    def on_its_way(effect: Append) -> Outcome:
+        held.append(effect)
+        return first.never_answers(effect)
+
+    first.outcomes.append(on_its_way)
+    first.send(Client(), 1)
+    second.values.clear()  # FLUSHALL, registrations and all: the next heartbeat will notice it
+    second.alive.clear()
+    second.is_registered = False
+    second.sequencer.held.forget()
+    retry = second.send(client, 1)
+    second.run(2)
+    second.begin_era()
+    second.is_registered = True
+    second.run(2)
+    first.take(held[0])
+    second.run(30)
+    assert second.stored_values() == [b"value 0", b"value 1"]
+    assert retry.offset == 1
+
+
 def test_what_was_learned_before_a_new_life_is_not_written_into_it() -> None:
     stage, client = with_batches(1)
     stage.send(client, 1)

@@ -114,6 +114,26 @@ def test_the_log_is_not_read_before_the_broker_was_seen_awake_for_a_second() -> 
     assert request.offset == 0
 
 
+def test_the_broker_that_was_asked_is_waited_for_also_when_another_one_leads() -> None:
+    stage = Stage()
+    held: list[Append] = []
+
+    def the_leader_moves(effect: Append) -> Outcome:
+        held.append(effect)
+        stage.leader = 2
+        stage.reply = lambda broker_id, _question: Unanswered("it sleeps") if broker_id == 1 else None
+        return InDoubt("no answer in time", 1)
+
+    stage.outcomes.append(the_leader_moves)
+    request = stage.send(Client(), 0)
+    stage.run(5)
+    stage.take(held[0])
+    stage.leader, stage.reply = 1, lambda _broker_id, _question: None
+    stage.run(10)
+    assert stage.stored_values() == [b"value 0"]
+    assert request.offset == 0
+
+
 def test_the_log_is_read_to_its_end_once_that_is_replicated() -> None:
     stage = Stage()
 
