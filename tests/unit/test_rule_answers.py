@@ -12,7 +12,7 @@ from testkit import virtual_client_bytes as client_bytes
 from testkit.staged_sequencer import Client, Stage
 from testkit.virtual_broker_faults import BrokerFault, ProduceSeen
 from testkit.virtual_client import ClientSettings
-from testkit.virtual_redis import RedisFault
+from testkit.virtual_redis_connection import RedisFault
 from testkit.virtual_world import TOPIC, World, WorldSettings
 
 TIMED_OUT, TOO_LARGE, CORRUPT, INVALID = 7, 10, 2, 87
