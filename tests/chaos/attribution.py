@@ -99,32 +99,33 @@ class Judge:
         what += f", producer {producer[0]} epoch {producer[1]} sequence {sequence}"
         if len(sends) < 2:
             return Cause.UNEXPLAINED, f"{what}: sent {len(sends)} times"
-        return self._sent_twice(sends, wrappers, what)
+        return self._sent_twice(copy, sends, wrappers, what)
 
-    def _sent_twice(self, sends: Sequence[Sent], wrappers: Sequence[Wrapper], what: str) -> tuple[Cause, str]:
-        """The same batch went to a broker more than once: the log was searched in between and did not have it."""
+    def _sent_twice(
+        self, copy: Copy, sends: Sequence[Sent], wrappers: Sequence[Wrapper], what: str
+    ) -> tuple[Cause, str]:
+        """The same batch went to a broker more than once. Before the last time the log was searched, and not before the
+        settle time was over: what was there already, has been overlooked."""
         what += "; sent " + ", ".join(f"{one.time_ms} by {one.proxy} to broker {one.broker_id}" for one in sends)
-        last_ms = sends[-1].time_ms
-        for sent in sends[:-1]:
-            for fault in self._faults:
-                if (
-                    fault.kind == "stop"
-                    and fault.target == sent.proxy
-                    and -5 <= fault.began_ms - sent.time_ms <= PAUSE_TOLERANCE_MS
-                    and fault.ended_ms <= last_ms + 60_000
-                    and last_ms > fault.began_ms
-                ):
-                    return Cause.PROXY_PAUSED, f"{what}; stopped from {fault.began_ms} to {fault.ended_ms}"
-        appended = [one.append_ms for one in wrappers if one.append_ms is not None]
-        if len(appended) == len(wrappers):
-            what += f"; appended {appended}"
-            if min(appended) - sends[0].time_ms > SETTLE_MS:
-                return Cause.BROKER_STALLED, what
-            return Cause.UNEXPLAINED, what
+        before, last = sends[-2:]
+        looked_ms = before.time_ms + SETTLE_MS
+        times = [one.append_ms for one in wrappers if one.append_ms is not None]
+        by_broker = len(times) == len(wrappers)
+        appended_ms = min(times) if by_broker else self._journals.appended_before(copy.place, copy.offsets[0])
+        if appended_ms is not None:
+            what += f"; the first copy was appended {'at' if by_broker else 'before'} {appended_ms}"
+            if appended_ms <= looked_ms:
+                return Cause.UNEXPLAINED, what
         for fault in self._faults:
-            if fault.target == f"broker {sends[0].broker_id}" and _overlap(fault, sends[0].time_ms, last_ms):
-                return Cause.BROKER_STALLED, f"{what}; {fault.kind} from {fault.began_ms} to {fault.ended_ms}"
-        return Cause.UNEXPLAINED, what
+            if fault.kind != "stop":
+                continue
+            told = f"{what}; {fault.target} was stopped from {fault.began_ms} to {fault.ended_ms}"
+            if fault.target == before.proxy and -5 <= fault.began_ms - before.time_ms <= PAUSE_TOLERANCE_MS:
+                return Cause.PROXY_PAUSED, told
+            resumed_between = before.time_ms <= fault.ended_ms <= last.time_ms
+            if fault.target == f"broker {before.broker_id}" and resumed_between and not by_broker:
+                return Cause.BROKER_STALLED, told
+        return Cause.BROKER_STALLED if by_broker else Cause.UNEXPLAINED, what
 
     def _sent_anew(self, copy: Copy, known: Sequence[tuple[Producer, int]], what: str) -> tuple[Cause, str]:
         """The client sent the records again under another epoch or producer id."""
@@ -171,10 +172,6 @@ def producers_in(logs: Iterable[PartitionLog]) -> set[Producer]:
     return {
         (one.producer_id, one.producer_epoch) for log in logs for wrapper in log.wrappers for one in wrapper.identities
     }
-
-
-def _overlap(fault: Fault, from_ms: int, to_ms: int) -> bool:
-    return fault.began_ms <= to_ms and (fault.ended_ms or to_ms) >= from_ms
 
 
 def _shown(place: Place) -> str:

@@ -62,13 +62,18 @@ class Journals:
         self._add_what_was_found()
 
     def sends(self, place: Place, producer: Producer, sequence: int) -> list[Sent]:
-        """Every append that a record was part of, oldest first."""
+        """Every append that a record was part of and that was not refused, oldest first."""
         found = [
             one
             for one in self._sent.get((place, producer), ())
             if one.base_sequence <= sequence < one.base_sequence + one.record_count
         ]
         return sorted(found)
+
+    def appended_before(self, place: Place, offset: int) -> int | None:
+        """A time when a record was in the log for certain: a broker had acknowledged it, or one behind it."""
+        known = self._acknowledged.get(place, ())
+        return min((one.time_ms for one in known if one.base_offset + one.record_count > offset), default=None)
 
     def acknowledgement(self, place: Place, offset: int, producer_ids: set[int]) -> Acknowledged | None:
         """Proof that one of these producers' records was stored at an offset; None: there is none."""
@@ -102,6 +107,8 @@ class Journals:
 
     def _take_outcome(self, proxy: str, event: dict[str, Any]) -> None:
         self.counts["outcome " + event["outcome"]] += 1
+        if event["outcome"] in ("refused", "not_sent"):
+            self._forget_sends(proxy, event)
         if event["outcome"] != "appended":
             return
         offset = event["base_offset"]
@@ -110,6 +117,15 @@ class Journals:
                 Acknowledged(offset, count, producer_id, event["time_ms"], event["broker_id"])
             )
             offset += count
+
+    def _forget_sends(self, proxy: str, event: dict[str, Any]) -> None:
+        """What a broker refused is no copy."""
+        for producer_id, epoch, base_sequence, count in event["identities"]:
+            known = self._sent[(event["topic"], event["partition"]), (producer_id, epoch)]
+            for at in reversed(range(len(known))):
+                if known[at][1:] == (proxy, known[at].broker_id, base_sequence, count):
+                    del known[at]
+                    break
 
     def _take_answer(self, proxy: str, event: dict[str, Any]) -> None:
         verdict = event["verdict"]

@@ -167,10 +167,30 @@ def test_a_broker_counts_as_stalled_only_if_its_own_time_says_that_it_appended_l
     assert attributed(journals, TWICE, wrappers, faults).duplicates.records == {cause: 1}
 
 
-def test_where_brokers_keep_no_time_a_fault_of_that_broker_has_to_lie_between_the_two_sends(tmp_path: Path) -> None:
-    journals = journals_of(tmp_path, a=[sent(100), sent(1_500)])
+def test_a_send_long_before_does_not_excuse_one_that_came_too_soon(tmp_path: Path) -> None:
+    journals = journals_of(tmp_path, a=[sent(100), sent(5_000), sent(5_030)])
+    wrappers = [wrapper(0, append_ms=5_020), wrapper(2, append_ms=5_300)]
+    assert attributed(journals, TWICE, wrappers).duplicates.records == {Cause.UNEXPLAINED: 1}
+
+
+def test_a_send_that_was_refused_is_no_send(tmp_path: Path) -> None:
+    refused = {**appended(5_040, offset=-1), "outcome": "refused"}
+    journals = journals_of(tmp_path, a=[sent(100), sent(5_000), sent(5_030), refused])
+    wrappers = [wrapper(0, append_ms=1_900), wrapper(2, append_ms=5_300)]
+    assert attributed(journals, TWICE, wrappers).duplicates.records == {Cause.BROKER_STALLED: 1}
+
+
+def test_where_brokers_keep_no_time_that_broker_has_to_have_been_stopped_and_nothing_may_speak_against_it(
+    tmp_path: Path,
+) -> None:
+    lines = [sent(100), sent(1_500)]
     for broker, cause in ((1, Cause.BROKER_STALLED), (2, Cause.UNEXPLAINED)):
         faults = [Fault("stop", f"broker {broker}", 50, 1_400, "")]
+        result = attributed(journals_of(tmp_path, a=lines), TWICE, [wrapper(0), wrapper(2)], faults)
+        assert result.duplicates.records == {cause: 1}
+    for later_acknowledged_ms, cause in ((1_600, Cause.BROKER_STALLED), (1_050, Cause.UNEXPLAINED)):
+        faults = [Fault("stop", "broker 1", 50, 1_400, "")]
+        journals = journals_of(tmp_path, a=[*lines, appended(later_acknowledged_ms, offset=1)])
         result = attributed(journals, TWICE, [wrapper(0), wrapper(2)], faults)
         assert result.duplicates.records == {cause: 1}
 
