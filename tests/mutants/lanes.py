@@ -110,6 +110,23 @@ LANES = (
         deaths=("I1",),
     ),
     mutant(
+        "given_up_without_a_reset",
+        "R6: settling begins with a reset",
+        _SCENES + "test_a_connection_that_is_given_up_is_reset_so_that_what_queues_in_the_broker_dies_with_it",
+        (
+            "proxy.lane",
+            "            self._wire.reset()\n            self._wire = None\n",
+            "            self._wire = None\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "late_write_unnoticed",
+        "R14: late after the write: alarm and second look",
+        _SCENES + "test_a_write_over_which_the_deadline_passed_is_told",
+        ("proxy.lane", "        self._is_late = self._has_begun\n", "        pass\n"),
+    ),
+    mutant(
         "slow_partition_holds_others",
         "R19: a slow partition gets upstream requests of its own",
         _SCENES + "test_a_slow_partition_gets_requests_of_its_own",

@@ -254,4 +254,10 @@ LOG = (
             "        if flow is not None:\n            flow.close()\n",
         ),
     ),
+    mutant(
+        "late_write_not_looked_for",
+        "R14: a write over which the deadline passed is looked for too",
+        _SCENES + "test_what_was_written_late_is_looked_for_too",
+        ("proxy.forward", "        if outcome.is_late:", "        if False:"),
+    ),
 )

@@ -200,6 +200,29 @@ def test_a_lost_connection_is_doubt_and_no_refusal() -> None:
     assert [type(outcome) for outcome in outcomes] == [InDoubt]
 
 
+# ---------------------------------------------------------------------- R6
+def test_a_connection_that_is_given_up_is_reset_so_that_what_queues_in_the_broker_dies_with_it() -> None:
+    lanes = Lanes()
+    outcomes = lanes.append(0)
+    lanes.run(30)
+    assert [type(outcome) for outcome in outcomes] == [InDoubt]
+    assert [end.is_lost for end in lanes.ends] == [True]
+
+
+# ---------------------------------------------------------------------- R14
+def test_a_write_over_which_the_deadline_passed_is_told() -> None:
+    lanes = Lanes()
+    outcomes = lanes.append(0)
+    lanes.run()
+    lanes.ends[0].answer()
+    lanes.run()
+    lanes.network.watchers.append(lambda _way, _data: setattr(lanes, "may_send", False))
+    outcomes = lanes.append(0)
+    lanes.run()
+    assert [isinstance(outcome, InDoubt) and outcome.is_late for outcome in outcomes] == [True]
+    assert lanes.ends[0].is_lost
+
+
 # ---------------------------------------------------------------------- R19
 def test_a_slow_partition_gets_requests_of_its_own() -> None:
     lanes = Lanes()

@@ -339,3 +339,17 @@ def test_what_was_sent_again_is_looked_for_twice_in_the_log() -> None:
     broker.wake()
     stage.run(limits.SECOND_LOOKS_SECONDS[0] + 10)
     assert [event.offsets for event in stage.events if isinstance(event, SecondCopy)] == [(0, 1)]
+
+
+def test_what_was_written_late_is_looked_for_too() -> None:
+    stage = Stage()
+
+    def written_late(effect: Append) -> Outcome:
+        stage.take(effect)
+        stage.take(effect)  # by another proxy that has taken it over, before that
+        return InDoubt("the deadline passed over the write", effect.broker_id, is_late=True)
+
+    stage.outcomes.append(written_late)
+    stage.send(Client(), 0)
+    stage.run(limits.SECOND_LOOKS_SECONDS[0] + 10)
+    assert [event.offsets for event in stage.events if isinstance(event, SecondCopy)] == [(0, 1)]
