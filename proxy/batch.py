@@ -86,6 +86,8 @@ class Batch:
     waiters: list[Waiter] = field(default_factory=list)
     alone: bool = False
     """Once refused in company: not put together with others again (rule R19)."""
+    apart: bool = False
+    """Once refused, or in doubt, in one wrapper with other producers' batches: not merged again."""
 
     @property
     def wanted(self) -> bool:

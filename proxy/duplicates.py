@@ -21,7 +21,19 @@ from ..state.sequence import distance
 from . import answers, limits
 from .batch import Answer, Batch
 from .effects import Now, Wait
-from .resolver import Later, LogSearch, Position, Searched, Undecidable, covered, is_covered, look_at, pieces_of
+from .resolver import (
+    Later,
+    LogSearch,
+    Position,
+    Searched,
+    Undecidable,
+    carries,
+    covered,
+    has_content,
+    is_covered,
+    look_at,
+    pieces_of,
+)
 
 if TYPE_CHECKING:
     from .sequencer import Sequencer
@@ -49,7 +61,11 @@ async def _is_in_log(sequencer: Sequencer, batch: Batch, base_offset: int) -> bo
     stored = next(piece for piece in entry.window if piece.base_offset == base_offset)
     piece = Stored(entry.producer_epoch, stored.base_sequence, stored.record_count, stored.base_offset)
     content = next(iter(contents_of(batch)), None)
-    return await look_at(sequencer.topic, sequencer.partition, base_offset, (piece,), sequencer.producer_id, content)
+
+    def fits(message: ShallowMessage) -> bool:
+        return carries(message, (piece,), sequencer.producer_id) or has_content(message, base_offset, content)
+
+    return await look_at(sequencer.topic, sequencer.partition, base_offset, fits)
 
 
 async def reopen(sequencer: Sequencer, batch: Batch) -> bool:

@@ -14,6 +14,7 @@ from ..state.store import Conflict, StoreAway, Swapped
 from ..values import value
 from .bridge.asks import Question
 from .outcome import Outcome
+from .parcel import Parcel
 
 T = TypeVar("T")
 
@@ -77,7 +78,7 @@ class MemberAlive(Effect[bool | StoreAway]):
 
 @value(frozen=True, slots=True)
 class Append(Effect[Outcome]):
-    """Append one message set to a partition, at most once.
+    """Append one message set to a partition, at most once. A ``Parcel`` may leave together with those of others.
 
     ``may_send``: asked in the step of the send itself, for the deadline and for clients that have gone (rules R4, R17);
     a text is the reason why not. ``timeout_ms``: what the client gave.
@@ -86,10 +87,25 @@ class Append(Effect[Outcome]):
     broker_id: int
     topic: str
     partition: int
-    message_set: Buffer
+    records: Buffer | Parcel
     timeout_ms: int
     may_send: Callable[[], str | None]
     identities: tuple[Identity, ...] = ()
+
+    @property
+    def parcel(self) -> Parcel | None:
+        """What may still be merged with others (DESIGN section 7); None: a message set that is as it is."""
+        return self.records if isinstance(self.records, Parcel) else None
+
+    @property
+    def message_set(self) -> Buffer:
+        """The message set if it goes alone."""
+        return self.records.wrapped() if isinstance(self.records, Parcel) else self.records
+
+    @property
+    def size_bytes(self) -> int:
+        """About the bytes that are sent."""
+        return self.records.size_bytes if isinstance(self.records, Parcel) else len(self.records)
 
 
 @value(frozen=True, slots=True)

@@ -23,6 +23,16 @@ class AppendSent:
 
 
 @value(frozen=True, slots=True)
+class AppendMerged:
+    """It left in one wrapper with appends of other producers."""
+
+    broker_id: int
+    topic: str
+    partition: int
+    identities: tuple[Identity, ...]
+
+
+@value(frozen=True, slots=True)
 class AppendEnded:
     """What became of an append. ``outcome``: appended, refused, not_sent or in_doubt. Made only for a journal."""
 

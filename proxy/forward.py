@@ -12,17 +12,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..codecs.error_codes import ErrorCode
+from ..codecs.marker import anchor_of
+from ..codecs.message_set import ShallowMessage
 from ..state.commit import Stored, committed, given_up, released, renewed
 from ..state.decide import BatchIdentity
 from ..state.entry import NO_ANCHOR, NO_OFFSET, NOBODY, WindowBatch
-from ..state.sequence import distance
 from . import answers, limits
 from .batch import Answer, Batch
 from .effects import Append, Leader, Now, Wait
 from .events import AppendEnded, DoubtOpened, DoubtResolved, LateWrite, Reforwarded
 from .outcome import CONTENT_ERRORS, OUTCOME_NAMES, ROUTING_ERRORS, Appended, InDoubt, NotSent, Outcome, Refused
-from .plan import Piece, Plan, halves, located, make_piece, rest_of
-from .resolver import Later, LogSearch, Position, Searched, Undecidable, covered, is_covered, look_at
+from .plan import Piece, Plan, halves, located, make_piece, offset_of, rest_of, stay_apart
+from .resolver import Later, LogSearch, Position, Searched, Undecidable, carries, covered, is_covered, look_at
 from .shared import read_back
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Forward:
                 self._leader,
                 sequencer.topic,
                 sequencer.partition,
-                piece.message_set,
+                piece.parcel if piece.parcel.joined_bytes_max else piece.message_set,
                 self._timeout_ms,
                 self._may_send,
                 piece.identities,
@@ -113,24 +114,28 @@ class Forward:
 
     # ------------------------------------------------------------------ appended
     async def _confirmed(self, piece: Piece, outcome: Appended) -> Outcome:
-        """Rule R5: appended, but with an error code. It may vanish yet, so the record there has to carry our marker."""
+        """Rule R5: appended, but with an error code. It may vanish yet, so the record there has to carry our marker,
+        with everything that was in the wrapper."""
         if outcome.error_code == 0:
             return outcome
         self._clean = False
         self._shared.forget_bound(self._sequencer.topic, self._sequencer.partition)
-        wanted = tuple(located(piece, outcome.base_offset))
-        there = await look_at(
-            self._sequencer.topic, self._sequencer.partition, outcome.base_offset, wanted, self._sequencer.producer_id
-        )
+        wanted, anchor = located(piece, outcome.base_offset), outcome.anchor or piece.anchor
+
+        def fits(message: ShallowMessage) -> bool:
+            return carries(message, wanted, self._sequencer.producer_id) and anchor_of(message) == anchor
+
+        there = await look_at(self._sequencer.topic, self._sequencer.partition, outcome.base_offset, fits)
         if there is True:
-            return Appended(outcome.base_offset, 0, outcome.log_append_time_ms)
+            return Appended(outcome.base_offset, 0, outcome.log_append_time_ms, anchor=anchor)
         reason = there.reason if isinstance(there, Later) else "another record is where it was appended"
         return InDoubt(f"the broker answered with code {outcome.error_code}: {reason}", self._leader)
 
     def _place(self, piece: Piece, outcome: Appended) -> None:
         self._placed.extend(located(piece, outcome.base_offset))
         # What the broker has rebuilt is not known by what was sent: no anchor is better than one that never fits.
-        self._anchor = NO_ANCHOR if self._sequencer.topic in self._shared.unmarked else piece.anchor
+        is_unmarked = self._sequencer.topic in self._shared.unmarked
+        self._anchor = NO_ANCHOR if is_unmarked else outcome.anchor or piece.anchor
         self._lane = outcome.lane
         self._last = piece
         self._log_append_time_ms = outcome.log_append_time_ms
@@ -143,7 +148,7 @@ class Forward:
         end_offset = last.base_offset + last.record_count
         window = []
         for batch in self._group:
-            offset = _offset_of(self._placed, batch.identity.base_sequence)
+            offset = offset_of(self._placed, batch.identity.base_sequence)
             window.append(
                 WindowBatch(batch.identity.base_sequence, batch.identity.record_count, offset, self._log_append_time_ms)
             )
@@ -198,6 +203,8 @@ class Forward:
     async def _refused(self, piece: Piece, outcome: Refused) -> bool:
         """The broker did not take the piece, for certain. True: go on with other pieces (rule R19)."""
         code = outcome.error_code
+        if code in CONTENT_ERRORS and outcome.merged_bytes:
+            return self._apart(piece, outcome)
         if code in CONTENT_ERRORS and len(self._group) > 1:
             return self._one_by_one()
         if code == ErrorCode.MESSAGE_TOO_LARGE and self._make_smaller(piece):
@@ -211,6 +218,14 @@ class Forward:
         self._answer_all(answer, "refused")
         return False
 
+    def _apart(self, piece: Piece, outcome: Refused) -> bool:
+        """Another producer's records may be what the broker does not like: each goes alone, under the intent that it
+        has, and is not merged again (rule R19)."""
+        if outcome.error_code == ErrorCode.MESSAGE_TOO_LARGE:
+            self._shared.note_too_large(self._sequencer.topic, outcome.merged_bytes)
+        stay_apart(self._group, [piece])
+        return True
+
     def _one_by_one(self) -> bool:
         """One of the group may be what the broker does not like: alone, it is known which (rule R19)."""
         for batch in self._group:
@@ -222,8 +237,7 @@ class Forward:
     def _make_smaller(self, piece: Piece) -> bool:
         """Code 10: compress first, then split. Only a single record has no smaller form."""
         sequencer = self._sequencer
-        known = self._shared.set_bytes_max.get(sequencer.topic, len(piece.message_set))
-        self._shared.set_bytes_max[sequencer.topic] = min(known, len(piece.message_set))
+        self._shared.note_too_large(sequencer.topic, len(piece.message_set))
         if not piece.is_compressed:
             self._pieces[0] = make_piece(sequencer.target, piece.sources, harder=True)[0]
             if len(self._pieces[0].message_set) < len(piece.message_set):
@@ -322,6 +336,7 @@ class Forward:
             return False
         self._is_sent_again = True
         self._pieces = deque(rest_of(sequencer.target, self._group, records_found, self._pieces))
+        stay_apart(self._group, self._pieces)
         self._shared.report(
             Reforwarded(
                 sequencer.producer_id, sequencer.topic, sequencer.partition, self._first.base_sequence, attempts
@@ -376,11 +391,3 @@ class Forward:
                 detail,
             )
         )
-
-
-def _offset_of(placed: Sequence[Stored], sequence: int) -> int:
-    for piece in placed:
-        ahead = distance(piece.base_sequence, sequence)
-        if ahead < piece.record_count:
-            return piece.base_offset + ahead
-    raise AssertionError(f"sequence {sequence} is in none of {placed}")

@@ -1,15 +1,16 @@
 """Lanes: upstream connections with one unanswered produce each (rule R3), and the pool of them that a broker has.
 Sans-IO.
 
-Any idle lane takes all appends that are ready, at most one per partition: a partition twice in one request loses the
-first silently. Owns the send and its last checks (rules R4, R17), the answer's way back, and what a lost connection
-means: doubt. Never looks into records and never sends anything twice."""
+Any idle lane takes all appends that are ready, at most one wrapper per partition (``load.py``): a partition twice in
+one request loses the first silently.
+
+Owns the send and its last checks (rules R4, R17), the answer's way back, and what a lost connection means: doubt. Never
+looks into records and never sends anything twice."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ..codecs.errors import WireError
 from ..codecs.framing import FrameSplitter
@@ -18,22 +19,13 @@ from ..codecs.produce import encode_request, parse_response
 from ..reactor import Address, Reactor, Wire
 from . import limits
 from .effects import Append
-from .events import AppendSent, LaneLost, Report
+from .events import AppendMerged, AppendSent, LaneLost, Report
+from .load import Job, Load
 from .outcome import InDoubt, NotSent, Outcome, classify
 
 _PRODUCE_KEY = 0
 _PRODUCE_VERSION = 2
 _CLIENT_ID = "idemproxy"
-
-
-@dataclass(slots=True)
-class Job:
-    """One append on its way: what is asked for, and who waits for the outcome."""
-
-    append: Append
-    done: Callable[[Outcome], None]
-    size_bytes: int
-    queued_at: float
 
 
 class Lane:
@@ -43,7 +35,7 @@ class Lane:
         self._pool = pool
         self._wire: Wire | None = None
         self._splitter = FrameSplitter(limits.RESPONSE_BYTES_MAX)
-        self._jobs: list[Job] = []
+        self._loads: list[Load] = []
         self._correlation_id = 0
         self._has_begun = False
         self._is_late = False
@@ -56,26 +48,27 @@ class Lane:
     @property
     def is_idle(self) -> bool:
         """Connected, and nothing is out."""
-        return self._wire is not None and not self._jobs
+        return self._wire is not None and not self._loads
 
     @property
     def is_busy(self) -> bool:
         """A request is out."""
-        return bool(self._jobs)
+        return bool(self._loads)
 
-    def send(self, jobs: list[Job], now: float) -> None:
-        """Put the jobs into one request. The caller has asked each whether it may be sent, in this same step."""
+    def send(self, loads: list[Load], now: float) -> None:
+        """Put the loads into one request. The caller has asked each append whether it may be sent, in this same
+        step."""
         assert self._wire is not None
-        assert not self._jobs
-        timeout = min(job.append.timeout_ms for job in jobs) / 2000
+        assert not self._loads
+        timeout = min([job.append.timeout_ms for load in loads for job in load.jobs]) / 2000
         timeout = max(limits.UPSTREAM_TIMEOUT_SECONDS_MIN, min(limits.UPSTREAM_TIMEOUT_SECONDS_MAX, timeout))
-        self._jobs = jobs
+        self._loads = loads
         self._has_begun = False
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         self.sent_at = now
         self.timeout_seconds = timeout
         header = encode_request_header(_PRODUCE_KEY, _PRODUCE_VERSION, self._correlation_id, _CLIENT_ID)
-        parts = [(job.append.topic, job.append.partition, job.append.message_set) for job in jobs]
+        parts = [(load.topic, load.partition, load.message_set()) for load in loads]
         body = encode_request(_PRODUCE_VERSION, -1, round(timeout * 1000), parts)
         size = len(header) + sum(map(len, body))
         self._wire.send(size.to_bytes(4, "big"), header, *body)
@@ -121,30 +114,30 @@ class Lane:
 
     def _answer(self, frame: bytes) -> None:
         correlation_id, body_offset = parse_response_header(frame, _PRODUCE_KEY, _PRODUCE_VERSION)
-        if not self._jobs or correlation_id != self._correlation_id:
+        if not self._loads or correlation_id != self._correlation_id:
             raise WireError(f"correlation id {correlation_id} was not asked for")
         answers, throttle_ms = parse_response(frame, body_offset, _PRODUCE_VERSION)
         found = {(answer.topic, answer.partition): answer for answer in answers}
-        jobs, self._jobs = self._jobs, []
-        self._pool.answered(self, jobs, throttle_ms)
+        loads, self._loads = self._loads, []
+        self._pool.answered(self, loads, throttle_ms)
         broker_id = self._pool.broker_id
         doubt: Outcome = InDoubt("the broker's answer leaves this partition out", broker_id)
-        for job in jobs:
-            answer = found.get((job.append.topic, job.append.partition))
+        for load in loads:
+            answer = found.get((load.topic, load.partition))
             if answer is None:
-                job.done(doubt)
+                load.done(doubt)
             else:
-                job.done(classify(answer.error_code, answer.base_offset, answer.log_append_time_ms, self, broker_id))
+                load.done(classify(answer.error_code, answer.base_offset, answer.log_append_time_ms, self, broker_id))
         self._pool.lane_idle()
 
     def _ended(self, reason: str) -> None:
         if not self.is_open:
             return
         self.is_open = False
-        jobs, self._jobs = self._jobs, []
-        self._pool.lane_ended(self, reason, bool(jobs))
-        for job in jobs:
-            job.done(InDoubt(reason, self._pool.broker_id, is_late=self._is_late))
+        loads, self._loads = self._loads, []
+        self._pool.lane_ended(self, reason, bool(loads))
+        for load in loads:
+            load.done(InDoubt(reason, self._pool.broker_id, is_late=self._is_late))
 
 
 class LanePool:
@@ -177,7 +170,7 @@ class LanePool:
 
     def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
         """Queue one append; ``done`` gets the outcome, once."""
-        self._waiting.append(Job(effect, done, len(effect.message_set), self._reactor.now()))
+        self._waiting.append(Job(effect, done, effect.size_bytes, self._reactor.now()))
         self.lane_idle()
         self._watch()
 
@@ -230,14 +223,14 @@ class LanePool:
         if self._waiting and not self._lanes:
             self.refuse_waiting(reason)
 
-    def answered(self, lane: Lane, jobs: list[Job], throttle_ms: int) -> None:
+    def answered(self, lane: Lane, loads: list[Load], throttle_ms: int) -> None:
         """An answer came; remember who is slow and whether the broker throttles."""
         now = self._reactor.now()
         if throttle_ms > 0:
             self._throttled_until = now + limits.LANE_THROTTLED_PATIENCE_SECONDS
         if now - lane.sent_at > limits.SLOW_APPEND_SECONDS:
-            for job in jobs:
-                self._slow[(job.append.topic, job.append.partition)] = now + limits.SLOW_PARTITION_SECONDS
+            for load in loads:
+                self._slow[(load.topic, load.partition)] = now + limits.SLOW_PARTITION_SECONDS
 
     # ------------------------------------------------------------------ inside
     def _dispatch(self) -> None:
@@ -247,13 +240,20 @@ class LanePool:
             if lane is None:
                 self._open_one()
                 return
-            jobs = self._take()
-            if not jobs:
+            loads = self._take()
+            if not loads:
                 return
             now = self._reactor.now()
-            lane.send(jobs, now)
-            for job in jobs:
-                self._report(AppendSent(self.broker_id, job.append.topic, job.append.partition, job.append.identities))
+            lane.send(loads, now)
+            for load in loads:
+                self._tell(load)
+
+    def _tell(self, load: Load) -> None:
+        for job in load.jobs:
+            names = job.append.identities
+            self._report(AppendSent(self.broker_id, load.topic, load.partition, names))
+            if len(load.jobs) > 1:
+                self._report(AppendMerged(self.broker_id, load.topic, load.partition, names))
 
     def _open_one(self) -> None:
         connecting = any(not lane.is_busy and not lane.is_idle for lane in self._lanes)
@@ -262,10 +262,11 @@ class LanePool:
             self._lanes.append(lane)
             self._reactor.connect(self.address, lane)
 
-    def _take(self) -> list[Job]:
-        """Take what one request may hold. The last check of each append is made here, in the step of its send."""
-        taken: list[Job] = []
-        partitions: set[tuple[str, int]] = set()
+    def _take(self) -> list[Load]:
+        """Take what one request may hold. The last check of each append is made here, in the step of its send and
+        before anything is merged: one that may not be sent leaves the others alone."""
+        taken: dict[tuple[str, int], Load] = {}
+        has_slow = False
         size = 0
         left: deque[Job] = deque()
         lease_refusal = None if self.may_send() else "the lease has ended"
@@ -273,23 +274,28 @@ class LanePool:
         while self._waiting:
             job = self._waiting.popleft()
             partition = (job.append.topic, job.append.partition)
+            load = taken.get(partition)
             slow = self._is_slow(partition, now)
             fits = not taken or size + job.size_bytes <= limits.LANE_REQUEST_BYTES_MAX
-            if partition in partitions or not fits or (slow and taken):
+            if load is not None:
+                fits = fits and load.room_for(job)
+            elif taken and (slow or has_slow):
+                fits = False
+            if not fits:
                 left.append(job)
                 continue
             refusal = lease_refusal or job.append.may_send()
             if refusal is not None:
                 job.done(NotSent(refusal))
                 continue
-            taken.append(job)
-            partitions.add(partition)
+            if load is not None:
+                load.add(job)
+            else:
+                taken[partition] = Load(job)
             size += job.size_bytes
-            if slow:
-                break
-        left.extend(self._waiting)
+            has_slow = has_slow or slow
         self._waiting = left
-        return taken
+        return list(taken.values())
 
     def _is_slow(self, partition: tuple[str, int], now: float) -> bool:
         until = self._slow.get(partition)

@@ -29,6 +29,8 @@ DECOMPRESSED_BYTES_MAX: Final = 64 * MIB
 """Of one batch. gzip reaches 1000:1, zstd 32,000:1, so a frame's size bounds nothing."""
 GROUP_BYTES_MAX: Final = 128 * KIB
 """Old consumers stall on a wrapper that is larger than their fetch size, so batches are merged only up to this."""
+MERGED_BATCHES_MAX: Final = 256
+"""Of several producers in one wrapper: a marker of 4.6 KB, and so many answers depend on one append."""
 QUEUED_BATCHES_MAX: Final = 32
 """Batches of one producer on one partition that wait; clients have five in flight, retries may double them."""
 PARTS_MAX: Final = 64

@@ -11,20 +11,24 @@ from ..values import value
 
 @value(frozen=True, slots=True)
 class Appended:
-    """In the log of the leader that was asked. With an error code it may still vanish."""
+    """In the log of the leader that was asked. With an error code it may still vanish. ``anchor``: what names the
+    wrapper in the log that holds it together with other producers' batches; empty: its own."""
 
     base_offset: int
     error_code: int = 0
     log_append_time_ms: int = -1
     lane: object | None = None
     """Something that is ``is_open`` as long as the connection that brought the answer lives (rule R9)."""
+    anchor: bytes = b""
 
 
 @value(frozen=True, slots=True)
 class Refused:
-    """Not in the log, for certain."""
+    """Not in the log, for certain. ``merged_bytes``: of the wrapper that it shared with other producers' batches, one
+    of which may be at fault (rule R19); 0: it was alone."""
 
     error_code: int
+    merged_bytes: int = 0
 
 
 @value(frozen=True, slots=True)

@@ -11,15 +11,16 @@ from collections.abc import Iterable, Sequence
 
 from ..codecs import convert
 from ..codecs.compression import Codec, codec_of
-from ..codecs.marker import Identity, anchor_of_marker, encode_marker
+from ..codecs.marker import Identity
 from ..codecs.parts import rest_of_batch
 from ..codecs.record_batch import BatchHeader, parse_single_batch
 from ..state.commit import Stored
 from ..state.entry import GROUP_BATCHES_MAX
-from ..state.sequence import advance
+from ..state.sequence import advance, distance
 from ..values import value
 from . import limits
 from .batch import Batch
+from .parcel import Parcel
 from .shared import Shared
 
 
@@ -38,9 +39,18 @@ class Piece:
 
     sources: tuple[memoryview, ...]
     identities: tuple[Identity, ...]
-    message_set: bytes
-    anchor: bytes
+    parcel: Parcel
     is_compressed: bool
+
+    @property
+    def message_set(self) -> bytes:
+        """The wrapper, if it goes alone."""
+        return self.parcel.wrapped()
+
+    @property
+    def anchor(self) -> bytes:
+        """What names it in the log, if it goes alone."""
+        return self.parcel.anchor
 
 
 @value(frozen=True, slots=True)
@@ -54,7 +64,8 @@ class Plan:
 def plan_group(target: Target, group: Sequence[Batch]) -> Plan:
     """Convert the group into one wrapper, or into parts if the topic is known to refuse its size.
 
-    Raises HeaderRefused, and WireError for records that cannot be read.
+    What may be merged with other producers' is wrapped when it leaves. Raises HeaderRefused, and WireError for records
+    that cannot be read.
     """
     sources = tuple(batch.records for batch in group)
     piece, content = _wrap(target, sources, [batch.header for batch in group], harder=False)
@@ -66,7 +77,23 @@ def plan_group(target: Target, group: Sequence[Batch]) -> Plan:
             pieces = [piece]
         if len(group) == 1:
             pieces = _fitting(target, piece, size_max)
+    if target.shared.merges_producers and _may_be_merged(target, group, pieces):
+        pieces[0].parcel.joined_bytes_max = min(size_max or limits.GROUP_BYTES_MAX, limits.GROUP_BYTES_MAX)
+    else:
+        for piece in pieces:
+            piece.parcel.wrapped()
     return Plan(tuple(pieces), content)
+
+
+def _may_be_merged(target: Target, group: Sequence[Batch], pieces: Sequence[Piece]) -> bool:
+    """Not what was in trouble in company before (rule R19), nor parts, nor where no marker is stored to tell whose the
+    records are."""
+    return (
+        len(pieces) == 1
+        and not pieces[0].parcel.harder
+        and target.topic not in target.shared.unmarked
+        and not any(batch.alone or batch.apart for batch in group)
+    )
 
 
 def make_piece(target: Target, sources: tuple[memoryview, ...], *, harder: bool) -> tuple[Piece, bytes]:
@@ -85,18 +112,11 @@ def _wrap(
     codec = target.shared.wrapper_codecs.get(target.topic, Codec.NONE)
     for head in headers:
         codec = codec or codec_of(head.codec)
-    marker = encode_marker(identities)
-    converted = convert.to_wrapper(
-        sources,
-        key=marker,
-        codec=codec,
-        policy=target.shared.policy,
-        output_bytes_max=limits.DECOMPRESSED_BYTES_MAX,
-        compress_harder=harder,
-        headers=headers,
+    inner = convert.to_inner(
+        sources, policy=target.shared.policy, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX, headers=headers
     )
-    piece = Piece(sources, identities, converted.message_set, anchor_of_marker(marker), harder or bool(codec))
-    return piece, converted.first_content
+    parcel = Parcel(identities, inner, codec, harder=harder)
+    return Piece(sources, identities, parcel, harder or bool(codec)), inner.first_content
 
 
 def _fitting(target: Target, piece: Piece, size_max: int) -> list[Piece]:
@@ -140,6 +160,23 @@ def located(piece: Piece, base_offset: int) -> list[Stored]:
         located.append(Stored(identity.producer_epoch, identity.base_sequence, identity.record_count, base_offset))
         base_offset += identity.record_count
     return located
+
+
+def offset_of(placed: Sequence[Stored], sequence: int) -> int:
+    """Return where the record with this sequence lies; it is in one of ``placed``."""
+    for piece in placed:
+        ahead = distance(piece.base_sequence, sequence)
+        if ahead < piece.record_count:
+            return piece.base_offset + ahead
+    raise AssertionError(f"sequence {sequence} is in none of {placed}")
+
+
+def stay_apart(group: Iterable[Batch], pieces: Iterable[Piece]) -> None:
+    """From now on these are not merged with other producers'."""
+    for batch in group:
+        batch.apart = True
+    for piece in pieces:
+        piece.parcel.joined_bytes_max = 0
 
 
 def gather(first: Batch, queue: Iterable[Batch]) -> list[Batch]:

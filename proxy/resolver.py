@@ -8,7 +8,7 @@ Whatever is less is said as such, never guessed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from ..codecs import message_set
 from ..codecs.convert import content_of_message
@@ -168,11 +168,8 @@ async def newest_position(topic: str, partition: int) -> Position | Later:
     return Position(answer.offset, anchor_of(below) if isinstance(below, ShallowMessage) else NO_ANCHOR)
 
 
-async def look_at(
-    topic: str, partition: int, offset: int, wanted: tuple[Stored, ...], producer_id: int, content: bytes | None = None
-) -> bool | Later:
-    """Does the record at ``offset`` carry our marker with every one of ``wanted`` (rules R5, R9)? False: for certain
-    not. ``content``: digest by which the record is known as well where no marker is stored."""
+async def look_at(topic: str, partition: int, offset: int, fits: Callable[[ShallowMessage], bool]) -> bool | Later:
+    """Is the message that contains ``offset`` one that ``fits`` (rules R5, R9)? False: for certain not."""
     started = await Now()
     leader = await Leader(topic, partition, refresh=True)  # who led when it was appended may not know of its successor
     while True:
@@ -184,9 +181,7 @@ async def look_at(
             elif shown.offset > offset:
                 message = await message_at(leader, topic, partition, offset)
                 if not isinstance(message, Later):
-                    return message is not None and (
-                        _carries(message, wanted, producer_id) or _has_content(message, offset, content)
-                    )
+                    return message is not None and fits(message)
             elif end.offset <= offset:
                 return False
         if await Now() - started > limits.SCAN_SECONDS_MAX:
@@ -195,14 +190,16 @@ async def look_at(
         leader = await Leader(topic, partition)
 
 
-def _carries(message: ShallowMessage, wanted: tuple[Stored, ...], producer_id: int) -> bool:
-    """A batch that is stored in parts begins with its first part."""
+def carries(message: ShallowMessage, wanted: Iterable[Stored], producer_id: int) -> bool:
+    """Does its marker name every one of ``wanted``, where they are? A batch that is stored in parts begins with its
+    first part."""
     stored = {(p.producer_epoch, p.base_sequence, p.base_offset) for p in pieces_of(message, producer_id)}
     return all((piece.producer_epoch, piece.base_sequence, piece.base_offset) in stored for piece in wanted)
 
 
-def _has_content(message: ShallowMessage, offset: int, content: bytes | None) -> bool:
-    """Only a message without a marker is known by its content. ``message_at`` has read it to the end already."""
+def has_content(message: ShallowMessage, offset: int, content: bytes | None) -> bool:
+    """Has its record at ``offset`` this digest? Only a message without a marker is known by its content. ``message_at``
+    has read it to the end already."""
     if content is None or (message.is_wrapper and parse_marker(message.key) is not None):
         return False
     inner = message_set.inner_messages(message, limits.DECOMPRESSED_BYTES_MAX) if message.is_wrapper else [message]

@@ -73,6 +73,8 @@ class Shared:
     """The process is about to end: what it cannot finish is left to others (rule R15)."""
     expiry_ms: int = limits.PRODUCER_EXPIRY_SECONDS * 1000
     """The state of a producer that is idle for so long is forgotten, by the store's clock."""
+    merges_producers: bool = False
+    """Appends of several producers for one partition may leave in one wrapper (DESIGN section 7)."""
     wants_outcomes: bool = False
     """A journal is kept: the outcome of every append is reported."""
     wall_clock_ms: Callable[[], int] = lambda: 0
@@ -103,6 +105,10 @@ class Shared:
         is_old = known is not None and self.recent_time - known[0] > limits.BOUND_AGE_SECONDS
         if known is None or is_old or known[1].offset <= position.offset:
             self.bounds[(topic, partition)] = (self.recent_time, position)
+
+    def note_too_large(self, topic: str, size_bytes: int) -> None:
+        """A message set of this size was refused as too large."""
+        self.set_bytes_max[topic] = min(self.set_bytes_max.get(topic, size_bytes), size_bytes)
 
     def forget_bound(self, topic: str, partition: int) -> None:
         """The log may have been truncated: earlier positions are no bounds any more."""

@@ -48,6 +48,7 @@ class Metric(NamedTuple):
 
 METRICS: dict[type, Metric] = {
     events.AppendSent: Metric("appends_sent_total", "Groups of batches that left for a broker."),
+    events.AppendMerged: Metric("appends_merged_total", "Of these, groups in a wrapper with other producers' batches."),
     events.BatchAnswered: Metric("batches_answered_total", "Record batches answered.", "verdict"),
     events.DoubtOpened: Metric("doubts_opened_total", "Appends whose outcome was unknown."),
     events.DoubtResolved: Metric("doubts_resolved_total", "Doubts after the log was read.", "result"),
