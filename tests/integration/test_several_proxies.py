@@ -17,6 +17,7 @@ from idemproxy.demo.fault_relay import FaultKind, FaultPlan
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.state.store import entry_key
 from testkit.proxy_process import wait_until
+from testkit.raw_client import RawClient, batch
 from testkit.two_proxies import TwoProxies
 from testkit.two_proxies_client import RETRIABLE, Load, Place, RovingProducer
 from testkit.two_proxies_program import STOP_BEFORE_APPEND, STOP_BEFORE_WRITE
@@ -211,6 +212,66 @@ def test_what_a_dead_proxy_left_open_for_a_client_that_left_too_blocks_nobody_af
         pair.proxies[0].start()
     other.hang_up()
     assert other.complaints(pair.stored([producer.place])[producer.place]) == []
+
+
+def test_the_same_batches_at_both_proxies_at_the_same_moment_are_stored_once_and_told_the_same(
+    pair: TwoProxies, producer: RovingProducer
+) -> None:
+    """An old connection's requests may still be read by one proxy when the client is at the other one already."""
+    dice = Random(3)
+    for _ in range(12):
+        producer.add(dice.randint(1, 5), dice)
+        wanted = sorted(producer.unanswered)
+        twin = twin_of(producer)
+        twin.connect(pair.addresses[1])
+        racers = [producer, twin]
+        dice.shuffle(racers)
+        for racer in racers:
+            racer.send()
+        for racer in racers:
+            racer.take()
+        twin.insist(lambda: pair.addresses[1])
+        producer.insist(lambda: pair.addresses[0])
+        assert [twin.told[sequence] for sequence in wanted] == [producer.told[sequence] for sequence in wanted]
+        assert twin.codes.keys() <= {0, *RETRIABLE}
+        twin.hang_up()
+
+
+@pytest.mark.parametrize("keeping", [Keeping.ANSWERS, Keeping.REQUESTS], ids=["in_the_log", "not_in_the_log"])
+@pytest.mark.parametrize("dies", [False, True], ids=["its_proxy_lives", "its_proxy_died"])
+def test_a_new_epoch_at_the_other_proxy_comes_after_what_the_old_one_left_open(
+    pair: TwoProxies, producer: RovingProducer, dies: bool, keeping: Keeping
+) -> None:
+    """The client has given the batch up: it is stored at most once, and nothing of it comes behind the new epoch."""
+
+    def epoch_1(sequence: int) -> tuple[int, int]:
+        records = batch([b"new:%d" % sequence], producer_id=producer.producer_id, epoch=1, sequence=sequence)
+        with RawClient(pair.addresses[1], LEASE_SECONDS * 4) as client:
+            answer = client.produce_one(*producer.place, records, timeout_ms=30_000)
+        return answer.error_code, answer.base_offset
+
+    pair.relays[0].keep(keeping)
+    (given_up,) = producer.add(1)
+    producer.send()
+    wait_until(lambda: pair.relays[0].kept > 0, "it is out")
+    producer.hang_up()
+    del producer.unanswered[given_up]
+    if dies:
+        pair.proxies[0].kill()
+    lets_go = threading.Timer(2.0, pair.relays[0].let_go)
+    lets_go.start()
+    in_log = keeping is Keeping.ANSWERS
+    try:
+        assert epoch_1(0) == (0, 1 + in_log)
+    finally:
+        lets_go.join()
+        if dies:
+            pair.proxies[0].start()
+    assert epoch_1(1) == (0, 2 + in_log)
+    time.sleep(QUIET_SECONDS)
+    old = producer.values[given_up] if in_log else []
+    values = [value for _, value in pair.stored([producer.place])[producer.place]]
+    assert values == [*producer.values[0], *old, b"new:0", b"new:1"]
 
 
 # ---------------------------------------------------------------------- and Redis in trouble at the same time

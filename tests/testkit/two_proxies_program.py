@@ -55,7 +55,7 @@ def _stop_between_looks() -> None:
         _stop_if(STOP_BEFORE_WRITE)
 
     FlowRunner.perform = stopping_perform  # type: ignore[method-assign]
-    Lane.send = stopping_send  # type: ignore[method-assign]
+    Lane.send = stopping_send  # type: ignore[assignment, method-assign]
     for number in (STOP_BEFORE_APPEND, STOP_BEFORE_WRITE):
         signal.signal(number, lambda number, _frame: _armed.add(number))
 
