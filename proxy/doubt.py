@@ -12,11 +12,12 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..state.commit import Stored, committed, fresh, given_up, rebuilt, released, renewed
+from ..state.commit import Stored, blurred, committed, fresh, given_up, rebuilt, released, renewed
 from ..state.decide import BatchIdentity, is_in_intent
 from ..state.entry import (
     NO_ANCHOR,
     NO_GENERATION,
+    NO_OFFSET,
     NO_PRINCIPAL,
     NOBODY,
     Entry,
@@ -99,7 +100,7 @@ class Doubt:
             await sequencer.write(renewed(entry_now, NOBODY))
             return
         if isinstance(result, Undecidable):
-            await sequencer.write(given_up(entry_now) if intent.batches else renewed(entry_now, NOBODY))
+            await sequencer.write(given_up(entry_now) if intent.batches else blurred(entry_now, entry_now.generation))
             return
         if not intent.batches:  # a rebuild that was not finished
             await self._finish_rebuild(entry_now, result)
@@ -185,11 +186,15 @@ class Doubt:
             sequencer.held.forget()
         elif isinstance(result, Searched):
             await self._finish_rebuild(entry_now, result)
+        elif isinstance(result, Undecidable):
+            await sequencer.write(blurred(entry_now, self._shared.generation))
         else:  # whoever comes next tries again, at whatever proxy (rule R17)
             await sequencer.write(renewed(entry_now, NOBODY))
 
     async def _finish_rebuild(self, entry: Entry, result: Searched) -> None:
         done = rebuilt(entry, result.pieces, self._shared.generation, result.end_offset, result.anchor)
+        if NO_OFFSET < result.gap_at < done.first_base_offset:
+            done = replace(done, first_base_offset=result.gap_at)  # what is looked for below the window may be there
         given_up = self._given_up
         if given_up and (given_up.producer_epoch, given_up.batches[0].base_sequence) == (
             done.producer_epoch,
@@ -257,10 +262,9 @@ class Doubt:
         return search
 
     def _answer_undecidable(self, intent: Intent, reason: str) -> None:
-        """Whoever waits for the intent's batches, or for a whole entry, is told; other batches go on."""
+        """Whoever waits for the intent's batches is told; other batches go on."""
         sequencer = self._sequencer
         for batch in list(sequencer.queue):
-            if intent.batches and not is_in_intent(intent, batch.identity, batch.header.crc):
-                continue
-            sequencer.queue.remove(batch)
-            sequencer.answer(batch, answers.undecidable(reason), "undecidable")
+            if is_in_intent(intent, batch.identity, batch.header.crc):
+                sequencer.queue.remove(batch)
+                sequencer.answer(batch, answers.undecidable(reason), "undecidable")

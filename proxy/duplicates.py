@@ -15,7 +15,7 @@ from ..codecs.marker import Identity
 from ..codecs.message_set import ShallowMessage
 from ..codecs.parts import content_digests
 from ..state.commit import Stored, reopened
-from ..state.decide import BatchIdentity, Duplicate, find_first_part
+from ..state.decide import BatchIdentity, Duplicate, find_first_part, is_in_intent
 from ..state.entry import NO_ANCHOR, NO_OFFSET, Intent, IntentBatch
 from ..state.sequence import distance
 from . import answers, limits
@@ -66,6 +66,23 @@ async def _is_in_log(sequencer: Sequencer, batch: Batch, base_offset: int) -> bo
         return carries(message, (piece,), sequencer.producer_id) or has_content(message, base_offset, content)
 
     return await look_at(sequencer.topic, sequencer.partition, base_offset, fits)
+
+
+def why_hidden(sequencer: Sequencer, batch: Batch) -> str | None:
+    """Could the log have this batch though the entry does not, and nobody can tell (rules R10, R17)? None: surely
+    not."""
+    entry, epoch = sequencer.entry, batch.identity.producer_epoch
+    if entry is None or entry.intent is None:
+        return None
+    if is_in_intent(entry.intent, batch.identity, batch.header.crc):
+        return "an earlier try of it was given up"  # who did not hear of it is told again
+    if not entry.is_blurred:
+        return None
+    if batch.identity.base_sequence == 0 and epoch > entry.producer_epoch:
+        for waiter in batch.waiters:
+            if not waiter.gone and waiter.connection.behind.has_ended_older(sequencer.key, epoch):
+                return None  # it begins an epoch of which its client has sent nothing before
+    return "the log does not tell all of this producer"
 
 
 async def reopen(sequencer: Sequencer, batch: Batch) -> bool:

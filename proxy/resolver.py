@@ -31,12 +31,13 @@ _LOG_END = -3
 
 @value(frozen=True, slots=True)
 class Searched:
-    """The whole range was read. ``pieces``: what it has of the producer, in log order; the rest speaks of the last of
-    them."""
+    """The whole range was read. ``pieces``: what it has of the producer, in log order; end and anchor: of the last.
+    ``gap_at``: where offsets begin to be missing, before that one."""
 
     pieces: tuple[Stored, ...]
     end_offset: int
     anchor: bytes
+    gap_at: int = NO_OFFSET
 
 
 @value(frozen=True, slots=True)
@@ -267,6 +268,8 @@ class LogSearch:
         self._end_offset = NO_OFFSET
         self._anchor = NO_ANCHOR
         self._doubtful: str | None = None
+        self._gap: str | None = None
+        self._gap_at = NO_OFFSET
         self.bytes_read = 0
         self.budget_bytes = limits.SCAN_BYTES_MAX
         self.is_rebuild = False
@@ -298,7 +301,7 @@ class LogSearch:
     async def _begin(self, leader: int, log_end: int) -> Later | None:
         """Find where to start: at the bound if the record below it is still the one, else at the start of the log
         (rule R8)."""
-        self._pieces, self._doubtful, self._next = [], None, None
+        self._pieces, self._doubtful, self._gap, self._gap_at, self._next = [], None, None, NO_OFFSET, None
         bound = self.bound
         earliest = await Ask(leader, EarliestOffset(self._topic, self._partition))
         if isinstance(earliest, Unanswered) or earliest.error_code:
@@ -346,9 +349,9 @@ class LogSearch:
                 if fetch_bytes >= limits.FETCH_BYTES_MAX:
                     return Undecidable(f"the message at offset {before} is larger than the largest fetch")
                 fetch_bytes = min(fetch_bytes * 8, limits.FETCH_BYTES_MAX)
-        if self._doubtful is None or self._enough(self._pieces):
-            return Searched(tuple(self._pieces), self._end_offset, self._anchor)
-        return Undecidable(self._doubtful)
+        if (doubtful := self._doubtful or self._gap) and not self._enough(self._pieces):
+            return Undecidable(doubtful)
+        return Searched(tuple(self._pieces), self._end_offset, self._anchor, self._gap_at)
 
     def _take(self, answer: FetchAnswer, log_end: int) -> None:
         """Go through the messages of one fetch."""
@@ -361,18 +364,23 @@ class LogSearch:
                 return
             identities = parse_marker(message.key) if message.is_wrapper else None
             if identities is not None:
-                self.found(message, identities)
                 first = message.offset + 1 - sum(identity.record_count for identity in identities)
-                pieces = list(pieces_of(message, self._producer_id))
-                if pieces:
-                    self._pieces.extend(pieces)
-                    self._end_offset = message.offset + 1
-                    self._anchor = anchor_of(message)
             else:
                 first = self._take_foreign(message)
-            if first > self._next and self._doubtful is None:
-                self._doubtful = f"offsets {self._next} to {first} are missing from the log"
+            if first > self._next:
+                self._gap = f"offsets {self._next} to {first} are missing from the log"
+                self._gap_at = self._next if self._gap_at == NO_OFFSET else self._gap_at
+            if identities is not None:
+                self.found(message, identities)
+                self._take_pieces(message)
             self._next = message.offset + 1
+
+    def _take_pieces(self, message: ShallowMessage) -> None:
+        if pieces := list(pieces_of(message, self._producer_id)):
+            self._pieces.extend(pieces)
+            self._end_offset, self._anchor = message.offset + 1, anchor_of(message)
+            if self.is_rebuild:
+                self._gap = None  # what it hides of the producer comes before this piece, which tells what is next
 
     def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
         """A message has a marker."""

@@ -23,14 +23,13 @@ from ..state.decide import (
     OutOfOrder,
     Verdict,
     decide,
-    is_in_intent,
 )
 from ..state.entry import WINDOW_BATCHES_MAX, Entry, Intent, IntentBatch
 from ..state.store import StoreAway
 from . import answers, limits
 from .batch import Answer, Batch
 from .doubt import Doubt
-from .duplicates import answer_below_window, answer_duplicate, reopen
+from .duplicates import answer_below_window, answer_duplicate, reopen, why_hidden
 from .effects import Bell, Leader, Now, Pause, Wait
 from .events import BatchAnswered, FlowFailed, StepDone
 from .forward import Forward
@@ -160,17 +159,10 @@ class Sequencer:
 
     async def _work_on(self, batch: Batch) -> None:
         entry = self.entry
-        if (
-            entry is not None
-            and entry.intent is not None
-            and is_in_intent(entry.intent, batch.identity, batch.header.crc)
-        ):
-            self.queue.remove(batch)  # given up: whoever did not hear of it is told again (rule R17)
-            self.answer(batch, answers.undecidable("an earlier try of it was given up"), "undecidable")
-            return
         any_start = batch.identity.base_sequence != 0 and await self.held.may_start_anywhere()
         verdict = decide(None if any_start else entry, batch.identity, any_start)
-        if isinstance(verdict, Append):
+        hidden = None if isinstance(verdict, Duplicate | Fenced) else why_hidden(self, batch)
+        if isinstance(verdict, Append) and hidden is None:
             await self._append(gather(batch, self.queue))
         elif isinstance(verdict, Duplicate):
             await answer_duplicate(self, batch, verdict)
@@ -179,6 +171,9 @@ class Sequencer:
             # its intent would be found open, and be looked for in the log.
             await self._write_held()
             self.held.forget()
+        elif hidden is not None:
+            self.queue.remove(batch)
+            self.answer(batch, answers.undecidable(hidden), "undecidable")
         elif isinstance(verdict, BelowWindow):
             await answer_below_window(self, batch)
         elif not (isinstance(verdict, OutOfOrder) and await reopen(self, batch)):

@@ -100,12 +100,21 @@ def rebuilt(entry: Entry, stored: Sequence[Stored], generation: bytes, end_offse
             continue
         if entry.window and is_ahead(piece.base_sequence, entry.next_sequence):
             continue  # known already: the bound may lie before the last commits
-        if not entry.window:
-            entry = replace(entry, next_sequence=piece.base_sequence)
+        if not entry.window or piece.base_sequence != entry.next_sequence:
+            # What lies between was removed by compaction: it is not in the window, nor are those before it.
+            entry = replace(entry, next_sequence=piece.base_sequence, window=())
         entry = _recorded(entry, WindowBatch(piece.base_sequence, piece.record_count, piece.base_offset))
     if stored:
         entry = replace(entry, end_offset=end_offset, anchor=anchor)
     return replace(entry, version=entry.version + 1, generation=generation, intent=None)
+
+
+def blurred(entry: Entry, generation: bytes) -> Entry:
+    """Return a suspect entry that the log does not allow to be rebuilt: what is stored is true, and there may be more
+    (rule R10). Its intent, without batches, says so until a newer epoch begins."""
+    assert entry.intent is not None
+    intent = replace(entry.intent, attempts=GIVEN_UP, batches=())
+    return replace(entry, version=entry.version + 1, generation=generation, intent=intent)
 
 
 def _begin_epoch(entry: Entry, producer_epoch: int) -> Entry:

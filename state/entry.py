@@ -106,6 +106,11 @@ class Entry:
         """Is there something to be found out before anything else may be appended?"""
         return self.intent is not None and self.intent.attempts != GIVEN_UP
 
+    @property
+    def is_blurred(self) -> bool:
+        """May the log have more of the producer than is stored, and nobody can tell?"""
+        return self.intent is not None and self.intent.is_given_up and not self.intent.batches
+
 
 def pack(entry: Entry) -> bytes:
     """Return the bytes to store; about 100 for a quiet entry, 250 with a full window and an intent."""
