@@ -32,6 +32,7 @@ class Settings:
     dropped_headers: tuple[str, ...] = TRACING_HEADERS
     journal: Path | None = None
     producer_expiry_seconds: int = PRODUCER_EXPIRY_SECONDS
+    merge_producers: bool = False
 
 
 def parse_settings(
@@ -45,6 +46,7 @@ def parse_settings(
     dropped_headers: str | None = None,
     journal: str | None = None,
     producer_expiry_seconds: str | None = None,
+    merge_producers: bool = False,
 ) -> Settings:
     """Return the settings. Raises ConfigError with a line per problem."""
     problems: list[str] = []
@@ -73,6 +75,7 @@ def parse_settings(
         names,
         Path(journal) if journal is not None else None,
         expiry_seconds,
+        merge_producers,
     )
 
 

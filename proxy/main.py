@@ -77,6 +77,12 @@ def _parser() -> argparse.ArgumentParser:
         help=f"forget the state of a producer that is idle for so long (default: {PRODUCER_EXPIRY_SECONDS})",
     )
     run.add_argument(
+        "--merge-producers",
+        action="store_true",
+        help="put batches of several producers for one partition into one wrapper: cheaper for many small producers "
+        "(default: each producer's batches apart)",
+    )
+    run.add_argument(
         "--journal", metavar="FILE", help="add a JSON line for every append, its outcome and its answer (default: none)"
     )
     demo = commands.add_parser("demo", help="show it: a real old broker, a real producer, injected faults")
@@ -99,6 +105,7 @@ def _run(options: argparse.Namespace) -> int:
             dropped_headers=options.dropped_headers,
             journal=options.journal,
             producer_expiry_seconds=options.producer_expiry_seconds,
+            merge_producers=options.merge_producers,
         )
         telemetry = Telemetry(spans_from_environment())
         report = telemetry if settings.journal is None else _journal(settings.journal, telemetry)

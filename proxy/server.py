@@ -96,6 +96,7 @@ class Server:
         if wants_spans:
             self.engine.shared.step_begins = self._reactor.now
         self.engine.shared.wants_outcomes = wants_outcomes
+        self.engine.shared.merges_producers = settings.merge_producers
         self.engine.shared.policy = HeaderPolicy(settings.dropped_headers)
         self.engine.shared.expiry_ms = settings.producer_expiry_seconds * 1000
         if settings.producer_expiry_seconds < limits.PRODUCER_EXPIRY_SECONDS_SAFE:
