@@ -132,6 +132,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         clocks=tuple((random.uniform(0, UP_SECONDS_MAX), _clock_rate(draw)) for _ in range(proxies)),
         message_bytes_max=random.choice((260, 400)) if draw.chance(0.08) else MESSAGE_BYTES_MAX,
         compression=compression,
+        merge_producers=Random(f"{seed}/merge").random() < 0.5,
         package=package,
     )
     # The first client is patient, so that every world demands that all is done in the end.

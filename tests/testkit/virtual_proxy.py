@@ -35,6 +35,7 @@ class VirtualProxy:
         package: str = "idemproxy",
         clock_offset: float = 0.0,
         clock_rate: float = 1.0,
+        merge_producers: bool = False,
     ) -> None:
         """``clock_offset``: how long its machine was up before the run. ``clock_rate``: its seconds in a second."""
         self.network = network
@@ -53,6 +54,7 @@ class VirtualProxy:
         self._redis = redis
         self._clock_offset = clock_offset
         self._clock_rate = clock_rate
+        self._merge_producers = merge_producers
         self._engine_module = importlib.import_module(f"{package}.proxy.engine")
         self._store_module = importlib.import_module(f"{package}.state.redis_store")
         self._random = Random(f"{network.seed}/{name}")
@@ -110,7 +112,7 @@ class VirtualProxy:
 
     def _new_engine(self) -> Any:
         host = self.host
-        return self._engine_module.Engine(
+        engine = self._engine_module.Engine(
             host,
             self._upstream,
             cluster=CLUSTER_NAME,
@@ -121,6 +123,8 @@ class VirtualProxy:
             on_brokers=lambda brokers: self._listen_when_ready(host),
             on_ready=lambda: self._listen_when_ready(host),
         )
+        engine.shared.merges_producers = self._merge_producers
+        return engine
 
     def watch_effects(self, on_effect: Callable[[VirtualProxy, Any], None]) -> None:
         """Have this called before every effect of this life and of all later ones."""

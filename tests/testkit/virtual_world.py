@@ -38,6 +38,8 @@ class WorldSettings:
     message_bytes_max: int = MESSAGE_BYTES_MAX
     compression: int | None = None
     """Of the topic: a codec, 0 for uncompressed, None for the producer's."""
+    merge_producers: bool = False
+    """The proxies put several producers' batches into one wrapper."""
     package: str = "idemproxy"
     """Under which name the proxy is imported: the shipped one, or a patched copy."""
 
@@ -65,6 +67,7 @@ class World:
                 package=settings.package,
                 clock_offset=offset,
                 clock_rate=rate,
+                merge_producers=settings.merge_producers,
             )
             for number, (offset, rate) in enumerate(clocks, 1)
         ]
