@@ -377,3 +377,20 @@ def test_clients_that_reconnect_at_random_to_either_proxy_under_lost_answers_fin
         assert faults > 5
         assert pair.redis.intents_of_the_dead() == []
         assert pair.errors_of_ours() == []
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        [(0, b"x:0"), (1, b"x:1"), (2, b"x:0")],
+        [(0, b"x:0")],
+        [(0, b"x:0"), (2, b"x:1")],
+        [(0, b"x:1"), (1, b"x:0")],
+    ],
+    ids=["twice", "lost", "elsewhere", "out_of_order"],
+)
+def test_a_planted_violation_is_seen(stored: list[tuple[int, bytes]]) -> None:
+    producer = RovingProducer(("planted", 0))
+    producer.name, producer.values, producer.told = "x", {0: [b"x:0"], 1: [b"x:1"]}, {0: 0, 1: 1}
+    assert producer.complaints([(0, b"x:0"), (1, b"x:1")]) == []
+    assert producer.complaints(stored) != []

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-import resource
 import shutil
 import signal
 import socket
@@ -82,11 +81,6 @@ class ExternalRedis(RedisProcess):
         newest = max(self.directory.glob("appendonlydir/*.incr.aof"), key=lambda path: int(path.name.split(".")[-3]))
         kept = max(0, newest.stat().st_size - size_bytes)
         os.truncate(newest, kept)
-
-    def limit_file_size(self, size_bytes: int) -> None:
-        """No file of it may grow beyond this any more, as on a full disk."""
-        assert self._process is not None
-        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (size_bytes, resource.RLIM_INFINITY))
 
     # ------------------------------------------------------------------ what is stored
     def values(self) -> Mapping[bytes, bytes]:
