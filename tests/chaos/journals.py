@@ -99,8 +99,9 @@ class Journals:
 
     def _take_sent(self, proxy: str, event: dict[str, Any]) -> None:
         place = event["topic"], event["partition"]
-        first = event["identities"][0][2]
+        firsts: dict[int, int] = {}
         for producer_id, epoch, base_sequence, count in event["identities"]:
+            first = firsts.setdefault(producer_id, base_sequence)
             one = Sent(event["time_ms"], proxy, event["broker_id"], base_sequence, count)
             self._sent[place, (producer_id, epoch)].append(one)
             self._batches[place, (producer_id, epoch), base_sequence] = first, count

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 from idemproxy.demo.ports import HOST
@@ -32,8 +33,16 @@ class Proxy:
     """One proxy over all its lives."""
 
     def __init__(
-        self, name: str, directory: Path, upstream: Address, redis: Address, brokers: int, relay: Relay
+        self,
+        name: str,
+        directory: Path,
+        upstream: Address,
+        redis: Address,
+        brokers: int,
+        relay: Relay,
+        options: Sequence[str] = (),
     ) -> None:
+        """``options``: of ``idemproxy run``, beside those that a chaos run needs."""
         self.name = name
         self.journal = directory / "journal.jsonl"
         self.log_file = directory / "proxy.log"
@@ -52,6 +61,7 @@ class Proxy:
             options=(
                 *("--redis", f"redis://{redis[0]}:{redis[1]}"),
                 *("--advertise", CLIENT_HOST, "--journal", os.fspath(self.journal)),
+                *options,
             ),
         )
         first = self.process.address[1]

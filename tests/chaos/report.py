@@ -15,6 +15,8 @@ from .run import Story
 from .takeovers import longest_silence, times_of, waits_by_kind
 
 _WIDTH = 34
+_LAST_WORDS = ("undecidable", "vanished", "lost")
+"""Verdicts by which a proxy tells a producer that the log as it is cannot keep the promise."""
 _PROCESS_KINDS = ("kill", "stop", "roll", "leader_move", "failover")
 
 
@@ -26,12 +28,15 @@ def result_of(
     places = _acknowledgement_times(story)
     where, silence_ms = longest_silence(places)
     violations = [*story.problems, *_errors_in(story)]
+    if findings.failed and with_proxies and not any(journals.counts[f"answer {name}"] for name in _LAST_WORDS):
+        violations.append(f"{findings.failed} records failed at the client, and no proxy has given up any")
     violations += [f"foreign record: {text}" for text in findings.foreign[:5]]
     violations += [f"told another offset: {text}" for text in findings.examples_of_misplaced] if with_proxies else []
     return {
         "seed": story.seed,
         "minutes": minutes,
         "proxies": len(story.journals),
+        "proxy_options": list(story.proxy_options),
         "clients": {name: _shown(outcome) for name, outcome in story.outcomes.items()},
         "seconds": round(story.seconds, 1),
         "faults": sum(_faults_by_kind(story).values()),

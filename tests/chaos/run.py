@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +36,7 @@ class Story:
     outcomes: dict[str, dict[str, object]]
     journals: dict[str, Path]
     proxy_logs: dict[str, Path]
+    proxy_options: Sequence[str]
     producer_ids: dict[str, set[int]]
     """Those that each producer wrote under, by its name."""
     problems: list[str] = field(default_factory=list)
@@ -93,6 +94,7 @@ def run(directory: Path, layout: Layout, pace: Pace, say: Callable[[str], None])
             outcomes={one.task.name: one.outcome() for one in scene.producers},
             journals={proxy.name: proxy.journal for proxy in scene.proxies},
             proxy_logs={proxy.name: proxy.log_file for proxy in scene.proxies},
+            proxy_options=layout.proxy_options,
             producer_ids=owners,
             problems=problems,
             notes=notes,
@@ -192,10 +194,15 @@ def _noting_owners(
 ) -> Iterator[tuple[int, bytes]]:
     """Pass the records on, and note whose they are: which name writes under which producer ids."""
     newest: Wrapper | None = None
+    beginnings: dict[int, int] = {}
     for offset, value in records:
         if log.wrappers[-1] is not newest:
             newest = log.wrappers[-1]
-            payload = decode(value)
-            if payload is not None and newest.identities:
-                owners.setdefault(payload.name, set()).add(newest.identities[0].producer_id)
+            beginnings, at = {}, newest.first_offset
+            for one in newest.identities:
+                beginnings[at] = one.producer_id
+                at += one.record_count
+        producer_id = beginnings.get(offset)
+        if producer_id is not None and (payload := decode(value)) is not None:
+            owners.setdefault(payload.name, set()).add(producer_id)
         yield offset, value

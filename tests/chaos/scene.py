@@ -47,6 +47,7 @@ class Layout:
     outstanding_max: int
     seed: int
     with_proxies: bool
+    proxy_options: Sequence[str] = ()
 
 
 class Scene:
@@ -173,7 +174,9 @@ class Scene:
         self._replication_gate = self.relay.open(REPLICATION_LINK, "master", (HOST, 0), self.redis.address)
         self.redis.start()
         for name in ("proxy-a", "proxy-b"):
-            proxy = Proxy(name, self.directory / name, upstream, redis.address, BROKERS, self.relay)
+            proxy = Proxy(
+                name, self.directory / name, upstream, redis.address, BROKERS, self.relay, self.layout.proxy_options
+            )
             stack.callback(proxy.process.__exit__)
             self.proxies.append(proxy)
         first, second = self.proxies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from .program import FLUSH_SECONDS_MAX, Program
 
@@ -36,6 +36,10 @@ def main() -> None:
                 return
             except BufferError:
                 producer.poll(0.05)
+            except KafkaException as error:
+                program.failed(partition, number, error)
+                program.is_broken = True
+                return
 
     program.run(send, lambda: producer.poll(0))
     left = producer.flush(FLUSH_SECONDS_MAX)

@@ -17,7 +17,8 @@ from chaos.payload import encode
 FLUSH_SECONDS_MAX = 150.0
 ERRORS_SHOWN_MAX = 20
 _TURN_SECONDS = 0.02
-_LINES_MAX = 2_000
+_BURST = 16
+"""Records for one partition before the next one is chosen."""
 
 
 class Program:
@@ -54,8 +55,10 @@ class Program:
             now = time.monotonic()
             credit = min(credit + (now - last) * rate, rate)
             last = now
-            while credit >= 1 and (partition := self._free_partition()) is not None:
-                for _ in range(min(int(credit), 16)):
+            while not self.is_broken and credit >= 1 and (partition := self._free_partition()) is not None:
+                for _ in range(min(int(credit), _BURST)):
+                    if self.is_broken:
+                        break
                     number = self._sent[partition]
                     self._sent[partition] += 1
                     send(partition, number, encode(self.name, partition, number, self._random.getrandbits(32)))
