@@ -8,9 +8,13 @@ that goes wrong (a stale patch, a test that is not there, an error that is no as
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib
+import io
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +30,18 @@ from testkit.virtual_mutant import ORIGINAL, patch_in_place, patched_package
 TESTS = Path(__file__).resolve().parents[1]
 PATH_ENTRIES = (str(TESTS), str(TESTS.parent / "src"))
 VIOLATION_CHARACTERS = 200
+TEST_SECONDS_MAX = 120
+_UNUSED = ("cacheprovider", "unraisableexception", "threadexception", "faulthandler")
+OPTIONS = (
+    "-c",
+    os.devnull,
+    "--rootdir",
+    str(TESTS.parent),
+    "--import-mode=importlib",
+    "-q",
+    *map("-pno:{}".format, _UNUSED),
+)
+"""The scenes need nothing of the configuration, and each process begins anew with it."""
 NONSENSE = (NameError, AttributeError, TypeError, ImportError)
 
 
@@ -79,7 +95,7 @@ def run_tests(tests: Sequence[str]) -> _Watcher:
     """Run some tests here."""
     watcher = _Watcher()
     paths = [str(TESTS / test) for test in tests]
-    code = pytest.main([*paths, "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout"], plugins=[watcher])
+    code = pytest.main([*paths, *OPTIONS], plugins=[watcher])
     if not watcher.passed and not watcher.failed:
         watcher.trouble = f"{', '.join(tests)}: not run, pytest ends with {code!r}"
         watcher.failed.append(watcher.trouble)
@@ -88,6 +104,7 @@ def run_tests(tests: Sequence[str]) -> _Watcher:
 
 # ---------------------------------------------------------------------- in a process of its own
 def by_test(mutant: Mutant) -> dict[str, object]:
+    signal.alarm(TEST_SECONDS_MAX)
     patch_in_place(mutant.patches)
     blunders = _watch_flows()
     watcher = run_tests([mutant.test])
@@ -156,7 +173,11 @@ def apart(work: Callable[[], dict[str, object]]) -> dict[str, object]:
     with open(reading) as pipe:
         said = pipe.read()
     os.waitpid(child, 0)
-    return dict(json.loads(said)) if said else {"error": "the process died"}
+    return (
+        dict(json.loads(said))
+        if said
+        else {"error": f"the process died, or its test took more than {TEST_SECONDS_MAX} s"}
+    )
 
 
 def judge(mutant: Mutant, seeds: int) -> Verdict:
@@ -176,6 +197,8 @@ def warm_up() -> None:
         if path not in sys.path:
             sys.path.insert(0, path)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they take half of the time, and no scene needs one
+    with contextlib.redirect_stdout(io.StringIO()):
+        pytest.main(["--version", *OPTIONS])
     importlib.import_module("testkit.staged_sequencer")
     importlib.import_module("testkit.virtual_world")
     ours = (ORIGINAL, "testkit", "simulation")
@@ -183,6 +206,8 @@ def warm_up() -> None:
     for module in list(sys.modules):
         if module.partition(".")[0] in ours and module not in (*kept, "testkit"):
             del sys.modules[module]
+    gc.collect()
+    gc.freeze()
 
 
 def judged(names: Sequence[str], seeds: int) -> Iterator[Verdict]:
