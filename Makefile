@@ -51,7 +51,7 @@ bench: uv  ## the benchmarks, one after the other
 		echo "== $$file"; $(RUN_TOOLS) python "$$file" || exit 1; done
 
 chaos: uv  ## real everything, broken for MINUTES=20 [SEED=1] [CHAOS_ARGS=--control]; see docs/CHAOS.md
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m chaos --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m chaos --record --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
 crashes: uv  ## the proxy killed ten times at each step of a produce; a line in benchmarks/results/crashes.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.crashes

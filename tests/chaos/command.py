@@ -38,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outstanding_max=options.outstanding,
         seed=seed,
         with_proxies=not options.control,
+        committed=options.committed,
         proxy_options=["--merge-producers"] if options.merge_producers else [],
     )
     kinds = tuple(options.faults.split(",")) if options.faults else None
@@ -75,6 +76,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=20.0, help="how long things are broken (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="of the faults (default: drawn, and told)")
     parser.add_argument("--control", action="store_true", help="without proxies and without idempotence")
+    parser.add_argument(
+        "--committed", action="store_true", help="proxies are the last commit, not the files as they are"
+    )
     parser.add_argument("--merge-producers", action="store_true", help="switch this on in the proxies")
     parser.add_argument("--json", action="store_true", help="print the result for machines")
     parser.add_argument("--keep", action="store_true", help="keep logs and journals also of a clean run")

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from idemproxy.demo.legacy_cluster import ClusterError
 from idemproxy.demo.zookeeper import ZooKeeper
@@ -21,7 +20,7 @@ from idemproxy.demo.zookeeper import ZooKeeper
 from .clock import now_ms
 from .pipe import Strike
 from .proxies import Proxy
-from .redis_pair import RedisNode
+from .redis_pair import RedisNode, RedisPair
 from .scene import BROKER_LINK, CLIENT_LINK, REDIS_LINK, REPLICATION_LINK, Scene
 
 KNOWN_DOWN_SECONDS = 2.0
@@ -289,7 +288,15 @@ class Saboteur:
             old.signal(signal.SIGCONT)
         redis.rejoin()
 
-    def _redis(self) -> Any:
+    def _switch_over(self, random: Random) -> None:
+        redis, late_seconds = self._redis(), random.choice((0.0, 0.5, 3.0))
+        fault = self._begin("switch_over", "Redis", f"the address follows after {late_seconds} s")
+        redis.switch_over(late_seconds)
+        self._scene.relay.cut(REDIS_LINK, 1.0, random)
+        self._end(fault)
+        redis.replica.wait_in_sync()
+
+    def _redis(self) -> RedisPair:
         assert self._scene.redis is not None
         return self._scene.redis
 
@@ -323,6 +330,7 @@ _PROXY_KINDS: dict[str, tuple[int, _Done]] = {
     "redis_kill": (2, Saboteur._kill_redis),
     "redis_stop": (2, Saboteur._stop_redis),
     "redis_failover": (3, Saboteur._fail_over),
+    "redis_switch_over": (1, Saboteur._switch_over),
 }
 _CONNECTION_KINDS = ("cut", "half_open", "hold", "lost_answer", "half_request", "late_delivery")
 _STEERING_KINDS = ("steer",)

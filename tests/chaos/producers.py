@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from idemproxy.demo.child_processes import ChildProcess, ChildProcesses
@@ -23,8 +24,8 @@ _CODECS = {CONFLUENT: "none", KAFKA_PYTHON: "gzip", JAVA_3: "lz4", JAVA_4: "snap
 _TESTS = Path(__file__).resolve().parents[1]
 DELIVERY_SECONDS = 300
 REQUEST_TIMEOUT_MS = 8_000
-LINGER_MS = 60
-BATCH_BYTES = 12_000
+BATCHES = ((60, 12_000), (60, 12_000), (15, 3_000))
+"""Linger in ms and size in bytes, drawn for each producer: most send many records at a time, some send often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class RunningProducer:
 
 def settings_of(task: Task) -> Mapping[str, Any]:
     """Return the client's settings: everything is tried again until the delivery time is over; many records a batch."""
+    linger_ms, batch_bytes = Random(f"{task.seed} {task.name} batches").choice(BATCHES)
     if task.family == CONFLUENT:
         return {
             "bootstrap.servers": task.bootstrap,
@@ -94,8 +96,8 @@ def settings_of(task: Task) -> Mapping[str, Any]:
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 500,
             "retry.backoff.ms": 100,
-            "linger.ms": LINGER_MS,
-            "batch.size": BATCH_BYTES,
+            "linger.ms": linger_ms,
+            "batch.size": batch_bytes,
             "log_level": 0,
             **({} if task.idempotent else {"max.in.flight.requests.per.connection": 1}),
         }
@@ -111,8 +113,8 @@ def settings_of(task: Task) -> Mapping[str, Any]:
             "reconnect_backoff_ms": 50,
             "reconnect_backoff_max_ms": 500,
             "retry_backoff_ms": 100,
-            "linger_ms": LINGER_MS,
-            "batch_size": BATCH_BYTES,
+            "linger_ms": linger_ms,
+            "batch_size": batch_bytes,
             "max_block_ms": DELIVERY_SECONDS * 1000,
             **({} if task.idempotent else {"max_in_flight_requests_per_connection": 1}),
         }
@@ -128,8 +130,8 @@ def settings_of(task: Task) -> Mapping[str, Any]:
         "reconnect.backoff.ms": "50",
         "reconnect.backoff.max.ms": "500",
         "retry.backoff.ms": "100",
-        "linger.ms": str(LINGER_MS),
-        "batch.size": str(BATCH_BYTES),
+        "linger.ms": str(linger_ms),
+        "batch.size": str(batch_bytes),
         "metadata.recovery.strategy": "rebootstrap",
         **({} if task.idempotent else {"max.in.flight.requests.per.connection": "1"}),
     }

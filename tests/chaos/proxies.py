@@ -19,6 +19,10 @@ LINK = "client-proxy"
 
 
 class _Process(ProxyProcess):
+    def use_product(self, folder: Path) -> None:
+        """Every life is of the package in this folder."""
+        self._command = ["/usr/bin/env", f"PYTHONPATH={folder}", *self._command]
+
     @property
     def exit_code(self) -> int | None:
         """None while this life goes on, and when none is to."""
@@ -40,9 +44,10 @@ class Proxy:
         redis: Address,
         brokers: int,
         relay: Relay,
+        product: Path,
         options: Sequence[str] = (),
     ) -> None:
-        """``options``: of ``idemproxy run``, beside those that a chaos run needs."""
+        """``product``: the folder with the package. ``options``: more of ``idemproxy run``."""
         self.name = name
         self.journal = directory / "journal.jsonl"
         self.log_file = directory / "proxy.log"
@@ -64,6 +69,7 @@ class Proxy:
                 *options,
             ),
         )
+        self.process.use_product(product)
         first = self.process.address[1]
         for number in range(1 + brokers):
             relay.open(LINK, name, (CLIENT_HOST, first + number), lambda number=number: self._target(number))  # type: ignore[misc]
@@ -86,8 +92,9 @@ class Proxy:
 
     def stop(self) -> int:
         """SIGTERM; return the exit code at the end of its drain."""
-        self.process.signal(signal.SIGTERM)
         self.is_up = False
+        if self.process.exit_code is None:
+            self.process.signal(signal.SIGTERM)
         return self.process.wait(40)
 
     def _target(self, number: int) -> Address | None:

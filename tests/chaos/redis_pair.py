@@ -118,6 +118,13 @@ class RedisPair:
         assert self.replica.call("REPLICAOF", "NO", "ONE") == b"OK"
         self.master, self.replica = self.replica, self.master
 
+    def switch_over(self, late_seconds: float) -> None:
+        """Both live: they change their roles. The address follows later, meanwhile it leads to a replica."""
+        assert self.replica.call("REPLICAOF", "NO", "ONE") == b"OK"
+        self.master.call("REPLICAOF", *map(str, self.replica.address))
+        time.sleep(late_seconds)
+        self.master, self.replica = self.replica, self.master
+
     def rejoin(self) -> None:
         """The old master, dead or awake again, follows the new one."""
         if self.replica.runs:

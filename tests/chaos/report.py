@@ -17,7 +17,7 @@ from .takeovers import longest_silence, times_of, waits_by_kind
 _WIDTH = 34
 _LAST_WORDS = ("undecidable", "vanished", "lost")
 """Verdicts by which a proxy tells a producer that the log as it is cannot keep the promise."""
-_PROCESS_KINDS = ("kill", "stop", "roll", "leader_move", "failover")
+_PROCESS_KINDS = ("kill", "stop", "roll", "leader_move", "failover", "switch_over")
 
 
 def result_of(

@@ -17,6 +17,7 @@ from idemproxy.state.entry import unpack
 
 from . import proxies
 from .producers import RunningProducer, Task
+from .product import copy
 from .proxies import Proxy
 from .redis_pair import RedisPair
 from .relay import Address, Relay
@@ -48,6 +49,8 @@ class Layout:
     seed: int
     with_proxies: bool
     proxy_options: Sequence[str] = ()
+    committed: bool = False
+    """Are the proxies what was committed last, instead of the files as they are?"""
 
 
 class Scene:
@@ -173,9 +176,17 @@ class Scene:
         redis = self.relay.open(REDIS_LINK, "master", (HOST, 0), self.redis.address)
         self._replication_gate = self.relay.open(REPLICATION_LINK, "master", (HOST, 0), self.redis.address)
         self.redis.start()
+        product = copy(self.directory, committed=self.layout.committed)
         for name in ("proxy-a", "proxy-b"):
             proxy = Proxy(
-                name, self.directory / name, upstream, redis.address, BROKERS, self.relay, self.layout.proxy_options
+                name,
+                self.directory / name,
+                upstream,
+                redis.address,
+                BROKERS,
+                self.relay,
+                product,
+                self.layout.proxy_options,
             )
             stack.callback(proxy.process.__exit__)
             self.proxies.append(proxy)
