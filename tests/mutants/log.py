@@ -85,11 +85,7 @@ LOG = (
         "gap_proves_absence",
         "R6: a range with offsets missing proves nothing",
         _SCENES + "test_offsets_that_are_missing_from_the_log_prove_nothing",
-        (
-            "proxy.resolver",
-            "            if first > self._next and self._doubtful is None:\n",
-            "            if False:\n",
-        ),
+        ("proxy.resolver", "(doubtful := self._doubtful or self._gap)", "(doubtful := self._doubtful)"),
         deaths=("I1",),
     ),
     mutant(
@@ -108,7 +104,7 @@ LOG = (
         "unmarked_content_ignored",
         "R6: a record of the same content without a marker proves nothing",
         _SCENES + "test_a_record_of_the_same_content_without_a_marker_proves_nothing",
-        ("proxy.resolver", "        if self._contents and self._doubtful is None:\n", "        if False:\n"),
+        ("proxy.resolver", "        self._contents = frozenset(contents)\n", "        self._contents = frozenset()\n"),
         deaths=("I1",),
     ),
     mutant(
