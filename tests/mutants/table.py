@@ -7,8 +7,9 @@ from mutants.intents import INTENTS
 from mutants.lanes import LANES
 from mutants.lives import LIVES
 from mutants.log import LOG
+from mutants.merging import MERGING
 from mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = tuple(
-    sorted((*ANSWERS, *INTENTS, *LANES, *LIVES, *LOG), key=lambda mutant: mutant.number)
+    sorted((*ANSWERS, *INTENTS, *LANES, *LIVES, *LOG, *MERGING), key=lambda mutant: mutant.number)
 )

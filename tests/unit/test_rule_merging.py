@@ -4,12 +4,14 @@ producer's trouble stays its own, and each finds what is its own in a wrapper th
 import pytest
 from simulation.log_records import records_of
 
-from idemproxy.proxy.events import BatchAnswered
+from idemproxy.proxy.events import BatchAnswered, DoubtResolved
+from idemproxy.proxy.outcome import Appended
 from testkit.crowd import Crowd, first_time, resolved
+from testkit.staged_sequencer import Client, Stage
 from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates
 from testkit.virtual_world import TOPIC
 
-CORRUPT = 2
+CORRUPT, NOT_LEADER = 2, 6
 
 
 def test_producers_that_send_at_the_same_time_share_a_wrapper() -> None:
@@ -36,7 +38,7 @@ def test_a_content_error_costs_nobody_but_the_one_who_is_at_fault() -> None:
     crowd.world.cluster.rates = BrokerFaultRates(refusals=(CORRUPT,))
     crowd.fault = lambda producers: BrokerFault.REFUSED if bad in producers else BrokerFault.NONE
     batches = crowd.send()
-    crowd.finish()
+    crowd.finish(2)
     assert [batch.acknowledged is not None for batch in batches] == [True, False, True, True]
     assert [len(producers) for producers in crowd.seen[:5]] == [4, 1, 1, 1, 1], "then one producer at a time"
     crowd.fault = lambda _producers: BrokerFault.NONE
@@ -106,6 +108,16 @@ def test_an_error_with_an_offset_is_believed_when_the_whole_wrapper_lies_there()
     assert [len(producers) for producers in crowd.seen] == [4]
     assert sorted(batch.acknowledged[1] for batch in batches if batch.acknowledged) == [4, 6, 8, 10]
     crowd.check()
+
+
+def test_an_error_with_an_offset_is_not_believed_when_another_wrapper_lies_there() -> None:
+    stage = Stage()
+    stage.outcomes.append(lambda append: Appended(stage.take(append), NOT_LEADER, -1, stage.lane, anchor=b"another."))
+    request = stage.send(Client(), 0)
+    stage.run(10)
+    assert [event.result for event in stage.events if isinstance(event, DoubtResolved)] == ["found"]
+    assert request.offset == 0
+    assert len(stage.sent) == 1
 
 
 def test_another_proxy_finds_each_producer_in_the_wrapper_of_the_one_that_died() -> None:
