@@ -1,0 +1,112 @@
+"""Many small producers on few partitions: their batches in wrappers of their own against merged ones, in one run.
+
+``make bench``. Two proxies of this code before one broker, one with ``--merge-producers``, take turns. Prints every
+figure and adds a line of JSON to ``benchmarks/results/merge.jsonl``. Load, proxies, broker and Redis share the same
+cores, so only the ratios of one run mean something."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench_produce import PARTITIONS, ROOT, Case, Side, cpu_seconds, measure, proxy
+
+from idemproxy import __version__
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.demo.segments import shallow_messages
+
+RESULTS = ROOT / "benchmarks" / "results" / "merge.jsonl"
+CASES = (
+    Case("one record of 100 B, 200 producers", 200, 1, 100, 1),
+    Case("one record of 100 B, 50 producers", 50, 1, 100, 1),
+    Case("4 KB batches of 1 KB, 200 producers", 200, 1, 1024, 4),
+)
+Figures = dict[str, float]
+
+
+def wrappers(cluster: LegacyCluster) -> int:
+    """Messages that the broker has stored, wrappers unopened."""
+    return sum(1 for number in range(PARTITIONS) for _ in shallow_messages(cluster.log_directories[0], "bench", number))
+
+
+def measure_both(case: Case, side: Side, cluster: LegacyCluster, seconds: float) -> Figures:
+    """Run one load; with the broker's CPU and wrappers over the whole of it, warm-up and all."""
+    before, stored = cpu_seconds(cluster.process_id(0)), wrappers(cluster)
+    figures = measure(case, side, seconds)
+    requests = figures["requests_per_second"] * (seconds + 1.0)
+    used = cpu_seconds(cluster.process_id(0)) - before
+    return {
+        **figures,
+        "broker_cpu_us_per_request": used / requests * 1e6,
+        "requests_per_wrapper": requests / max(wrappers(cluster) - stored, 1),
+    }
+
+
+def main() -> None:
+    """Start a broker and two proxies, run every case in turn on both, print and save."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--case", type=int, action="append", choices=range(len(CASES)), help="only these")
+    parser.add_argument("--dry", action="store_true", help="save nothing")
+    options = parser.parse_args()
+    cases = [CASES[index] for index in options.case or range(len(CASES))]
+    found: dict[str, dict[str, list[Figures]]] = {case.name: {"apart": [], "merged": []} for case in cases}
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        cluster = stack.enter_context(LegacyCluster(directory / "kafka"))
+        cluster.create_topic("bench", PARTITIONS, 1)
+        sides = [
+            stack.enter_context(proxy(name, ROOT, cluster.bootstrap, directory, more))
+            for name, more in (("apart", ()), ("merged", ("--merge-producers",)))
+        ]
+        for number in range(options.rounds):
+            for case in cases:
+                for side in sides if number % 2 else reversed(sides):
+                    figures = measure_both(case, side, cluster, options.seconds)
+                    found[case.name][side.name].append(figures)
+                    print(case.name, side.name, {key: round(v, 2) for key, v in figures.items()}, flush=True)
+    rows = [_row(name, sides["apart"], sides["merged"]) for name, sides in found.items()]
+    print(json.dumps(rows, indent=2))
+    if not options.dry:
+        _save(rows)
+
+
+def _row(name: str, apart: list[Figures], merged: list[Figures]) -> dict[str, object]:
+    """Lowest, median and highest of each figure, and the ratios merged / apart of the rounds."""
+    row: dict[str, object] = {"case": name}
+    keys = ("requests_per_second", "cpu_us_per_request", "broker_cpu_us_per_request", "p50_ms", "p99_ms")
+    for key in (*keys, "requests_per_wrapper"):
+        row[f"apart_{key}"] = _spread([one[key] for one in apart])
+        row[f"merged_{key}"] = _spread([one[key] for one in merged])
+    for key in keys:
+        row[f"{key}_ratio"] = _spread([m[key] / a[key] for a, m in zip(apart, merged, strict=True)])
+    return row
+
+
+def _spread(values: list[float]) -> list[float]:
+    return [round(min(values), 3), round(statistics.median(values), 3), round(max(values), 3)]
+
+
+def _save(rows: list[dict[str, object]]) -> None:
+    RESULTS.parent.mkdir(exist_ok=True)
+    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip()
+    stamp = {
+        "date": time.strftime("%Y-%m-%d"), "version": __version__, "python": platform.python_version(),
+        "commit": commit, "broker": "0.10.2.2", "redis": "appendfsync everysec", "cores": os.cpu_count(),
+        "partitions": PARTITIONS, "rows": rows,
+    }  # fmt: skip
+    with RESULTS.open("a") as results:
+        results.write(json.dumps(stamp) + "\n")
+
+
+if __name__ == "__main__":
+    main()
