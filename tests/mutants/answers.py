@@ -55,6 +55,7 @@ ANSWERS = (
             "            if not call.is_done and now >= call.answer_by:\n",
             "            if False:\n",
         ),
+        deaths=("liveness",),
     ),
     mutant(
         "group_refused_as_a_whole",
@@ -76,7 +77,7 @@ ANSWERS = (
             "    if error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR):\n",
             "    if error_code == ErrorCode.UNKNOWN_SERVER_ERROR:\n",
         ),
-        deaths=("not done",),
+        deaths=("liveness",),
     ),
     mutant(
         "plain_acks_raised",

@@ -144,7 +144,7 @@ INTENTS = (
             "        await Pause(self.bell, seconds)\n        self.held.forget()\n",
             "        await Pause(self.bell, seconds)\n",
         ),
-        deaths=("not done",),
+        deaths=("liveness",),
     ),
     mutant(
         "sends_for_the_dead",
@@ -177,7 +177,7 @@ INTENTS = (
             'the batches that are still wanted are due again."""\n        self._let_go()\n',
             'the batches that are still wanted are due again."""\n',
         ),
-        deaths=("not done",),
+        deaths=("liveness",),
     ),
     mutant(
         "written_once_unconfirmed",
@@ -190,7 +190,7 @@ INTENTS = (
             "            self.forget()\n"
             "            return False\n",
         ),
-        deaths=("not done",),
+        deaths=("liveness",),
     ),
     mutant(
         "release_keeps_the_version",

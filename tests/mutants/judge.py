@@ -14,6 +14,7 @@ import importlib
 import io
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -136,9 +137,14 @@ def by_seeds(mutant: Mutant, seeds: int) -> dict[str, object]:
     with patched_package(f"mutant_{mutant.name}", mutant.patches) as package:
         for seed in range(1, seeds + 1):
             for problem in run_seed(seed, package=package).problems:
-                if any(death in problem for death in mutant.deaths):
+                if _complaint(problem).startswith(mutant.deaths):
                     return {"seed": seed, "seeds": seed, "seed_violation": _short(problem)}
     return {"seeds": seeds}
+
+
+def _complaint(problem: str) -> str:
+    """Without the partition that it speaks of."""
+    return problem.partition(": ")[2] if re.match(r"[\w.]+-\d+: ", problem) else problem
 
 
 def _short(text: str) -> str:

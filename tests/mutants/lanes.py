@@ -18,7 +18,7 @@ LANES = (
             "        return self._wire is not None\n",
         ),
         ("proxy.lane", "        assert not self._loads\n", ""),
-        deaths=("R3", "I1", "I3"),
+        deaths=("a produce behind", "R3", "I1", "I3"),
     ),
     mutant(
         "partition_twice_in_a_request",

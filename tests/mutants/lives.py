@@ -99,6 +99,7 @@ LIVES = (
         "R10: an unknown script means another life of the data, never a second try",
         "integration/test_redis_store.py::test_an_unknown_script_ends_the_connection_and_is_loaded_only_on_the_next",
         ("state.redis_store", '_LIFE_CODES = ("NOSCRIPT", "READONLY")\n', '_LIFE_CODES = ("READONLY",)\n'),
+        deaths=("liveness",),
         is_quick=False,
     ),
     mutant(
@@ -117,7 +118,7 @@ LIVES = (
         "R10: the connections of idempotent clients are closed at a new generation",
         _SCENES + "test_connections_of_idempotent_clients_are_closed_when_the_data_begin_a_new_life",
         ("proxy.engine", "            if session.is_idempotent:\n", "            if False:\n"),
-        deaths=("I1", "I2", "I3", "45", "not done"),
+        deaths=("I1", "I2", "I3", "45", "liveness"),
     ),
     mutant(
         "out_of_order_in_doubt",
