@@ -88,7 +88,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rate", type=int, default=1500, help="records per second and client (default: %(default)s)")
     parser.add_argument("--outstanding", type=int, default=6000, help="records under way per partition")
     parser.add_argument("--partitions", type=int, default=4, help="of each of the two topics (default: %(default)s)")
-    parser.add_argument("--process-pause", type=float, default=5.0, help="mean seconds between two faults of processes")
+    parser.add_argument("--process-pause", type=float, default=6.0, help="mean seconds between two faults of processes")
     parser.add_argument("--connection-pause", type=float, default=5.0, help="the same for connections")
     parser.add_argument("--directory", default=tempfile.gettempdir(), help="where its own directory is made")
     return parser.parse_args(arguments)

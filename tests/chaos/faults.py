@@ -327,9 +327,9 @@ _PROXY_KINDS: dict[str, tuple[int, _Done]] = {
     "proxy_kill": (6, Saboteur._kill_proxy),
     "proxy_stop": (5, Saboteur._stop_proxy),
     "proxy_roll": (2, Saboteur._roll_proxies),
-    "redis_kill": (2, Saboteur._kill_redis),
-    "redis_stop": (2, Saboteur._stop_redis),
-    "redis_failover": (3, Saboteur._fail_over),
+    "redis_kill": (1, Saboteur._kill_redis),
+    "redis_stop": (1, Saboteur._stop_redis),
+    "redis_failover": (2, Saboteur._fail_over),
     "redis_switch_over": (1, Saboteur._switch_over),
 }
 _CONNECTION_KINDS = ("cut", "half_open", "hold", "lost_answer", "half_request", "late_delivery")
