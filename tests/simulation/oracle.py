@@ -86,6 +86,14 @@ class Oracle:
                 if seconds > ANSWER_SECONDS_MAX:
                     self.violations.append(f"liveness: {client.name} waits {seconds:.1f} s for an answer")
 
+    def unfinished(self, seconds: float) -> list[str]:
+        """Everything has been calm for so long: a complaint of every producer that still has no answer."""
+        return [
+            f"liveness: {client.name} is not done on {topic}-{number} after {seconds:.0f} calm seconds"
+            for client in self.clients
+            for topic, number in sorted({batch.partition for batch in client.leaves if not batch.is_done})
+        ]
+
     def _acknowledged(self, batch: Batch) -> None:
         """I3 in the moment of the answer."""
         assert batch.acknowledged is not None
@@ -281,8 +289,10 @@ class Oracle:
                 self._say(partition, what)
         elif answer.error_code == OUT_OF_ORDER:
             asked = answer.identity.producer_id, answer.identity.producer_epoch, answer.identity.base_sequence
-            if any(record.name == asked for record in places.get(batch.values[0], [])):
-                # In the log then, or taken later: in any case no gap that was proven.
+            there = [record for record in places.get(batch.values[0], []) if record.name == asked]
+            if there and self._is_too_old(partition, there[-1].offset):
+                self.allowed[Allowed.OLDER_THAN_THE_LOG] += 1
+            elif there:  # in the log then, or taken later: in any case no gap that was proven
                 self._say(partition, f"{what}, which is in the log under that name")
             elif any(one.failed is not None and one.failed[0] <= answer.at for one in mine):
                 self.allowed[Allowed.BEHIND_A_FAILURE] += 1

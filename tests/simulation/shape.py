@@ -112,7 +112,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     """Return the plan of a seed. ``batches``: about how many batches its clients send."""
     random = Random(f"{seed}/shape")
     draw = _Draw(random)
-    clients, proxies = random.choice((1, 1, 2, 3)), random.choice((1, 1, 2, 3))
+    clients, proxies = random.choice((1, 1, 2, 3, 3, 6)), random.choice((1, 1, 2, 3))
     troubles = {name: draw.some(most) for name, most in TROUBLES.items()}
     troubles |= {name: draw.some(most) if draw.chance(0.3) else 0.0 for name, most in STATE_TROUBLES.items()}
     troubles |= {name: draw.some(most) if draw.chance(0.2) else 0.0 for name, most in LOG_TROUBLES.items()}
@@ -130,7 +130,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         redis_faults=_redis_faults(draw),
         client=_client(draw),
         clocks=tuple((random.uniform(0, UP_SECONDS_MAX), _clock_rate(draw)) for _ in range(proxies)),
-        message_bytes_max=random.choice((260, 400)) if draw.chance(0.08) else MESSAGE_BYTES_MAX,
+        message_bytes_max=random.choice((260, 400)) if draw.chance(0.1) else MESSAGE_BYTES_MAX,
         compression=compression,
         merge_producers=Random(f"{seed}/merge").random() < 0.5,
         package=package,

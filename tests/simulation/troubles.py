@@ -68,7 +68,7 @@ class Troubles:
         self.random.choice(self.world.proxies).drain()
 
     def _proxy_pause(self) -> None:
-        self.random.choice(self.world.proxies).host.pause(self.random.choice((0.3, 2.0, 5.5, 9.0)))
+        self.random.choice(self.world.proxies).host.pause(self.random.choice((0.3, 2.0, 4.8, 5.5, 9.0)))
 
     def _crash_at_effect(self) -> None:
         half_open, down = self.random.random() < 0.3, self.random.choice((0.05, 0.5, 3.0))
@@ -84,7 +84,7 @@ class Troubles:
         self._arm(act)
 
     def _pause_at_effect(self) -> None:
-        seconds = self.random.choice((0.3, 2.0, 5.5, 9.0))
+        seconds = self.random.choice((0.3, 2.0, 4.8, 5.5, 9.0))
         self._arm(lambda proxy: proxy.host.pause(seconds))
 
     def _arm(self, act: Callable[[VirtualProxy], None]) -> None:
@@ -117,7 +117,7 @@ class Troubles:
         self.world.redis.restart(lose_last_writes=lost, down_seconds=down, loading_seconds=loading)
 
     def _redis_pause(self) -> None:
-        self.world.redis.host.pause(self.random.choice((0.3, 1.5, 4.0)))
+        self.world.redis.host.pause(self.random.choice((0.3, 1.5, 4.0, 6.5)))
 
     def _redis_failover(self) -> None:
         old = self.random.choice((None, 0.5, 5.0))

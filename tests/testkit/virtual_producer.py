@@ -164,7 +164,8 @@ class ProducerState:
                 self._want_bump(batch.partition, "a late success left a gap in the new epoch")
             else:
                 last = (identity.base_sequence + identity.record_count - 1) % SEQUENCE_LIMIT
-                state.last_acknowledged = last
+                # An answer of a retry may come after those of later batches (Java: maybeUpdateLastAckedSequence).
+                state.last_acknowledged = max(state.last_acknowledged, last)
         elif error_code == TOO_LARGE and len(batch.values) > 1:
             self._split(state, batch)
         elif self._may_retry(state, batch, error_code):

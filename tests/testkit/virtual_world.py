@@ -5,7 +5,7 @@ Owns construction and what a person wants to see of a run that failed. What happ
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from testkit.virtual_broker_faults import BrokerFaultRates
 from testkit.virtual_client import ClientSettings, VirtualClient
@@ -87,6 +87,7 @@ class World:
     def calm(self) -> None:
         """No more faults from here on."""
         self.cluster.rates = BrokerFaultRates()
+        self.cluster.settings = replace(self.cluster.settings, stall_chance=0.0)
         self.redis.rates = RedisFaultRates()
         for proxy in self.proxies:
             if not proxy.is_up:
