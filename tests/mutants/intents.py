@@ -43,6 +43,16 @@ INTENTS = (
         deaths=("I1",),
     ),
     mutant(
+        "asked_and_forgotten",
+        "R1: an intent that was met is looked after until its owner's lease would be over",
+        _SCENES + "test_what_a_dead_proxy_left_open_is_resolved_though_the_one_client_that_asked_has_gone",
+        (
+            "proxy.doubt",
+            "                    sequencer.owes_until = max(sequencer.owes_until, lease_ends)\n",
+            "                    pass\n",
+        ),
+    ),
+    mutant(
         "no_intent",
         "R2: the intent is written before a byte goes to the broker",
         _SCENES + "test_the_intent_is_in_the_store_before_a_byte_goes_to_the_broker",
@@ -203,6 +213,17 @@ INTENTS = (
             "    return Entry(\n        entry.version + (intent is not None),\n        entry.generation,\n"
             "        entry.principal,\n        entry.producer_epoch,\n        entry.next_sequence,\n",
         ),
+    ),
+    mutant(
+        "kept_by_a_living_proxy",
+        "R17: who cannot decide in time leaves the intent to everybody",
+        _SCENES + "test_who_cannot_decide_in_time_leaves_the_intent_to_everybody",
+        (
+            "proxy.forward",
+            "        self._sequencer.held.hold(renewed(entry, NOBODY))\n",
+            "        self._sequencer.held.hold(renewed(entry, entry.intent.owner if entry.intent else NOBODY))\n",
+        ),
+        deaths=("liveness",),
     ),
     mutant(
         "part_released",

@@ -4,7 +4,7 @@ what he owes. Two proxies are two stages on the same store and the same log."""
 from collections.abc import Callable
 from typing import Any
 
-from idemproxy.proxy.effects import Append, Swap, Wait
+from idemproxy.proxy.effects import Append, Swap, Unanswered, Wait
 from idemproxy.proxy.outcome import InDoubt, Outcome
 from testkit.staged_sequencer import GENERATION, KEY, NEXT_INCARNATION, TOPIC, Client, Stage
 
@@ -96,6 +96,21 @@ def test_what_an_incarnation_reserved_that_has_ended_is_not_sent_by_the_next_one
     first.run(30)
     assert first.stored_values() == [b"value 0"]
     assert request.offset == 0
+
+
+def test_what_a_dead_proxy_left_open_is_resolved_though_the_one_client_that_asked_has_gone() -> None:
+    first = Stage()
+    first.outcomes.append(appends_and_dies(first))
+    first.send(Client(), 0)
+    second, client = beside(first), Client()
+    second.send(client, 0)
+    second.run(2)
+    client.is_closed = True
+    second.run(1)
+    second.alive.clear()
+    second.run(10)
+    assert not second.entry().has_open_intent
+    assert [batch.base_offset for batch in second.entry().window] == [0]
 
 
 # ---------------------------------------------------------------------- R2
@@ -268,6 +283,19 @@ def test_who_may_have_reserved_writes_until_a_reply_confirms_it() -> None:
     request = second.send(Client(), 0)
     second.run(2)
     assert request.offset == 0, "it waits for a living proxy that knows nothing of its intent"
+
+
+def test_who_cannot_decide_in_time_leaves_the_intent_to_everybody() -> None:
+    stage, client = Stage(), Client()
+    stage.outcomes.append(stage.loses_answer)
+    stage.send(client, 0)
+    stage.reply = lambda _broker_id, _question: Unanswered("it is away")
+    client.is_closed = True
+    stage.run(100)
+    second = beside(stage)
+    retry = second.send(Client(), 0)
+    second.run(10)
+    assert retry.offset == 0, "a living proxy that works on nothing is waited for"
 
 
 def test_a_release_raises_the_version_so_that_what_was_made_from_an_older_value_fails() -> None:
