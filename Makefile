@@ -63,7 +63,7 @@ clients: uv  ## five real clients, 20,000 records each under faults; a line each
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.clients_under_faults
 
 SEEDS ?= 2000
-simulate: uv  ## random worlds on a virtual network: make simulate SEEDS=2000 [JOBS=2] [FIRST=1]; a line in benchmarks/results/
+simulate: uv  ## random worlds on a virtual network: make simulate SEEDS=400 [JOBS=2] [FIRST=1]; a line in benchmarks/results/
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.simulate --seeds $(SEEDS) $(if $(JOBS),--jobs $(JOBS)) $(if $(FIRST),--first $(FIRST))
 
 takeovers: uv  ## one of two proxies killed, stopped for 30 s, ended; a line in benchmarks/results/takeovers.jsonl
@@ -72,8 +72,8 @@ takeovers: uv  ## one of two proxies killed, stopped for 30 s, ended; a line in 
 flushes: uv  ## Redis emptied twenty times under five producers; a line in benchmarks/results/flushes.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.flushes
 
-mutants: uv  ## the proxy without a rule, for every part of every rule: each is caught; SEEDS=200, JOBS=1, NAMES="..."
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m mutants.run --seeds $(or $(SEEDS),200) --jobs $(or $(JOBS),1) $(NAMES)
+mutants: uv  ## the proxy without a rule, for every part of every rule: each is caught; SEEDS=40, JOBS=1, NAMES="..."
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m mutants.run --seeds $(or $(SEEDS),40) --jobs $(or $(JOBS),1) $(NAMES)
 
 model: uv  ## the model of the rules, its short runs
 	@$(RUN_TOOLS) python tests/model/run.py --short

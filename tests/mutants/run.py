@@ -97,7 +97,7 @@ def document() -> Iterator[str]:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=200, help="random worlds for each mutant that they can tell")
+    parser.add_argument("--seeds", type=int, default=40, help="random worlds for each mutant that they can tell")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--document", action="store_true", help="print the table of docs/MUTANTS.md and end")
     parser.add_argument("names", nargs="*", help="only these mutants")
