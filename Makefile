@@ -63,7 +63,7 @@ clients: uv  ## five real clients, 20,000 records each under faults; a line each
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.clients_under_faults
 
 SEEDS ?= 2000
-simulate: uv  ## random worlds on a virtual network: make simulate SEEDS=400 [JOBS=2] [FIRST=1]; a line in benchmarks/results/
+simulate: uv  ## random worlds on a virtual network: make simulate SEEDS=2000 [JOBS=2] [FIRST=1]; a line in benchmarks/results/
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.simulate --seeds $(SEEDS) $(if $(JOBS),--jobs $(JOBS)) $(if $(FIRST),--first $(FIRST))
 
 takeovers: uv  ## one of two proxies killed, stopped for 30 s, ended; a line in benchmarks/results/takeovers.jsonl
