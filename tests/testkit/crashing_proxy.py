@@ -90,8 +90,7 @@ class CrashingRunner(FlowRunner):
     # ------------------------------------------------------------------ the reserve
     def _note(self, key: bytes, value: object) -> object:
         """Remember the stored intent: one that is written again with the same batches is no reserve."""
-        if value is None or isinstance(value, bytes):
-            if b":block:" not in key:
+        if b":block:" not in key and (value is None or isinstance(value, bytes)):
             self._intents[key] = unpack(value).intent if value else None
         return value
 
