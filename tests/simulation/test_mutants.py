@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from mutants.judge import Verdict
 from mutants.mutant import Mutant, mutant
-from mutants.run import verdicts
+from mutants.run import SURVIVES, UNUSABLE, conclude, verdicts
 from mutants.table import MUTANTS
 from simulation.cases import run_case
 from simulation.chaos import run_seed
@@ -61,6 +63,23 @@ def test_the_documentation_names_every_mutant() -> None:
     assert [one.name for one in MUTANTS if f"| `{one.name}` | **R{one.number}** " not in text] == []
 
 
+@pytest.mark.parametrize(
+    ("killed_by", "error", "status"), [("seed 3", None, 0), (None, None, SURVIVES), (None, "stale", UNUSABLE)]
+)
+def test_a_survivor_and_an_error_show_in_the_exit_status(
+    killed_by: str | None, error: str | None, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    by_name = {one.name: one for one in MUTANTS}
+    first, second = MUTANTS[:2]
+    found = [
+        asdict(Verdict(first.name, first.test, "assert 2 == 1")),
+        asdict(Verdict(second.name, killed_by, error=error)),
+    ]
+    assert conclude(by_name, found, [first.name, second.name], seeds=3, seconds=1.0) == status
+    assert (second.name in capsys.readouterr().out) == (status != 0)
+    assert conclude(by_name, found[:1], [first.name, second.name], seeds=3, seconds=1.0) == UNUSABLE, "one is missing"
+
+
 def test_a_copy_with_no_line_changed_is_not_caught() -> None:
     patch = Patch("proxy.resolver", "_LOG_END = -3\n", "_LOG_END = -3\n")
     with patched_package("mutant_of_nothing", (patch,)) as package:
@@ -101,7 +120,8 @@ def test_what_goes_wrong_with_a_mutant_is_no_death(strange: Mutant) -> None:
 def judged(one: Mutant) -> dict[str, object]:
     """What a judge says of a mutant that is not in the table."""
     program = (
-        "import json, sys; sys.argv[1:] = []; import mutants.judge as j; from mutants.mutant import Mutant; "
+        "import json, sys; sys.argv[1:] = []; import mutants.judge as j; from mutants.judge import Verdict
+from mutants.mutant import Mutant; "
         "from testkit.virtual_mutant import Patch; j.warm_up(); "
         f"print(json.dumps(j.apart(lambda: j.by_test({one!r}))))"
     )
