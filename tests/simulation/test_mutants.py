@@ -120,8 +120,7 @@ def test_what_goes_wrong_with_a_mutant_is_no_death(strange: Mutant) -> None:
 def judged(one: Mutant) -> dict[str, object]:
     """What a judge says of a mutant that is not in the table."""
     program = (
-        "import json, sys; sys.argv[1:] = []; import mutants.judge as j; from mutants.judge import Verdict
-from mutants.mutant import Mutant; "
+        "import json, sys; sys.argv[1:] = []; import mutants.judge as j; from mutants.mutant import Mutant; "
         "from testkit.virtual_mutant import Patch; j.warm_up(); "
         f"print(json.dumps(j.apart(lambda: j.by_test({one!r}))))"
     )
