@@ -113,12 +113,16 @@ class Doubt:
         pieces = covered(result.pieces, first)
         found = sum(piece.record_count for piece in pieces)
         total = sum(batch.record_count for batch in intent.batches)
-        if found >= total:
-            window = []
-            for batch in intent.batches:
-                piece = next(p for p in pieces if distance(p.base_sequence, batch.base_sequence) < p.record_count)
-                offset = piece.base_offset + distance(piece.base_sequence, batch.base_sequence)
-                window.append(WindowBatch(batch.base_sequence, batch.record_count, offset))
+        window: list[WindowBatch] = []
+        records = 0
+        for batch in intent.batches:
+            if records + batch.record_count > found:
+                break
+            records += batch.record_count
+            piece = next(p for p in pieces if distance(p.base_sequence, batch.base_sequence) < p.record_count)
+            offset = piece.base_offset + distance(piece.base_sequence, batch.base_sequence)
+            window.append(WindowBatch(batch.base_sequence, batch.record_count, offset))
+        if window and records == min(found, total):  # of a group perhaps only what had left before it was one
             await sequencer.write(committed(entry, window, result.end_offset, result.anchor))
         elif found == 0:
             sequences = [batch.base_sequence for batch in intent.batches]

@@ -21,18 +21,16 @@ from ..state.sequence import distance
 from . import answers, limits
 from .batch import Answer, Batch
 from .effects import Now, Wait
+from .log_chunk import carries, has_content, pieces_of
 from .resolver import (
     Later,
     LogSearch,
     Position,
     Searched,
     Undecidable,
-    carries,
     covered,
-    has_content,
     is_covered,
     look_at,
-    pieces_of,
 )
 
 if TYPE_CHECKING:
@@ -168,6 +166,8 @@ class WindowSearch(LogSearch):
 
     ``stored_contents``: the digests of the records that are stored under its identity, in order.
     """
+
+    wants_messages = True
 
     def __init__(
         self,

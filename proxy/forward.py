@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ..codecs.error_codes import ErrorCode
@@ -16,14 +17,15 @@ from ..codecs.marker import anchor_of
 from ..codecs.message_set import ShallowMessage
 from ..state.commit import Stored, committed, given_up, released, renewed
 from ..state.decide import BatchIdentity
-from ..state.entry import NO_ANCHOR, NO_OFFSET, NOBODY, WindowBatch
+from ..state.entry import NO_ANCHOR, NOBODY, WindowBatch
 from . import answers, limits
 from .batch import Answer, Batch
 from .effects import Append, Leader, Now, Wait
-from .events import AppendEnded, DoubtOpened, DoubtResolved, LateWrite, Reforwarded
-from .outcome import CONTENT_ERRORS, OUTCOME_NAMES, ROUTING_ERRORS, Appended, InDoubt, NotSent, Outcome, Refused
+from .events import DoubtOpened, DoubtResolved, LateWrite, Reforwarded
+from .log_chunk import carries
+from .outcome import CONTENT_ERRORS, ROUTING_ERRORS, Appended, InDoubt, NotSent, Outcome, Refused, ended
 from .plan import Piece, Plan, halves, located, make_piece, offset_of, rest_of, stay_apart
-from .resolver import Later, LogSearch, Position, Searched, Undecidable, carries, covered, is_covered, look_at
+from .resolver import Later, LogSearch, Position, Searched, Undecidable, covered, is_covered, look_at
 from .shared import read_back
 
 if TYPE_CHECKING:
@@ -85,7 +87,8 @@ class Forward:
             )
             sequencer.step("append", self._group, started, type(outcome).__name__)
             if self._shared.wants_outcomes:
-                self._tell_journal(piece, outcome)
+                place = (self._leader, sequencer.topic, sequencer.partition)
+                self._shared.report(ended(*place, piece.identities, outcome))
             if isinstance(outcome, Appended):
                 outcome = await self._confirmed(piece, outcome)
             if isinstance(outcome, Appended):
@@ -295,9 +298,24 @@ class Forward:
             self._pieces.clear()
             self._anchor = result.anchor
             return True
+        if len(self._group) > 1 and records:
+            return self._only_first(records, result.anchor)
         if records == 0 and outcome.error_code in CONTENT_ERRORS and len(self._group) > 1:
             return self._one_by_one()
         return await self._again(records)
+
+    def _only_first(self, records: int, anchor: bytes) -> bool:
+        """A group leaves as a whole. Of this one the first batches had left before, and were appended after all: they
+        are answered, the others are due again."""
+        ends = accumulate(batch.identity.record_count for batch in self._group)
+        found = sum(end <= records for end in ends)
+        left = self._group[found:]
+        self._group, self._anchor = self._group[:found], anchor
+        self._commit()
+        self._sequencer.put_back(left)
+        sequences = [batch.identity.base_sequence for batch in left]
+        self._sequencer.look_again(self._bound, self._first.producer_epoch, sequences)
+        return False
 
     def _new_search(self, broker_id: int) -> LogSearch:
         entry = self._sequencer.entry
@@ -361,20 +379,6 @@ class Forward:
     def _answer_all(self, answer: Answer, verdict: str) -> None:
         for batch in self._group:
             self._sequencer.answer(batch, answer, verdict)
-
-    def _tell_journal(self, piece: Piece, outcome: Outcome) -> None:
-        self._shared.report(
-            AppendEnded(
-                self._leader,
-                self._sequencer.topic,
-                self._sequencer.partition,
-                piece.identities,
-                OUTCOME_NAMES[type(outcome)],
-                getattr(outcome, "base_offset", NO_OFFSET),
-                getattr(outcome, "error_code", 0),
-                getattr(outcome, "reason", ""),
-            )
-        )
 
     async def _report(self, started: float, search: LogSearch, result: str, detail: str) -> None:
         sequencer = self._sequencer

@@ -101,6 +101,10 @@ SCAN_SECONDS_MAX: Final = 30.0
 FETCH_BYTES: Final = 1 * MIB
 FETCH_ONE_BYTES: Final = 64 * KIB
 """Where only one message is wanted."""
+CHUNKS_KEPT: Final = 32
+CHUNK_KEPT_BYTES_MAX: Final = 2 * MIB
+CHUNK_KEPT_SECONDS: Final = 2.0
+"""What was read of a log serves others for so long: a thousand doubts about a partition come together."""
 FETCHES_AT_A_TIME: Final = 4
 """Of one broker, for all doubts together: what waits longer than ``ASK_SECONDS_MAX`` ends the connection."""
 FETCH_BYTES_MAX: Final = 64 * MIB

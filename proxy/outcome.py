@@ -6,7 +6,9 @@ Base offset >= 0 means appended on that leader, whatever the code; base offset -
 from __future__ import annotations
 
 from ..codecs.error_codes import ErrorCode
+from ..codecs.marker import Identity
 from ..values import value
+from .events import AppendEnded
 
 
 @value(frozen=True, slots=True)
@@ -51,8 +53,17 @@ class InDoubt:
 
 Outcome = Appended | Refused | NotSent | InDoubt
 
-OUTCOME_NAMES: dict[type, str] = {Appended: "appended", Refused: "refused", NotSent: "not_sent", InDoubt: "in_doubt"}
-"""What an outcome is called where people read it."""
+_NAMES: dict[type, str] = {Appended: "appended", Refused: "refused", NotSent: "not_sent", InDoubt: "in_doubt"}
+
+
+def ended(
+    broker_id: int, topic: str, partition: int, identities: tuple[Identity, ...], outcome: Outcome
+) -> AppendEnded:
+    """Return the event that tells of an outcome."""
+    offset, code = getattr(outcome, "base_offset", -1), getattr(outcome, "error_code", 0)
+    reason = getattr(outcome, "reason", "")
+    return AppendEnded(broker_id, topic, partition, identities, _NAMES[type(outcome)], offset, code, reason)
+
 
 CONTENT_ERRORS = frozenset(
     {

@@ -8,12 +8,11 @@ Whatever is less is said as such, never guessed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ..codecs import message_set
-from ..codecs.convert import content_of_message
 from ..codecs.errors import WireError
-from ..codecs.marker import Identity, anchor_of, parse_marker
+from ..codecs.marker import Identity, anchor_of
 from ..codecs.message_set import ShallowMessage
 from ..state.commit import Stored
 from ..state.decide import BatchIdentity
@@ -21,9 +20,11 @@ from ..state.entry import NO_ANCHOR, NO_OFFSET
 from ..state.sequence import advance
 from ..values import value
 from . import limits
-from .bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset
+from .bridge.asks import EarliestOffset, FetchRecords, LatestOffset
 from .effects import Ask, Leader, Now, Unanswered, Wait
+from .log_chunk import LogChunk, ReadLog
 
+_OFFSET_OUT_OF_RANGE = 1
 _HIGH_WATERMARK = -1
 _LOG_END = -3
 """Replica ids: -1 is shown the high watermark; -3 the log end, by leaders only (-2 is answered by followers too)."""
@@ -127,7 +128,7 @@ async def message_at(
         answer = await Ask(leader, FetchRecords(topic, partition, offset, fetch_bytes))
         if isinstance(answer, Unanswered):
             return Later(answer.reason)
-        if answer.error_code == 1:  # OFFSET_OUT_OF_RANGE
+        if answer.error_code == _OFFSET_OUT_OF_RANGE:
             return None
         if answer.error_code:
             return Later(f"the leader answers a fetch with code {answer.error_code}")
@@ -191,34 +192,6 @@ async def look_at(topic: str, partition: int, offset: int, fits: Callable[[Shall
         leader = await Leader(topic, partition)
 
 
-def carries(message: ShallowMessage, wanted: Iterable[Stored], producer_id: int) -> bool:
-    """Does its marker name every one of ``wanted``, where they are? A batch that is stored in parts begins with its
-    first part."""
-    stored = {(p.producer_epoch, p.base_sequence, p.base_offset) for p in pieces_of(message, producer_id)}
-    return all((piece.producer_epoch, piece.base_sequence, piece.base_offset) in stored for piece in wanted)
-
-
-def has_content(message: ShallowMessage, offset: int, content: bytes | None) -> bool:
-    """Has its record at ``offset`` this digest? Only a message without a marker is known by its content. ``message_at``
-    has read it to the end already."""
-    if content is None or (message.is_wrapper and parse_marker(message.key) is not None):
-        return False
-    inner = message_set.inner_messages(message, limits.DECOMPRESSED_BYTES_MAX) if message.is_wrapper else [message]
-    return any(one.offset == offset and content_of_message(one) == content for one in inner)
-
-
-def pieces_of(message: ShallowMessage, producer_id: int) -> Iterator[Stored]:
-    """Give what a marked wrapper holds of the producer, with offsets; nothing for any other message."""
-    identities = parse_marker(message.key) if message.is_wrapper else None
-    if identities is None:
-        return
-    offset = message.offset + 1 - sum(identity.record_count for identity in identities)
-    for identity in identities:
-        if identity.producer_id == producer_id:
-            yield Stored(identity.producer_epoch, identity.base_sequence, identity.record_count, offset)
-        offset += identity.record_count
-
-
 def covered(pieces: Sequence[Stored], first: BatchIdentity) -> list[Stored]:
     """Return the pieces that follow each other from the first sequence of a batch or a group on."""
     due = first.base_sequence
@@ -241,6 +214,8 @@ class LogSearch:
     ``enough``: tells whether the pieces found so far are all that is wanted; then the rest of the log does not matter.
     ``contents``: digests of records that, if they are stored without a marker, may be what is looked for.
     ``settle_on``: the brokers that may still execute something."""
+
+    wants_messages = False
 
     def __init__(
         self,
@@ -308,11 +283,16 @@ class LogSearch:
             return Later("the start of the log is not known")
         holds = bound.offset <= log_end
         if holds and bound.offset > 0 and bound.anchor != NO_ANCHOR:
-            below = await message_at(leader, self._topic, self._partition, bound.offset - 1, self._count_bytes)
-            if isinstance(below, Later) and not isinstance(below, Unreadable):
-                return below
+            chunk = await self._read(leader, bound.offset - 1)
+            if isinstance(chunk, Unanswered):
+                return Later(chunk.reason)
+            if chunk.error_code not in (0, _OFFSET_OUT_OF_RANGE):
+                return Later(f"the leader answers a fetch with code {chunk.error_code}")
             retained = bound.offset - 1 >= earliest.offset
-            holds = not retained or (isinstance(below, ShallowMessage) and anchor_of(below) == bound.anchor)
+            below = chunk.message_at(bound.offset - 1)
+            if below is None and not chunk.error_code and chunk.high_watermark < bound.offset:
+                return Later(f"the high watermark has not passed offset {bound.offset - 1}")
+            holds = not retained or (below is not None and anchor_of(below) == bound.anchor)
         self._next = bound.offset if holds else earliest.offset
         if self.is_rebuild:
             # Nothing is in doubt that was surely here. What retention has deleted is older than any retry.
@@ -322,78 +302,73 @@ class LogSearch:
             self._next = earliest.offset
         return None
 
-    def _count_bytes(self, count: int) -> None:
-        self.bytes_read += count
+    async def _read(self, leader: int, offset: int) -> LogChunk | Unanswered:
+        chunk = await Ask(leader, ReadLog(self._topic, self._partition, offset))
+        if isinstance(chunk, LogChunk) and chunk.start == offset:  # else it was read for others
+            self.bytes_read += chunk.size_bytes
+        return chunk
 
     async def _scan(self, leader: int, log_end: int) -> Searched | Later | Undecidable:
         assert self._next is not None
         started = await Now()
-        budget = self.budget_bytes
-        fetch_bytes = limits.FETCH_BYTES
+        read_before = self.bytes_read
         while self._next < log_end and not self._enough(self._pieces):
-            if budget <= 0 or await Now() - started > limits.SCAN_SECONDS_MAX:
+            if self.bytes_read - read_before >= self.budget_bytes or await Now() - started > limits.SCAN_SECONDS_MAX:
                 return Later(f"the search has come to offset {self._next} of {log_end}")
-            answer = await Ask(leader, FetchRecords(self._topic, self._partition, self._next, fetch_bytes))
-            if isinstance(answer, Unanswered):
-                return Later(answer.reason)
-            if answer.error_code:
-                return Later(f"the leader answers a fetch with code {answer.error_code}")
-            self._count_bytes(len(answer.records))
-            budget -= max(len(answer.records), 1)
-            before = self._next
-            try:
-                self._take(answer, log_end)
-            except WireError as error:
-                return Undecidable(f"the log cannot be read at offset {self._next}: {error}")
-            if self._next == before:
-                if fetch_bytes >= limits.FETCH_BYTES_MAX:
-                    return Undecidable(f"the message at offset {before} is larger than the largest fetch")
-                fetch_bytes = min(fetch_bytes * 8, limits.FETCH_BYTES_MAX)
+            chunk = await self._read(leader, self._next)
+            if isinstance(chunk, Unanswered):
+                return Later(chunk.reason)
+            if chunk.error_code:
+                return Later(f"the leader answers a fetch with code {chunk.error_code}")
+            if chunk.end > self._next:
+                self._take(chunk, log_end)
+            elif chunk.unreadable is not None:
+                return Undecidable(f"the log cannot be read at offset {self._next}: {chunk.unreadable}")
+            elif chunk.size_bytes:
+                return Undecidable(f"the message at offset {self._next} is larger than the largest fetch")
+            elif chunk.high_watermark < log_end:
+                return Later(f"the leader shows nothing at offset {self._next} of {log_end}")
+            else:
+                self._note_gap(self._next, log_end)
+                self._next = log_end
         if (doubtful := self._doubtful or self._gap) and not self._enough(self._pieces):
             return Undecidable(doubtful)
         return Searched(tuple(self._pieces), self._end_offset, self._anchor, self._gap_at)
 
-    def _take(self, answer: FetchAnswer, log_end: int) -> None:
-        """Go through the messages of one fetch."""
+    def _take(self, chunk: LogChunk, log_end: int) -> None:
+        """Go through what is in a chunk from the next offset on."""
         assert self._next is not None
-        for message in message_set.iterate_shallow(answer.records):
-            if message.offset < self._next:
-                continue
-            if message.offset >= log_end and not message.is_wrapper:
-                self._next = log_end
-                return
-            identities = parse_marker(message.key) if message.is_wrapper else None
-            if identities is not None:
-                first = message.offset + 1 - sum(identity.record_count for identity in identities)
-            else:
-                first = self._take_foreign(message)
-            if first > self._next:
-                self._gap = f"offsets {self._next} to {first} are missing from the log"
-                self._gap_at = self._next if self._gap_at == NO_OFFSET else self._gap_at
-            if identities is not None:
-                self.found(message, identities)
-                self._take_pieces(message)
-            self._next = message.offset + 1
+        start = self._next
+        self._next = min(chunk.end, log_end)
+        known_to = NO_OFFSET
+        for piece, message in chunk.pieces_of(self._producer_id):
+            if message.offset >= start:
+                self._pieces.append(piece)
+                self._end_offset, self._anchor = message.offset + 1, anchor_of(message)
+                known_to = message.offset
+        if known_to != NO_OFFSET and self.is_rebuild:
+            self._gap = None  # what it hides of the producer comes before that piece, which tells what is next
+        for gap_from, gap_to in chunk.gaps:
+            if gap_to > start and gap_from < log_end:
+                self._note_gap(max(gap_from, start), gap_to, is_harmless=self.is_rebuild and gap_from <= known_to)
+        for marked in chunk.marked if self.wants_messages else ():
+            if marked.message.offset >= start:
+                self.found(marked.message, marked.identities)
+        self._compare(chunk, start, log_end)
 
-    def _take_pieces(self, message: ShallowMessage) -> None:
-        if pieces := list(pieces_of(message, self._producer_id)):
-            self._pieces.extend(pieces)
-            self._end_offset, self._anchor = message.offset + 1, anchor_of(message)
-            if self.is_rebuild:
-                self._gap = None  # what it hides of the producer comes before this piece, which tells what is next
+    def _note_gap(self, gap_from: int, gap_to: int, *, is_harmless: bool = False) -> None:
+        if self._gap_at == NO_OFFSET:
+            self._gap_at = gap_from
+        if not is_harmless:
+            self._gap = f"offsets {gap_from} to {gap_to} are missing from the log"
+
+    def _compare(self, chunk: LogChunk, start: int, log_end: int) -> None:
+        """Look for messages without a marker that have the same content."""
+        for content in self._contents if self._doubtful is None else ():
+            for offset in chunk.offsets_of(content):
+                if start <= offset < log_end:
+                    self._doubtful = f"a record of the same content without a marker is at offset {offset}"
+                    return
 
     def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
-        """A message has a marker."""
-
-    def _take_foreign(self, message: ShallowMessage) -> int:
-        """Compare a message without a marker by content; return its first offset."""
-        if not message.is_wrapper:
-            inner = [message]
-        else:
-            inner = message_set.inner_messages(message, limits.DECOMPRESSED_BYTES_MAX)
-        if self._contents and self._doubtful is None:
-            for one in inner:
-                if content_of_message(one) in self._contents:
-                    self._doubtful = f"a record of the same content without a marker is at offset {one.offset}"
-                    break
-        return inner[0].offset if inner else message.offset
+        """A message has a marker; called where ``wants_messages``."""

@@ -30,6 +30,8 @@ Name = tuple[int, int, int]
 class CopySearch(LogSearch):
     """Counts the copies of some batches, whoever's, from the lowest of their bounds on."""
 
+    wants_messages = True
+
     def __init__(self, topic: str, partition: int, bound: Position) -> None:
         super().__init__(topic, partition, -1, bound, (), set(), lambda _pieces: False)
         self.budget_bytes = limits.LOOK_BYTES_MAX

@@ -25,6 +25,8 @@ from .sockets import Listener, SocketWire, Source
 
 _EVENTS_PER_PASS_MAX = 256
 _USER_TIMEOUT_MS = 5000
+_KEEPALIVE_IDLE_SECONDS, _KEEPALIVE_INTERVAL_SECONDS = 10, 5
+"""A peer whose machine is gone is noticed while we wait for its answer and send nothing; then the time above counts."""
 Failure = Callable[[str, Exception], None]
 
 
@@ -194,6 +196,9 @@ class TrioReactor:
         if family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_SECONDS)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_INTERVAL_SECONDS)
         try:
             failure = connection.connect_ex(address)  # type: ignore[arg-type]
         except OSError as error:

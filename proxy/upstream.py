@@ -16,10 +16,12 @@ from ..codecs.framing import FrameSplitter
 from ..codecs.headers import encode_request_header, parse_response_header
 from ..reactor import Address, Reactor, Wire
 from . import limits
-from .bridge.asks import HIGH_WATERMARK_REPLICA_ID, FetchRecords, LatestOffset, Question
+from .bridge.asks import HIGH_WATERMARK_REPLICA_ID, EarliestOffset, FetchRecords, LatestOffset, Question
 from .effects import Unanswered
 from .events import Report, Said
 from .lane import LanePool
+from .log_chunk import ReadLog
+from .log_reader import LogReader
 from .versions import BrokerRanges, Detected, Probe, detect
 
 _CLIENT_ID = "idemproxy-control"
@@ -162,6 +164,7 @@ class Broker:
         self._shared_questions: dict[Question[Any], list[Callable[[Any], None]]] = {}
         self._fetches: deque[tuple[Question[Any], Callable[[Any], None]]] = deque()
         self._fetching = 0
+        self._logs = LogReader(reactor, self._fetch_later)
 
     def open(self) -> None:
         """Connect, and connect again whenever the connection is lost."""
@@ -183,10 +186,11 @@ class Broker:
         A broken connection puts a thousand batches in doubt at once. They share the answers to "where is the high
         watermark?" (an older one is as good: it only grows on one leader), and few of them read the log at a time.
         """
-        if isinstance(question, FetchRecords):
-            self._fetches.append((question, done))
-            self._next_fetches()
-        elif isinstance(question, LatestOffset) and question.replica_id == HIGH_WATERMARK_REPLICA_ID:
+        if isinstance(question, ReadLog):
+            self._logs.read(question, done)
+        elif isinstance(question, FetchRecords):
+            self._fetch_later(question, done)
+        elif _only_grows(question):
             waiting = self._shared_questions.get(question)
             if waiting is not None:
                 waiting.append(done)
@@ -195,6 +199,10 @@ class Broker:
             self._ask_now(question, lambda answer: self._tell_all(question, answer))
         else:
             self._ask_now(question, done)
+
+    def _fetch_later(self, question: FetchRecords, done: Callable[[Any], None]) -> None:
+        self._fetches.append((question, done))
+        self._next_fetches()
 
     def _tell_all(self, question: Question[Any], answer: object) -> None:
         for done in self._shared_questions.pop(question):
@@ -273,6 +281,7 @@ class Broker:
     def _lost(self, reason: str) -> None:
         self.is_ready = False
         self._control = None
+        self._logs.forget()
         self.pool.set_usable(False)
         if self._closed:
             return
@@ -281,6 +290,13 @@ class Broker:
             self._report(Said("warning", f"broker {self.id} at {_name(self.address)} is away: {reason}"))
         self._reactor.later(self._backoff, self.open)
         self._backoff = min(self._backoff * 2, limits.CONNECT_BACKOFF_SECONDS_MAX)
+
+
+def _only_grows(question: Question[Any]) -> bool:
+    """Is an answer that is under way as good as a new one? Not where the log ends: what is in doubt may come yet."""
+    if isinstance(question, LatestOffset):
+        return question.replica_id == HIGH_WATERMARK_REPLICA_ID
+    return isinstance(question, EarliestOffset)
 
 
 def _name(address: Address) -> str:

@@ -19,6 +19,7 @@ from idemproxy.proxy.batch import Answer, Batch, Behind
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset, OffsetAnswer
 from idemproxy.proxy.effects import Append, Ask, Leader, MemberAlive, Now, Pause, Read, Swap, Wait
 from idemproxy.proxy.flow_runner import FlowRunner, Resume
+from idemproxy.proxy.log_chunk import LogChunk, ReadLog
 from idemproxy.proxy.outcome import Appended, InDoubt, NotSent, Outcome, Refused
 from idemproxy.proxy.sequencer import Sequencer
 from idemproxy.proxy.shared import Shared
@@ -276,6 +277,9 @@ class Stage:
 
     def _ask(self, effect: Ask[Any]) -> Any:
         question = effect.question
+        if isinstance(question, ReadLog):
+            answer = self._ask(Ask(effect.broker_id, question.fetch()))
+            return LogChunk(question.offset, answer) if isinstance(answer, FetchAnswer) else answer
         self.asked.append((effect.broker_id, question))
         instead = self.reply(effect.broker_id, question)
         if instead is not None:

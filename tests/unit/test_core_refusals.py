@@ -6,7 +6,7 @@ import pytest
 
 from idemproxy.proxy import limits
 from idemproxy.proxy.effects import Append
-from idemproxy.proxy.outcome import InDoubt, Outcome, classify
+from idemproxy.proxy.outcome import InDoubt, NotSent, Outcome, classify
 from testkit.staged_sequencer import Client, Stage
 
 UNKNOWN, CORRUPT, TIMED_OUT, TOO_LARGE, HELD_BACK = -1, 2, 7, 10, 19
@@ -173,3 +173,48 @@ def test_without_a_rebuild_a_batch_that_overlaps_is_out_of_order_whatever_is_in_
     stage.send(client, 0, b"one", b"two")
     stage.run(1)
     assert stage.send(client, 0, b"one", b"two", b"three").code == OUT_OF_ORDER
+
+
+# ---------------------------------------------------------------------- a group of which only the first batch is there
+def test_of_a_group_whose_first_batch_is_there_the_others_are_sent() -> None:
+    stage = Stage()
+    twin = Stage()
+    twin.send(Client(), 0)
+    (first_alone,) = twin.sent
+
+    def late_copy(effect: Append) -> Outcome:
+        assert len(effect.identities) == 2
+        stage.take(first_alone)
+        return InDoubt("the request is lost", effect.broker_id)
+
+    stage.outcomes += [lambda _effect: NotSent("the broker is away"), late_copy]
+    client = Client()
+    requests = [stage.send(client, sequence) for sequence in (0, 1)]
+    stage.run(20)
+    assert stage.failures() == []
+    assert [request.offset for request in requests] == [0, 1]
+    assert stage.stored_values() == [b"value 0", b"value 1"]
+
+
+def test_who_takes_over_a_group_whose_first_batch_is_there_drops_the_others() -> None:
+    stage = Stage()
+    twin = Stage()
+    twin.send(Client(), 0)
+    (first_alone,) = twin.sent
+
+    def late_copy(effect: Append) -> Outcome:
+        assert len(effect.identities) == 2
+        stage.take(first_alone)
+        return stage.never_answers(effect)
+
+    stage.outcomes += [lambda _effect: NotSent("the broker is away"), late_copy]
+    client = Client()
+    for sequence in (0, 1):
+        stage.send(client, sequence)
+    stage.run(1)
+    stage.die()
+    retries = [stage.send(Client(), sequence) for sequence in (0, 1)]
+    stage.run(20)
+    assert stage.failures() == []
+    assert [retry.offset for retry in retries] == [0, 1]
+    assert stage.stored_values() == [b"value 0", b"value 1"]

@@ -1,0 +1,168 @@
+"""A piece of one partition's log, read and taken apart once for all who look for something in it. Pure.
+
+It tells where markers are, where offsets are missing and what is stored without a marker; what follows from that is
+concluded in ``resolver.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..codecs import message_set
+from ..codecs.convert import content_of_message
+from ..codecs.errors import WireError
+from ..codecs.marker import Identity, parse_marker
+from ..codecs.message_set import ShallowMessage
+from ..reactor import Buffer
+from ..state.commit import Stored
+from . import limits
+from .bridge.asks import FetchAnswer, FetchRecords
+from .versions import BrokerRanges
+
+
+class Marked(NamedTuple):
+    """A message with a marker. ``first``: the offset of its first record."""
+
+    first: int
+    message: ShallowMessage
+    identities: tuple[Identity, ...]
+
+
+class LogChunk:
+    """What one fetch brought from ``start`` on. It ends before ``end``; nothing whole is in it if that is the start.
+
+    ``error_code``: the broker's. ``unreadable``: why the message at ``end`` cannot be read. ``gaps``: offsets, from and
+    to, that are missing."""
+
+    def __init__(self, start: int, answer: FetchAnswer) -> None:
+        self.start = self.end = start
+        self.error_code = answer.error_code
+        self.high_watermark = answer.high_watermark
+        self.size_bytes = len(answer.records)
+        self.unreadable: str | None = None
+        self.gaps: list[tuple[int, int]] = []
+        self.marked: list[Marked] = []
+        self.messages: list[tuple[int, ShallowMessage]] = []
+        """Every message and the offset of its first record, in order."""
+        self._unopened: ShallowMessage | None = None
+        self._foreign: list[ShallowMessage] = []
+        self._contents: dict[bytes, list[int]] | None = None
+        self._pieces: dict[int, list[tuple[Stored, ShallowMessage]]] | None = None
+        try:
+            for message in message_set.iterate_shallow(answer.records):
+                if message.offset >= start:
+                    self._take(message)
+        except WireError as error:
+            self.unreadable = str(error)
+
+    def _take(self, message: ShallowMessage) -> None:
+        identities = parse_marker(message.key) if message.is_wrapper else None
+        if identities is not None:
+            first = message.offset + 1 - sum(identity.record_count for identity in identities)
+            self.marked.append(Marked(first, message, identities))
+        elif message.is_wrapper:
+            self._unopened = message
+            inner = message_set.inner_messages(message, limits.DECOMPRESSED_BYTES_MAX)
+            self._unopened = None
+            first = inner[0].offset
+            self._foreign += inner
+            if message.offset - first >= len(inner):
+                self.gaps.append((first, message.offset + 1))  # compaction has packed it anew
+        else:
+            first = message.offset
+            self._foreign.append(message)
+        if first > self.end:
+            self.gaps.append((self.end, first))
+        self.messages.append((first, message))
+        self.end = message.offset + 1
+
+    def message_at(self, offset: int) -> ShallowMessage | None:
+        """The message that has this offset; None: none has."""
+        for first, message in self.messages:
+            if message.offset >= offset:
+                return message if first <= offset else None
+        unopened = self._unopened  # whatever is in it: its last offset is its own
+        return unopened if unopened is not None and unopened.offset == offset else None
+
+    def pieces_of(self, producer_id: int) -> list[tuple[Stored, ShallowMessage]]:
+        """What there is of a producer, in order, each with the message that holds it."""
+        if self._pieces is None:
+            self._pieces = {}
+            for one in self.marked:
+                for found_id, piece in pieces_in(one):
+                    self._pieces.setdefault(found_id, []).append((piece, one.message))
+        return self._pieces.get(producer_id, [])
+
+    def offsets_of(self, content: bytes) -> list[int]:
+        """Where records without a marker have this content."""
+        if self._contents is None:
+            self._contents = {}
+            for message in self._foreign:
+                self._contents.setdefault(content_of_message(message), []).append(message.offset)
+        return self._contents.get(content, [])
+
+
+def carries(message: ShallowMessage, wanted: Iterable[Stored], producer_id: int) -> bool:
+    """Does its marker name every one of ``wanted``, where they are? A batch that is stored in parts begins with its
+    first part."""
+    stored = {(p.producer_epoch, p.base_sequence, p.base_offset) for p in pieces_of(message, producer_id)}
+    return all((piece.producer_epoch, piece.base_sequence, piece.base_offset) in stored for piece in wanted)
+
+
+def has_content(message: ShallowMessage, offset: int, content: bytes | None) -> bool:
+    """Has its record at ``offset`` this digest? Only a message without a marker is known by its content. It was read to
+    the end before."""
+    if content is None or (message.is_wrapper and parse_marker(message.key) is not None):
+        return False
+    inner = message_set.inner_messages(message, limits.DECOMPRESSED_BYTES_MAX) if message.is_wrapper else [message]
+    return any(one.offset == offset and content_of_message(one) == content for one in inner)
+
+
+def pieces_of(message: ShallowMessage, producer_id: int) -> Iterator[Stored]:
+    """Give what a marked wrapper holds of the producer, with offsets; nothing for any other message."""
+    identities = parse_marker(message.key) if message.is_wrapper else None
+    if identities is not None:
+        first = message.offset + 1 - sum(identity.record_count for identity in identities)
+        for found_id, piece in pieces_in(Marked(first, message, identities)):
+            if found_id == producer_id:
+                yield piece
+
+
+def pieces_in(marked: Marked) -> Iterator[tuple[int, Stored]]:
+    """Give what a marked message holds, by producer id."""
+    offset = marked.first
+    for identity in marked.identities:
+        yield identity.producer_id, Stored(*identity[1:], offset)
+        offset += identity.record_count
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLog:
+    """What lies in a partition at ``offset``, which is below the high watermark, and after it. Who asks at one time is
+    answered by one fetch, from the lowest offset on, or by one of a moment ago."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def fetch(self, bytes_max: int = limits.FETCH_BYTES) -> FetchRecords:
+        """The question that a broker is asked."""
+        return FetchRecords(self.topic, self.partition, self.offset, bytes_max)
+
+    @property
+    def api_key(self) -> int:
+        """Fetch."""
+        return self.fetch().api_key
+
+    def version_for(self, ranges: BrokerRanges) -> int:
+        """As of the fetch."""
+        return self.fetch().version_for(ranges)
+
+    def encode(self, api_version: int) -> bytes:
+        """As of the fetch."""
+        return self.fetch().encode(api_version)
+
+    def parse(self, api_version: int, body: Buffer) -> LogChunk:
+        """What is stored there, taken apart."""
+        return LogChunk(self.offset, self.fetch().parse(api_version, body))

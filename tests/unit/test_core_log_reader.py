@@ -1,0 +1,247 @@
+"""One scan of a partition for all who look for something in it (rule R6): what is read, how often, and what is found in
+a chunk of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from idemproxy.codecs.compression import Codec, compress
+from idemproxy.codecs.marker import Identity, encode_marker
+from idemproxy.codecs.message_set import encode_message, encode_set, iterate_shallow
+from idemproxy.proxy import limits
+from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
+from idemproxy.proxy.effects import Unanswered
+from idemproxy.proxy.log_chunk import LogChunk, ReadLog
+from idemproxy.proxy.log_reader import LogReader
+from idemproxy.state.commit import Stored
+from testkit.virtual_log import PartitionLog
+from testkit.virtual_network import Network
+from testkit.virtual_world import TOPIC, World, WorldSettings
+
+Fetched = Callable[[FetchAnswer | Unanswered], None]
+
+
+def marked(*identities: Identity, value: bytes = b"v") -> bytes:
+    """A wrapper as the proxy makes it."""
+    records = sum(identity.record_count for identity in identities)
+    inner = encode_set([(None, value, 0)] * records, magic=1)
+    packed = compress(Codec.GZIP, inner, magic=1)
+    return encode_message(encode_marker(identities), packed, magic=1, offset=records - 1, codec=Codec.GZIP)
+
+
+def a_log(*message_sets: bytes) -> PartitionLog:
+    log = PartitionLog()
+    for data in message_sets:
+        log.append(data, 0.0)
+    log.advance(log.end_offset)
+    return log
+
+
+def plain(value: bytes) -> bytes:
+    return encode_message(None, value, magic=1)
+
+
+class Broker:
+    """Answers fetches when the test says so."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.network = Network(1)
+        self.log = log
+        self.fetches: list[FetchRecords] = []
+        self._due: list[tuple[FetchRecords, Fetched]] = []
+        self.reader = LogReader(self.network.host("proxy"), self._fetch)
+        self.given: list[tuple[int, LogChunk | Unanswered]] = []
+
+    def _fetch(self, question: FetchRecords, done: Fetched) -> None:
+        self.fetches.append(question)
+        self._due.append((question, done))
+
+    def ask(self, *offsets: int, partition: int = 0) -> None:
+        for offset in offsets:
+            self.reader.read(
+                ReadLog("t", partition, offset), lambda chunk, offset=offset: self.given.append((offset, chunk))
+            )
+
+    def run(self, seconds: float = 0.01) -> None:
+        self.network.run(seconds)
+
+    def answer(self, instead: FetchAnswer | Unanswered | None = None) -> None:
+        question, done = self._due.pop(0)
+        data = self.log.read(question.offset, question.bytes_max, whole_first=False, up_to=self.log.high_watermark)
+        done(instead or FetchAnswer(0, self.log.high_watermark, memoryview(data)))
+        self.run()
+
+    @property
+    def offsets(self) -> list[int]:
+        return [question.offset for question in self.fetches]
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker(a_log(*(plain(b"%d" % number) for number in range(10))))
+
+
+# ---------------------------------------------------------------------- sharing
+def test_who_asks_at_one_time_is_served_by_one_fetch_from_the_lowest_offset(broker: Broker) -> None:
+    broker.ask(5, 3, 9)
+    broker.run()
+    assert broker.offsets == [3]
+    assert broker.given == []
+    broker.answer()
+    assert sorted(offset for offset, _ in broker.given) == [3, 5, 9]
+    assert len({id(chunk) for _, chunk in broker.given}) == 1
+
+
+def test_a_partition_is_read_by_one_fetch_at_a_time_and_another_one_beside_it(broker: Broker) -> None:
+    broker.ask(5)
+    broker.run()
+    broker.ask(3)
+    broker.ask(2, partition=1)
+    broker.run()
+    assert broker.offsets == [5, 2]
+    broker.answer()
+    assert broker.offsets == [5, 2, 3]
+
+
+def test_what_was_read_a_moment_ago_is_not_read_again_and_what_is_older_is(broker: Broker) -> None:
+    broker.ask(3)
+    broker.run()
+    broker.answer()
+    broker.ask(7)
+    broker.run()
+    assert broker.offsets == [3]
+    assert len(broker.given) == 2
+    broker.run(limits.CHUNK_KEPT_SECONDS + 0.1)
+    broker.ask(7)
+    broker.run()
+    assert broker.offsets == [3, 7]
+    broker.answer()
+    broker.reader.forget()
+    broker.ask(7)
+    broker.run()
+    assert broker.offsets == [3, 7, 7]
+
+
+def test_nobody_waits_for_the_long_scan_of_another_one(broker: Broker) -> None:
+    broker.ask(0)
+    broker.run()
+    broker.ask(9)
+    broker.run(1)
+    data = bytes(broker.log.read(0, 1 << 20, whole_first=True, up_to=2))
+    broker.answer(FetchAnswer(0, 10, memoryview(data)))
+    broker.ask(2)
+    broker.run()
+    assert broker.offsets == [0, 9]
+
+
+def test_a_message_larger_than_the_fetch_is_fetched_with_a_larger_one() -> None:
+    log = PartitionLog(message_bytes_max=4 * limits.FETCH_BYTES)
+    log.append(plain(b"x" * 3 * limits.FETCH_BYTES), 0.0)
+    log.advance(1)
+    broker = Broker(log)
+    broker.ask(0)
+    broker.run()
+    broker.answer()
+    assert [question.bytes_max for question in broker.fetches] == [limits.FETCH_BYTES, 8 * limits.FETCH_BYTES]
+    broker.answer()
+    ((_, chunk),) = broker.given
+    assert isinstance(chunk, LogChunk)
+    assert chunk.end == 1
+
+
+def test_a_lost_connection_and_a_refusal_are_told(broker: Broker) -> None:
+    broker.ask(3, 5)
+    broker.run()
+    broker.answer(Unanswered("gone"))
+    assert broker.given == [(3, Unanswered("gone")), (5, Unanswered("gone"))]
+    broker.given.clear()
+    broker.ask(5, 3)
+    broker.run()
+    broker.answer(FetchAnswer(1, -1, memoryview(b"")))
+    broker.answer()
+    codes = {offset: chunk.error_code for offset, chunk in broker.given if isinstance(chunk, LogChunk)}
+    assert codes == {3: 1, 5: 0}, "an offset that is out of range is so for him who asked for it"
+
+
+# ---------------------------------------------------------------------- a chunk
+def chunk_of(log: PartitionLog, start: int) -> LogChunk:
+    data = log.read(start, 1 << 20, whole_first=True, up_to=log.high_watermark)
+    return LogChunk(start, FetchAnswer(0, log.high_watermark, memoryview(bytes(data))))
+
+
+def test_a_chunk_has_the_pieces_of_every_producer_with_their_offsets() -> None:
+    log = a_log(plain(b"a"), marked(Identity(7, 0, 0, 2), Identity(8, 3, 5, 1)), marked(Identity(7, 0, 2, 1)))
+    chunk = chunk_of(log, 0)
+    assert [piece for piece, _ in chunk.pieces_of(7)] == [Stored(0, 0, 2, 1), Stored(0, 2, 1, 4)]
+    assert [piece for piece, _ in chunk.pieces_of(8)] == [Stored(3, 5, 1, 3)]
+    assert chunk.pieces_of(9) == []
+    assert (chunk.start, chunk.end, chunk.gaps) == (0, 5, [])
+
+
+def test_a_chunk_tells_where_offsets_are_missing_and_which_message_has_an_offset() -> None:
+    log = a_log(plain(b"a"), marked(Identity(7, 0, 0, 2)), plain(b"b"), marked(Identity(7, 0, 2, 2)))
+    del log.messages[1:3]
+    chunk = chunk_of(log, 0)
+    assert chunk.gaps == [(1, 4)]
+    found = {offset: chunk.message_at(offset) for offset in range(7)}
+    assert [offset for offset, message in found.items() if message is not None] == [0, 4, 5]
+
+
+def test_a_wrapper_from_which_compaction_took_a_record_has_a_gap() -> None:
+    log = a_log(marked(Identity(7, 0, 0, 3)), plain(b"b"))
+    assert log.compact(0, (1,))
+    chunk = chunk_of(log, 0)
+    assert chunk.pieces_of(7) == []
+    assert chunk.gaps == [(0, 3)]
+
+
+def test_a_chunk_knows_the_contents_of_what_has_no_marker() -> None:
+    from idemproxy.codecs.convert import content_of_message
+
+    log = a_log(plain(b"a"), plain(b"b"), plain(b"a"), marked(Identity(7, 0, 0, 1), value=b"a"))
+    (message,) = iterate_shallow(plain(b"a"))
+    assert chunk_of(log, 0).offsets_of(content_of_message(message)) == [0, 2]
+
+
+def test_a_chunk_ends_before_what_cannot_be_read() -> None:
+    data = plain(b"a") + encode_message(None, b"no lz4 at all", magic=1, offset=3, codec=Codec.LZ4)
+    chunk = LogChunk(0, FetchAnswer(0, 4, memoryview(data)))
+    assert chunk.end == 1
+    assert chunk.unreadable is not None
+    assert chunk.message_at(3) is not None, "it is there all the same"
+    assert chunk.message_at(2) is None, "nobody knows where it begins"
+
+
+# ---------------------------------------------------------------------- all together
+def test_after_a_new_life_of_the_store_a_partition_is_read_once_for_all_its_producers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clients = 20
+    fetched: list[Any] = []
+    encode = FetchRecords.encode
+
+    def seen(question: FetchRecords, version: int) -> bytes:
+        fetched.append(question)
+        return encode(question, version)
+
+    monkeypatch.setattr(FetchRecords, "encode", seen)
+    world = World(1, WorldSettings(brokers=1, clients=clients))
+    world.start()
+    for _ in range(2):
+        for client in world.clients:
+            client.send(TOPIC, 0)
+        assert world.network.run(60, lambda: all(client.is_done for client in world.clients))
+    world.network.run(1)
+    world.redis.restart()
+    world.network.run(3)
+    fetched.clear()
+    for client in world.clients:
+        client.send(TOPIC, 0)
+    assert world.network.run(60, lambda: all(client.is_done for client in world.clients))
+    assert len(fetched) < clients
+    values = [record.value for stored in world.cluster.log(TOPIC, 0).messages for record in stored.message.records]
+    assert len(values) == len(set(values)) == sum(len(b.values) for c in world.clients for b in c.batches)
+    assert world.errors() == []
