@@ -77,7 +77,6 @@ class Behind:
         epoch, sequence = identity.producer_epoch, identity.base_sequence
         return any(one[0] == epoch and is_ahead(one[1], sequence) for one in self._failed.get(key, ()))
 
-
     def has_ended_older(self, key: tuple[int, str, int], producer_epoch: int) -> bool:
         """Was a batch of an older epoch sent over this connection, and failed for good? Then the newer epoch began
         after this connection did: no batch of it was ever sent before."""
