@@ -23,6 +23,11 @@ from .report import is_clean, result_of, table_of
 from .run import Pace, run
 from .scene import Layout
 
+_STAMPED: dict[str, str | int] = {"message.timestamp.type": "LogAppendTime"}
+_TOPICS = {"chaos": {}, "stamped": _STAMPED}
+_MERGING_TOPICS = {"stamped": _STAMPED}
+"""Only producers of one partition and with one codec are merged."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run once; return 0 when everything is explained."""
@@ -31,13 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     directory = Path(tempfile.mkdtemp(prefix="chaos-", dir=options.directory))
     families = options.clients.split(",") if options.clients else _families(seed, options.control)
     layout = Layout(
-        topics={"chaos": {}, "stamped": {"message.timestamp.type": "LogAppendTime"}},
+        topics=_MERGING_TOPICS if options.merge_producers else _TOPICS,
         partitions=options.partitions,
         families=families,
         records_per_second=options.rate,
         outstanding_max=options.outstanding,
         seed=seed,
         with_proxies=not options.control,
+        compression="none" if options.merge_producers else None,
         committed=options.committed,
         proxy_options=["--merge-producers"] if options.merge_producers else [],
     )
@@ -79,7 +85,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--committed", action="store_true", help="proxies are the last commit, not the files as they are"
     )
-    parser.add_argument("--merge-producers", action="store_true", help="switch this on in the proxies")
+    parser.add_argument(
+        "--merge-producers", action="store_true", help="switch this on in the proxies; all write to one topic then"
+    )
     parser.add_argument("--json", action="store_true", help="print the result for machines")
     parser.add_argument("--keep", action="store_true", help="keep logs and journals also of a clean run")
     parser.add_argument("--record", action="store_true", help="add a line to benchmarks/results/chaos.jsonl")

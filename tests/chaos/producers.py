@@ -20,7 +20,7 @@ CONFLUENT, KAFKA_PYTHON = "confluent-kafka", "kafka-python"
 JAVA_3, JAVA_4 = f"java-{LAST_3X_CLIENT}", f"java-{MODERN_CLIENT}"
 FAMILIES = (CONFLUENT, KAFKA_PYTHON, JAVA_3, JAVA_4)
 _MODULES = {CONFLUENT: "confluent", KAFKA_PYTHON: "kafka_python"}
-_CODECS = {CONFLUENT: "none", KAFKA_PYTHON: "gzip", JAVA_3: "lz4", JAVA_4: "snappy"}
+CODECS = {CONFLUENT: "none", KAFKA_PYTHON: "gzip", JAVA_3: "lz4", JAVA_4: "snappy"}
 _TESTS = Path(__file__).resolve().parents[1]
 DELIVERY_SECONDS = 300
 REQUEST_TIMEOUT_MS = 8_000
@@ -41,6 +41,7 @@ class Task:
     outstanding_max: int
     seed: int
     idempotent: bool
+    compression: str
 
 
 class RunningProducer:
@@ -88,7 +89,7 @@ def settings_of(task: Task) -> Mapping[str, Any]:
             "bootstrap.servers": task.bootstrap,
             "enable.idempotence": task.idempotent,
             "acks": "all",
-            "compression.type": _CODECS[task.family],
+            "compression.type": task.compression,
             "request.timeout.ms": REQUEST_TIMEOUT_MS,
             "socket.timeout.ms": REQUEST_TIMEOUT_MS + 2_000,
             "message.timeout.ms": DELIVERY_SECONDS * 1000,
@@ -106,7 +107,7 @@ def settings_of(task: Task) -> Mapping[str, Any]:
             "bootstrap_servers": task.bootstrap.split(","),
             "enable_idempotence": task.idempotent,
             "acks": "all",
-            "compression_type": None if _CODECS[task.family] == "none" else _CODECS[task.family],
+            "compression_type": None if task.compression == "none" else task.compression,
             "request_timeout_ms": REQUEST_TIMEOUT_MS,
             "delivery_timeout_ms": DELIVERY_SECONDS * 1000,
             "retries": 2**31 - 1,
@@ -122,7 +123,7 @@ def settings_of(task: Task) -> Mapping[str, Any]:
         "bootstrap.servers": task.bootstrap,
         "enable.idempotence": str(task.idempotent).lower(),
         "acks": "all",
-        "compression.type": _CODECS[task.family],
+        "compression.type": task.compression,
         "request.timeout.ms": str(REQUEST_TIMEOUT_MS),
         "delivery.timeout.ms": str(DELIVERY_SECONDS * 1000),
         "max.block.ms": str(DELIVERY_SECONDS * 1000),

@@ -90,6 +90,7 @@ def table_of(result: Mapping[str, Any]) -> str:
         row(kind, "0" if not causes else "; ".join(f"{count:,}: {cause}" for cause, count in causes.items()))
     row("told another offset", result["misplaced"])
     row("producer ids and epochs in the log", result["producers_in_log"])
+    row("doubts", ", ".join(f"{count} {name}" for name, count in _doubts(result).items()) or "0")
     row("faults", result["faults"])
     for name, count in result["faults_by_kind"].items():
         row("  " + name, count)
@@ -111,6 +112,11 @@ def table_of(result: Mapping[str, Any]) -> str:
         lines += [f"  {title}: {text}" for text in examples]
     lines += ["", "clean" if is_clean(result) else "NOT CLEAN"]
     return "\n".join(lines)
+
+
+def _doubts(result: Mapping[str, Any]) -> dict[str, int]:
+    counts: Mapping[str, int] = result["proxy_counts"]
+    return {name.removeprefix("resolved "): count for name, count in counts.items() if name.startswith("resolved ")}
 
 
 def _errors_in(story: Story) -> list[str]:

@@ -16,7 +16,7 @@ from idemproxy.demo.ports import HOST
 from idemproxy.state.entry import unpack
 
 from . import proxies
-from .producers import RunningProducer, Task
+from .producers import CODECS, RunningProducer, Task
 from .product import copy
 from .proxies import Proxy
 from .redis_pair import RedisPair
@@ -49,6 +49,8 @@ class Layout:
     seed: int
     with_proxies: bool
     proxy_options: Sequence[str] = ()
+    compression: str | None = None
+    """Of all producers; None: each family has another one."""
     committed: bool = False
     """Are the proxies what was committed last, instead of the files as they are?"""
 
@@ -145,6 +147,7 @@ class Scene:
             outstanding_max=self.layout.outstanding_max,
             seed=self.layout.seed,
             idempotent=self.layout.with_proxies,
+            compression=self.layout.compression or CODECS[family],
         )
         producer = RunningProducer(self._children, self.directory, task, self._stop_file)
         self._running[name] = producer
