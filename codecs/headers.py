@@ -64,6 +64,8 @@ FLEXIBLE_FROM: Final[dict[int, int]] = {
 }
 """The first flexible version of each API (compact strings, tagged fields). 17 and 47 have none."""
 
+_NEVER: Final = 1 << 15  # above every version
+
 TAGGED_FIELDS_MAX: Final = 64
 """Tagged fields in one header: Kafka defines none, a later one will define few; more is an attack on our time."""
 
@@ -85,8 +87,7 @@ class RequestHeader(NamedTuple):
 
 def is_flexible(api_key: int, api_version: int) -> bool:
     """Whether this version has compact strings and tagged fields. Unknown APIs have not."""
-    first = FLEXIBLE_FROM.get(api_key)
-    return first is not None and api_version >= first
+    return api_version >= FLEXIBLE_FROM.get(api_key, _NEVER)
 
 
 def parse_request_header(frame: Buffer) -> RequestHeader:
@@ -107,7 +108,7 @@ def parse_request_header(frame: Buffer) -> RequestHeader:
         position = end
     elif length != -1:
         raise Malformed(f"client id at {position - _INT16.size}: length {length}")
-    if is_flexible(api_key, api_version):
+    if api_version >= FLEXIBLE_FROM.get(api_key, _NEVER):
         position = skip_tagged_fields(frame, position)
     return RequestHeader(api_key, api_version, correlation_id, client_id, position)
 
@@ -124,7 +125,7 @@ def encode_request_header(api_key: int, api_version: int, correlation_id: int, c
 
 def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
     """Return the header of a response: v0, or v1 when the version is flexible. ApiVersions always has v0 (KIP-511)."""
-    if api_key != API_VERSIONS and is_flexible(api_key, api_version):
+    if api_version >= FLEXIBLE_FROM.get(api_key, _NEVER) and api_key != API_VERSIONS:
         return _INT32.pack(correlation_id) + b"\0"
     return _INT32.pack(correlation_id)
 

@@ -7,6 +7,7 @@ from ..codecs.error_codes import ErrorCode
 from ..state.decide import Fenced, OutOfOrder
 from .batch import Answer
 
+_NONE = int(ErrorCode.NONE)
 _HEADER_NAME_SHOWN = 64
 """Characters of a header's name in a message: a client may send a name of any length, an answer holds 32,767 bytes."""
 
@@ -16,7 +17,7 @@ _HEADER_NAME_SHOWN = 64
 
 def appended(base_offset: int, log_append_time_ms: int) -> Answer:
     """In the log, now or from an earlier try."""
-    return Answer(int(ErrorCode.NONE), base_offset, log_append_time_ms)
+    return Answer(_NONE, base_offset, log_append_time_ms)
 
 
 def duplicate_below_window() -> Answer:

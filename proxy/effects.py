@@ -6,7 +6,7 @@ handler and sends the result back in, so the same flow runs on sockets and in th
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from ..codecs.marker import Identity
 from ..reactor import Buffer
@@ -25,7 +25,8 @@ class Effect(Generic[T]):
     __slots__ = ()
 
     def __await__(self) -> Generator[Effect[Any], Any, T]:
-        return cast(T, (yield self))
+        result: T = yield self
+        return result
 
 
 class Bell:

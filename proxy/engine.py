@@ -102,6 +102,7 @@ class Engine:
         """``shares_store``: other proxies may use the store as well. ``port_of``: the listener's port of a broker id.
         ``on_brokers``: listeners are wanted for these."""
         self.reactor = reactor
+        self.now: Callable[[], float] = reactor.now
         self.report = report
         self.is_draining = False
         self.shared = Shared(cluster, report, random_bytes(INCARNATION_BYTES))
@@ -126,7 +127,11 @@ class Engine:
         self._advertised_host = advertised_host
         self._on_brokers = on_brokers
         self._sequencers = _Sequencers(limits.SEQUENCERS_MAX, report)
-        self._sweeper = Sweeper(reactor.now, reactor.later)
+        sweeper = Sweeper(reactor.now, reactor.later)
+        self.sweep: Callable[[ProduceCall], None] = sweeper.add
+        """Answer this request in time."""
+        self.swept: Callable[[ProduceCall], None] = sweeper.remove
+        """It is answered."""
         self._fallback_cluster_id = synthetic_cluster_id(cluster)
         self._store: LeasedStore | None = None
         self._producer_ids: ProducerIds | None = None
@@ -195,10 +200,6 @@ class Engine:
         return self._store is not None and self._store.lease.may_send(self.reactor.now())
 
     # ------------------------------------------------------------------ what sessions and produce calls need
-    def now(self) -> float:
-        """The reactor's clock."""
-        return self.reactor.now()
-
     def advertised(self) -> Mapping[int, tuple[int, int]]:
         """API versions as clients are told: from memory, so also while brokers are away."""
         if self._advertised is None:
@@ -232,10 +233,6 @@ class Engine:
     def look_for_topic(self, topic: str, done: Callable[[], None]) -> None:
         """Look whether there is such a topic, without creating it."""
         self.topology.freshen((topic,), False, done)
-
-    def sweep(self, call: ProduceCall) -> None:
-        """Answer this request in time."""
-        self._sweeper.add(call)
 
     def init_producer_id(self, request: InitProducerIdRequest, done: Callable[[int, int], None]) -> None:
         """Hand out a producer id."""

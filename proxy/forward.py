@@ -85,7 +85,8 @@ class Forward:
                 self._may_send,
                 piece.identities,
             )
-            sequencer.step("append", self._group, started, type(outcome).__name__)
+            if started:
+                sequencer.step("append", self._group, started, type(outcome).__name__)
             if self._shared.wants_outcomes:
                 place = (self._leader, sequencer.topic, sequencer.partition)
                 self._shared.report(ended(*place, piece.identities, outcome))

@@ -67,7 +67,7 @@ def plan_group(target: Target, group: Sequence[Batch]) -> Plan:
     What may be merged with other producers' is wrapped when it leaves. Raises HeaderRefused, and WireError for records
     that cannot be read.
     """
-    sources = tuple(batch.records for batch in group)
+    sources = tuple([batch.records for batch in group])
     piece, content = _wrap(target, sources, [batch.header for batch in group], harder=False)
     size_max = target.shared.set_bytes_max.get(target.topic)
     pieces = [piece]
@@ -111,7 +111,8 @@ def _wrap(
     )
     codec = target.shared.wrapper_codecs.get(target.topic, Codec.NONE)
     for head in headers:
-        codec = codec or codec_of(head.codec)
+        if head.attributes and not codec:
+            codec = codec_of(head.codec)
     inner = convert.to_inner(
         sources, policy=target.shared.policy, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX, headers=headers
     )

@@ -50,6 +50,8 @@ class Outside(Protocol):
 
     def sweep(self, call: ProduceCall) -> None: ...
 
+    def swept(self, call: ProduceCall) -> None: ...
+
     def report(self, event: object) -> None: ...
 
     @property
@@ -143,6 +145,8 @@ class ProduceCall:
         self._done = done
         self._answers: list[Answer | None] = [None] * len(request.partitions)
         self._left = len(request.partitions)
+        self.is_done = False
+        """Answered."""
         self._has_refused = False
         self._is_named = False
         self._parts = [Part(self, index) for index in range(self._left)]
@@ -167,7 +171,7 @@ class ProduceCall:
                 self._start_part(item, part, timeout_ms, now, plain)
         if plain:
             self.client.produce_plainly(request.acks, timeout_ms, plain)
-        if self._left and self._is_named:
+        if self._is_named and not self.is_done:
             self.outside.sweep(self)
 
     def time_is_up(self) -> None:
@@ -274,12 +278,9 @@ class ProduceCall:
         if self._left == 0:
             self._finish()
 
-    @property
-    def is_done(self) -> bool:
-        """Answered."""
-        return self._left == 0
-
     def _finish(self) -> None:
+        self.is_done = True
+        self.outside.swept(self)
         if self.request.acks == 0:
             failed = next((a for a in self._answers if a is not None and a.error_code), None)
             if failed is not None:
@@ -317,24 +318,26 @@ class Sweeper:
     def __init__(self, now: Callable[[], float], later: Callable[[float, Callable[[], None]], object]) -> None:
         self._now = now
         self._later = later
-        self._calls: list[ProduceCall] = []
+        self._calls: dict[ProduceCall, None] = {}
         self._planned = False
 
     def add(self, call: ProduceCall) -> None:
         """Look after a request until it is answered."""
-        self._calls.append(call)
+        self._calls[call] = None
         if not self._planned:
             self._planned = True
             self._later(limits.ANSWER_SWEEP_SECONDS, self._sweep)
 
+    def remove(self, call: ProduceCall) -> None:
+        """It is answered. Its bytes are given back at once, to be used for the next request while they are warm."""
+        self._calls.pop(call, None)
+
     def _sweep(self) -> None:
         now = self._now()
         self._planned = False
-        calls, self._calls = self._calls, []
-        for call in calls:
+        for call in list(self._calls):
             if not call.is_done and now >= call.answer_by:
                 call.time_is_up()
-        self._calls = [call for call in calls if not call.is_done] + self._calls
         if self._calls and not self._planned:
             self._planned = True
             self._later(limits.ANSWER_SWEEP_SECONDS, self._sweep)

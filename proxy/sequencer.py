@@ -158,8 +158,9 @@ class Sequencer:
         self.held.forget()
 
     async def _work_on(self, batch: Batch) -> None:
-        entry = self.entry
-        any_start = batch.identity.base_sequence != 0 and await self.held.may_start_anywhere()
+        held = self.held
+        entry = held.entry
+        any_start = held.is_blank and batch.identity.base_sequence != 0 and await held.may_start_anywhere()
         verdict = decide(None if any_start else entry, batch.identity, any_start)
         hidden = None if isinstance(verdict, Duplicate | Fenced) else why_hidden(self, batch)
         if isinstance(verdict, Append) and hidden is None:
@@ -297,13 +298,13 @@ class Sequencer:
 
     def is_outdated(self, producer_epoch: int) -> bool:
         """Does a batch of a newer epoch wait?"""
-        return any(batch.identity.producer_epoch > producer_epoch for batch in self.queue)
+        return bool(self.queue) and any(batch.identity.producer_epoch > producer_epoch for batch in self.queue)
 
     # ------------------------------------------------------------------ answers
     def answer(self, batch: Batch, answer: Answer, verdict: str) -> None:
         """Answer everybody who waits for the batch. A failure for good makes clients send what is unfinished again
         under a new epoch: none as long as a lower batch, that may be in the log, is to be sent again."""
-        behind = answers.makes_a_gap(answer.error_code) and self._is_behind(batch)
+        behind = answer.error_code and answers.makes_a_gap(answer.error_code) and self._is_behind(batch)
         if behind:  # rule R11
             answer = answers.held_back("behind a batch that has to be sent again first")
             verdict = "held_back"

@@ -116,9 +116,15 @@ def pack(entry: Entry) -> bytes:
     """Return the bytes to store; about 100 for a quiet entry, 250 with a full window and an intent."""
     window, intent = entry.window, entry.intent
     timed = False
+    places: list[int | bytes] = []
     for batch in window:
+        places += (batch.base_sequence, batch.record_count, batch.base_offset)
         timed = timed or batch.log_append_time_ms != NO_TIME
-    values: list[int | bytes] = [
+    if timed:
+        places = []
+        for batch in window:
+            places += (batch.base_sequence, batch.record_count, batch.base_offset, batch.log_append_time_ms)
+    head = (
         FORMAT,
         entry.version,
         entry.generation,
@@ -130,14 +136,15 @@ def pack(entry: Entry) -> bytes:
         entry.anchor,
         len(window),
         (1 if intent else 0) | (2 if timed else 0),
-    ]
-    for batch in window:
-        values += (batch.base_sequence, batch.record_count, batch.base_offset)
-        if timed:
-            values.append(batch.log_append_time_ms)
+    )
     if intent is None:
-        return _layout(len(window), timed, -1).pack(*values)
-    values += (
+        return _layout(len(window), timed, -1).pack(*head, *places)
+    members: list[int] = []
+    for member in intent.batches:
+        members += (member.base_sequence, member.record_count, member.crc)
+    return _layout(len(window), timed, len(intent.batches)).pack(
+        *head,
+        *places,
         intent.owner,
         intent.producer_epoch,
         intent.lower_bound,
@@ -146,10 +153,8 @@ def pack(entry: Entry) -> bytes:
         intent.leader,
         intent.attempts,
         len(intent.batches),
+        *members,
     )
-    for member in intent.batches:
-        values += (member.base_sequence, member.record_count, member.crc)
-    return _layout(len(window), timed, len(intent.batches)).pack(*values)
 
 
 @cache
