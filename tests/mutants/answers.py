@@ -26,6 +26,12 @@ ANSWERS = (
         ("state.redis_store", "        if was_ready and self._link is not None:\n", "        if False:\n"),
     ),
     mutant(
+        "ends_and_goes_on_taking",
+        "R15: SIGTERM: nothing new is accepted",
+        _SCENES + "test_a_proxy_that_is_ending_takes_nothing_new",
+        ("proxy.produce", "        elif self.outside.is_draining:\n", "        elif False:\n"),
+    ),
+    mutant(
         "no_answer_no_client",
         "R16: acks=0 is forwarded though its client has gone",
         _SCENES + "test_what_is_sent_without_wanting_an_answer_is_written_though_its_client_hangs_up",

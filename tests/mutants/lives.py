@@ -103,6 +103,13 @@ LIVES = (
         is_quick=False,
     ),
     mutant(
+        "replica_written_on",
+        "R10: READONLY means another life of the data",
+        "integration/test_redis_store.py::test_a_server_that_became_a_replica_is_given_up_at_the_first_write",
+        ("state.redis_store", '_LIFE_CODES = ("NOSCRIPT", "READONLY")\n', '_LIFE_CODES = ("NOSCRIPT",)\n'),
+        is_quick=False,
+    ),
+    mutant(
         "lost_registration_unnoticed",
         "R10: a missing registration means that the store has lost its data",
         _SCENES + "test_a_registration_that_is_gone_is_the_end_of_the_incarnation",

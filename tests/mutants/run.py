@@ -24,7 +24,7 @@ from mutants.table import MUTANTS
 from testkit.results import append_result
 
 SURVIVES, UNUSABLE = 1, 2
-NAME_WIDTH, RULE_WIDTH, KILLER_WIDTH, SEED_WIDTH, VIOLATION_WIDTH = 34, 4, 14, 12, 96
+NAME_WIDTH, RULE_WIDTH, KILLER_WIDTH, SEED_WIDTH, VIOLATION_WIDTH = 40, 4, 18, 12, 90
 
 
 def start_judge(mode: str, names: Sequence[str]) -> subprocess.Popen[str]:

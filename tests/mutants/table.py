@@ -9,7 +9,8 @@ from mutants.lives import LIVES
 from mutants.log import LOG
 from mutants.merging import MERGING
 from mutants.mutant import Mutant
+from mutants.shell import SHELL
 
 MUTANTS: tuple[Mutant, ...] = tuple(
-    sorted((*ANSWERS, *INTENTS, *LANES, *LIVES, *LOG, *MERGING), key=lambda mutant: mutant.number)
+    sorted((*ANSWERS, *INTENTS, *LANES, *LIVES, *LOG, *MERGING, *SHELL), key=lambda mutant: mutant.number)
 )

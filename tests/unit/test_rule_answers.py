@@ -15,7 +15,7 @@ from testkit.virtual_client import ClientSettings
 from testkit.virtual_redis_connection import RedisFault
 from testkit.virtual_world import TOPIC, World, WorldSettings
 
-TIMED_OUT, TOO_LARGE, CORRUPT, INVALID = 7, 10, 2, 87
+CORRUPT, TIMED_OUT, TOO_LARGE, HELD_BACK, INVALID = 2, 7, 10, 19, 87
 REQUEST_SECONDS = 8.0
 
 
@@ -104,6 +104,21 @@ def test_a_proxy_that_has_ended_leaves_no_doubt_and_no_lease() -> None:
     world.network.run(1)
     assert [entry.has_open_intent for entry in entries(world)] == [False], "another proxy would have to read the log"
     assert members(world) == [], "another proxy would wait for it"
+
+
+def test_a_proxy_that_is_ending_takes_nothing_new() -> None:
+    world = a_world()
+    world.cluster.choose_fault = lambda _seen: BrokerFault.SLOW
+    (client,), (proxy,) = world.clients, world.proxies
+    raw = RawClient(world)
+    batch = client_bytes.batch_bytes([b"value"], raw.producer_id(), 0, 0, 0)
+    client.send(TOPIC, 0)
+    assert world.network.run(5, lambda: world.cluster.produce_count == 1)
+    proxy.drain(down_seconds=None)
+    answer = client_bytes.parse_produce(raw.ask(produce(batch, acks=-1)))
+    assert answer[TOPIC, 0][0] == HELD_BACK
+    world.network.run(5)
+    assert world.cluster.produce_count == 1
 
 
 # ---------------------------------------------------------------------- R16

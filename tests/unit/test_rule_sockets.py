@@ -1,0 +1,146 @@
+"""Rules R4 and R17 on real sockets: what the shell owes to the rules, on the loopback interface."""
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import cast
+
+import trio
+
+from idemproxy.proxy.transport import TrioReactor
+from idemproxy.reactor import Wire
+
+SECONDS_MAX = 4.0
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+class Endpoint:
+    """Our end of a connection."""
+
+    def __init__(self) -> None:
+        self.wire: Wire | None = None
+        self.reason: str | None = None
+
+    def connected(self, wire: Wire) -> None:
+        self.wire = wire
+
+    def received(self, data: bytes) -> None:
+        pass
+
+    def lost(self, reason: str) -> None:
+        self.reason = reason
+
+
+async def until(done: Callable[[], bool]) -> None:
+    with trio.move_on_after(SECONDS_MAX):
+        while not done():  # noqa: ASYNC110  (what is waited for comes by callback)
+            await trio.sleep(0.005)
+    assert done(), f"nothing came of it within {SECONDS_MAX} s"
+
+
+def on_a_connection(scene: Callable[[TrioReactor, Endpoint, socket.socket], Awaitable[None]]) -> None:
+    """Run a scene with the shipped reactor, our end, and the peer's socket."""
+    failures: list[object] = []
+
+    async def run() -> None:
+        reactor = TrioReactor(lambda where, error: failures.append((where, error)))
+        endpoint = Endpoint()
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(reactor.run)
+                reactor.connect(server.getsockname(), endpoint)
+                peer, _ = server.accept()
+                with peer:
+                    await until(lambda: endpoint.wire is not None)
+                    await scene(reactor, endpoint, peer)
+                nursery.cancel_scope.cancel()
+
+    trio.run(run)
+    assert failures == []
+
+
+def twin_of(peer: socket.socket) -> socket.socket:
+    """Our end of the peer's connection, by another descriptor."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            twin = socket.socket(fileno=os.dup(int(name)))
+        except OSError:
+            continue
+        if twin.family == socket.AF_INET and twin.getsockname() == peer.getpeername():
+            return twin
+        twin.close()
+    raise AssertionError("our end is nowhere")
+
+
+def read(peer: socket.socket) -> bytes | None:
+    """What came; None: a reset."""
+    peer.settimeout(SECONDS_MAX)
+    try:
+        return peer.recv(100)
+    except ConnectionResetError:
+        return None
+
+
+# ---------------------------------------------------------------------- R4
+def test_no_byte_leaves_a_fenced_connection_when_the_lease_has_ended_and_the_peer_sees_a_reset() -> None:
+    async def scene(reactor: TrioReactor, endpoint: Endpoint, peer: socket.socket) -> None:
+        assert endpoint.wire is not None
+        endpoint.wire.fence(lambda: False)
+        endpoint.wire.send(b"too late")
+        reactor.end_pass()
+        assert endpoint.reason is not None
+        assert read(peer) is None
+
+    on_a_connection(scene)
+
+
+def test_a_connection_is_reset_when_the_lease_ends_over_the_write() -> None:
+    async def scene(reactor: TrioReactor, endpoint: Endpoint, peer: socket.socket) -> None:
+        assert endpoint.wire is not None
+        looks = iter([True, False])
+        endpoint.wire.fence(lambda: next(looks))
+        endpoint.wire.send(b"late")
+        reactor.end_pass()
+        assert endpoint.reason is not None, "after the last byte the lease is looked at once more"
+
+    on_a_connection(scene)
+
+
+def test_a_fenced_connection_is_reset_by_the_kernel_when_its_process_is_killed() -> None:
+    async def scene(reactor: TrioReactor, endpoint: Endpoint, peer: socket.socket) -> None:
+        assert endpoint.wire is not None
+        endpoint.wire.fence(lambda: True)
+        with twin_of(peer) as twin:
+            linger = twin.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, len(RESET_ON_CLOSE))
+            assert linger == RESET_ON_CLOSE
+
+    on_a_connection(scene)
+
+
+def test_bytes_that_nobody_acknowledges_end_a_connection_after_five_seconds_and_none_waits_for_others() -> None:
+    async def scene(reactor: TrioReactor, endpoint: Endpoint, peer: socket.socket) -> None:
+        with twin_of(peer) as twin:
+            assert twin.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 5000
+            assert twin.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+    on_a_connection(scene)
+
+
+def test_the_clock_of_the_lease_goes_on_while_the_machine_sleeps() -> None:
+    clock = cast(partial[float], TrioReactor(lambda _where, _error: None).now)
+    assert clock.args == (time.CLOCK_BOOTTIME,)
+
+
+# ---------------------------------------------------------------------- R17
+def test_a_peer_that_hangs_up_is_noticed_also_while_nothing_is_read_from_it() -> None:
+    async def scene(reactor: TrioReactor, endpoint: Endpoint, peer: socket.socket) -> None:
+        assert endpoint.wire is not None
+        endpoint.wire.pause()
+        peer.sendall(b"a request that is not read")
+        peer.close()
+        await until(lambda: endpoint.reason is not None)
+
+    on_a_connection(scene)
