@@ -57,7 +57,6 @@ class Forward:
         self._lane: object | None = None
         self._last: Piece | None = None
         self._bound = Position(entry.intent.lower_bound, entry.intent.anchor)
-        self._is_sent_again = False
 
     @property
     def _first(self) -> BatchIdentity:
@@ -165,8 +164,6 @@ class Forward:
                 if self._anchor != NO_ANCHOR:
                     self._shared.note_bound(sequencer.topic, sequencer.partition, Position(end_offset, self._anchor))
                 self._look_back(end_offset - 1)
-            if self._is_sent_again:
-                sequencer.look_again(self._bound, self._first.producer_epoch, [b.base_sequence for b in window])
         else:
             sequencer.held.forget()
         for batch, stored in zip(self._group, window, strict=True):
@@ -299,6 +296,8 @@ class Forward:
             self._pieces.clear()
             self._anchor = result.anchor
             return True
+        sequences = [batch.identity.base_sequence for batch in self._group]
+        sequencer.look_again(self._bound, self._first.producer_epoch, sequences)  # R14
         if len(self._group) > 1 and records:
             return self._only_first(records, result.anchor)
         if records == 0 and outcome.error_code in CONTENT_ERRORS and len(self._group) > 1:
@@ -314,8 +313,6 @@ class Forward:
         self._group, self._anchor = self._group[:found], anchor
         self._commit()
         self._sequencer.put_back(left)
-        sequences = [batch.identity.base_sequence for batch in left]
-        self._sequencer.look_again(self._bound, self._first.producer_epoch, sequences)
         return False
 
     def _new_search(self, broker_id: int) -> LogSearch:
@@ -353,7 +350,6 @@ class Forward:
         if not await sequencer.write(renewed(entry, self._owner, attempts, self._leader)):
             sequencer.put_back(self._group)
             return False
-        self._is_sent_again = True
         self._pieces = deque(rest_of(sequencer.target, self._group, records_found, self._pieces))
         stay_apart(self._group, self._pieces)
         self._shared.report(

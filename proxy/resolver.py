@@ -22,7 +22,7 @@ from ..values import value
 from . import limits
 from .bridge.asks import EarliestOffset, FetchRecords, LatestOffset
 from .effects import Ask, Leader, Now, Unanswered, Wait
-from .log_chunk import LogChunk, ReadLog
+from .log_chunk import LogChunk, ReadLog, pieces_of
 
 _OFFSET_OUT_OF_RANGE = 1
 _HIGH_WATERMARK = -1
@@ -293,6 +293,9 @@ class LogSearch:
             if below is None and not chunk.error_code and chunk.high_watermark < bound.offset:
                 return Later(f"the high watermark has not passed offset {bound.offset - 1}")
             holds = not retained or (below is not None and anchor_of(below) == bound.anchor)
+            if below is not None and self._enough(own := list(pieces_of(below, self._producer_id))):
+                # Its first copy lay there, was cut off, and it was appended there again.
+                self._pieces, self._end_offset, self._anchor = own, below.offset + 1, anchor_of(below)
         self._next = bound.offset if holds else earliest.offset
         if self.is_rebuild:
             # Nothing is in doubt that was surely here. What retention has deleted is older than any retry.

@@ -73,7 +73,7 @@ def committed(entry: Entry, batches: Sequence[WindowBatch], end_offset: int, anc
     for batch in batches:
         assert batch.base_sequence == due, (batch, entry)
         due = advance(due, batch.record_count)
-    first = entry.first_base_offset if entry.first_base_offset != NO_OFFSET else batches[0].base_offset
+    first = _least(entry.first_base_offset, batches[0].base_offset)
     return Entry(
         entry.version + 1,
         entry.generation,
@@ -138,8 +138,13 @@ def _with_intent(entry: Entry, intent: Intent | None) -> Entry:
     )
 
 
+def _least(known: int, base_offset: int) -> int:
+    """Where an epoch begins in the log: what was cut off from it may have begun later."""
+    return base_offset if known == NO_OFFSET or base_offset < known else known
+
+
 def _recorded(entry: Entry, batch: WindowBatch) -> Entry:
     window = (*entry.window, batch)[-WINDOW_BATCHES_MAX:]
-    first = entry.first_base_offset if entry.first_base_offset != NO_OFFSET else batch.base_offset
+    first = _least(entry.first_base_offset, batch.base_offset)
     after = advance(batch.base_sequence, batch.record_count)
     return replace(entry, window=window, next_sequence=after, first_base_offset=first)

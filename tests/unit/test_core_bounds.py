@@ -4,7 +4,8 @@ import struct
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.message_set import encode_message, encode_set
-from testkit.staged_sequencer import Client, Stage
+from idemproxy.state.producer_ids import pack_block
+from testkit.staged_sequencer import BLOCK_KEY, GENERATION, PARTITION, TOPIC, Client, Stage
 from testkit.virtual_log import Message, Stored
 
 
@@ -43,3 +44,35 @@ def test_a_doubt_above_a_foreign_message_that_cannot_be_opened_is_resolved() -> 
     request = stage.send(Client(), 0)
     stage.run(10)
     assert (request.code, request.offset) == (0, 5)
+
+
+def test_a_batch_whose_first_copy_the_bound_was_read_from_is_found_where_it_lies_again() -> None:
+    stage = Stage()
+    stage.send(Client(), 0)
+    stage.run(1)
+    assert stage.shared.bounds[TOPIC, PARTITION][1].offset == 1
+    stage.log.truncate(0, unclean=True)
+    stage.values.clear()
+    stage.values[BLOCK_KEY] = pack_block(GENERATION, 0)
+    stage.sequencer = stage.new_sequencer()
+    stage.outcomes.append(stage.loses_answer)
+    again = stage.send(Client(), 0)
+    stage.run(10)
+    assert again.offset == 0
+    assert stage.stored_values() == [b"value 0"]
+
+
+def test_a_batch_that_was_stored_below_the_epochs_first_one_is_a_duplicate() -> None:
+    stage = Stage()
+    client = Client()
+    stage.log.append(encode_set([(None, b"foreign", 0)] * 5, magic=1), stage.now)
+    stage.log.advance(stage.log.end_offset)
+    stage.send(client, 0)
+    stage.run(1)
+    stage.log.truncate(2, unclean=True)
+    for sequence in range(1, 14):
+        assert stage.send(client, sequence).offset == sequence + 1
+        stage.run(1)
+    below = stage.send(Client(), 1)
+    stage.run(20)
+    assert below.code == 46

@@ -84,6 +84,23 @@ def test_it_is_told_also_when_it_comes_minutes_later() -> None:
     assert copies(stage) == [(1, 3)]
 
 
+def test_what_was_not_found_and_comes_with_a_retry_is_looked_for_too() -> None:
+    stage = Stage()
+    client = Client()
+    stage.send(client, 0)
+    stage.run(1)
+    broker = Sleeper(stage)
+    stage.send(client, 1)
+    client.is_closed = True  # so it is not sent again
+    stage.run(10)
+    retry = stage.send(Client(), 1)
+    stage.run(1)
+    assert retry.offset == 1
+    broker.wake()
+    stage.run(ALL_LOOKS_SECONDS)
+    assert copies(stage) == [(1, 2)]
+
+
 def test_where_there_is_one_copy_nothing_is_told() -> None:
     stage = Stage()
     client = Client()
