@@ -39,6 +39,7 @@ class HeldEntry:
         self._known_era = -1
         self._stored_version = NO_VERSION
         self._written_at = float("-inf")
+        self._unreadable: bytes | None = None
         self._lost: Entry | None = None
         """What we knew when we saw that the store had lost it, until it is rebuilt."""
 
@@ -132,8 +133,12 @@ class HeldEntry:
         try:
             stored = unpack(value) if value is not None else None
         except StoredFormatError as error:
-            self._shared.report(Said("error", f"stored state of producer {self._producer_id}: {error}"))
+            if value != self._unreadable:  # it is read again and again, until somebody mends it
+                self._unreadable = value
+                self._shared.report(Said("error", f"stored state of producer {self._producer_id}: {error}"))
+            self.forget()
             return False
+        self._unreadable = None
         version = stored.version if stored else NO_VERSION
         if version < self._stored_version and self._is_ours():
             self._notice_loss(version)
