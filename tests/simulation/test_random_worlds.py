@@ -1,20 +1,49 @@
-"""Random worlds: several proxies, brokers, clients and partitions, and everything breaks. Each seed is one test run."""
+"""Random worlds: several proxies, brokers, clients and partitions, and everything breaks. A thousand of them."""
 
 from __future__ import annotations
 
 import pytest
+from simulation.allowed import Allowed
 from simulation.chaos import run_seed
+from simulation.shape import BATCHES, BROKER_KINDS, LOG_TROUBLES, STATE_TROUBLES, TROUBLES
+
+from testkit.simulate import Tally, next_first, run_many, run_some
+from testkit.virtual_redis_connection import RedisFault
 
 FIRST_SEED = 1
-SEEDS_PER_TEST = 30
-TESTS = 6
+SEEDS = 1000
+JOBS = 2
+RARELY_NEEDED = {Allowed.OLD_EPOCH, Allowed.OLDER_THAN_THE_LOG}
+"""A thousand worlds may do without."""
 
 
-@pytest.mark.parametrize("first", range(FIRST_SEED, FIRST_SEED + TESTS * SEEDS_PER_TEST, SEEDS_PER_TEST))
-def test_no_promise_is_broken_in_a_random_world(first: int) -> None:
-    outcomes = (run_seed(seed) for seed in range(first, first + SEEDS_PER_TEST))
-    failed = [outcome.explain() for outcome in outcomes if outcome.problems]
-    assert not failed, "\n".join(failed)
+@pytest.fixture(scope="module")
+def worlds() -> Tally:
+    """What became of all of them."""
+    total = Tally()
+    for tally in run_many(FIRST_SEED, SEEDS, JOBS, BATCHES):
+        total.add(tally)
+    return total
+
+
+@pytest.mark.timeout(900)
+def test_no_promise_is_broken_in_a_random_world(worlds: Tally) -> None:
+    assert worlds.seeds == SEEDS
+    assert not worlds.failures, "\n".join(worlds.failures.values())
+
+
+def test_the_worlds_meet_every_kind_of_trouble(worlds: Tally) -> None:
+    troubles = {*TROUBLES, *STATE_TROUBLES, *LOG_TROUBLES, *(kind.value for kind in BROKER_KINDS)}
+    troubles |= {fault.name for fault in RedisFault if fault is not RedisFault.NONE}
+    assert troubles == set(worlds.faults)
+    assert sum(worlds.faults.values()) > 10 * SEEDS
+
+
+def test_every_exception_is_needed_and_few_batches_need_one(worlds: Tally) -> None:
+    """An exception that nothing needs hides something; many would mean that the worlds promise nothing."""
+    assert {one.name for one in set(Allowed) - RARELY_NEEDED} <= set(worlds.allowed)
+    unsaid = worlds.allowed[Allowed.CANNOT_BE_TOLD.name] + worlds.allowed[Allowed.OWN_COPY.name]
+    assert unsaid < 0.02 * worlds.batches
 
 
 def test_the_same_seed_is_the_same_world_to_the_last_byte() -> None:
@@ -25,10 +54,26 @@ def test_the_same_seed_is_the_same_world_to_the_last_byte() -> None:
     assert first.world.network.digest != other.world.network.digest
 
 
-def test_a_few_worlds_meet_every_kind_of_trouble() -> None:
-    met: set[str] = set()
-    for seed in range(1, 81):
-        met |= set(run_seed(seed).faults)
-    troubles = {"proxy crash", "drain", "proxy pause", "redis restart", "redis pause", "broker crash", "broker pause"}
-    troubles |= {"leader move", "cut", "half open", "client disconnect", "straggler", "truncated", "LATE", "LOST_REPLY"}
-    assert troubles <= met
+def test_a_failing_seed_tells_how_to_see_it_again() -> None:
+    outcome = run_seed(3, batches=7)
+    outcome.problems.append("something")
+    assert "python -m simulation.chaos 3 --batches 7\n" in outcome.explain()
+    outcome = run_seed(3)
+    assert "python -m simulation.chaos 3\n" in outcome.explain()
+
+
+def test_what_several_processes_count_is_what_one_counts() -> None:
+    alone, together = run_some(7, 45, 5), Tally()
+    for tally in run_many(7, 45, 2, 5):
+        together.add(tally)
+    assert (alone.seeds, alone.batches, alone.faults) == (45, together.batches, together.faults)
+    assert alone.allowed == together.allowed
+
+
+def test_a_run_begins_behind_the_last_one_of_the_same_commit() -> None:
+    rows: list[dict[str, object]] = [
+        {"commit": "a", "last_seed": 500},
+        {"commit": "b", "last_seed": 9000},
+        {"commit": "a", "last_seed": 700},
+    ]
+    assert [next_first(rows, commit) for commit in ("a", "b", "c")] == [701, 9001, 1]

@@ -69,6 +69,19 @@ def test_a_connection_breaks_in_the_part_of_the_frame_that_was_named(
     assert far.reasons
 
 
+@pytest.mark.parametrize("keeps_alive", [True, False])
+def test_who_keeps_connections_alive_learns_of_a_silent_loss_of_those_that_he_opened(keeps_alive: bool) -> None:
+    network, opener, server, near, far = pair(1, NetworkSettings(keepalive_seconds=20.0))
+    opener.keeps_alive = keeps_alive
+    server.keeps_alive = True
+    next(iter(network.connections.values())).half_open()
+    network.run(19.0)
+    assert near.reasons == []
+    network.run(100.0)
+    assert near.reasons == (["connection timed out"] if keeps_alive else [])
+    assert far.reasons == []
+
+
 def test_a_clock_that_goes_fast_calls_back_early_and_its_own_clock_does_not_see_it() -> None:
     network = Network(1)
     fast, slow = network.host("fast", clock_rate=1.01, clock_offset=500.0), network.host("slow", clock_rate=0.99)

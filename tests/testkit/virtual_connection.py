@@ -69,9 +69,14 @@ class Connection:
         self.directions[direction].cut_part = part
 
     def half_open(self) -> None:
-        """From now on nothing arrives anywhere, and nobody is told; a sender of bytes learns of it by its timeout."""
+        """From now on nothing arrives anywhere, and nobody is told; a sender of bytes learns of it by its timeout, and
+        an opener that keeps its connections alive by their silence."""
         for way in self.directions:
             way.swallow()
+        opener = self.ends[0]
+        if opener.host.keeps_alive:
+            seconds = self.network.settings.keepalive_seconds
+            self.network.schedule(seconds, lambda: opener.ended("connection timed out", at_once=True))
 
     def forget(self) -> None:
         """Both ends are gone: the network need not know it any longer."""

@@ -41,6 +41,8 @@ class NetworkSettings:
     """Of bytes on their way to be lost in part when their sender resets the connection or dies."""
     window_bytes: int = 256 * 1024
     """Bytes that may be on their way or unread; a slow reader makes its peer wait."""
+    keepalive_seconds: float = 20.0
+    """SO_KEEPALIVE of a host that has set it: a half-open connection that it opened ends after this time."""
     user_timeout: float = 5.0
     """TCP_USER_TIMEOUT: a sender of unacknowledged bytes into a half-open connection learns of it after this time."""
 
@@ -209,6 +211,8 @@ class VirtualReactor:
         self.crash_after_this_pass: Callable[[], None] | None = None
         self.failed: Callable[[Exception], None] | None = None
         """Told of errors that callbacks raise, as by the real reactor, and all goes on; without it they end the run."""
+        self.keeps_alive = False
+        """Whether the connections that it opens have SO_KEEPALIVE."""
         self.wires: dict[int, VirtualWire] = {}
         self._clock_offset = clock_offset
         self._clock_rate = clock_rate

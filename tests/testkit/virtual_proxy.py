@@ -77,6 +77,7 @@ class VirtualProxy:
         earlier = list(self._directory)
         name = self.name if self.lives == 1 else f"{self.name}.{self.lives}"
         self.host = self.network.host(name, clock_offset=self._clock_offset, clock_rate=self._clock_rate)
+        self.host.keeps_alive = True  # as proxy/transport.py sets it
         self.host.failed = lambda error: self._failed("a callback", error)
         host, engine = self.host, self._new_engine()
         self.engine = engine

@@ -196,7 +196,7 @@ def test_a_batch_is_reserved_appended_and_committed_alone_after_its_answer() -> 
 
 
 def test_the_commit_of_a_group_is_carried_by_the_reserve_of_the_next_one() -> None:
-    found = children_by_sequence(reported_by_flows(2, gap=0.01))
+    found = children_by_sequence(reported_by_flows(2, gap=0.03))
     steps = [("reserve", None), ("append", "Appended")]
     assert found == {
         0: [*steps, ("commit", "carried by the next reserve")],
@@ -205,7 +205,7 @@ def test_the_commit_of_a_group_is_carried_by_the_reserve_of_the_next_one() -> No
 
 
 def test_a_commit_is_reported_once_also_when_the_next_group_is_reserved_anew() -> None:
-    reported = reported_by_flows(2, gap=0.01, fault=BrokerFault.LOST_REQUEST, at=2)
+    reported = reported_by_flows(2, gap=0.03, fault=BrokerFault.LOST_REQUEST, at=2)
     assert any(isinstance(event, events.Reforwarded) for event in reported)
     steps = [event for event in reported if isinstance(event, events.StepDone)]
     assert [event.base_sequence for event in steps if event.step == "commit"] == [0, 2]
