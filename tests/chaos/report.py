@@ -110,7 +110,8 @@ def table_of(result: Mapping[str, Any]) -> str:
         lines += [f"  {title}: {text}" for text in result[title]]
     for title, examples in result["examples"].items():
         lines += [f"  {title}: {text}" for text in examples]
-    lines += ["", "clean" if is_clean(result) else "NOT CLEAN"]
+    words = "clean" if result["proxies"] else "a control: this is what brokers and clients do by themselves"
+    lines += ["", words if is_clean(result) else "NOT CLEAN"]
     return "\n".join(lines)
 
 

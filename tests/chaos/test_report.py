@@ -25,7 +25,7 @@ def story_in(directory: Path, findings: Findings, *, problems: list[str] | None 
         logs={},
         told_files=[("confluent-kafka", "p", "chaos", told)],
         outcomes={"p": {"sent": 3, "acked": 3, "failed": 0, "errors": []}},
-        journals={},
+        journals={"proxy-a": directory / "journal.jsonl"},
         proxy_logs={"proxy-a": proxy_log},
         proxy_options=[],
         producer_ids={},
