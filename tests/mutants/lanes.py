@@ -1,4 +1,4 @@
-"""Mutants of what leaves on a lane and when: rules R3, R4, R5, R16, R19."""
+"""Mutants of what leaves on a lane and when: rules R3, R4, R5, R6, R14, R19."""
 
 from __future__ import annotations
 
@@ -108,6 +108,26 @@ LANES = (
             "            load.done(NotSent(reason))\n",
         ),
         deaths=("I1",),
+    ),
+    mutant(
+        "throttled_is_lost",
+        "R5: an answer that is late is slow, not lost: quotas delay answers",
+        _SCENES + "test_an_answer_that_a_throttling_broker_holds_back_is_waited_for",
+        (
+            "proxy.lane",
+            "            if now < self._throttled_until and not lane.is_forsaken:\n",
+            "            if False:\n",
+        ),
+    ),
+    mutant(
+        "all_of_the_clients_time",
+        "R5: the produce timeout upstream is the lesser of 5 s and half of the client's, at least 500 ms",
+        _SCENES + "test_the_broker_is_given_half_of_the_clients_time_and_no_more_than_five_seconds",
+        (
+            "proxy.lane",
+            "        timeout = max(limits.UPSTREAM_TIMEOUT_SECONDS_MIN, min(",
+            "        timeout = max(0.0, 2 * timeout, min(",
+        ),
     ),
     mutant(
         "given_up_without_a_reset",

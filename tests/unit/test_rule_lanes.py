@@ -1,5 +1,6 @@
-"""Rules R3, R4, R5, R19 at the lanes: real lanes and a broker's end, on a virtual network."""
+"""Rules R3, R4, R5, R6, R14, R19 at the lanes: real lanes and a broker's end, on a virtual network."""
 
+import pytest
 from simulation.oracle import Oracle
 
 from idemproxy.proxy.effects import Append
@@ -49,13 +50,15 @@ class BrokerEnd:
         """Of the oldest request."""
         return [partition for _, partition, _ in kafka.parse_produce(self.requests[0].body).partitions]
 
-    def answer(self, *, correlation_shift: int = 0) -> None:
+    def answer(self, *, correlation_shift: int = 0, throttle_ms: int = 0) -> None:
         """Take the oldest request into the log."""
         assert self.wire is not None
         request = self.requests[0]
         rows = [(TOPIC, partition, 0, 7) for partition in self.partitions]
         self.data = self.data[4 + int.from_bytes(self.data[:4], "big") :]
-        self.wire.send(kafka.frame(request.correlation_id + correlation_shift, kafka.produce_answer(2, rows)))
+        self.wire.send(
+            kafka.frame(request.correlation_id + correlation_shift, kafka.produce_answer(2, rows, throttle_ms))
+        )
 
 
 class Lanes:
@@ -75,10 +78,10 @@ class Lanes:
         self.ends.append(BrokerEnd())
         return self.ends[-1]
 
-    def append(self, partition: int, *, size: int = 100) -> list[Outcome]:
+    def append(self, partition: int, *, size: int = 100, timeout_ms: int = 30_000) -> list[Outcome]:
         """Ask for an append; what comes of it will be in the list."""
         outcomes: list[Outcome] = []
-        self.pool.append(Append(BROKER, TOPIC, partition, bytes(size), 30_000, lambda: None), outcomes.append)
+        self.pool.append(Append(BROKER, TOPIC, partition, bytes(size), timeout_ms, lambda: None), outcomes.append)
         return outcomes
 
     def run(self, seconds: float = 0.05) -> None:
@@ -198,6 +201,30 @@ def test_a_lost_connection_is_doubt_and_no_refusal() -> None:
     lanes.ends[0].wire.reset()
     lanes.run()
     assert [type(outcome) for outcome in outcomes] == [InDoubt]
+
+
+def test_an_answer_that_a_throttling_broker_holds_back_is_waited_for() -> None:
+    lanes = Lanes()
+    lanes.append(0)
+    lanes.run()
+    lanes.ends[0].answer(throttle_ms=1000)
+    lanes.run()
+    outcomes = lanes.append(0)
+    lanes.run(60)
+    assert outcomes == [], "quotas delay answers by up to minutes: it is slow, not lost"
+    lanes.ends[0].answer()
+    lanes.run()
+    assert [type(outcome) for outcome in outcomes] == [Appended]
+
+
+@pytest.mark.parametrize(("asked_ms", "given_ms"), [(30_000, 5000), (4000, 2000), (700, 500)])
+def test_the_broker_is_given_half_of_the_clients_time_and_no_more_than_five_seconds(
+    asked_ms: int, given_ms: int
+) -> None:
+    lanes = Lanes()
+    lanes.append(0, timeout_ms=asked_ms)
+    lanes.run()
+    assert kafka.parse_produce(lanes.ends[0].requests[0].body).timeout_ms == given_ms
 
 
 # ---------------------------------------------------------------------- R6
