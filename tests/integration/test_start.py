@@ -1,12 +1,15 @@
 """What ``idemproxy run`` does about its surroundings: brokers it cannot serve, a Redis that dies or is emptied."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
+from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from testkit.proxy_process import ProxyProcess, wait_until
 from testkit.raw_client import RawClient, batch
 
 REDIS_BACK_SECONDS_MAX = 40.0
+TRIES_MAX = 6
 
 
 def test_a_broker_of_message_format_v0_is_refused_with_a_sentence_and_nobody_is_served(tmp_path: Path) -> None:
@@ -48,13 +51,28 @@ def test_a_store_that_was_emptied_is_noticed_and_a_producer_goes_on_without_a_se
     legacy_broker: LegacyCluster, tmp_path: Path
 ) -> None:
     legacy_broker.create_topic("emptied", 1, 1)
-    with ProxyProcess(tmp_path, legacy_broker.address(0)) as proxy, RawClient(proxy.address) as client:
+    with ExitStack() as connections, ProxyProcess(tmp_path, legacy_broker.address(0)) as proxy:
+
+        def connect() -> RawClient:
+            return connections.enter_context(RawClient(proxy.address))
+
+        client = connect()
         producer_id = client.new_producer_id()
 
         def send(sequence: int) -> tuple[int, int]:
+            """Try until there is an answer for good, as clients do: once the loss is noticed their connections are closed,
+            and leases of the lost life are waited for."""
+            nonlocal client
             records = batch([b"%d" % sequence], producer_id=producer_id, sequence=sequence)
-            answer = client.produce_one("emptied", 0, records)
-            return answer.error_code, answer.base_offset
+            for _ in range(TRIES_MAX):
+                try:
+                    answer = client.produce_one("emptied", 0, records)
+                except ConnectionError:
+                    client = connect()
+                    continue
+                if answer.error_code != ErrorCode.REQUEST_TIMED_OUT:
+                    return answer.error_code, answer.base_offset
+            raise AssertionError("no try was answered for good")
 
         assert [send(sequence) for sequence in range(3)] == [(0, 0), (0, 1), (0, 2)]
         assert len(proxy.entries()) == 1
