@@ -60,8 +60,8 @@ def test_a_store_that_was_emptied_is_noticed_and_a_producer_goes_on_without_a_se
         producer_id = client.new_producer_id()
 
         def send(sequence: int) -> tuple[int, int]:
-            """Try until there is an answer for good, as clients do: once the loss is noticed their connections are closed,
-            and leases of the lost life are waited for."""
+            """Try until there is an answer for good, as clients do: once the loss is noticed their connections are
+            closed, and leases of the lost life are waited for."""
             nonlocal client
             records = batch([b"%d" % sequence], producer_id=producer_id, sequence=sequence)
             for _ in range(TRIES_MAX):
