@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from simulation.allowed import Allowed
 from simulation.chaos import run_seed
@@ -77,3 +79,9 @@ def test_a_run_begins_behind_the_last_one_of_the_same_commit() -> None:
         {"commit": "a", "last_seed": 700},
     ]
     assert [next_first(rows, commit) for commit in ("a", "b", "c")] == [701, 9001, 1]
+
+
+def test_every_exception_is_in_the_documentation() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "SIMULATION.md").read_text()
+    named = {line.split("`")[1] for line in text.splitlines() if line.startswith("| `")}
+    assert named == {one.name for one in Allowed}
