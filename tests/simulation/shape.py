@@ -27,6 +27,8 @@ CHAOS_SECONDS = 12.0
 BATCHES = 25
 """About so many batches has a world when nobody says otherwise; each seed draws from a third of it to the double."""
 BROKER_KINDS = tuple(kind for kind in BrokerFault if kind is not BrokerFault.NONE)
+CROWD = 4
+"""Clients more than usual, in some of the worlds in which producers are merged."""
 UP_SECONDS_MAX = 1e6
 CLOCK_ERROR_MAX = 0.01
 """A clock is wrong by at most a hundredth."""
@@ -113,6 +115,10 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     random = Random(f"{seed}/shape")
     draw = _Draw(random)
     clients, proxies = random.choice((1, 1, 2, 3, 3, 6)), random.choice((1, 1, 2, 3))
+    merging = Random(f"{seed}/merge")
+    merges, is_crowded = merging.random() < 0.5, merging.random() < 0.4
+    if merges and is_crowded:
+        clients += CROWD  # on one partition: there is much to merge
     troubles = {name: draw.some(most) for name, most in TROUBLES.items()}
     troubles |= {name: draw.some(most) if draw.chance(0.3) else 0.0 for name, most in STATE_TROUBLES.items()}
     troubles |= {name: draw.some(most) if draw.chance(0.2) else 0.0 for name, most in LOG_TROUBLES.items()}
@@ -122,7 +128,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     settings = WorldSettings(
         proxies=proxies,
         brokers=random.choice((1, 2, 3)),
-        partitions=random.choice((1, 1, 2, 3)),
+        partitions=random.choice((1, 1, 2, 3)) if not (merges and is_crowded) else 1,
         clients=clients,
         network=_network(draw),
         cluster=_cluster(draw),
@@ -132,7 +138,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         clocks=tuple((random.uniform(0, UP_SECONDS_MAX), _clock_rate(draw)) for _ in range(proxies)),
         message_bytes_max=random.choice((260, 400)) if draw.chance(0.1) else MESSAGE_BYTES_MAX,
         compression=compression,
-        merge_producers=Random(f"{seed}/merge").random() < 0.5,
+        merge_producers=merges,
         package=package,
     )
     # The first client is patient, so that every world demands that all is done in the end.
