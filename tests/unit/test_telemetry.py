@@ -33,6 +33,7 @@ def told(*reported: object) -> Telemetry:
     ("event", "series"),
     [
         (events.AppendSent(0, "t", 0, ()), "appends_sent_total"),
+        (events.AppendMerged(0, "t", 0, ()), "appends_merged_total"),
         (APPENDED, "batches_answered_total{verdict=appended}"),
         (replace(APPENDED, verdict="out_of_order", error_code=45), "batches_answered_total{verdict=out_of_order}"),
         (events.DoubtOpened(7, "t", 0, 0, "the connection broke"), "doubts_opened_total"),
