@@ -265,8 +265,13 @@ class Engine:
 
     @property
     def is_full(self) -> bool:
-        """Is no client to be read from now?"""
+        """Is no client to be read from now, but those in the middle of a request?"""
         return self._bytes_held > limits.CLIENT_BYTES_IN_FLIGHT_MAX
+
+    @property
+    def is_overfull(self) -> bool:
+        """Not even those."""
+        return self._bytes_held > 2 * limits.CLIENT_BYTES_IN_FLIGHT_MAX
 
     def _broker_ready(self) -> None:
         self._advertised = None

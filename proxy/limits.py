@@ -22,7 +22,8 @@ SESSION_UNSENT_BYTES_MAX: Final = 4 * MIB
 """Answers that a slow client has not taken; above this nothing more is read from it."""
 CONNECTIONS_MAX: Final = 10_000
 CLIENT_BYTES_IN_FLIGHT_MAX: Final = 256 * MIB
-"""Record bytes that wait anywhere in the proxy; above this no client is read from."""
+"""Bytes of requests that wait anywhere in the proxy, also of those that have not arrived completely. Above this no new
+request is read; above twice as much the clients that go on sending an unfinished one are hung up on."""
 
 # Record batches
 DECOMPRESSED_BYTES_MAX: Final = 64 * MIB

@@ -69,6 +69,9 @@ class Host(Outside, Protocol):
     @property
     def is_full(self) -> bool: ...
 
+    @property
+    def is_overfull(self) -> bool: ...
+
 
 class _Slot:
     """The place of one answer in the order of the requests. ``chunks`` None: not there yet; empty: none is sent."""
@@ -99,6 +102,8 @@ class Session:
         self._paused = False
         self._flush_planned = False
         self._pipe: Pipe | None = None
+        self._partial_bytes = 0
+        """Of a request that has not arrived completely."""
 
     @property
     def has_produce_in_flight(self) -> bool:
@@ -122,7 +127,15 @@ class Session:
         except WireError as error:
             self._refuse_connection(str(error))
             return
+        if self._splitter.buffered_bytes != self._partial_bytes:
+            self._hold_partial(self._splitter.buffered_bytes)
         self._control_reading()
+
+    def _hold_partial(self, partial_bytes: int) -> None:
+        self._host.hold_bytes(partial_bytes - self._partial_bytes)
+        self._partial_bytes = partial_bytes
+        if partial_bytes and self._host.is_overfull:
+            self._refuse_connection("requests of all clients, half of them unfinished, take too much memory")
 
     def lost(self, reason: str) -> None:
         """The client has gone: nothing is forwarded for it from here on (rule R17)."""
@@ -309,7 +322,7 @@ class Session:
         if wire is None or self.is_closed:
             return
         full = (
-            self._host.is_full
+            (self._host.is_full and not self._partial_bytes)  # what has begun may end: else nothing ever would
             or len(self._slots) >= limits.REQUESTS_IN_FLIGHT_MAX
             or wire.unsent > limits.SESSION_UNSENT_BYTES_MAX
         )
@@ -336,7 +349,7 @@ class Session:
         if not self.is_closed:
             self.is_closed = True
             self._wire = None
-            self._host.hold_bytes(-sum(slot.request_bytes for slot in self._slots))
+            self._host.hold_bytes(-self._partial_bytes - sum(slot.request_bytes for slot in self._slots))
             self._slots.clear()
             if self._pipe is not None:
                 self._pipe.close()

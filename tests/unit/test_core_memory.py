@@ -1,0 +1,98 @@
+"""The limit of what requests of clients may take, with those that have not arrived completely."""
+
+from __future__ import annotations
+
+import pytest
+
+from idemproxy.codecs.headers import encode_request_header
+from idemproxy.proxy import limits
+from idemproxy.reactor import Wire
+from testkit.virtual_world import World, WorldSettings
+
+HELD_MAX = 100_000
+REQUEST = encode_request_header(18, 0, 7, "client")
+WHOLE = len(REQUEST).to_bytes(4, "big") + REQUEST
+
+
+class Client:
+    """A connection that sends what it is told to."""
+
+    def __init__(self) -> None:
+        self.wire: Wire | None = None
+        self.answers = b""
+        self.is_lost = False
+
+    def connected(self, wire: Wire) -> None:
+        self.wire = wire
+
+    def received(self, data: bytes) -> None:
+        self.answers += data
+
+    def lost(self, reason: str) -> None:
+        self.is_lost = True
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.world = World(1, WorldSettings(brokers=1))
+        self.world.start()
+        (self.proxy,) = self.world.proxies
+
+    def client(self) -> Client:
+        client = Client()
+        self.world.network.host("client").connect(self.proxy.address, client)
+        self.world.network.run(1)
+        return client
+
+    def send(self, client: Client, data: bytes) -> None:
+        assert client.wire is not None
+        client.wire.send(data)
+        self.world.network.run(1)
+
+    def unfinished(self, size: int, of: int = 50_000_000) -> Client:
+        """A client whose request of ``of`` bytes has arrived so far."""
+        client = self.client()
+        self.send(client, of.to_bytes(4, "big") + bytes(size))
+        return client
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.setattr(limits, "CLIENT_BYTES_IN_FLIGHT_MAX", HELD_MAX)
+    return Scene()
+
+
+def test_unfinished_requests_count_and_nothing_new_is_read_until_they_have_gone(scene: Scene) -> None:
+    first, _second = scene.unfinished(60_000), scene.unfinished(60_000)
+    late = scene.client()
+    scene.send(late, WHOLE)
+    assert late.answers
+    late.answers = b""
+    scene.send(late, WHOLE)
+    assert late.answers == b"", "it was told once, and is not read from any more"
+    assert first.wire is not None
+    first.wire.reset()
+    scene.world.network.run(1)
+    assert late.answers
+
+
+def test_a_request_that_has_begun_may_end_though_there_is_no_room(scene: Scene) -> None:
+    scene.unfinished(90_000)
+    half = scene.client()
+    scene.send(half, WHOLE[:9])
+    scene.unfinished(60_000)
+    scene.send(half, WHOLE[9:])
+    assert half.answers
+    assert not half.is_lost
+
+
+def test_who_goes_on_with_an_unfinished_request_far_above_the_limit_is_hung_up_on(scene: Scene) -> None:
+    first, second = scene.unfinished(60_000), scene.unfinished(60_000)
+    scene.send(second, bytes(90_000))
+    assert second.is_lost
+    assert not first.is_lost
+    scene.send(first, bytes(10_000))
+    assert not first.is_lost, "there is room again"
+    late = scene.client()
+    scene.send(late, WHOLE)
+    assert late.answers
