@@ -182,6 +182,11 @@ class _ClientWire(BrokerWire):
         self._reactor.next_pass.append(self._endpoint)
 
 
+def _request(partition: int, batch: Buffer) -> bytes:
+    start = encode_request_header(0, 3, 1, "bench") + struct.pack(">hhiih", -1, -1, TIMEOUT_MS, 1, 1) + b"t"
+    return frame(start, struct.pack(">iii", 1, partition, len(batch)), batch)
+
+
 class Client:
     """One idempotent producer with one request in flight."""
 
@@ -193,9 +198,7 @@ class Client:
         self._received = session.received
         session.connected(_ClientWire(engine.reactor, self.send))  # type: ignore[arg-type]
         self._payload = bytearray(encode_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=0))
-        start = encode_request_header(0, 3, 1, "bench") + struct.pack(">hhiih", -1, -1, TIMEOUT_MS, 1, 1) + b"t"
-        start += struct.pack(">iii", 1, index % PARTITIONS, len(self._payload))
-        self._start = struct.pack(">i", len(start) + len(self._payload)) + start
+        self._start = _request(index % PARTITIONS, self._payload)[: -len(self._payload)]
         self._records = len(records)
         self._sequence = 0
         self._prepared: deque[bytes] = deque()
@@ -218,6 +221,7 @@ class World:
     """An engine in a steady state with so many producers, each with one request in flight."""
 
     def __init__(self, connections: int, records: int = 1, record_bytes: int = 100) -> None:
+        self._visited = 0
         self.reactor = BenchReactor()
         self.telemetry = Telemetry()
         self.engine = Engine(
@@ -247,6 +251,26 @@ class World:
         """Have the clients' requests ready for so many passes."""
         for client in self.clients:
             client.prepare(passes + 1)
+
+    def visit(self, producers: int, batches: int) -> None:
+        """Have so many more producers send some batches each, one after the other, until all is written."""
+        wire = BrokerWire(self.reactor, None)
+        wire.send = lambda *chunks: None  # type: ignore[method-assign]
+        session = self.engine.accept(0)
+        assert session is not None
+        session.connected(wire)
+        record = [Record(0, _TIME_MS, None, b"v")]
+        for _ in range(producers):
+            self._visited += 1
+            producer_id = 1_000_000_000 + 1000 * self._visited
+            self.store.values[block_key("bench", block_of(producer_id))] = pack_block(_GENERATION, 0)
+            for sequence in range(batches):
+                batch = encode_batch(record, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+                session.received(_request(producer_id // 1000 % PARTITIONS, batch))
+                for _ in range(4):
+                    self.reactor.run_pass()
+        for _ in range(400):
+            self.reactor.run_pass()
 
     def run(self, passes: int) -> int:
         """Run so many passes; return how many requests were answered."""
