@@ -86,8 +86,8 @@ class ExternalRedis(RedisProcess):
     def values(self) -> Mapping[bytes, bytes]:
         """All stored entries, by key, whatever is in them."""
         keys = self.call("KEYS", _ENTRY_KEYS)
-        found = {key: self.call("GET", key) for key in keys}
-        return {key: value for key, value in found.items() if isinstance(value, bytes)}
+        found = self.call("MGET", *keys) if keys else []
+        return {key: value for key, value in zip(keys, found, strict=True) if isinstance(value, bytes)}
 
     def entries(self) -> Mapping[bytes, Entry]:
         """All stored entries that can be read, by key."""
