@@ -105,7 +105,6 @@ class Journals:
             one = Sent(event["time_ms"], proxy, event["broker_id"], base_sequence, count)
             self._sent[place, (producer_id, epoch)].append(one)
             self._batches[place, (producer_id, epoch), base_sequence] = first, count
-        self.counts["sent merged"] += len(firsts) > 1
 
     def _take_outcome(self, proxy: str, event: dict[str, Any]) -> None:
         self.counts["outcome " + event["outcome"]] += 1

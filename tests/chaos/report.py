@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from .attribution import Attribution, Tally, producers_in
+from .attribution import Attribution, Tally, merged_in, producers_in
 from .journals import Journals
 from .oracle import whole_lines
 from .run import Story
@@ -51,7 +51,9 @@ def result_of(
         "reorders": _by_cause(attribution.reorders),
         "misplaced": findings.misplaced,
         "unexplained": attribution.unexplained,
-        "producers_in_log": _producers_in_log(story),
+        "producers_in_log": len(producers_in(story.logs.values())),
+        "wrappers": sum(len(log.wrappers) for log in story.logs.values()),
+        "merged_wrappers": merged_in(story.logs.values()),
         "takeover_ms": {
             name: asdict(one) for name, one in waits_by_kind(story.faults, places.values(), _PROCESS_KINDS).items()
         },
@@ -90,6 +92,7 @@ def table_of(result: Mapping[str, Any]) -> str:
         row(kind, "0" if not causes else "; ".join(f"{count:,}: {cause}" for cause, count in causes.items()))
     row("told another offset", result["misplaced"])
     row("producer ids and epochs in the log", result["producers_in_log"])
+    row("wrappers", f"{result['wrappers']:,}, {result['merged_wrappers']:,} of several producers")
     row("doubts", ", ".join(f"{count} {name}" for name, count in _doubts(result).items()) or "0")
     row("faults", result["faults"])
     for name, count in result["faults_by_kind"].items():
@@ -147,10 +150,6 @@ def _acknowledgement_times(story: Story) -> dict[str, list[int]]:
             for partition, times in times_of(whole_lines(lines)).items():
                 places[f"{name} on {topic}-{partition}"] = times
     return places
-
-
-def _producers_in_log(story: Story) -> int:
-    return len(producers_in(story.logs.values()))
 
 
 def _tallies(attribution: Attribution) -> dict[str, Tally]:
