@@ -135,7 +135,7 @@ def make(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_make_alone_lists_every_target_with_a_sentence() -> None:
     listed = re.findall(r"^  ([a-z]+)  +\S", make().stdout, re.MULTILINE)
     daily = {"help", "demo", "run", "test", "lint", "format", "typecheck", "bench", "model"}
-    at_full_size = {"crashes", "acceptance", "clients"}
+    at_full_size = {"crashes", "acceptance", "clients", "chaos", "takeovers", "flushes", "simulate", "mutants"}
     assert set(listed) == daily | at_full_size
 
 
