@@ -55,7 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"[{time.monotonic() - started:6.1f}] {text}", file=sys.stderr, flush=True)
 
     say(f"everything is written to {directory}")
-    story = run(directory, layout, pace, say)
+    try:
+        story = run(directory, layout, pace, say)
+    except KeyboardInterrupt:
+        say("interrupted: everything was ended, nothing is judged")
+        shutil.rmtree(directory)
+        return 130
     journals = Journals(story.journals)
     judge = Judge(story.logs, journals, story.faults, with_proxies=layout.with_proxies)
     attribution = judge.attribute(story.findings, story.producer_ids)
