@@ -26,6 +26,7 @@ from .record_batch import (
     RECORD_BYTES_MIN,
     SIZE_FIELDS_BYTES,
     BatchHeader,
+    Record,
     encode_batch,
     iterate_records,
     parse_single_batch,
@@ -284,16 +285,21 @@ def split(batch: memoryview, parts: int, *, output_bytes_max: int) -> list[memor
         while end < len(records) - (parts - part) and (part == parts or taken + sizes[end] // 2 < target):
             taken += sizes[end]
             end += 1
-        sequence = header.base_sequence
-        piece = encode_batch(
-            [record._replace(offset_delta=index) for index, record in enumerate(records[start:end])],
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=sequence if sequence < 0 else (sequence + start) & _SEQUENCE_MASK,
-            codec=Codec(header.codec),
-            base_timestamp=header.base_timestamp,
-            attributes=header.attributes & ~0x07,
-        )
-        result.append(memoryview(piece))
+        result.append(part_of(header, records, start, end))
         start = end
     return result
+
+
+def part_of(header: BatchHeader, records: Sequence[Record], start: int, end: int) -> memoryview:
+    """Return a batch with these of a batch's records: what the header says stays, the base sequence is advanced."""
+    sequence = header.base_sequence
+    piece = encode_batch(
+        [record._replace(offset_delta=index) for index, record in enumerate(records[start:end])],
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=sequence if sequence < 0 else (sequence + start) & _SEQUENCE_MASK,
+        codec=Codec(header.codec),
+        base_timestamp=header.base_timestamp,
+        attributes=header.attributes & ~0x07,
+    )
+    return memoryview(piece)

@@ -5,28 +5,17 @@ with some of them."""
 
 from __future__ import annotations
 
-from .compression import Codec
+from .convert import part_of
 from .marker import content_digest
-from .record_batch import encode_batch, iterate_records, parse_single_batch
-
-_SEQUENCE_MASK = 0x7FFFFFFF
+from .record_batch import iterate_records, parse_single_batch
 
 
 def rest_of_batch(batch: memoryview, records_stored: int, *, output_bytes_max: int) -> memoryview:
     """Return a batch with the records from ``records_stored`` on; its base sequence is advanced. Raises WireError."""
     header = parse_single_batch(batch)
     assert 0 < records_stored < header.record_count
-    records = list(iterate_records(batch, header, output_bytes_max))[records_stored:]
-    return memoryview(
-        encode_batch(
-            [record._replace(offset_delta=index) for index, record in enumerate(records)],
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=(header.base_sequence + records_stored) & _SEQUENCE_MASK,
-            codec=Codec(header.codec),
-            base_timestamp=header.base_timestamp,
-        )
-    )
+    records = list(iterate_records(batch, header, output_bytes_max))
+    return part_of(header, records, records_stored, header.record_count)
 
 
 def content_digests(batch: memoryview, *, output_bytes_max: int) -> list[bytes]:

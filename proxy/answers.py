@@ -52,11 +52,6 @@ def fenced(verdict: Fenced) -> Answer:
     )
 
 
-def foreign_producer_id() -> Answer:
-    """The id was handed out to another principal."""
-    return Answer(int(ErrorCode.INVALID_PRODUCER_ID_MAPPING), message="this producer id belongs to another principal")
-
-
 def in_doubt(reason: str) -> Answer:
     """Outcome not known in time, or the store is away: the retry finds out."""
     return Answer(int(ErrorCode.REQUEST_TIMED_OUT), message=reason)
