@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutant import mutant
 
 _SCENES = "unit/test_rule_log.py::"
+_DUPLICATES = "unit/test_rule_duplicates.py::"
 
 LOG = (
     mutant(
@@ -149,6 +150,17 @@ LOG = (
         deaths=("I1",),
     ),
     mutant(
+        "anchored_to_itself",
+        "R8: the record below the bound may be the batch that is looked for",
+        _SCENES + "test_a_bound_whose_record_is_the_batch_itself_hides_no_copy_of_it",
+        (
+            "proxy.resolver",
+            "            if below is not None and self._enough(own",
+            "            if False and self._enough(own",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
         "take_over_moves_the_bound",
         "R8: a take-over keeps the bound",
         _SCENES + "test_who_takes_an_intent_over_searches_from_its_own_bound",
@@ -178,7 +190,7 @@ LOG = (
     mutant(
         "duplicate_answered_from_state",
         "R9: a duplicate is looked at in the log before it is confirmed",
-        _SCENES + "test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_again",
+        _DUPLICATES + "test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_again",
         (
             "proxy.duplicates",
             "        there = await _is_in_log(sequencer, batch, verdict.base_offset)\n",
@@ -189,7 +201,7 @@ LOG = (
     mutant(
         "vanished_sent_again",
         "R9: a duplicate that has vanished is never forwarded again",
-        _SCENES + "test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_again",
+        _DUPLICATES + "test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_again",
         (
             "proxy.duplicates",
             '        sequencer.answer(batch, answers.vanished(verdict.base_offset), "vanished")\n',
@@ -204,7 +216,7 @@ LOG = (
     mutant(
         "duplicate_without_a_search",
         "R9: 46 only if the log has the batch",
-        _SCENES + "test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_there",
+        _DUPLICATES + "test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_there",
         (
             "proxy.duplicates",
             "    answer, verdict = await _search_below_window(sequencer, batch)\n",
@@ -215,7 +227,7 @@ LOG = (
     mutant(
         "gap_without_a_search",
         "R9: below the window no 45 before the log was searched",
-        _SCENES + "test_a_duplicate_from_before_the_window_is_known_because_the_log_has_it",
+        _DUPLICATES + "test_a_duplicate_from_before_the_window_is_known_because_the_log_has_it",
         (
             "proxy.duplicates",
             "    answer, verdict = await _search_below_window(sequencer, batch)\n",
@@ -224,15 +236,26 @@ LOG = (
         deaths=("45",),
     ),
     mutant(
+        "searched_from_its_first_commit",
+        "R9: the search begins where the epoch begins, which an unclean election may move",
+        _DUPLICATES + "test_an_epoch_is_searched_from_its_least_offset_also_when_the_log_has_become_shorter",
+        (
+            "state.commit",
+            "    return base_offset if known == NO_OFFSET or base_offset < known else known\n",
+            "    return base_offset if known == NO_OFFSET else known\n",
+        ),
+        deaths=("45",),
+    ),
+    mutant(
         "content_not_compared",
         "R9: below the window the content has to fit too",
-        _SCENES + "test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_there",
+        _DUPLICATES + "test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_there",
         ("proxy.duplicates", "    if search.stored_contents != contents:\n", "    if False:\n"),
     ),
     mutant(
         "gap_though_unread",
         "R9: 45 only if the range was searched completely",
-        _SCENES + "test_a_batch_from_before_the_window_is_no_gap_as_long_as_the_log_cannot_be_read",
+        _DUPLICATES + "test_a_batch_from_before_the_window_is_no_gap_as_long_as_the_log_cannot_be_read",
         (
             "proxy.duplicates",
             '        return answers.in_doubt(result.reason), "below_window_unknown"\n',
@@ -243,7 +266,7 @@ LOG = (
     mutant(
         "no_second_look",
         "R14: what was forwarded again is looked for twice in the log",
-        _SCENES + "test_what_was_sent_again_is_looked_for_twice_in_the_log",
+        _DUPLICATES + "test_what_was_sent_again_is_looked_for_twice_in_the_log",
         (
             "proxy.sequencer",
             "        if flow is not None:\n            self.work_aside(flow)\n",
@@ -251,9 +274,19 @@ LOG = (
         ),
     ),
     mutant(
+        "dropped_not_looked_for",
+        "R14: what was not found is looked for again, however it goes on",
+        _DUPLICATES + "test_what_was_not_found_and_is_dropped_is_looked_for_too",
+        (
+            "proxy.forward",
+            "        sequencer.look_again(self._bound, self._first.producer_epoch, sequences)  # R14\n",
+            "",
+        ),
+    ),
+    mutant(
         "late_write_not_looked_for",
         "R14: a write over which the deadline passed is looked for too",
-        _SCENES + "test_what_was_written_late_is_looked_for_too",
+        _DUPLICATES + "test_what_was_written_late_is_looked_for_too",
         ("proxy.forward", "        if outcome.is_late:", "        if False:"),
     ),
 )

@@ -1,0 +1,63 @@
+"""What the scenes of several rules have in common: a log that others write to, and brokers that say nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from idemproxy.codecs.message_set import encode_set
+from idemproxy.proxy.effects import Append
+from idemproxy.proxy.outcome import InDoubt, Outcome
+from testkit.staged_sequencer import Client, Stage
+from testkit.virtual_log import PartitionLog
+
+
+def foreign(stage: Stage, *values: bytes, replicated: bool = True) -> None:
+    """Records of a writer past the proxy."""
+    for value in values:
+        stage.log.append(encode_set([(None, value, 0)], magic=1), stage.now)
+    if replicated:
+        stage.log.advance(stage.log.end_offset)
+
+
+def unclean_election(stage: Stage, *values: bytes) -> None:
+    """The new leader never had what was here, and others have written to it."""
+    stage.log = PartitionLog()
+    foreign(stage, *values)
+
+
+def a_stage_with_one_batch() -> tuple[Stage, Client]:
+    stage, client = Stage(), Client()
+    stage.send(client, 0)
+    stage.run(1)
+    return stage, client
+
+
+def dies_after(stage: Stage, act: Callable[[Append], Any]) -> Callable[[Append], Outcome]:
+    """The proxy that sent this hears nothing more of it."""
+
+    def outcome(effect: Append) -> Outcome:
+        act(effect)
+        return stage.never_answers(effect)
+
+    return outcome
+
+
+class SleepingBroker:
+    """Says nothing to the next append, and carries it out when it is told to."""
+
+    def __init__(self, stage: Stage, *, is_heard_of: bool = True) -> None:
+        self._stage = stage
+        self._is_heard_of = is_heard_of
+        self._held: Append | None = None
+        stage.outcomes.append(self._hold)
+
+    def _hold(self, effect: Append) -> Outcome:
+        self._held = effect
+        return (
+            InDoubt("no answer in time", effect.broker_id) if self._is_heard_of else self._stage.never_answers(effect)
+        )
+
+    def wake(self) -> None:
+        assert self._held is not None
+        self._stage.take(self._held)

@@ -1,0 +1,104 @@
+"""Rules R9 and R14, each in the shortest scene in which exactly it matters: a batch that comes again, and copies."""
+
+from mutants.scenes import SleepingBroker, a_stage_with_one_batch, foreign, unclean_election
+
+from idemproxy.proxy import limits
+from idemproxy.proxy.effects import Append, Unanswered
+from idemproxy.proxy.events import SecondCopy
+from idemproxy.proxy.outcome import InDoubt, Outcome
+from testkit.staged_sequencer import Client, Stage
+
+TIMED_OUT, OUT_OF_ORDER, DUPLICATE, INVALID = 7, 45, 46, 87
+
+
+# ---------------------------------------------------------------------- R9
+def test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_again() -> None:
+    stage, _ = a_stage_with_one_batch()
+    stage.lane.is_open = False
+    unclean_election(stage, b"another one's")
+    retry = stage.send(Client(), 0)
+    stage.run(40)
+    assert stage.stored_values() == [b"another one's"], "later batches may be in the log: it would come after them"
+    assert retry.code == INVALID
+
+
+def a_stage_with_seven_batches() -> Stage:
+    stage, client = Stage(), Client()
+    for sequence in range(7):
+        stage.send(client, sequence)
+        stage.run(1)
+    return stage
+
+
+def test_a_duplicate_from_before_the_window_is_known_because_the_log_has_it() -> None:
+    stage = a_stage_with_seven_batches()
+    retry = stage.send(Client(), 1)
+    stage.run(5)
+    assert retry.code == DUPLICATE
+
+
+def test_an_epoch_is_searched_from_its_least_offset_also_when_the_log_has_become_shorter() -> None:
+    stage, client = Stage(), Client()
+    foreign(stage, b"a", b"b", b"c")
+    stage.send(client, 0)
+    stage.run(1)
+    unclean_election(stage)
+    for sequence in range(1, 7):
+        stage.send(client, sequence)
+        stage.run(1)
+        foreign(stage, b"d", b"e")
+    retry = stage.send(Client(), 1)
+    stage.run(5)
+    assert retry.code == DUPLICATE
+
+
+def test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_there() -> None:
+    stage = a_stage_with_seven_batches()
+    retry = stage.send(Client(), 1, b"another content")
+    stage.run(5)
+    assert retry.code == OUT_OF_ORDER
+
+
+def test_a_batch_from_before_the_window_is_no_gap_as_long_as_the_log_cannot_be_read() -> None:
+    stage = a_stage_with_seven_batches()
+    stage.reply = lambda _broker_id, _question: Unanswered("away")
+    retry = stage.send(Client(), 1)
+    stage.run(2 * limits.SCAN_SECONDS_MAX)
+    assert retry.code == TIMED_OUT
+
+
+# ---------------------------------------------------------------------- R14
+def test_what_was_sent_again_is_looked_for_twice_in_the_log() -> None:
+    stage = Stage()
+    broker = SleepingBroker(stage)
+    stage.send(Client(), 0)
+    stage.run(10)
+    broker.wake()
+    stage.run(limits.SECOND_LOOKS_SECONDS[0] + 10)
+    assert [event.offsets for event in stage.events if isinstance(event, SecondCopy)] == [(0, 1)]
+
+
+def test_what_was_not_found_and_is_dropped_is_looked_for_too() -> None:
+    stage, client = Stage(), Client()
+    broker = SleepingBroker(stage)
+    stage.send(client, 0)
+    client.is_closed = True
+    stage.run(10)
+    assert stage.send(Client(), 0).offset == 0
+    broker.wake()
+    stage.run(limits.SECOND_LOOKS_SECONDS[0] + 10)
+    assert [event.offsets for event in stage.events if isinstance(event, SecondCopy)] == [(0, 1)]
+
+
+def test_what_was_written_late_is_looked_for_too() -> None:
+    stage = Stage()
+
+    def written_late(effect: Append) -> Outcome:
+        stage.take(effect)
+        stage.take(effect)  # by another proxy that has taken it over, before that
+        return InDoubt("the deadline passed over the write", effect.broker_id, is_late=True)
+
+    stage.outcomes.append(written_late)
+    stage.send(Client(), 0)
+    stage.run(limits.SECOND_LOOKS_SECONDS[0] + 10)
+    assert [event.offsets for event in stage.events if isinstance(event, SecondCopy)] == [(0, 1)]
