@@ -197,7 +197,9 @@ class Doubt:
 
     async def _finish_rebuild(self, entry: Entry, result: Searched) -> None:
         done = rebuilt(entry, result.pieces, self._shared.generation, result.end_offset, result.anchor)
-        if NO_OFFSET < result.gap_at < done.first_base_offset:
+        of_epoch = [piece for piece in result.pieces if piece.producer_epoch == done.producer_epoch]
+        has_beginning = bool(of_epoch) and of_epoch[0].base_sequence == 0
+        if NO_OFFSET < result.gap_at < done.first_base_offset and not has_beginning:
             done = replace(done, first_base_offset=result.gap_at)  # what is looked for below the window may be there
         given_up = self._given_up
         if given_up and (given_up.producer_epoch, given_up.batches[0].base_sequence) == (

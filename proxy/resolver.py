@@ -297,9 +297,10 @@ class LogSearch:
                 # Its first copy lay there, was cut off, and it was appended there again.
                 self._pieces, self._end_offset, self._anchor = own, below.offset + 1, anchor_of(below)
         self._next = bound.offset if holds else earliest.offset
-        if self.is_rebuild:
-            # Nothing is in doubt that was surely here. What retention has deleted is older than any retry.
-            self._next = max(self._next, earliest.offset)
+        if self.is_rebuild and self._next < earliest.offset:
+            # Nothing is in doubt that was surely here. What retention has deleted is older than what comes next.
+            self._note_gap(self._next, earliest.offset, is_harmless=True)
+            self._next = earliest.offset
         if self._next < earliest.offset:
             self._doubtful = f"records from offset {self._next} to {earliest.offset} were deleted by retention"
             self._next = earliest.offset

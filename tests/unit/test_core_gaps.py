@@ -1,6 +1,7 @@
 """After a new life of the store, in a log that compaction has left gaps in: what is known all the same, what nobody can
 tell, and that a producer goes on (rules R9, R10, R11)."""
 
+from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy.events import DoubtResolved
 from testkit.staged_sequencer import Client, Stage
 
@@ -50,6 +51,39 @@ def test_a_retry_below_a_gap_at_the_beginning_is_never_told_to_be_out_of_order()
     answer = stage.send(Client(), 1)
     stage.run(LIVES_OUT_SECONDS)
     assert answer.code == INVALID
+
+
+def test_a_retry_of_what_retention_has_deleted_is_never_told_to_be_out_of_order() -> None:
+    stage = Stage()
+    client = Client()
+    for sequence in range(6):
+        stage.send(client, sequence)
+        stage.run(1)
+    stage.log.retain(3)
+    stage.earliest = 3
+    stage.values.clear()
+    stage.begin_era()
+    stage.sequencer = stage.new_sequencer()
+    retry, next_one = stage.send(Client(), 2), stage.send(Client(), 6)
+    stage.run(LIVES_OUT_SECONDS)
+    assert (retry.code, next_one.offset) == (INVALID, 6)
+
+
+def test_an_epoch_whose_beginning_is_there_is_known_below_the_window() -> None:
+    stage = Stage()
+    stage.log.append(encode_set([(None, b"foreign", 0)] * 2, magic=1), stage.now)
+    client = Client()
+    for sequence in range(8):
+        stage.send(client, sequence)
+        stage.run(1)
+    stage.log.retain(2)
+    stage.earliest = 2
+    stage.values.clear()
+    stage.begin_era()
+    stage.sequencer = stage.new_sequencer()
+    there, other = stage.send(Client(), 1), stage.send(Client(), 0, b"other", b"two")
+    stage.run(LIVES_OUT_SECONDS)
+    assert (there.code, other.code) == (46, OUT_OF_ORDER)
 
 
 def test_behind_the_last_batch_a_gap_may_hide_the_one_that_comes() -> None:
