@@ -45,6 +45,8 @@ class Oracle:
         self._refusals: tuple[int, ...] = cluster.rates.refusals
         self._state_was_lost = False
         self._outstanding: dict[Where, ProduceSeen] = {}
+        self._asked_for: dict[int, list[Where]] = {}
+        """Number of a request that is being worked on -> whose batches are in it."""
         cluster.on_produce.append(self._produce_arrived)
         cluster.on_produce_over.append(self._produce_is_over)
         for client in clients:
@@ -114,14 +116,21 @@ class Oracle:
                 self.violations.append(f"I3: {value!r} acknowledged at {offset + index}, above the high watermark")
 
     def _produce_arrived(self, seen: ProduceSeen) -> None:
-        for where in self._producers_of(seen):
+        self._asked_for[seen.number] = list(self._producers_of(seen))
+        for where in self._asked_for[seen.number]:
             other = self._outstanding.get(where)
-            if other is not None and self.cluster.brokers[other.broker].lives == other.broker_life:
+            if other is not None and self._still_waits(other):
                 self.violations.append(f"R3: {where} is in request {seen.number} and in {other.number}, unanswered")
             self._outstanding[where] = seen
 
+    def _still_waits(self, seen: ProduceSeen) -> bool:
+        """Does its sender wait for the answer? Of a connection that was half-open the broker has heard nothing."""
+        connection = self.cluster.network.connections.get(seen.connection)
+        lives = self.cluster.brokers[seen.broker].lives == seen.broker_life
+        return lives and connection is not None and connection.ends[0].is_open
+
     def _produce_is_over(self, seen: ProduceSeen) -> None:
-        for where in self._producers_of(seen):
+        for where in self._asked_for.pop(seen.number, ()):
             if self._outstanding.get(where) is seen:
                 del self._outstanding[where]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,6 +57,22 @@ def test_the_same_seed_is_the_same_world_to_the_last_byte() -> None:
     assert first.world.network.events_run == second.world.network.events_run
     assert first.faults == second.faults
     assert first.world.network.digest != other.world.network.digest
+
+
+def test_another_process_sees_the_same_world() -> None:
+    """Sets, and whatever else has an order of each process's own, must not matter."""
+    program = (
+        "from simulation.chaos import run_seed\nprint([run_seed(seed).world.network.digest for seed in range(3, 15)])"
+    )
+    tests = Path(__file__).resolve().parents[1]
+    told = set()
+    for hash_seed in ("1", "2"):
+        path = os.pathsep.join(filter(None, (str(tests), os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": hash_seed}
+        told.add(
+            subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True).stdout
+        )
+    assert len(told) == 1
 
 
 def test_a_failing_seed_tells_how_to_see_it_again() -> None:

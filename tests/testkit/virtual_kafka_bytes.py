@@ -23,6 +23,9 @@ API_RANGES_0_10_2: tuple[tuple[int, int, int], ...] = (
 """What a real 0.10.2.2 advertises: key, lowest, highest version."""
 
 
+_INT8, _INT16, _INT32, _INT64 = (struct.Struct(layout) for layout in (">b", ">h", ">i", ">q"))
+
+
 class BadRequest(Exception):
     """Bytes that this broker does not understand."""
 
@@ -44,19 +47,27 @@ class Reader:
 
     def int8(self) -> int:
         """One signed byte."""
-        return int.from_bytes(self.take(1), "big", signed=True)
+        return self._number(_INT8)
 
     def int16(self) -> int:
         """Two bytes, signed."""
-        return int.from_bytes(self.take(2), "big", signed=True)
+        return self._number(_INT16)
 
     def int32(self) -> int:
         """Four bytes, signed."""
-        return int.from_bytes(self.take(4), "big", signed=True)
+        return self._number(_INT32)
 
     def int64(self) -> int:
         """Eight bytes, signed."""
-        return int.from_bytes(self.take(8), "big", signed=True)
+        return self._number(_INT64)
+
+    def _number(self, layout: struct.Struct) -> int:
+        try:
+            (found,) = layout.unpack_from(self.data, self.position)
+        except struct.error:
+            raise BadRequest(f"{layout.size} bytes at {self.position} of {len(self.data)}") from None
+        self.position += layout.size
+        return int(found)
 
     def string(self) -> str | None:
         """A nullable string."""

@@ -22,6 +22,19 @@ EVENTS_MAX = 4_000
 """Events that are kept of one proxy, for people who look at a failure."""
 
 
+class _InOrder(dict[Any, None]):
+    """A set that is gone through in the order of arrival: that of a set differs from process to process, and with it
+    what a seed does."""
+
+    def add(self, one: object) -> None:
+        """Put it in."""
+        self[one] = None
+
+    def discard(self, one: object) -> None:
+        """Take it out, if it is there."""
+        self.pop(one, None)
+
+
 class VirtualProxy:
     """One proxy over all its lives."""
 
@@ -125,6 +138,7 @@ class VirtualProxy:
             on_ready=lambda: self._listen_when_ready(host),
         )
         engine.shared.merges_producers = self._merge_producers
+        engine.sessions = _InOrder()
         return engine
 
     def watch_effects(self, on_effect: Callable[[VirtualProxy, Any], None]) -> None:
