@@ -24,7 +24,7 @@ from mutants.table import MUTANTS
 from testkit.results import append_result
 
 SURVIVES, UNUSABLE = 1, 2
-NAME_WIDTH, RULE_WIDTH, KILLER_WIDTH, SEED_WIDTH, VIOLATION_WIDTH = 40, 4, 18, 12, 90
+WIDTHS = (40, 4, 12, 64)
 
 
 def start_judge(mode: str, names: Sequence[str]) -> subprocess.Popen[str]:
@@ -66,23 +66,12 @@ def verdicts(names: Sequence[str], seeds: int, jobs: int) -> Iterator[dict[str, 
 
 
 def row(mutant: Mutant, verdict: dict[str, Any]) -> str:
-    """One line of the table."""
-    killer = verdict["killed_by"] or ""
-    if "::" in killer:
-        killer = killer.partition("::")[0].rpartition("/")[2].removeprefix("test_").removesuffix(".py")
-    if verdict["error"]:
-        killer = "ERROR"
-    elif not killer:
-        killer = "SURVIVES"
+    """One line of the table. The violation is what the test expected and what it found, or the oracle's complaint."""
+    killer = "ERROR" if verdict["error"] else verdict["killed_by"] or "SURVIVES"
     seeds = str(verdict["seed"]) if verdict["seed"] else f"none of {verdict['seeds']}" if verdict["seeds"] else "-"
-    violation = (verdict["error"] or verdict["violation"] or mutant.rule)[:VIOLATION_WIDTH]
-    columns = (
-        (mutant.name, NAME_WIDTH),
-        (f"R{mutant.number}", RULE_WIDTH),
-        (killer, KILLER_WIDTH),
-        (seeds, SEED_WIDTH),
-    )
-    return "".join(text.ljust(width) for text, width in columns) + violation
+    violation = verdict["error"] or verdict["violation"] or mutant.rule
+    columns = (mutant.name, f"R{mutant.number}", seeds, violation[: WIDTHS[-1] - 2])
+    return "".join(text.ljust(width) for text, width in zip(columns, WIDTHS, strict=True)) + killer
 
 
 def document() -> Iterator[str]:
@@ -123,9 +112,8 @@ def main() -> int:
     if failed:
         print("these tests fail without any mutant, so they prove nothing:", *failed, sep="\n  ", file=sys.stderr)
         return UNUSABLE
-    print(
-        f"{'mutant':<{NAME_WIDTH}}{'':<{RULE_WIDTH}}{'killed by':<{KILLER_WIDTH}}{'first seed':<{SEED_WIDTH}}violation"
-    )
+    titles = ("mutant", "", "first seed", "violation")
+    print("".join(title.ljust(width) for title, width in zip(titles, WIDTHS, strict=True)) + "killed by")
     found = []
     for verdict in verdicts(names, options.seeds, options.jobs):
         found.append(verdict)
