@@ -179,7 +179,7 @@ def test_connections_of_idempotent_clients_are_closed_when_the_data_begin_a_new_
     assert sessions
     world.redis.restart(lose_last_writes=0)
     world.network.run(5)
-    assert not sessions & proxy.engine.sessions
+    assert not sessions & set(proxy.engine.sessions)
 
 
 # ---------------------------------------------------------------------- R11
