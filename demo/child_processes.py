@@ -134,6 +134,7 @@ class ChildProcesses:
         with self._lock:
             guard, self._guard = self._guard, None
         if guard is not None and guard.stdin is not None:
+            guard.kill()  # nothing is left to guard; its pipe may be open in a process that was forked meanwhile
             guard.stdin.close()
             guard.wait(10)
 
