@@ -1,7 +1,8 @@
-"""Further lines of the table: what several proxies, the window, doubts that cannot be decided and late copies need.
+"""Further lines of the table: what merging, several proxies, the window, doubts that cannot be decided and late copies need.
 
-m more than two proxies; n settling fails, and the second look (R14); o what cannot be decided; p the bound of a producer's
-first batch (R8); q before the window (R9), and the end of the sequence numbers.
+g merging, as far as other proxies, clients that have gone and losses are concerned; m more than two proxies; n settling fails, and the second look (R14); o what cannot be decided; p the bound of a producer's
+first batch (R8); q before the window (R9), and the end of the sequence numbers; w the witness rule with its members and its
+barrier (R10), in the model of members.py.
 """
 F = dict(crash=1, broken=1, reconnect=1)
 G = dict(N=3, window=3, group=2, tries=2)
@@ -14,9 +15,22 @@ VEIL = dict(veil=1, tries=2)
 FIRST = dict(lower='known', tries=2)
 BELOW = dict(group=2, keep=1, N=2, tries=2)                    # one wrapper of two batches, a window of one
 REWIND = dict(client='rewind', keep=1, N=4, window=1, tries=2)
+W = dict(members=True, n=2, loss=1)                             # a model of its own
 END = dict(begin=2 ** 31 - 1, N=3)                             # the second batch has sequence 0
 
+RESEND = dict(producers=2, N=2, window=2, group=2, tries=2, merge=True, client='resend')
+
 ROWS = [
+ ('g10', "merge, R17 of the wrapper: one part's client is enough", 'I1', 1, dict(RESEND, reconnect=1, client_there='wrapper')),
+ ('g11', 'merge, R17 of each part', 'holds', 0, dict(RESEND, reconnect=1, broken=1)),
+ ('g12', "merge, R5' compares the first identity only", 'I3', 1,
+  dict(M, error=1, stall=1, reconnect=1, hwlag=True, truncate=1, compare='first')),
+ ('g13', 'merge, a doubt looks for the first identity only', 'I3', 1, dict(M, stall=1, broken=1, reconnect=1, search='first')),
+ ('g14', 'merge, a rebuild reads the first identity of each marker only', 'I1', 1,
+  dict(M, crash=1, broken=1, loss=1, markers='first')),
+ ('g15', 'merge, doubt, take-over of one part by another proxy, crash', 'holds', 0, dict(M, crash=1, reconnect=1, stall=1)),
+ ('g16', 'merge, three proxies', 'holds', 0, dict(F, **M, proxies=3, symmetric=True)),
+ ('g17', 'merge, loss of up to two writes, stall', 'holds', 0, dict(M, stall=1, loss=1, undo=2)),
  ('m1', 'three proxies', 'holds', 1, dict(P3, **F)),
  ('m2', 'three proxies, 2 crashes, 2 reconnects', 'holds', 0, dict(P3, crash=2, broken=1, reconnect=2)),
  ('m3', 'three proxies, loss, 2 crashes, 2 reconnects', 'holds', 0, dict(P3, crash=2, reconnect=2, loss=1)),
@@ -71,7 +85,7 @@ ROWS = [
  ('p1', 'bound: the newest high watermark read before the reserve, or a later own append or commit', 'holds', 0,
   dict(F, **FIRST, **HW)),
  ('p2', 'same, smaller', 'holds', 1, dict(F, **FIRST)),
- ('p3', 'same, the end of the log instead', 'I1', 1, dict(F, **HW, tries=2, lower='known LEO')),
+ ('p3', 'same, the end of the log instead', 'I1', 0, dict(F, **HW, tries=2, lower='known LEO')),
  ('p4', 'same, a take-over moves the bound to the present high watermark', 'I1', 1, dict(F, **FIRST, keep_bound=False)),
  ('p5', 'same, used for a suspect entry too', 'I1', 1, dict(F, **FIRST, loss=1, lower_suspect='known')),
  ('p6', 'same, loss', 'holds', 0, dict(F, **FIRST, loss=1)),
@@ -104,6 +118,31 @@ ROWS = [
  ('q18', 'a whole round of sequences in the log, modulo 4', 'holds', 0, dict(F, N=6, window=2, modulus=4, keep=2, tries=2)),
  ('q19', 'same, truncation', 'holds', 0,
   dict(N=6, window=2, modulus=4, keep=2, tries=2, hwlag=True, truncate=1, foreign=1, reconnect=1, broken=1)),
+ ('w1', 'members: no witness, all suspect (plain R10)', 'holds', 1, dict(W, plain=True, crash=1)),
+ ('w2', 'appends as soon as it has registered', 'W', 1, dict(W, crash=1, seen_by='none')),
+ ('w3', 'seen by one other, which nobody may know either', 'W', 1, dict(W, n=3, undo=5, crash=1, seen_by='one')),
+ ('w4', 'seen to write once: that write may not be acknowledged', 'W', 1, dict(W, crash=1, slow=1, rises='once')),
+ ('w5', 'no barrier: each decides by its own counter', 'W', 1, dict(W, barrier='own')),
+ ('w6', 'barrier of those that have renewed their leases', 'W', 1, dict(W, crash=1, barrier='alive')),
+ ('w7', 'one that has ended is not counted', 'W', 1, dict(W, crash=1, ended='ignored')),
+ ('w8', 'goodbye before the last write', 'W', 1, dict(W, crash=1, leave=1, goodbye='early')),
+ ('w9', 'registration of a living one removed', 'W', 1, dict(W, crash=1, clean='any')),
+ ('w10', 'one that has come later decides', 'W', 1, dict(W, crash=1, only_old=False)),
+ ('w11', 'counters are not compared', 'W', 1, dict(W, counter=False)),
+ ('w12', 'no grace period for a suspect entry', 'W', 1, dict(W, undo=4, crash=1, grace=False)),
+ ('w13', 'not seen anew after a decision, two losses', 'W', 1, dict(W, undo=4, crash=1, loss=2, again=False)),
+ ('w14', 'an owner goes on though its entry is not believed, two losses', 'W', 1, dict(W, undo=4, crash=1, loss=2, resume='always')),
+ ('w15', 'all rules', 'holds', 1, dict(W, undo=4, crash=1, leave=1)),
+ ('w16', 'all rules, lost replies, two batches', 'holds', 1, dict(W, undo=4, crash=1, slow=1, batches=2)),
+ ('w17', 'all rules, two losses', 'holds', 0, dict(W, undo=4, crash=1, loss=2, leave=1, slow=1)),
+ ('w18', 'all rules, three incarnations', 'holds', 0, dict(W, n=3, undo=5, crash=1, leave=1)),
+ ('w19', 'all rules, three incarnations, two crashes', 'holds', 0, dict(W, n=3, undo=6, crash=2)),
+ ('w20', 'all rules, three incarnations, two losses', 'holds', 0, dict(W, n=3, undo=3, loss=2)),
+ ('w21', 'all rules, three incarnations, lost replies', 'holds', 0, dict(W, n=3, undo=5, crash=1, slow=1)),
+ ('w22', 'an owner keeps its open intent though all others are suspect, two losses, lost replies', 'holds', 0,
+  dict(W, undo=4, crash=1, loss=2, slow=1, own=True)),
+ ('w23', 'same, three incarnations', 'holds', 0, dict(W, n=3, undo=5, crash=1, own=True)),
+ ('w24', 'use: entries are used unread after a loss of nothing', 'U', 1, dict(W, goal=True, batches=2)),
  ('f9', 'group: a commit counts as done by another when its first batch is', 'I3', 0,
   dict(group=2, tries=2, crash=1, slow=1, loss=1, reconnect=1, broken=1, group_done='first')),
 ]
