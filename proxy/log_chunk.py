@@ -57,10 +57,10 @@ class LogChunk:
             self.unreadable = str(error)
 
     def _take(self, message: ShallowMessage) -> None:
-        identities = parse_marker(message.key) if message.is_wrapper else None
-        if identities is not None:
-            first = message.offset + 1 - sum(identity.record_count for identity in identities)
-            self.marked.append(Marked(first, message, identities))
+        marked = marked_of(message)
+        if marked is not None:
+            first = marked.first
+            self.marked.append(marked)
         elif message.is_wrapper:
             self._unopened = message
             inner = message_set.inner_messages(message, limits.DECOMPRESSED_BYTES_MAX)
@@ -113,18 +113,25 @@ def carries(message: ShallowMessage, wanted: Iterable[Stored], producer_id: int)
 def has_content(message: ShallowMessage, offset: int, content: bytes | None) -> bool:
     """Has its record at ``offset`` this digest? Only a message without a marker is known by its content. It was read to
     the end before."""
-    if content is None or (message.is_wrapper and parse_marker(message.key) is not None):
+    if content is None or marked_of(message) is not None:
         return False
     inner = message_set.inner_messages(message, limits.DECOMPRESSED_BYTES_MAX) if message.is_wrapper else [message]
     return any(one.offset == offset and content_of_message(one) == content for one in inner)
 
 
+def marked_of(message: ShallowMessage) -> Marked | None:
+    """The message with what its marker names; None: it has none."""
+    identities = parse_marker(message.key) if message.is_wrapper else None
+    if identities is None:
+        return None
+    return Marked(message.offset + 1 - sum(identity.record_count for identity in identities), message, identities)
+
+
 def pieces_of(message: ShallowMessage, producer_id: int) -> Iterator[Stored]:
     """Give what a marked wrapper holds of the producer, with offsets; nothing for any other message."""
-    identities = parse_marker(message.key) if message.is_wrapper else None
-    if identities is not None:
-        first = message.offset + 1 - sum(identity.record_count for identity in identities)
-        for found_id, piece in pieces_in(Marked(first, message, identities)):
+    marked = marked_of(message)
+    if marked is not None:
+        for found_id, piece in pieces_in(marked):
             if found_id == producer_id:
                 yield piece
 
