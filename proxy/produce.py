@@ -23,9 +23,10 @@ from ..codecs.record_batch import (
     parse_single_batch,
     verify_crc,
 )
+from ..state.behind import Behind
 from ..state.decide import BatchIdentity
 from . import answers, limits
-from .batch import Answer, Batch, Behind
+from .batch import Answer, Batch
 from .events import ClientRefused
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from ..codecs.headers import RequestHeader, encode_response_header, parse_reques
 from ..codecs.produce import PartitionRecords
 from ..codecs.record_batch import magic_of, parse_single_batch
 from ..reactor import Buffer, Reactor, Wire
+from ..state.behind import Behind
 from . import answers, limits
-from .batch import Answer, Behind
+from .batch import Answer
 from .bridge import api_versions
 from .bridge.base import Addresses, Refused
 from .bridge.init_producer_id import InitProducerIdRequest, encode_init_producer_id, parse_init_producer_id

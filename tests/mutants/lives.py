@@ -146,6 +146,13 @@ LIVES = (
         deaths=("45",),
     ),
     mutant(
+        "older_epochs_forgotten",
+        "R11: what an older epoch left to be sent again stands before a newer one",
+        "unit/test_core_behind.py::test_an_epoch_that_begins_before_the_older_ones_batch_was_sent_again_has_no_gap",
+        ("state.behind", " or (one[0] < epoch and sequence != 0)", ""),
+        deaths=("45",),
+    ),
+    mutant(
         "refused_from_memory",
         "R11: the value is read again before 45 or 47",
         _SCENES + "test_the_value_is_read_again_before_a_refusal",

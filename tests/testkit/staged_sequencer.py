@@ -15,7 +15,7 @@ from typing import Any, cast
 from idemproxy.codecs.compression import Codec, compress, decompress
 from idemproxy.codecs.message_set import encode_message, iterate_shallow
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
-from idemproxy.proxy.batch import Answer, Batch, Behind
+from idemproxy.proxy.batch import Answer, Batch
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset, OffsetAnswer
 from idemproxy.proxy.effects import Append, Ask, Leader, MemberAlive, Now, Pause, Read, Swap, Wait
 from idemproxy.proxy.flow_runner import FlowRunner, Resume
@@ -23,6 +23,7 @@ from idemproxy.proxy.log_chunk import LogChunk, ReadLog
 from idemproxy.proxy.outcome import Appended, InDoubt, NotSent, Outcome, Refused
 from idemproxy.proxy.sequencer import Sequencer
 from idemproxy.proxy.shared import Shared
+from idemproxy.state.behind import Behind
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import Entry, pack, unpack
 from idemproxy.state.producer_ids import block_of, pack_block

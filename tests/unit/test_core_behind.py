@@ -6,7 +6,7 @@ from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.proxy import answers
 from testkit.staged_sequencer import Client, Stage
 
-NOT_LEADER, HELD_BACK = 6, 19
+NOT_LEADER, REQUEST_TIMED_OUT, HELD_BACK = 6, 7, 19
 UNSUPPORTED, OUT_OF_ORDER, INVALID = 43, 45, 87
 
 
@@ -57,6 +57,18 @@ def test_a_failure_for_good_waits_until_the_batch_before_it_was_sent_again() -> 
     assert (lower.offset, upper.code) == (1, UNSUPPORTED)
 
 
+def test_an_epoch_that_begins_before_the_older_ones_batch_was_sent_again_has_no_gap() -> None:
+    """It comes again as the first batch of the new epoch; what is here before it waits for it."""
+    stage, client = a_stage_with_one_batch()
+    stage.outcomes.append(stage.refuses(NOT_LEADER))
+    older, early = stage.send(client, 1), stage.send(client, 1, epoch=1)
+    stage.run(1)
+    assert (older.code, early.code) == (NOT_LEADER, HELD_BACK)
+    first, second = stage.send(client, 0, epoch=1), stage.send(client, 1, epoch=1)
+    stage.run(1)
+    assert (first.offset, second.offset) == (1, 2)
+
+
 def test_a_failure_that_was_mended_over_another_connection_holds_nothing_back() -> None:
     stage, client = a_stage_with_one_batch()
     stage.outcomes.append(stage.refuses(NOT_LEADER))
@@ -72,10 +84,12 @@ def test_a_failure_that_was_mended_over_another_connection_holds_nothing_back() 
     assert gap.code == OUT_OF_ORDER
 
 
-def test_another_epochs_failure_holds_nothing_back() -> None:
+def test_what_an_older_epoch_left_holds_nothing_back_once_the_new_one_has_begun() -> None:
     stage, client = a_stage_with_one_batch()
     stage.outcomes.append(stage.refuses(NOT_LEADER))
     assert stage.send(client, 1).code == NOT_LEADER
+    stage.run(1)
+    assert stage.send(client, 0, epoch=1).offset == 1
     stage.run(1)
     gap = stage.send(client, 5, epoch=1)
     stage.run(1)

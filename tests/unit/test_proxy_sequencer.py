@@ -4,13 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
-from idemproxy.proxy.batch import Answer, Batch, Behind
+from idemproxy.proxy.batch import Answer, Batch
 from idemproxy.proxy.effects import Append, Ask, Leader, Now, Pause, Read, Swap, Unanswered, Wait
 from idemproxy.proxy.flow_runner import FlowRunner, Resume
 from idemproxy.proxy.outcome import Appended, NotSent
 from idemproxy.proxy.resolver import Position
 from idemproxy.proxy.sequencer import Sequencer
 from idemproxy.proxy.shared import Shared
+from idemproxy.state.behind import Behind
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import NO_ANCHOR
 from idemproxy.state.producer_ids import block_of, pack_block

@@ -1,0 +1,61 @@
+"""What failed on one client connection and will be sent again, so that what follows it there is no gap (rule R11).
+Pure: told of every answer, asked before a refusal.
+
+Nothing is kept of a batch that got through or failed for good; a producer that goes on sending clears its own notes."""
+
+from __future__ import annotations
+
+from .decide import BatchIdentity
+from .sequence import is_ahead
+
+Key = tuple[int, str, int]
+"""Producer id, topic, partition."""
+
+
+class Behind:
+    """The notes of one connection."""
+
+    __slots__ = ("_ended", "_failed")
+
+    def __init__(self) -> None:
+        self._ended: dict[Key, int] = {}
+        """The epoch of which a batch failed for good last."""
+        self._failed: dict[Key, set[tuple[int, int]]] = {}
+        """Epoch and base sequence of what failed retriably and did not get through since."""
+
+    def note(self, key: Key, identity: BatchIdentity, error_code: int, retriable: bool) -> None:
+        """Remember a retriable failure; forget it when the batch failed for good, or when it or a later one got
+        through, perhaps over another connection."""
+        epoch, sequence = identity.producer_epoch, identity.base_sequence
+        if error_code and retriable:
+            self._failed.setdefault(key, set()).add((epoch, sequence))
+            return
+        if error_code:
+            self._ended[key] = epoch
+        failed = self._failed.get(key)
+        if failed is None:
+            return
+        failed.discard((epoch, sequence))
+        if not error_code:
+            failed = {one for one in failed if one[0] > epoch or (one[0] == epoch and is_ahead(sequence, one[1]))}
+        elif sequence == 0:  # what an older epoch left was sent again as this one, or will not be
+            failed = {one for one in failed if one[0] >= epoch}
+        if failed:
+            self._failed[key] = failed
+        else:
+            del self._failed[key]
+
+    def has_failed_before(self, key: Key, identity: BatchIdentity) -> bool:
+        """Did something fail retriably that has to come before this batch, and was not sent again? A lower sequence of
+        its epoch; or anything of an older epoch: a client sends that again as the first batch of the new one, which
+        nothing comes before."""
+        epoch, sequence = identity.producer_epoch, identity.base_sequence
+        return any(
+            (one[0] == epoch and is_ahead(one[1], sequence)) or (one[0] < epoch and sequence != 0)
+            for one in self._failed.get(key, ())
+        )
+
+    def has_ended_older(self, key: Key, producer_epoch: int) -> bool:
+        """Was a batch of an older epoch sent over this connection, and failed for good? Then the newer epoch began
+        after this connection did: no batch of it was ever sent before."""
+        return self._ended.get(key, producer_epoch) < producer_epoch

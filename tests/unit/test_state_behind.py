@@ -1,0 +1,66 @@
+"""What failed on a connection and comes again: what follows it is no gap (rule R11), and nothing else is held back."""
+
+from idemproxy.state.behind import Behind
+from idemproxy.state.decide import BatchIdentity
+from idemproxy.state.sequence import SEQUENCE_MODULUS
+
+KEY = (7, "t", 0)
+RETRIABLE, FINAL = 7, 87
+
+
+def batch(epoch: int, sequence: int) -> BatchIdentity:
+    return BatchIdentity(epoch, sequence, 1)
+
+
+def after(*answers: tuple[int, int, int]) -> Behind:
+    """The notes after answers (epoch, base sequence, error code)."""
+    behind = Behind()
+    for epoch, sequence, error_code in answers:
+        behind.note(KEY, batch(epoch, sequence), error_code, error_code == RETRIABLE)
+    return behind
+
+
+def test_what_follows_a_retriable_failure_is_behind_it() -> None:
+    behind = after((0, 5, RETRIABLE))
+    assert behind.has_failed_before(KEY, batch(0, 6))
+    assert not behind.has_failed_before(KEY, batch(0, 5))
+    assert not behind.has_failed_before(KEY, batch(0, 4))
+    assert not behind.has_failed_before((7, "t", 1), batch(0, 6))
+
+
+def test_sequences_wrap() -> None:
+    behind = after((0, SEQUENCE_MODULUS - 1, RETRIABLE))
+    assert behind.has_failed_before(KEY, batch(0, 0))
+    assert not behind.has_failed_before(KEY, batch(0, SEQUENCE_MODULUS - 2))
+
+
+def test_a_new_epoch_is_behind_what_the_older_one_left_but_its_first_batch_is_not() -> None:
+    behind = after((0, 53, RETRIABLE))
+    assert behind.has_failed_before(KEY, batch(1, 1))
+    assert not behind.has_failed_before(KEY, batch(1, 0))
+
+
+def test_an_older_epoch_is_not_behind_a_newer_one() -> None:
+    assert not after((1, 0, RETRIABLE)).has_failed_before(KEY, batch(0, 54))
+
+
+def test_success_of_a_later_batch_or_epoch_clears_what_came_before() -> None:
+    assert not after((0, 5, RETRIABLE), (0, 7, 0)).has_failed_before(KEY, batch(0, 8))
+    assert not after((0, 53, RETRIABLE), (1, 0, 0)).has_failed_before(KEY, batch(1, 2))
+    assert after((0, 5, RETRIABLE), (0, 4, 0)).has_failed_before(KEY, batch(0, 6))
+
+
+def test_the_first_batch_of_an_epoch_that_fails_for_good_ends_what_the_older_one_left() -> None:
+    assert not after((0, 53, RETRIABLE), (1, 0, FINAL)).has_failed_before(KEY, batch(1, 1))
+    assert after((0, 53, RETRIABLE), (1, 3, FINAL)).has_failed_before(KEY, batch(1, 1))
+
+
+def test_a_batch_that_failed_for_good_holds_nothing_back() -> None:
+    assert not after((0, 5, RETRIABLE), (0, 5, FINAL)).has_failed_before(KEY, batch(0, 6))
+
+
+def test_an_epoch_ends_with_a_failure_for_good() -> None:
+    behind = after((3, 5, FINAL))
+    assert behind.has_ended_older(KEY, 4)
+    assert not behind.has_ended_older(KEY, 3)
+    assert not after((3, 5, RETRIABLE)).has_ended_older(KEY, 4)
