@@ -12,7 +12,7 @@ from simulation.allowed import Allowed
 from simulation.chaos import run_seed
 from simulation.shape import BATCHES, BROKER_KINDS, LOG_TROUBLES, STATE_TROUBLES, TROUBLES
 
-from testkit.simulate import Tally, next_first, run_many, run_some
+from testkit.simulate import Tally, run_many
 from testkit.virtual_redis_connection import RedisFault
 
 FIRST_SEED = 1
@@ -81,23 +81,6 @@ def test_a_failing_seed_tells_how_to_see_it_again() -> None:
     assert "python -m simulation.chaos 3 --batches 7\n" in outcome.explain()
     outcome = run_seed(3)
     assert "python -m simulation.chaos 3\n" in outcome.explain()
-
-
-def test_what_several_processes_count_is_what_one_counts() -> None:
-    alone, together = run_some(7, 45, 5), Tally()
-    for tally in run_many(7, 45, 2, 5):
-        together.add(tally)
-    assert (alone.seeds, alone.batches, alone.faults) == (45, together.batches, together.faults)
-    assert alone.allowed == together.allowed
-
-
-def test_a_run_begins_behind_the_last_one_of_the_same_commit() -> None:
-    rows: list[dict[str, object]] = [
-        {"commit": "a", "last_seed": 500},
-        {"commit": "b", "last_seed": 9000},
-        {"commit": "a", "last_seed": 700},
-    ]
-    assert [next_first(rows, commit) for commit in ("a", "b", "c")] == [701, 9001, 1]
 
 
 def test_every_exception_is_in_the_documentation() -> None:

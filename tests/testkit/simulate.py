@@ -1,8 +1,8 @@
 """Many random worlds on all cores: progress, how to see a failure again, and a line of figures per run that add up.
 
 Owns the work of several processes and the counting; a world is run by ``simulation.chaos``. Started by
-``make simulate SEEDS=2000``. Seeds that were run before are not run again: a run begins where the last one on this
-commit ended, unless FIRST says otherwise.
+``make simulate SEEDS=2000``. What was run counts for this core (``simulated_core``), and a run begins behind the last
+seed that was run on it, unless FIRST says otherwise. Ctrl-C and SIGTERM end a run early: it saves what it has.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ import argparse
 import json
 import multiprocessing
 import os
-import subprocess
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from types import FrameType
 
 from simulation.chaos import run_seed
 
 from testkit.results import RESULTS, append_result
+from testkit.simulated_core import core_digest
 
 NAME = "simulation"
 SEEDS_PER_TASK = 20
@@ -29,6 +31,11 @@ BATCHES_PER_SEED = 200
 PROGRESS_SECONDS = 15.0
 SHOWN_MAX = 20
 """Failing seeds that are shown in full."""
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+INTERRUPTED = 130
+"""Exit status of a run that was ended early and found nothing."""
+_ends_early = multiprocessing.get_context("fork").RawValue("b", 0)
+"""Seen by all processes: no more seeds."""
 
 
 @dataclass(slots=True)
@@ -36,6 +43,7 @@ class Tally:
     """What some seeds came to. ``cpu_seconds``: of the processes that ran them."""
 
     seeds: int = 0
+    last_seed: int = 0
     batches: int = 0
     cpu_seconds: float = 0.0
     calm_seconds_max: float = 0.0
@@ -47,6 +55,7 @@ class Tally:
     def add(self, other: Tally) -> None:
         """Take the figures of other seeds in."""
         self.seeds += other.seeds
+        self.last_seed = max(self.last_seed, other.last_seed)
         self.batches += other.batches
         self.cpu_seconds += other.cpu_seconds
         self.calm_seconds_max = max(self.calm_seconds_max, other.calm_seconds_max)
@@ -62,11 +71,15 @@ class Tally:
 
 
 def run_some(first: int, count: int, batches: int) -> Tally:
-    """Run so many seeds in this process. An error of the kit itself counts as a failure of its seed."""
+    """Run so many seeds in this process, fewer if the run is to end. An error of the kit itself counts as a failure of
+    its seed."""
     tally = Tally()
     started = time.process_time()
     for seed in range(first, first + count):
+        if _ends_early.value:
+            break
         tally.seeds += 1
+        tally.last_seed = seed
         try:
             outcome = run_seed(seed, batches=batches)
         except Exception as error:
@@ -91,12 +104,12 @@ def run_many(first: int, seeds: int, jobs: int, batches: int) -> Iterator[Tally]
     ]
     run_seed(first, batches=1)  # imports everything: what is changed on the disk from now on is not run
     context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(max_workers=jobs, mp_context=context) as pool:
+    with ProcessPoolExecutor(max_workers=jobs, mp_context=context, initializer=_leave_signals) as pool:
         try:
             running: set[Future[Tally]] = set()
             todo = iter(parts)
             while True:
-                for part in todo:
+                for part in todo if not _ends_early.value else ():
                     running.add(pool.submit(run_some, *part, batches))
                     if len(running) >= 2 * jobs:
                         break
@@ -109,9 +122,16 @@ def run_many(first: int, seeds: int, jobs: int, batches: int) -> Iterator[Tally]
             pool.shutdown(cancel_futures=True)
 
 
-def _commit() -> str:
-    said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=RESULTS, capture_output=True, text=True)
-    return said.stdout.strip() or "unknown"
+def _leave_signals() -> None:
+    """Whoever ends the run speaks to its first process, and that one to the others."""
+    for number in ENDING_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _end_early(number: int, frame: FrameType | None) -> None:
+    if _ends_early.value:
+        raise KeyboardInterrupt
+    _ends_early.value = 1
 
 
 def rows_so_far() -> list[dict[str, object]]:
@@ -120,10 +140,22 @@ def rows_so_far() -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def next_first(rows: Sequence[dict[str, object]], commit: str) -> int:
-    """The seed behind the last one that was run on this commit."""
-    ends = [row["last_seed"] for row in rows if row["commit"] == commit]
-    return max((end for end in ends if isinstance(end, int)), default=0) + 1
+def next_first(rows: Sequence[dict[str, object]], core: str) -> int:
+    """The seed behind the last one that was run on this core."""
+    return max((int(str(row["last_seed"])) for row in rows if row.get("core") == core), default=0) + 1
+
+
+def seeds_on(rows: Sequence[dict[str, object]], core: str) -> int:
+    """How many different worlds were run on this core. A seed is another world when it has other batches."""
+    seen: dict[object, set[int]] = {}
+    count = 0
+    for row in rows:
+        if row.get("core") == core:
+            known = seen.setdefault(row["batches_per_seed"], set())
+            fresh = set(range(int(str(row["first_seed"])), int(str(row["last_seed"])) + 1)) - known
+            count += min(len(fresh), int(str(row["seeds"])))  # one that ended early has left some out
+            known |= fresh
+    return count
 
 
 def _progress(total: Tally, seeds: int, started: float) -> str:
@@ -141,13 +173,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Run random worlds and count what happened in them.")
     parser.add_argument("--seeds", type=int, default=2000)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--first", type=int, default=0, help="0: behind the last one that was run on this commit")
+    parser.add_argument("--first", type=int, default=0, help="0: behind the last one that was run on this core")
     parser.add_argument("--batches", type=int, default=BATCHES_PER_SEED, help="of one world, about")
     parser.add_argument("--unsaved", action="store_true", help="write no line of figures")
     options = parser.parse_args(arguments)
-    commit, rows = _commit(), rows_so_far()
-    first = options.first or next_first(rows, commit)
-    print(f"commit {commit}: seeds {first} to {first + options.seeds - 1}, {options.jobs} processes", flush=True)
+    core, rows = core_digest(), rows_so_far()
+    first = options.first or next_first(rows, core)
+    print(f"core {core}: seeds {first} to {first + options.seeds - 1}, {options.jobs} processes", flush=True)
+    for number in ENDING_SIGNALS:
+        signal.signal(number, _end_early)
     total, started, told_at = Tally(), time.monotonic(), 0.0
     for tally in run_many(first, options.seeds, options.jobs, options.batches):
         total.add(tally)
@@ -162,10 +196,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"longest: {total.calm_seconds_max:.1f} s until all was done, {total.answer_seconds_max:.1f} s for an answer")
     if total.failures:
         print(f"failed: {sorted(total.failures)}")
-    figures = {
-        "commit": commit,
+    figures: dict[str, object] = {
+        "core": core,
         "first_seed": first,
-        "last_seed": first + options.seeds - 1,
+        "last_seed": total.last_seed,
         "seeds": total.seeds,
         "batches": total.batches,
         "batches_per_seed": options.batches,
@@ -180,12 +214,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "jobs": options.jobs,
         "faults": dict(sorted(total.faults.items())),
     }
-    if not options.unsaved:
+    if total.seeds and not options.unsaved:
         append_result(NAME, figures)
-    before = sum(int(str(row["seeds"])) for row in rows if row["commit"] == commit)
-    everywhere = sum(int(str(row["seeds"])) for row in rows) + total.seeds
-    print(f"all runs: {before + total.seeds} seeds on this commit, {everywhere} on all")
-    return 1 if total.failures else 0
+    print(f"all runs: {seeds_on([*rows, figures], core)} seeds on this core, {core}")
+    return 1 if total.failures else INTERRUPTED if _ends_early.value else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,54 @@
+"""Which files of the product the simulation judges, and a digest of what is in them.
+
+A seed says something about these files and nothing about others: what was run stays valid while they stay as they are,
+whatever else a commit changes. Reads files only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+WHOLE_FOLDERS = ("codecs", "state")
+PROTOCOL_MODULES = (
+    "answers",
+    "batch",
+    "doubt",
+    "duplicates",
+    "effects",
+    "flow_runner",
+    "forward",
+    "held_entry",
+    "init_producer",
+    "lane",
+    "load",
+    "log_chunk",
+    "log_reader",
+    "outcome",
+    "parcel",
+    "plan",
+    "produce",
+    "resolver",
+    "sequencer",
+    "shared",
+    "topology",
+    "upstream",
+)
+"""Of ``proxy/``: what decides about a batch. Sessions, bridges, configuration and telemetry carry it or tell of it."""
+DIGEST_CHARACTERS = 12
+
+
+def core_files(root: Path = ROOT) -> list[Path]:
+    """Every file of the core, in one order."""
+    found = [path for folder in WHOLE_FOLDERS for path in (root / folder).rglob("*.py")]
+    return sorted([*found, *(root / "proxy" / f"{name}.py" for name in PROTOCOL_MODULES)])
+
+
+def core_digest(root: Path = ROOT) -> str:
+    """A short name of what the core is now; another one after any change to it."""
+    digest = hashlib.sha256()
+    for path in core_files(root):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:DIGEST_CHARACTERS]
