@@ -1,0 +1,150 @@
+"""Every metric of the proxy: its name, kind, unit, labels and what it means. Only names; nothing is counted here.
+
+Names are OpenTelemetry's. ``Metric.prometheus_name`` is what ``/metrics`` shows: dots become underscores, seconds and
+bytes are said in the name, counters end in _total."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+PREFIX: Final = "idemproxy"
+OTHER: Final = "other"
+"""The label value of what is beyond a cap."""
+_UNIT_WORDS: Final = {"s": "_seconds", "By": "_bytes"}
+
+
+class Metric(NamedTuple):
+    """``unit``: as UCUM writes it; in braces it is only a word. ``labels``: what tells its series apart."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    unit: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    def prometheus_name(self) -> str:
+        """The name on ``/metrics``; a histogram's has _bucket, _sum and _count behind it."""
+        name = f"{PREFIX}_{self.name.replace('.', '_')}{_UNIT_WORDS.get(self.unit, '')}"
+        return f"{name}_total" if self.kind == "counter" else name
+
+
+# What came in, and what became of it
+REQUESTS: Final = Metric("requests", "counter", "{request}", "Requests of clients.", ("api",))
+CONNECTIONS_ACCEPTED: Final = Metric("connections.accepted", "counter", "{connection}", "Client connections taken.")
+CONNECTIONS_REFUSED: Final = Metric(
+    "connections.refused", "counter", "{connection}", "Client connections refused: too many, or the proxy is ending."
+)
+BATCHES_ANSWERED: Final = Metric("batches.answered", "counter", "{batch}", "Record batches answered.", ("verdict",))
+DUPLICATES_ANSWERED: Final = Metric(
+    "duplicates.answered",
+    "counter",
+    "{batch}",
+    "Batches that were sent again though they are in the log, and were answered without a second copy: what the proxy "
+    "is for. Beyond a cap, client and topic are 'other'.",
+    ("client_id", "topic"),
+)
+RETRIES_JOINED: Final = Metric(
+    "retries.joined",
+    "counter",
+    "{batch}",
+    "Batches that were sent again while their first try was still under way, and share its answer.",
+)
+GAPS_REFUSED: Final = Metric(
+    "gaps.refused", "counter", "{batch}", "Batches refused because one before them never came (code 45)."
+)
+BAD_INPUT: Final = Metric("bad.input", "counter", "{request}", "Requests or batches refused for what is in them.")
+TLS_FAILED: Final = Metric("tls.handshakes.failed", "counter", "{connection}", "Client connections that TLS refused.")
+PRODUCER_IDS_ISSUED: Final = Metric("producer_ids.issued", "counter", "{producer}", "Producer ids handed out.")
+
+# Appends and doubt
+APPENDS_SENT: Final = Metric("appends.sent", "counter", "{append}", "Groups of batches that left for a broker.")
+APPENDS_MERGED: Final = Metric(
+    "appends.merged", "counter", "{append}", "Of these, groups in a wrapper with other producers' batches."
+)
+DOUBTS_OPENED: Final = Metric("doubts.opened", "counter", "{append}", "Appends whose outcome was unknown.")
+DOUBTS_RESOLVED: Final = Metric(
+    "doubts.resolved", "counter", "{append}", "Doubts that ended, after the log was read.", ("result",)
+)
+REFORWARDS: Final = Metric("reforwards", "counter", "{append}", "Groups sent once more: the log did not have them.")
+LATE_WRITES: Final = Metric(
+    "late.writes", "counter", "{append}", "Appends that left when the lease was about to end, or later."
+)
+SECOND_COPIES: Final = Metric(
+    "second.copies", "counter", "{batch}", "Batches found twice in the log: the hard limit was met."
+)
+TOPICS_UNMARKED: Final = Metric(
+    "topics.unmarked", "counter", "{topic}", "Topics found to be stored without the proxy's markers."
+)
+INTENTS_TAKEN_OVER: Final = Metric(
+    "intents.taken_over", "counter", "{append}", "Open intents of proxies that are gone, taken over."
+)
+LANES_LOST: Final = Metric("lanes.lost", "counter", "{connection}", "Connections to brokers for produce that ended.")
+FAILURES: Final = Metric("failures", "counter", "{error}", "Errors of the proxy's own.")
+
+# Redis and the life of its data
+STORE_LOST: Final = Metric("store.lost", "counter", "{connection}", "Losses of the connection to Redis.")
+STORE_GENERATIONS: Final = Metric(
+    "store.generations", "counter", "{life}", "Lives of the Redis data that were seen; the first one counts."
+)
+INCARNATIONS: Final = Metric(
+    "incarnations", "counter", "{life}", "Names under which this process held a lease; each one after the first: lost."
+)
+PRODUCERS_MET: Final = Metric(
+    "producers.met", "counter", "{entry}", "Producers and partitions taken into memory; those there: met less dropped."
+)
+PRODUCERS_DROPPED: Final = Metric(
+    "producers.dropped", "counter", "{entry}", "Idle ones of these dropped from memory again: there are many."
+)
+
+# As it is now
+READY: Final = Metric("ready", "gauge", "1", "1 if clients can be served now; /readyz says why not.")
+DRAINING: Final = Metric("draining", "gauge", "1", "1 from the signal to end on.")
+CONNECTIONS: Final = Metric("connections", "gauge", "{connection}", "Client connections now.")
+CONNECTIONS_LIMIT: Final = Metric("connections.limit", "gauge", "{connection}", "Client connections at most.")
+HELD_BYTES: Final = Metric("requests.held", "gauge", "By", "Requests that are in memory now.")
+HELD_BYTES_LIMIT: Final = Metric("requests.held.limit", "gauge", "By", "Above it no new request is read.")
+ENTRIES: Final = Metric("entries", "gauge", "{entry}", "Producers and partitions in memory now.")
+ENTRIES_LIMIT: Final = Metric("entries.limit", "gauge", "{entry}", "Above it idle ones are dropped.")
+DOUBTS: Final = Metric("doubts", "gauge", "{append}", "Appends in doubt now.")
+DOUBT_AGE: Final = Metric("doubt.age", "gauge", "s", "Age of the oldest doubt; 0 without one.")
+BROKER_UP: Final = Metric("broker.up", "gauge", "1", "1 if the broker can be asked and produced to.", ("broker",))
+LANES: Final = Metric("lanes", "gauge", "{connection}", "Connections for produce now.", ("broker", "state"))
+APPENDS_WAITING: Final = Metric(
+    "appends.waiting", "gauge", "{append}", "Groups that wait for a connection to their broker.", ("broker",)
+)
+STORE_UP: Final = Metric("store.up", "gauge", "1", "1 if Redis is connected and fit for use.")
+LEASE_REMAINING: Final = Metric(
+    "lease.remaining", "gauge", "s", "Until nothing may be sent any more; it is renewed every 2 s. 0: nothing may be."
+)
+CERTIFICATE_EXPIRY: Final = Metric(
+    "certificate.expiry.timestamp", "gauge", "s", "Unix time at which a certificate in use ends.", ("place",)
+)
+
+# Time
+CLIENT_TO_BROKER: Final = Metric(
+    "client_to_broker.duration",
+    "histogram",
+    "s",
+    "From the arrival of a batch to its send to the broker: the proxy's own time, with the reserve in Redis.",
+)
+BROKER: Final = Metric("broker.duration", "histogram", "s", "From that send to the broker's answer: the broker's time.")
+BROKER_TO_CLIENT: Final = Metric(
+    "broker_to_client.duration",
+    "histogram",
+    "s",
+    "From the broker's answer to the moment when the answer was given to the client's socket: the proxy's own time.",
+)
+BATCH: Final = Metric("batch.duration", "histogram", "s", "From the arrival of a batch to its answer, whatever it is.")
+STORE_ROUND_TRIP: Final = Metric(
+    "store.round_trip.duration", "histogram", "s", "From a write to Redis to the reply to all that was in it."
+)
+DOUBT: Final = Metric("doubt.duration", "histogram", "s", "From the begin of a doubt to its end.")
+
+METRICS: Final = tuple(one for one in list(globals().values()) if isinstance(one, Metric))
+"""Every one there is, in this order."""
+DURATION_BOUNDS_SECONDS: Final = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0),
+)
+"""Upper bounds of the buckets of every histogram."""
