@@ -71,6 +71,16 @@ PRODUCER_EXPIRY_SECONDS: Final = 24 * 3600
 """By default, Kafka's producer.id.expiration.ms: an idle producer is forgotten after a day, by the store's clock."""
 PRODUCER_EXPIRY_SECONDS_SAFE: Final = 900
 """Below this, a retry may come after its producer was forgotten, and be taken for something new."""
+RETRY_HORIZON_SECONDS: Final = 600
+"""No client retries a batch later than this after its first try: above every delivery.timeout.ms (rule R10)."""
+RETRY_HORIZON_SECONDS_MIN: Final = 120
+"""What clients wait by default."""
+MARKS_PER_HORIZON: Final = 10
+"""Marks of a partition in a horizon: so much of it at most is read in vain."""
+MARKED_PARTITIONS_MAX: Final = 20_000
+"""Above it the longest idle partition's marks are dropped: its log is read from the start after a loss."""
+MARKS_WRITTEN_SECONDS: Final = 60.0
+"""So often the marks are written to the data directory."""
 EXPIRY_SLACK_SECONDS: Final = 60
 """An entry that is missing so shortly before its end may have expired by a clock that is ahead of ours."""
 PARK_SECONDS_MIN: Final = 0.1
