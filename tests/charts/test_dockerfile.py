@@ -5,18 +5,22 @@ a fresh virtual environment stands for the base image's Python. What a Docker en
 base image itself) is only read. The stages share one path, one after the other, because installed scripts carry it.
 """
 
+import importlib.metadata
 import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 import venv
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
+import idemproxy
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_IN_AN_IMAGE = ("uv", "pip", "gcc", "cc", "git", "make")
@@ -56,6 +60,8 @@ def read_stages(text: str) -> list[Stage]:
             base, _, name = rest.partition(" AS ")
             stages.append(Stage(name, expand(base, defaults)))
         elif stages:
+            if word == "ARG" and rest in defaults:
+                rest = f"{rest}={defaults[rest]}"
             stages[-1].instructions.append(Instruction(word, rest.strip()))
         else:
             assert word == "ARG", line
@@ -124,7 +130,8 @@ class ImageRoot:
                 without_caches = shutil.ignore_patterns("__pycache__") if origin is None else None
                 shutil.copytree(path, destination, symlinks=True, dirs_exist_ok=True, ignore=without_caches)
             else:
-                destination.mkdir(parents=True, exist_ok=True)
+                folder = destination if target.endswith("/") else destination.parent
+                folder.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(path, destination)
 
     def run(self, command: str, stage: Stage) -> None:
@@ -200,15 +207,58 @@ def test_the_last_stage_runs_without_privileges_and_ends_on_sigterm() -> None:
 
 def test_the_last_stage_installs_nothing_and_checks_the_package() -> None:
     commands = [instruction.rest for instruction in STAGES[-1].instructions if instruction.word == "RUN"]
-    assert commands == ['python -c "import idemproxy.proxy.main, idemproxy.state.redis_store"']
+    assert [command for command in commands if "uninstall" not in command] == [
+        'python -c "import idemproxy.proxy.main, idemproxy.state.redis_store"'
+    ]
     copies = [instruction.rest for instruction in STAGES[-1].instructions if instruction.word == "COPY"]
     assert all("--from=build" in copy for copy in copies)
 
 
-def test_the_base_image_is_slim_and_has_a_version_and_both_stages_share_it() -> None:
+def test_the_base_image_is_slim_and_pinned_by_version_and_digest_and_both_stages_share_it() -> None:
     bases = {stage.base for stage in STAGES}
     assert len(bases) == 1
-    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", bases.pop())
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+@sha256:[0-9a-f]{64}", bases.pop())
+
+
+def test_hadolint_has_nothing_to_say() -> None:
+    program = Path(sys.executable).parent / "hadolint"
+    command = [program, "--failure-threshold", "style", "--no-color", str(ROOT / "Dockerfile")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_the_labels_say_which_version_of_the_project_it_is() -> None:
+    arguments = dict(assignment(line.rest) for line in STAGES[-1].instructions if line.word == "ARG")
+    assert arguments["VERSION"] == idemproxy.__version__
+    labels = dict(part.split("=", 1) for part in shlex.split(STAGES[-1].last("LABEL")))
+    prefix = "org.opencontainers.image."
+    assert labels[prefix + "version"] == "${VERSION}"
+    assert labels[prefix + "base.name"] == "${PYTHON_IMAGE}"
+    assert {name.removeprefix(prefix) for name in labels} >= {"title", "description", "licenses", "revision"}
+
+
+@pytest.mark.timeout(480)
+def test_the_bill_of_materials_names_exactly_what_is_installed(image: ImageRoot) -> None:
+    bill = json.loads((image.root / "opt/idemproxy/sbom.cdx.json").read_text())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
+    named = {(canonical(part["name"]), part["version"]) for part in bill["components"]}
+    assert all(reference["hashes"] for part in bill["components"] for reference in part.get("externalReferences", []))
+    (packages,) = (image.root / "opt/idemproxy/venv/lib").glob("python3*/site-packages")
+    installed = {(canonical(one.name), one.version) for one in importlib.metadata.distributions(path=[str(packages)])}
+    installed.discard(("idemproxy", idemproxy.__version__))
+    assert installed - named == set()
+    # What the lock file has for other platforms or versions of Python may be named as well.
+    assert len(named - installed) <= 6, sorted(named - installed)
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.mark.timeout(480)
+def test_nothing_is_left_in_the_image_that_installs_packages(image: ImageRoot) -> None:
+    asked = subprocess.run([image.base_python, "-m", "pip", "--version"], capture_output=True, text=True, timeout=60)
+    assert "No module named pip" in asked.stderr
 
 
 def test_every_folder_of_the_package_is_copied() -> None:
