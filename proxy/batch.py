@@ -23,10 +23,14 @@ class Answer:
 
 
 class Connection(Protocol):
-    """The client connection a request came on. ``behind``: what failed retriably on it, see ``Behind``."""
+    """The client connection a request came on. ``behind``: what failed retriably on it, see ``Behind``. ``name``: what
+    the client calls itself."""
 
     @property
     def behind(self) -> Behind: ...
+
+    @property
+    def name(self) -> str: ...
 
 
 class Waiter(Protocol):

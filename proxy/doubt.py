@@ -12,25 +12,25 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..state.commit import Stored, blurred, committed, fresh, given_up, rebuilt, released, renewed
+from ..state.commit import Stored, blurred, committed, fresh, given_up, released, renewed
 from ..state.decide import BatchIdentity, is_in_intent
 from ..state.entry import (
     NO_ANCHOR,
     NO_GENERATION,
-    NO_OFFSET,
     NO_PRINCIPAL,
     NOBODY,
     Entry,
     Intent,
     WindowBatch,
 )
-from ..state.sequence import distance
+from ..state.sequence import distance, is_ahead
 from . import answers, limits
 from .duplicates import contents_of
 from .effects import Leader, MemberAlive, Now, Wait
 from .events import DoubtOpened, DoubtResolved, TakenOver
 from .forward import Forward
 from .plan import Plan, rest_of
+from .rebuild import completed, is_enough, lowest_of
 from .resolver import Later, LogSearch, Position, Searched, Undecidable, covered, is_covered
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class Doubt:
         self._settle_on: set[int] = set()
         """Brokers that an intent before this one was meant for."""
         self._given_up: Intent | None = None
+        self._searched: LogSearch | None = None
+        """The search that came to an end."""
 
     async def work(self) -> None:
         """Do what can be done now: wait a little, or resolve."""
@@ -159,7 +161,8 @@ class Doubt:
     # ------------------------------------------------------------------ a suspect entry
     async def _rebuild(self, entry: Entry | None) -> None:
         """Rule R10: the entry may lack its last writes. Everything the log has of the producer is taken, from the
-        stored bound."""
+        stored bound; or from a mark, where that is enough. The claim in the store says the stored bound: who goes on
+        with it has marks of its own."""
         sequencer = self._sequencer
         if entry is None:
             entry = fresh(NO_GENERATION, NO_PRINCIPAL, 0, 0)
@@ -184,7 +187,8 @@ class Doubt:
             return
         # Without markers the log cannot tell what is whose. Whoever waits here sends his lowest batch first, so if that
         # one's content is not stored without a marker, nothing of what follows it is.
-        result = await self._search(claim, {first for batch in sequencer.queue for first in contents_of(batch)[:1]})
+        contents = {first for batch in sequencer.queue for first in contents_of(batch)[:1]}
+        result = await self._search(claim, contents, await self._mark_above(bound))
         entry_now = sequencer.entry
         if self._era != self._shared.era or entry_now is None:
             sequencer.held.forget()
@@ -195,36 +199,60 @@ class Doubt:
         else:  # whoever comes next tries again, at whatever proxy (rule R17)
             await sequencer.write(renewed(entry_now, NOBODY))
 
+    async def _mark_above(self, bound: Position) -> Position | None:
+        """Where all lies that anybody who waits here may have tried before; None: that is not known, or no later than
+        the bound."""
+        sequencer = self._sequencer
+        asked_at = min([await Now(), *(batch.arrived_at for batch in sequencer.queue)])
+        mark = self._shared.marks.before_horizon((sequencer.topic, sequencer.partition), asked_at)
+        return mark if mark is not None and mark.offset > bound.offset else None
+
     async def _finish_rebuild(self, entry: Entry, result: Searched) -> None:
-        done = rebuilt(entry, result.pieces, self._shared.generation, result.end_offset, result.anchor)
-        of_epoch = [piece for piece in result.pieces if piece.producer_epoch == done.producer_epoch]
-        has_beginning = bool(of_epoch) and of_epoch[0].base_sequence == 0
-        if NO_OFFSET < result.gap_at < done.first_base_offset and not has_beginning:
-            done = replace(done, first_base_offset=result.gap_at)  # what is looked for below the window may be there
-        given_up = self._given_up
-        if given_up and (given_up.producer_epoch, given_up.batches[0].base_sequence) == (
-            done.producer_epoch,
-            done.next_sequence,
-        ):
-            done = replace(done, intent=given_up)  # the log still does not tell: they are not forwarded again (R17)
+        search = self._searched
+        assert search is not None
+        is_since_mark = search.wider is not None
+        done = completed(entry, result, self._shared.generation, self._given_up, is_since_mark=is_since_mark)
         if await self._sequencer.write(done):
             self._sequencer.rebuilt_up_to = (done.producer_epoch, done.next_sequence)
+            self._look_for_late_ones(done, search.reached)
+
+    def _look_for_late_ones(self, done: Entry, end_offset: int) -> None:
+        """Rule R14: what waits and was not found may have been sent before, by whoever held the lost state. A copy that
+        comes late lies behind the end that was read."""
+        lowest = lowest_of(batch.identity for batch in self._sequencer.queue)
+        if lowest is None or lowest.producer_epoch < done.producer_epoch:
+            return
+        is_known = lowest.producer_epoch == done.producer_epoch and is_ahead(lowest.base_sequence, done.next_sequence)
+        if not is_known:
+            bound = Position(end_offset, NO_ANCHOR)
+            self._sequencer.look_again(bound, lowest.producer_epoch, [lowest.base_sequence])
 
     # ------------------------------------------------------------------ searching
-    async def _search(self, intent: Intent, contents: Collection[bytes]) -> Searched | Later | Undecidable:
-        """Search until it is done. ``Undecidable``: who waits for it was told so. ``Later``: a new era has begun, or
+    async def _search(
+        self, intent: Intent, contents: Collection[bytes], mark: Position | None = None
+    ) -> Searched | Later | Undecidable:
+        """Search until it is done, at first only from the mark on. ``Undecidable``: who waits for it was told so. ``Later``: a new era has begun, or
         it lasts, and nobody here waits for it any longer."""
         sequencer = self._sequencer
         sequence = intent.batches[0].base_sequence if intent.batches else -1
         where = (sequencer.producer_id, sequencer.topic, sequencer.partition, sequence)
-        self._shared.report(DoubtOpened(*where, "suspect" if self._suspect else "open intent"))
+        with self._shared.in_doubt(DoubtOpened(*where, "suspect" if self._suspect else "open intent")):
+            return await self._find_out(intent, contents, where)
+
+    async def _find_out(
+        self, intent: Intent, contents: Collection[bytes], where: tuple[int, str, int, int]
+    ) -> Searched | Later | Undecidable:
+        sequencer = self._sequencer
         started = await Now()
-        search = self._new_search(intent, contents)
+        search = self._searched = self._new_search(intent, contents, mark)
         undecided = 0
         while True:
             result = await search.run()
             if self._era != self._shared.era:
                 return Later("a new era has begun")
+            if isinstance(result, Searched) and self._is_to_be_widened(search, result):
+                search.widen()
+                continue
             if isinstance(result, Searched):
                 found = "found" if result.pieces else "not_found"
                 sequencer.step("resolve", sequencer.queue, started, found)
@@ -239,7 +267,7 @@ class Doubt:
                     )
                     self._answer_undecidable(intent, result.reason)
                     return result
-                search = self._new_search(intent, contents)
+                search = self._searched = self._new_search(intent, contents, mark if search.wider is not None else None)
             sequencer.drop_unwanted()  # this may go on for long
             if not sequencer.queue and await Now() - started > limits.HAND_OVER_SECONDS:
                 self._shared.report(
@@ -248,7 +276,14 @@ class Doubt:
                 return Later(result.reason)
             await Wait(limits.SETTLE_SECONDS)
 
-    def _new_search(self, intent: Intent, contents: Collection[bytes]) -> LogSearch:
+    def _is_to_be_widened(self, search: LogSearch, result: Searched) -> bool:
+        """Was only what came after a mark read, and does that not say all of the producer?"""
+        sequencer = self._sequencer
+        if search.wider is None or sequencer.entry is None:
+            return False
+        return not is_enough(sequencer.entry, result.pieces, lowest_of(batch.identity for batch in sequencer.queue))
+
+    def _new_search(self, intent: Intent, contents: Collection[bytes], mark: Position | None) -> LogSearch:
         """``intent`` without batches: everything is wanted that the log has."""
         sequencer = self._sequencer
         wanted: BatchIdentity | None = None
@@ -265,6 +300,8 @@ class Doubt:
             lambda pieces: wanted is not None and is_covered(pieces, wanted),
         )
         search.is_rebuild = wanted is None
+        if mark is not None:
+            search.bound, search.wider = mark, search.bound
         return search
 
     def _answer_undecidable(self, intent: Intent, reason: str) -> None:

@@ -21,6 +21,7 @@ from ..state.sequence import distance
 from . import answers, limits
 from .batch import Answer, Batch
 from .effects import Now, Wait
+from .events import DuplicateAnswered
 from .log_chunk import carries, has_content, pieces_of
 from .resolver import (
     Later,
@@ -49,6 +50,7 @@ async def answer_duplicate(sequencer: Sequencer, batch: Batch, verdict: Duplicat
         sequencer.answer(batch, answers.in_doubt(there.reason), "duplicate_unverified")
     elif there:
         sequencer.answer(batch, answers.appended(verdict.base_offset, verdict.log_append_time_ms), "duplicate")
+        sequencer.shared.report(DuplicateAnswered(batch.waiters[0].connection.name, sequencer.topic))
     else:
         sequencer.answer(batch, answers.vanished(verdict.base_offset), "vanished")
 
@@ -123,6 +125,8 @@ async def answer_below_window(sequencer: Sequencer, batch: Batch) -> None:
     if batch in sequencer.queue:
         sequencer.queue.remove(batch)
     sequencer.answer(batch, answer, verdict)
+    if verdict == "duplicate_below_window":
+        sequencer.shared.report(DuplicateAnswered(batch.waiters[0].connection.name, sequencer.topic))
 
 
 async def _search_below_window(sequencer: Sequencer, batch: Batch) -> tuple[Answer, str]:

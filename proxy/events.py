@@ -74,7 +74,8 @@ class StepDone:
 @value(frozen=True, slots=True)
 class BatchAnswered:
     """A batch got its answer. ``verdict``: appended, duplicate, duplicate_below_window, out_of_order, fenced,
-    refused, retry, ... ``arrived_at`` and ``answered_at``: reactor seconds; the second is 0 when nobody wants spans."""
+    refused, retry, ... ``arrived_at``, ``answered_at``: reactor seconds; the second is 0 when nobody wants spans.
+    ``records``: as the client sent them."""
 
     verdict: str
     producer_id: int
@@ -87,6 +88,23 @@ class BatchAnswered:
     message: str | None = None
     arrived_at: float = 0.0
     answered_at: float = 0.0
+    records: memoryview | None = None
+
+
+@value(frozen=True, slots=True)
+class DuplicateAnswered:
+    """A batch came again that is in the log: it was answered, and not appended once more."""
+
+    client: str
+    topic: str
+
+
+@value(frozen=True, slots=True)
+class RetryJoined:
+    """A batch came again while its first try was under way: it waits for the same answer."""
+
+    client: str
+    topic: str
 
 
 @value(frozen=True, slots=True)

@@ -166,8 +166,11 @@ class Forward:
                 self._look_back(end_offset - 1)
         else:
             sequencer.held.forget()
+        measure = self._shared.measure
         for batch, stored in zip(self._group, window, strict=True):
             sequencer.answer(batch, answers.appended(stored.base_offset, stored.log_append_time_ms), "appended")
+            if measure is not None and self._clean:
+                measure(batch.arrived_at, self._lane)
 
     def _look_back(self, last_offset: int) -> None:
         """The first append of a partition in this process is read back, aside (section 4, Marker)."""
@@ -261,11 +264,12 @@ class Forward:
             sequencer.look_again(self._bound, *names)
         if self._era != self._shared.era:
             return self._void(outcome.reason)
-        self._shared.report(
-            DoubtOpened(
-                sequencer.producer_id, sequencer.topic, sequencer.partition, self._first.base_sequence, outcome.reason
-            )
-        )
+        where = (sequencer.producer_id, sequencer.topic, sequencer.partition, self._first.base_sequence)
+        with self._shared.in_doubt(DoubtOpened(*where, outcome.reason)):
+            return await self._find_out(outcome)
+
+    async def _find_out(self, outcome: InDoubt) -> bool:
+        sequencer = self._sequencer
         started = await Now()
         undecided = 0
         search = self._new_search(outcome.broker_id)

@@ -41,6 +41,7 @@ class Lane:
         self._is_late = False
         self.is_open = True
         self.sent_at = 0.0
+        self.answered_at = 0.0
         self.timeout_seconds = 0.0
         self.is_forsaken = False
         """The broker was away since the request left: what it says of throttling is not true of this connection."""
@@ -209,6 +210,16 @@ class LanePool:
         """Lanes with a request out."""
         return sum(lane.is_busy for lane in self._lanes)
 
+    @property
+    def idle_lanes(self) -> int:
+        """Lanes that could send now."""
+        return sum(lane.is_idle for lane in self._lanes)
+
+    @property
+    def waiting_appends(self) -> int:
+        """Appends that wait for a lane."""
+        return len(self._waiting)
+
     # ------------------------------------------------------------------ from the lanes
     def lane_idle(self) -> None:
         """Something can be sent, or is there to be sent: put requests together at the end of this pass."""
@@ -225,7 +236,7 @@ class LanePool:
 
     def answered(self, lane: Lane, loads: list[Load], throttle_ms: int) -> None:
         """An answer came; remember who is slow and whether the broker throttles."""
-        now = self._reactor.now()
+        now = lane.answered_at = self._reactor.now()
         if throttle_ms > 0:
             self._throttled_until = now + limits.LANE_THROTTLED_PATIENCE_SECONDS
         if now - lane.sent_at > limits.SLOW_APPEND_SECONDS:

@@ -31,7 +31,7 @@ from .batch import Answer, Batch
 from .doubt import Doubt
 from .duplicates import answer_below_window, answer_duplicate, reopen, why_hidden
 from .effects import Bell, Leader, Now, Pause, Wait
-from .events import BatchAnswered, FlowFailed, StepDone
+from .events import BatchAnswered, FlowFailed, RetryJoined, StepDone
 from .forward import Forward
 from .held_entry import HeldEntry
 from .plan import Target, gather, plan_group
@@ -76,6 +76,7 @@ class Sequencer:
         for other in (*self.out, *self.queue):
             if other.identity == batch.identity and other.header.crc == batch.header.crc:
                 other.attach(batch)
+                self.shared.report(RetryJoined(batch.waiters[0].connection.name, self.topic))
                 self.bell.ring()
                 return
         if len(self.queue) >= limits.QUEUED_BATCHES_MAX:
@@ -324,6 +325,7 @@ class Sequencer:
                 answer.message,
                 batch.arrived_at,
                 self.shared.step_begins(),
+                batch.records,
             )
         )
 

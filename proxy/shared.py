@@ -7,7 +7,8 @@ what they learn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,8 @@ from ..reactor import Buffer
 from ..state.entry import NO_ANCHOR, NO_GENERATION, Entry
 from . import limits
 from .effects import Effect, Leader, Wait
-from .events import MarkerLost, Report, Said, SecondCopy
+from .events import DoubtOpened, MarkerLost, Report, Said, SecondCopy
+from .marks import Marks
 from .resolver import Later, LogSearch, Position, message_at, newest_position
 
 Name = tuple[int, int, int]
@@ -71,6 +73,8 @@ class Shared:
     """The reactor's clock, to a second or so: for ages, without an effect."""
     step_begins: Callable[[], float] = lambda: 0.0
     """The time when a step begins, for spans; 0 as long as nobody wants spans."""
+    measure: Callable[[float, Any], None] | None = None
+    """Told of each batch that was appended at once: when it arrived, and the lane that has just brought the answer."""
     is_draining: bool = False
     """The process is about to end: what it cannot finish is left to others (rule R15)."""
     expiry_ms: int = limits.PRODUCER_EXPIRY_SECONDS * 1000
@@ -86,6 +90,8 @@ class Shared:
     policy: HeaderPolicy = field(default_factory=HeaderPolicy)
     bounds: dict[tuple[str, int], tuple[float, Position]] = field(default_factory=dict)
     """By partition: the newest position that is safe as a lower bound, and when it was learned (rule R8)."""
+    marks: Marks = field(default_factory=Marks)
+    """Of those positions the ones of some time ago (rule R10)."""
     set_bytes_max: dict[str, int] = field(default_factory=dict)
     """By topic: a message set of this size was refused as too large; learned from code 10."""
 
@@ -96,10 +102,24 @@ class Shared:
     unmarked: set[str] = field(default_factory=set)
     """Topics that are stored without our markers: a doubt there may end in "nobody can tell"."""
 
+    doubts: dict[object, tuple[float, DoubtOpened]] = field(default_factory=dict)
+    """What is in doubt now, and since when."""
+
     sent_again: dict[tuple[str, int], CopySearch] = field(default_factory=dict)
     """By partition: what was sent twice lately, until it is looked for (rule R14)."""
     is_looking: bool = False
     """Somebody looks for copies: one at a time, doubts come first."""
+
+    @contextmanager
+    def in_doubt(self, opened: DoubtOpened) -> Iterator[None]:
+        """Report a doubt, and keep it among those there are until it ends, however it ends."""
+        name = object()
+        self.doubts[name] = (self.recent_time, opened)
+        self.report(opened)
+        try:
+            yield
+        finally:
+            del self.doubts[name]
 
     def note_bound(self, topic: str, partition: int, position: Position) -> None:
         """Remember a position, unless a later one was learned a short time ago: a log may become shorter."""
@@ -113,8 +133,9 @@ class Shared:
         self.set_bytes_max[topic] = min(self.set_bytes_max.get(topic, size_bytes), size_bytes)
 
     def forget_bound(self, topic: str, partition: int) -> None:
-        """The log may have been truncated: earlier positions are no bounds any more."""
+        """The log may have been truncated: earlier positions are no bounds any more, and no marks."""
         self.bounds.pop((topic, partition), None)
+        self.marks.forget((topic, partition))
 
 
 async def lower_bound(shared: Shared, topic: str, partition: int, entry: Entry | None) -> Position | Later:

@@ -44,6 +44,7 @@ class Client:
 
     def __init__(self) -> None:
         self.behind = Behind()
+        self.name = "client"
         self.is_closed = False
 
 
