@@ -18,6 +18,7 @@ from ..codecs.convert import TRACING_HEADERS
 from ..state.redis_server import EmbeddedRedisError
 from .config import DEFAULT_CLUSTER, DEFAULT_LISTEN, ConfigError, parse_settings
 from .events import Report
+from .inspection import arguments as inspection_arguments
 from .journal import Journal
 from .limits import PRODUCER_EXPIRY_SECONDS
 from .server import Server
@@ -38,6 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from ..demo.command import run_demo
 
         return run_demo(options)
+    if options.command in inspection_arguments.COMMANDS:
+        from .inspection.command import run_inspection
+
+        return run_inspection(options)
     return _run(options)
 
 
@@ -85,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--journal", metavar="FILE", help="add a JSON line for every append, its outcome and its answer (default: none)"
     )
+    inspection_arguments.add_commands(commands)
     demo = commands.add_parser("demo", help="show it: a real old broker, a real producer, injected faults")
     demo.add_argument("--json", action="store_true", help="print the result for machines")
     demo.add_argument("--records", type=int, default=100_000, help="records per run (default: %(default)s)")

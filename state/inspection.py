@@ -1,0 +1,145 @@
+"""What is stored under a cluster's name, read back for people: which key is what, and what each value says. Pure.
+
+The inverse of the keys in ``store``; values are decoded by the modules that write them. Never raises for what is
+stored: a value that cannot be read is ``Damaged``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from ..values import value
+from .commit import fresh
+from .entry import NO_GENERATION, NO_PRINCIPAL, NOBODY, Entry, StoredFormatError, unpack
+from .producer_ids import Block, unpack_block
+from .store import cluster_key, entry_key, is_cluster_name
+
+_ENTRY = re.compile(rb"\{(.*)/(0|[1-9][0-9]{0,9})\}:([0-9a-f]{16})", re.DOTALL)
+_BLOCK = re.compile(rb"block:([0-9a-f]{16})")
+_MEMBER = re.compile(rb"member:([0-9a-f]{2,64})")
+_NAME = re.compile(rb"idem:([A-Za-z0-9._-]{1,64}):")
+
+
+@value(frozen=True, slots=True)
+class EntryPlace:
+    """The key of one producer on one partition."""
+
+    topic: str
+    partition: int
+    producer_id: int
+
+    def key(self, cluster: str) -> bytes:
+        """Return the key."""
+        return entry_key(cluster, self.producer_id, self.topic, self.partition)
+
+
+@value(frozen=True, slots=True)
+class BlockPlace:
+    """The key that claims a block of producer ids."""
+
+    start: int
+
+
+@value(frozen=True, slots=True)
+class MemberPlace:
+    """The key of the lease of one incarnation."""
+
+    incarnation: bytes
+
+
+@value(frozen=True, slots=True)
+class ClusterPlace:
+    """The key of the broker's own cluster id."""
+
+
+Place = EntryPlace | BlockPlace | MemberPlace | ClusterPlace
+
+
+@value(frozen=True, slots=True)
+class Damaged:
+    """A value that this version cannot read; ``reason`` is for people."""
+
+    reason: str
+
+
+def prefix(cluster: str) -> bytes:
+    """Return what all keys of a cluster name begin with."""
+    assert is_cluster_name(cluster), cluster
+    return b"idem:%b:" % cluster.encode()
+
+
+def cluster_of(key: bytes) -> str | None:
+    """Return the cluster name in a key, None when it is none of ours."""
+    match = _NAME.match(key)
+    return match[1].decode() if match else None
+
+
+def parse_key(cluster: str, key: bytes) -> Place | None:
+    """Return what a key stands for, None when the proxy writes no such key."""
+    start = prefix(cluster)
+    if not key.startswith(start):
+        return None
+    rest = key[len(start) :]
+    if match := _ENTRY.fullmatch(rest):
+        try:
+            topic = match[1].decode()
+        except UnicodeDecodeError:
+            return None
+        return EntryPlace(topic, int(match[2]), int(match[3], 16))
+    if match := _BLOCK.fullmatch(rest):
+        return BlockPlace(int(match[1], 16))
+    if (match := _MEMBER.fullmatch(rest)) and len(match[1]) % 2 == 0:
+        return MemberPlace(bytes.fromhex(match[1].decode()))
+    return ClusterPlace() if key == cluster_key(cluster) else None
+
+
+def read_entry(stored: bytes) -> Entry | Damaged:
+    """Return what an entry's value says."""
+    try:
+        return unpack(stored)
+    except StoredFormatError as error:
+        return Damaged(str(error))
+
+
+def read_block(stored: bytes) -> Block | Damaged:
+    """Return what a block's value says."""
+    return unpack_block(stored) or Damaged(f"the claim of a block has {len(stored)} bytes that cannot be read")
+
+
+def state_of(entry: Entry | Damaged, generation: bytes | None, is_owner_alive: bool) -> str:
+    """Return one word: ``quiet``; ``open`` or ``abandoned``: an intent whose owner lives or not, ``rebuilding`` where
+    it has no batches; ``given_up``: nobody can tell, and it is remembered; ``suspect``: of an earlier life of the
+    data, or forgotten, so it is rebuilt when the producer comes back (rule R10); ``damaged``."""
+    if isinstance(entry, Damaged):
+        return "damaged"
+    intent = entry.intent
+    if intent is not None and not intent.is_given_up:
+        if not is_owner_alive:
+            return "abandoned"
+        return "open" if intent.batches else "rebuilding"
+    if generation is not None and entry.generation != generation:
+        return "suspect"
+    return "given_up" if intent is not None else "quiet"
+
+
+def owner_of(entry: Entry | Damaged) -> bytes | None:
+    """Return who has an open intent here, None when there is none or its owner has left it."""
+    if isinstance(entry, Damaged) or not entry.has_open_intent:
+        return None
+    assert entry.intent is not None
+    return None if entry.intent.owner == NOBODY else entry.intent.owner
+
+
+def forgotten(stored: bytes, now_us: int) -> Entry:
+    """Return the entry to write in the place of ``stored``, so that nothing of it is used any more.
+
+    It is not deleted but suspect: whoever brings the producer next reads the log first (rule R10), and the version
+    rises, so that what a proxy is about to write fails (model b3, b4). ``now_us``: since 1970; in the place of a
+    version that cannot be read, it is above all that were ever counted. The principal stays: an id stays its owner's.
+    """
+    entry = read_entry(stored)
+    if isinstance(entry, Entry):
+        version, principal = entry.version + 1, entry.principal
+    else:
+        version, principal = now_us, NO_PRINCIPAL
+    return replace(fresh(NO_GENERATION, principal, 0, 0), version=version)

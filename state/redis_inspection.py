@@ -1,0 +1,311 @@
+"""A look into Redis for people: streams what is stored under a cluster's name, and forgets one entry at a time.
+
+Blocking, over redis-py, for the command line; the proxy never uses it. Walks by SCAN in pages, so its memory does not
+grow with the number of keys. Reads change nothing; the one write is ``forget``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import redis
+from redis.exceptions import NoPermissionError, RedisError, ResponseError, WatchError
+
+from .entry import Entry, pack
+from .inspection import (
+    BlockPlace,
+    ClusterPlace,
+    Damaged,
+    EntryPlace,
+    MemberPlace,
+    Place,
+    cluster_of,
+    forgotten,
+    owner_of,
+    parse_key,
+    prefix,
+    read_block,
+    read_entry,
+    state_of,
+)
+from .producer_ids import Block
+from .redis_facts import RedisAddress, generation_of, parse_info
+from .store import entry_key, member_key
+
+PAGE_KEYS = 500
+CONNECT_SECONDS_MAX = 5.0
+REPLY_SECONDS_MAX = 30.0
+_CLUSTER_NAMES_MAX = 100
+_GLOB_SPECIAL = b"\\*?[]"
+_EXPIRY_MS_MIN = 60_000
+
+
+class InspectionError(Exception):
+    """Redis cannot be asked, or refuses; one sentence that says why, never with a password in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """``generation``: of the data now, None when the server does not tell. ``now_ms``: its clock, since 1970."""
+
+    version: str
+    role: str
+    generation: bytes | None
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRow:
+    """One entry. ``expires_ms`` None: it does not expire. ``untouched_seconds``: since anybody read or wrote it, None
+    where the server cannot tell without counting this look too. ``stored``: the value as it is."""
+
+    place: EntryPlace
+    entry: Entry | Damaged
+    state: str
+    is_owner_alive: bool
+    expires_ms: int | None
+    untouched_seconds: int | None
+    stored: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRow:
+    """The claim of the producer ids from ``start`` on."""
+
+    start: int
+    block: Block | Damaged
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    """A living incarnation, and how long its lease runs if it is not renewed."""
+
+    incarnation: bytes
+    lease_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownRow:
+    """A key under the cluster's name that no proxy of this version writes, or the cluster id (``cluster_id``)."""
+
+    key: bytes
+    cluster_id: bytes | None = None
+
+
+Row = EntryRow | BlockRow | MemberRow | UnknownRow
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """It is as if nothing had been known; the log is read when the producer comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotForgotten:
+    """Nothing was changed; ``reason`` is for people."""
+
+    reason: str
+
+
+class RedisInspection:
+    """One connection to the server, for one cluster name. A context manager. Every method may raise
+    InspectionError."""
+
+    def __init__(self, address: RedisAddress, cluster: str) -> None:
+        self.cluster = cluster
+        place: dict[str, Any] = {"unix_socket_path": address.address}
+        if not isinstance(address.address, str):
+            place = {"host": address.address[0], "port": address.address[1]}
+        self._redis: Any = redis.Redis(  # its methods are half typed
+            **place,
+            username=address.username,
+            password=address.password,
+            db=address.database,
+            socket_connect_timeout=CONNECT_SECONDS_MAX,
+            socket_timeout=REPLY_SECONDS_MAX,
+            single_connection_client=True,
+            protocol=2,
+        )
+        self._leaves_no_trace = False
+        self._generation: bytes | None = None
+
+    def __enter__(self) -> RedisInspection:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._redis.close()
+
+    def server(self) -> ServerFacts:
+        """Connect and look at the server. To be called first."""
+        with _told():
+            info: dict[str, str] = {}
+            for section in (b"server", b"replication"):
+                # Not ``info()``: it takes an id for a number where it can.
+                info |= parse_info(self._redis.execute_command(b"INFO", section))
+            seconds, microseconds = self._redis.time()
+            with suppress(ResponseError):  # it is there from 7.2 on
+                self._leaves_no_trace = bool(self._redis.execute_command(b"CLIENT NO-TOUCH", b"ON"))
+        self._generation = generation_of(info)
+        now_ms = seconds * 1000 + microseconds // 1000
+        return ServerFacts(info.get("redis_version", "unknown"), info.get("role", "unknown"), self._generation, now_ms)
+
+    # ------------------------------------------------------------------ reading
+    def everything(self) -> Iterator[Row]:
+        """Yield all that is stored under the cluster's name, in no order; what is stored meanwhile may be missed, and
+        Redis may show a key twice."""
+        yield from self._rows(prefix(self.cluster) + b"*")
+
+    def entries(
+        self, *, producer_id: int | None = None, topic: str | None = None, partition: int | None = None
+    ) -> Iterator[EntryRow]:
+        """Yield the entries of a producer, of a topic, of a partition, or all."""
+        if producer_id is not None and topic is not None and partition is not None:
+            found: Iterable[Row] = self._page([entry_key(self.cluster, producer_id, topic, partition)])
+        else:
+            log = (
+                b"{*}"
+                if topic is None
+                else b"{%b/%b}"
+                % (
+                    _literal(topic.encode()),
+                    b"*" if partition is None else b"%d" % partition,
+                )
+            )
+            who = b"*" if producer_id is None else b"%016x" % producer_id
+            found = self._rows(b"%b%b:%b" % (prefix(self.cluster), log, who))
+        for row in found:
+            # A topic may have a slash in its name as far as Redis knows.
+            if isinstance(row, EntryRow) and topic in (None, row.place.topic):
+                yield row
+
+    def members(self) -> Iterator[MemberRow]:
+        """Yield the living incarnations."""
+        for row in self._rows(prefix(self.cluster) + b"member:*"):
+            if isinstance(row, MemberRow):
+                yield row
+
+    def blocks(self) -> Iterator[BlockRow]:
+        """Yield the claimed blocks of producer ids."""
+        for row in self._rows(prefix(self.cluster) + b"block:*"):
+            if isinstance(row, BlockRow):
+                yield row
+
+    def cluster_names(self) -> list[str]:
+        """Return the cluster names that have something stored, at most a hundred."""
+        names: set[str] = set()
+        with _told():
+            for key in self._redis.scan_iter(match=b"idem:*", count=PAGE_KEYS):
+                if (name := cluster_of(key)) is not None and len(names) < _CLUSTER_NAMES_MAX:
+                    names.add(name)
+        return sorted(names)
+
+    # ------------------------------------------------------------------ forgetting
+    def forget(self, row: EntryRow, *, expiry_ms: int, although_owner_lives: bool = False) -> Forgotten | NotForgotten:
+        """Forget an entry that is still as ``row`` has it, in one step with the check that nobody has written it since.
+
+        It expires when it would have; in ``expiry_ms`` if it never would, as what has an open intent."""
+        key = row.place.key(self.cluster)
+        with _told(), self._redis.pipeline(transaction=True) as pipe:
+            pipe.watch(key)
+            if pipe.get(key) != row.stored:
+                return NotForgotten("it has changed since it was shown")
+            owner = owner_of(row.entry)
+            # A lease that has ended may begin again only under another name, so what is gone now stays so.
+            if owner is not None and not although_owner_lives and pipe.exists(member_key(self.cluster, owner)):
+                return NotForgotten(f"proxy {owner.hex()} is alive and may be writing it now")
+            left_ms = pipe.pttl(key)
+            seconds, microseconds = pipe.time()
+            value = pack(forgotten(row.stored, seconds * 1_000_000 + microseconds))
+            pipe.multi()
+            pipe.set(key, value, px=max(left_ms, _EXPIRY_MS_MIN) if left_ms >= 0 else expiry_ms)
+            try:
+                pipe.execute()
+            except WatchError:
+                return NotForgotten("it was written while it was to be forgotten")
+        return Forgotten()
+
+    # ------------------------------------------------------------------ inside
+    def _rows(self, pattern: bytes) -> Iterator[Row]:
+        with _told():
+            keys = self._redis.scan_iter(match=pattern, count=PAGE_KEYS)
+            while page := list(islice(keys, PAGE_KEYS)):
+                yield from self._page(page)
+
+    def _page(self, keys: Sequence[bytes]) -> list[Row]:
+        """Return what a few keys hold, without those that are gone by now."""
+        with _told():
+            places = [parse_key(self.cluster, key) for key in keys]
+            with self._redis.pipeline(transaction=False) as pipe:
+                for key, place in zip(keys, places, strict=True):
+                    if self._leaves_no_trace and isinstance(place, EntryPlace):
+                        pipe.object("IDLETIME", key)
+                    else:
+                        pipe.echo("")
+                    pipe.pttl(key)
+                    pipe.get(key)
+                replies = pipe.execute(raise_on_error=False)
+            alive = self._living(replies[2::3], places)
+            rows = (
+                self._row(key, place, alive, *replies[3 * index : 3 * index + 3])
+                for index, (key, place) in enumerate(zip(keys, places, strict=True))
+            )
+            return [row for row in rows if row is not None]
+
+    def _living(self, values: Sequence[Any], places: Sequence[Place | None]) -> set[bytes]:
+        """Return which owners of these intents are alive: asked after the intents were read, so that who is gone was
+        gone or is not their owner any more."""
+        owners = {
+            owner
+            for value, place in zip(values, places, strict=True)
+            if isinstance(place, EntryPlace) and isinstance(value, bytes)
+            if (owner := owner_of(read_entry(value))) is not None
+        }
+        with self._redis.pipeline(transaction=False) as pipe:
+            for owner in owners:
+                pipe.exists(member_key(self.cluster, owner))
+            return {owner for owner, there in zip(owners, pipe.execute(), strict=True) if there}
+
+    def _row(
+        self, key: bytes, place: Place | None, alive: set[bytes], idle: Any, left_ms: Any, value: Any
+    ) -> Row | None:
+        if isinstance(value, RedisError):
+            if isinstance(value, NoPermissionError) or "WRONGTYPE" not in str(value):
+                raise value
+            value = b""
+            damage: Damaged | None = Damaged("the key holds no string")
+        elif value is None:
+            return None
+        else:
+            damage = None
+        if isinstance(place, EntryPlace):
+            entry = damage or read_entry(value)
+            owner = owner_of(entry)
+            is_alive = owner is not None and owner in alive
+            expires_ms = left_ms if isinstance(left_ms, int) and left_ms >= 0 else None
+            untouched = idle if isinstance(idle, int) else None
+            state = state_of(entry, self._generation, is_alive)
+            return EntryRow(place, entry, state, is_alive, expires_ms, untouched, value)
+        if isinstance(place, BlockPlace):
+            return BlockRow(place.start, damage or read_block(value))
+        if isinstance(place, MemberPlace):
+            return MemberRow(place.incarnation, left_ms if isinstance(left_ms, int) else -1)
+        return UnknownRow(key, value if isinstance(place, ClusterPlace) else None)
+
+
+class _told:
+    """Turns what redis-py raises into one sentence."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, RedisError):
+            raise InspectionError(f"Redis: {error}") from None
+
+
+def _literal(text: bytes) -> bytes:
+    """Return a pattern that only this text fits."""
+    return b"".join(b"\\%c" % byte if byte in _GLOB_SPECIAL else b"%c" % byte for byte in text)
