@@ -7,7 +7,7 @@ nothing about a batch."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from typing import Any, Protocol
 
@@ -76,6 +76,11 @@ class _Sequencers:
         return found
 
     @property
+    def all(self) -> Collection[Sequencer]:
+        """Every one, least recently used first. To be looked at in one step."""
+        return self._known.values()
+
+    @property
     def any_busy(self) -> bool:
         """Is one of them working?"""
         return any(not sequencer.is_idle for sequencer in self._known.values())
@@ -120,7 +125,10 @@ class Engine:
         self.shared.leader_of = self.topology.leader_of
         self.shared.is_reachable = lambda broker_id: self.target(broker_id) is not None
         self.sessions: set[Session] = set()
-        self._bytes_held = 0
+        self.bytes_held = 0
+        self.requests_by_key: dict[int, int] = {}
+        self.sessions_accepted = 0
+        self.sessions_refused = 0
         self._random_bytes = random_bytes
         self._port_of = port_of
         self._shares_store = shares_store
@@ -147,13 +155,16 @@ class Engine:
         self._tick()
 
     def _tick(self) -> None:
-        self.shared.recent_time = self.reactor.now()
+        now = self.shared.recent_time = self.reactor.now()
+        self.shared.marks.take(now, self.shared.bounds)
         self.reactor.later(limits.SETTLE_SECONDS, self._tick)
 
     def accept(self, broker_id: int | None) -> Session | None:
         """The endpoint of a new client connection, None when there are too many."""
         if len(self.sessions) >= limits.CONNECTIONS_MAX or self.is_draining:
+            self.sessions_refused += 1
             return None
+        self.sessions_accepted += 1
         session = Session(self, broker_id)
         self.sessions.add(session)
         return session
@@ -226,6 +237,11 @@ class Engine:
         key = (producer_id, topic, partition)
         return self._sequencers.get(key, lambda: Sequencer(self.shared, self.runner, *key))
 
+    @property
+    def sequencers(self) -> Collection[Sequencer]:
+        """All that are in memory, least recently used first; for looking only."""
+        return self._sequencers.all
+
     def has_partition(self, topic: str, partition: int) -> bool | None:
         """Does the cluster have it? None: never seen."""
         return self.topology.has_partition(topic, partition)
@@ -261,17 +277,22 @@ class Engine:
 
     def hold_bytes(self, count: int) -> None:
         """Requests of so many bytes came in, or (negative) were answered."""
-        self._bytes_held += count
+        self.bytes_held += count
+
+    def count_request(self, api_key: int) -> None:
+        """A request came in."""
+        counts = self.requests_by_key
+        counts[api_key] = counts.get(api_key, 0) + 1
 
     @property
     def is_full(self) -> bool:
         """Is no client to be read from now, but those in the middle of a request?"""
-        return self._bytes_held > limits.CLIENT_BYTES_IN_FLIGHT_MAX
+        return self.bytes_held > limits.CLIENT_BYTES_IN_FLIGHT_MAX
 
     @property
     def is_overfull(self) -> bool:
         """Not even those."""
-        return self._bytes_held > 2 * limits.CLIENT_BYTES_IN_FLIGHT_MAX
+        return self.bytes_held > 2 * limits.CLIENT_BYTES_IN_FLIGHT_MAX
 
     def _broker_ready(self) -> None:
         self._advertised = None

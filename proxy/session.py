@@ -67,6 +67,8 @@ class Host(Outside, Protocol):
 
     def hold_bytes(self, count: int) -> None: ...
 
+    def count_request(self, api_key: int) -> None: ...
+
     @property
     def is_full(self) -> bool: ...
 
@@ -164,6 +166,7 @@ class Session:
         self._slots.append(slot)
         self._host.hold_bytes(len(frame))
         key, version = header.api_key, header.api_version
+        self._host.count_request(key)
         if key == _PRODUCE_KEY and 0 <= version <= produce_codec.CLIENT_VERSION_MAX:
             self._produce(slot, frame)
             return

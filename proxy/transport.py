@@ -30,6 +30,10 @@ _KEEPALIVE_IDLE_SECONDS, _KEEPALIVE_INTERVAL_SECONDS = 10, 5
 Failure = Callable[[str, Exception], None]
 
 
+def _nothing() -> None:
+    """What nobody measures."""
+
+
 class _Timer:
     __slots__ = ("callback",)
 
@@ -55,6 +59,8 @@ class TrioReactor:
         self._flushes: list[Callable[[], None]] = []
         self._dirty: list[SocketWire] = []
         self.failed = failed
+        self.pass_ended: Callable[[], None] = _nothing
+        """Called when all of a pass was written."""
         self._timer_scope: trio.CancelScope | None = None
         self._armed = float("inf")
         self._nursery: trio.Nursery | None = None
@@ -117,6 +123,7 @@ class TrioReactor:
             dirty, self._dirty = self._dirty, []
             for wire in dirty:
                 wire.write()
+        self.pass_ended()
 
     def guarded(self, what: str, callback: Callable[[], None]) -> bool:
         """Call; an error of ours is reported and does not stop the others. False then."""

@@ -82,6 +82,8 @@ class RedisLink:
 
     def __init__(self, reactor: Reactor, opened: Callable[[], None], ended: Callable[[str], None]) -> None:
         """``ended`` is called once, with the reason, before those who wait get StoreAway; not after ``close``."""
+        self.measure: Callable[[float], None] | None = None
+        """Told the seconds from each write to the reply to the last command in it."""
         self._reactor = reactor
         self._opened = opened
         self._ended = ended
@@ -150,9 +152,12 @@ class RedisLink:
                 return
             self._answered += 1
             pending.popleft()(reply)
-        marks = self._marks
+        marks, measure = self._marks, self.measure
+        now = self._reactor.now() if measure is not None else 0.0
         while marks and marks[0][1] <= self._answered:
-            marks.popleft()
+            sent_at, _ = marks.popleft()
+            if measure is not None:
+                measure(now - sent_at)
         if reader.len() > REPLY_BYTES_MAX:
             self.reset(f"Redis sent a reply of more than {REPLY_BYTES_MAX} bytes")
 

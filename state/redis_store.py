@@ -70,6 +70,8 @@ class RedisStore:
         assert is_cluster_name(cluster), cluster
         self.lease = Lease(incarnation)
         self.generation: bytes | None = None
+        self.measure: Callable[[float], None] | None = None
+        """Told the seconds of each round trip. Set before ``start``."""
         self._reactor = reactor
         self._address = address
         self._cluster = cluster
@@ -224,6 +226,7 @@ class RedisStore:
         if self._is_stopping:
             return
         link = RedisLink(self._reactor, lambda: self._greet(link), self._on_end)
+        link.measure = self.measure
         self._link = link
         self._reactor.connect(self._address, link)
 
