@@ -48,8 +48,10 @@ class Doubt:
         self._settle_on: set[int] = set()
         """Brokers that an intent before this one was meant for."""
         self._given_up: Intent | None = None
-        self._searched: LogSearch | None = None
-        """The search that came to an end."""
+        self._mark: Position | None = None
+        """Where a search for everything begins, as long as that is enough."""
+        self._searched_to = 0
+        """Where the log ended in the search that came to an end."""
 
     async def work(self) -> None:
         """Do what can be done now: wait a little, or resolve."""
@@ -188,7 +190,8 @@ class Doubt:
         # Without markers the log cannot tell what is whose. Whoever waits here sends his lowest batch first, so if that
         # one's content is not stored without a marker, nothing of what follows it is.
         contents = {first for batch in sequencer.queue for first in contents_of(batch)[:1]}
-        result = await self._search(claim, contents, await self._mark_above(bound))
+        self._mark = await self._mark_above(bound)
+        result = await self._search(claim, contents)
         entry_now = sequencer.entry
         if self._era != self._shared.era or entry_now is None:
             sequencer.held.forget()
@@ -208,15 +211,13 @@ class Doubt:
         return mark if mark is not None and mark.offset > bound.offset else None
 
     async def _finish_rebuild(self, entry: Entry, result: Searched) -> None:
-        search = self._searched
-        assert search is not None
-        is_since_mark = search.wider is not None
+        is_since_mark = self._mark is not None
         done = completed(entry, result, self._shared.generation, self._given_up, is_since_mark=is_since_mark)
         if await self._sequencer.write(done):
             self._sequencer.rebuilt_up_to = (done.producer_epoch, done.next_sequence)
-            self._look_for_late_ones(done, search.reached)
+            self._look_for_late_ones(done)
 
-    def _look_for_late_ones(self, done: Entry, end_offset: int) -> None:
+    def _look_for_late_ones(self, done: Entry) -> None:
         """Rule R14: what waits and was not found may have been sent before, by whoever held the lost state. A copy that
         comes late lies behind the end that was read."""
         lowest = lowest_of(batch.identity for batch in self._sequencer.queue)
@@ -224,14 +225,12 @@ class Doubt:
             return
         is_known = lowest.producer_epoch == done.producer_epoch and is_ahead(lowest.base_sequence, done.next_sequence)
         if not is_known:
-            bound = Position(end_offset, NO_ANCHOR)
+            bound = Position(self._searched_to, NO_ANCHOR)
             self._sequencer.look_again(bound, lowest.producer_epoch, [lowest.base_sequence])
 
     # ------------------------------------------------------------------ searching
-    async def _search(
-        self, intent: Intent, contents: Collection[bytes], mark: Position | None = None
-    ) -> Searched | Later | Undecidable:
-        """Search until it is done, at first only from the mark on. ``Undecidable``: who waits for it was told so. ``Later``: a new era has begun, or
+    async def _search(self, intent: Intent, contents: Collection[bytes]) -> Searched | Later | Undecidable:
+        """Search until it is done. ``Undecidable``: who waits for it was told so. ``Later``: a new era has begun, or
         it lasts, and nobody here waits for it any longer."""
         sequencer = self._sequencer
         sequence = intent.batches[0].base_sequence if intent.batches else -1
@@ -244,16 +243,17 @@ class Doubt:
     ) -> Searched | Later | Undecidable:
         sequencer = self._sequencer
         started = await Now()
-        search = self._searched = self._new_search(intent, contents, mark)
+        search = self._new_search(intent, contents)
         undecided = 0
         while True:
             result = await search.run()
             if self._era != self._shared.era:
                 return Later("a new era has begun")
-            if isinstance(result, Searched) and self._is_to_be_widened(search, result):
+            if self._is_too_little(search, result):
                 search.widen()
                 continue
             if isinstance(result, Searched):
+                self._searched_to = search.reached
                 found = "found" if result.pieces else "not_found"
                 sequencer.step("resolve", sequencer.queue, started, found)
                 self._shared.report(DoubtResolved(*where, found, search.bytes_read, await Now() - started))
@@ -267,7 +267,7 @@ class Doubt:
                     )
                     self._answer_undecidable(intent, result.reason)
                     return result
-                search = self._searched = self._new_search(intent, contents, mark if search.wider is not None else None)
+                search = self._new_search(intent, contents)
             sequencer.drop_unwanted()  # this may go on for long
             if not sequencer.queue and await Now() - started > limits.HAND_OVER_SECONDS:
                 self._shared.report(
@@ -276,14 +276,21 @@ class Doubt:
                 return Later(result.reason)
             await Wait(limits.SETTLE_SECONDS)
 
-    def _is_to_be_widened(self, search: LogSearch, result: Searched) -> bool:
-        """Was only what came after a mark read, and does that not say all of the producer?"""
+    def _is_too_little(self, search: LogSearch, result: Searched | Later | Undecidable) -> bool:
+        """Was only read what came after a mark, and does that not say all of the producer? A mark that did not hold is
+        one no more."""
         sequencer = self._sequencer
-        if search.wider is None or sequencer.entry is None:
+        if self._mark is not None and search.wider is None:
+            self._mark = None
+            self._shared.forget_bound(sequencer.topic, sequencer.partition)
+        if self._mark is None or sequencer.entry is None or not isinstance(result, Searched):
             return False
-        return not is_enough(sequencer.entry, result.pieces, lowest_of(batch.identity for batch in sequencer.queue))
+        if is_enough(sequencer.entry, result.pieces, lowest_of(batch.identity for batch in sequencer.queue)):
+            return False
+        self._mark = None
+        return True
 
-    def _new_search(self, intent: Intent, contents: Collection[bytes], mark: Position | None) -> LogSearch:
+    def _new_search(self, intent: Intent, contents: Collection[bytes]) -> LogSearch:
         """``intent`` without batches: everything is wanted that the log has."""
         sequencer = self._sequencer
         wanted: BatchIdentity | None = None
@@ -300,8 +307,8 @@ class Doubt:
             lambda pieces: wanted is not None and is_covered(pieces, wanted),
         )
         search.is_rebuild = wanted is None
-        if mark is not None:
-            search.bound, search.wider = mark, search.bound
+        if self._mark is not None:
+            search.bound, search.wider = self._mark, search.bound
         return search
 
     def _answer_undecidable(self, intent: Intent, reason: str) -> None:

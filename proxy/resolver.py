@@ -249,6 +249,18 @@ class LogSearch:
         self.budget_bytes = limits.SCAN_BYTES_MAX
         self.is_rebuild = False
         """Everything is wanted, of a producer that may have been idle for longer than the log goes back (rule R10)."""
+        self.wider: Position | None = None
+        """Where to begin if the bound, which is a mark's then, does not hold or was not enough (rule R10)."""
+
+    @property
+    def reached(self) -> int:
+        """The offset up to which the log was read."""
+        return NO_OFFSET if self._next is None else self._next
+
+    def widen(self) -> None:
+        """Begin anew from the earlier bound."""
+        assert self.wider is not None
+        self.bound, self.wider, self._next = self.wider, None, None
 
     async def run(self) -> Searched | Later | Undecidable:
         """Search, within the budget of one try."""
@@ -296,6 +308,9 @@ class LogSearch:
             if below is not None and self._enough(own := list(pieces_of(below, self._producer_id))):
                 # Its first copy lay there, was cut off, and it was appended there again.
                 self._pieces, self._end_offset, self._anchor = own, below.offset + 1, anchor_of(below)
+        if not holds and self.wider is not None:
+            self.widen()
+            return await self._begin(leader, log_end)
         self._next = bound.offset if holds else earliest.offset
         if self.is_rebuild and self._next < earliest.offset:
             # Nothing is in doubt that was surely here. What retention has deleted is older than what comes next.

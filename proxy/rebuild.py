@@ -1,0 +1,64 @@
+"""What a suspect entry becomes when the log was read, and when the newest part of the log was enough (rule R10). Pure:
+reads nothing, writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ..state.commit import Stored, rebuilt
+from ..state.decide import BatchIdentity
+from ..state.entry import NO_OFFSET, Entry, Intent
+from ..state.sequence import is_ahead
+from .resolver import Searched
+
+
+def lowest_of(waiting: Iterable[BatchIdentity]) -> BatchIdentity | None:
+    """Return the batch that comes first in the newest epoch that waits; None: nobody waits."""
+    known = list(waiting)
+    newest = max((one.producer_epoch for one in known), default=NO_OFFSET)
+    lowest: BatchIdentity | None = None
+    for one in known:
+        if one.producer_epoch == newest and (lowest is None or is_ahead(one.base_sequence, lowest.base_sequence)):
+            lowest = one
+    return lowest
+
+
+def is_enough(entry: Entry, pieces: Sequence[Stored], lowest: BatchIdentity | None) -> bool:
+    """Is the entry complete with these pieces, which are all that was appended since a mark?
+
+    ``lowest``: who waits first. No client retries what is older than the mark, so that batch itself is among the pieces
+    or not in the log. Complete means: what has to come next is known for certain."""
+    if lowest is None:
+        return bool(pieces)
+    newest = max((piece.producer_epoch for piece in pieces), default=NO_OFFSET)
+    if newest < lowest.producer_epoch:
+        # Nothing came after that batch: if it continues what is known, all is known.
+        if entry.producer_epoch > lowest.producer_epoch:
+            return False
+        due = entry.next_sequence if entry.producer_epoch == lowest.producer_epoch else 0
+        return lowest.base_sequence == due
+    of_epoch = [piece for piece in pieces if piece.producer_epoch == lowest.producer_epoch]
+    return not of_epoch or not is_ahead(lowest.base_sequence, of_epoch[0].base_sequence)
+
+
+def completed(
+    entry: Entry, result: Searched, generation: bytes, given_up: Intent | None, *, is_since_mark: bool
+) -> Entry:
+    """Return the entry with all that was found. ``given_up``: what nobody could tell of before. ``is_since_mark``: what
+    lies before the mark was not read."""
+    done = rebuilt(entry, result.pieces, generation, result.end_offset, result.anchor)
+    of_epoch = [piece for piece in result.pieces if piece.producer_epoch == done.producer_epoch]
+    has_beginning = bool(of_epoch) and of_epoch[0].base_sequence == 0
+    if is_since_mark:
+        knew_beginning = entry.producer_epoch == done.producer_epoch and entry.first_base_offset != NO_OFFSET
+        if of_epoch and not has_beginning and not knew_beginning:
+            done = replace(done, first_base_offset=0)  # anywhere below: no batch is told to be out of order for it
+    elif NO_OFFSET < result.gap_at < done.first_base_offset and not has_beginning:
+        done = replace(done, first_base_offset=result.gap_at)  # what is looked for below the window may be there
+    if given_up and (given_up.producer_epoch, given_up.batches[0].base_sequence) == (
+        done.producer_epoch,
+        done.next_sequence,
+    ):
+        done = replace(done, intent=given_up)  # the log still does not tell: they are not forwarded again (R17)
+    return done
