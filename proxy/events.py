@@ -235,6 +235,23 @@ class ClientRefused:
 
 
 @value(frozen=True, slots=True)
+class TlsRefused:
+    """A client's TLS handshake failed, or never ended. ``client``: its address; ``what``: one sentence."""
+
+    client: str
+    what: str
+
+
+@value(frozen=True, slots=True)
+class CertificateLoaded:
+    """A certificate of ours is in use from now on. ``place``: where it is configured; ``expires_at``: unix seconds."""
+
+    place: str
+    subject: str
+    expires_at: float
+
+
+@value(frozen=True, slots=True)
 class Said:
     """Something an operator should read once. ``level``: info, warning or error."""
 

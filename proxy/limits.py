@@ -25,6 +25,15 @@ CLIENT_BYTES_IN_FLIGHT_MAX: Final = 256 * MIB
 """Bytes of requests that wait anywhere in the proxy, also of those that have not arrived completely. Above this no new
 request is read; above twice as much the clients that go on sending an unfinished one are hung up on."""
 
+# TLS
+TLS_HANDSHAKE_SECONDS: Final = 10.0
+TLS_HANDSHAKES_MAX: Final = 1_000
+"""Of clients, unfinished at a time. Above it the oldest one is hung up on."""
+CERTIFICATE_LOOK_SECONDS: Final = 10.0
+"""The files of certificates are looked at so often."""
+CERTIFICATE_WARN_DAYS: Final = 14
+"""From here on the end of a certificate is told once a day."""
+
 # Record batches
 DECOMPRESSED_BYTES_MAX: Final = 64 * MIB
 """Of one batch. gzip reaches 1000:1, zstd 32,000:1, so a frame's size bounds nothing."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import trio
 
 from ..codecs.convert import HeaderPolicy
-from ..reactor import Endpoint
+from ..reactor import Endpoint, Peer
 from ..state.redis_facts import RedisAddress
 from ..state.redis_server import EmbeddedRedis, EmbeddedRedisError
 from ..state.redis_store import RedisStore
@@ -203,7 +203,7 @@ class Server:
             return
         host = self._settings.listen[0]
 
-        def accept() -> Endpoint | None:
+        def accept(_peer: Peer) -> Endpoint | None:
             return self.engine.accept(broker_id)
 
         what = "bootstrap" if broker_id is None else f"broker {broker_id}"

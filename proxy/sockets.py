@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import Protocol
 
-from ..reactor import Buffer, Endpoint, Timer
+from ..reactor import Accept, Buffer, Endpoint, Peer, Timer
 from .limits import RECEIVE_BYTES
 
 _READ = select.EPOLLIN | select.EPOLLRDHUP
@@ -234,6 +234,9 @@ class SocketWire:
             return
         self._connecting = False
         self._update_interest()
+        self._opened()
+
+    def _opened(self) -> None:
         self._reactor.guarded("connected", lambda: self._endpoint.connected(self))
 
     def _update_interest(self) -> None:
@@ -250,10 +253,10 @@ class SocketWire:
 class Listener:
     """Accepts connections. ``port`` is the one in use, also where 0 was asked for."""
 
-    def __init__(self, reactor: Hub, listening: socket.socket, accept: Callable[[], Endpoint | None]) -> None:
+    def __init__(self, reactor: Hub, listening: socket.socket, accept: Accept) -> None:
         self._reactor = reactor
         self._socket = listening
-        self._accept = accept
+        self.accept = accept
         self._open = True
         self.port: int = listening.getsockname()[1]
         reactor.watch(listening.fileno(), self, select.EPOLLIN)
@@ -262,7 +265,7 @@ class Listener:
         """Take what waits. Out of descriptors: rest for a moment, clients wait in the kernel's queue meanwhile."""
         for _ in range(_ACCEPTS_PER_PASS_MAX):
             try:
-                connection, _address = self._socket.accept()
+                connection, address = self._socket.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -273,13 +276,16 @@ class Listener:
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            endpoint = self._accept()
-            if endpoint is None:
-                connection.close()
-                continue
-            wire = SocketWire(self._reactor, connection, endpoint)
-            if not self._reactor.guarded("connected", lambda e=endpoint, w=wire: e.connected(w)):  # type: ignore[misc]
-                wire.discard()
+            self._welcome(connection, str(address[0]))
+
+    def _welcome(self, connection: socket.socket, host: str) -> None:
+        endpoint = self.accept(Peer(host))
+        if endpoint is None:
+            connection.close()
+            return
+        wire = SocketWire(self._reactor, connection, endpoint)
+        if not self._reactor.guarded("connected", lambda: endpoint.connected(wire)):
+            wire.discard()
 
     def discard(self) -> None:
         """Stop listening."""

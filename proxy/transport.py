@@ -20,14 +20,19 @@ from functools import partial
 
 import trio
 
-from ..reactor import Address, Endpoint
+from ..reactor import Accept, Address, Endpoint, Reactor
+from .events import Report
 from .sockets import Listener, SocketWire, Source
+from .tls import TlsSide
+from .tls_wire import Handshakes, TlsListener, TlsWire
 
 _EVENTS_PER_PASS_MAX = 256
 _USER_TIMEOUT_MS = 5000
 _KEEPALIVE_IDLE_SECONDS, _KEEPALIVE_INTERVAL_SECONDS = 10, 5
 """A peer whose machine is gone is noticed while we wait for its answer and send nothing; then the time above counts."""
 Failure = Callable[[str, Exception], None]
+_Tls = tuple[TlsSide, str]
+"""How TLS is spoken, and with which host."""
 
 
 def _nothing() -> None:
@@ -42,6 +47,21 @@ class _Timer:
 
     def cancel(self) -> None:
         self.callback = None
+
+
+class _OverTls:
+    """A reactor's clock and timers, and connections over TLS."""
+
+    def __init__(self, reactor: TrioReactor, side: TlsSide) -> None:
+        self.now = reactor.now
+        self.later = reactor.later
+        self.at_flush = reactor.at_flush
+        self._connect = reactor.connect
+        self._side = side
+
+    def connect(self, address: Address, endpoint: Endpoint) -> None:
+        """Open a connection; ``connected`` is called after the handshake."""
+        self._connect(address, endpoint, self._side)
 
 
 class TrioReactor:
@@ -64,6 +84,7 @@ class TrioReactor:
         self._timer_scope: trio.CancelScope | None = None
         self._armed = float("inf")
         self._nursery: trio.Nursery | None = None
+        self._handshakes = Handshakes()
 
     # ------------------------------------------------------------------ what endpoints see
     def later(self, seconds: float, callback: Callable[[], None]) -> _Timer:
@@ -79,19 +100,25 @@ class TrioReactor:
         """Call back at the end of this pass."""
         self._flushes.append(callback)
 
-    def connect(self, address: Address, endpoint: Endpoint) -> None:
-        """Open a TCP connection or, for a path, one to a unix socket. Names are looked up in a thread."""
+    def connect(self, address: Address, endpoint: Endpoint, side: TlsSide | None = None) -> None:
+        """Open a TCP connection or, for a path, one to a unix socket. Names are looked up in a thread. ``side``: speak
+        TLS over it, but for a unix socket."""
         if isinstance(address, str):
             self._open(socket.AF_UNIX, address, endpoint)
             return
         host, port = address
+        tls = None if side is None else (side, host)
         try:
             family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
         except ValueError:
             assert self._nursery is not None, "connect before run"
-            self._nursery.start_soon(self._look_up, host, port, endpoint)
+            self._nursery.start_soon(self._look_up, host, port, endpoint, tls)
         else:
-            self._open(family, (host, port), endpoint)
+            self._open(family, (host, port), endpoint, tls)
+
+    def over_tls(self, side: TlsSide) -> Reactor:
+        """This reactor for those whose connections shall speak TLS."""
+        return _OverTls(self, side)
 
     # ------------------------------------------------------------------ running
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -103,6 +130,7 @@ class TrioReactor:
                 task_status.started()
                 while True:
                     await trio.lowlevel.wait_readable(self._epoll.fileno())
+                    self._handshakes.may_step = True
                     for descriptor, events in self._epoll.poll(0, _EVENTS_PER_PASS_MAX):
                         source = self._sources.get(descriptor)
                         if source is not None:
@@ -134,8 +162,10 @@ class TrioReactor:
             return False
         return True
 
-    def listen(self, host: str, port: int, accept: Callable[[], Endpoint | None]) -> Listener:
-        """Accept connections; ``accept`` gives the endpoint of each, or None to refuse it. Raises OSError."""
+    def listen(
+        self, host: str, port: int, accept: Accept, side: TlsSide | None = None, report: Report = lambda _: None
+    ) -> Listener:
+        """Accept connections, over TLS with ``side``; ``report`` is told of handshakes that fail. Raises OSError."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
@@ -145,6 +175,8 @@ class TrioReactor:
         except OSError:
             listening.close()
             raise
+        if side is not None:
+            return TlsListener(self, listening, accept, side, self._handshakes, report)
         return Listener(self, listening, accept)
 
     # ------------------------------------------------------------------ what sockets need
@@ -187,7 +219,7 @@ class TrioReactor:
             self._timer_scope.deadline = trio.current_time() + max(0.0, due - self.now())
 
     # ------------------------------------------------------------------ connecting
-    async def _look_up(self, host: str, port: int, endpoint: Endpoint) -> None:
+    async def _look_up(self, host: str, port: int, endpoint: Endpoint, tls: _Tls | None) -> None:
         try:
             found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
@@ -195,10 +227,10 @@ class TrioReactor:
             self.guarded("look-up", lambda: endpoint.lost(reason))
         else:
             family, _, _, _, address = found[0]
-            self._open(family, address, endpoint)
+            self._open(family, address, endpoint, tls)
         self.end_pass()
 
-    def _open(self, family: int, address: object, endpoint: Endpoint) -> None:
+    def _open(self, family: int, address: object, endpoint: Endpoint, tls: _Tls | None = None) -> None:
         connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         if family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -211,7 +243,10 @@ class TrioReactor:
         except OSError as error:
             failure = error.errno or errno.EIO
         if failure in (0, errno.EINPROGRESS):
-            SocketWire(self, connection, endpoint, connecting=True)
+            if tls is None:
+                SocketWire(self, connection, endpoint, connecting=True)
+            else:
+                TlsWire(self, connection, endpoint, self._handshakes, *tls)
         else:  # never watched: epoll shows a socket that failed at once as one that may be written to
             connection.close()
             self.later(0, lambda: endpoint.lost(f"cannot connect: {errno.errorcode.get(failure, failure)}"))

@@ -7,7 +7,7 @@ names."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
 Address = tuple[str, int] | str
@@ -75,6 +75,19 @@ class Endpoint(Protocol):
     def lost(self, reason: str) -> None:
         """The connection ended, or could not be opened. Called at most once, nothing is called after it."""
         ...
+
+
+class Peer(NamedTuple):
+    """Who connected to a listener. ``server_name``: what the client asked for in TLS (SNI), in small letters;
+    ``principal``: the subject of its certificate. Both None where there is none."""
+
+    host: str
+    server_name: str | None = None
+    principal: str | None = None
+
+
+Accept = Callable[[Peer], Endpoint | None]
+"""Gives the endpoint of a new connection, or None to refuse it."""
 
 
 class Reactor(Protocol):
