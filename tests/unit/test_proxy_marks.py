@@ -1,0 +1,113 @@
+"""Marks of where logs ended at what time: what is kept of them, and their packed form (rule R10)."""
+
+import pytest
+
+from idemproxy.proxy.marks import Marks, MarksFormatError
+from idemproxy.proxy.resolver import Position
+from idemproxy.state.entry import NO_ANCHOR
+
+PLACE, OTHER = ("topic", 0), ("tópico", 7)
+WALL_MS = 1_700_000_000_000
+
+
+def at(offset: int) -> Position:
+    return Position(offset, offset.to_bytes(8, "big") if offset else NO_ANCHOR)
+
+
+def noted(*times: int, marks: Marks | None = None) -> Marks:
+    """Marks of one partition that grows by a record a second."""
+    marks = marks or Marks(600.0)
+    for time in times:
+        marks.note(float(time), PLACE, at(time))
+    return marks
+
+
+def test_a_mark_serves_when_it_is_older_than_the_horizon_and_the_newest_of_these_does() -> None:
+    marks = noted(0, 100, 200, 300)
+    assert marks.before_horizon(PLACE, 600) is None
+    assert marks.before_horizon(PLACE, 601) == at(0)
+    assert marks.before_horizon(PLACE, 850) == at(200)
+    assert marks.before_horizon(OTHER, 10_000) is None
+
+
+def test_of_the_older_ones_only_the_newest_is_kept() -> None:
+    marks = noted(*range(1, 3002, 100))
+    assert marks.before_horizon(PLACE, 3002) == at(2401)
+    assert marks.before_horizon(PLACE, 3001) == at(2301)
+    assert marks.before_horizon(PLACE, 2801) is None, "what was older is gone"
+
+
+def test_a_partition_that_stands_still_keeps_the_older_time() -> None:
+    marks = Marks(600.0)
+    marks.note(0, PLACE, at(5))
+    marks.note(599, PLACE, at(5))
+    assert marks.before_horizon(PLACE, 601) == at(5)
+
+
+def test_without_an_anchor_only_the_start_of_a_log_is_a_mark() -> None:
+    marks = Marks(600.0)
+    marks.note(0, PLACE, Position(5, NO_ANCHOR))
+    marks.note(0, OTHER, Position(0, NO_ANCHOR))
+    assert marks.before_horizon(PLACE, 601) is None
+    assert marks.before_horizon(OTHER, 601) == Position(0, NO_ANCHOR)
+
+
+def test_the_newest_bounds_are_taken_ten_times_in_a_horizon() -> None:
+    marks = Marks(600.0)
+    for now in range(0, 601):
+        marks.take(now, {PLACE: (float(now), at(now + 1))})
+    assert [marks.before_horizon(PLACE, now) for now in (601, 659, 661)] == [at(1), at(1), at(61)]
+
+
+def test_a_log_that_may_have_been_cut_has_no_marks() -> None:
+    marks = noted(0)
+    marks.forget(PLACE)
+    marks.forget(OTHER)
+    assert marks.before_horizon(PLACE, 601) is None
+
+
+def test_of_too_many_partitions_the_longest_idle_one_is_dropped() -> None:
+    marks = Marks(600.0, partitions_max=2)
+    for number in (0, 1):
+        marks.note(number, ("topic", number), at(1))
+    marks.note(2, ("topic", 0), at(2))
+    marks.note(3, ("topic", 2), at(1))
+    assert len(marks) == 2
+    assert [marks.before_horizon(("topic", number), 700) is None for number in (0, 1, 2)] == [False, True, False]
+
+
+# ---------------------------------------------------------------------- packed
+def test_another_life_knows_them_by_the_wall_clock() -> None:
+    marks = noted(0, 100, 200)
+    marks.note(150, OTHER, at(3))
+    data = marks.pack(300, WALL_MS)
+    other = Marks(600.0)
+    other.unpack(data, 10, WALL_MS + 350_000)  # the process was away for 350 s, and its machine may be another one
+    assert other.before_horizon(PLACE, 10) == at(0)
+    assert other.before_horizon(PLACE, 61) == at(100)
+    assert other.before_horizon(OTHER, 109) is None
+    assert other.before_horizon(OTHER, 111) == at(3)
+
+
+def test_a_mark_from_the_future_is_dropped() -> None:
+    data = noted(0, 100).pack(100, WALL_MS)
+    other = Marks(600.0)
+    other.unpack(data, 0, WALL_MS - 50_000)  # the clock was set back by 50 s
+    assert other.before_horizon(PLACE, 10_000) == at(0)
+
+
+def test_nothing_packed_is_nothing_known() -> None:
+    other = Marks(600.0)
+    other.unpack(Marks().pack(0, WALL_MS), 0, WALL_MS)
+    assert len(other) == 0
+
+
+def test_what_is_damaged_is_refused_as_a_whole() -> None:
+    data = noted(0, 100).pack(100, WALL_MS)
+    damaged = [data[:length] for length in range(len(data))]
+    damaged += [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in range(len(data))]
+    for one in (*damaged, data + b"\0", b"\x02" + data[1:]):
+        other = Marks(600.0)
+        with pytest.raises(MarksFormatError):
+            other.unpack(one, 0, WALL_MS)
+        assert len(other) == 0
