@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutant import mutant
 
 _SCENES = "unit/test_rule_lives.py::"
+_MARKS = "unit/test_core_marks.py::"
 _LOSS_UNNOTICED = (
     "proxy.held_entry",
     "        if version < self._stored_version and self._is_ours():\n",
@@ -74,6 +75,60 @@ LIVES = (
             "        if False:\n",
         ),
         deaths=("I1",),
+    ),
+    mutant(
+        "mark_without_anchor",
+        "R10: a position without an anchor is no mark",
+        _MARKS + "test_a_position_without_an_anchor_is_no_mark_as_the_log_may_have_been_cut_below_it",
+        (
+            "proxy.marks",
+            "        if position.offset > 0 and position.anchor == NO_ANCHOR:\n",
+            "        if False:\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "young_mark_used",
+        "R10: a mark is used when it is older than the horizon",
+        _MARKS + "test_a_mark_that_is_younger_than_the_horizon_is_not_used",
+        (
+            "proxy.marks",
+            "        return now - mark.time > self.horizon_seconds\n",
+            "        return True\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "mark_decides_a_gap_producer",
+        "R10: a producer of which nothing is found after the mark, and that goes on somewhere, is looked for below it",
+        _MARKS + "test_a_producer_that_was_idle_for_longer_is_looked_for_in_the_whole_log",
+        (
+            "proxy.rebuild",
+            "        return lowest.base_sequence == due\n",
+            "        return True\n",
+        ),
+        deaths=("45",),
+    ),
+    mutant(
+        "horizon_counts_from_the_rebuild",
+        "R10: the horizon counts back from when the batch came",
+        _MARKS + "test_the_horizon_counts_back_from_when_a_batch_came",
+        (
+            "proxy.doubt",
+            "        asked_at = min([await Now(), *(batch.arrived_at for batch in sequencer.queue)])\n",
+            "        asked_at = await Now()\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "rebuild_not_looked_at_again",
+        "R14: what a rebuild did not find is looked for again",
+        _MARKS + "test_a_first_copy_that_comes_after_the_rebuild_is_told",
+        (
+            "proxy.doubt",
+            "            self._look_for_late_ones(done)\n",
+            "            pass\n",
+        ),
     ),
     mutant(
         "old_life_written_on",
