@@ -140,6 +140,16 @@ UNDECIDED_MAX: Final = 4
 BOUND_AGE_SECONDS: Final = 10.0
 """A lower bound older than this is read anew before a reserve, so that a doubt later costs a short scan (rule R8)."""
 
+# Telemetry
+DUPLICATE_SERIES_MAX: Final = 500
+"""Pairs of client id and topic whose duplicates are counted apart; clients choose their names freely."""
+RECENT_LINES_MAX: Final = 200
+"""Lines of the log that the status page can show."""
+TRACED_RECORDS_MAX: Final = 100
+"""Records of one batch that are looked into for the traces that they belong to."""
+SPAN_LINKS_MAX: Final = 32
+"""Of these traces, as many are linked to a batch's span."""
+
 # Topology
 METADATA_FRESH_SECONDS: Final = 1.0
 METADATA_WAIT_SECONDS: Final = 1.0

@@ -1,104 +1,96 @@
-"""Turns events into log lines, counters and OpenTelemetry spans: the one room that knows their names. Decides nothing.
+"""Takes every event of one process: counts it, makes a span of it, writes a line where an operator wants one. Decides
+nothing.
 
-Nothing of OpenTelemetry is loaded unless the standard OTEL_* variables ask for it. Spans are made from finished steps,
-with the times that the events carry; the SDK's own thread sends them.
-"""
+Counting is done in ``metrics.py``, spans in ``spans.py``; here are the lines."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
-import threading
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cachetools import LRUCache
-
-from .. import __version__
-from ..codecs.error_codes import ErrorCode
 from ..state import store
-from . import events
+from . import events, limits
+from .metric_names import PREFIX
+from .metrics import Metrics
+from .otel import spans_from_environment as spans_from_environment
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
-    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import SpanContext
+
+    from .spans import Spans
 
 _LOG = logging.getLogger("idemproxy")
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-_Key = tuple[int, int, int, str, int]
-"""Producer id, epoch, base sequence, topic, partition: one batch."""
-_BATCHES_MAX = 10_000
-"""Batches that steps or a commit are awaited of; above it the oldest trace loses them."""
-_STEPS_MAX = 64
-"""Steps that are kept of one batch: one that cannot be sent takes some again and again until its client gives up."""
-_FLUSH_SECONDS_MAX = 5.0
-"""The end of the process waits so long for a collector; the SDK alone would wait 30 s."""
+Taker = Callable[[Any], None]
 
 
-class Metric(NamedTuple):
-    """A counter of one kind of event. ``label``: the field of the event that tells its series apart."""
+class Line(NamedTuple):
+    """A line of the log, kept for the status page. ``at_seconds``: unix time."""
 
-    name: str
-    help: str
-    label: str | None = None
-
-
-METRICS: dict[type, Metric] = {
-    events.AppendSent: Metric("appends_sent_total", "Groups of batches that left for a broker."),
-    events.AppendMerged: Metric("appends_merged_total", "Of these, groups in a wrapper with other producers' batches."),
-    events.BatchAnswered: Metric("batches_answered_total", "Record batches answered.", "verdict"),
-    events.DoubtOpened: Metric("doubts_opened_total", "Appends whose outcome was unknown."),
-    events.DoubtResolved: Metric("doubts_resolved_total", "Doubts after the log was read.", "result"),
-    events.Reforwarded: Metric("reforwards_total", "Batches sent once more that the log did not have."),
-    events.LateWrite: Metric("late_writes_total", "Appends that left when the lease was about to end, or later."),
-    events.SecondCopy: Metric("duplicates_total", "Batches found twice in the log: the hard limit was met."),
-    events.MarkerLost: Metric("topics_unmarked_total", "Topics found to be stored without the proxy's markers."),
-    events.TakenOver: Metric("intents_taken_over_total", "Open intents of proxies that are gone."),
-    events.ProducerIdIssued: Metric("producer_ids_issued_total", "Producer ids handed out."),
-    events.ProducerMet: Metric("producers_met_total", "Producers and partitions taken into memory."),
-    events.ProducerDropped: Metric("producers_dropped_total", "Idle ones of these dropped from memory again."),
-    events.GenerationChanged: Metric("store_generations_total", "Lives of the Redis data that were seen."),
-    events.ClientRefused: Metric("bad_input_total", "Requests or batches refused for what is in them."),
-    events.LaneLost: Metric("lanes_lost_total", "Connections to brokers for produce that ended."),
-    events.FlowFailed: Metric("failures_total", "Errors of the proxy's own."),
-    store.StoreLost: Metric("store_lost_total", "Losses of the connection to Redis."),
-}
-"""Every counter there is, by the event that it counts."""
+    at_seconds: float
+    level: str
+    text: str
 
 
 class Telemetry:
-    """Takes every event of one process. ``counts``: series -> count, as in ``doubts_resolved_total{result=found}``."""
+    """Takes every event of one process."""
 
     def __init__(self, spans: Spans | None = None) -> None:
-        self.counts: Counter[str] = Counter()
+        self.metrics = Metrics()
         self.spans = spans
+        self.recent: deque[Line] = deque(maxlen=limits.RECENT_LINES_MAX)
+        """The last lines, oldest first."""
+        self._takers = self._all_takers()
 
     def __call__(self, event: Any) -> None:
         """Take one event."""
-        metric = METRICS.get(type(event))
-        if metric is not None:
-            self.counts[_series(metric, event)] += 1
-        handler = _HANDLERS.get(type(event))
-        if handler is not None:
-            handler(self, event)
+        taker = self._takers.get(type(event))
+        if taker is not None:
+            taker(event)
 
-    def log(self, level: int, text: str, *values: object) -> None:
-        """Write one line."""
-        _LOG.log(level, text, *values)
+    @property
+    def counts(self) -> Counter[str]:
+        """Everything that was counted: series -> count, as in ``doubts_resolved_total{result=found}``."""
+        found: Counter[str] = Counter()
+        for metric, labels, count in self.metrics.samples():
+            if count:
+                pairs = ",".join(f"{name}={label}" for name, label in zip(metric.labels, labels, strict=True))
+                name = metric.prometheus_name.removeprefix(f"{PREFIX}_")
+                found[f"{name}{{{pairs}}}" if pairs else name] = int(count)
+        return found
+
+    def log(self, level: int, text: str, *values: object, span: SpanContext | None = None) -> None:
+        """Write one line; ``span``: of the batch that it is about."""
+        ids = {} if span is None else {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"}
+        _LOG.log(level, text, *values, extra=ids)
+        self.recent.append(Line(time.time(), logging.getLevelName(level).lower(), text % values))
 
     def close(self) -> None:
         """Write the counters down and send the spans that are left. Blocks, at most a few seconds."""
-        if self.counts:
-            self.log(logging.INFO, "counters: %s", json.dumps(self.counts, sort_keys=True))
+        counts = self.counts
+        if counts:
+            self.log(logging.INFO, "counters: %s", json.dumps(counts, sort_keys=True))
         if self.spans is not None:
             self.spans.close()
 
+    def _all_takers(self) -> dict[type, Taker]:
+        """One function for each kind of event: most events are counted only, and pay for nothing else."""
+        takers = dict(self.metrics.takers())
+        for kind, handler in _HANDLERS.items():
+            takers[kind] = self._both(takers.get(kind), handler)
+        return takers
 
-def _series(metric: Metric, event: Any) -> str:
-    return metric.name if metric.label is None else f"{metric.name}{{{metric.label}={getattr(event, metric.label)}}}"
+    def _both(self, count: Taker | None, handler: Callable[[Telemetry, Any], None]) -> Taker:
+        def take(event: Any) -> None:
+            if count is not None:
+                count(event)
+            handler(self, event)
+
+        return take
 
 
 def _said(telemetry: Telemetry, event: events.Said) -> None:
@@ -106,8 +98,9 @@ def _said(telemetry: Telemetry, event: events.Said) -> None:
 
 
 def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
-    if telemetry.spans is not None:
-        telemetry.spans.answered(event)
+    if event.verdict == "appended" and telemetry.spans is None:
+        return
+    span = telemetry.spans.answered(event) if telemetry.spans is not None else None
     if event.verdict == "duplicate":
         telemetry.log(
             logging.INFO,
@@ -118,6 +111,7 @@ def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
             event.topic,
             event.partition,
             event.base_offset,
+            span=span,
         )
     elif event.verdict != "appended":
         telemetry.log(
@@ -131,6 +125,7 @@ def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
             event.partition,
             event.error_code,
             event.message,
+            span=span,
         )
 
 
@@ -215,6 +210,7 @@ def _refused(telemetry: Telemetry, event: events.ClientRefused) -> None:
 
 def _failed(telemetry: Telemetry, event: events.FlowFailed) -> None:
     _LOG.error("error of ours in %s", event.where, exc_info=event.error)
+    telemetry.recent.append(Line(time.time(), "error", f"error of ours in {event.where}: {event.error}"))
 
 
 def _store_ready(telemetry: Telemetry, event: store.StoreReady) -> None:
@@ -250,125 +246,3 @@ _HANDLERS: dict[type, Any] = {
     store.StoreRefused: _store_refused,
     store.StoreWarning: _store_warning,
 }
-
-
-class Spans:
-    """One trace per batch: from its arrival to its answer, with its steps as children.
-
-    Every batch of a group gets the group's steps as children of its own: they are at most five, and a trace that only
-    links to another one's append cannot be read alone. What happened before the answer waits for it; a commit may come
-    after the answer, so the place in the trace is kept for it.
-    """
-
-    def __init__(self, provider: TracerProvider) -> None:
-        from opentelemetry import trace
-        from opentelemetry.context import Context
-
-        self._provider = provider
-        self._trace = trace
-        self._root = Context()
-        self._tracer = provider.get_tracer("idemproxy", __version__)
-        self._steps: LRUCache[_Key, deque[events.StepDone]] = LRUCache(_BATCHES_MAX)
-        self._uncommitted: LRUCache[_Key, tuple[Context, int]] = LRUCache(_BATCHES_MAX)
-
-    def step_done(self, event: events.StepDone) -> None:
-        """Take a step: it waits for the answer of its batch, unless it comes after it."""
-        key = _key(event)
-        if event.step == "commit":
-            place = self._uncommitted.pop(key, None)
-            if place is not None:
-                self._child(event, *place)
-        else:
-            self._steps.setdefault(key, deque(maxlen=_STEPS_MAX)).append(event)
-
-    def answered(self, event: events.BatchAnswered) -> None:
-        """Make the span of a batch, and of the steps that led to its answer."""
-        key = _key(event)
-        clock_start_ns = time.time_ns() - round(event.answered_at * 1e9)
-        steps = self._steps.pop(key, ())
-        span = self._tracer.start_span(
-            f"produce {event.topic}",
-            self._root,
-            self._trace.SpanKind.PRODUCER,
-            _attributes(event),
-            start_time=clock_start_ns + round(event.arrived_at * 1e9),
-        )
-        if not span.is_recording():  # sampled out: so are its children
-            return
-        if event.error_code:
-            span.set_attribute("error.type", ErrorCode(event.error_code).name)
-            span.set_status(self._trace.StatusCode.ERROR, event.message)
-        place = self._trace.set_span_in_context(self._trace.NonRecordingSpan(span.get_span_context()), self._root)
-        for step in steps:
-            if step.began + step.seconds >= event.arrived_at:  # else of an earlier try that was given up
-                self._child(step, place, clock_start_ns)
-        if event.verdict == "appended":
-            self._uncommitted[key] = (place, clock_start_ns)
-        span.end(clock_start_ns + round(event.answered_at * 1e9))
-
-    def close(self) -> None:
-        """Send what is left, and wait for that a few seconds at most."""
-        sending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
-        sending.start()
-        sending.join(_FLUSH_SECONDS_MAX)
-
-    def _child(self, step: events.StepDone, place: Context, clock_start_ns: int) -> None:
-        began_ns = clock_start_ns + round(step.began * 1e9)
-        attributes = {"idemproxy.detail": step.detail} if step.detail else None
-        span = self._tracer.start_span(step.step, place, attributes=attributes, start_time=began_ns)
-        span.end(began_ns + round(step.seconds * 1e9))
-
-
-def _key(event: events.StepDone | events.BatchAnswered) -> _Key:
-    return event.producer_id, event.producer_epoch, event.base_sequence, event.topic, event.partition
-
-
-def _attributes(event: events.BatchAnswered) -> dict[str, str | int]:
-    """Return the attributes of a batch's span: OpenTelemetry's messaging conventions, and our own."""
-    attributes: dict[str, str | int] = {
-        "messaging.system": "kafka",
-        "messaging.operation.name": "produce",
-        "messaging.operation.type": "send",
-        "messaging.destination.name": event.topic,
-        "messaging.destination.partition.id": str(event.partition),
-        "idemproxy.producer.id": event.producer_id,
-        "idemproxy.producer.epoch": event.producer_epoch,
-        "idemproxy.base_sequence": event.base_sequence,
-        "idemproxy.verdict": event.verdict,
-    }
-    if event.base_offset >= 0:
-        attributes["messaging.kafka.offset"] = event.base_offset
-    return attributes
-
-
-def wants_spans(environment: Mapping[str, str]) -> bool:
-    """Do the standard variables name a place to send spans to, and not turn it off again?"""
-    places = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-    disabled = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    exporters = (environment.get("OTEL_TRACES_EXPORTER") or "otlp").lower().replace(" ", "").split(",")
-    return any(environment.get(place) for place in places) and not disabled and "otlp" in exporters
-
-
-def spans_from_environment() -> Spans | None:
-    """Return what makes spans, or None: nobody asked for them, or they cannot be sent, which is said in one line."""
-    if not wants_spans(os.environ):
-        return None
-    try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-        processor = BatchSpanProcessor(OTLPSpanExporter())
-    except ImportError as error:
-        _LOG.warning("no spans are sent: OTEL_* asks for them, but idemproxy[otlp] is not installed (%s)", error)
-        return None
-    except ValueError as error:
-        _LOG.warning("no spans are sent: an OTEL_* variable cannot be used: %s", error)
-        return None
-    resource = Resource.create({SERVICE_VERSION: __version__})
-    if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
-        resource = resource.merge(Resource({SERVICE_NAME: "idemproxy"}))
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    provider.add_span_processor(processor)
-    return Spans(provider)

@@ -13,7 +13,8 @@ from dataclasses import replace
 import pytest
 
 from idemproxy.proxy import events
-from idemproxy.proxy.telemetry import METRICS, Telemetry, wants_spans
+from idemproxy.proxy.otel import wants
+from idemproxy.proxy.telemetry import Telemetry
 from idemproxy.state import store
 
 APPENDED = events.BatchAnswered("appended", 7, 1, 30, "orders", 2, 0, 400)
@@ -35,7 +36,6 @@ def told(*reported: object) -> Telemetry:
         (events.AppendSent(0, "t", 0, ()), "appends_sent_total"),
         (events.AppendMerged(0, "t", 0, ()), "appends_merged_total"),
         (APPENDED, "batches_answered_total{verdict=appended}"),
-        (replace(APPENDED, verdict="out_of_order", error_code=45), "batches_answered_total{verdict=out_of_order}"),
         (events.DoubtOpened(7, "t", 0, 0, "the connection broke"), "doubts_opened_total"),
         (events.DoubtResolved(7, "t", 0, 0, "found", 100, 1.5), "doubts_resolved_total{result=found}"),
         (events.Reforwarded(7, "t", 0, 0, 1), "reforwards_total"),
@@ -53,11 +53,9 @@ def test_an_event_is_counted_under_its_name(event: object, series: str) -> None:
     assert told(event, event).counts == {series: 2}
 
 
-def test_every_counter_has_one_name_and_a_sentence_of_help() -> None:
-    names = [metric.name for metric in METRICS.values()]
-    assert len(set(names)) == len(names)
-    assert all(name.endswith("_total") for name in names)
-    assert all(metric.help.endswith(".") for metric in METRICS.values())
+def test_a_gap_is_counted_as_an_answer_and_as_a_gap() -> None:
+    gap = replace(APPENDED, verdict="out_of_order", error_code=45)
+    assert told(gap).counts == {"batches_answered_total{verdict=out_of_order}": 1, "gaps_refused_total": 1}
 
 
 def test_the_counters_are_one_line_of_json_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
@@ -155,13 +153,13 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
     ],
 )
 def test_the_standard_variables_say_whether_spans_are_wanted(environment: Mapping[str, str], wanted: bool) -> None:
-    assert wants_spans(environment) is wanted
+    assert wants("traces", environment) is wanted
 
 
 PRELUDE = """
 import logging, sys, time
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
-from idemproxy.proxy import telemetry
+from idemproxy.proxy import otel
 """
 LOADED = "for name in sorted(sys.modules):\n    if name.startswith('opentelemetry'):\n        print(name)\n"
 
@@ -181,23 +179,23 @@ def run_python(code: str, environment: Mapping[str, str]) -> list[str]:
     ids=["unset", "disabled", "none"],
 )
 def test_nothing_of_opentelemetry_is_loaded_when_nobody_asks_for_it(environment: Mapping[str, str]) -> None:
-    assert run_python("assert telemetry.spans_from_environment() is None\n" + LOADED, environment) == []
+    assert run_python("assert otel.spans_from_environment() is None\n" + LOADED, environment) == []
 
 
 def test_the_whole_proxy_loads_neither_exporter_nor_tracing_when_nobody_asks_for_it() -> None:
-    loaded = run_python("import idemproxy.proxy.main\ntelemetry.spans_from_environment()\n" + LOADED, {})
+    loaded = run_python("import idemproxy.proxy.main\notel.spans_from_environment()\n" + LOADED, {})
     assert not [name for name in loaded if name.startswith(("opentelemetry.exporter", "opentelemetry.sdk.trace"))]
 
 
 def test_the_exporter_is_loaded_when_an_endpoint_is_given() -> None:
-    code = "spans = telemetry.spans_from_environment()\nassert spans is not None\n" + LOADED + "spans.close()"
+    code = "spans = otel.spans_from_environment()\nassert spans is not None\n" + LOADED + "spans.close()"
     loaded = run_python(code, ENDPOINT)
     assert "opentelemetry.exporter.otlp.proto.http.trace_exporter" in loaded
 
 
 def test_a_missing_exporter_is_one_warning_and_no_spans() -> None:
     hidden = "sys.modules['opentelemetry.exporter.otlp.proto.http.trace_exporter'] = None\n"
-    lines = run_python(hidden + "assert telemetry.spans_from_environment() is None", ENDPOINT)
+    lines = run_python(hidden + "assert otel.spans_from_environment() is None", ENDPOINT)
     assert len(lines) == 1
     assert lines[0].startswith("WARNING no spans are sent: ")
     assert "idemproxy[otlp] is not installed" in lines[0]
@@ -205,7 +203,7 @@ def test_a_missing_exporter_is_one_warning_and_no_spans() -> None:
 
 def test_a_variable_that_cannot_be_used_is_one_warning_and_no_spans() -> None:
     environment = {**ENDPOINT, "OTEL_BSP_MAX_QUEUE_SIZE": "-1"}
-    (line,) = run_python("assert telemetry.spans_from_environment() is None", environment)
+    (line,) = run_python("assert otel.spans_from_environment() is None", environment)
     assert line.startswith("WARNING no spans are sent: an OTEL_* variable cannot be used: ")
 
 
@@ -218,7 +216,7 @@ def test_a_variable_that_cannot_be_used_is_one_warning_and_no_spans() -> None:
     ],
 )
 def test_the_service_is_called_as_the_variables_say(environment: Mapping[str, str], name: str) -> None:
-    code = "spans = telemetry.spans_from_environment()\nprint(spans._provider.resource.attributes['service.name'])"
+    code = "spans = otel.spans_from_environment()\nprint(spans._provider.resource.attributes['service.name'])"
     assert run_python(code, {**ENDPOINT, **environment}) == [name]
 
 
@@ -227,7 +225,7 @@ def test_a_collector_that_does_not_answer_holds_the_end_up_for_seconds_only() ->
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
         code = (
             "from idemproxy.proxy.events import BatchAnswered\n"
-            "spans = telemetry.spans_from_environment()\n"
+            "spans = otel.spans_from_environment()\n"
             "spans.answered(BatchAnswered('appended', 7, 1, 30, 'orders', 2, 0, 400, None, 1.0, 2.0))\n"
             "begun = time.monotonic()\nspans.close()\nprint(time.monotonic() - begun)"
         )

@@ -16,7 +16,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.proxy import events
-from idemproxy.proxy.telemetry import Spans, Telemetry
+from idemproxy.proxy.spans import Spans
+from idemproxy.proxy.telemetry import Telemetry
 from testkit.virtual_broker_faults import BrokerFault, ProduceSeen
 from testkit.virtual_world import TOPIC, World, WorldSettings
 

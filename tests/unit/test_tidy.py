@@ -24,7 +24,7 @@ TRIO_FILES = {
     "proxy/server.py",
     "proxy/transport.py",
     "proxy/flow_runner.py",
-    "proxy/admin.py",
+    "proxy/admin/serve.py",
     "state/redis_server.py",
 }
 # These face the outside (clock, files, log lines) without trio.

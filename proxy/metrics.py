@@ -1,0 +1,166 @@
+"""Counts what events tell and keeps the times of the hot path: plain numbers, read by whoever exports them. Pure.
+
+A batch pays for a few additions here and for nothing of OpenTelemetry (``metrics_export.py``)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from ..state import store
+from . import events, limits
+from . import metric_names as names
+from .metric_names import OTHER, Metric
+
+COUNTED: Final[dict[type, Metric]] = {
+    events.AppendMerged: names.APPENDS_MERGED,
+    events.DoubtOpened: names.DOUBTS_OPENED,
+    events.Reforwarded: names.REFORWARDS,
+    events.LateWrite: names.LATE_WRITES,
+    events.SecondCopy: names.SECOND_COPIES,
+    events.MarkerLost: names.TOPICS_UNMARKED,
+    events.TakenOver: names.INTENTS_TAKEN_OVER,
+    events.RetryJoined: names.RETRIES_JOINED,
+    events.ProducerIdIssued: names.PRODUCER_IDS_ISSUED,
+    events.ProducerMet: names.PRODUCERS_MET,
+    events.ProducerDropped: names.PRODUCERS_DROPPED,
+    events.GenerationChanged: names.STORE_GENERATIONS,
+    events.IncarnationBegun: names.INCARNATIONS,
+    events.ClientRefused: names.BAD_INPUT,
+    events.LaneLost: names.LANES_LOST,
+    events.FlowFailed: names.FAILURES,
+    store.StoreLost: names.STORE_LOST,
+}
+"""Events that are counted, one each, without a label."""
+
+
+class Sample(NamedTuple):
+    """One number of a counter or gauge. ``labels``: the values of the metric's labels, in their order."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float
+
+
+class Buckets:
+    """A histogram of seconds. ``counts``: by ``DURATION_BOUNDS_SECONDS``, and those above the last one."""
+
+    __slots__ = ("counts", "total_seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(names.DURATION_BOUNDS_SECONDS) + 1)
+        self.total_seconds = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Take one."""
+        self.counts[bisect_left(names.DURATION_BOUNDS_SECONDS, seconds)] += 1
+        self.total_seconds += seconds
+
+
+class Metrics:
+    """What one process has counted."""
+
+    def __init__(self) -> None:
+        self.verdicts: dict[str, int] = {}
+        """Batches answered, by verdict."""
+        self.appends_sent = 0
+        self.duplicates: dict[tuple[str, str], int] = {}
+        """Duplicates answered, by client id and topic; all beyond a cap under ("other", "other")."""
+        self.doubts_resolved: dict[str, int] = {}
+        self.histograms: dict[Metric, Buckets] = {
+            metric: Buckets() for metric in names.METRICS if metric.kind == "histogram"
+        }
+        self._plain: dict[Metric, int] = dict.fromkeys(COUNTED.values(), 0)
+        self._client_to_broker = self.histograms[names.CLIENT_TO_BROKER]
+        self._broker = self.histograms[names.BROKER]
+        self._broker_to_client = self.histograms[names.BROKER_TO_CLIENT]
+        self._batch = self.histograms[names.BATCH]
+        self._doubt = self.histograms[names.DOUBT]
+        self._now: Callable[[], float] | None = None
+        self._arrived: list[float] = []
+        self._acknowledged: list[float] = []
+
+    # ------------------------------------------------------------------ events
+    def takers(self) -> Mapping[type, Callable[[Any], None]]:
+        """What takes an event, by its type."""
+        found: dict[type, Callable[[Any], None]] = {kind: self._counter(metric) for kind, metric in COUNTED.items()}
+        found[events.BatchAnswered] = self._answered
+        found[events.AppendSent] = self._append_sent
+        found[events.DoubtResolved] = self._doubt_resolved
+        found[events.DuplicateAnswered] = self._duplicate
+        return found
+
+    def _counter(self, metric: Metric) -> Callable[[Any], None]:
+        plain = self._plain
+
+        def count(_event: Any) -> None:
+            plain[metric] += 1
+
+        return count
+
+    def _append_sent(self, _event: events.AppendSent) -> None:
+        self.appends_sent += 1
+
+    def _answered(self, event: events.BatchAnswered) -> None:
+        verdicts = self.verdicts
+        verdicts[event.verdict] = verdicts.get(event.verdict, 0) + 1
+        if self._now is not None:
+            self._arrived.append(event.arrived_at)
+
+    def _doubt_resolved(self, event: events.DoubtResolved) -> None:
+        self.doubts_resolved[event.result] = self.doubts_resolved.get(event.result, 0) + 1
+        self._doubt.observe(event.seconds)
+
+    def _duplicate(self, event: events.DuplicateAnswered) -> None:
+        place = (event.client, event.topic)
+        counts = self.duplicates
+        if place not in counts and len(counts) >= limits.DUPLICATE_SERIES_MAX:
+            place = (OTHER, OTHER)
+        counts[place] = counts.get(place, 0) + 1
+
+    # ------------------------------------------------------------------ times
+    def measure_passes(self, now: Callable[[], float]) -> None:
+        """From now on ``pass_ended`` is called after each pass: only then an answer has left."""
+        self._now = now
+
+    def appended(self, arrived_at: float, lane: Any) -> None:
+        """A batch was appended; the lane has just brought the broker's answer. Times are seconds of one clock."""
+        sent_at, answered_at = lane.sent_at, lane.answered_at
+        if self._now is not None and arrived_at <= sent_at:  # else a retry has taken the first try's place since
+            self._client_to_broker.observe(sent_at - arrived_at)
+            self._broker.observe(answered_at - sent_at)
+            self._acknowledged.append(answered_at)
+
+    def pass_ended(self) -> None:
+        """What was answered in this pass has been given to the sockets."""
+        if not self._arrived or self._now is None:
+            return
+        now = self._now()
+        observe = self._batch.observe
+        for moment in self._arrived:
+            observe(now - moment)
+        self._arrived.clear()
+        observe = self._broker_to_client.observe
+        for moment in self._acknowledged:
+            observe(now - moment)
+        self._acknowledged.clear()
+
+    # ------------------------------------------------------------------ reading
+    @property
+    def duplicates_answered(self) -> int:
+        """All of them, whoever's."""
+        return sum(list(self.duplicates.values()))
+
+    def samples(self) -> Iterator[Sample]:
+        """Every counter as it stands. May be read from another thread."""
+        yield Sample(names.APPENDS_SENT, (), self.appends_sent)
+        for metric, count in self._plain.items():
+            yield Sample(metric, (), count)
+        for verdict, count in list(self.verdicts.items()):
+            yield Sample(names.BATCHES_ANSWERED, (verdict,), count)
+        for result, count in list(self.doubts_resolved.items()):
+            yield Sample(names.DOUBTS_RESOLVED, (result,), count)
+        for place, count in list(self.duplicates.items()):
+            yield Sample(names.DUPLICATES_ANSWERED, place, count)
+        yield Sample(names.GAPS_REFUSED, (), self.verdicts.get("out_of_order", 0))

@@ -1,0 +1,147 @@
+"""Hands what was counted to OpenTelemetry: a MeterProvider that is asked, never told.
+
+Counters and gauges are observable instruments. Histograms are kept as arrays where the batches pass (``metrics.py``),
+because a call of the SDK for each would cost more than the rest of a batch's accounting; the readers put them into
+what they collect. Counts nothing itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    Histogram,
+    HistogramDataPoint,
+    MetricExporter,
+    MetricReader,
+    MetricsData,
+    PeriodicExportingMetricReader,
+    ResourceMetrics,
+    ScopeMetrics,
+)
+from opentelemetry.sdk.metrics.export import Metric as ExportedMetric
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import generate_latest
+
+from .. import __version__
+from .metric_names import DURATION_BOUNDS_SECONDS, METRICS, PREFIX, Metric
+from .metrics import Buckets, Sample
+
+_AS_NEW_AS_SECONDS: Final = 0.5
+"""All instruments of one collection are read together."""
+_CLOSE_MILLISECONDS: Final = 5_000
+Histograms = Mapping[Metric, Buckets]
+
+
+class MetricExport:
+    """The metrics of one process for those who ask. ``close`` sends what is left."""
+
+    def __init__(
+        self,
+        samples: Callable[[], Iterable[Sample]],
+        histograms: Histograms,
+        resource: Resource,
+        exporter: MetricExporter | None = None,
+    ) -> None:
+        """``samples``: every counter and gauge as it stands, called from any thread. ``exporter``: is sent them in
+        intervals too."""
+        self._samples = samples
+        self._latest: dict[Metric, list[Observation]] = {}
+        self._read_at = float("-inf")
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        begun_ns = time.time_ns()
+        readers: list[MetricReader] = [_PrometheusReader(histograms, begun_ns, self._registry)]
+        if exporter is not None:
+            readers.append(_PeriodicReader(histograms, begun_ns, exporter))
+        self._provider = MeterProvider(readers, resource, shutdown_on_exit=False)
+        self._create_instruments()
+
+    def text(self) -> bytes:
+        """Return everything in Prometheus' text format."""
+        self._read_at = float("-inf")
+        return generate_latest(self._registry)
+
+    def close(self) -> None:
+        """Send what is left. Blocks, at most some seconds."""
+        self._provider.shutdown(_CLOSE_MILLISECONDS)
+
+    def _create_instruments(self) -> None:
+        meter = self._provider.get_meter("idemproxy", __version__)
+        for metric in METRICS:
+            create: Any = {"counter": meter.create_observable_counter, "gauge": meter.create_observable_gauge}.get(
+                metric.kind
+            )
+            if create is not None:
+                create(f"{PREFIX}.{metric.name}", [self._reading(metric)], metric.unit, metric.help)
+
+    def _reading(self, metric: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def read(_options: CallbackOptions) -> Iterable[Observation]:
+            now = time.monotonic()
+            if now - self._read_at > _AS_NEW_AS_SECONDS:
+                self._read_at = now
+                self._latest = _by_metric(self._samples())
+            return self._latest.get(metric, [])
+
+        return read
+
+
+def _by_metric(samples: Iterable[Sample]) -> dict[Metric, list[Observation]]:
+    found: dict[Metric, list[Observation]] = {}
+    for metric, labels, number in samples:
+        attributes = dict(zip(metric.labels, labels, strict=True))
+        found.setdefault(metric, []).append(Observation(number, attributes))
+    return found
+
+
+class _PrometheusReader(PrometheusMetricReader):
+    def __init__(self, histograms: Histograms, begun_ns: int, registry: CollectorRegistry) -> None:
+        super().__init__(scope_info_enabled=False, registry=registry)
+        self._histograms = histograms
+        self._begun_ns = begun_ns
+
+    def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> None:
+        super()._receive_metrics(_with_histograms(metrics_data, self._histograms, self._begun_ns), timeout_millis)
+
+
+class _PeriodicReader(PeriodicExportingMetricReader):
+    def __init__(self, histograms: Histograms, begun_ns: int, exporter: MetricExporter) -> None:
+        self._histograms = histograms
+        self._begun_ns = begun_ns
+        super().__init__(exporter)
+
+    def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> None:
+        super()._receive_metrics(_with_histograms(metrics_data, self._histograms, self._begun_ns), timeout_millis)
+
+
+def _with_histograms(collected: MetricsData, histograms: Histograms, begun_ns: int) -> MetricsData:
+    """What was collected, and the histograms beside it, for every resource."""
+    now_ns = time.time_ns()
+    found = [_exported(metric, buckets, begun_ns, now_ns) for metric, buckets in histograms.items()]
+    added = ScopeMetrics(InstrumentationScope("idemproxy", __version__), found, "")
+    groups = collected.resource_metrics
+    return MetricsData([ResourceMetrics(one.resource, [*one.scope_metrics, added], one.schema_url) for one in groups])
+
+
+def _exported(metric: Metric, buckets: Buckets, begun_ns: int, now_ns: int) -> ExportedMetric:
+    counts = list(buckets.counts)
+    point = HistogramDataPoint(
+        attributes={},
+        start_time_unix_nano=begun_ns,
+        time_unix_nano=now_ns,
+        count=sum(counts),
+        sum=buckets.total_seconds,
+        bucket_counts=counts,
+        explicit_bounds=DURATION_BOUNDS_SECONDS,
+        min=0.0,
+        max=0.0,
+    )
+    data = Histogram([point], AggregationTemporality.CUMULATIVE)
+    return ExportedMetric(f"{PREFIX}.{metric.name}", metric.help, metric.unit, data)

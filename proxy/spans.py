@@ -1,0 +1,127 @@
+"""Makes OpenTelemetry spans from finished steps, with the times that the events carry. Loaded only where they are
+wanted; the SDK's own thread sends them. Decides nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import Final
+
+from cachetools import LRUCache
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode
+
+from .. import __version__
+from ..codecs.error_codes import ErrorCode
+from . import events, limits
+from .trace_context import TraceContexts
+
+_Key = tuple[int, int, int, str, int]
+"""Producer id, epoch, base sequence, topic, partition: one batch."""
+_BATCHES_MAX: Final = 10_000
+"""Batches that steps or a commit are awaited of; above it the oldest trace loses them."""
+_STEPS_MAX: Final = 64
+"""Steps that are kept of one batch: one that cannot be sent takes some again and again until its client gives up."""
+_FLUSH_SECONDS_MAX: Final = 5.0
+"""The end of the process waits so long for a collector; the SDK alone would wait 30 s."""
+_REDIS_STEPS: Final = ("reserve", "commit")
+
+
+class Spans:
+    """A span per batch: from its arrival to its answer, with its steps as children. It is part of the trace that its
+    first record belongs to, and linked to those of the others; without one it begins its own.
+
+    Every batch of a group gets the group's steps as children of its own: they are at most five, and a trace that only
+    links to another one's append cannot be read alone. What happened before the answer waits for it; a commit may come
+    after the answer, so the place in the trace is kept for it.
+    """
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self._provider = provider
+        self._contexts = TraceContexts()
+        self._root = Context()
+        self._tracer = provider.get_tracer("idemproxy", __version__)
+        self._steps: LRUCache[_Key, deque[events.StepDone]] = LRUCache(_BATCHES_MAX)
+        self._uncommitted: LRUCache[_Key, tuple[Context, int]] = LRUCache(_BATCHES_MAX)
+
+    def step_done(self, event: events.StepDone) -> None:
+        """Take a step: it waits for the answer of its batch, unless it comes after it."""
+        key = _key(event)
+        if event.step == "commit":
+            place = self._uncommitted.pop(key, None)
+            if place is not None:
+                self._child(event, *place)
+        else:
+            self._steps.setdefault(key, deque(maxlen=_STEPS_MAX)).append(event)
+
+    def answered(self, event: events.BatchAnswered) -> SpanContext:
+        """Make the span of a batch, and of the steps that led to its answer. Return its name."""
+        key = _key(event)
+        told = self._contexts.of_batch(event.records) if event.records is not None else []
+        parent = self._below(told[0]) if told else self._root
+        clock_start_ns = time.time_ns() - round(event.answered_at * 1e9)
+        steps = self._steps.pop(key, ())
+        span = self._tracer.start_span(
+            f"produce {event.topic}",
+            parent,
+            SpanKind.PRODUCER,
+            _attributes(event),
+            [Link(context) for context in told[1 : 1 + limits.SPAN_LINKS_MAX]],
+            start_time=clock_start_ns + round(event.arrived_at * 1e9),
+        )
+        if not span.is_recording():  # sampled out: so are its children
+            return span.get_span_context()
+        if event.error_code:
+            span.set_attribute("error.type", ErrorCode(event.error_code).name)
+            span.set_status(StatusCode.ERROR, event.message)
+        place = self._below(span.get_span_context())
+        for step in steps:
+            if step.began + step.seconds >= event.arrived_at:  # else of an earlier try that was given up
+                self._child(step, place, clock_start_ns)
+        if event.verdict == "appended":
+            self._uncommitted[key] = (place, clock_start_ns)
+        span.end(clock_start_ns + round(event.answered_at * 1e9))
+        return span.get_span_context()
+
+    def close(self) -> None:
+        """Send what is left, and wait for that a few seconds at most."""
+        sending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
+        sending.start()
+        sending.join(_FLUSH_SECONDS_MAX)
+
+    def _below(self, context: SpanContext) -> Context:
+        return trace.set_span_in_context(trace.NonRecordingSpan(context), self._root)
+
+    def _child(self, step: events.StepDone, place: Context, clock_start_ns: int) -> None:
+        began_ns = clock_start_ns + round(step.began * 1e9)
+        attributes = {"idemproxy.detail": step.detail} if step.detail else {}
+        if step.step in _REDIS_STEPS:
+            attributes["db.system.name"] = "redis"
+        kind = SpanKind.INTERNAL if step.step == "resolve" else SpanKind.CLIENT
+        span = self._tracer.start_span(step.step, place, kind, attributes, start_time=began_ns)
+        span.end(began_ns + round(step.seconds * 1e9))
+
+
+def _key(event: events.StepDone | events.BatchAnswered) -> _Key:
+    return event.producer_id, event.producer_epoch, event.base_sequence, event.topic, event.partition
+
+
+def _attributes(event: events.BatchAnswered) -> dict[str, str | int]:
+    """Return the attributes of a batch's span: OpenTelemetry's messaging conventions, and our own."""
+    attributes: dict[str, str | int] = {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "produce",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": event.topic,
+        "messaging.destination.partition.id": str(event.partition),
+        "idemproxy.producer.id": event.producer_id,
+        "idemproxy.producer.epoch": event.producer_epoch,
+        "idemproxy.base_sequence": event.base_sequence,
+        "idemproxy.verdict": event.verdict,
+    }
+    if event.base_offset >= 0:
+        attributes["messaging.kafka.offset"] = event.base_offset
+    return attributes
