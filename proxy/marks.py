@@ -55,10 +55,14 @@ class Marks:
 
     def take(self, now: float, bounds: Mapping[Place, tuple[float, Position]]) -> None:
         """Note the newest bounds of all partitions, when it is time to. ``now``: not before any of them was learned."""
-        if now - self._taken_at >= self.horizon_seconds / limits.MARKS_PER_HORIZON:
-            self._taken_at = now
-            for place, (_, position) in bounds.items():
-                self.note(now, place, position)
+        if bounds and now - self._taken_at >= self.horizon_seconds / limits.MARKS_PER_HORIZON:
+            self.take_all(now, bounds)
+
+    def take_all(self, now: float, bounds: Mapping[Place, tuple[float, Position]]) -> None:
+        """Note them now."""
+        self._taken_at = now
+        for place, (_, position) in bounds.items():
+            self.note(now, place, position)
 
     def note(self, now: float, place: Place, position: Position) -> None:
         """Note one. Without an anchor a log that was cut and grew again would not be noticed: only its start needs

@@ -59,6 +59,13 @@ def test_the_newest_bounds_are_taken_ten_times_in_a_horizon() -> None:
     assert [marks.before_horizon(PLACE, now) for now in (601, 659, 661)] == [at(1), at(1), at(61)]
 
 
+def test_the_first_bounds_are_taken_as_soon_as_there_are_some() -> None:
+    marks = Marks(600.0)
+    marks.take(0, {})
+    marks.take(1, {PLACE: (1.0, at(5))})
+    assert marks.before_horizon(PLACE, 602) == at(5)
+
+
 def test_a_log_that_may_have_been_cut_has_no_marks() -> None:
     marks = noted(0)
     marks.forget(PLACE)
