@@ -7,7 +7,7 @@ nothing about a batch."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -15,9 +15,11 @@ from ..reactor import Address, Reactor
 from ..state.lease import Lease
 from ..state.store import Store
 from . import effects, limits
+from .addresses import PlaceOf
 from .bridge.base import Addresses
 from .bridge.init_producer_id import InitProducerIdRequest
 from .bridge.metadata import BrokerAddress, ClientQuestion, encode_client_answer, synthetic_cluster_id
+from .config import Caps
 from .effects import Append
 from .events import GenerationChanged, IncarnationBegun, ProducerDropped, ProducerMet, Report, Said
 from .flow_runner import FlowRunner, Resume
@@ -52,7 +54,7 @@ class _Sequencers:
     _LOOKED_AT_MAX = 16
 
     def __init__(self, entries_max: int, report: Report) -> None:
-        self._entries_max = entries_max
+        self.entries_max = entries_max
         self._report = report
         self._known: OrderedDict[tuple[int, str, int], Sequencer] = OrderedDict()
 
@@ -62,14 +64,14 @@ class _Sequencers:
         if found is not None:
             self._known.move_to_end(key)
             return found
-        if len(self._known) >= self._entries_max:
+        if len(self._known) >= self.entries_max:
             for old in list(islice(self._known, self._LOOKED_AT_MAX)):
                 if self._known[old].is_idle:
                     del self._known[old]
                     self._report(ProducerDropped(*old))
                 else:
                     self._known.move_to_end(old)
-            if len(self._known) >= self._entries_max:
+            if len(self._known) >= self.entries_max:
                 return None
         self._report(ProducerMet(*key))
         found = self._known[key] = make()
@@ -92,23 +94,22 @@ class Engine:
     def __init__(
         self,
         reactor: Reactor,
-        upstream: Address,
+        upstream: Sequence[Address],
         *,
         cluster: str,
         report: Report,
         random_bytes: Callable[[int], bytes],
         wall_clock_ms: Callable[[], int],
-        port_of: Callable[[int], int],
-        advertised_host: str | None = None,
+        caps: Caps | None = None,
         on_brokers: Callable[[Mapping[int, BrokerAddress]], None] = lambda _brokers: None,
         on_ready: Callable[[], None] = lambda: None,
         shares_store: bool = True,
     ) -> None:
-        """``shares_store``: other proxies may use the store as well. ``port_of``: the listener's port of a broker id.
-        ``on_brokers``: listeners are wanted for these."""
+        """``shares_store``: other proxies may use the store as well. ``on_brokers``: listeners are wanted for these."""
         self.reactor = reactor
         self.now: Callable[[], float] = reactor.now
         self.report = report
+        self.caps = caps or Caps()
         self.is_draining = False
         self.shared = Shared(cluster, report, random_bytes(INCARNATION_BYTES))
         self.shared.wall_clock_ms = wall_clock_ms
@@ -130,11 +131,9 @@ class Engine:
         self.sessions_accepted = 0
         self.sessions_refused = 0
         self._random_bytes = random_bytes
-        self._port_of = port_of
         self._shares_store = shares_store
-        self._advertised_host = advertised_host
         self._on_brokers = on_brokers
-        self._sequencers = _Sequencers(limits.SEQUENCERS_MAX, report)
+        self._sequencers = _Sequencers(self.caps.producers_max, report)
         sweeper = Sweeper(reactor.now, reactor.later)
         self.sweep: Callable[[ProduceCall], None] = sweeper.add
         """Answer this request in time."""
@@ -159,13 +158,19 @@ class Engine:
         self.shared.marks.take(now, self.shared.bounds)
         self.reactor.later(limits.SETTLE_SECONDS, self._tick)
 
-    def accept(self, broker_id: int | None) -> Session | None:
-        """The endpoint of a new client connection, None when there are too many."""
-        if len(self.sessions) >= limits.CONNECTIONS_MAX or self.is_draining:
+    def set_caps(self, caps: Caps) -> None:
+        """Other limits from now on; what is open goes on under those it began with."""
+        self.caps = caps
+        self._sequencers.entries_max = caps.producers_max
+
+    def accept(self, broker_id: int | None, place_of: PlaceOf) -> Session | None:
+        """The endpoint of a new client connection, None when there are too many. ``place_of``: where clients of its
+        listener reach each broker."""
+        if len(self.sessions) >= self.caps.connections_max or self.is_draining:
             self.sessions_refused += 1
             return None
         self.sessions_accepted += 1
-        session = Session(self, broker_id)
+        session = Session(self, broker_id, place_of)
         self.sessions.add(session)
         return session
 
@@ -220,10 +225,11 @@ class Engine:
             self._advertised = advertised(ranges)
         return self._advertised
 
-    def addresses(self, local_host: str) -> Addresses:
-        """Where a client that reached us at this address reaches each broker's listener."""
-        host = self._advertised_host or local_host
-        return {broker_id: (host, self._port_of(broker_id)) for broker_id in self.topology.cluster.brokers}
+    def addresses(self, place_of: PlaceOf, local_host: str) -> Addresses:
+        """Where a client that reached us at this address reaches each broker; brokers that it can not reach are left
+        out."""
+        places = ((broker_id, place_of(broker_id, local_host)) for broker_id in self.topology.cluster.brokers)
+        return {broker_id: place for broker_id, place in places if place is not None}
 
     def target(self, broker_id: int | None) -> Broker | None:
         """The broker that a listener stands for; any one for the bootstrap port. None while it is away."""
@@ -255,7 +261,9 @@ class Engine:
         assert self._producer_ids is not None
         self._producer_ids.answer(request, done)
 
-    def metadata(self, version: int, question: ClientQuestion, local_host: str, done: Callable[[bytes], None]) -> None:
+    def metadata(
+        self, version: int, question: ClientQuestion, addresses: Callable[[], Addresses], done: Callable[[bytes], None]
+    ) -> None:
         """Answer Metadata from memory, after a short look whether it is still true."""
 
         def answer() -> None:
@@ -264,7 +272,7 @@ class Engine:
                     version,
                     self.topology.cluster,
                     question.topics,
-                    self.addresses(local_host),
+                    addresses(),
                     fallback_cluster_id=self._fallback_cluster_id,
                 )
             )
@@ -287,12 +295,12 @@ class Engine:
     @property
     def is_full(self) -> bool:
         """Is no client to be read from now, but those in the middle of a request?"""
-        return self.bytes_held > limits.CLIENT_BYTES_IN_FLIGHT_MAX
+        return self.bytes_held > self.caps.bytes_in_flight_max
 
     @property
     def is_overfull(self) -> bool:
         """Not even those."""
-        return self.bytes_held > 2 * limits.CLIENT_BYTES_IN_FLIGHT_MAX
+        return self.bytes_held > 2 * self.caps.bytes_in_flight_max
 
     def _broker_ready(self) -> None:
         self._advertised = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gc
-import logging
 import sys
 import time
 from collections.abc import Sequence
@@ -16,11 +15,12 @@ import trio
 from .. import __version__
 from ..codecs.convert import TRACING_HEADERS
 from ..state.redis_server import EmbeddedRedisError
-from .config import DEFAULT_CLUSTER, DEFAULT_LISTEN, ConfigError, parse_settings
+from . import limits
+from .config import DEFAULT_CLUSTER, DEFAULT_DATA_DIRECTORY, DEFAULT_LISTEN, ConfigError
 from .events import Report
 from .inspection import arguments as inspection_arguments
 from .journal import Journal
-from .limits import PRODUCER_EXPIRY_SECONDS
+from .logs import set_up
 from .server import Server
 from .telemetry import Telemetry, spans_from_environment
 
@@ -52,20 +52,34 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"idemproxy {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="serve clients in front of a cluster")
-    run.add_argument("--upstream", required=True, metavar="HOST:PORT", help="a broker of the cluster")
+    _add_run(commands.add_parser("run", help="serve clients in front of a cluster"))
+    inspection_arguments.add_commands(commands)
+    demo = commands.add_parser("demo", help="show it: a real old broker, a real producer, injected faults")
+    demo.add_argument("--json", action="store_true", help="print the result for machines")
+    demo.add_argument("--records", type=int, default=100_000, help="records per run (default: %(default)s)")
+    demo.add_argument("--seed", type=int, default=1, help="of the injected faults")
+    return parser
+
+
+def _add_run(run: argparse.ArgumentParser) -> None:
+    """Every option is a setting of the file under another name, and stands above it."""
+    run.add_argument(
+        "--config", metavar="FILE", type=Path, help="the configuration, YAML; see docs/CONFIGURE.md (default: none)"
+    )
+    run.add_argument("--upstream", metavar="HOST:PORT", help="a broker of the cluster, or several with commas")
     run.add_argument(
         "--listen",
-        default=DEFAULT_LISTEN,
         metavar="HOST:PORT",
-        help="bootstrap address; broker N gets this port + 1 + N (default: %(default)s)",
+        help=f"bootstrap address; broker N gets this port + 1 + N (default: {DEFAULT_LISTEN})",
     )
     run.add_argument("--redis", metavar="URL", help="redis:// or unix:// (default: a private server)")
     run.add_argument(
-        "--data-dir", default="data", metavar="DIR", help="this process's own directory (default: %(default)s)"
+        "--data-dir", metavar="DIR", help=f"this process's own directory (default: {DEFAULT_DATA_DIRECTORY})"
     )
     run.add_argument(
-        "--cluster", default=DEFAULT_CLUSTER, metavar="NAME", help="name of the cluster, part of every key in Redis"
+        "--cluster",
+        metavar="NAME",
+        help=f"name of the cluster, part of every key in Redis (default: {DEFAULT_CLUSTER})",
     )
     run.add_argument(
         "--advertise", metavar="HOST", help="host that clients are told (default: the address they came to)"
@@ -79,40 +93,34 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--producer-expiry-seconds",
         metavar="N",
-        help=f"forget the state of a producer that is idle for so long (default: {PRODUCER_EXPIRY_SECONDS})",
+        help=f"forget the state of a producer that is idle for so long (default: {limits.PRODUCER_EXPIRY_SECONDS})",
+    )
+    run.add_argument(
+        "--retry-horizon-seconds",
+        metavar="N",
+        help=f"no client retries for longer than this (default: {limits.RETRY_HORIZON_SECONDS})",
     )
     run.add_argument(
         "--merge-producers",
         action="store_true",
+        default=None,
         help="put batches of several producers for one partition into one wrapper: cheaper for many small producers "
         "(default: each producer's batches apart)",
     )
+    run.add_argument("--admin", metavar="HOST:PORT", help="health, metrics and status page (default: none)")
+    run.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error (default: info)")
+    run.add_argument("--log-format", metavar="FORMAT", help="text or json (default: text)")
     run.add_argument(
         "--journal", metavar="FILE", help="add a JSON line for every append, its outcome and its answer (default: none)"
     )
-    inspection_arguments.add_commands(commands)
-    demo = commands.add_parser("demo", help="show it: a real old broker, a real producer, injected faults")
-    demo.add_argument("--json", action="store_true", help="print the result for machines")
-    demo.add_argument("--records", type=int, default=100_000, help="records per run (default: %(default)s)")
-    demo.add_argument("--seed", type=int, default=1, help="of the injected faults")
-    return parser
 
 
 def _run(options: argparse.Namespace) -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    from .settings_load import load
+
     try:
-        settings = parse_settings(
-            upstream=options.upstream,
-            listen=options.listen,
-            redis=options.redis,
-            data_directory=options.data_dir,
-            cluster=options.cluster,
-            advertised_host=options.advertise,
-            dropped_headers=options.dropped_headers,
-            journal=options.journal,
-            producer_expiry_seconds=options.producer_expiry_seconds,
-            merge_producers=options.merge_producers,
-        )
+        settings = load(options.config, vars(options))
+        set_up(settings.log_level, settings.log_format)
         telemetry = Telemetry(spans_from_environment())
         report = telemetry if settings.journal is None else _journal(settings.journal, telemetry)
         _tune_memory()
@@ -127,7 +135,11 @@ def _run(options: argparse.Namespace) -> int:
             )
         finally:
             telemetry.close()
-    except (ConfigError, EmbeddedRedisError) as problem:
+    except ConfigError as problem:
+        for sentence in problem.problems:
+            print(f"idemproxy: {sentence}", file=sys.stderr)
+        return 2
+    except EmbeddedRedisError as problem:
         print(f"idemproxy: {problem}", file=sys.stderr)
         return 2
     return 0

@@ -3,12 +3,10 @@ Kafka rule does."""
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import resource
 import signal
-import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,18 +14,21 @@ from pathlib import Path
 import trio
 
 from ..codecs.convert import HeaderPolicy
-from ..reactor import Endpoint, Peer
 from ..state.redis_facts import RedisAddress
 from ..state.redis_server import EmbeddedRedis, EmbeddedRedisError
 from ..state.redis_store import RedisStore
 from . import limits
-from .bridge.metadata import BrokerAddress
+from .addresses import shown
 from .config import ConfigError, Settings
 from .engine import Engine
 from .events import FlowFailed, Report, Said
+from .listeners import Listeners
+from .tls import Certificates, TlsSide, problems
+from .tls_settings import TlsClient, TlsServer
 from .transport import TrioReactor
 
 _DESCRIPTORS_WANTED = 65_536
+UPSTREAM_PLACE, REDIS_PLACE = "upstream.tls", "redis.tls"
 
 
 class DataDirectory:
@@ -76,23 +77,24 @@ class Server:
         self._directory = DataDirectory(settings.data_directory)
         self._embedded = EmbeddedRedis(settings.data_directory / "redis") if settings.redis is None else None
         self._reactor = TrioReactor(lambda where, error: report(FlowFailed(where, error)))
-        self._listening: set[int | None] = set()
+        self._certificates, self._sides = _certificates(settings, report, self._reactor)
         self._ready = trio.Event()
         self._stop = trio.Event()
         self._earlier = self._directory.earlier_incarnations()
+        upstream_side = self._sides.get(UPSTREAM_PLACE)
         self.engine = Engine(
-            self._reactor,
+            self._reactor.over_tls(upstream_side) if upstream_side is not None else self._reactor,
             settings.upstream,
             cluster=settings.cluster,
             report=report,
             random_bytes=os.urandom,
             wall_clock_ms=lambda: time.time_ns() // 1_000_000,
-            port_of=self.port_of,
-            advertised_host=settings.advertised_host,
-            on_brokers=self._listen_for,
+            caps=settings.limits,
+            on_brokers=lambda brokers: self._listeners.open_for(brokers),
             on_ready=self._look_whether_ready,
             shares_store=self._embedded is None,
         )
+        self._listeners = Listeners(self._reactor, settings.listeners, self.engine.accept, report, self._sides)
         if wants_spans:
             self.engine.shared.step_begins = self._reactor.now
         self.engine.shared.wants_outcomes = wants_outcomes
@@ -103,18 +105,16 @@ class Server:
             report(Said("warning", "producers expire so soon that a late retry may be taken for a new batch"))
         self._store: RedisStore | None = None
 
-    def port_of(self, broker_id: int) -> int:
-        """The stable port of a broker's listener: it follows from the bootstrap port and the broker's id."""
-        return self._settings.listen[1] + 1 + broker_id
-
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain (rule R15). Raises ConfigError for what stops the start."""
         _raise_descriptor_limit()
+        self._listeners.try_ports()
         login = await trio.to_thread.run_sync(self._start_redis)
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._reactor.run)
                 nursery.start_soon(self._wait_for_signals)
+                self._certificates.watch()
                 self._store = self._new_store(login)
                 self.engine.start(self._store)
                 self._store.start()
@@ -138,8 +138,9 @@ class Server:
 
     def _new_store(self, login: RedisAddress) -> RedisStore:
         self._remember_incarnation()
+        side = self._sides.get(REDIS_PLACE)
         return RedisStore(
-            self._reactor,
+            self._reactor.over_tls(side) if side is not None else self._reactor,
             login.address,
             cluster=self._settings.cluster,
             incarnation=self.engine.shared.incarnation,
@@ -190,30 +191,9 @@ class Server:
         brokers = self.engine.topology.brokers
         known = self.engine.topology.is_known and any(broker.is_ready for broker in brokers)
         if known and self.engine.shared.era > 0:
-            self._listen_for(self.engine.topology.cluster.brokers)
-            self._listen(None, self._settings.listen[1])
+            self._listeners.open_for(self.engine.topology.cluster.brokers)
+            self._listeners.open_bootstrap()
             self._ready.set()
-
-    def _listen_for(self, brokers: Mapping[int, BrokerAddress]) -> None:
-        for broker_id in brokers:
-            self._listen(broker_id, self.port_of(broker_id))
-
-    def _listen(self, broker_id: int | None, port: int) -> None:
-        if broker_id in self._listening:
-            return
-        host = self._settings.listen[0]
-
-        def accept(_peer: Peer) -> Endpoint | None:
-            return self.engine.accept(broker_id)
-
-        what = "bootstrap" if broker_id is None else f"broker {broker_id}"
-        try:
-            self._reactor.listen(host, port, accept)
-        except (OSError, OverflowError) as error:
-            name = errno.errorcode.get(getattr(error, "errno", 0) or 0, str(error))
-            self._report(Said("error", f"cannot listen on {host}:{port} for {what}: {name}"))
-            return
-        self._listening.add(broker_id)
 
     async def _say_when_ready(self) -> None:
         waited = 0.0
@@ -223,8 +203,8 @@ class Server:
                 break
             waited += 5
             missing = "a broker" if not self.engine.topology.is_known else "Redis"
-            host, port = self._settings.upstream
-            self._report(Said("warning", f"still waiting for {missing} after {waited:.0f} s (upstream {host}:{port})"))
+            where = ", ".join(map(shown, self._settings.upstream))
+            self._report(Said("warning", f"still waiting for {missing} after {waited:.0f} s (upstream {where})"))
         with trio.move_on_after(limits.LEASE_RENEW_SECONDS):  # the other brokers' versions, if they come soon
             while not all(broker.is_ready for broker in self.engine.topology.brokers):  # noqa: ASYNC110 - looks only
                 await trio.sleep(limits.PROBE_SECONDS)
@@ -237,17 +217,13 @@ class Server:
         versions: dict[str, list[int]] = {}
         for broker in self.engine.topology.brokers:
             versions.setdefault(broker.version or "not detected yet", []).append(broker.id)
-        host, port = self._settings.listen
-        if host in ("0.0.0.0", "::"):
-            host = socket.gethostname()
-        shown = ", ".join(f"{version} (broker {', '.join(map(str, ids))})" for version, ids in versions.items())
+        found = ", ".join(f"{version} (broker {', '.join(map(str, ids))})" for version, ids in versions.items())
         where = "private, in the data directory" if self._embedded is not None else "external"
-        ports = ", ".join(f"{self.port_of(broker_id)} for broker {broker_id}" for broker_id in sorted(cluster.brokers))
-        shown = shown or self.engine.topology.bootstrap.version
+        found = found or self.engine.topology.bootstrap.version
         return [
-            f"brokers: {shown}, message format v1; topics: {len(cluster.topics)}",
+            f"brokers: {found}, message format v1; topics: {len(cluster.topics)}",
             f"Redis: {where}; cluster name {self._settings.cluster!r}",
-            f"point clients at {self._settings.advertised_host or host}:{port} (ports in use: {port}, {ports})",
+            *self._listeners.shown(cluster.brokers),
         ]
 
     # ------------------------------------------------------------------ the end
@@ -268,6 +244,24 @@ class Server:
             await _called_back(self._store.stop)
         self.engine.close()
         self._reactor.end_pass()
+
+
+def _certificates(
+    settings: Settings, report: Report, reactor: TrioReactor
+) -> tuple[Certificates, Mapping[str, TlsSide]]:
+    """Read all certificates. Returns them by place: a listener's name, or one of the two places of servers."""
+    wanted: dict[str, tuple[TlsServer | TlsClient, str]] = {}
+    for index, one in enumerate(settings.listeners):
+        if one.tls is not None:
+            wanted[one.name] = one.tls, f"listeners[{index}].tls"
+    for place, tls in ((UPSTREAM_PLACE, settings.upstream_tls), (REDIS_PLACE, settings.redis_tls)):
+        if tls is not None:
+            wanted[place] = tls, place
+    found = [problem for tls, place in wanted.values() for problem in problems(tls, place)]
+    if found:
+        raise ConfigError(*found)
+    certificates = Certificates(report, reactor.later)
+    return certificates, {name: certificates.side(tls, place) for name, (tls, place) in wanted.items()}
 
 
 async def _called_back(start: Callable[[Callable[[], None]], None]) -> None:

@@ -22,6 +22,7 @@ from ..codecs.record_batch import magic_of, parse_single_batch
 from ..reactor import Buffer, Reactor, Wire
 from ..state.behind import Behind
 from . import answers, limits
+from .addresses import PlaceOf
 from .batch import Answer
 from .bridge import api_versions
 from .bridge.base import Addresses, Refused
@@ -29,6 +30,7 @@ from .bridge.init_producer_id import InitProducerIdRequest, encode_init_producer
 from .bridge.metadata import ClientQuestion, parse_client_request
 from .bridge.refusals import refusal
 from .bridge.table import plan
+from .config import Caps
 from .events import ClientRefused
 from .pipe import Pipe
 from .produce import Outside, ProduceCall
@@ -53,14 +55,17 @@ class Host(Outside, Protocol):
 
     def advertised(self) -> Mapping[int, tuple[int, int]]: ...
 
-    def addresses(self, local_host: str) -> Addresses: ...
+    @property
+    def caps(self) -> Caps: ...
+
+    def addresses(self, place_of: PlaceOf, local_host: str) -> Addresses: ...
 
     def target(self, broker_id: int | None) -> Broker | None: ...
 
     def init_producer_id(self, request: InitProducerIdRequest, done: Callable[[int, int], None]) -> None: ...
 
     def metadata(
-        self, version: int, question: ClientQuestion, local_host: str, done: Callable[[bytes], None]
+        self, version: int, question: ClientQuestion, addresses: Callable[[], Addresses], done: Callable[[bytes], None]
     ) -> None: ...
 
     def session_ended(self, session: Session) -> None: ...
@@ -88,9 +93,10 @@ class _Slot:
 
 
 class Session:
-    """The endpoint of one client connection. ``broker_id``: whose listener it came to, None for the bootstrap port."""
+    """The endpoint of one client connection. ``broker_id``: whose listener it came to, None for the bootstrap port.
+    ``place_of``: where clients of this listener reach each broker."""
 
-    def __init__(self, host: Host, broker_id: int | None) -> None:
+    def __init__(self, host: Host, broker_id: int | None, place_of: PlaceOf) -> None:
         self.behind = Behind()
         self.is_closed = False
         self.is_idempotent = False
@@ -98,9 +104,10 @@ class Session:
         self.name = "client"
         self._host = host
         self._broker_id = broker_id
+        self._place_of = place_of
         self._wire: Wire | None = None
         self._local_host = ""
-        self._splitter = FrameSplitter(limits.REQUEST_BYTES_MAX)
+        self._splitter = FrameSplitter(host.caps.request_bytes_max)
         self._slots: deque[_Slot] = deque()
         self._paused = False
         self._flush_planned = False
@@ -179,7 +186,7 @@ class Session:
             self._init_producer_id(slot, memoryview(frame)[header.body_offset :])
         elif key == ApiKey.METADATA:
             question = parse_client_request(version, memoryview(frame)[header.body_offset :])
-            self._host.metadata(version, question, self._local_host, lambda body: self._answer(slot, body))
+            self._host.metadata(version, question, self._addresses, lambda body: self._answer(slot, body))
         else:
             self._pass_on(slot, frame)
 
@@ -280,7 +287,7 @@ class Session:
         return self._pipe
 
     def _addresses(self) -> Addresses:
-        return self._host.addresses(self._local_host)
+        return self._host.addresses(self._place_of, self._local_host)
 
     # ------------------------------------------------------------------ answers
     def _answer(self, slot: _Slot, *chunks: Buffer | None) -> None:
@@ -327,8 +334,8 @@ class Session:
             return
         full = (
             (self._host.is_full and not self._partial_bytes)  # what has begun may end: else nothing ever would
-            or len(self._slots) >= limits.REQUESTS_IN_FLIGHT_MAX
-            or wire.unsent > limits.SESSION_UNSENT_BYTES_MAX
+            or len(self._slots) >= self._host.caps.requests_in_flight_max
+            or wire.unsent > self._host.caps.unsent_bytes_max
         )
         if full and not self._paused:
             self._paused = True

@@ -28,15 +28,15 @@ class Topology:
     def __init__(
         self,
         reactor: Reactor,
-        bootstrap: Address,
+        bootstrap: Sequence[Address],
         *,
         may_send: Callable[[], bool],
         report: Report,
         on_brokers: Callable[[Mapping[int, BrokerAddress]], None],
         on_ready: Callable[[], None],
     ) -> None:
-        """``on_brokers``: the set of brokers changed. ``on_ready``: the first answer is there, clients can be
-        served."""
+        """``bootstrap``: all are connected to at once, so that one that is away delays nothing. ``on_brokers``: the set
+        of brokers changed. ``on_ready``: the first answer is there, clients can be served."""
         self.cluster = Cluster(None, None)
         self.is_known = False
         self._reactor = reactor
@@ -45,20 +45,21 @@ class Topology:
         self._on_brokers = on_brokers
         self._on_ready = on_ready
         self._brokers: dict[int, Broker] = {}
-        self._bootstrap = self._new_broker(BOOTSTRAP_ID, bootstrap)
+        self._bootstrap = [self._new_broker(BOOTSTRAP_ID, address) for address in bootstrap]
         self._leaders: dict[tuple[str, int], int] = {}
         self._learned_at: dict[str, float] = {}
         self._all_learned_at = float("-inf")
         self._asking: dict[tuple[str, ...] | None, list[Done]] = {}
 
     def open(self) -> None:
-        """Start: connect to the bootstrap address, and look again by age."""
-        self._bootstrap.open()
+        """Start: connect to the bootstrap addresses, and look again by age."""
+        for broker in self._bootstrap:
+            broker.open()
         self._reactor.later(limits.METADATA_AGE_SECONDS, self._age)
 
     def close(self) -> None:
         """Drop all connections to brokers."""
-        for broker in (self._bootstrap, *self._brokers.values()):
+        for broker in (*self._bootstrap, *self._brokers.values()):
             broker.close()
 
     @property
@@ -68,8 +69,8 @@ class Topology:
 
     @property
     def bootstrap(self) -> Broker:
-        """The address that was configured."""
-        return self._bootstrap
+        """An address that was configured: the first one that answers, if any does."""
+        return next((broker for broker in self._bootstrap if broker.is_ready), self._bootstrap[0])
 
     def broker(self, broker_id: int) -> Broker | None:
         """The broker with this id, None if the cluster has none (any more)."""
@@ -77,7 +78,7 @@ class Topology:
 
     def any_broker(self) -> Broker | None:
         """A broker that can be asked now."""
-        return next((broker for broker in (*self._brokers.values(), self._bootstrap) if broker.is_ready), None)
+        return next((broker for broker in (*self._brokers.values(), *self._bootstrap) if broker.is_ready), None)
 
     def leader_of(self, topic: str, partition: int) -> int | None:
         """The leader as last seen."""

@@ -14,16 +14,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, NoReturn
 
 import trio
 
-from idemproxy.proxy.config import DEFAULT_CLUSTER, parse_settings
 from idemproxy.proxy.effects import Append, Effect, Read, Swap
 from idemproxy.proxy.flow_runner import FlowRunner, Resume
 from idemproxy.proxy.outcome import NotSent
 from idemproxy.proxy.server import Server
+from idemproxy.proxy.settings_load import load
 from idemproxy.proxy.telemetry import Telemetry
 from idemproxy.reactor import Reactor
 from idemproxy.state.entry import Intent, unpack
@@ -160,14 +159,7 @@ def main(arguments: Sequence[str]) -> None:
     """Run the shipped server until the crash; SIGTERM drains as ever."""
     point, nth, upstream, listen, data_directory = arguments
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    settings = parse_settings(
-        upstream=upstream,
-        listen=listen,
-        redis=None,
-        data_directory=os.fspath(Path(data_directory)),
-        cluster=DEFAULT_CLUSTER,
-        advertised_host=None,
-    )
+    settings = load(None, {"upstream": upstream, "listen": listen, "data_dir": data_directory})
     server = Server(settings, Telemetry())
     engine = server.engine
     engine.runner = CrashingRunner(engine.runner, engine.reactor, CrashPoint(point), int(nth))

@@ -22,6 +22,11 @@ EVENTS_MAX = 4_000
 """Events that are kept of one proxy, for people who look at a failure."""
 
 
+def _place_of(broker_id: int, host: str) -> tuple[str, int]:
+    """Where clients are sent: they come to the bootstrap port all the same."""
+    return host, 9093 + broker_id
+
+
 class _InOrder(dict[Any, None]):
     """A set that is gone through in the order of arrival: that of a set differs from process to process, and with it
     what a seed does."""
@@ -128,12 +133,11 @@ class VirtualProxy:
         host = self.host
         engine = self._engine_module.Engine(
             host,
-            self._upstream,
+            (self._upstream,),
             cluster=CLUSTER_NAME,
             report=self._report,
             random_bytes=self._random.randbytes,
             wall_clock_ms=lambda: EPOCH_MS + int(self.network.now * 1000),
-            port_of=lambda broker_id: 9093 + broker_id,
             on_brokers=lambda brokers: self._listen_when_ready(host),
             on_ready=lambda: self._listen_when_ready(host),
         )
@@ -159,7 +163,7 @@ class VirtualProxy:
         if self.engine.topology.is_known and self.engine.shared.era > 0:
             self.is_listening = True
             engine = self.engine
-            self.network.listen(host, self.address, lambda: engine.accept(None))
+            self.network.listen(host, self.address, lambda: engine.accept(None, _place_of))
 
     # ------------------------------------------------------------------ ends
     def crash(self, *, down_seconds: float | None = 0.5, half_open: bool = False) -> None:

@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from idemproxy.proxy import limits
-from idemproxy.proxy.config import ConfigError, Settings, parse_settings
+from idemproxy.proxy.config import Caps, ConfigError, Settings
 from idemproxy.proxy.effects import Swap
 from idemproxy.proxy.events import ProducerDropped, ProducerMet
+from idemproxy.proxy.settings_load import load
 from idemproxy.state.entry import unpack
 from testkit.staged_sequencer import KEY, Client, Stage
 from testkit.virtual_world import TOPIC, World, WorldSettings
@@ -84,10 +84,10 @@ def counted(world: World, kind: type) -> int:
     return sum(isinstance(event, kind) for _, _, event in world.proxies[0].events)
 
 
-def test_of_many_producers_the_idle_ones_are_dropped_from_memory_and_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SEQUENCERS_MAX", 2)
+def test_of_many_producers_the_idle_ones_are_dropped_from_memory_and_go_on() -> None:
     world = World(1, WorldSettings(brokers=1, partitions=4))
     world.start()
+    world.proxies[0].engine.set_caps(Caps(producers_max=2))
     (client,) = world.clients
     for partition in (0, 1, 2, 3, 0, 1, 2, 3):
         client.send(TOPIC, partition)
@@ -99,10 +99,10 @@ def test_of_many_producers_the_idle_ones_are_dropped_from_memory_and_go_on(monke
     assert world.errors() == []
 
 
-def test_more_producers_than_there_is_room_for_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SEQUENCERS_MAX", 1)
+def test_more_producers_than_there_is_room_for_wait_for_their_turn() -> None:
     world = World(1, WorldSettings(brokers=1, partitions=3))
     world.start()
+    world.proxies[0].engine.set_caps(Caps(producers_max=1))
     (client,) = world.clients
     for partition in (0, 1, 2):
         client.send(TOPIC, partition)
@@ -122,15 +122,7 @@ def test_more_producers_than_there_is_room_for_wait_for_their_turn(monkeypatch: 
 
 # ---------------------------------------------------------------------- the setting
 def settings(expiry: str | None) -> Settings:
-    return parse_settings(
-        upstream="broker:9092",
-        listen="127.0.0.1:9092",
-        redis=None,
-        data_directory="data",
-        cluster="default",
-        advertised_host=None,
-        producer_expiry_seconds=expiry,
-    )
+    return load(None, {"upstream": "broker:9092", "producer_expiry_seconds": expiry})
 
 
 def test_the_expiry_is_a_day_unless_it_is_set() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from idemproxy.codecs.headers import encode_request_header
-from idemproxy.proxy import limits
+from idemproxy.proxy.config import Caps
 from idemproxy.reactor import Wire
 from testkit.virtual_world import World, WorldSettings
 
@@ -57,9 +57,10 @@ class Scene:
 
 
 @pytest.fixture
-def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
-    monkeypatch.setattr(limits, "CLIENT_BYTES_IN_FLIGHT_MAX", HELD_MAX)
-    return Scene()
+def scene() -> Scene:
+    scene = Scene()
+    scene.proxy.engine.set_caps(Caps(bytes_in_flight_max=HELD_MAX))
+    return scene
 
 
 def test_unfinished_requests_count_and_nothing_new_is_read_until_they_have_gone(scene: Scene) -> None:

@@ -1,0 +1,86 @@
+"""What the fields of the configuration may hold: types for addresses, files, secrets and lists, and the base of its
+sections. A check raises ValueError with a sentence; no secret is ever in one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr
+
+from ..state.redis_facts import parse_redis_url
+from ..state.store import is_cluster_name
+from .addresses import parse_advertised, parse_broker_ids, parse_host_and_port
+
+SECONDS_MAX = 10 * 366 * 24 * 3600
+BYTES_MAX = 2**31 - 1
+_MASK = "**********"
+
+
+def _checked(check: Any) -> AfterValidator:
+    def look(text: str) -> str:
+        check(text)
+        return text
+
+    return AfterValidator(look)
+
+
+def _commas(value: object) -> object:
+    """The environment and the command line have lists as one text."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def from_text(value: object) -> object:
+    """The environment has what is not a text as YAML (or JSON)."""
+    try:
+        return yaml.safe_load(value) if isinstance(value, str) else value
+    except yaml.YAMLError:
+        return value
+
+
+def _readable(path: Path) -> Path:
+    try:
+        with path.open("rb"):
+            return path
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _without_password(url: str) -> str:
+    password = urlsplit(url).password
+    return url.replace(f":{password}@", f":{_MASK}@") if password else url
+
+
+def _cluster_name(name: str) -> None:
+    if not is_cluster_name(name):
+        raise ValueError("letters, digits, dot, underscore and hyphen are wanted, at most 64")
+
+
+HostAndPort = Annotated[str, _checked(parse_host_and_port)]
+ReadableFile = Annotated[Path, AfterValidator(_readable)]
+RedisUrl = Annotated[str, _checked(parse_redis_url), PlainSerializer(_without_password)]
+BrokerIds = Annotated[
+    str,
+    BeforeValidator(lambda value: str(value) if type(value) is int else value),
+    _checked(parse_broker_ids),
+]
+_Value = TypeVar("_Value")
+TextList = Annotated[list[_Value], BeforeValidator(_commas)]
+ClusterName = Annotated[str, _checked(_cluster_name)]
+AdvertisedTemplate = Annotated[str, _checked(parse_advertised)]
+Seconds = Annotated[int, Field(ge=1, le=SECONDS_MAX)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True, validate_default=True
+    )
+
+
+def secret_of(value: SecretStr | None, file: Path | None) -> str | None:
+    """Return a secret that is given as itself or in a file; the end of the line is not part of it."""
+    if value is not None:
+        return value.get_secret_value()
+    return file.read_text().rstrip("\r\n") if file is not None else None

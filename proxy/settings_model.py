@@ -1,0 +1,332 @@
+"""The configuration file as pydantic models: sections, their fields and what each may hold. The docstrings are the
+texts of the JSON schema. Reads no file but to see that a named one can be read; ``to_settings`` gives plain data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from ..codecs.convert import TRACING_HEADERS
+from ..state.redis_facts import RedisAddress, parse_redis_url
+from . import limits
+from .addresses import Advertised, Listener, clashes, own_clash, parse_advertised, parse_broker_ids, parse_host_and_port
+from .config import DEFAULT_CLUSTER, DEFAULT_DATA_DIRECTORY, DEFAULT_LISTEN, Caps, Settings
+from .settings_fields import (
+    BYTES_MAX,
+    SECONDS_MAX,
+    AdvertisedTemplate,
+    BrokerIds,
+    ClusterName,
+    HostAndPort,
+    ReadableFile,
+    RedisUrl,
+    Seconds,
+    Section,
+    TextList,
+    from_text,
+    secret_of,
+)
+from .tls_settings import TlsClient, TlsServer
+
+ENVIRONMENT_PREFIX = "IDEMPROXY_"
+DEFAULT_ADMIN = "127.0.0.1:9644"
+
+
+class _Passworded(Section):
+    key_file: ReadableFile | None = None
+    """Private key of `cert_file`, PEM."""
+    key_password: SecretStr | None = None
+    """Password of the private key. Better in a file or in the environment."""
+    key_password_file: ReadableFile | None = None
+    """File that holds the password of the private key."""
+
+    @model_validator(mode="after")
+    def _one_password(self) -> Self:
+        if self.key_password is not None and self.key_password_file is not None:
+            raise ValueError("key_password or key_password_file, not both")
+        return self
+
+    def _password(self) -> str | None:
+        return secret_of(self.key_password, self.key_password_file)
+
+
+class ClientTlsSection(_Passworded):
+    """TLS towards a server; `{}` turns it on with the authorities of the system."""
+
+    ca_file: ReadableFile | None = None
+    """Authorities that the server's certificate may come from, PEM. Default: those of the system."""
+    cert_file: ReadableFile | None = None
+    """Our certificate for servers that want one, PEM, with the chain."""
+    server_name: str | None = None
+    """Name that the server's certificate has to bear. Default: the host that is connected to."""
+    minimum_version: Literal["1.2", "1.3"] = "1.2"
+    """The oldest version of TLS that is spoken."""
+
+    @model_validator(mode="after")
+    def _pair(self) -> Self:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("cert_file and key_file belong together")
+        return self
+
+    def to_settings(self) -> TlsClient:
+        """Return plain data. Reads the password's file."""
+        return TlsClient(
+            self.ca_file, self.cert_file, self.key_file, self._password(), self.server_name, self.minimum_version
+        )
+
+
+class ServerTlsSection(_Passworded):
+    """TLS of a listener."""
+
+    cert_file: ReadableFile
+    """Our certificate, PEM, with the chain."""
+    key_file: ReadableFile
+    """Private key of `cert_file`, PEM."""
+    client_ca_file: ReadableFile | None = None
+    """Authorities that clients' certificates may come from, PEM."""
+    client_auth: Literal["none", "optional", "required"] = "none"
+    """Do clients have to show a certificate?"""
+    minimum_version: Literal["1.2", "1.3"] = "1.2"
+    """The oldest version of TLS that is spoken."""
+
+    @model_validator(mode="after")
+    def _authority(self) -> Self:
+        if (self.client_auth == "none") != (self.client_ca_file is None):
+            raise ValueError("client_ca_file is needed for client_auth optional or required, and for nothing else")
+        return self
+
+    def to_settings(self) -> TlsServer:
+        """Return plain data. Reads the password's file."""
+        return TlsServer(
+            self.cert_file,
+            self.key_file,
+            self._password(),
+            self.client_ca_file,
+            self.client_auth,
+            self.minimum_version,
+        )
+
+
+class UpstreamSection(Section):
+    """The cluster with the old brokers."""
+
+    bootstrap: Annotated[TextList[HostAndPort], Field(min_length=1)]
+    """Brokers to begin with, HOST:PORT each; all are tried at once, the others are found."""
+    tls: ClientTlsSection | None = None
+
+
+class ListenerSection(Section):
+    """One way in for clients: a bootstrap port, and a port or a server name per broker."""
+
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_-]{0,62}$")] = "clients"
+    """What the listener is called in logs and metrics."""
+    bind: HostAndPort = DEFAULT_LISTEN
+    """Bootstrap address HOST:PORT; 0.0.0.0 and [::] stand for all addresses of the machine."""
+    first_broker_port: Annotated[int, Field(ge=1, le=65_535)] | None = None
+    """Port of broker 0, or of the first of `broker_ids`. Default: the bootstrap port plus one."""
+    broker_ids: BrokerIds | None = None
+    """Brokers that get a port here, such as `0-2,1001`, in the order of the ports; all are opened at the start, and
+    brokers with other ids are not served. Default: broker N gets `first_broker_port` + N."""
+    advertised: AdvertisedTemplate = "{host}:{port}"
+    """What clients are told, HOST:PORT. {id}: the broker's id; {port}: the port of its listener, both also with a
+    number added as in {port+20000}; {host}: our address as the client reached it."""
+    routing: Literal["port", "sni"] = "port"
+    """port: a port per broker. sni: one port for all; the server name that a TLS client sends says which broker."""
+    bootstrap_name: str | None = None
+    """With sni: the server name by which clients reach any broker."""
+    tls: ServerTlsSection | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        problems = []
+        if self.routing == "sni":
+            if self.tls is None:
+                problems.append("routing sni needs tls")
+            if not parse_advertised(self.advertised).names_brokers:
+                problems.append("routing sni needs {id} in the host of advertised, one name per broker")
+            if self.bootstrap_name is None:
+                problems.append("routing sni needs bootstrap_name")
+            if self.first_broker_port is not None:
+                problems.append("routing sni has one port: first_broker_port has no meaning")
+        elif self.bootstrap_name is not None:
+            problems.append("bootstrap_name is for routing sni")
+        elif clash := own_clash(self.to_settings()):
+            problems.append(clash)
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    def to_settings(self) -> Listener:
+        """Return plain data."""
+        host, port = parse_host_and_port(self.bind)
+        return Listener(
+            self.name,
+            host,
+            port,
+            self.first_broker_port or port + 1,
+            parse_broker_ids(self.broker_ids) if self.broker_ids is not None else (),
+            parse_advertised(self.advertised) if self.advertised != str(Advertised()) else Advertised(),
+            self.routing,
+            self.bootstrap_name,
+            self.tls.to_settings() if self.tls is not None else None,
+        )
+
+
+class RedisSection(Section):
+    """Where the state is kept."""
+
+    url: RedisUrl | None = None
+    """`redis://[user:password@]host[:port][/database]` or `unix:///path`. Default: a private server in
+    `data_directory`, for one proxy alone."""
+    username: str | None = None
+    """User to log in as, if it is not in the URL."""
+    password: SecretStr | None = None
+    """Password, if it is not in the URL. Better in a file or in the environment."""
+    password_file: ReadableFile | None = None
+    """File that holds the password."""
+    tls: ClientTlsSection | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.url is None:
+            if given := [name for name in ("username", "password", "password_file", "tls") if getattr(self, name)]:
+                raise ValueError(f"{', '.join(given)} without a url: the private Redis needs none")
+            return self
+        said = parse_redis_url(self.url)
+        if (said.password is not None) + (self.password is not None) + (self.password_file is not None) > 1:
+            raise ValueError("the password is said twice: in url, password or password_file")
+        if self.username is not None and said.username is not None:
+            raise ValueError("the user name is said twice: in url and in username")
+        if self.username is not None and not (said.password or self.password or self.password_file):
+            raise ValueError("username without a password")
+        return self
+
+    def to_settings(self) -> RedisAddress | None:
+        """Return where it is and how to log in. Reads the password's file."""
+        if self.url is None:
+            return None
+        said = parse_redis_url(self.url)
+        password = said.password or secret_of(self.password, self.password_file)
+        return RedisAddress(said.address, said.username or self.username, password, said.database)
+
+
+class ProducersSection(Section):
+    """What is kept of producers, and how their batches are stored."""
+
+    expiry_seconds: Seconds = limits.PRODUCER_EXPIRY_SECONDS
+    """The state of a producer that is idle for so long is forgotten."""
+    retry_horizon_seconds: Annotated[int, Field(ge=limits.RETRY_HORIZON_SECONDS_MIN, le=SECONDS_MAX)] = (
+        limits.RETRY_HORIZON_SECONDS
+    )
+    """No client retries for longer than this (delivery.timeout.ms): bounds how far back a lost state is looked for."""
+    merge: bool = False
+    """Put batches of several producers for one partition into one wrapper: cheaper for many small producers."""
+    dropped_headers: TextList[str] = Field(default=list(TRACING_HEADERS))
+    """Record headers that may be dropped, as the old format has none; * stands for any text. Others are refused."""
+
+
+class LimitsSection(Section):
+    """What one process takes before it refuses or waits. All of it can be reloaded."""
+
+    connections_max: Annotated[int, Field(ge=1, le=1_000_000)] = limits.CONNECTIONS_MAX
+    """Client connections at a time."""
+    request_bytes_max: Annotated[int, Field(ge=1024, le=BYTES_MAX)] = limits.REQUEST_BYTES_MAX
+    """The largest request."""
+    requests_in_flight_max: Annotated[int, Field(ge=1, le=10_000)] = limits.REQUESTS_IN_FLIGHT_MAX
+    """Requests of one connection that wait for their answer; more are read later."""
+    unsent_bytes_max: Annotated[int, Field(ge=1024, le=BYTES_MAX)] = limits.SESSION_UNSENT_BYTES_MAX
+    """Answers that one slow client has not taken; above this nothing more is read from it."""
+    bytes_in_flight_max: Annotated[int, Field(ge=1024, le=2**40)] = limits.CLIENT_BYTES_IN_FLIGHT_MAX
+    """Requests of all clients that wait anywhere in the process."""
+    producers_max: Annotated[int, Field(ge=1, le=100_000_000)] = limits.SEQUENCERS_MAX
+    """Producers and partitions held in memory; idle ones beyond it are read again when they come back."""
+    drain_seconds: Annotated[float, Field(ge=0, le=3600)] = limits.DRAIN_SECONDS
+    """After SIGTERM: how long what is in flight may take to finish."""
+
+    def to_settings(self) -> Caps:
+        """Return plain data."""
+        return Caps(**self.model_dump())
+
+
+class AdminSection(Section):
+    """Health, metrics and status page."""
+
+    bind: HostAndPort = DEFAULT_ADMIN
+    """HOST:PORT. Everybody who reaches it may read: keep it inside."""
+
+
+class LogSection(Section):
+    """Lines on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least that is written."""
+    format: Literal["text", "json"] = "text"
+    """text for people, json for collectors: one object per line."""
+
+
+def _no_clashes(listeners: list[ListenerSection]) -> list[ListenerSection]:
+    if problems := clashes(tuple(listener.to_settings() for listener in listeners)):
+        raise ValueError("; ".join(problems))
+    return listeners
+
+
+Listeners = Annotated[
+    list[ListenerSection], Field(min_length=1), BeforeValidator(from_text), AfterValidator(_no_clashes)
+]
+
+
+class Configuration(BaseSettings):
+    """Configuration of idemproxy."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,
+        validate_default=True,
+        enable_decoding=False,
+        env_prefix=ENVIRONMENT_PREFIX,
+        env_nested_delimiter="__",
+        env_ignore_empty=True,
+        title="idemproxy",
+    )
+
+    upstream: UpstreamSection
+    listeners: Listeners = [ListenerSection()]
+    """One or several ways in."""
+    redis: RedisSection = RedisSection()
+    data_directory: Path = Path(DEFAULT_DATA_DIRECTORY)
+    """This process's own directory; a restart on it takes over at once what the last life left open."""
+    cluster: ClusterName = DEFAULT_CLUSTER
+    """Name of the cluster, part of every key in Redis: proxies with the same name and Redis share their producers."""
+    producers: ProducersSection = ProducersSection()
+    limits: LimitsSection = LimitsSection()
+    admin: AdminSection | None = None
+    log: LogSection = LogSection()
+    journal: Path | None = None
+    """File that gets a JSON line for every append, its outcome and its answer. Default: none."""
+
+    def to_settings(self) -> Settings:
+        """Return plain data. Reads the files of passwords; raises OSError when one has gone, ValueError when it is no
+        text."""
+        return Settings(
+            upstream=tuple(map(parse_host_and_port, self.upstream.bootstrap)),
+            listeners=tuple(listener.to_settings() for listener in self.listeners),
+            redis=self.redis.to_settings(),
+            data_directory=self.data_directory,
+            cluster=self.cluster,
+            upstream_tls=self.upstream.tls.to_settings() if self.upstream.tls is not None else None,
+            redis_tls=self.redis.tls.to_settings() if self.redis.tls is not None else None,
+            producer_expiry_seconds=self.producers.expiry_seconds,
+            merge_producers=self.producers.merge,
+            retry_horizon_seconds=self.producers.retry_horizon_seconds,
+            dropped_headers=tuple(self.producers.dropped_headers),
+            limits=self.limits.to_settings(),
+            admin=parse_host_and_port(self.admin.bind) if self.admin is not None else None,
+            log_level=self.log.level,
+            log_format=self.log.format,
+            journal=self.journal,
+        )
