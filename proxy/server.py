@@ -23,6 +23,7 @@ from .config import ConfigError, Settings
 from .engine import Engine
 from .events import FlowFailed, Report, Said
 from .listeners import Listeners
+from .marks import MarksFormatError
 from .tls import Certificates, TlsSide, problems
 from .tls_settings import TlsClient, TlsServer
 from .transport import TrioReactor
@@ -61,6 +62,19 @@ class DataDirectory:
         new.write_text("".join(one.hex() + "\n" for one in incarnations))
         new.replace(self.path / "incarnations")
 
+    def marks(self) -> bytes | None:
+        """Where logs ended, as an earlier life has packed it; None: nothing is known."""
+        try:
+            return (self.path / "marks").read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def remember_marks(self, marks: bytes) -> None:
+        """Write them down; the file is replaced as a whole. Raises OSError."""
+        new = self.path / "marks.new"
+        new.write_bytes(marks)
+        new.replace(self.path / "marks")
+
     def close(self) -> None:
         """Give the directory free."""
         os.close(self._lock)
@@ -88,7 +102,7 @@ class Server:
             cluster=settings.cluster,
             report=report,
             random_bytes=os.urandom,
-            wall_clock_ms=lambda: time.time_ns() // 1_000_000,
+            wall_clock_ms=_wall_ms,
             caps=settings.limits,
             on_brokers=lambda brokers: self._listeners.open_for(brokers),
             on_ready=self._look_whether_ready,
@@ -104,6 +118,8 @@ class Server:
         if settings.producer_expiry_seconds < limits.PRODUCER_EXPIRY_SECONDS_SAFE:
             report(Said("warning", "producers expire so soon that a late retry may be taken for a new batch"))
         self._store: RedisStore | None = None
+        self._are_marks_kept = True
+        self._know_marks()
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain (rule R15). Raises ConfigError for what stops the start."""
@@ -120,9 +136,12 @@ class Server:
                 self._store.start()
                 nursery.start_soon(self._say_when_ready)
                 nursery.start_soon(self._keep_redis)
+                nursery.start_soon(self._keep_marks)
                 await self._stop.wait()
                 await self._shut_down()
                 nursery.cancel_scope.cancel()
+            self.engine.shared.marks.take_all(self._reactor.now(), self.engine.shared.bounds)
+            await self._write_marks()
             if self._embedded is not None:
                 await trio.to_thread.run_sync(self._embedded.stop)
             self._directory.remember([])
@@ -185,6 +204,39 @@ class Server:
                     await trio.to_thread.run_sync(self._embedded.start)
                 except EmbeddedRedisError as problem:
                     self._report(Said("error", str(problem)))
+
+    # ------------------------------------------------------------------ marks
+    def _know_marks(self) -> None:
+        """Rule R10: what an earlier life knew of where the logs ended, and when."""
+        marks = self.engine.shared.marks
+        marks.horizon_seconds = self._settings.retry_horizon_seconds
+        data, problem = self._directory.marks(), "there are none"
+        try:
+            if data is not None:
+                marks.unpack(data, self._reactor.now(), _wall_ms())
+                return
+        except MarksFormatError as error:
+            problem = str(error)
+        consequence = f"a loss of Redis's data in the next {marks.horizon_seconds:.0f} s makes it read whole logs"
+        self._report(
+            Said("info" if data is None else "warning", f"marks in the data directory: {problem}; {consequence}")
+        )
+
+    async def _keep_marks(self) -> None:
+        while True:
+            await trio.sleep(limits.MARKS_WRITTEN_SECONDS)
+            await self._write_marks()
+
+    async def _write_marks(self) -> None:
+        data = self.engine.shared.marks.pack(self._reactor.now(), _wall_ms())
+        try:
+            await trio.to_thread.run_sync(self._directory.remember_marks, data)
+        except OSError as error:
+            if self._are_marks_kept:
+                self._report(Said("warning", f"the marks cannot be written to the data directory: {error.strerror}"))
+            self._are_marks_kept = False
+        else:
+            self._are_marks_kept = True
 
     # ------------------------------------------------------------------ listeners
     def _look_whether_ready(self) -> None:
@@ -262,6 +314,10 @@ def _certificates(
         raise ConfigError(*found)
     certificates = Certificates(report, reactor.later)
     return certificates, {name: certificates.side(tls, place) for name, (tls, place) in wanted.items()}
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 async def _called_back(start: Callable[[Callable[[], None]], None]) -> None:
