@@ -1,0 +1,231 @@
+"""TLS between real sockets and endpoints: who is refused, what is said of it, and what handshakes cost the others."""
+
+import socket
+import ssl
+from datetime import timedelta
+
+import pytest
+import trio
+
+from idemproxy.proxy import limits
+from idemproxy.proxy.tls_settings import TlsClient, TlsServer
+from testkit.certificates import Authority
+from testkit.tls_scene import SECONDS_MAX, Recorder, Scene, TlsKit, connected, context, play, until
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> TlsKit:
+    return TlsKit(tmp_path_factory.mktemp("certificates"))
+
+
+# ---------------------------------------------------------------------- who is refused, and what is said
+def refused_by_listener(settings: TlsServer, trusted: ssl.SSLContext) -> str:
+    """What the listener says of a client that it does not want."""
+
+    def client(port: int) -> None:
+        with pytest.raises(OSError, match=r"(?i)reset|alert|EOF|pipe|verify"), connected(port, trusted) as line:  # noqa: PT012
+            line.sendall(b"hello")
+            line.recv(1)
+
+    async def act(scene: Scene) -> None:
+        await trio.to_thread.run_sync(client, scene.port)
+        await until(lambda: scene.refused)
+
+    scene = play(settings, act)
+    assert scene.accepted == []
+    return scene.refused[0]
+
+
+def test_a_client_without_the_certificate_that_is_required_is_refused(kit: TlsKit) -> None:
+    assert "the client shows no certificate" in refused_by_listener(kit.strict_server, context(kit.authority))
+
+
+def test_a_client_of_another_authority_is_refused(kit: TlsKit) -> None:
+    said = refused_by_listener(kit.strict_server, context(kit.authority, kit.other_authority.issue("stranger")))
+    assert "the peer's certificate is not accepted" in said
+
+
+def test_a_client_whose_certificate_has_expired_is_refused(kit: TlsKit) -> None:
+    old = kit.authority.issue("old", expires_in=timedelta(days=-1))
+    assert "certificate has expired" in refused_by_listener(kit.strict_server, context(kit.authority, old))
+
+
+def test_a_client_that_does_not_trust_us_is_told_of(kit: TlsKit) -> None:
+    assert "does not trust our certificate" in refused_by_listener(kit.server, context(kit.other_authority))
+
+
+def test_a_client_that_speaks_only_old_versions_is_refused(kit: TlsKit) -> None:
+    old = context(kit.authority)
+    old.set_ciphers("DEFAULT@SECLEVEL=0")
+    with pytest.warns(DeprecationWarning, match="TLSv1"):
+        old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+    assert "older versions of TLS" in refused_by_listener(kit.server, old)
+
+
+def refused_by_us(settings: TlsServer, client: TlsClient, host: str = "localhost") -> str:
+    """What our own connection to a server is told."""
+    far = Recorder()
+
+    async def act(scene: Scene) -> None:
+        side = scene.certificates.side(client, "upstream.tls")
+        scene.reactor.over_tls(side).connect((host, scene.port), far)
+        await until(lambda: far.reasons)
+
+    play(settings, act)
+    return far.reasons[0]
+
+
+def test_a_server_of_another_authority_is_not_spoken_to(kit: TlsKit) -> None:
+    assert "the peer's certificate is not accepted" in refused_by_us(kit.server, TlsClient(kit.other_authority.ca_file))
+
+
+def test_a_server_with_another_name_is_not_spoken_to_unless_that_name_is_configured(kit: TlsKit) -> None:
+    elsewhere = kit.authority.issue("elsewhere", "kafka.example")
+    settings = TlsServer(elsewhere.cert, elsewhere.key)
+    assert "'localhost'" in refused_by_us(settings, TlsClient(kit.authority.ca_file))
+    assert "'127.0.0.1'" in refused_by_us(settings, TlsClient(kit.authority.ca_file), "127.0.0.1")
+
+    async def act(scene: Scene) -> None:
+        side = scene.certificates.side(TlsClient(kit.authority.ca_file, server_name="kafka.example"), "upstream.tls")
+        far = Recorder()
+        scene.reactor.over_tls(side).connect(("localhost", scene.port), far)
+        await until(lambda: far.wire)
+
+    assert play(settings, act).peers[0].server_name == "kafka.example"
+
+
+def test_a_server_whose_certificate_has_expired_is_not_spoken_to(kit: TlsKit) -> None:
+    old = kit.authority.issue("old-server", expires_in=timedelta(days=-1))
+    said = refused_by_us(TlsServer(old.cert, old.key), TlsClient(kit.authority.ca_file))
+    assert "certificate has expired" in said
+
+
+def test_a_server_that_asks_for_a_certificate_which_we_do_not_have_is_lost_with_that_reason(kit: TlsKit) -> None:
+    far = Recorder()
+
+    async def act(scene: Scene) -> None:
+        side = scene.certificates.side(TlsClient(kit.authority.ca_file), "upstream.tls")
+        scene.reactor.over_tls(side).connect(("localhost", scene.port), far)
+        await until(lambda: far.reasons)
+
+    scene = play(kit.strict_server, act)
+    assert "the peer asks for a certificate of ours" in far.reasons[0]
+    assert "the client shows no certificate" in scene.refused[0]
+
+
+def test_a_server_that_does_not_speak_tls_is_said_to(kit: TlsKit) -> None:
+    far = Recorder()
+
+    async def act(scene: Scene) -> None:
+        side = scene.certificates.side(TlsClient(kit.authority.ca_file), "upstream.tls")
+        with socket.create_server(("127.0.0.1", 0)) as plain:
+            scene.reactor.over_tls(side).connect(plain.getsockname(), far)
+            line, _ = await trio.to_thread.run_sync(plain.accept)
+            await trio.to_thread.run_sync(line.recv, 10)
+            line.close()
+            await until(lambda: far.reasons)
+
+    play(kit.server, act)
+    assert far.wire is None
+    assert "TLS" in far.reasons[0] or "reset" in far.reasons[0]
+
+
+def test_a_plain_client_on_a_tls_port_is_hung_up_on_without_a_word_of_tls(kit: TlsKit) -> None:
+    got: list[bytes] = []
+
+    def client(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port), SECONDS_MAX) as line:
+            line.sendall(bytes.fromhex("0000000a00120000000000010000"))
+            got.append(line.recv(100))
+
+    async def act(scene: Scene) -> None:
+        await trio.to_thread.run_sync(client, scene.port)
+        await until(lambda: scene.refused)
+
+    scene = play(kit.server, act)
+    assert got == [b""], "an alert would look like an answer of 352 MB"
+    assert scene.refused == ["the client does not speak TLS, and this listener speaks nothing else"]
+
+
+def test_who_only_looks_whether_somebody_listens_is_not_complained_of(kit: TlsKit) -> None:
+    async def act(scene: Scene) -> None:
+        socket.create_connection(("127.0.0.1", scene.port)).close()
+        await trio.sleep(0.1)
+
+    assert play(kit.server, act).refused == []
+
+
+# ---------------------------------------------------------------------- limits of handshakes
+def test_a_handshake_that_is_not_finished_in_time_is_ended(kit: TlsKit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "TLS_HANDSHAKE_SECONDS", 0.2)
+
+    async def act(scene: Scene) -> None:
+        with socket.create_connection(("127.0.0.1", scene.port), SECONDS_MAX) as line:
+            line.sendall(b"\x16\x03\x01")
+            assert await trio.to_thread.run_sync(line.recv, 1) == b""
+            await until(lambda: scene.refused)
+
+    assert play(kit.server, act).refused == ["the TLS handshake was not finished within 0 s"]
+
+
+def test_a_crowd_of_unfinished_handshakes_loses_its_oldest_and_keeps_nobody_out(
+    kit: TlsKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TLS_HANDSHAKES_MAX", 5)
+
+    def client(port: int) -> None:
+        with connected(port, context(kit.authority)) as line:
+            assert line.recv(1) == b"."
+
+    async def act(scene: Scene) -> None:
+        scene.begin = lambda wire: wire.send(b".")
+        idle = [socket.create_connection(("127.0.0.1", scene.port), SECONDS_MAX) for _ in range(8)]
+        for line in idle[:3]:
+            assert await trio.to_thread.run_sync(line.recv, 1) == b"", "the oldest are hung up on"
+        await trio.to_thread.run_sync(client, scene.port)
+        for line in idle:
+            line.close()
+
+    play(kit.server, act)
+
+
+def test_others_are_served_between_the_steps_of_many_handshakes(kit: TlsKit) -> None:
+    crowd = 40
+    answered_at_ping: list[int] = []
+
+    async def act(scene: Scene) -> None:
+        def answered() -> int:
+            return sum(_has_bytes(line) for line in lines)
+
+        class Plain(Recorder):
+            def received(self, data: bytes) -> None:
+                answered_at_ping.append(answered())
+
+        plain = scene.reactor.listen("127.0.0.1", 0, lambda _peer: Plain())
+        other = socket.create_connection(("127.0.0.1", plain.port), SECONDS_MAX)
+        lines = [socket.create_connection(("127.0.0.1", scene.port), SECONDS_MAX) for _ in range(crowd)]
+        await trio.sleep(0.1)  # all are accepted
+        for line in lines:
+            line.sendall(_hello(kit.authority))
+        other.sendall(b"ping")
+        await until(lambda: answered() == crowd)  # nothing ran since the hellos were sent
+        for line in (other, *lines):
+            line.close()
+
+    play(kit.server, act)
+    assert answered_at_ping[0] <= 1, "a pass does one step of one handshake"
+
+
+def _hello(authority: Authority) -> bytes:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context(authority).wrap_bio(incoming, outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
+
+
+def _has_bytes(line: socket.socket) -> bool:
+    line.setblocking(False)
+    try:
+        return bool(line.recv(1, socket.MSG_PEEK))
+    except BlockingIOError:
+        return False
