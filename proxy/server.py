@@ -3,13 +3,11 @@ Kafka rule does."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import resource
 import signal
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import trio
 
@@ -20,6 +18,7 @@ from ..state.redis_store import RedisStore
 from . import limits
 from .addresses import shown
 from .config import ConfigError, Settings
+from .data_directory import DataDirectory
 from .engine import Engine
 from .events import FlowFailed, Report, Said
 from .listeners import Listeners
@@ -30,54 +29,6 @@ from .transport import TrioReactor
 
 _DESCRIPTORS_WANTED = 65_536
 UPSTREAM_PLACE, REDIS_PLACE = "upstream.tls", "redis.tls"
-
-
-class DataDirectory:
-    """The proxy's own directory: one living process at a time, and the incarnations that lived here before it."""
-
-    def __init__(self, path: Path) -> None:
-        """Raises ConfigError when another process uses it, or it cannot be written."""
-        self.path = path
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(path / "proxy.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise ConfigError(f"the data directory {path} cannot be used: {error.strerror}") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"another idemproxy uses the data directory {path}") from None
-
-    def earlier_incarnations(self) -> list[bytes]:
-        """Incarnations that ended without a goodbye. We hold the lock, so they are dead for certain."""
-        try:
-            lines = (self.path / "incarnations").read_text().split()
-        except FileNotFoundError:
-            return []
-        return [bytes.fromhex(line) for line in lines]
-
-    def remember(self, incarnations: list[bytes]) -> None:
-        """Write down who lives here; the file is replaced as a whole."""
-        new = self.path / "incarnations.new"
-        new.write_text("".join(one.hex() + "\n" for one in incarnations))
-        new.replace(self.path / "incarnations")
-
-    def marks(self) -> bytes | None:
-        """Where logs ended, as an earlier life has packed it; None: nothing is known."""
-        try:
-            return (self.path / "marks").read_bytes()
-        except FileNotFoundError:
-            return None
-
-    def remember_marks(self, marks: bytes) -> None:
-        """Write them down; the file is replaced as a whole. Raises OSError."""
-        new = self.path / "marks.new"
-        new.write_bytes(marks)
-        new.replace(self.path / "marks")
-
-    def close(self) -> None:
-        """Give the directory free."""
-        os.close(self._lock)
 
 
 class Server:

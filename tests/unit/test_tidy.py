@@ -29,7 +29,8 @@ TRIO_FILES = {
 }
 # These face the outside (clock, files, log lines) without trio.
 SHELL_FILES = TRIO_FILES | {
-    "proxy/config.py",
+    "proxy/listeners.py",
+    "proxy/logs.py",
     "proxy/sockets.py",
     "proxy/telemetry.py",
     "proxy/tls.py",
