@@ -52,6 +52,13 @@ def fenced(verdict: Fenced) -> Answer:
     )
 
 
+def foreign_producer_id() -> Answer:
+    """The producer id, or what it has written here, belongs to another principal."""
+    return Answer(
+        int(ErrorCode.INVALID_PRODUCER_ID_MAPPING), message="this producer id was issued to another principal"
+    )
+
+
 def in_doubt(reason: str) -> Answer:
     """Outcome not known in time, or the store is away: the retry finds out."""
     return Answer(int(ErrorCode.REQUEST_TIMED_OUT), message=reason)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..codecs.record_batch import BatchHeader
-from ..state.behind import Behind
+from ..state.behind import Behind, Key
 from ..state.decide import BatchIdentity
-from ..state.entry import NO_OFFSET, NO_TIME
+from ..state.entry import NO_OFFSET, NO_PRINCIPAL, NO_TIME
 from ..values import value
 
 
@@ -59,6 +59,8 @@ class Batch:
     timeout_ms: int
     arrived_at: float
     waiters: list[Waiter] = field(default_factory=list)
+    principal: bytes = NO_PRINCIPAL
+    """Who sends it: a producer id belongs to one principal."""
     alone: bool = False
     """Once refused in company: not put together with others again (rule R19)."""
     apart: bool = False
@@ -71,6 +73,19 @@ class Batch:
             if not waiter.gone:
                 return True
         return False
+
+    def is_behind(self, key: Key) -> bool:
+        """Has something to be sent again first, on a connection where somebody waits for it (rule R11)?"""
+        waiting = (waiter for waiter in self.waiters if not waiter.gone)
+        return any(waiter.connection.behind.has_failed_before(key, self.identity) for waiter in waiting)
+
+    def is_same(self, other: Batch) -> bool:
+        """Is ``other`` a retry of this one, by the same principal?"""
+        return (
+            self.identity == other.identity
+            and self.header.crc == other.header.crc
+            and self.principal == other.principal
+        )
 
     def attach(self, other: Batch) -> None:
         """Take over the waiters of a retry: all who wait are kept (rule R13)."""

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from ..reactor import Address, Reactor
+from ..state.entry import principal_of
 from ..state.lease import Lease
 from ..state.store import Store
 from . import effects, limits
@@ -163,14 +164,14 @@ class Engine:
         self.caps = caps
         self._sequencers.entries_max = caps.producers_max
 
-    def accept(self, broker_id: int | None, place_of: PlaceOf) -> Session | None:
+    def accept(self, broker_id: int | None, place_of: PlaceOf, principal: str | None = None) -> Session | None:
         """The endpoint of a new client connection, None when there are too many. ``place_of``: where clients of its
-        listener reach each broker."""
+        listener reach each broker. ``principal``: the name of who is there, if he has shown it."""
         if len(self.sessions) >= self.caps.connections_max or self.is_draining:
             self.sessions_refused += 1
             return None
         self.sessions_accepted += 1
-        session = Session(self, broker_id, place_of)
+        session = Session(self, broker_id, place_of, principal_of(principal))
         self.sessions.add(session)
         return session
 
@@ -256,10 +257,12 @@ class Engine:
         """Look whether there is such a topic, without creating it."""
         self.topology.freshen((topic,), False, done)
 
-    def init_producer_id(self, request: InitProducerIdRequest, done: Callable[[int, int], None]) -> None:
+    def init_producer_id(
+        self, request: InitProducerIdRequest, principal: bytes, done: Callable[[int, int], None]
+    ) -> None:
         """Hand out a producer id."""
         assert self._producer_ids is not None
-        self._producer_ids.answer(request, done)
+        self._producer_ids.answer(request, principal, done)
 
     def metadata(
         self, version: int, question: ClientQuestion, addresses: Callable[[], Addresses], done: Callable[[bytes], None]

@@ -6,7 +6,7 @@ repeated until one confirms it (R17). What was learned in an earlier era is void
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ..state import store
@@ -40,6 +40,7 @@ class HeldEntry:
         self._stored_version = NO_VERSION
         self._written_at = float("-inf")
         self._unreadable: bytes | None = None
+        self._issued_to = NO_PRINCIPAL
         self._lost: Entry | None = None
         """What we knew when we saw that the store had lost it, until it is rebuilt."""
 
@@ -60,12 +61,25 @@ class HeldEntry:
         self.is_unwritten = False
         self.commits = ()
 
-    def or_fresh(self, first: BatchIdentity) -> Entry:
-        """The entry, or the one that a first batch begins."""
+    @property
+    def owner(self) -> bytes:
+        """The principal that the producer id belongs to, as far as it is known. Of an absent entry it is known once it
+        was asked whether it is suspect."""
+        entry = self.entry
+        return self._issued_to if entry is None or entry.principal == NO_PRINCIPAL else entry.principal
+
+    def foreign(self, batches: Iterable[Batch]) -> list[Batch]:
+        """Those of another principal than the owner."""
+        owner = self.owner
+        return [] if owner == NO_PRINCIPAL else [batch for batch in batches if batch.principal != owner]
+
+    def or_fresh(self, first: BatchIdentity, principal: bytes) -> Entry:
+        """The entry, or the one that a first batch begins. It belongs to its principal from here on."""
+        entry = self.entry
         if not self.is_blank:
-            assert self.entry is not None
-            return self.entry
-        begun = fresh(self._shared.generation, NO_PRINCIPAL, first.producer_epoch, first.base_sequence)
+            assert entry is not None
+            return replace(entry, principal=principal) if self.owner == NO_PRINCIPAL != principal else entry
+        begun = fresh(self._shared.generation, principal, first.producer_epoch, first.base_sequence)
         return begun if self.entry is None else replace(begun, version=self.entry.version)
 
     @property
@@ -171,4 +185,9 @@ class HeldEntry:
     async def _block(self) -> Block | StoreAway | None:
         """What is known of the producer id's block; None: nothing."""
         value = await Read(store.block_key(self._shared.cluster, block_of(self._producer_id)))
-        return unpack_block(value) if isinstance(value, bytes) else value
+        if not isinstance(value, bytes):
+            return value
+        block = unpack_block(value)
+        if block is not None:
+            self._issued_to = block.principal
+        return block

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from cachetools import LRUCache
+
 from ..codecs.error_codes import ErrorCode
 from ..state import store
 from ..state.producer_ids import RANDOM_BYTES, IdBlocks, pack_block
 from ..state.store import Store, StoreAway
+from . import limits
 from .bridge.init_producer_id import InitProducerIdRequest
 from .events import ProducerIdIssued, Report
 from .shared import Shared
@@ -23,32 +26,60 @@ _WAITING_MAX = 1000
 
 
 class ProducerIds:
-    """The producer ids of one proxy process."""
+    """The producer ids of one proxy process. Every principal has blocks of its own: the ids in them are its own too."""
 
     def __init__(self, shared: Shared, ids: Store, random_bytes: Callable[[int], bytes], report: Report) -> None:
         self._shared = shared
         self._store = ids
         self._random_bytes = random_bytes
         self._report = report
-        self._blocks = IdBlocks()
-        self._waiting: deque[Callable[[int, int], None]] = deque()
-        self._claiming = False
-        self._tries = 0
+        self._issuers: LRUCache[bytes, _Issuer] = LRUCache(limits.PRINCIPALS_MAX)
 
-    def answer(self, request: InitProducerIdRequest, done: Callable[[int, int], None]) -> None:
+    def answer(self, request: InitProducerIdRequest, principal: bytes, done: Callable[[int, int], None]) -> None:
         """``done`` gets error code and producer id (-1 with an error); the epoch is always 0."""
         if request.transactional_id == "":
             done(int(ErrorCode.INVALID_REQUEST), -1)
         elif request.transactional_id is not None:
             done(int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), -1)
-        elif len(self._waiting) >= _WAITING_MAX:
-            done(int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), -1)
         else:
-            self._waiting.append(done)
-            self._serve()
+            issuer = self._issuers.get(principal)
+            if issuer is None:
+                issuer = _Issuer(self._shared, self._store, self._random_bytes, self._report, principal)
+                self._issuers[principal] = issuer
+            issuer.answer(done)
 
     def forget(self) -> None:
         """A new generation: ids of the blocks so far would be suspect from their first batch on."""
+        for issuer in self._issuers.values():
+            issuer.forget()
+
+
+class _Issuer:
+    """The producer ids of one principal."""
+
+    def __init__(
+        self, shared: Shared, ids: Store, random_bytes: Callable[[int], bytes], report: Report, principal: bytes
+    ) -> None:
+        self._shared = shared
+        self._store = ids
+        self._random_bytes = random_bytes
+        self._report = report
+        self._principal = principal
+        self._blocks = IdBlocks()
+        self._waiting: deque[Callable[[int, int], None]] = deque()
+        self._claiming = False
+        self._tries = 0
+
+    def answer(self, done: Callable[[int, int], None]) -> None:
+        """Hand one out, now or when a block is claimed."""
+        if len(self._waiting) >= _WAITING_MAX:
+            done(int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), -1)
+            return
+        self._waiting.append(done)
+        self._serve()
+
+    def forget(self) -> None:
+        """Hand out nothing more of the blocks so far."""
         self._blocks.forget()
 
     # ------------------------------------------------------------------ inside
@@ -69,7 +100,7 @@ class ProducerIds:
             return
         self._claiming = True
         start = self._blocks.propose(self._random_bytes(RANDOM_BYTES))
-        value = pack_block(generation, self._shared.wall_clock_ms())
+        value = pack_block(generation, self._shared.wall_clock_ms(), self._principal)
         era = self._shared.era
 
         def claimed(result: bool | StoreAway) -> None:

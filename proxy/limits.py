@@ -100,6 +100,8 @@ HAND_OVER_SECONDS: Final = 10.0
 """A doubt that lasts so long, and that nobody here waits for, is left to whatever proxy the client comes to (R17)."""
 FAILED_PAUSE_SECONDS: Final = 1.0
 """After an error of ours, before what it left open is looked after."""
+PRINCIPALS_MAX: Final = 1_000
+"""Principals with a block of producer ids in this process; of one that is forgotten the rest of a block is lost."""
 SEQUENCERS_MAX: Final = 100_000
 """Producers and partitions held in memory; idle ones beyond it are dropped and read again when they come back."""
 

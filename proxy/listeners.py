@@ -14,7 +14,7 @@ from .events import ClientRefused, Report, Said
 from .tls import TlsSide
 from .transport import TrioReactor
 
-Accept = Callable[[int | None, PlaceOf], Endpoint | None]
+Accept = Callable[[int | None, PlaceOf, str | None], Endpoint | None]
 
 
 class Listeners:
@@ -97,8 +97,8 @@ class Listeners:
     def _accept_at(self, one: Listener, broker_id: int | None) -> Callable[[Peer], Endpoint | None]:
         place_of = one.place_of
 
-        def accept(_peer: Peer) -> Endpoint | None:
-            return self._accept(broker_id, place_of)
+        def accept(peer: Peer) -> Endpoint | None:
+            return self._accept(broker_id, place_of, peer.principal)
 
         def accept_by_name(peer: Peer) -> Endpoint | None:
             try:
@@ -106,7 +106,7 @@ class Listeners:
             except LookupError as error:
                 self._report(ClientRefused(peer.host, f"at listener {one.name!r}: {error}"))
                 return None
-            return self._accept(meant, place_of)
+            return self._accept(meant, place_of, peer.principal)
 
         return accept if one.routing == "port" else accept_by_name
 

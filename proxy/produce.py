@@ -74,6 +74,9 @@ class Client(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def principal(self) -> bytes: ...
+
     def abort(self, reason: str) -> None:
         """Close the connection: the only answer that acks=0 has."""
         ...
@@ -225,7 +228,7 @@ class ProduceCall:
         elif self.outside.is_draining:
             part.answer(answers.held_back("the proxy is shutting down"))
         else:
-            batch = Batch(identity, records, header, timeout_ms, now, [part])
+            batch = Batch(identity, records, header, timeout_ms, now, [part], self.client.principal)
             self._route(item.topic, item.partition, header.producer_id, batch)
 
     def _judge(self, header: BatchHeader) -> Answer | None:

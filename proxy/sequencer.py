@@ -74,7 +74,7 @@ class Sequencer:
     def submit(self, batch: Batch) -> None:
         """Take a batch; its waiters are answered, sooner or later. A retry of one that is here joins it (rule R13)."""
         for other in (*self.out, *self.queue):
-            if other.identity == batch.identity and other.header.crc == batch.header.crc:
+            if other.is_same(batch):
                 other.attach(batch)
                 self.shared.report(RetryJoined(batch.waiters[0].connection.name, self.topic))
                 self.bell.ring()
@@ -84,6 +84,7 @@ class Sequencer:
             return
         self.queue.append(batch)
         if self._running:
+            self._turn_away_foreign()
             self.bell.ring()
         else:
             self.wake()
@@ -126,10 +127,6 @@ class Sequencer:
                     return
                 if not await Pause(self.bell, limits.COMMIT_IDLE_SECONDS):
                     await self._write_held()
-                continue
-            if not await self.held.learn():
-                await self._answer_without_store("the store cannot be reached")
-                await Pause(self.bell, limits.PROBE_SECONDS)
                 continue
             doubt = await self._open_doubt()
             if isinstance(doubt, StoreAway):
@@ -213,7 +210,7 @@ class Sequencer:
         self.take_from_queue(group)
         self.out = group
         started = self.shared.step_begins()
-        if await self.write(reserved(self.held.or_fresh(first), intent)):
+        if await self.write(reserved(self.held.or_fresh(first, group[0].principal), intent)):
             self.step("reserve", group, started)
             await Forward(self, group, plan, leader).work()
         else:
@@ -251,12 +248,16 @@ class Sequencer:
     async def _open_doubt(self) -> Doubt | StoreAway | None:
         """Something has to be found out before any batch: a suspect entry (R10), or an intent that is open (R1,
         R12)."""
+        if not await self.held.learn():
+            return StoreAway("the store cannot be reached")
+        self._turn_away_foreign()
         entry = self.entry
         if entry is not None and entry.generation == self.shared.generation:
             return Doubt(self, suspect=False) if entry.has_open_intent else None
         suspect = await self.held.is_suspect()
         if isinstance(suspect, StoreAway):
             return suspect
+        self._turn_away_foreign()  # of an absent entry it is known now whose id it is
         if suspect:
             return Doubt(self, suspect=True)
         entry = self.entry
@@ -305,7 +306,7 @@ class Sequencer:
     def answer(self, batch: Batch, answer: Answer, verdict: str) -> None:
         """Answer everybody who waits for the batch. A failure for good makes clients send what is unfinished again
         under a new epoch: none as long as a lower batch, that may be in the log, is to be sent again."""
-        behind = answer.error_code and answers.makes_a_gap(answer.error_code) and self._is_behind(batch)
+        behind = answer.error_code and answers.makes_a_gap(answer.error_code) and batch.is_behind(self.key)
         if behind:  # rule R11
             answer = answers.held_back("behind a batch that has to be sent again first")
             verdict = "held_back"
@@ -340,6 +341,12 @@ class Sequencer:
         while len(self.lanes) > WINDOW_BATCHES_MAX:
             del self.lanes[next(iter(self.lanes))]
 
+    def _turn_away_foreign(self) -> None:
+        """Who has not been issued the producer id learns nothing of its state, and moves none."""
+        for batch in self.held.foreign(self.queue):
+            self.queue.remove(batch)
+            self.answer(batch, answers.foreign_producer_id(), "foreign_producer_id")
+
     def _cannot_convert(self, group: list[Batch], answer: Answer, verdict: str) -> None:
         """A batch of the group cannot be carried; alone, it is known which."""
         if len(group) > 1:
@@ -356,10 +363,6 @@ class Sequencer:
             return
         assert isinstance(verdict, OutOfOrder)
         self.answer(batch, answers.out_of_order(verdict), "out_of_order")
-
-    def _is_behind(self, batch: Batch) -> bool:
-        identity, key = batch.identity, self.key
-        return any(w.connection.behind.has_failed_before(key, identity) for w in batch.waiters if not w.gone)
 
     # ------------------------------------------------------------------ the end
     def step(self, step: str, batches: Iterable[Batch], begun: float, detail: str = "") -> None:

@@ -21,6 +21,7 @@ from ..codecs.produce import PartitionRecords
 from ..codecs.record_batch import magic_of, parse_single_batch
 from ..reactor import Buffer, Reactor, Wire
 from ..state.behind import Behind
+from ..state.entry import NO_PRINCIPAL
 from . import answers, limits
 from .addresses import PlaceOf
 from .batch import Answer
@@ -62,7 +63,9 @@ class Host(Outside, Protocol):
 
     def target(self, broker_id: int | None) -> Broker | None: ...
 
-    def init_producer_id(self, request: InitProducerIdRequest, done: Callable[[int, int], None]) -> None: ...
+    def init_producer_id(
+        self, request: InitProducerIdRequest, principal: bytes, done: Callable[[int, int], None]
+    ) -> None: ...
 
     def metadata(
         self, version: int, question: ClientQuestion, addresses: Callable[[], Addresses], done: Callable[[bytes], None]
@@ -94,10 +97,12 @@ class _Slot:
 
 class Session:
     """The endpoint of one client connection. ``broker_id``: whose listener it came to, None for the bootstrap port.
-    ``place_of``: where clients of this listener reach each broker."""
+    ``place_of``: where clients of this listener reach each broker. ``principal``: who is at the other end, as far as
+    that is known (``state/entry.py``)."""
 
-    def __init__(self, host: Host, broker_id: int | None, place_of: PlaceOf) -> None:
+    def __init__(self, host: Host, broker_id: int | None, place_of: PlaceOf, principal: bytes = NO_PRINCIPAL) -> None:
         self.behind = Behind()
+        self.principal = principal
         self.is_closed = False
         self.is_idempotent = False
         """It has asked for a producer id, or used one (rule R10 closes those connections)."""
@@ -203,7 +208,7 @@ class Session:
             epoch = 0 if error_code == 0 else -1
             self._answer(slot, encode_init_producer_id(slot.header.api_version, error_code, producer_id, epoch))
 
-        self._host.init_producer_id(request, issued)
+        self._host.init_producer_id(request, self.principal, issued)
 
     def _pass_on(self, slot: _Slot, frame: bytes) -> None:
         broker = self._host.target(self._broker_id)

@@ -6,6 +6,7 @@ swap); all the rest means nothing to Redis. Source of the window: Kafka Producer
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from functools import cache
 
@@ -110,6 +111,11 @@ class Entry:
     def is_blurred(self) -> bool:
         """May the log have more of the producer than is stored, and nobody can tell?"""
         return self.intent is not None and self.intent.is_given_up and not self.intent.batches
+
+
+def principal_of(name: str | None) -> bytes:
+    """Return what stands for a principal in stored values: a digest of its name. None: nobody has shown who he is."""
+    return NO_PRINCIPAL if name is None else hashlib.blake2b(name.encode(), digest_size=len(NO_PRINCIPAL)).digest()
 
 
 def pack(entry: Entry) -> bytes:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from .entry import NO_PRINCIPAL
+
 BLOCK_SIZE = 1000
 PRODUCER_ID_BITS = 62
 """Positive in every client's signed 64 bits, with one bit of reserve."""
@@ -17,15 +19,17 @@ PREFETCH_SHARE = 0.9
 RANDOM_BYTES = 16
 
 _BLOCKS: int = 2**PRODUCER_ID_BITS // BLOCK_SIZE
-_VALUE = struct.Struct(">B16sQ")
-_VALUE_FORMAT = 1
+_UNBOUND = struct.Struct(">B16sQ")
+_BOUND = struct.Struct(">B16sQ8s")
+_UNBOUND_FORMAT, _BOUND_FORMAT = 1, 2
 
 
 class Block(NamedTuple):
-    """The life of the data in which a block was claimed, and when (ms since 1970)."""
+    """The life of the data in which a block was claimed, when (ms since 1970), and whose ids are in it."""
 
     generation: bytes
     claimed_at_ms: int
+    principal: bytes = NO_PRINCIPAL
 
 
 def block_of(producer_id: int) -> int:
@@ -33,18 +37,23 @@ def block_of(producer_id: int) -> int:
     return producer_id - producer_id % BLOCK_SIZE
 
 
-def pack_block(generation: bytes, claimed_at_ms: int) -> bytes:
-    """Return the value of a block's key: the life of the data in which it was claimed, and when (ms since 1970)."""
+def pack_block(generation: bytes, claimed_at_ms: int, principal: bytes = NO_PRINCIPAL) -> bytes:
+    """Return the value of a block's key. One that is nobody's is written as before there were principals."""
     assert len(generation) == 16
-    return _VALUE.pack(_VALUE_FORMAT, generation, claimed_at_ms)
+    if principal == NO_PRINCIPAL:
+        return _UNBOUND.pack(_UNBOUND_FORMAT, generation, claimed_at_ms)
+    assert len(principal) == len(NO_PRINCIPAL)
+    return _BOUND.pack(_BOUND_FORMAT, generation, claimed_at_ms, principal)
 
 
 def unpack_block(value: bytes) -> Block | None:
     """Return what a block's value tells; None when it is not one that this version can read."""
-    if len(value) != _VALUE.size or value[0] != _VALUE_FORMAT:
-        return None
-    _, generation, claimed_at_ms = _VALUE.unpack(value)
-    return Block(generation, claimed_at_ms)
+    if len(value) == _UNBOUND.size and value[0] == _UNBOUND_FORMAT:
+        return Block(*_UNBOUND.unpack(value)[1:])
+    if len(value) == _BOUND.size and value[0] == _BOUND_FORMAT:
+        block = Block(*_BOUND.unpack(value)[1:])
+        return block if block.principal != NO_PRINCIPAL else None
+    return None
 
 
 class IdBlocks:

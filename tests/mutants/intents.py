@@ -58,8 +58,9 @@ INTENTS = (
         _SCENES + "test_the_intent_is_in_the_store_before_a_byte_goes_to_the_broker",
         (
             "proxy.sequencer",
-            "        if await self.write(reserved(self.held.or_fresh(first), intent)):\n",
-            "        self.held.entry = reserved(self.held.or_fresh(first), intent)\n        if True:\n",
+            "        if await self.write(reserved(self.held.or_fresh(first, group[0].principal), intent)):\n",
+            "        self.held.entry = reserved(self.held.or_fresh(first, group[0].principal), intent)\n"
+            "        if True:\n",
         ),
         deaths=("I1",),
     ),
@@ -131,7 +132,7 @@ INTENTS = (
         _SCENES + "test_every_retry_of_a_batch_in_doubt_gets_its_answer_however_many_there_are",
         (
             "proxy.sequencer",
-            "            if other.identity == batch.identity and other.header.crc == batch.header.crc:\n",
+            "            if other.is_same(batch):\n",
             "            if False:\n",
         ),
     ),

@@ -35,9 +35,9 @@ def test_proposals_are_aligned_and_fit_into_62_bits(random_bytes: bytes) -> None
     assert block_of(start) == block_of(start + BLOCK_SIZE - 1) == start
 
 
-@given(st.binary(min_size=16, max_size=16), st.integers(0, 2**63))
-def test_block_values_come_back(generation: bytes, claimed_at_ms: int) -> None:
-    assert unpack_block(pack_block(generation, claimed_at_ms)) == (generation, claimed_at_ms)
+@given(st.binary(min_size=16, max_size=16), st.integers(0, 2**63), st.binary(min_size=8, max_size=8))
+def test_block_values_come_back(generation: bytes, claimed_at_ms: int, principal: bytes) -> None:
+    assert unpack_block(pack_block(generation, claimed_at_ms, principal)) == (generation, claimed_at_ms, principal)
 
 
 @given(st.binary(max_size=40))

@@ -25,7 +25,7 @@ from idemproxy.proxy.sequencer import Sequencer
 from idemproxy.proxy.shared import Shared
 from idemproxy.state.behind import Behind
 from idemproxy.state.decide import BatchIdentity
-from idemproxy.state.entry import Entry, pack, unpack
+from idemproxy.state.entry import Entry, pack, principal_of, unpack
 from idemproxy.state.producer_ids import block_of, pack_block
 from idemproxy.state.store import Conflict, StoreAway, Swapped, block_key, entry_key
 from testkit.virtual_log import PartitionLog
@@ -42,10 +42,11 @@ _NEVER = object()
 class Client:
     """A connection. ``batch`` makes a request on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, principal: str | None = None) -> None:
         self.behind = Behind()
         self.name = "client"
         self.is_closed = False
+        self.principal = principal_of(principal)
 
 
 class Request:
@@ -167,7 +168,7 @@ class Stage:
         header = parse_single_batch(records)
         identity = BatchIdentity(epoch, sequence, header.record_count)
         request = Request(client, identity)
-        self.sequencer.submit(Batch(identity, records, header, 30_000, self.now, [request]))
+        self.sequencer.submit(Batch(identity, records, header, 30_000, self.now, [request], client.principal))
         return request
 
     def run(self, seconds: float, *, until: Callable[[], bool] = lambda: False) -> None:
