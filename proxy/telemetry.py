@@ -208,6 +208,10 @@ def _refused(telemetry: Telemetry, event: events.ClientRefused) -> None:
     telemetry.log(logging.WARNING, "refused from %r: %s", event.client, event.what)
 
 
+def _tls_refused(telemetry: Telemetry, event: events.TlsRefused) -> None:
+    telemetry.log(logging.WARNING, "TLS with %s: %s", event.client, event.what)
+
+
 def _failed(telemetry: Telemetry, event: events.FlowFailed) -> None:
     _LOG.error("error of ours in %s", event.where, exc_info=event.error)
     telemetry.recent.append(Line(time.time(), "error", f"error of ours in {event.where}: {event.error}"))
@@ -240,6 +244,7 @@ _HANDLERS: dict[type, Any] = {
     events.LateWrite: _late_write,
     events.SecondCopy: _second_copy,
     events.ClientRefused: _refused,
+    events.TlsRefused: _tls_refused,
     events.FlowFailed: _failed,
     store.StoreReady: _store_ready,
     store.StoreLost: _store_lost,
