@@ -5,16 +5,21 @@ than to try again, and while the server takes no writes nothing is forwarded.
 """
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
+from idemproxy.codecs.message_set import encode_set
+from idemproxy.codecs.produce import PartitionAnswer
 from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.proxy.marks import Marks
 from idemproxy.state.store import entry_key
-from testkit.proxy_process import wait_until
-from testkit.raw_client import RawClient
+from testkit.proxy_process import ProxyProcess, wait_until
+from testkit.raw_client import RawClient, batch
 from testkit.two_proxies import TwoProxies
 from testkit.two_proxies_client import RETRIABLE, Load, Place
 from testkit.two_proxies_redis import ExternalRedis, RedisDoor
@@ -26,6 +31,7 @@ BACK_SECONDS_MAX = 40.0
 UNDER_WAY_SECONDS = 1.0
 """What was reserved before the trouble is in the log by then."""
 APPEND_SECONDS = 0.5
+LONG_BYTES, LONG_SET_BYTES = 50_000_000, 500_000
 
 
 @pytest.fixture(scope="module")
@@ -243,6 +249,72 @@ def test_a_failover_to_a_replica_that_missed_the_last_writes_makes_no_second_cop
 def test_a_redis_that_was_emptied_makes_no_second_copy(pair: TwoProxies, redis: ExternalRedis) -> None:
     with load(pair):
         assert redis.call("FLUSHALL") == b"OK"
+
+
+@pytest.fixture
+def long_partition(legacy_broker: LegacyCluster) -> Place:
+    """50 MB that others have written, and a last record of theirs."""
+    place = ("long", 0)
+    legacy_broker.create_topic(place[0], 1)
+    with RawClient(legacy_broker.address(0)) as direct:
+        for _ in range(LONG_BYTES // LONG_SET_BYTES):
+            plain = encode_set([(None, os.urandom(LONG_SET_BYTES // 10), 0)] * 10, magic=1)
+            assert direct.produce_one(*place, plain, version=2).error_code == 0
+        assert direct.produce_one(*place, encode_set([(None, b"last", 0)], magic=1), version=2).error_code == 0
+    return place
+
+
+def test_after_redis_was_emptied_a_long_partition_is_read_from_a_mark_of_an_earlier_life(
+    legacy_broker: LegacyCluster, redis: ExternalRedis, long_partition: Place, tmp_path: Path
+) -> None:
+    host, port = redis.address
+    options = ("--redis", f"redis://{host}:{port}/0", "--cluster", "long", "--retry-horizon-seconds", "120")
+    with ProxyProcess(tmp_path, legacy_broker.address(0), options=options) as proxy:
+        with RawClient(proxy.address) as client:
+            old_id = client.new_producer_id()
+            first = client.produce_one(*long_partition, batch([b"old"], producer_id=old_id))
+        assert proxy.stop() == 0
+        let_marks_be_older(proxy.data_directory / "marks", 121)
+        proxy.start()
+        with RawClient(proxy.address) as client:
+            known = [client.new_producer_id() for _ in range(2)]
+            stored = client.produce_one(*long_partition, batch([b"lately"], producer_id=known[0]))
+        assert redis.call("FLUSHALL") == b"OK"
+        proxy.kill()  # nor does a proxy remember anything
+        proxy.start()
+        again = ask_until_told(proxy, long_partition, batch([b"lately"], producer_id=known[0]))
+        new = ask_until_told(proxy, long_partition, batch([b"new"], producer_id=known[1]))
+        assert again.base_offset == stored.base_offset == first.base_offset + 1
+        assert new.base_offset == stored.base_offset + 1
+        assert 0 < bytes_read(proxy) < LONG_BYTES / 10
+        idle = ask_until_told(proxy, long_partition, batch([b"idle"], producer_id=old_id, sequence=1))
+        assert idle.base_offset == new.base_offset + 1
+        assert bytes_read(proxy) > LONG_BYTES, "who was idle is looked for"
+
+
+def ask_until_told(proxy: ProxyProcess, place: Place, records: bytes) -> PartitionAnswer:
+    """Send it again, as clients do, until the answer is not to send it again."""
+    end = time.monotonic() + BACK_SECONDS_MAX
+    while True:
+        assert time.monotonic() < end
+        with suppress(OSError), RawClient(proxy.address) as client:  # a new life of the data ends connections
+            answer = client.produce_one(*place, records)
+            if answer.error_code not in RETRIABLE:
+                assert answer.error_code == 0, answer
+                return answer
+        time.sleep(APPEND_SECONDS)
+
+
+def bytes_read(proxy: ProxyProcess) -> int:
+    """By all that was looked for in this life."""
+    return sum(int(found) for found in re.findall(r"resolved as .* (\d+) bytes read", proxy.log))
+
+
+def let_marks_be_older(path: Path, seconds: int) -> None:
+    """As if the last life had ended so long ago."""
+    marks = Marks()
+    marks.unpack(path.read_bytes(), 0, time.time_ns() // 1_000_000)
+    path.write_bytes(marks.pack(0, time.time_ns() // 1_000_000 - seconds * 1000))
 
 
 # ---------------------------------------------------------------------- damaged values
