@@ -21,8 +21,9 @@ from .events import Report
 from .inspection import arguments as inspection_arguments
 from .journal import Journal
 from .logs import set_up
+from .otel import spans_from_environment
 from .server import Server
-from .telemetry import Telemetry, spans_from_environment
+from .telemetry import Telemetry
 
 _M_MMAP_THRESHOLD = -3
 _M_TRIM_THRESHOLD = -1
@@ -129,6 +130,7 @@ def _run(options: argparse.Namespace) -> int:
                 Server(
                     settings,
                     report,
+                    telemetry=telemetry,
                     wants_spans=telemetry.spans is not None,
                     wants_outcomes=settings.journal is not None,
                 ).run

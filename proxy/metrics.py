@@ -28,6 +28,7 @@ COUNTED: Final[dict[type, Metric]] = {
     events.GenerationChanged: names.STORE_GENERATIONS,
     events.IncarnationBegun: names.INCARNATIONS,
     events.ClientRefused: names.BAD_INPUT,
+    events.TlsRefused: names.TLS_FAILED,
     events.LaneLost: names.LANES_LOST,
     events.FlowFailed: names.FAILURES,
     store.StoreLost: names.STORE_LOST,
@@ -71,6 +72,8 @@ class Metrics:
         self.histograms: dict[Metric, Buckets] = {
             metric: Buckets() for metric in names.METRICS if metric.kind == "histogram"
         }
+        self.certificates: dict[str, float] = {}
+        """When those in use end, unix seconds, by the place in the configuration."""
         self._plain: dict[Metric, int] = dict.fromkeys(COUNTED.values(), 0)
         self._client_to_broker = self.histograms[names.CLIENT_TO_BROKER]
         self._broker = self.histograms[names.BROKER]
@@ -89,6 +92,7 @@ class Metrics:
         found[events.AppendSent] = self._append_sent
         found[events.DoubtResolved] = self._doubt_resolved
         found[events.DuplicateAnswered] = self._duplicate
+        found[events.CertificateLoaded] = self._certificate
         return found
 
     def _counter(self, metric: Metric) -> Callable[[Any], None]:
@@ -111,6 +115,9 @@ class Metrics:
     def _doubt_resolved(self, event: events.DoubtResolved) -> None:
         self.doubts_resolved[event.result] = self.doubts_resolved.get(event.result, 0) + 1
         self._doubt.observe(event.seconds)
+
+    def _certificate(self, event: events.CertificateLoaded) -> None:
+        self.certificates[event.place] = event.expires_at
 
     def _duplicate(self, event: events.DuplicateAnswered) -> None:
         place = (event.client, event.topic)
@@ -153,7 +160,7 @@ class Metrics:
         return sum(list(self.duplicates.values()))
 
     def samples(self) -> Iterator[Sample]:
-        """Every counter as it stands. May be read from another thread."""
+        """Every counter as it stands, and what events have set. May be read from another thread."""
         yield Sample(names.APPENDS_SENT, (), self.appends_sent)
         for metric, count in self._plain.items():
             yield Sample(metric, (), count)
@@ -163,4 +170,6 @@ class Metrics:
             yield Sample(names.DOUBTS_RESOLVED, (result,), count)
         for place, count in list(self.duplicates.items()):
             yield Sample(names.DUPLICATES_ANSWERED, place, count)
+        for where, expires_at in list(self.certificates.items()):
+            yield Sample(names.CERTIFICATE_EXPIRY, (where,), expires_at)
         yield Sample(names.GAPS_REFUSED, (), self.verdicts.get("out_of_order", 0))

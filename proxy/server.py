@@ -8,6 +8,7 @@ import resource
 import signal
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -23,9 +24,15 @@ from .engine import Engine
 from .events import FlowFailed, Report, Said
 from .listeners import Listeners
 from .marks import MarksFormatError
+from .metric_names import STORE_ROUND_TRIP
+from .otel import wants
+from .telemetry import Telemetry
 from .tls import Certificates, TlsSide, problems
 from .tls_settings import TlsClient, TlsServer
 from .transport import TrioReactor
+
+if TYPE_CHECKING:
+    from .admin.serve import Admin
 
 _DESCRIPTORS_WANTED = 65_536
 UPSTREAM_PLACE, REDIS_PLACE = "upstream.tls", "redis.tls"
@@ -35,8 +42,15 @@ class Server:
     """One ``idemproxy run``."""
 
     def __init__(
-        self, settings: Settings, report: Report, *, wants_spans: bool = False, wants_outcomes: bool = False
+        self,
+        settings: Settings,
+        report: Report,
+        *,
+        telemetry: Telemetry | None = None,
+        wants_spans: bool = False,
+        wants_outcomes: bool = False,
     ) -> None:
+        """``telemetry``: whose counts the admin port shows; ``report`` leads to it."""
         self._settings = settings
         self._report = report
         self._directory = DataDirectory(settings.data_directory)
@@ -69,6 +83,8 @@ class Server:
         if settings.producer_expiry_seconds < limits.PRODUCER_EXPIRY_SECONDS_SAFE:
             report(Said("warning", "producers expire so soon that a late retry may be taken for a new batch"))
         self._store: RedisStore | None = None
+        self._telemetry = telemetry
+        self._admin = self._open_admin()
         self._are_marks_kept = True
         self._know_marks()
 
@@ -81,6 +97,9 @@ class Server:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._reactor.run)
                 nursery.start_soon(self._wait_for_signals)
+                if self._admin is not None and self._telemetry is not None:
+                    watched = (self.engine, self._telemetry, lambda: self._store, self._ready.is_set)
+                    nursery.start_soon(self._admin.run, *watched)
                 self._certificates.watch()
                 self._store = self._new_store(login)
                 self.engine.start(self._store)
@@ -99,6 +118,18 @@ class Server:
         finally:
             self._directory.close()
 
+    def _open_admin(self) -> Admin | None:
+        """Measure, and show it; without anybody to show it to, a batch pays nothing for it."""
+        if self._telemetry is None or not (self._settings.admin or wants("metrics", os.environ)):
+            return None
+        from .admin.serve import Admin  # and with it what serves HTTP and collects metrics
+
+        metrics = self._telemetry.metrics
+        metrics.measure_passes(self._reactor.now)
+        self.engine.shared.measure = metrics.appended
+        self._reactor.pass_ended = metrics.pass_ended
+        return Admin(self._settings.admin)
+
     # ------------------------------------------------------------------ the store
     def _start_redis(self) -> RedisAddress:
         if self._embedded is None:
@@ -109,7 +140,7 @@ class Server:
     def _new_store(self, login: RedisAddress) -> RedisStore:
         self._remember_incarnation()
         side = self._sides.get(REDIS_PLACE)
-        return RedisStore(
+        store = RedisStore(
             self._reactor.over_tls(side) if side is not None else self._reactor,
             login.address,
             cluster=self._settings.cluster,
@@ -122,6 +153,9 @@ class Server:
             database=login.database,
             embedded=self._embedded is not None,
         )
+        if self._admin is not None and self._telemetry is not None:
+            store.measure = self._telemetry.metrics.histograms[STORE_ROUND_TRIP].observe
+        return store
 
     def _new_generation(self, generation: bytes) -> None:
         self.engine.new_generation(generation)

@@ -16,7 +16,6 @@ from ..state import store
 from . import events, limits
 from .metric_names import PREFIX
 from .metrics import Metrics
-from .otel import spans_from_environment as spans_from_environment
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
@@ -57,7 +56,7 @@ class Telemetry:
         """Everything that was counted: series -> count, as in ``doubts_resolved_total{result=found}``."""
         found: Counter[str] = Counter()
         for metric, labels, count in self.metrics.samples():
-            if count:
+            if count and metric.kind == "counter":
                 pairs = ",".join(f"{name}={label}" for name, label in zip(metric.labels, labels, strict=True))
                 name = metric.prometheus_name.removeprefix(f"{PREFIX}_")
                 found[f"{name}{{{pairs}}}" if pairs else name] = int(count)
@@ -212,6 +211,11 @@ def _tls_refused(telemetry: Telemetry, event: events.TlsRefused) -> None:
     telemetry.log(logging.WARNING, "TLS with %s: %s", event.client, event.what)
 
 
+def _certificate(telemetry: Telemetry, event: events.CertificateLoaded) -> None:
+    ends = time.strftime("%Y-%m-%d", time.gmtime(event.expires_at))
+    telemetry.log(logging.INFO, "%s: the certificate of %s is in use, until %s", event.place, event.subject, ends)
+
+
 def _failed(telemetry: Telemetry, event: events.FlowFailed) -> None:
     _LOG.error("error of ours in %s", event.where, exc_info=event.error)
     telemetry.recent.append(Line(time.time(), "error", f"error of ours in {event.where}: {event.error}"))
@@ -245,6 +249,7 @@ _HANDLERS: dict[type, Any] = {
     events.SecondCopy: _second_copy,
     events.ClientRefused: _refused,
     events.TlsRefused: _tls_refused,
+    events.CertificateLoaded: _certificate,
     events.FlowFailed: _failed,
     store.StoreReady: _store_ready,
     store.StoreLost: _store_lost,

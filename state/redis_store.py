@@ -130,6 +130,11 @@ class RedisStore:
         key = member_key(self._cluster, incarnation)
         self._ask(pack(b"DEL", key), partial(self._finish_count, done), done)
 
+    @property
+    def why_away(self) -> str:
+        """Why nothing can be asked, or could not be the last time."""
+        return self._away.reason
+
     # ------------------------------------------------------------------ life
     def start(self) -> None:
         """Connect, and stay connected."""

@@ -1,0 +1,118 @@
+"""The routes of the admin port. Reading only: there is nothing here that changes the proxy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from . import views
+from .rates import Rates
+from .vitals import Watched, reasons_not_ready
+
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_PAGE: Final = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
+_TYPES: Final = {"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript"}
+_HEADERS: Final = (
+    (b"content-security-policy", b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+     b"img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)  # fmt: skip
+
+
+class _WithHeaders:
+    """Adds what a browser is to keep to."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_more(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *_HEADERS]
+            await send(message)
+
+        await self._app(scope, receive, send_more)
+
+
+def make_app(watched: Watched, rates: Rates, metrics_text: Callable[[], bytes]) -> Starlette:
+    """Return the application. ``metrics_text``: everything in Prometheus' text format."""
+
+    async def livez(_request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_request: Request) -> Response:
+        reasons = reasons_not_ready(watched)
+        if reasons:
+            return PlainTextResponse("".join(f"{reason}\n" for reason in reasons), 503)
+        return PlainTextResponse("ok\n")
+
+    async def metrics(_request: Request) -> Response:
+        return Response(metrics_text(), headers={"content-type": METRICS_TYPE})
+
+    def json_route(path: str, make: Callable[[Request], Any]) -> Route:
+        async def answer(request: Request) -> Response:
+            try:
+                return JSONResponse(make(request))
+            except _BadQuery as problem:
+                return JSONResponse({"problem": str(problem)}, 400)
+
+        return Route(path, answer)
+
+    def producers(request: Request) -> Any:
+        number = _number(request, "producer_id", None, 2**63 - 1)
+        return views.producers(watched, number, request.query_params.get("topic"), _count(request))
+
+    return Starlette(
+        routes=[
+            Route("/livez", livez),
+            Route("/readyz", readyz),
+            Route("/metrics", metrics),
+            json_route("/api/v1/status", lambda _: views.status(watched, rates)),
+            json_route("/api/v1/history", lambda _: views.history(rates)),
+            json_route("/api/v1/brokers", lambda _: views.brokers(watched)),
+            json_route("/api/v1/producers", producers),
+            json_route("/api/v1/doubts", lambda _: views.doubts(watched)),
+            json_route("/api/v1/duplicates", lambda _: views.duplicates(watched)),
+            json_route("/api/v1/events", lambda request: views.lines(watched, _count(request))),
+            json_route("/api/v1/page", lambda _: views.page(watched, rates)),
+            *(_page_route(path, name) for path, name in _PAGE.items()),
+        ],
+        middleware=[Middleware(_WithHeaders)],
+    )
+
+
+class _BadQuery(Exception):
+    """A parameter that cannot be used; one sentence."""
+
+
+def _count(request: Request) -> int:
+    return _number(request, "limit", views.LIST_DEFAULT, views.LIST_MAX) or 0
+
+
+def _number(request: Request, name: str, default: int | None, highest: int) -> int | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdecimal() or len(text) > 19 or int(text) > highest:
+        raise _BadQuery(f"{name}={text[:32]!r}: a whole number is wanted, at most {highest}")
+    return int(text)
+
+
+def _page_route(path: str, name: str) -> Route:
+    content = files(__package__).joinpath("page", name).read_bytes()
+    media_type = _TYPES[name.rpartition(".")[2]]
+
+    async def answer(_request: Request) -> Response:
+        return Response(content, media_type=media_type)
+
+    return Route(path, answer)

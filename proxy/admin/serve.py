@@ -1,0 +1,96 @@
+"""Runs the admin port beside the proxy: hypercorn on the same trio loop, and the totals taken once a second."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import trio
+from hypercorn.config import Config
+from hypercorn.trio import serve as serve_http
+
+from ... import __version__
+from ...state.redis_store import RedisStore
+from ..config import ConfigError
+from ..engine import Engine
+from ..events import Said
+from ..metrics_export import MetricExport
+from ..otel import metric_exporter_from_environment, resource
+from ..telemetry import Telemetry
+from .app import make_app
+from .rates import STEP_SECONDS, Rates
+from .views import totals
+from .vitals import Watched, samples
+
+_READ_SECONDS: Final = 10
+"""A client of the admin port that sends nothing for so long is hung up on."""
+
+
+class Admin:
+    """The admin port of one proxy, and the metrics that are sent by OTLP."""
+
+    def __init__(self, address: tuple[str, int] | None) -> None:
+        """Open the port; nobody is answered before ``run``. None: there is no port, metrics are only sent. Raises
+        ConfigError when it cannot be opened."""
+        self._socket = None if address is None else _bound(*address)
+
+    async def run(
+        self,
+        engine: Engine,
+        telemetry: Telemetry,
+        store: Callable[[], RedisStore | None],
+        is_listening: Callable[[], bool],
+    ) -> None:
+        """Answer until cancelled."""
+        watched = Watched(engine, telemetry, store, engine.now, time.time, is_listening, engine.now(), __version__)
+        histograms = telemetry.metrics.histograms
+        export = MetricExport(lambda: samples(watched), histograms, resource(), metric_exporter_from_environment())
+        try:
+            if self._socket is None:
+                await trio.sleep_forever()
+            else:
+                await self._serve(self._socket, watched, export)
+        finally:
+            with trio.CancelScope(shield=True):  # bounded by the SDK's own patience
+                await trio.to_thread.run_sync(export.close)
+
+    async def _serve(self, port: socket.socket, watched: Watched, export: MetricExport) -> None:
+        rates = Rates()
+        config = Config()
+        config.bind = [f"fd://{port.detach()}"]
+        config.errorlog = _quiet_log()
+        config.include_server_header = False
+        config.read_timeout = _READ_SECONDS
+        app: Any = make_app(watched, rates, export.text)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_take_totals, watched, rates)
+            binds = await nursery.start(partial(serve_http, app, config, shutdown_trigger=trio.sleep_forever))
+            watched.telemetry(Said("info", f"admin port: {binds[0]}"))
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    opened = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind((host, port))
+    except OSError as error:
+        opened.close()
+        raise ConfigError(f"admin: cannot listen on {host}:{port}: {error.strerror}") from None
+    return opened
+
+
+async def _take_totals(watched: Watched, rates: Rates) -> None:
+    while True:
+        rates.take(watched.now(), totals(watched))
+        await trio.sleep(STEP_SECONDS)
+
+
+def _quiet_log() -> logging.Logger:
+    """Where hypercorn says what goes wrong; what goes well is said by us."""
+    log = logging.getLogger("idemproxy.admin")
+    log.setLevel(logging.WARNING)
+    return log

@@ -1,0 +1,195 @@
+"""What the admin port tells as JSON: plain data made from a running proxy, nothing else. Looks, and changes nothing."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, Final
+
+from .. import metric_names as names
+from ..metrics import Buckets
+from ..sequencer import Sequencer
+from ..upstream import Broker
+from .rates import Rates
+from .vitals import Watched, concerns, reasons_not_ready
+
+Json = dict[str, Any]
+LIST_DEFAULT: Final = 100
+LIST_MAX: Final = 1_000
+"""Entries of one list."""
+
+
+def totals(watched: Watched) -> dict[str, float]:
+    """Return what is shown as numbers and rates."""
+    metrics = watched.telemetry.metrics
+    plain = {sample.metric: sample.value for sample in metrics.samples() if not sample.labels}
+    return {
+        "requests": sum(list(watched.engine.requests_by_key.values())),
+        "batches": sum(list(metrics.verdicts.values())),
+        "batches_appended": metrics.verdicts.get("appended", 0),
+        "duplicates_prevented": metrics.duplicates_answered + plain[names.RETRIES_JOINED],
+        "duplicates_answered": metrics.duplicates_answered,
+        "retries_joined": plain[names.RETRIES_JOINED],
+        "gaps_refused": plain[names.GAPS_REFUSED],
+        "doubts_opened": plain[names.DOUBTS_OPENED],
+        "reforwards": plain[names.REFORWARDS],
+        "second_copies": plain[names.SECOND_COPIES],
+        "bad_input": plain[names.BAD_INPUT],
+        "failures": plain[names.FAILURES],
+        "store_generations": plain[names.STORE_GENERATIONS],
+        "incarnations": plain[names.INCARNATIONS],
+        "intents_taken_over": plain[names.INTENTS_TAKEN_OVER],
+    }
+
+
+def status(watched: Watched, rates: Rates) -> Json:
+    """The proxy as a whole: ready or why not, its life, its totals, rates and times."""
+    engine = watched.engine
+    not_ready = reasons_not_ready(watched)
+    return {
+        "version": watched.version,
+        "at": watched.wall(),
+        "uptime_seconds": round(watched.now() - watched.started_at, 1),
+        "ready": not not_ready,
+        "not_ready": not_ready,
+        "concerns": concerns(watched),
+        "draining": engine.is_draining,
+        "cluster": engine.shared.cluster,
+        "incarnation": engine.shared.incarnation.hex(),
+        "redis": {
+            "connected": watched.is_store_up,
+            "generation": engine.shared.generation.hex(),
+            "lease_remaining_seconds": round(watched.lease_seconds, 1),
+        },
+        "clients": {"connections": len(engine.sessions), "limit": engine.caps.connections_max},
+        "memory": {
+            "request_bytes": engine.bytes_held,
+            "request_bytes_limit": engine.caps.bytes_in_flight_max,
+            "producers": len(engine.sequencers),
+            "producers_limit": engine.caps.producers_max,
+        },
+        "totals": totals(watched),
+        "per_second": rates.per_second(),
+        "verdicts": dict(watched.telemetry.metrics.verdicts),
+        "doubts": {
+            "now": len(engine.shared.doubts),
+            "oldest_seconds": round(watched.oldest_doubt_seconds, 1),
+            "resolved": dict(watched.telemetry.metrics.doubts_resolved),
+        },
+        "times": {
+            metric.name.removesuffix(".duration"): _times(buckets)
+            for metric, buckets in watched.telemetry.metrics.histograms.items()
+        },
+    }
+
+
+def history(rates: Rates) -> Json:
+    """The last two minutes, a number for each second."""
+    return {name: rates.history(name) for name in ("batches", "duplicates_prevented")}
+
+
+def brokers(watched: Watched) -> list[Json]:
+    """Every broker of the cluster and the connections to it, by id."""
+    return [_broker(one) for one in sorted(watched.engine.topology.brokers, key=lambda broker: broker.id)]
+
+
+def producers(watched: Watched, producer_id: int | None, topic: str | None, count: int) -> Json:
+    """Producers on partitions, as this process holds them, the one used last first."""
+    known = watched.engine.sequencers
+    fitting = (
+        one for one in reversed(list(known)) if producer_id in (None, one.producer_id) and topic in (None, one.topic)
+    )
+    return {"in_memory": len(known), "producers": [_producer(one) for one in islice(fitting, count)]}
+
+
+def doubts(watched: Watched) -> list[Json]:
+    """What is in doubt now, the oldest first."""
+    now = watched.now()
+    return [
+        {
+            "producer_id": opened.producer_id,
+            "topic": opened.topic,
+            "partition": opened.partition,
+            "base_sequence": opened.base_sequence,
+            "reason": opened.reason,
+            "age_seconds": round(max(0.0, now - since), 1),
+        }
+        for since, opened in islice(sorted(watched.engine.shared.doubts.values(), key=lambda one: one[0]), LIST_MAX)
+    ]
+
+
+def duplicates(watched: Watched) -> list[Json]:
+    """Duplicates answered by client and topic, most first."""
+    counts = sorted(watched.telemetry.metrics.duplicates.items(), key=lambda one: -one[1])
+    return [{"client_id": client, "topic": topic, "count": count} for (client, topic), count in counts]
+
+
+def lines(watched: Watched, count: int) -> list[Json]:
+    """The last lines of the log, newest first."""
+    newest = islice(reversed(watched.telemetry.recent), count)
+    return [{"at": line.at_seconds, "level": line.level, "text": line.text} for line in newest]
+
+
+def page(watched: Watched, rates: Rates) -> Json:
+    """All that the status page shows, in one answer."""
+    return {
+        "status": status(watched, rates),
+        "history": history(rates),
+        "brokers": brokers(watched),
+        "doubts": doubts(watched)[:50],
+        "producers": producers(watched, None, None, 50),
+        "duplicates": duplicates(watched)[:50],
+        "events": lines(watched, 50),
+    }
+
+
+def _broker(broker: Broker) -> Json:
+    address = broker.address
+    return {
+        "id": broker.id,
+        "address": address if isinstance(address, str) else f"{address[0]}:{address[1]}",
+        "version": broker.version,
+        "ready": broker.is_ready,
+        "lanes_busy": broker.pool.busy_lanes,
+        "lanes_idle": broker.pool.idle_lanes,
+        "appends_waiting": broker.pool.waiting_appends,
+    }
+
+
+def _producer(sequencer: Sequencer) -> Json:
+    entry = sequencer.entry
+    found: Json = {
+        "producer_id": sequencer.producer_id,
+        "topic": sequencer.topic,
+        "partition": sequencer.partition,
+        "queued": len(sequencer.queue),
+        "under_way": len(sequencer.out),
+        "idle": sequencer.is_idle,
+        "known": entry is not None,
+    }
+    if entry is not None:
+        found |= {
+            "epoch": entry.producer_epoch,
+            "next_sequence": entry.next_sequence,
+            "window": [
+                {"base_sequence": one.base_sequence, "records": one.record_count, "base_offset": one.base_offset}
+                for one in entry.window
+            ],
+            "open_intent": entry.has_open_intent,
+        }
+    return found
+
+
+def _times(buckets: Buckets) -> Json:
+    """Count and quantiles of a histogram; a quantile is the upper bound of the bucket that it falls into."""
+    counts = list(buckets.counts)
+    total = sum(counts)
+    found: Json = {"count": total, "mean_seconds": round(buckets.total_seconds / total, 6) if total else None}
+    for name, share in (("p50_seconds", 0.5), ("p99_seconds", 0.99)):
+        left = share * total
+        found[name] = None
+        for bound, count in zip(names.DURATION_BOUNDS_SECONDS, counts, strict=False):
+            left -= count
+            if total and left <= 0:
+                found[name] = bound
+                break
+    return found

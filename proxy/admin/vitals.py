@@ -1,0 +1,128 @@
+"""How a proxy does: whether it can serve clients, and the numbers that are true only now. Looks, and changes nothing.
+
+Everything here may be called from another thread, as OpenTelemetry does: what it iterates over is copied first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ...state.redis_store import RedisStore
+from .. import limits
+from .. import metric_names as names
+from ..engine import Engine
+from ..metrics import Sample
+from ..telemetry import Telemetry
+from ..versions import ApiKey
+
+_API_NAMES = {int(key): key.name.lower() for key in ApiKey}
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """One proxy, to look at. ``store``: None until it is made. ``now``: the reactor's clock; ``wall``: unix seconds."""
+
+    engine: Engine
+    telemetry: Telemetry
+    store: Callable[[], RedisStore | None]
+    now: Callable[[], float]
+    wall: Callable[[], float]
+    is_listening: Callable[[], bool]
+    started_at: float
+    version: str
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long may be sent without another renewal; 0: nothing may."""
+        store = self.store()
+        if store is None or not store.lease.is_held:
+            return 0.0
+        return max(0.0, store.lease.ends_at - limits.LEASE_MARGIN_SECONDS - self.now())
+
+    @property
+    def is_store_up(self) -> bool:
+        """Is Redis connected and fit for use?"""
+        store = self.store()
+        return store is not None and store.generation is not None
+
+    @property
+    def oldest_doubt_seconds(self) -> float:
+        """The age of the oldest doubt, to a second; 0 without one."""
+        begun = [since for since, _ in list(self.engine.shared.doubts.values())]
+        return max(0.0, self.now() - min(begun)) if begun else 0.0
+
+
+def reasons_not_ready(watched: Watched) -> list[str]:
+    """Return why clients cannot be served now, one sentence each; empty: they can."""
+    engine = watched.engine
+    if engine.is_draining:
+        return ["draining: the proxy is about to end and takes nothing new"]
+    reasons = []
+    if not watched.is_store_up:
+        store = watched.store()
+        reasons.append("Redis is not started yet" if store is None else store.why_away)
+    elif not watched.lease_seconds:
+        reasons.append("the lease is not held: nothing may be sent until it is renewed")
+    if not engine.topology.is_known:
+        reasons.append("no broker has answered yet")
+    elif not any(broker.is_ready for broker in engine.topology.brokers):
+        reasons.append("no broker can be reached")
+    if not reasons and not watched.is_listening():
+        reasons.append("no port is open for clients")
+    return reasons
+
+
+def concerns(watched: Watched) -> list[str]:
+    """Return what an operator should look at though clients are served, one sentence each."""
+    found = [
+        f"broker {broker.id} cannot be reached" for broker in watched.engine.topology.brokers if not broker.is_ready
+    ]
+    seconds = watched.oldest_doubt_seconds
+    if seconds > limits.SCAN_SECONDS_MAX:
+        found.append(f"an append has been in doubt for {seconds:.0f} s")
+    counts = {sample.metric: sample.value for sample in watched.telemetry.metrics.samples() if not sample.labels}
+    if copies := counts[names.SECOND_COPIES]:
+        found.append(f"{copies:.0f} batches are in the log twice; the log of this proxy says which")
+    if failures := counts[names.FAILURES]:
+        found.append(f"{failures:.0f} errors of the proxy's own; its log says more")
+    return found
+
+
+def samples(watched: Watched) -> Iterator[Sample]:
+    """Every counter and gauge as it stands."""
+    engine = watched.engine
+    yield from watched.telemetry.metrics.samples()
+    for key, count in _requests(engine):
+        yield Sample(names.REQUESTS, (key,), count)
+    yield Sample(names.CONNECTIONS_ACCEPTED, (), engine.sessions_accepted)
+    yield Sample(names.CONNECTIONS_REFUSED, (), engine.sessions_refused)
+    yield Sample(names.READY, (), not reasons_not_ready(watched))
+    yield Sample(names.DRAINING, (), engine.is_draining)
+    yield Sample(names.CONNECTIONS, (), len(engine.sessions))
+    yield Sample(names.CONNECTIONS_LIMIT, (), engine.caps.connections_max)
+    yield Sample(names.HELD_BYTES, (), engine.bytes_held)
+    yield Sample(names.HELD_BYTES_LIMIT, (), engine.caps.bytes_in_flight_max)
+    yield Sample(names.ENTRIES, (), len(engine.sequencers))
+    yield Sample(names.ENTRIES_LIMIT, (), engine.caps.producers_max)
+    yield Sample(names.DOUBTS, (), len(engine.shared.doubts))
+    yield Sample(names.DOUBT_AGE, (), watched.oldest_doubt_seconds)
+    yield Sample(names.STORE_UP, (), watched.is_store_up)
+    yield Sample(names.LEASE_REMAINING, (), watched.lease_seconds)
+    for broker in engine.topology.brokers:
+        name, pool = (str(broker.id),), broker.pool
+        yield Sample(names.BROKER_UP, name, broker.is_ready)
+        yield Sample(names.LANES, (*name, "busy"), pool.busy_lanes)
+        yield Sample(names.LANES, (*name, "idle"), pool.idle_lanes)
+        yield Sample(names.APPENDS_WAITING, name, pool.waiting_appends)
+
+
+def _requests(engine: Engine) -> Iterator[tuple[str, int]]:
+    """Requests by the name of their API; keys that no client of ours should send are one series."""
+    others = 0
+    for key, count in list(engine.requests_by_key.items()):
+        if key in _API_NAMES:
+            yield _API_NAMES[key], count
+        else:
+            others += count
+    if others:
+        yield names.OTHER, others

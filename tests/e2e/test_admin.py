@@ -1,0 +1,255 @@
+"""The admin port of a real proxy process in front of a real broker: health, metrics, JSON, and what a fault shows."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.demo.ports import HOST, free_ports
+from idemproxy.proxy.metric_names import METRICS
+from testkit.kafka_cluster import fresh_topic, librdkafka_settings, produce
+from testkit.proxy_process import ProxyProcess, wait_until
+
+
+class Answer(NamedTuple):
+    """One HTTP answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    text: str
+
+
+class AdminPort:
+    """Asks one proxy's admin port."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def get(self, path: str, method: str = "GET") -> Answer:
+        request = urllib.request.Request(f"http://{HOST}:{self.port}{path}", method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                return Answer(answer.status, dict(answer.headers), answer.read().decode())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, dict(error.headers), error.read().decode())
+
+    def json(self, path: str) -> Any:
+        return json.loads(self.get(f"/api/v1/{path}").text)
+
+    def metrics(self) -> dict[str, float]:
+        """Every series of /metrics, by its name and labels."""
+        lines = [line for line in self.get("/metrics").text.splitlines() if not line.startswith("#")]
+        return {name: float(number) for name, _, number in (line.rpartition(" ") for line in lines)}
+
+
+@pytest.fixture
+def admin() -> AdminPort:
+    (port,) = free_ports(1)
+    return AdminPort(port)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]:
+    with LegacyCluster(tmp_path_factory.mktemp("cluster"), auto_create_topics=False) as one:
+        yield one
+
+
+def options(admin: AdminPort) -> tuple[str, ...]:
+    return ("--admin", f"{HOST}:{admin.port}")
+
+
+def settings_of(proxy: ProxyProcess, client_id: str = "orders-service") -> dict[str, Any]:
+    host, port = proxy.address
+    return {**librdkafka_settings(f"{host}:{port}", enable_idempotence=True), "client.id": client_id}
+
+
+def test_a_proxy_tells_that_it_is_ready_and_what_it_has_done(
+    cluster: LegacyCluster, admin: AdminPort, tmp_path: Path
+) -> None:
+    topic = fresh_topic(cluster, partitions=2)
+    with ProxyProcess(tmp_path, cluster.address(0), options=options(admin)) as proxy:
+        assert admin.get("/livez")[::2] == (200, "ok\n")
+        assert admin.get("/readyz")[::2] == (200, "ok\n")
+        produce(settings_of(proxy), topic, 2, 100)
+        metrics = admin.metrics()
+        sent = metrics["idemproxy_appends_sent_total"]
+        answered = metrics['idemproxy_batches_answered_total{verdict="appended"}']
+        assert 0 < sent <= answered <= 100
+        for time in ("client_to_broker", "broker", "broker_to_client", "batch"):
+            assert metrics[f"idemproxy_{time}_duration_seconds_count"] == answered
+            assert 0 < metrics[f"idemproxy_{time}_duration_seconds_sum"] < 10 * answered
+        assert metrics["idemproxy_store_round_trip_duration_seconds_count"] > 0
+        assert metrics['idemproxy_requests_total{api="produce"}'] >= 1
+        assert metrics['idemproxy_requests_total{api="init_producer_id"}'] == 1
+        assert (metrics["idemproxy_ready"], metrics["idemproxy_store_up"], metrics["idemproxy_doubts"]) == (1, 1, 0)
+        assert 0 < metrics["idemproxy_lease_remaining_seconds"] <= 5
+        assert metrics['idemproxy_broker_up{broker="0"}'] == 1
+        assert metrics['idemproxy_lanes{broker="0",state="busy"}'] == 0
+        assert metrics["process_resident_memory_bytes"] > 1e7
+        status = admin.json("status")
+        assert (status["ready"], status["not_ready"], status["concerns"]) == (True, [], [])
+        assert status["totals"]["batches_appended"] == answered
+        assert status["redis"]["connected"] is True
+        assert status["memory"]["producers"] == 2
+        (broker,) = admin.json("brokers")
+        assert broker["address"].endswith(f":{cluster.address(0)[1]}")
+        assert (broker["id"], broker["ready"], broker["version"]) == (0, True, "0.10.2")
+        found = admin.json("producers")
+        assert found["in_memory"] == 2
+        assert {(one["topic"], one["partition"]) for one in found["producers"]} == {(topic, 0), (topic, 1)}
+        assert sum(batch["records"] for one in found["producers"] for batch in one["window"]) <= 100
+        assert admin.json("doubts") == []
+        assert proxy.stop() == 0
+
+
+def test_every_metric_has_its_name_its_type_and_its_help_on_the_page(
+    cluster: LegacyCluster, admin: AdminPort, tmp_path: Path
+) -> None:
+    with ProxyProcess(tmp_path, cluster.address(0), options=options(admin)):
+        answer = admin.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    told = dict(re.findall(r"^# TYPE (idemproxy_\S+) (\S+)$", answer.text, re.MULTILINE))
+    helped = dict(re.findall(r"^# HELP (idemproxy_\S+) (.+)$", answer.text, re.MULTILINE))
+    expected = {metric.prometheus_name: metric.kind for metric in METRICS}
+    assert set(told.items()) <= set(expected.items())
+    without_series = {metric.prometheus_name for metric in METRICS if metric.labels}
+    assert set(expected) - set(told) <= without_series, "only what has no series yet is left out"
+    assert helped == {metric.prometheus_name: metric.help for metric in METRICS if metric.prometheus_name in told}
+
+
+def test_a_lost_answer_is_a_duplicate_prevented_that_names_its_client(
+    cluster: LegacyCluster, admin: AdminPort, tmp_path: Path
+) -> None:
+    """The answer to the client is lost, so it sends the batch again, which is in the log."""
+    topic = fresh_topic(cluster, partitions=1)
+    with ProxyProcess(tmp_path, cluster.address(0), options=options(admin)) as proxy:
+        plan = FaultPlan(kinds=[FaultKind.LOST_ANSWER], every_nth_produce=2, faults_max=1)
+        with FaultRelay(proxy.address, rewrite_addresses=True, plan=plan) as relay:
+            settings = settings_of(proxy) | {"bootstrap.servers": f"127.0.0.1:{relay.port}", "linger.ms": 0}
+            acknowledged = produce(settings, topic, 1, 200)
+            assert relay.counts[FaultKind.LOST_ANSWER] == 1
+        assert len(acknowledged) == 200
+        series = f'idemproxy_duplicates_answered_total{{client_id="orders-service",topic="{topic}"}}'
+        assert admin.metrics()[series] >= 1
+        (duplicate,) = admin.json("duplicates")
+        assert (duplicate["client_id"], duplicate["topic"]) == ("orders-service", topic)
+        assert admin.json("status")["totals"]["duplicates_prevented"] >= 1
+        assert any("duplicate: producer" in line["text"] for line in admin.json("events"))
+
+
+def test_a_doubt_is_shown_with_its_age_until_it_is_resolved(
+    cluster: LegacyCluster, admin: AdminPort, tmp_path: Path
+) -> None:
+    topic = fresh_topic(cluster, partitions=1)
+    plan = FaultPlan(kinds=[FaultKind.LOST_ANSWER], every_nth_produce=1, faults_max=1)
+    seen: list[Any] = []
+    with (
+        FaultRelay(cluster.address(0), rewrite_addresses=True, plan=plan) as relay,
+        ProxyProcess(tmp_path, ("127.0.0.1", relay.port), options=options(admin)) as proxy,
+    ):
+        import threading
+
+        sending = threading.Thread(target=produce, args=(settings_of(proxy), topic, 1, 1))
+        sending.start()
+
+        def look() -> bool:
+            seen[:] = admin.json("doubts")
+            return bool(seen)
+
+        wait_until(look, "a doubt is shown")
+        metrics = admin.metrics()
+        sending.join()
+        (doubt,) = seen
+        assert (doubt["topic"], doubt["partition"], doubt["base_sequence"]) == (topic, 0, 0)
+        assert 0 <= doubt["age_seconds"] < 5
+        assert metrics["idemproxy_doubts"] == 1
+        wait_until(lambda: admin.json("doubts") == [], "the doubt is gone")
+        assert admin.metrics()['idemproxy_doubts_resolved_total{result="found"}'] == 1
+        assert admin.metrics()["idemproxy_doubt_duration_seconds_count"] == 1
+
+
+def test_a_proxy_without_redis_is_alive_and_says_why_it_is_not_ready(
+    cluster: LegacyCluster, admin: AdminPort, tmp_path: Path
+) -> None:
+    with ProxyProcess(tmp_path, cluster.address(0), options=options(admin)) as proxy:
+        proxy.kill_redis()
+        wait_until(lambda: admin.get("/readyz").status == 503, "it is not ready")
+        assert "Redis is away" in admin.get("/readyz").text
+        assert admin.get("/livez").status == 200
+        assert admin.metrics()["idemproxy_ready"] == 0
+        assert admin.json("status")["not_ready"]
+        wait_until(lambda: admin.get("/readyz").status == 200, "it is ready again", 30)
+
+
+def test_a_proxy_whose_brokers_are_away_says_so(admin: AdminPort, tmp_path: Path) -> None:
+    (nobody,) = free_ports(1)
+    proxy = ProxyProcess(tmp_path, (HOST, nobody), options=options(admin))
+    try:
+        proxy.launch()
+
+        def tells() -> bool:
+            try:
+                return "no broker has answered yet" in admin.get("/readyz").text
+            except OSError:
+                return False
+
+        wait_until(tells, "it says what is missing", 20)
+        assert admin.get("/livez").status == 200
+        assert admin.get("/metrics").status == 200
+    finally:
+        proxy.__exit__()
+
+
+def test_what_cannot_be_used_is_refused_and_changes_nothing(
+    cluster: LegacyCluster, admin: AdminPort, tmp_path: Path
+) -> None:
+    with ProxyProcess(tmp_path, cluster.address(0), options=options(admin)):
+        assert admin.get("/api/v1/producers?limit=x").status == 400
+        assert "at most 1000" in admin.get("/api/v1/producers?limit=1001").text
+        assert admin.get("/api/v1/producers?producer_id=-1").status == 400
+        assert admin.get("/api/v1/nothing").status == 404
+        assert admin.get("/api/v1/status", "POST").status == 405
+        assert admin.get("/metrics", "DELETE").status == 405
+        page = admin.get("/")
+        assert page.status == 200
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        assert page.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_port_in_use_is_one_sentence_and_the_end(cluster: LegacyCluster, admin: AdminPort, tmp_path: Path) -> None:
+    with ProxyProcess(tmp_path / "one", cluster.address(0), options=options(admin)):
+        other = ProxyProcess(tmp_path / "other", cluster.address(0), options=options(admin))
+        other.launch()
+        assert other.wait() == 2
+        assert f"admin: cannot listen on {HOST}:{admin.port}: Address already in use" in other.log
+
+
+def test_a_proxy_that_drains_is_not_ready(cluster: LegacyCluster, admin: AdminPort, tmp_path: Path) -> None:
+    """The end waits for an append that the broker does not answer: load balancers have to see it."""
+    import signal
+    import threading
+
+    topic = fresh_topic(cluster, partitions=1)
+    plan = FaultPlan(kinds=[FaultKind.LOST_ANSWER], every_nth_produce=1, faults_max=1)
+    with (
+        FaultRelay(cluster.address(0), rewrite_addresses=True, plan=plan) as relay,
+        ProxyProcess(tmp_path, ("127.0.0.1", relay.port), options=options(admin)) as proxy,
+    ):
+        sending = threading.Thread(target=produce, args=(settings_of(proxy), topic, 1, 1))
+        sending.start()
+        wait_until(lambda: admin.json("doubts") != [], "an append is in doubt")
+        proxy.signal(signal.SIGTERM)
+        wait_until(lambda: "draining" in admin.get("/readyz").text, "it says that it drains")
+        assert admin.get("/livez").status == 200
+        assert proxy.wait() == 0
+        sending.join()
