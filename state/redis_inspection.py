@@ -14,7 +14,7 @@ from typing import Any
 import redis
 from redis.exceptions import NoPermissionError, RedisError, ResponseError, WatchError
 
-from .entry import Entry, pack
+from .entry import NO_PRINCIPAL, Entry, pack
 from .inspection import (
     BlockPlace,
     ClusterPlace,
@@ -31,9 +31,9 @@ from .inspection import (
     read_entry,
     state_of,
 )
-from .producer_ids import Block
+from .producer_ids import Block, block_of
 from .redis_facts import RedisAddress, generation_of, parse_info
-from .store import entry_key, member_key
+from .store import block_key, entry_key, member_key
 
 PAGE_KEYS = 500
 CONNECT_SECONDS_MAX = 5.0
@@ -111,7 +111,7 @@ class NotForgotten:
 
 
 class RedisInspection:
-    """One connection to the server, for one cluster name. A context manager. Every method may raise
+    """One connection to the server, for one cluster name. A context manager. Connecting and every method may raise
     InspectionError."""
 
     def __init__(self, address: RedisAddress, cluster: str) -> None:
@@ -119,16 +119,17 @@ class RedisInspection:
         place: dict[str, Any] = {"unix_socket_path": address.address}
         if not isinstance(address.address, str):
             place = {"host": address.address[0], "port": address.address[1]}
-        self._redis: Any = redis.Redis(  # its methods are half typed
-            **place,
-            username=address.username,
-            password=address.password,
-            db=address.database,
-            socket_connect_timeout=CONNECT_SECONDS_MAX,
-            socket_timeout=REPLY_SECONDS_MAX,
-            single_connection_client=True,
-            protocol=2,
-        )
+        with _told():
+            self._redis: Any = redis.Redis(  # its methods are half typed
+                **place,
+                username=address.username,
+                password=address.password,
+                db=address.database,
+                socket_connect_timeout=CONNECT_SECONDS_MAX,
+                socket_timeout=REPLY_SECONDS_MAX,
+                single_connection_client=True,  # it opens one now, and what is said to the server holds for it
+                protocol=2,
+            )
         self._leaves_no_trace = False
         self._generation: bytes | None = None
 
@@ -218,7 +219,9 @@ class RedisInspection:
                 return NotForgotten(f"proxy {owner.hex()} is alive and may be writing it now")
             left_ms = pipe.pttl(key)
             seconds, microseconds = pipe.time()
-            value = pack(forgotten(row.stored, seconds * 1_000_000 + microseconds))
+            block = read_block(pipe.get(block_key(self.cluster, block_of(row.place.producer_id))) or b"")
+            issued_to = block.principal if isinstance(block, Block) else NO_PRINCIPAL
+            value = pack(forgotten(row.stored, seconds * 1_000_000 + microseconds, issued_to))
             pipe.multi()
             pipe.set(key, value, px=max(left_ms, _EXPIRY_MS_MIN) if left_ms >= 0 else expiry_ms)
             try:

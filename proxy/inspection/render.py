@@ -81,7 +81,7 @@ def entry_fields(row: EntryRow, generation: bytes | None) -> dict[str, Any]:
         "version": entry.version,
         "generation": entry.generation.hex(),
         "is_present_generation": entry.generation == generation,
-        "principal": None if entry.principal == NO_PRINCIPAL else entry.principal.hex(),
+        "principal": _principal(entry.principal),
         "producer_epoch": entry.producer_epoch,
         "next_sequence": entry.next_sequence,
         "window": [
@@ -128,6 +128,7 @@ def block_fields(row: BlockRow, generation: bytes | None) -> dict[str, Any]:
         "claimed_at_ms": row.block.claimed_at_ms,
         "generation": row.block.generation.hex(),
         "is_present_generation": row.block.generation == generation,
+        "principal": _principal(row.block.principal),
     }
 
 
@@ -157,6 +158,8 @@ def entry_lines(row: EntryRow, generation: bytes | None) -> Iterator[str]:
         yield f"    to be looked for from offset {intent.lower_bound} on"
         if row.untouched_seconds is not None:
             yield f"    nobody has read or written it for {row.untouched_seconds} s"
+    if entry.principal != NO_PRINCIPAL:
+        yield f"  belongs to the principal {_principal(entry.principal)}"
     yield f"  version {entry.version}, generation {_life(entry.generation, generation)}, {len(row.stored)} bytes"
 
 
@@ -190,6 +193,11 @@ def _window_range(entry: Entry) -> str:
         return "-"
     last = entry.window[-1]
     return f"{entry.window[0].base_sequence}..{last_of(last.base_sequence, last.record_count)} ({len(entry.window)})"
+
+
+def _principal(principal: bytes) -> str | None:
+    """Return the digest that stands for a principal (``entry.principal_of``), None for nobody."""
+    return None if principal == NO_PRINCIPAL else principal.hex()
 
 
 def _offset(offset: int) -> int | str:

@@ -1,0 +1,315 @@
+"""``idemproxy inspect`` on a real Redis that real proxies have filled, and that others have put anything into."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.proxy.limits import LEASE_SECONDS
+from idemproxy.state.entry import Entry, pack, unpack
+from idemproxy.state.store import block_key, entry_key, member_key
+from testkit.inspecting import (
+    COMMAND_SECONDS_MAX,
+    Place,
+    begin,
+    idemproxy,
+    insist,
+    lines_of,
+    member_names,
+    objects_of,
+    send,
+    stored,
+)
+from testkit.proxy_process import ProxyProcess, wait_until
+from testkit.raw_client import RawClient, batch
+from testkit.two_proxies_redis import ExternalRedis
+
+MANY = 60_000
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[ExternalRedis]:
+    with ExternalRedis() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def url(redis: ExternalRedis) -> str:
+    return f"redis://{redis.address[0]}:{redis.address[1]}"
+
+
+@pytest.fixture(scope="module")
+def proxy(legacy_broker: LegacyCluster, url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
+    with ProxyProcess(
+        tmp_path_factory.mktemp("inspected"), legacy_broker.address(0), options=("--redis", url)
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def producer(proxy: ProxyProcess) -> Iterator[RawClient]:
+    with RawClient(proxy.address) as client:
+        yield client
+
+
+# ---------------------------------------------------------------------- looking
+def test_the_overview_shows_producers_proxies_and_blocks(
+    producer: RawClient, redis: ExternalRedis, url: str, place: Place
+) -> None:
+    begin(producer, redis, place)
+    (seen,) = objects_of("--redis", url)
+    entries = redis.call("KEYS", "idem:default:{*")
+    assert seen["entries"] == len(entries) == sum(seen["states"].values())
+    assert seen["entry_bytes"] == sum(len(redis.call("GET", key)) for key in entries)
+    assert seen["states"]["quiet"] >= 1
+    assert [proxy["proxy"] for proxy in seen["proxies"]] == member_names(redis)
+    assert all(0 < proxy["lease_seconds"] <= LEASE_SECONDS for proxy in seen["proxies"])
+    assert seen["blocks"]["present"] == len(redis.call("KEYS", "idem:default:block:*"))
+    assert list(seen["generations"]) == [seen["redis"]["generation"]]
+    text = "\n".join(lines_of("--redis", url))
+    assert f"producers on partitions: {seen['entries']}" in text
+    assert seen["redis"]["generation"] in text
+    assert all(name in text for name in member_names(redis))
+
+
+def test_a_producer_is_shown_with_the_window_that_the_proxy_keeps(
+    producer: RawClient, redis: ExternalRedis, url: str, place: Place
+) -> None:
+    producer_id = begin(producer, redis, place, batches=7)
+    entry = stored(redis, producer_id, place)
+    (seen,) = objects_of("producer", producer_id, "--redis", url)
+    assert seen["producer_id"] == str(producer_id)
+    assert (seen["topic"], seen["partition"], seen["state"]) == (*place, "quiet")
+    assert [(b["base_sequence"], b["record_count"], b["base_offset"]) for b in seen["window"]] == [
+        (number, 2, number) for number in (4, 6, 8, 10, 12)
+    ]
+    assert (seen["next_sequence"], seen["end_offset"], seen["version"]) == (14, 14, entry.version)
+    assert seen["is_present_generation"]
+    assert 0 < seen["expires_in_seconds"] <= 24 * 3600
+    text = "\n".join(lines_of("producer", hex(producer_id), "--redis", url))
+    assert f"{place[0]}/{place[1]}: quiet" in text
+    assert "in the log: sequences 12 to 13 at offset 12" in text
+    assert idemproxy("inspect", "producer", 7, "--redis", url).returncode == 1
+
+
+def test_a_topic_and_one_partition_of_it_are_shown_alone(
+    producer: RawClient, redis: ExternalRedis, url: str, place: Place
+) -> None:
+    first, second = (begin(producer, redis, ("small", partition)) for partition in (2, 3))
+    assert {row["producer_id"] for row in objects_of("topic", "small", "--redis", url)} >= {str(first), str(second)}
+    assert [row["producer_id"] for row in objects_of("topic", "small", "--partition", 3, "--redis", url)] == [
+        str(second)
+    ]
+    title, row = lines_of("topic", "small", "--partition", 2, "--redis", url)
+    assert title.split()[:3] == ["TOPIC", "PARTITION", "PRODUCER"]
+    assert row.split()[:3] == ["small", "2", str(first)]
+    assert idemproxy("inspect", "topic", "smal?", "--redis", url).returncode == 0
+    assert len(lines_of("topic", "smal?", "--redis", url)) == 1, "a name is no pattern"
+
+
+def test_the_blocks_of_producer_ids_are_shown_with_their_time(
+    producer: RawClient, redis: ExternalRedis, url: str
+) -> None:
+    producer_id = producer.new_producer_id()
+    mine = [
+        block
+        for block in objects_of("blocks", "--redis", url)
+        if int(block["first_id"]) <= producer_id <= int(block["last_id"])
+    ]
+    assert [(block["state"], block["is_present_generation"]) for block in mine] == [("claimed", True)]
+    assert abs(mine[0]["claimed_at_ms"] / 1000 - time.time()) < 600
+    assert redis.call("EXISTS", block_key("default", int(mine[0]["first_id"]))) == 1
+
+
+def test_an_open_intent_is_shown_with_its_owner_and_how_long_it_has_been_untouched(
+    legacy_broker: LegacyCluster, producer: RawClient, redis: ExternalRedis, url: str, place: Place
+) -> None:
+    producer_id = begin(producer, redis, place)
+    legacy_broker.pause_broker(0)
+    try:
+        producer.send_produce([(*place, batch([b"6", b"7"], producer_id=producer_id, sequence=6))])
+        wait_until(lambda: stored(redis, producer_id, place).has_open_intent, "the intent is written")
+        (row,) = objects_of("producer", producer_id, "--redis", url)
+        text = lines_of("intents", "--redis", url)
+        refused = idemproxy("forget", "producer", producer_id, "--yes", "--redis", url)
+    finally:
+        legacy_broker.resume_broker(0)
+    assert producer.produce_answer()[0].error_code == 0
+    assert (row["state"], row["intent"]["owner"]) == ("open", member_names(redis)[0])
+    assert row["intent"]["is_owner_alive"]
+    assert row["intent"]["batches"] == [
+        {"base_sequence": 6, "record_count": 2, "crc": row["intent"]["batches"][0]["crc"]}
+    ]
+    assert row["expires_in_seconds"] is None
+    assert row["untouched_seconds"] in (0, 1, 2)
+    assert [line.split()[:4] for line in text[1:]] == [[*map(str, place), str(producer_id), "open"]]
+    assert refused.returncode == 1
+    assert "is alive and may be writing it now" in refused.stdout
+    assert producer.values(*place) == [b"%d" % number for number in range(8)]
+
+
+def test_what_a_dead_proxy_left_open_is_shown_as_abandoned_and_may_be_forgotten(
+    legacy_broker: LegacyCluster, url: str, redis: ExternalRedis, tmp_path: Path, place: Place
+) -> None:
+    options = ("--redis", url, "--cluster", "other")
+    with ProxyProcess(tmp_path, legacy_broker.address(0), options=options) as dying:
+        with RawClient(dying.address) as client:
+            producer_id = client.new_producer_id()
+            assert send(client, place, producer_id, 0) == (0, 0)
+            legacy_broker.pause_broker(0)
+            try:
+                client.send_produce([(*place, batch([b"2", b"3"], producer_id=producer_id, sequence=2))])
+                key = entry_key("other", producer_id, *place)
+                wait_until(lambda: unpack(redis.call("GET", key)).has_open_intent, "the intent is written")
+                dying.kill()
+            finally:
+                legacy_broker.resume_broker(0)
+        where = ("--redis", url, "--cluster", "other")
+        wait_until(lambda: redis.call("KEYS", "idem:other:member:*") == [], "its lease is over", LEASE_SECONDS + 2)
+        (row,) = objects_of("producer", producer_id, *where)
+        assert (row["state"], row["intent"]["is_owner_alive"]) == ("abandoned", False)
+        (gone,) = objects_of("proxies", *where)
+        assert gone == {
+            "proxy": row["intent"]["owner"],
+            "is_alive": False,
+            "lease_seconds": None,
+            "open_intents": 1,
+        }
+        assert lines_of("proxies", *where)[1].split() == [row["intent"]["owner"], "gone", "1"]
+        assert idemproxy("forget", "producer", producer_id, "--yes", *where).returncode == 0
+        assert redis.call("PTTL", key) > 0, "what was open did not expire; what is forgotten does"
+        dying.start()
+        with RawClient(dying.address) as client:
+            offset = insist(client, place, producer_id, 2)
+            assert offset == 2
+            assert client.values(*place) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_private_redis_is_found_through_its_data_directory(
+    shared_proxy: ProxyProcess, client: RawClient, place: Place, tmp_path: Path
+) -> None:
+    producer_id = client.new_producer_id()
+    assert send(client, place, producer_id, 0) == (0, 0)
+    directory = os.fspath(shared_proxy.data_directory)
+    (row,) = objects_of("producer", producer_id, "--data-dir", directory)
+    assert (row["topic"], row["partition"]) == place
+    assert "Redis 6.2" in lines_of("--data-dir", directory)[0]
+    missing = idemproxy("inspect", "--data-dir", os.fspath(tmp_path))
+    assert missing.returncode == 2
+    assert missing.stderr.startswith("idemproxy: no private Redis in ")
+    assert len(missing.stderr.splitlines()) == 1
+
+
+# ---------------------------------------------------------------------- anything may be there
+@pytest.fixture
+def other_redis() -> Iterator[ExternalRedis]:
+    with ExternalRedis() as running:
+        yield running
+
+
+def _url(server: ExternalRedis) -> str:
+    return f"redis://{server.address[0]}:{server.address[1]}"
+
+
+def test_keys_and_values_of_any_kind_are_shown_and_obeyed_by_no_terminal(other_redis: ExternalRedis) -> None:
+    good = pack(Entry(1, bytes(16), bytes(8), 0, 0))
+    for key, value in (
+        (entry_key("default", 1, "a\x1b[2Jb", 0), good),
+        (entry_key("default", 2, "slash/in/it", 3), good),
+        (entry_key("default", 3, "empty", 0), b""),
+        (entry_key("default", 4, "newer", 0), b"\x09" + good[1:]),
+        (block_key("default", 5), b"no block"),
+        (member_key("default", b"12345678"), b"1"),
+        (b"idem:default:what", b"is this"),
+        (b"idem:default:{\xff/0}:0000000000000006", good),
+    ):
+        assert other_redis.call("SET", key, value) == b"OK"
+    assert other_redis.call("RPUSH", entry_key("default", 7, "list", 0), b"x") == 1
+    url = _url(other_redis)
+    for view in ("producers", "blocks", "proxies"):
+        shown = "\n".join(lines_of(view, "--redis", url))
+        assert all(character.isprintable() or character == "\n" for character in shown)
+    (overview,) = objects_of("--redis", url)
+    assert (overview["states"]["damaged"], overview["states"]["suspect"]) == (3, 2)
+    assert (overview["blocks"]["damaged"], overview["unknown_keys"]) == (1, 2)
+    assert {row["producer_id"]: row["state"] for row in objects_of("producers", "--redis", url)} == {
+        **{"1": "suspect", "2": "suspect"},
+        **{"3": "damaged", "4": "damaged", "7": "damaged"},
+    }
+    assert "a\\x1b[2Jb" in "\n".join(lines_of("producers", "--redis", url))
+    assert lines_of("--redis", url, "--cluster", "none")[-1].endswith("names that have something: default")
+
+
+def test_hundreds_of_thousands_of_producers_are_streamed_in_little_memory(other_redis: ExternalRedis) -> None:
+    generation = bytes(16)
+    with other_redis.open() as connection, connection.makefile("rb") as replies:
+        for start in range(0, MANY, 1000):
+            connection.sendall(
+                b"".join(
+                    _set(entry_key("default", number, "many", number % 50), pack(Entry(1, generation, bytes(8), 0, 0)))
+                    for number in range(start, start + 1000)
+                )
+            )
+            assert all(replies.readline() == b"+OK\r\n" for _ in range(1000))
+    url = _url(other_redis)
+    few_bytes = _peak_bytes("inspect", "producer", "1", "--redis", url)
+    before = time.monotonic()
+    many_bytes = _peak_bytes("inspect", "producers", "--json", "--redis", url)
+    seconds = time.monotonic() - before
+    assert many_bytes < few_bytes + 24 * 1024 * 1024
+    assert seconds < COMMAND_SECONDS_MAX / 2
+    (overview,) = objects_of("--redis", url)
+    assert overview["entries"] == MANY
+    commands = other_redis.call("INFO", "commandstats").decode()
+    assert "cmdstat_scan:" in commands
+    assert "cmdstat_keys:" not in commands
+
+
+def _set(key: bytes, value: bytes) -> bytes:
+    return b"*3\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(key), key, len(value), value)
+
+
+def _peak_bytes(*arguments: str) -> int:
+    """Return the most memory that a run of the command had, whose output nobody keeps."""
+    script = (
+        "import resource, subprocess, sys;"
+        "subprocess.run([sys.executable, '-m', 'idemproxy', *sys.argv[1:]], stdout=subprocess.DEVNULL, check=True);"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
+    return int(done.stdout) * 1024
+
+
+def test_a_reader_that_has_read_enough_ends_it_without_a_complaint(url: str) -> None:
+    pipe = subprocess.run(
+        ["bash", "-c", f"'{sys.executable}' -m idemproxy inspect producers --redis {url} | head -1"],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS_MAX,
+    )
+    assert pipe.stdout.startswith("TOPIC")
+    assert pipe.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--redis", "redis://:sesame@127.0.0.1:1"), "Redis: "),
+        (("--redis", "http://somewhere"), "redis:// or unix://"),
+        (("--redis", "redis://h", "--data-dir", "x"), "name two servers"),
+        (("--redis", "redis://h", "--cluster", "a b"), "letters, digits"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence_without_the_password(arguments: tuple[str, ...], said: str) -> None:
+    failed = idemproxy("inspect", *arguments)
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert said in failed.stderr
+    assert "sesame" not in failed.stderr
+    assert len(failed.stderr.splitlines()) == 1
