@@ -51,6 +51,8 @@ class Hub(Protocol):
 
     def later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
 
+    def at_flush(self, callback: Callable[[], None]) -> None: ...
+
 
 class SocketWire:
     """One connection. See ``idemproxy.reactor.Wire``."""

@@ -30,10 +30,19 @@ class Handshakes:
     """The handshakes of one reactor that are not finished, oldest first."""
 
     def __init__(self) -> None:
-        self.may_step = True
-        """Set at the start of each pass, taken by the first handshake with something to do; the others' bytes wait in
-        the kernel and wake the next pass."""
         self._accepted: dict[TlsWire, None] = {}
+        self._has_stepped = False
+
+    def take_turn(self, reactor: Hub) -> bool:
+        """May a handshake do a step? One in each pass; the bytes of the others wait in the kernel and wake the next."""
+        if self._has_stepped:
+            return False
+        self._has_stepped = True
+        reactor.at_flush(self._pass_ends)
+        return True
+
+    def _pass_ends(self) -> None:
+        self._has_stepped = False
 
     def begun(self, wire: TlsWire) -> None:
         """A client is about to begin. With too many, the one that takes longest is hung up on: whoever is honest needs
@@ -148,10 +157,8 @@ class TlsWire(SocketWire):
 
     # ------------------------------------------------------------------ reading
     def _read(self) -> None:
-        if self._handshakes is not None:
-            if not self._handshakes.may_step:
-                return  # the kernel says again that there is something to read
-            self._handshakes.may_step = False
+        if self._handshakes is not None and not self._handshakes.take_turn(self._reactor):
+            return
         pieces: list[bytes] = []
         have, reason = 0, ""
         while not reason and have + _RECEIVE_BYTES <= limits.RECEIVE_BYTES:

@@ -130,7 +130,6 @@ class TrioReactor:
                 task_status.started()
                 while True:
                     await trio.lowlevel.wait_readable(self._epoll.fileno())
-                    self._handshakes.may_step = True
                     for descriptor, events in self._epoll.poll(0, _EVENTS_PER_PASS_MAX):
                         source = self._sources.get(descriptor)
                         if source is not None:
