@@ -16,6 +16,9 @@ from .. import __version__
 from ..codecs.convert import TRACING_HEADERS
 from ..state.redis_server import EmbeddedRedisError
 from . import limits
+from .check import COMMANDS as CHECK_COMMANDS
+from .check import add_commands as add_check_commands
+from .check import run_check
 from .config import DEFAULT_CLUSTER, DEFAULT_DATA_DIRECTORY, DEFAULT_LISTEN, ConfigError
 from .events import Report
 from .inspection import arguments as inspection_arguments
@@ -44,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from .inspection.command import run_inspection
 
         return run_inspection(options)
+    if options.command in CHECK_COMMANDS:
+        return run_check(options)
     return _run(options)
 
 
@@ -54,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"idemproxy {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     _add_run(commands.add_parser("run", help="serve clients in front of a cluster"))
+    add_check_commands(commands)
     inspection_arguments.add_commands(commands)
     demo = commands.add_parser("demo", help="show it: a real old broker, a real producer, injected faults")
     demo.add_argument("--json", action="store_true", help="print the result for machines")
@@ -133,6 +139,7 @@ def _run(options: argparse.Namespace) -> int:
                     telemetry=telemetry,
                     wants_spans=telemetry.spans is not None,
                     wants_outcomes=settings.journal is not None,
+                    load=lambda: load(options.config, vars(options)),
                 ).run
             )
         finally:

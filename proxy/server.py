@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
@@ -23,19 +23,19 @@ from .data_directory import DataDirectory
 from .engine import Engine
 from .events import FlowFailed, Report, Said
 from .listeners import Listeners
+from .logs import set_up
 from .marks import MarksFormatError
 from .metric_names import STORE_ROUND_TRIP
 from .otel import wants
+from .reload import changes
 from .telemetry import Telemetry
-from .tls import Certificates, TlsSide, problems
-from .tls_settings import TlsClient, TlsServer
+from .tls_places import REDIS_PLACE, UPSTREAM_PLACE, read_certificates
 from .transport import TrioReactor
 
 if TYPE_CHECKING:
     from .admin.serve import Admin
 
 _DESCRIPTORS_WANTED = 65_536
-UPSTREAM_PLACE, REDIS_PLACE = "upstream.tls", "redis.tls"
 
 
 class Server:
@@ -49,14 +49,17 @@ class Server:
         telemetry: Telemetry | None = None,
         wants_spans: bool = False,
         wants_outcomes: bool = False,
+        load: Callable[[], Settings] | None = None,
     ) -> None:
-        """``telemetry``: whose counts the admin port shows; ``report`` leads to it."""
+        """``telemetry``: whose counts the admin port shows; ``report`` leads to it. ``load``: reads the settings anew
+        when SIGHUP comes; raises ConfigError."""
         self._settings = settings
+        self._load = load
         self._report = report
         self._directory = DataDirectory(settings.data_directory)
         self._embedded = EmbeddedRedis(settings.data_directory / "redis") if settings.redis is None else None
         self._reactor = TrioReactor(lambda where, error: report(FlowFailed(where, error)))
-        self._certificates, self._sides = _certificates(settings, report, self._reactor)
+        self._certificates, self._sides = read_certificates(settings, report, self._reactor.later)
         self._ready = trio.Event()
         self._stop = trio.Event()
         self._earlier = self._directory.earlier_incarnations()
@@ -78,10 +81,7 @@ class Server:
             self.engine.shared.step_begins = self._reactor.now
         self.engine.shared.wants_outcomes = wants_outcomes
         self.engine.shared.merges_producers = settings.merge_producers
-        self.engine.shared.policy = HeaderPolicy(settings.dropped_headers)
-        self.engine.shared.expiry_ms = settings.producer_expiry_seconds * 1000
-        if settings.producer_expiry_seconds < limits.PRODUCER_EXPIRY_SECONDS_SAFE:
-            report(Said("warning", "producers expire so soon that a late retry may be taken for a new batch"))
+        self._take_over(settings)
         self._store: RedisStore | None = None
         self._telemetry = telemetry
         self._admin = self._open_admin()
@@ -194,7 +194,6 @@ class Server:
     def _know_marks(self) -> None:
         """Rule R10: what an earlier life knew of where the logs ended, and when."""
         marks = self.engine.shared.marks
-        marks.horizon_seconds = self._settings.retry_horizon_seconds
         data, problem = self._directory.marks(), "there are none"
         try:
             if data is not None:
@@ -263,16 +262,52 @@ class Server:
             *self._listeners.shown(cluster.brokers),
         ]
 
+    # ------------------------------------------------------------------ reload
+    def _take_over(self, settings: Settings) -> None:
+        """Let these settings count from now on: all that may change while the process runs."""
+        shared = self.engine.shared
+        shared.policy = HeaderPolicy(settings.dropped_headers)
+        shared.expiry_ms = settings.producer_expiry_seconds * 1000
+        shared.marks.horizon_seconds = settings.retry_horizon_seconds
+        self.engine.set_caps(settings.limits)
+        if settings.producer_expiry_seconds < limits.PRODUCER_EXPIRY_SECONDS_SAFE:
+            self._report(Said("warning", "producers expire so soon that a late retry may be taken for a new batch"))
+
+    async def _reload(self) -> None:
+        """SIGHUP: read settings and certificates anew and take over what may change, or nothing at all."""
+        taken: tuple[str, ...] = ()
+        try:
+            new = await trio.to_thread.run_sync(self._load) if self._load is not None else self._settings
+            found = changes(self._settings, new)
+            taken = found.taken
+            faults = [f"{name}: only a restart can change this" for name in found.refused]
+        except ConfigError as problem:
+            faults = list(problem.problems)
+        if not faults:
+            faults = self._certificates.reload()
+        if faults:
+            for sentence in faults:
+                self._report(Said("error", f"not reloaded: {sentence}"))
+            self._report(Said("error", "not reloaded: everything stays as it was"))
+            return
+        self._settings = new
+        self._take_over(new)
+        set_up(new.log_level, new.log_format)
+        what = f"{', '.join(taken)} changed" if taken else "nothing has changed"
+        self._report(Said("info", f"reloaded: {what}; certificates were read again"))
+
     # ------------------------------------------------------------------ the end
     async def _wait_for_signals(self) -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            async for _ in signals:
-                self._stop.set()
-                break
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            async for number in signals:
+                if number != signal.SIGHUP:
+                    self._stop.set()
+                    break
+                await self._reload()
 
     async def _shut_down(self) -> None:
         self._report(Said("info", "draining: nothing new is taken, what is in flight is finished"))
-        with trio.move_on_after(limits.DRAIN_SECONDS) as scope:
+        with trio.move_on_after(self.engine.caps.drain_seconds) as scope:
             await _called_back(self.engine.drain)
         if scope.cancelled_caught:
             self._report(Said("warning", "the drain took too long: what is left is resolved by the next start"))
@@ -281,24 +316,6 @@ class Server:
             await _called_back(self._store.stop)
         self.engine.close()
         self._reactor.end_pass()
-
-
-def _certificates(
-    settings: Settings, report: Report, reactor: TrioReactor
-) -> tuple[Certificates, Mapping[str, TlsSide]]:
-    """Read all certificates. Returns them by place: a listener's name, or one of the two places of servers."""
-    wanted: dict[str, tuple[TlsServer | TlsClient, str]] = {}
-    for index, one in enumerate(settings.listeners):
-        if one.tls is not None:
-            wanted[one.name] = one.tls, f"listeners[{index}].tls"
-    for place, tls in ((UPSTREAM_PLACE, settings.upstream_tls), (REDIS_PLACE, settings.redis_tls)):
-        if tls is not None:
-            wanted[place] = tls, place
-    found = [problem for tls, place in wanted.values() for problem in problems(tls, place)]
-    if found:
-        raise ConfigError(*found)
-    certificates = Certificates(report, reactor.later)
-    return certificates, {name: certificates.side(tls, place) for name, (tls, place) in wanted.items()}
 
 
 def _wall_ms() -> int:

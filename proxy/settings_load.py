@@ -109,7 +109,8 @@ def load_configuration(path: Path | None, options: Mapping[str, Any]) -> Configu
         loaded = Loaded()  # type: ignore[call-arg]
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)
-        problems += [_sentence(one, file, environment, given) for one in details]
+        told = [_told(one, file, environment, given) for one in details]
+        problems += [sentence for _line, sentence in sorted(told, key=lambda one: one[0])]
     except ConfigError as error:
         problems += error.problems
     if problems:
@@ -181,12 +182,13 @@ def _put(data: dict[str, Any], place: Place, value: Any) -> None:
 def _listener_of(
     options: Mapping[str, Any], environment: Mapping[str, Any], file: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """The one listener of ``--listen`` and ``--advertise``; it stands for all that the file has."""
+    """The one listener of ``--listen`` and ``--advertise``."""
     listen, host = options.get("listen"), options.get("advertise")
-    if host is not None and listen is None and ("listeners" in environment or "listeners" in file):
-        raise ConfigError("--advertise: the listeners are configured: say advertised there, or --listen as well")
     if listen is None and host is None:
         return None
+    if "listeners" in environment or "listeners" in file:  # another one instead might lack their TLS
+        option = "--advertise" if listen is None else "--listen"
+        raise ConfigError(f"{option}: the listeners are configured already, change them there")
     found: dict[str, Any] = {} if listen is None else {"bind": listen}
     if host is not None:
         found["advertised"] = join_host_and_port(host.strip("[]"), Advertised().port)
@@ -211,35 +213,48 @@ def dotted(place: Place) -> str:
     return text
 
 
-def _sentence(error: ErrorDetails, file: _File, environment: Mapping[str, Any], given: Mapping[Place, str]) -> str:
+def _told(
+    error: ErrorDetails, file: _File, environment: Mapping[str, Any], given: Mapping[Place, str]
+) -> tuple[int, str]:
+    """Return the line of the file, 0 for what is not in it, and a sentence with the place."""
     place, kind = error["loc"], error["type"]
-    message = error["msg"].removeprefix("Value error, ")
-    if kind == "extra_forbidden":
-        message = f"unknown key{_meant(str(place[-1]), _siblings(place))}"
-    elif kind == "missing":
-        message = "is missing"
-    else:
-        value = error.get("input")
-        shown = isinstance(value, str | int | float) and kind != "value_error" and not _SECRET.search(str(place[-1]))
-        message = message[:1].lower() + message[1:] + (f", not {value!r}" if shown else "")
+    message = _message(error)
     option = next((text for start, text in given.items() if place[: len(start)] == start), None)
     if option is not None:
-        return f"{option}: {message}"
-    if kind != "missing" and _has(environment, place):
-        return f"{ENVIRONMENT_PREFIX}{'__'.join(map(str, place)).upper()}: {message}"
+        return 0, f"{option}: {message}"
+    known = _variable_of(environment, place)
+    if known is not None and kind != "missing":
+        rest = dotted(place[known:])
+        variable = f"{ENVIRONMENT_PREFIX}{'__'.join(map(str, place[:known])).upper()}"
+        return 0, f"{variable}: {rest}{': ' if rest else ''}{message}"
     line = file.line_of(place)
     where = f"{file.name}:{line}: " if line is not None else f"{file.name}: " if file.name else ""
-    return f"{where}{dotted(place)}: {message}"
+    return line or 0, f"{where}{dotted(place)}: {message}"
 
 
-def _has(data: Any, place: Sequence[str | int]) -> bool:
-    for part in place:
+def _message(error: ErrorDetails) -> str:
+    place, kind = error["loc"], error["type"]
+    message: str = error["msg"].removeprefix("Value error, ")
+    if kind == "extra_forbidden":
+        return f"unknown key{_meant(str(place[-1]), _siblings(place))}"
+    if kind == "missing":
+        hint = " (a broker of the cluster, HOST:PORT: --upstream, or upstream.bootstrap in a file)"
+        return "is missing" + (hint if place[0] == "upstream" else "")
+    value = error.get("input")
+    shown = isinstance(value, str | int | float) and kind != "value_error" and not _SECRET.search(str(place[-1]))
+    return message[:1].lower() + message[1:] + (f", not {value!r}" if shown else "")
+
+
+def _variable_of(environment: Any, place: Place) -> int | None:
+    """How many parts of the place the variable's name has that says this; None: no variable does."""
+    data = environment
+    for index, part in enumerate(place):
         if not isinstance(data, dict):
-            return True  # a text for a whole list
+            return index  # a text for a whole list
         if part not in data:
-            return False
+            return None
         data = data[part]
-    return True
+    return None if isinstance(data, dict) else len(place)
 
 
 def _siblings(place: Place) -> list[str]:

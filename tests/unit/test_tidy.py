@@ -21,6 +21,7 @@ FUNCTION_LINES_MAX = 70
 # Only these run under trio; the rest is driven through src/idemproxy/reactor.py and runs in the simulation too.
 TRIO_FILES = {
     "proxy/main.py",
+    "proxy/check_connect.py",
     "proxy/server.py",
     "proxy/transport.py",
     "proxy/flow_runner.py",

@@ -1,0 +1,58 @@
+"""``idemproxy check`` and ``idemproxy schema``: says what a configuration means and whether it would work. Starts
+nothing, changes nothing; what it prints has no secret in it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from .config import ConfigError
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+COMMANDS = ("check", "schema")
+_SIGNS = {"ok": "ok      ", "warning": "warning ", "problem": "PROBLEM "}
+
+
+def add_commands(commands: Commands) -> None:
+    """Add both commands to the command line's."""
+    check = commands.add_parser("check", help="say what a configuration means, and all that is wrong with it")
+    check.add_argument("file", metavar="FILE", type=Path, nargs="?", help="the configuration (default: environment)")
+    check.add_argument("--connect", action="store_true", help="also try Redis and every broker")
+    commands.add_parser("schema", help="print the JSON schema of the configuration")
+
+
+def run_check(options: argparse.Namespace) -> int:
+    """Return the exit status: 0 fine, 1 something cannot be reached or used, 2 the configuration is wrong."""
+    from .settings_load import load_configuration, schema
+
+    if options.command == "schema":
+        print(json.dumps(schema(), indent=2))
+        return 0
+    try:
+        configuration = load_configuration(options.file, {})
+        settings = configuration.to_settings()
+        from .tls_places import certificate_problems
+
+        if problems := certificate_problems(settings):
+            raise ConfigError(*problems)
+    except ConfigError as error:
+        for sentence in error.problems:
+            print(f"idemproxy: {sentence}", file=sys.stderr)
+        return 2
+    print(yaml.safe_dump(configuration.model_dump(mode="json"), sort_keys=False, allow_unicode=True), end="")
+    if not options.connect:
+        return 0
+    from .check_connect import try_everything
+
+    print()
+    findings = try_everything(settings)
+    for finding in findings:
+        print(f"{_SIGNS[finding.sign]}{finding.what}: {finding.text}")
+    return int(any(finding.sign == "problem" for finding in findings))

@@ -1,0 +1,213 @@
+"""Tries Redis and the brokers as the proxy would, over the proxy's own connections, and says what is found. Writes
+nothing to either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+import trio
+
+from ..codecs.errors import WireError
+from ..codecs.record_batch import magic_of
+from ..reactor import Address, Reactor
+from ..state.redis_facts import VERSION_MIN, RedisAddress, warnings_of
+from ..state.redis_greeting import Greeted, Greeting, Login
+from ..state.redis_link import RedisLink
+from ..state.store import member_key
+from .addresses import shown
+from .bridge.asks import FetchAnswer, FetchRecords, LatestOffset, Metadata, OffsetAnswer
+from .bridge.metadata import Cluster, Topic
+from .config import Settings
+from .effects import Unanswered
+from .events import Said
+from .tls_places import REDIS_PLACE, UPSTREAM_PLACE, read_certificates
+from .transport import TrioReactor
+from .upstream import Broker
+
+PATIENCE_SECONDS = 5.0
+TOPICS_LOOKED_AT = 50
+_FETCH_BYTES = 1024 * 1024
+_FORMAT_V1 = 1
+
+
+class Finding(NamedTuple):
+    """``sign``: ok, warning or problem."""
+
+    sign: str
+    what: str
+    text: str
+
+
+def try_everything(settings: Settings) -> list[Finding]:
+    """Return what was found: Redis, each bootstrap address, each broker, the format of the topics. Takes seconds."""
+    findings: list[Finding] = []
+    trio.run(_try, settings, findings)
+    return findings
+
+
+async def _try(settings: Settings, findings: list[Finding]) -> None:
+    def failed(where: str, error: Exception) -> None:
+        findings.append(Finding("problem", where, f"an error of idemproxy itself: {error!r}"))
+
+    reactor = TrioReactor(failed)
+    _, sides = read_certificates(settings, lambda _event: None, reactor.later)
+
+    def over(place: str) -> Reactor:
+        side = sides.get(place)
+        return reactor if side is None else reactor.over_tls(side)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(reactor.run)
+        if settings.redis is None:
+            directory = settings.data_directory / "redis"
+            findings.append(Finding("ok", "redis", f"a private one in {directory}, for this proxy alone"))
+        else:
+            findings += await _try_redis(over(REDIS_PLACE), settings.redis, settings.cluster)
+        findings += await _Brokers(over(UPSTREAM_PLACE)).look(settings.upstream)
+        nursery.cancel_scope.cancel()
+
+
+# ---------------------------------------------------------------------- Redis
+async def _try_redis(reactor: Reactor, redis: RedisAddress, cluster: str) -> list[Finding]:
+    what = f"redis {shown(redis.address)}"
+    found: list[Finding] = []
+    done = trio.Event()
+
+    def end(sign: str, text: str) -> None:
+        if not done.is_set():
+            found.append(Finding(sign, what, text))
+            done.set()
+
+    def greeted(answer: Greeted) -> None:
+        info = answer.info
+        file = "append-only file on" if info.get("aof_enabled") == "1" else "no append-only file"
+        end("ok", f"version {info.get('redis_version')}, {info.get('role')}, {info.get('maxmemory_policy')}, {file}")
+        found.extend(Finding("warning", what, text) for text in warnings_of(info))
+
+    def opened() -> None:
+        login = Login(redis.username, redis.password, redis.database)
+        Greeting(link, login, VERSION_MIN, member_key(cluster, bytes(8)), partial(end, "problem"), greeted)
+
+    link = RedisLink(reactor, opened, partial(end, "problem"))
+    reactor.connect(redis.address, link)
+    with trio.move_on_after(PATIENCE_SECONDS):
+        await done.wait()
+    end("problem", f"no answer within {PATIENCE_SECONDS:g} s")
+    link.reset("looked at")
+    return found
+
+
+# ---------------------------------------------------------------------- brokers
+class _Tried:
+    """One broker, and what was said about it."""
+
+    def __init__(self, reactor: Reactor, broker_id: int, address: Address) -> None:
+        self.reason = f"no answer within {PATIENCE_SECONDS:g} s"
+        self.is_over = trio.Event()
+        self.broker = Broker(
+            reactor,
+            broker_id,
+            address,
+            may_send=lambda: False,
+            on_ready=lambda _broker: self.is_over.set(),
+            report=self._hear,
+        )
+        self.broker.open()
+
+    def _hear(self, event: Any) -> None:
+        if isinstance(event, Said):
+            self.reason = event.what.partition(": ")[2] or event.what
+            self.is_over.set()
+
+    def finding(self, what: str) -> Finding:
+        """What came of it."""
+        if not self.broker.is_ready:
+            return Finding("problem", what, self.reason)
+        if self.broker.version == "newer":
+            return Finding("warning", what, "has producer ids of its own: idemproxy is made for older brokers")
+        return Finding("ok", what, f"Kafka {self.broker.version}")
+
+
+class _Brokers:
+    """Looks at all brokers of a cluster."""
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+
+    async def look(self, upstream: Iterable[tuple[str, int]]) -> list[Finding]:
+        """Return a finding per address and per broker, and what the topics are stored as."""
+        first = [_Tried(self._reactor, -1, address) for address in upstream]
+        await _wait_for(first)
+        findings = [one.finding(f"upstream {shown(one.broker.address)}") for one in first]
+        ready = next((one.broker for one in first if one.broker.is_ready), None)
+        if ready is None:
+            return findings
+        cluster: Cluster | Unanswered = await _answer(partial(ready.ask, Metadata(None)))
+        if not isinstance(cluster, Cluster):
+            return [*findings, Finding("problem", "upstream", f"no metadata: {cluster.reason}")]
+        places = sorted(cluster.brokers.items())
+        tried = {key: _Tried(self._reactor, key, (place.host, place.port)) for key, place in places}
+        await _wait_for(tried.values())
+        findings += [one.finding(f"broker {key} at {shown(one.broker.address)}") for key, one in tried.items()]
+        brokers = {key: one.broker for key, one in tried.items() if one.broker.is_ready}
+        findings += await _look_at_topics(cluster, brokers)
+        for one in (*first, *tried.values()):
+            one.broker.close()
+        return findings
+
+
+async def _wait_for(tried: Iterable[_Tried]) -> None:
+    with trio.move_on_after(PATIENCE_SECONDS):
+        for one in tried:
+            await one.is_over.wait()
+
+
+async def _look_at_topics(cluster: Cluster, brokers: dict[int, Broker]) -> list[Finding]:
+    names = [name for name, topic in sorted(cluster.topics.items()) if not topic.is_internal]
+    formats: dict[int, list[str]] = {}
+    for name in names[:TOPICS_LOOKED_AT]:
+        magic = await _format_of(cluster.topics[name], brokers)
+        if magic is not None:
+            formats.setdefault(magic, []).append(name)
+    findings = []
+    for magic, found in sorted(formats.items()):
+        text = f"message format v{magic} in {len(found)} of the {min(len(names), TOPICS_LOOKED_AT)} looked at"
+        if magic != _FORMAT_V1:
+            text += f" ({', '.join(found[:5])}{', ...' if len(found) > 5 else ''}): only v1 is written by idemproxy"
+        findings.append(Finding("ok" if magic == _FORMAT_V1 else "warning", f"topics, {len(names)}", text))
+    return findings or [Finding("ok", f"topics, {len(names)}", "none has a message that would tell its format")]
+
+
+async def _format_of(topic: Topic, brokers: dict[int, Broker]) -> int | None:
+    """The format of the newest message of one partition; None where there is none, or nobody tells."""
+    for partition in topic.partitions:
+        broker = brokers.get(partition.leader)
+        if broker is None:
+            continue
+        end = await _answer(partial(broker.ask, LatestOffset(topic.name, partition.index)))
+        if not isinstance(end, OffsetAnswer) or end.error_code or end.offset <= 0:
+            continue
+        question = FetchRecords(topic.name, partition.index, end.offset - 1, _FETCH_BYTES)
+        answer = await _answer(partial(broker.ask, question))
+        if isinstance(answer, FetchAnswer) and answer.records:
+            try:
+                return magic_of(answer.records)
+            except WireError:
+                continue
+    return None
+
+
+async def _answer(ask: Callable[[Callable[[Any], None]], None]) -> Any:
+    """Ask and wait for the answer; the control connection gives up by itself."""
+    got: list[Any] = []
+    done = trio.Event()
+
+    def answered(answer: Any) -> None:
+        got.append(answer)
+        done.set()
+
+    ask(answered)
+    await done.wait()
+    return got[0]

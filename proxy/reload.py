@@ -1,0 +1,61 @@
+"""What may change while a proxy runs, and what may not. Pure: compares settings; ``server.py`` applies them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from .config import Settings
+
+_NAMES: Mapping[str, str] = {
+    "upstream": "upstream.bootstrap",
+    "upstream_tls": "upstream.tls",
+    "redis_tls": "redis.tls",
+    "producer_expiry_seconds": "producers.expiry_seconds",
+    "merge_producers": "producers.merge",
+    "retry_horizon_seconds": "producers.retry_horizon_seconds",
+    "dropped_headers": "producers.dropped_headers",
+    "admin": "admin.bind",
+    "log_level": "log.level",
+    "log_format": "log.format",
+}
+"""Where a field of the settings stands in the file, if it is called otherwise there."""
+
+_RELOADED = (
+    "limits.",
+    "producers.expiry_seconds",
+    "producers.retry_horizon_seconds",
+    "producers.dropped_headers",
+    "log.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Names of settings that differ, as they stand in the file. ``refused``: only a restart can change these."""
+
+    taken: tuple[str, ...]
+    refused: tuple[str, ...]
+
+
+def changes(old: Settings, new: Settings) -> Changes:
+    """Return what differs. No value is shown: there are passwords among them."""
+    names = list(_differences(old, new, ""))
+    taken = tuple(name for name in names if name.startswith(_RELOADED))
+    return Changes(taken, tuple(name for name in names if name not in taken))
+
+
+def _differences(old: Any, new: Any, place: str) -> Iterator[str]:
+    if old == new:
+        return
+    if is_dataclass(old) and type(old) is type(new) and not isinstance(old, type) and place != "redis":
+        for field in fields(old):
+            name = field.name if place else _NAMES.get(field.name, field.name)
+            below = f"{place}.{name}" if place else name
+            yield from _differences(getattr(old, field.name), getattr(new, field.name), below)
+    elif place == "listeners" and len(old) == len(new):
+        for index, (before, after) in enumerate(zip(old, new, strict=True)):
+            yield from _differences(before, after, f"listeners[{index}]")
+    else:
+        yield place

@@ -1,0 +1,39 @@
+"""Which certificates a configuration names, and where: listeners, brokers, Redis. Reads them all, or says all that is
+wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .config import ConfigError, Settings
+from .events import Report
+from .tls import Certificates, Later, TlsSide, problems
+from .tls_settings import TlsClient, TlsServer
+
+UPSTREAM_PLACE, REDIS_PLACE = "upstream.tls", "redis.tls"
+
+
+def _tls_of(settings: Settings) -> dict[str, tuple[TlsServer | TlsClient, str]]:
+    """All that is said about TLS, by a listener's name or one of the two places of servers, with its place."""
+    wanted: dict[str, tuple[TlsServer | TlsClient, str]] = {}
+    for index, one in enumerate(settings.listeners):
+        if one.tls is not None:
+            wanted[one.name] = one.tls, f"listeners[{index}].tls"
+    for place, tls in ((UPSTREAM_PLACE, settings.upstream_tls), (REDIS_PLACE, settings.redis_tls)):
+        if tls is not None:
+            wanted[place] = tls, place
+    return wanted
+
+
+def certificate_problems(settings: Settings) -> list[str]:
+    """Return what is wrong with keys and certificates, a sentence each."""
+    return [problem for tls, place in _tls_of(settings).values() for problem in problems(tls, place)]
+
+
+def read_certificates(settings: Settings, report: Report, later: Later) -> tuple[Certificates, Mapping[str, TlsSide]]:
+    """Return all certificates, and how TLS is spoken by a listener's name or ``UPSTREAM_PLACE``, ``REDIS_PLACE``.
+    Raises ConfigError."""
+    if found := certificate_problems(settings):
+        raise ConfigError(*found)
+    certificates = Certificates(report, later)
+    return certificates, {name: certificates.side(tls, place) for name, (tls, place) in _tls_of(settings).items()}
