@@ -17,10 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PASSES_PER_ROUND = 12
@@ -48,14 +49,14 @@ CASES = (
 )
 
 
-def serve(case: Case) -> None:
+def serve(case: Case, begin: Callable[[Any], None] | None = None) -> None:
     """Run one round for each line that comes in, and write the CPU seconds per request."""
     from hot_world import World
 
     from idemproxy.proxy.main import _tune_memory
 
     _tune_memory()
-    world = World(case.connections, case.records, case.record_bytes)
+    world = World(case.connections, case.records, case.record_bytes, begin)
     gc.collect()
     gc.freeze()
     print("READY", flush=True)
@@ -70,14 +71,17 @@ def serve(case: Case) -> None:
 class Side:
     """One version of the code, in a process of its own."""
 
-    def __init__(self, name: str, tree: Path, case: int) -> None:
+    def __init__(self, name: str, tree: Path, case: int, program: str = __file__, *more: str) -> None:
         self.name = name
         self.seconds: list[float] = []
         path = os.pathsep.join((str(tree / "src"), str(ROOT / "benchmarks")))
         self._process = subprocess.Popen(
-            [sys.executable, __file__, "--serve", str(case)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [sys.executable, program, "--serve", str(case), *more],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
             env={**os.environ, "PYTHONPATH": path},
-        )  # fmt: skip
+        )
         assert self._lines.readline() == "READY\n"
 
     @property

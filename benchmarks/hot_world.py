@@ -6,6 +6,7 @@ No sockets and no clock. Everything that a client sends is made before the time 
 from __future__ import annotations
 
 import heapq
+import inspect
 import itertools
 import os
 import struct
@@ -31,6 +32,7 @@ TIMEOUT_MS = 30_000
 _GENERATION = b"g" * 16
 _SECONDS_PER_PASS = 0.0005
 _TIME_MS = 1_700_000_000_000
+_ENGINE_OPTIONS = inspect.signature(Engine.__init__).parameters
 _TWO_INT32 = struct.Struct(">ii")
 _ANSWER = struct.Struct(">ihqq")
 
@@ -43,6 +45,7 @@ class BenchReactor:
         self.timers: list[tuple[float, int, list[Any]]] = []
         self.flushes: list[Callable[[], None]] = []
         self.next_pass: list[Callable[[], None]] = []
+        self.pass_ended: Callable[[], None] = lambda: None
         self._order = itertools.count()
 
     def now(self) -> float:
@@ -72,6 +75,7 @@ class BenchReactor:
             flushes, self.flushes = self.flushes, []
             for callback in flushes:
                 callback()
+        self.pass_ended()
 
 
 class _Timer:
@@ -193,7 +197,7 @@ class Client:
     answered = 0
 
     def __init__(self, engine: Engine, index: int, producer_id: int, records: list[Record]) -> None:
-        session = engine.accept(0)
+        session = _accept(engine)
         assert session is not None
         self._received = session.received
         session.connected(_ClientWire(engine.reactor, self.send))  # type: ignore[arg-type]
@@ -217,17 +221,34 @@ class Client:
         self._received(self._prepared.popleft())
 
 
+def _engine(reactor: BenchReactor, telemetry: Telemetry) -> Engine:
+    """An engine of this commit, or of an older one that it is compared with."""
+    options: dict[str, Any] = {"cluster": "bench", "report": telemetry, "random_bytes": os.urandom}
+    upstream: Any = [("h", 9092)]
+    if "port_of" in _ENGINE_OPTIONS:
+        options["port_of"] = lambda broker_id: 9093 + broker_id
+        (upstream,) = upstream
+    return Engine(reactor, upstream, wall_clock_ms=lambda: 0, **options)
+
+
+def _accept(engine: Engine) -> Any:
+    more: tuple[Any, ...] = () if "port_of" in _ENGINE_OPTIONS else (lambda _broker_id, host: (host, 9093),)
+    return engine.accept(0, *more)
+
+
 class World:
     """An engine in a steady state with so many producers, each with one request in flight."""
 
-    def __init__(self, connections: int, records: int = 1, record_bytes: int = 100) -> None:
+    def __init__(
+        self, connections: int, records: int = 1, record_bytes: int = 100, begin: Callable[[World], None] | None = None
+    ) -> None:
+        """``begin`` is called once the engine is there: for what else a process would set up."""
         self._visited = 0
         self.reactor = BenchReactor()
         self.telemetry = Telemetry()
-        self.engine = Engine(
-            self.reactor, ("h", 9092), cluster="bench", report=self.telemetry, random_bytes=os.urandom,
-            wall_clock_ms=lambda: 0, port_of=lambda broker_id: 9093 + broker_id,
-        )  # fmt: skip
+        self.engine = _engine(self.reactor, self.telemetry)
+        if begin is not None:
+            begin(self)
         self.store = BenchStore(self.reactor, self.engine.shared.incarnation)
         self.engine.start(self.store)  # type: ignore[arg-type]
         self.engine.new_generation(_GENERATION)
@@ -256,7 +277,7 @@ class World:
         """Have so many more producers send some batches each, one after the other, until all is written."""
         wire = BrokerWire(self.reactor, None)
         wire.send = lambda *chunks: None  # type: ignore[method-assign]
-        session = self.engine.accept(0)
+        session = _accept(self.engine)
         assert session is not None
         session.connected(wire)
         record = [Record(0, _TIME_MS, None, b"v")]

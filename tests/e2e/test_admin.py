@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -157,8 +159,6 @@ def test_a_doubt_is_shown_with_its_age_until_it_is_resolved(
         FaultRelay(cluster.address(0), rewrite_addresses=True, plan=plan) as relay,
         ProxyProcess(tmp_path, ("127.0.0.1", relay.port), options=options(admin)) as proxy,
     ):
-        import threading
-
         sending = threading.Thread(target=produce, args=(settings_of(proxy), topic, 1, 1))
         sending.start()
 
@@ -229,16 +229,16 @@ def test_what_cannot_be_used_is_refused_and_changes_nothing(
 def test_a_port_in_use_is_one_sentence_and_the_end(cluster: LegacyCluster, admin: AdminPort, tmp_path: Path) -> None:
     with ProxyProcess(tmp_path / "one", cluster.address(0), options=options(admin)):
         other = ProxyProcess(tmp_path / "other", cluster.address(0), options=options(admin))
-        other.launch()
-        assert other.wait() == 2
-        assert f"admin: cannot listen on {HOST}:{admin.port}: Address already in use" in other.log
+        try:
+            other.launch()
+            assert other.wait() == 2
+            assert f"admin: cannot listen on {HOST}:{admin.port}: Address already in use" in other.log
+        finally:
+            other.__exit__()
 
 
 def test_a_proxy_that_drains_is_not_ready(cluster: LegacyCluster, admin: AdminPort, tmp_path: Path) -> None:
     """The end waits for an append that the broker does not answer: load balancers have to see it."""
-    import signal
-    import threading
-
     topic = fresh_topic(cluster, partitions=1)
     plan = FaultPlan(kinds=[FaultKind.LOST_ANSWER], every_nth_produce=1, faults_max=1)
     with (

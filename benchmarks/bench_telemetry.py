@@ -1,0 +1,80 @@
+"""What measuring and tracing cost a produce request: the same code without, with metrics, with spans, round by round.
+
+The engine is run by hand (``hot_world.py``), so the figures are the proxy's own CPU. Spans are made and batched as in a
+real process, and dropped where they would be sent."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from bench_hot_path import CASES, ROOT, Side, serve
+
+
+def _nothing(_world: Any) -> None:
+    """As ``idemproxy run`` without an admin port and without OTEL_* variables."""
+
+
+def _metrics(world: Any) -> None:
+    """As with an admin port."""
+    metrics = world.telemetry.metrics
+    metrics.measure_passes(world.reactor.now)
+    world.engine.shared.measure = metrics.appended
+    world.reactor.pass_ended = metrics.pass_ended
+
+
+def _spans(share: float) -> Callable[[Any], None]:
+    """As with a collector and head sampling."""
+
+    def begin(world: Any) -> None:
+        from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+        from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+
+        from idemproxy.proxy.spans import Spans
+
+        class Nowhere(SpanExporter):
+            def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+                return SpanExportResult.SUCCESS
+
+        provider = TracerProvider(sampler=ParentBasedTraceIdRatio(share), shutdown_on_exit=False)
+        provider.add_span_processor(BatchSpanProcessor(Nowhere()))
+        world.telemetry.spans = Spans(provider)
+        world.engine.shared.step_begins = world.reactor.now
+
+    return begin
+
+
+KINDS = {"nothing": _nothing, "metrics": _metrics, "spans of 1 %": _spans(0.01), "spans of all": _spans(1.0)}
+
+
+def main() -> None:
+    """Run every kind beside the first one."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--case", type=int, default=0, choices=range(len(CASES)))
+    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("kind", nargs="?", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve is not None:
+        serve(CASES[options.serve], KINDS[options.kind])
+        return
+    with ExitStack() as stack:
+        sides = [Side(kind, ROOT, options.case, __file__, kind) for kind in KINDS]
+        for side in sides:
+            stack.callback(side.close)
+        for number in range(options.rounds):
+            for side in sides if number % 2 else reversed(sides):
+                side.run_round()
+    print(CASES[options.case].name)
+    for side in sides:
+        ratio = statistics.median([new / old for old, new in zip(sides[0].seconds, side.seconds, strict=True)])
+        print("   ", json.dumps({**side.report(CASES[options.case]), "ratio_of_the_pairs": round(ratio, 3)}))
+
+
+if __name__ == "__main__":
+    main()
