@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from simulation.moments import CLEAN_THE_LOG, LOSE_WRITES_TOO, MOMENT_TROUBLES
+
 from testkit.virtual_broker_faults import (
     CODES_WITHOUT_APPEND,
     CONTENT_CODES,
@@ -70,7 +72,7 @@ LOG_TROUBLES = {
     "compression changed": 2.0,
 }
 """What happens to the log by other hands, or by what the brokers' settings allow. ``allowed`` says what follows."""
-LOSE_WRITES = ("redis restart", "redis failover", "redis demoted", *STATE_TROUBLES)
+LOSE_WRITES = ("redis restart", "redis failover", "redis demoted", LOSE_WRITES_TOO, *STATE_TROUBLES)
 """After these nothing is promised where no markers are stored."""
 
 
@@ -122,6 +124,9 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     troubles = {name: draw.some(most) for name, most in TROUBLES.items()}
     troubles |= {name: draw.some(most) if draw.chance(0.3) else 0.0 for name, most in STATE_TROUBLES.items()}
     troubles |= {name: draw.some(most) if draw.chance(0.2) else 0.0 for name, most in LOG_TROUBLES.items()}
+    troubles |= {name: draw.some(most) for name, most in MOMENT_TROUBLES.items()}
+    if not draw.chance(0.3):
+        troubles[CLEAN_THE_LOG] = 0.0
     compression = random.choice((0, 1, 2, 3)) if draw.chance(0.06) else None
     if compression is not None or troubles["compression changed"]:
         troubles |= dict.fromkeys(LOSE_WRITES, 0.0)
@@ -142,7 +147,8 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         package=package,
     )
     # The first client is patient, so that every world demands that all is done in the end.
-    delivery = [None, *(random.uniform(3, 30) if draw.chance(0.3) else None for _ in range(clients - 1))]
+    impatient = 0.7 if troubles["giving up in a doubt"] else 0.3
+    delivery = [None, *(random.uniform(3, 30) if draw.chance(impatient) else None for _ in range(clients - 1))]
     return Shape(
         settings,
         troubles,

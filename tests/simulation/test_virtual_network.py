@@ -262,6 +262,23 @@ def test_a_connection_can_be_cut_after_any_byte(byte: int) -> None:
     assert len(far.reasons) == len(near.reasons) == 1
 
 
+def test_a_stranded_connection_delivers_late_and_never_tells_that_its_opener_has_gone() -> None:
+    network, _, _, near, far = pair()
+    network.watchers.append(lambda way, data: network.schedule(0, lambda: way.sender.connection.strand(2.0)))
+    wire_of(near).send(b"late")
+    network.run(1.9)
+    assert len(near.reasons) == 1
+    assert not far.data
+    network.watchers.clear()
+    network.run(60)
+    assert bytes(far.data) == b"late"
+    assert not far.reasons, "whoever waits for more of it is told nothing"
+    wire_of(far).send(b"an answer")
+    network.run(60)
+    assert far.reasons
+    assert not near.data
+
+
 def test_a_late_cut_tells_the_opener_now_and_delivers_later() -> None:
     network, _, _, near, far = pair()
     network.watchers.append(lambda way, data: network.schedule(0, lambda: way.sender.connection.cut(late=3.0)))

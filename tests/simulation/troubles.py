@@ -9,6 +9,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from simulation.moments import Moments
 from simulation.shape import LOG_TROUBLES, STATE_TROUBLES, TROUBLES
 
 from idemproxy.reactor import Address
@@ -35,6 +36,8 @@ class Troubles:
             name: getattr(self, "_" + name.replace(" ", "_")) for name in (*TROUBLES, *STATE_TROUBLES, *LOG_TROUBLES)
         }
         """An act returns False when there was nothing to be done."""
+        self.moments = Moments(world, random, self._count, self._clean)
+        self.acts |= self.moments.acts
         self._armed: dict[str, list[tuple[int, Callable[[VirtualProxy], None]]]] = {}
 
     def plan(self, name: str, rate: float, seconds: float) -> None:
@@ -45,14 +48,18 @@ class Troubles:
             def happen() -> None:
                 self.world.network.note("chaos", name)
                 if act() is not False:
-                    self.done[name] = self.done.get(name, 0) + 1
+                    self._count(name)
 
             self.world.network.schedule(self.random.uniform(0, seconds), happen)
+
+    def _count(self, name: str) -> None:
+        self.done[name] = self.done.get(name, 0) + 1
 
     def end(self) -> None:
         """Nothing that was set up happens from now on, and what is being refused is taken again."""
         self.is_over = True
         self._armed.clear()
+        self.moments.end()
         self.world.redis.server.refuses = None
         self.world.redis.leases_lost_until = 0.0
         self.world.cluster.throttle = 0.0, 0.0
@@ -90,7 +97,7 @@ class Troubles:
     def _arm(self, act: Callable[[VirtualProxy], None]) -> None:
         """Let it happen to a proxy in the step of one of its next effects."""
         proxy = self.random.choice(self.world.proxies)
-        if proxy.on_effect is None:
+        if self._on_effect not in proxy.on_effect:
             proxy.watch_effects(self._on_effect)
         self._armed.setdefault(proxy.name, []).append((self.random.randrange(1, EFFECTS_AHEAD_MAX), act))
 
@@ -193,7 +200,9 @@ class Troubles:
         return self.random.choice(list(self.world.cluster.partitions.values()))
 
     def _retention(self) -> bool:
-        partition = self._some_partition()
+        return self._retain(self._some_partition())
+
+    def _retain(self, partition: Partition) -> bool:
         if not partition.log.messages:
             return False
         partition.log.retain(self.random.choice(partition.log.messages).first_offset)
@@ -202,15 +211,24 @@ class Troubles:
 
     def _compaction(self) -> bool:
         partition = self._some_partition()
+        return self._compact(partition, self.random.randrange(max(1, len(partition.log.messages))))
+
+    def _compact(self, partition: Partition, index: int) -> bool:
         if not partition.log.messages:
             return False
-        index = self.random.randrange(len(partition.log.messages))
         count = partition.log.messages[index].message.record_count
         removed = [number for number in range(count) if self.random.random() < 0.6]
         if not partition.log.compact(index, removed):
             return False
         partition.met.add("compaction")
         return True
+
+    def _clean(self, partition: Partition) -> bool:
+        """One or the other, near the end of the log."""
+        if self.random.random() < 0.5:
+            return self._retain(partition)
+        count = len(partition.log.messages)
+        return any([self._compact(partition, index) for index in reversed(range(max(0, count - 4), count))])
 
     def _topic_made_anew(self) -> None:
         for partition in self.world.cluster.partitions.values():

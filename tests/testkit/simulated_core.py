@@ -25,10 +25,12 @@ PROTOCOL_MODULES = (
     "load",
     "log_chunk",
     "log_reader",
+    "marks",
     "outcome",
     "parcel",
     "plan",
     "produce",
+    "rebuild",
     "resolver",
     "sequencer",
     "shared",
@@ -41,7 +43,8 @@ DIGEST_CHARACTERS = 12
 
 def core_files(root: Path = ROOT) -> list[Path]:
     """Every file of the core, in one order."""
-    found = [path for folder in WHOLE_FOLDERS for path in (root / folder).rglob("*.py")]
+    values = root / "src" / "idemproxy" / "values.py"
+    found = [values, *(path for folder in WHOLE_FOLDERS for path in (root / folder).rglob("*.py"))]
     return sorted([*found, *(root / "proxy" / f"{name}.py" for name in PROTOCOL_MODULES)])
 
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 from idemproxy.reactor import Address, Timer, Wire
 from testkit import virtual_client_bytes as wire_bytes
+from testkit.virtual_connection import Connection
 from testkit.virtual_kafka_bytes import Reader
 from testkit.virtual_network import Network
 from testkit.virtual_producer import Batch, Identity, ProducerState, TopicPartition
+from testkit.virtual_wire import VirtualWire
 
 EPOCH_MS = 1_700_000_000_000
 """Wall clock at the start of every run."""
@@ -68,6 +70,8 @@ class VirtualClient:
         self.on_acknowledged: list[Callable[[Batch], None]] = []
         """Told in the moment in which the user is told that a batch is in the log."""
         self.connections_opened = 0
+        self.next_address: Address | None = None
+        """Where it connects next, once; None: anywhere."""
         self._counts: dict[TopicPartition, int] = {}
         self._session: _Session | None = None
         self._not_before = 0.0
@@ -109,6 +113,29 @@ class VirtualClient:
         """Drop the connection, as a client does that is tired of waiting; it comes back by itself."""
         if self._session is not None:
             self._session.drop("dropped")
+
+    @property
+    def connection(self) -> Connection | None:
+        """The open connection, None while there is none."""
+        if self._session is None or self._session.wire is None:
+            return None
+        assert isinstance(self._session.wire, VirtualWire)
+        return self._session.wire.connection
+
+    def move(self) -> None:
+        """Drop the connection and go on elsewhere, where there is an elsewhere."""
+        if self.connection is not None:
+            others = [address for address in self.addresses if address != self.connection.address]
+            self.next_address = self.network.random.choice(others) if others else None
+            self.disconnect()
+
+    def give_up_all(self) -> None:
+        """The user gives up whatever is not finished."""
+        for state in self.producer.partitions.values():
+            for batch in [*state.in_flight, *state.queue]:
+                if batch.is_live:
+                    self.producer.give_up(batch, self.host.now(), may_be_written=bool(batch.sent_as))
+        self.plan()
 
     def read_nothing(self, seconds: float) -> None:
         """Leave the answers in the socket for so long."""
@@ -167,7 +194,8 @@ class VirtualClient:
         self._connect_is_planned = False
         self.connections_opened += 1
         self._session = _Session(self)
-        self.host.connect(self.network.random.choice(self.addresses), self._session)
+        address, self.next_address = self.next_address, None
+        self.host.connect(address or self.network.random.choice(self.addresses), self._session)
 
     # ------------------------------------------------------------------ what a session tells
     def session_ended(self, session: _Session, open_batches: list[Batch]) -> None:

@@ -60,6 +60,15 @@ class Connection:
         forward.end(reason, truncate=not late)
         back.end(reason, truncate=True)
 
+    def strand(self, seconds: float) -> None:
+        """The opener learns now that it is broken; what it had sent arrives so much later, and that it has gone never
+        does: something on the way held the bytes and lost all the rest."""
+        forward, back = self.directions
+        forward.hold(seconds)
+        forward.end_unseen()
+        back.swallow()
+        self.ends[0].ended("connection reset by peer", at_once=True)
+
     def cut_after(self, direction: int, bytes_left: int) -> None:
         """Deliver so many more bytes in one direction (0: from the opener), then break both."""
         self.directions[direction].cut_after = bytes_left
@@ -165,6 +174,10 @@ class Direction:
         ):
             self._may_arrive_bytes = self.network.random.randrange(sum(map(len, self._in_flight)))
         self._at_arrival(lambda: self.receiver.ended(reason))
+
+    def end_unseen(self) -> None:
+        """Nothing more is sent, and the peer never learns of it."""
+        self._has_ended = True
 
     def discard(self) -> None:
         """Nothing more arrives: the receiver has gone."""

@@ -64,7 +64,10 @@ class VirtualProxy:
         """(time, life, event) of everything that was reported."""
         self.errors: list[str] = []
         """Errors of the proxy's own that it reported: there may be none."""
-        self.on_effect: Callable[[VirtualProxy, Any], None] | None = None
+        self.on_effect: list[Callable[[VirtualProxy, Any], None]] = []
+        """Told before every effect of a flow; filled by ``watch_effects``."""
+        self.on_event: list[Callable[[VirtualProxy, Any], None]] = []
+        """Told of everything that is reported."""
         self.host: VirtualReactor
         self.engine: Any
         self.store: Any
@@ -99,7 +102,7 @@ class VirtualProxy:
         self.host.failed = lambda error: self._failed("a callback", error)
         host, engine = self.host, self._new_engine()
         self.engine = engine
-        if self.on_effect is not None:
+        if self.on_effect:
             self._watch_effects(engine)
 
         def remember() -> None:
@@ -147,13 +150,13 @@ class VirtualProxy:
 
     def watch_effects(self, on_effect: Callable[[VirtualProxy, Any], None]) -> None:
         """Have this called before every effect of this life and of all later ones."""
-        self.on_effect = on_effect
+        self.on_effect.append(on_effect)
         self._watch_effects(self.engine)
 
     def _watch_effects(self, engine: Any) -> None:
         def look(effect: Any) -> None:
-            if self.on_effect is not None:
-                self.on_effect(self, effect)
+            for tell in self.on_effect:
+                tell(self, effect)
 
         engine.runner.on_effect = look
 
@@ -198,6 +201,8 @@ class VirtualProxy:
     def _report(self, event: Any) -> None:
         if len(self.events) < EVENTS_MAX:
             self.events.append((self.network.now, self.lives, event))
+        for tell in self.on_event:
+            tell(self, event)
         error = getattr(event, "error", None)
         if isinstance(error, BaseException):
             self._failed(str(getattr(event, "where", "a flow")), error)
