@@ -95,6 +95,12 @@ class Marks:
         return now - mark.time > self.horizon_seconds
 
     # ------------------------------------------------------------------ packed
+    def copied(self) -> Marks:
+        """Return what is known now, for a thread that packs it meanwhile."""
+        copy = Marks(self.horizon_seconds, self._partitions_max)
+        copy._of = OrderedDict((place, marks.copy()) for place, marks in self._of.items())
+        return copy
+
     def pack(self, now: float, wall_ms: int) -> bytes:
         """Return all marks, with the wall clock's times. Format, CRC-32 of the rest, then partition by partition."""
         body = bytearray()

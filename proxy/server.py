@@ -212,9 +212,9 @@ class Server:
             await self._write_marks()
 
     async def _write_marks(self) -> None:
-        data = self.engine.shared.marks.pack(self._reactor.now(), _wall_ms())
+        marks, now, wall_ms = self.engine.shared.marks.copied(), self._reactor.now(), _wall_ms()
         try:
-            await trio.to_thread.run_sync(self._directory.remember_marks, data)
+            await trio.to_thread.run_sync(lambda: self._directory.remember_marks(marks.pack(now, wall_ms)))
         except OSError as error:
             if self._are_marks_kept:
                 self._report(Said("warning", f"the marks cannot be written to the data directory: {error.strerror}"))

@@ -96,6 +96,14 @@ def test_another_life_knows_them_by_the_wall_clock() -> None:
     assert other.before_horizon(OTHER, 111) == at(3)
 
 
+def test_a_copy_is_packed_while_more_is_noted() -> None:
+    marks = noted(0, 100)
+    copy = marks.copied()
+    noted(200, marks=marks)
+    marks.note(200, OTHER, at(3))
+    assert copy.pack(300, WALL_MS) == noted(0, 100).pack(300, WALL_MS)
+
+
 def test_a_mark_from_the_future_is_dropped() -> None:
     data = noted(0, 100).pack(100, WALL_MS)
     other = Marks(600.0)
