@@ -1,0 +1,80 @@
+"""Marks in the data directory: what a life of the process leaves for the next, and what it says when it cannot."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from idemproxy.proxy.addresses import Listener
+from idemproxy.proxy.config import Settings
+from idemproxy.proxy.events import Said
+from idemproxy.proxy.marks import Marks
+from idemproxy.proxy.resolver import Position
+from idemproxy.proxy.server import Server
+
+PLACE = ("topic", 0)
+POSITION = Position(7, b"anchored")
+Begin = Callable[[], tuple[Server, list[Any]]]
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """Begin a life in one data directory, as far as before anything is served; the one before ends."""
+    with ExitStack() as lives:
+
+        def one() -> tuple[Server, list[Any]]:
+            lives.close()
+            said: list[Any] = []
+            settings = Settings((("127.0.0.1", 1),), (Listener("one", "127.0.0.1", 0, 0),), data_directory=tmp_path)
+            server = Server(settings, said.append)
+            lives.callback(server._directory.close)
+            return server, [event for event in said if isinstance(event, Said) and "marks" in event.what]
+
+        yield one
+
+
+def packed(age_seconds: int) -> bytes:
+    marks = Marks()
+    marks.note(0, PLACE, POSITION)
+    return marks.pack(age_seconds, time.time_ns() // 1_000_000)
+
+
+def test_what_one_life_has_noted_the_next_one_knows(begin: Begin) -> None:
+    server, _ = begin()
+    now = server.engine.reactor.now()
+    server.engine.shared.marks.note(now - 1000, PLACE, POSITION)
+    trio.run(server._write_marks)
+    server, said = begin()
+    assert said == []
+    assert server.engine.shared.marks.before_horizon(PLACE, server.engine.reactor.now()) == POSITION
+
+
+def test_marks_that_are_not_there_are_said_once_and_nothing_is_wrong(begin: Begin) -> None:
+    _, said = begin()
+    assert [event.level for event in said] == ["info"]
+
+
+def test_damaged_marks_are_said_once_and_not_used(begin: Begin, tmp_path: Path) -> None:
+    (tmp_path / "marks").write_bytes(packed(1000)[:-1])
+    server, said = begin()
+    assert [event.level for event in said] == ["warning"]
+    assert len(server.engine.shared.marks) == 0
+
+
+def test_marks_that_cannot_be_written_are_said_once_and_end_nothing(
+    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, _ = begin()
+    said: list[Any] = []
+    monkeypatch.setattr(server, "_report", said.append)
+    (tmp_path / "marks.new").mkdir()
+    for _ in range(2):
+        trio.run(server._write_marks)
+    assert len(said) == 1
+    (tmp_path / "marks.new").rmdir()
+    trio.run(server._write_marks)
+    assert (tmp_path / "marks").exists()
