@@ -5,7 +5,7 @@ grow with the number of keys. Reads change nothing; the one write is ``forget``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -114,22 +114,22 @@ class RedisInspection:
     """One connection to the server, for one cluster name. A context manager. Connecting and every method may raise
     InspectionError."""
 
-    def __init__(self, address: RedisAddress, cluster: str) -> None:
+    def __init__(self, address: RedisAddress, cluster: str, over_tls: Callable[[Any], Any] | None = None) -> None:
+        """``over_tls``: takes a connected socket and returns it with TLS."""
         self.cluster = cluster
-        place: dict[str, Any] = {"unix_socket_path": address.address}
-        if not isinstance(address.address, str):
-            place = {"host": address.address[0], "port": address.address[1]}
+        self._pool = redis.ConnectionPool(
+            connection_class=_connection_class(address, over_tls),
+            username=address.username,
+            password=address.password,
+            db=address.database,
+            socket_connect_timeout=CONNECT_SECONDS_MAX,
+            socket_timeout=REPLY_SECONDS_MAX,
+            protocol=2,
+            **_place_of(address),
+        )
         with _told():
-            self._redis: Any = redis.Redis(  # its methods are half typed
-                **place,
-                username=address.username,
-                password=address.password,
-                db=address.database,
-                socket_connect_timeout=CONNECT_SECONDS_MAX,
-                socket_timeout=REPLY_SECONDS_MAX,
-                single_connection_client=True,  # it opens one now, and what is said to the server holds for it
-                protocol=2,
-            )
+            # One connection, opened now: what is said to the server holds for it. The methods are half typed.
+            self._redis: Any = redis.Redis(connection_pool=self._pool, single_connection_client=True)
         self._leaves_no_trace = False
         self._generation: bytes | None = None
 
@@ -138,6 +138,7 @@ class RedisInspection:
 
     def __exit__(self, *error: object) -> None:
         self._redis.close()
+        self._pool.disconnect()
 
     def server(self) -> ServerFacts:
         """Connect and look at the server. To be called first."""
@@ -296,6 +297,28 @@ class RedisInspection:
         if isinstance(place, MemberPlace):
             return MemberRow(place.incarnation, left_ms if isinstance(left_ms, int) else -1)
         return UnknownRow(key, value if isinstance(place, ClusterPlace) else None)
+
+
+def _place_of(address: RedisAddress) -> dict[str, Any]:
+    if isinstance(address.address, str):
+        return {"path": address.address}
+    return {"host": address.address[0], "port": address.address[1]}
+
+
+def _connection_class(address: RedisAddress, over_tls: Callable[[Any], Any] | None) -> type[Any]:
+    if isinstance(address.address, str):
+        return redis.UnixDomainSocketConnection
+    if over_tls is None:
+        return redis.Connection
+    wrapped = over_tls
+
+    class OverTls(redis.Connection):
+        """redis-py's own class for TLS checks no other name than the host's."""
+
+        def _connect(self) -> Any:
+            return wrapped(super()._connect())  # type: ignore[no-untyped-call]
+
+    return OverTls
 
 
 class _told:

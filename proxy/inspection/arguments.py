@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config import DEFAULT_CLUSTER
@@ -54,7 +55,14 @@ def _add_topic(parser: argparse.ArgumentParser) -> None:
 def _add_common(parser: argparse.ArgumentParser) -> None:
     """Each may stand before or behind what is to be shown: an absent one behind does not undo one before."""
     absent = argparse.SUPPRESS
-    parser.add_argument("--redis", metavar="URL", default=absent, help="redis:// or unix://")
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        default=absent,
+        help="the proxy's own configuration; its environment variables count too",
+    )
+    parser.add_argument("--redis", metavar="URL", default=absent, help="the server, redis:// or unix://")
     parser.add_argument(
         "--data-dir", metavar="DIR", default=absent, help="of a proxy with a private Redis (default: data)"
     )

@@ -5,27 +5,30 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
-from ...state.redis_facts import RedisAddress, parse_redis_url
+from ...state.redis_facts import RedisAddress
 from ...state.redis_inspection import EntryRow, InspectionError, RedisInspection, ServerFacts
-from ...state.store import is_cluster_name
-from ..config import DEFAULT_CLUSTER, ConfigError
+from ..config import ConfigError, Settings
+from ..settings_load import load
+from ..tls import TlsError, client_context
 from . import views
 from .forget import forget_producer
 
-_DATA_DIRECTORY = "data"
+_NO_UPSTREAM = "localhost:9092"
+"""Nobody is asked there: the brokers are the one setting that has to be given and is not needed here."""
 
 
 def run_inspection(options: argparse.Namespace) -> int:
     """Return 0; 1 where there was nothing to show or not all was forgotten; 2 with a sentence on the error output."""
     try:
-        cluster = _cluster(options)
-        with RedisInspection(_address(options), cluster) as inspection:
+        settings = _settings(options)
+        with _open(settings) as inspection:
             server = inspection.server()
             if options.command == "forget":
-                return _forget(inspection, options)
+                return _forget(inspection, settings, options)
             return _print(_lines(inspection, server, options))
     except (ConfigError, InspectionError) as problem:
         print(f"idemproxy: {problem}", file=sys.stderr)
@@ -58,9 +61,15 @@ def _lines(inspection: RedisInspection, server: ServerFacts, options: argparse.N
     raise AssertionError(options.what)
 
 
-def _forget(inspection: RedisInspection, options: argparse.Namespace) -> int:
-    ask = None if options.yes else sys.stdin.readline
-    return forget_producer(inspection, _of_producer(inspection, options), ask=ask, force=options.force, out=sys.stdout)
+def _forget(inspection: RedisInspection, settings: Settings, options: argparse.Namespace) -> int:
+    return forget_producer(
+        inspection,
+        _of_producer(inspection, options),
+        ask=None if options.yes else sys.stdin.readline,
+        force=options.force,
+        expiry_ms=settings.producer_expiry_seconds * 1000,
+        out=sys.stdout,
+    )
 
 
 def _print(lines: Iterator[str]) -> int:
@@ -79,26 +88,34 @@ def _of_producer(inspection: RedisInspection, options: argparse.Namespace) -> It
     return inspection.entries(producer_id=options.producer_id, topic=options.topic, partition=options.partition)
 
 
-def _cluster(options: argparse.Namespace) -> str:
-    cluster: str = getattr(options, "cluster", DEFAULT_CLUSTER)
-    if not is_cluster_name(cluster):
-        raise ConfigError(f"--cluster {cluster!r}: letters, digits, dot, underscore and hyphen, at most 64")
-    return cluster
-
-
-def _address(options: argparse.Namespace) -> RedisAddress:
-    url: str | None = getattr(options, "redis", None)
-    directory: str | None = getattr(options, "data_dir", None)
-    if url is not None and directory is not None:
+def _settings(options: argparse.Namespace) -> Settings:
+    """Return what ``idemproxy run`` would use with the same file and environment, except for the options given here."""
+    given = {name: getattr(options, name, None) for name in ("redis", "data_dir", "cluster")}
+    if given["redis"] is not None and given["data_dir"] is not None:
         raise ConfigError("--redis and --data-dir name two servers: one of them")
-    if url is not None:
-        try:
-            return parse_redis_url(url)
-        except ValueError as problem:
-            raise ConfigError(f"--redis: {problem}") from None
-    path = Path(directory or _DATA_DIRECTORY) / "redis" / "redis.socket"
+    settings = load(getattr(options, "config", None), {**given, "upstream": _NO_UPSTREAM})
+    return settings if given["data_dir"] is None else replace(settings, redis=None)
+
+
+def _open(settings: Settings) -> RedisInspection:
+    if settings.redis is not None:
+        return RedisInspection(settings.redis, settings.cluster, _over_tls(settings))
+    path = settings.data_directory / "redis" / "redis.socket"
     try:
-        return RedisAddress(os.fsdecode(path.read_bytes()))
+        return RedisInspection(RedisAddress(os.fsdecode(path.read_bytes())), settings.cluster)
     except OSError as error:
-        hint = "" if directory else "; --redis names a server, --data-dir another directory"
-        raise ConfigError(f"no private Redis in {path.parent}: {error.strerror}{hint}") from None
+        hint = "--redis names a server, --data-dir another directory, --config a file that does"
+        raise ConfigError(f"no private Redis in {path.parent}: {error.strerror}; {hint}") from None
+
+
+def _over_tls(settings: Settings) -> Callable[[Any], Any] | None:
+    if settings.redis_tls is None:
+        return None
+    assert settings.redis is not None
+    assert not isinstance(settings.redis.address, str), "a unix socket needs no TLS"
+    try:
+        context = client_context(settings.redis_tls)
+    except TlsError as error:
+        raise ConfigError(f"redis.tls: {error}") from None
+    name = settings.redis_tls.server_name or settings.redis.address[0]
+    return lambda connected: context.wrap_socket(connected, server_hostname=name)

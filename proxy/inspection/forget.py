@@ -10,7 +10,6 @@ from typing import TextIO
 from ...state.entry import Entry
 from ...state.inspection import owner_of
 from ...state.redis_inspection import EntryRow, NotForgotten, RedisInspection
-from ..limits import PRODUCER_EXPIRY_SECONDS
 from .render import ENTRY_TITLES, entry_cells
 from .table import printable, table_lines
 
@@ -24,11 +23,17 @@ twice."""
 
 
 def forget_producer(
-    inspection: RedisInspection, rows: Iterable[EntryRow], *, ask: Callable[[], str] | None, force: bool, out: TextIO
+    inspection: RedisInspection,
+    rows: Iterable[EntryRow],
+    *,
+    ask: Callable[[], str] | None,
+    force: bool,
+    expiry_ms: int,
+    out: TextIO,
 ) -> int:
     """Forget ``rows``, all of one producer; return the exit status: 0, 1 if something was not forgotten.
 
-    ``ask``: returns what was typed; None: nobody is asked."""
+    ``ask``: returns what was typed; None: nobody is asked. ``expiry_ms``: of idle producers."""
     found = list(rows)
     if not found:
         print("nothing is stored of this producer", file=out)
@@ -53,13 +58,9 @@ def forget_producer(
         if ask().strip() != str(producer_id):
             print("that is not its id: nothing was forgotten", file=out)
             return 1
-    return _forget(inspection, found, force, out)
-
-
-def _forget(inspection: RedisInspection, found: Iterable[EntryRow], force: bool, out: TextIO) -> int:
     done = failed = 0
     for row in found:
-        result = inspection.forget(row, expiry_ms=PRODUCER_EXPIRY_SECONDS * 1000, although_owner_lives=force)
+        result = inspection.forget(row, expiry_ms=expiry_ms, although_owner_lives=force)
         if isinstance(result, NotForgotten):
             failed += 1
             print(f"{_where(row)}: not forgotten: {result.reason}", file=out)

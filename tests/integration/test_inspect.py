@@ -15,6 +15,7 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.limits import LEASE_SECONDS
 from idemproxy.state.entry import Entry, pack, unpack
 from idemproxy.state.store import block_key, entry_key, member_key
+from testkit.certificates import Authority
 from testkit.inspecting import (
     COMMAND_SECONDS_MAX,
     Place,
@@ -26,6 +27,7 @@ from testkit.inspecting import (
     objects_of,
     send,
     stored,
+    tls_in_front_of,
 )
 from testkit.proxy_process import ProxyProcess, wait_until
 from testkit.raw_client import RawClient, batch
@@ -313,3 +315,33 @@ def test_what_cannot_be_done_is_one_sentence_without_the_password(arguments: tup
     assert said in failed.stderr
     assert "sesame" not in failed.stderr
     assert len(failed.stderr.splitlines()) == 1
+
+
+# ---------------------------------------------------------------------- where the server is said to be
+def test_the_proxys_own_file_and_environment_name_the_server(
+    redis: ExternalRedis, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert redis.call("SET", entry_key("filed", 5, "t", 0), pack(Entry(1, bytes(16), bytes(8), 0, 0))) == b"OK"
+    file = tmp_path / "idemproxy.yaml"
+    file.write_text(f"upstream: {{bootstrap: ['h:1']}}\nredis: {{url: '{url}'}}\ncluster: filed\n")
+    assert [row["producer_id"] for row in objects_of("producers", "--config", os.fspath(file))] == ["5"]
+    assert lines_of("producers", "--config", os.fspath(file), "--cluster", "none")[1:] == []
+    monkeypatch.setenv("IDEMPROXY_REDIS__URL", url)
+    monkeypatch.setenv("IDEMPROXY_CLUSTER", "filed")
+    assert [row["producer_id"] for row in objects_of("producers")] == ["5"]
+
+
+def test_a_redis_over_tls_is_asked_and_its_name_is_checked(redis: ExternalRedis, tmp_path: Path) -> None:
+    assert redis.call("SET", member_key("guarded", b"12345678"), b"1") == b"OK"
+    authority = Authority(tmp_path)
+    files = authority.issue("redis", "redis.example")
+    file = tmp_path / "idemproxy.yaml"
+    with tls_in_front_of(redis.address, files.cert, files.key) as port:
+        redis_text = f"redis: {{url: 'redis://127.0.0.1:{port}', tls: {{ca_file: '{authority.ca_file}', server_name: "
+        text = f"upstream: {{bootstrap: ['h:1']}}\ncluster: guarded\n{redis_text}"
+        file.write_text(f"{text}redis.example}}}}\n")
+        assert lines_of("proxies", "--config", os.fspath(file))[1].split()[0] == b"12345678".hex()
+        file.write_text(f"{text}other.example}}}}\n")
+        refused = idemproxy("inspect", "--config", os.fspath(file))
+    assert refused.returncode == 2
+    assert "Hostname mismatch" in refused.stderr

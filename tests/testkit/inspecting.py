@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import socket
+import ssl
 import sys
+import threading
 import time
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,3 +97,51 @@ def begin(client: RawClient, redis: ExternalRedis, place: Place, batches: int = 
 def member_names(redis: ExternalRedis) -> list[str]:
     """Return the living incarnations of the default cluster, in hexadecimal."""
     return sorted(key.decode().rpartition(":")[2] for key in redis.call("KEYS", "idem:default:member:*"))
+
+
+@contextmanager
+def tls_in_front_of(address: tuple[str, int], cert: Path, key: Path) -> Iterator[int]:
+    """Yield the port of a relay that speaks TLS: the redis-server of the tests is built without it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    threads: list[threading.Thread] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):  # the listener is closed at the end
+                while True:
+                    plain, _ = listener.accept()
+                    threads.append(threading.Thread(target=_serve_one, args=(context, plain, address), daemon=True))
+                    threads[-1].start()
+
+        threads.append(threading.Thread(target=serve, daemon=True))
+        threads[0].start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            for thread in threads:
+                thread.join(5)
+    assert not any(thread.is_alive() for thread in threads), "a client of the relay has not hung up"
+
+
+def _serve_one(context: ssl.SSLContext, plain: socket.socket, address: tuple[str, int]) -> None:
+    with plain, suppress(OSError), context.wrap_socket(plain, server_side=True) as client:
+        _relay(client, address)
+
+
+def _relay(client: socket.socket, address: tuple[str, int]) -> None:
+    """Hand bytes on until one side ends. Answers are waited for in a thread of their own."""
+    with socket.create_connection(address) as server:
+
+        def hand_back() -> None:
+            with suppress(OSError):
+                while data := server.recv(65536):
+                    client.sendall(data)
+
+        answers = threading.Thread(target=hand_back, daemon=True)
+        answers.start()
+        while data := client.recv(65536):
+            server.sendall(data)
+        server.shutdown(socket.SHUT_RDWR)
+        answers.join(5)
