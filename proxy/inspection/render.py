@@ -185,14 +185,19 @@ def _intent_range(intent: Intent) -> str:
     if not intent.batches:
         return "(all)"
     last = intent.batches[-1]
-    return f"{intent.batches[0].base_sequence}..{last_of(last.base_sequence, last.record_count)}"
+    return _range(intent.batches[0].base_sequence, last_of(last.base_sequence, last.record_count))
 
 
 def _window_range(entry: Entry) -> str:
     if not entry.window:
         return "-"
     last = entry.window[-1]
-    return f"{entry.window[0].base_sequence}..{last_of(last.base_sequence, last.record_count)} ({len(entry.window)})"
+    shown = _range(entry.window[0].base_sequence, last_of(last.base_sequence, last.record_count))
+    return f"{shown} ({len(entry.window)})"
+
+
+def _range(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}..{last}"
 
 
 def _principal(principal: bytes) -> str | None:
