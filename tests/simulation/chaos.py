@@ -26,6 +26,8 @@ CALM_SECONDS_MAX = 150.0
 STEP_SECONDS = 0.5
 """So often somebody looks whether all is done."""
 QUIET_SECONDS = 3.0
+IDLE_BATCHES = 6
+SECOND_ACT_SHARE = 0.4
 LAST_SECONDS_MAX = 60.0
 """A batch that is sent when all is calm is answered by then."""
 
@@ -68,27 +70,21 @@ class Chaos:
             client.settings = replace(client.settings, delivery=delivery)
         self.oracle = Oracle(self.world.cluster, self.world.clients)
         self.troubles = Troubles(self.world, self.random)
+        self.calm_seconds = 0.0
 
     def run(self) -> Outcome:
         """Run to the end and check."""
-        world, network = self.world, self.world.network
+        world = self.world
         world.start()
-        self._plan_batches()
-        for name, rate in self.shape.troubles.items():
-            if rate:
-                self.troubles.plan(name, rate, CHAOS_SECONDS * 0.95)
-        self._run_until(CHAOS_SECONDS, lambda: False)
-        self.troubles.end()
-        world.calm()
-        began = network.now
-        state_was_lost = any(name in self.troubles.done for name in LOSE_WRITES)
-        is_done = self._run_until(CALM_SECONDS_MAX, lambda: world.is_done)
-        calm_seconds = network.now - began
-        self._run_until(QUIET_SECONDS, lambda: False)
-        if is_done:
+        problems = self._act(self.shape.batches, 1.0)
+        if self.shape.idle_seconds:
+            self._idle()
+            problems += self._act(max(1, self.shape.batches // 3), SECOND_ACT_SHARE)
+        if world.is_done:
             self._one_more_batch_each()
-        problems = self.oracle.unfinished(network.now - began)
+            problems += self.oracle.unfinished(LAST_SECONDS_MAX)
         refusals = self.settings.broker_faults.refusals
+        state_was_lost = any(name in self.troubles.done for name in LOSE_WRITES)
         problems += self.oracle.finish(refusals, state_was_lost=state_was_lost) + world.errors()
         return Outcome(
             self.seed,
@@ -98,9 +94,36 @@ class Chaos:
             self.shape.batches,
             self._faults(),
             {one.name: count for one, count in self.oracle.allowed.items()},
-            calm_seconds,
+            self.calm_seconds,
             self.oracle.answer_seconds_max,
         )
+
+    def _act(self, batches: int, share: float) -> list[str]:
+        """Chaos, then calm until every user knows how each batch ended; returns who does not. ``share``: of the rates
+        of the troubles."""
+        world, network = self.world, self.world.network
+        self._plan_batches(batches)
+        for name, rate in self.shape.troubles.items():
+            if rate:
+                self.troubles.plan(name, rate * share, CHAOS_SECONDS * 0.95)
+        self._run_until(CHAOS_SECONDS, lambda: False)
+        self.troubles.end()
+        world.calm()
+        began = network.now
+        self._run_until(CALM_SECONDS_MAX, lambda: world.is_done)
+        self.calm_seconds = max(self.calm_seconds, network.now - began)
+        self._run_until(QUIET_SECONDS, lambda: False)
+        return self.oracle.unfinished(network.now - began)
+
+    def _idle(self) -> None:
+        """Hardly anything happens, for longer than anybody retries."""
+        random, seconds = self.random, self.shape.idle_seconds
+        for _ in range(IDLE_BATCHES):
+            self._send_in(random.uniform(0, 0.9 * seconds), random.choice(self.world.clients), 1)
+        self._run_until(seconds, lambda: False)
+        if self.shape.flushes:
+            self.troubles.happen("all state deleted")
+        self.world.unsettle()
 
     def _run_until(self, seconds: float, is_done: Callable[[], bool]) -> bool:
         """Run so long at most; whether it was done before."""
@@ -128,20 +151,23 @@ class Chaos:
         faults |= {kind: count for kind, count in world.cluster.faults_done.items() if kind != "none"}
         return faults | {kind.name: n for kind, n in world.redis.faults_done.items() if n and kind.name != "NONE"}
 
-    def _plan_batches(self) -> None:
+    def _plan_batches(self, batches: int) -> None:
         """Singly at any time, or in bursts that queue."""
-        random, network = self.random, self.world.network
+        random = self.random
         at = 0.0
-        for number in range(self.shape.batches):
+        for number in range(batches):
             if number == 0 or random.random() >= self.shape.burst_share:
                 at = 0.0 if number < 5 and random.random() < 0.5 else random.uniform(0, CHAOS_SECONDS)
             client = random.choice(self.world.clients)
-            partition, count = random.randrange(self.settings.partitions), random.randint(1, self.shape.records_max)
+            self._send_in(at, client, random.randint(1, self.shape.records_max))
 
-            def send(client: VirtualClient = client, partition: int = partition, count: int = count) -> None:
-                client.send(TOPIC, partition, count)
+    def _send_in(self, seconds: float, client: VirtualClient, record_count: int) -> None:
+        partition = self.random.randrange(self.settings.partitions)
 
-            network.schedule(at, send)
+        def send() -> None:
+            client.send(TOPIC, partition, record_count)
+
+        self.world.network.schedule(seconds, send)
 
 
 def run_seed(seed: int, *, package: str = "idemproxy", batches: int = BATCHES) -> Outcome:

@@ -26,6 +26,10 @@ from testkit.virtual_redis import RedisFaultRates
 from testkit.virtual_world import WorldSettings
 
 CHAOS_SECONDS = 12.0
+IDLE_SECONDS = (660.0, 1800.0)
+IDLE_SHARE = 0.05
+"""Of worlds that are idle for longer than anybody retries, and go on then."""
+HORIZONS_SECONDS = (300.0, 600.0)
 BATCHES = 25
 """About so many batches has a world when nobody says otherwise; each seed draws from a third of it to the double."""
 BROKER_KINDS = tuple(kind for kind in BrokerFault if kind is not BrokerFault.NONE)
@@ -90,6 +94,11 @@ class Shape:
     """Of one batch."""
     delivery: tuple[float | None, ...]
     """For each client after how many seconds it gives a batch up; None: never."""
+    idle_seconds: float
+    """After the first time of chaos little happens for so long, and then a second one follows; 0: there is no second
+    one."""
+    flushes: bool
+    """All data in Redis is deleted when the second time of chaos begins."""
 
 
 class _Draw:
@@ -128,8 +137,8 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     if not draw.chance(0.3):
         troubles[CLEAN_THE_LOG] = 0.0
     compression = random.choice((0, 1, 2, 3)) if draw.chance(0.06) else None
-    if compression is not None or troubles["compression changed"]:
-        troubles |= dict.fromkeys(LOSE_WRITES, 0.0)
+    forbidden = LOSE_WRITES if compression is not None or troubles["compression changed"] else ()
+    troubles |= dict.fromkeys(forbidden, 0.0)
     settings = WorldSettings(
         proxies=proxies,
         brokers=random.choice((1, 2, 3)),
@@ -144,6 +153,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         message_bytes_max=random.choice((260, 400)) if draw.chance(0.1) else MESSAGE_BYTES_MAX,
         compression=compression,
         merge_producers=merges,
+        horizon_seconds=random.choice(HORIZONS_SECONDS),
         package=package,
     )
     # The first client is patient, so that every world demands that all is done in the end.
@@ -156,6 +166,8 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         random.choice((0.0, 0.3, 0.9)),
         random.choice((1, 3, 3, 12)),
         tuple(delivery),
+        random.uniform(*IDLE_SECONDS) if (has_idle := draw.chance(IDLE_SHARE)) else 0.0,
+        has_idle and "all state deleted" not in forbidden and draw.chance(0.7),
     )
 
 

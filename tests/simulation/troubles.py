@@ -31,7 +31,6 @@ class Troubles:
         self.world = world
         self.random = random
         self.done: dict[str, int] = {}
-        self.is_over = False
         self.acts: dict[str, Callable[[], bool | None]] = {
             name: getattr(self, "_" + name.replace(" ", "_")) for name in (*TROUBLES, *STATE_TROUBLES, *LOG_TROUBLES)
         }
@@ -42,22 +41,20 @@ class Troubles:
 
     def plan(self, name: str, rate: float, seconds: float) -> None:
         """Let it happen about ``rate`` times within so many seconds from now."""
-        act = self.acts[name]
         for _ in range(int(rate) + (self.random.random() < rate % 1)):
+            self.world.network.schedule(self.random.uniform(0, seconds), lambda: self.happen(name))
 
-            def happen() -> None:
-                self.world.network.note("chaos", name)
-                if act() is not False:
-                    self._count(name)
-
-            self.world.network.schedule(self.random.uniform(0, seconds), happen)
+    def happen(self, name: str) -> None:
+        """Let it happen now, if it can."""
+        self.world.network.note("chaos", name)
+        if self.acts[name]() is not False:
+            self._count(name)
 
     def _count(self, name: str) -> None:
         self.done[name] = self.done.get(name, 0) + 1
 
     def end(self) -> None:
         """Nothing that was set up happens from now on, and what is being refused is taken again."""
-        self.is_over = True
         self._armed.clear()
         self.moments.end()
         self.world.redis.server.refuses = None

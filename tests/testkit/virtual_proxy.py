@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from idemproxy.proxy.limits import MARKS_WRITTEN_SECONDS
 from idemproxy.reactor import Address
 from testkit.virtual_client import EPOCH_MS
 from testkit.virtual_network import Network, VirtualReactor
@@ -54,8 +55,10 @@ class VirtualProxy:
         clock_offset: float = 0.0,
         clock_rate: float = 1.0,
         merge_producers: bool = False,
+        horizon_seconds: float | None = None,
     ) -> None:
-        """``clock_offset``: how long its machine was up before the run. ``clock_rate``: its seconds in a second."""
+        """``clock_offset``: how long its machine was up before the run. ``clock_rate``: its seconds in a second.
+        ``horizon_seconds``: the longest time after which a client retries; None: as shipped."""
         self.network = network
         self.name = name
         self.address: Address = (name, 9092)
@@ -76,11 +79,14 @@ class VirtualProxy:
         self._clock_offset = clock_offset
         self._clock_rate = clock_rate
         self._merge_producers = merge_producers
+        self._horizon_seconds = horizon_seconds
         self._engine_module = importlib.import_module(f"{package}.proxy.engine")
         self._store_module = importlib.import_module(f"{package}.state.redis_store")
         self._random = Random(f"{network.seed}/{name}")
         self._directory: list[bytes] = []
         """Incarnations that lived here and said no goodbye: what the data directory holds."""
+        self.marks: bytes | None = None
+        """What the data directory knows of where the logs ended when."""
         self.is_listening = False
         self._is_ending = False
         self.start()
@@ -131,6 +137,7 @@ class VirtualProxy:
         )
         engine.start(self.store)
         self.store.start()
+        self._keep_marks(host, engine)
 
     def _new_engine(self) -> Any:
         host = self.host
@@ -140,13 +147,29 @@ class VirtualProxy:
             cluster=CLUSTER_NAME,
             report=self._report,
             random_bytes=self._random.randbytes,
-            wall_clock_ms=lambda: EPOCH_MS + int(self.network.now * 1000),
+            wall_clock_ms=self._wall_ms,
             on_brokers=lambda brokers: self._listen_when_ready(host),
             on_ready=lambda: self._listen_when_ready(host),
         )
         engine.shared.merges_producers = self._merge_producers
+        if self._horizon_seconds is not None:
+            engine.shared.marks.horizon_seconds = self._horizon_seconds
+        if self.marks is not None:
+            engine.shared.marks.unpack(self.marks, host.now(), self._wall_ms())
         engine.sessions = _InOrder()
         return engine
+
+    def _wall_ms(self) -> int:
+        return EPOCH_MS + int(self.network.now * 1000)
+
+    def _keep_marks(self, host: VirtualReactor, engine: Any) -> None:
+        """As proxy/server.py writes them: every now and then, for whatever life comes next."""
+
+        def write() -> None:
+            self.marks = engine.shared.marks.pack(host.now(), self._wall_ms())
+            host.later(MARKS_WRITTEN_SECONDS, write)
+
+        host.later(MARKS_WRITTEN_SECONDS, write)
 
     def watch_effects(self, on_effect: Callable[[VirtualProxy, Any], None]) -> None:
         """Have this called before every effect of this life and of all later ones."""
@@ -192,6 +215,8 @@ class VirtualProxy:
 
         def stopped() -> None:
             engine.close()
+            engine.shared.marks.take_all(host.now(), engine.shared.bounds)
+            self.marks = engine.shared.marks.pack(host.now(), self._wall_ms())
             self._directory = []
             host.crash_after_pass()
             self.come_back(down_seconds)

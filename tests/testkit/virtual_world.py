@@ -40,6 +40,8 @@ class WorldSettings:
     """Of the topic: a codec, 0 for uncompressed, None for the producer's."""
     merge_producers: bool = False
     """The proxies put several producers' batches into one wrapper."""
+    horizon_seconds: float | None = None
+    """The longest time after which a client retries, as the proxies are told; None: as shipped."""
     package: str = "idemproxy"
     """Under which name the proxy is imported: the shipped one, or a patched copy."""
 
@@ -68,6 +70,7 @@ class World:
                 clock_offset=offset,
                 clock_rate=rate,
                 merge_producers=settings.merge_producers,
+                horizon_seconds=settings.horizon_seconds,
             )
             for number, (offset, rate) in enumerate(clocks, 1)
         ]
@@ -81,6 +84,11 @@ class World:
         """Run until every proxy listens; faults begin then."""
         ready = self.network.run(START_SECONDS_MAX, lambda: all(proxy.is_listening for proxy in self.proxies))
         assert ready, "a proxy does not come up in a calm world"
+        self.unsettle()
+
+    def unsettle(self) -> None:
+        """From here on faults happen."""
+        self.cluster.settings = self.settings.cluster
         self.cluster.rates = self.settings.broker_faults
         self.redis.rates = self.settings.redis_faults
 
