@@ -59,8 +59,8 @@ USER 10001:10001
 # The bootstrap port, then one port for each broker (bootstrap + 1 + broker id); 9644 is the admin port.
 EXPOSE 9092 9093-9102 9644
 STOPSIGNAL SIGTERM
-# Asks the admin port, wherever IDEMPROXY_HEALTH_URL says that it is. Kubernetes has probes instead.
+# Asks the admin port, wherever HEALTH_URL says that it is. Kubernetes has probes instead.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
-  CMD ["python", "-c", "import os, urllib.request as r; r.urlopen(os.environ.get('IDEMPROXY_HEALTH_URL', 'http://127.0.0.1:9644/livez'), timeout=4)"]
+  CMD ["python", "-c", "import os, urllib.request as r; r.urlopen(os.environ.get('HEALTH_URL', 'http://127.0.0.1:9644/livez'), timeout=4)"]
 ENTRYPOINT ["idemproxy"]
-CMD ["--help"]
+CMD ["run", "--config", "/etc/idemproxy/idemproxy.yaml"]

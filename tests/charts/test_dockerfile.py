@@ -13,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 import venv
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from pathlib import Path
 import pytest
 
 import idemproxy
+from idemproxy.demo.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_IN_AN_IMAGE = ("uv", "pip", "gcc", "cc", "git", "make")
@@ -168,13 +170,13 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> ImageRoot:
     return image
 
 
-@pytest.mark.timeout(480)
-def test_the_steps_of_the_dockerfile_give_a_working_command(image: ImageRoot) -> None:
+def run_in(image: ImageRoot, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the image's entry point as a container would; no file of the image may change by it, but in its data."""
     (command,) = json.loads(STAGES[-1].last("ENTRYPOINT"))
     final = image.root / "opt/idemproxy"
-    environment = {"PATH": f"{final}/venv/bin", "HOME": str(final / "data")}
-    arguments = json.loads(STAGES[-1].last("CMD"))
-    started = subprocess.run(
+    environment = {"PATH": f"{final}/venv/bin", "HOME": str(final / "data"), "PYTHONDONTWRITEBYTECODE": "1"}
+    before = files_of(final / "venv")
+    done = subprocess.run(
         [final / "venv/bin" / command, *arguments],
         cwd=final / "data",
         env=environment,
@@ -182,8 +184,62 @@ def test_the_steps_of_the_dockerfile_give_a_working_command(image: ImageRoot) ->
         text=True,
         timeout=60,
     )
-    assert started.returncode == 0, started.stderr
-    assert "run" in started.stdout
+    assert files_of(final / "venv") == before
+    return done
+
+
+def files_of(folder: Path) -> dict[Path, int]:
+    return {path: path.lstat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.mark.timeout(480)
+def test_the_steps_of_the_dockerfile_give_a_working_command(image: ImageRoot) -> None:
+    told = run_in(image, "--version")
+    assert (told.returncode, told.stdout) == (0, f"idemproxy {idemproxy.__version__}\n"), told.stderr
+
+
+@pytest.mark.timeout(480)
+def test_without_its_configuration_file_a_container_says_which_one_it_misses(image: ImageRoot) -> None:
+    arguments = json.loads(STAGES[-1].last("CMD"))
+    refused = run_in(image, *arguments)
+    assert refused.returncode != 0
+    assert "/etc/idemproxy/idemproxy.yaml" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.timeout(480)
+def test_the_health_check_is_content_with_a_live_proxy_and_with_nothing_else(image: ImageRoot, tmp_path: Path) -> None:
+    command = json.loads(STAGES[-1].last("HEALTHCHECK").partition("CMD ")[2])
+    assert command[0] == "python"
+    final = image.root / "opt/idemproxy/venv/bin"
+    (admin,) = free_ports(1)
+    here = {"PATH": str(final), "HEALTH_URL": f"http://127.0.0.1:{admin}/livez"}
+
+    def healthy() -> bool:
+        return (
+            subprocess.run([final / "python", *command[1:]], env=here, capture_output=True, timeout=60).returncode == 0
+        )
+
+    assert not healthy()
+    options = [
+        "run",
+        "--upstream",
+        "127.0.0.1:1",
+        "--admin",
+        f"127.0.0.1:{admin}",
+        "--data-dir",
+        str(tmp_path / "data"),
+    ]
+    with (tmp_path / "log").open("w") as log:
+        proxy = subprocess.Popen([final / "idemproxy", *options], env={"PATH": str(final)}, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 60
+        while not healthy():
+            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
+            assert proxy.poll() is None, (tmp_path / "log").read_text()
+    finally:
+        proxy.terminate()
+        assert proxy.wait(60) == 0
 
 
 @pytest.mark.timeout(480)

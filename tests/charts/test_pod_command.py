@@ -1,10 +1,6 @@
-"""The command of the rendered pod, run against a real 0.10.2 broker and an external Redis.
+"""Rendered pods, really started against a real 0.10.2 broker: the proxy with its rendered configuration and an external
+Redis, the Redis that the chart can bring, and what `helm test` runs."""
 
-Arguments and environment are taken from the manifest as a node would take them; only what belongs to the pod's own
-surroundings is replaced: its network by loopback, its volume by a folder.
-"""
-
-import os
 import re
 import signal
 import socket
@@ -16,14 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import redis
+import trustme
+from charts.conftest import REDIS_PASSWORD, redis_server
+from charts.node import PROXY, NodePod
+from charts.rendering import one, pod_of, render
 from confluent_kafka import Producer
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import free_ports
 from idemproxy.demo.segments import read_partition
 
-CHART = Path(__file__).resolve().parents[2] / "charts/idemproxy"
 RECORDS = 200
 
 
@@ -46,73 +45,19 @@ def neighbouring_ports() -> int:
     raise OSError("no two free ports side by side")
 
 
-def rendered(helm: Path, **values: str) -> list[dict[str, Any]]:
-    settings = [word for key, value in values.items() for word in ("--set", f"{key.replace('__', '.')}={value}")]
-    command = [str(helm), "template", "proxy", str(CHART), "--kube-version", "1.33", *settings]
-    text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
-    return [manifest for manifest in yaml.safe_load_all(text) if manifest]
+def values_for(broker: LegacyCluster, port: int) -> dict[str, Any]:
+    return {
+        "upstream__bootstrap": [broker.bootstrap],
+        "listeners__clients__port": port,
+        "listeners__clients__advertised": "127.0.0.1:{port}",
+        "admin__port": free_ports(1)[0],
+    }
 
 
-def environment_of(container: dict[str, Any], manifests: list[dict[str, Any]]) -> dict[str, str]:
-    """Return the container's variables, with secrets looked up among the rendered ones."""
-    secrets = {item["metadata"]["name"]: item["stringData"] for item in manifests if item["kind"] == "Secret"}
-    values = {}
-    for variable in container.get("env", []):
-        reference = variable.get("valueFrom", {}).get("secretKeyRef")
-        values[variable["name"]] = secrets[reference["name"]][reference["key"]] if reference else variable["value"]
-    return values
-
-
-def wait_for_port(port: int, process: "subprocess.Popen[str]", output: Path, seconds: float) -> None:
-    """Do what the startup probe does."""
-    deadline = time.monotonic() + seconds
-    while True:
-        assert process.poll() is None, output.read_text()
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            assert time.monotonic() < deadline, output.read_text()
-            time.sleep(0.05)
-
-
-@pytest.mark.timeout(240)
-def test_the_rendered_pods_command_serves_an_idempotent_producer_and_ends_on_sigterm(
-    helm: Path, external_redis: str, broker: LegacyCluster, tmp_path: Path
-) -> None:
-    port = neighbouring_ports()
-    values = {"redis__url": external_redis, "service__bootstrapPort": str(port), "advertisedHost": "127.0.0.1"}
-    manifests = rendered(helm, upstream=broker.bootstrap, **values)
-    (workload,) = (manifest for manifest in manifests if manifest["kind"] == "StatefulSet")
-    pod = workload["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    (volume,) = (mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "data")
-    environment = environment_of(container, manifests)
-    arguments = [re.sub(r"\$\((\w+)\)", lambda name: environment[name.group(1)], text) for text in container["args"]]
-    here = [text.replace("0.0.0.0", "127.0.0.1").replace(volume, str(tmp_path / "data")) for text in arguments]
-
-    output = tmp_path / "proxy.log"
-    with output.open("w") as log:
-        command = [sys.executable, "-m", "idemproxy", *here]
-        process = subprocess.Popen(command, env=os.environ | environment, stdout=log, stderr=log, text=True)
-    try:
-        probe = container["startupProbe"]
-        wait_for_port(port, process, output, probe["periodSeconds"] * probe["failureThreshold"])
-        errors = produce(f"127.0.0.1:{port}")
-        assert errors == [], output.read_text()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=pod["terminationGracePeriodSeconds"]) == 0, output.read_text()
-    finally:
-        process.kill()
-        process.wait()
-    stored = [record.value for record in read_partition(broker.log_directories[0], "orders", 0)]
-    assert stored == [b"%d" % number for number in range(RECORDS)]
-
-
-def produce(bootstrap: str) -> list[str]:
+def produce(bootstrap: str, **settings: str) -> list[str]:
     """Send numbered records with an idempotent producer and return what went wrong."""
     errors: list[str] = []
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 1})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 1, **settings})
     for number in range(RECORDS):
         producer.produce(
             "orders", b"%d" % number, on_delivery=lambda error, _: errors.append(str(error)) if error else None
@@ -120,3 +65,120 @@ def produce(bootstrap: str) -> list[str]:
         producer.poll(0)
     unsent = producer.flush(60)
     return errors + [f"{unsent} records were not sent"] * bool(unsent)
+
+
+def stored(broker: LegacyCluster) -> list[bytes | None]:
+    return [record.value for record in read_partition(broker.log_directories[0], "orders", 0)]
+
+
+def helm_test(manifests: list[dict[str, Any]], port: int, admin: int, *more: str) -> subprocess.CompletedProcess[str]:
+    """Run what `helm test` runs; the names of Services stand for this machine."""
+    (container,) = one(manifests, "Pod", "proxy-idemproxy-test")["spec"]["containers"]
+    code, seconds, ready, *listeners = container["args"]
+    assert [container["command"], float(seconds)] == [["python", "-c"], 60]
+    assert ready == f"http://proxy-idemproxy-pods:{admin}/readyz"
+    assert [listener.split(":")[:2] for listener in listeners] == [["proxy-idemproxy-clients", str(port)]]
+    here = [re.sub(r"proxy-idemproxy-\w+", "127.0.0.1", word) for word in (ready, *listeners)]
+    command = [sys.executable, "-c", code, "5", *here, *more]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.timeout(240)
+def test_the_rendered_pods_command_serves_an_idempotent_producer_and_ends_on_sigterm(
+    helm: Path, external_redis: str, broker: LegacyCluster, tmp_path: Path
+) -> None:
+    port = neighbouring_ports()
+    values = values_for(broker, port)
+    manifests = render(helm, redis__url=external_redis, **values)
+    with NodePod(tmp_path / "pod", manifests, pod_of(manifests), {}) as pod:
+        pod.start(PROXY).wait_until_ready()
+        assert pod.probe("readinessProbe")[0] == pod.probe("livenessProbe")[0] == 200
+        assert produce(f"127.0.0.1:{port}") == [], pod.output.read_text()
+        told = helm_test(manifests, port, values["admin__port"])
+        assert told.returncode == 0, told.stdout + told.stderr
+        assert f"127.0.0.1:{port}: brokers 0 at 127.0.0.1:{port + 1}" in told.stdout
+        pod.process.send_signal(signal.SIGTERM)
+        assert pod.process.wait(timeout=pod.pod["terminationGracePeriodSeconds"]) == 0, pod.output.read_text()
+    assert stored(broker) == [b"%d" % number for number in range(RECORDS)]
+
+
+@pytest.mark.timeout(240)
+def test_certificates_and_the_password_of_redis_reach_the_proxy_as_files(
+    helm: Path, external_redis: str, broker: LegacyCluster, tmp_path: Path
+) -> None:
+    port = neighbouring_ports()
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    secrets = {
+        "login": {"password": REDIS_PASSWORD},
+        "server": {
+            "tls.crt": b"".join(blob.bytes() for blob in certificate.cert_chain_pems).decode(),
+            "tls.key": certificate.private_key_pem.bytes().decode(),
+        },
+    }
+    values = values_for(broker, port) | {
+        "redis__url": external_redis.replace(f":{REDIS_PASSWORD}@", ""),
+        "redis__passwordSecret__name": "login",
+        "listeners__clients__tls": {"enabled": True, "secretName": "server"},
+    }
+    manifests = render(helm, **values)
+    with NodePod(tmp_path / "pod", manifests, pod_of(manifests), secrets) as pod:
+        pod.start(PROXY).wait_until_ready()
+        settings = {"security.protocol": "SSL", "ssl.ca.location": str(tmp_path / "ca.pem")}
+        assert produce(f"127.0.0.1:{port}", **settings) == [], pod.output.read_text()
+        told = helm_test(manifests, port, values["admin__port"])
+        assert told.returncode == 0, told.stdout + told.stderr
+    assert stored(broker) == [b"%d" % number for number in range(RECORDS)]
+
+
+@pytest.mark.timeout(120)
+def test_helm_test_fails_with_the_reason_where_a_client_would_not_get_through(helm: Path, tmp_path: Path) -> None:
+    port, admin = free_ports(2)
+    values = {"upstream__bootstrap": ["127.0.0.1:1"], "redis__embedded": True, "admin__port": admin}
+    manifests = render(helm, **values, listeners__clients__port=port)
+    with NodePod(tmp_path / "pod", manifests, pod_of(manifests), {}) as pod:
+        pod.start(PROXY)
+        deadline = time.monotonic() + 60
+        while pod.probe("livenessProbe")[0] != 200:
+            assert time.monotonic() < deadline, pod.output.read_text()
+            time.sleep(0.1)
+        status, reasons = pod.probe("readinessProbe")
+        assert status == 503
+        told = helm_test(manifests, port, admin)
+    assert told.returncode == 1
+    assert "failed: " in told.stderr
+    assert "503" in told.stderr
+    assert reasons != ""
+
+
+def test_the_charts_own_redis_starts_with_its_settings_and_asks_for_the_password(helm: Path, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    values = {"redis__bundled__enabled": True, "redis__passwordSecret": {"name": "login", "key": "secret"}}
+    manifests = render(helm, upstream__bootstrap=["kafka:9092"], **values)
+    settings = one(manifests, "ConfigMap", "proxy-idemproxy-redis")["data"]
+    settings["redis.conf"] = settings["redis.conf"].replace("port 6379", f"port {port}")
+    password = "it's $HOME and more"
+    secrets = {"login": {"secret": password}}
+    with NodePod(tmp_path / "pod", manifests, pod_of(manifests, "proxy-idemproxy-redis"), secrets) as pod:
+        pod.start([], path=str(Path(redis_server()).parent))
+        client = redis.Redis(port=port, password=password)
+        deadline = time.monotonic() + 20
+        while not answers(client):
+            assert pod.process.poll() is None, pod.output.read_text()
+            assert time.monotonic() < deadline, pod.output.read_text()
+            time.sleep(0.05)
+        wanted = {"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction", "save": ""}
+        seen = {name: client.config_get(name)[name] for name in wanted}
+        assert seen == wanted
+        with pytest.raises(redis.AuthenticationError):
+            redis.Redis(port=port).ping()
+        assert password not in (Path("/proc") / str(pod.process.pid) / "cmdline").read_text()
+        client.close()
+
+
+def answers(client: "redis.Redis[bytes]") -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False

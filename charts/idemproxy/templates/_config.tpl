@@ -1,0 +1,128 @@
+{{/* The configuration file, as `idemproxy run --config` reads it. Places of files are those of the StatefulSet's mounts. */}}
+
+{{/* The listeners by name, with what a further one need not say. Those that are turned off are left out. */}}
+{{- define "idemproxy.listeners" -}}
+{{- $listeners := dict -}}
+{{- range $name, $listener := .Values.listeners -}}
+{{- if and $listener (get $listener "enabled" | toString | ne "false") -}}
+{{- $issuer := dict "name" "" "kind" "Issuer" "group" "cert-manager.io" -}}
+{{- $manager := dict "enabled" false "issuerRef" $issuer "dnsNames" list "duration" "2160h" "renewBefore" "720h" -}}
+{{- $authorities := dict "name" "" "key" "ca.crt" -}}
+{{- $tls := dict "enabled" false "secretName" "" "clientAuth" "none" "clientCaSecret" $authorities "minimumVersion" "1.2" "certManager" $manager -}}
+{{- $service := dict "type" "ClusterIP" "nodePortOffset" 0 -}}
+{{- $whole := dict "port" 0 "routing" "port" "advertised" "" "bootstrapName" "" "tls" $tls "service" $service -}}
+{{- $_ := set $listeners $name (mergeOverwrite $whole (deepCopy $listener)) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $listeners -}}
+{{- end -}}
+
+{{/* What clients of a listener are told. Takes (list root name listener). */}}
+{{- define "idemproxy.advertised" -}}
+{{- $root := index . 0 -}}
+{{- $listener := index . 2 -}}
+{{- $service := include "idemproxy.listenerService" (list $root (index . 1)) -}}
+{{- if $listener.advertised -}}
+{{- $listener.advertised -}}
+{{- else if eq $listener.routing "sni" -}}
+{{- include "idemproxy.inside" (list $root (printf "%s-broker-{id}" $service)) -}}:{port}
+{{- else -}}
+{{- include "idemproxy.inside" (list $root $service) -}}:{port}
+{{- end -}}
+{{- end -}}
+
+{{/* The name by which clients of a listener come to any broker. Takes (list root name listener). */}}
+{{- define "idemproxy.bootstrapName" -}}
+{{- $root := index . 0 -}}
+{{- $listener := index . 2 -}}
+{{- $inside := include "idemproxy.inside" (list $root (include "idemproxy.listenerService" (list $root (index . 1)))) -}}
+{{- if $listener.bootstrapName -}}
+{{- $listener.bootstrapName -}}
+{{- else if and $listener.advertised (eq $listener.routing "port") (not (contains "{id" $listener.advertised)) -}}
+{{- regexReplaceAll ":[^:]*$" $listener.advertised "" -}}
+{{- else -}}
+{{- $inside -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The port of one broker. Takes (list root listener index); the index is the broker's place in upstream.brokerIds. */}}
+{{- define "idemproxy.brokerPort" -}}
+{{- $listener := index . 1 -}}
+{{- eq $listener.routing "sni" | ternary (int $listener.port) (add $listener.port 1 (index . 2)) -}}
+{{- end -}}
+
+{{/* TLS towards a server. Takes (list tls folder). */}}
+{{- define "idemproxy.clientTls" -}}
+{{- $tls := index . 0 -}}
+{{- $folder := index . 1 -}}
+{{- $section := dict "minimum_version" $tls.minimumVersion -}}
+{{- if $tls.caSecret.name -}}{{- $_ := set $section "ca_file" (printf "%s/ca/ca.crt" $folder) -}}{{- end -}}
+{{- if $tls.clientSecret -}}
+{{- $_ := set $section "cert_file" (printf "%s/client/tls.crt" $folder) -}}
+{{- $_ := set $section "key_file" (printf "%s/client/tls.key" $folder) -}}
+{{- end -}}
+{{- if $tls.serverName -}}{{- $_ := set $section "server_name" $tls.serverName -}}{{- end -}}
+{{- toYaml $section -}}
+{{- end -}}
+
+{{/* One listener's section. Takes (list root name listener). */}}
+{{- define "idemproxy.listener" -}}
+{{- $root := index . 0 -}}
+{{- $name := index . 1 -}}
+{{- $listener := index . 2 -}}
+{{- $section := dict "name" $name "bind" (include "idemproxy.place" (list $root.Values.bindAddress $listener.port)) -}}
+{{- $_ := set $section "routing" $listener.routing -}}
+{{- $_ := set $section "advertised" (include "idemproxy.advertised" .) -}}
+{{- $ids := list -}}{{- range $root.Values.upstream.brokerIds -}}{{- $ids = append $ids (int .) -}}{{- end -}}
+{{- $_ := set $section "broker_ids" (join "," $ids) -}}
+{{- if eq $listener.routing "sni" -}}{{- $_ := set $section "bootstrap_name" (include "idemproxy.bootstrapName" .) -}}{{- end -}}
+{{- with $listener.tls -}}
+{{- if .enabled -}}
+{{- $folder := printf "/etc/idemproxy/tls/%s" $name -}}
+{{- $tls := dict "cert_file" (printf "%s/server/tls.crt" $folder) "key_file" (printf "%s/server/tls.key" $folder) -}}
+{{- $_ := set $tls "minimum_version" .minimumVersion -}}
+{{- $_ := set $tls "client_auth" .clientAuth -}}
+{{- if ne .clientAuth "none" -}}{{- $_ := set $tls "client_ca_file" (printf "%s/clients/ca.crt" $folder) -}}{{- end -}}
+{{- $_ := set $section "tls" $tls -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $section -}}
+{{- end -}}
+
+{{- define "idemproxy.config" -}}
+{{- $values := .Values -}}
+{{- $upstream := dict "bootstrap" $values.upstream.bootstrap -}}
+{{- if $values.upstream.tls.enabled -}}
+{{- $_ := set $upstream "tls" (include "idemproxy.clientTls" (list $values.upstream.tls "/etc/idemproxy/upstream") | fromYaml) -}}
+{{- end -}}
+{{- $listeners := list -}}
+{{- range $name, $listener := (include "idemproxy.listeners" . | fromYaml) -}}
+{{- $listeners = append $listeners (include "idemproxy.listener" (list $ $name $listener) | fromYaml) -}}
+{{- end -}}
+{{- $config := dict "upstream" $upstream "listeners" $listeners "cluster" $values.cluster -}}
+{{- $_ := set $config "data_directory" "/opt/idemproxy/data" -}}
+{{- if not $values.redis.embedded -}}
+{{- $redis := dict -}}
+{{- if $values.redis.bundled.enabled -}}
+{{- $_ := set $redis "url" (printf "redis://%s-redis:6379/0" (include "idemproxy.fullname" .)) -}}
+{{- end -}}
+{{- if $values.redis.passwordSecret.name -}}{{- $_ := set $redis "password_file" "/etc/idemproxy/redis/password/password" -}}{{- end -}}
+{{- if $values.redis.tls.enabled -}}
+{{- $_ := set $redis "tls" (include "idemproxy.clientTls" (list $values.redis.tls "/etc/idemproxy/redis") | fromYaml) -}}
+{{- end -}}
+{{- if $redis -}}{{- $_ := set $config "redis" $redis -}}{{- end -}}
+{{- end -}}
+{{- $producers := dict "expiry_seconds" (int64 $values.producers.expirySeconds) "merge" $values.producers.merge -}}
+{{- $_ := set $producers "retry_horizon_seconds" (int64 $values.producers.retryHorizonSeconds) -}}
+{{- with $values.producers.droppedHeaders -}}{{- $_ := set $producers "dropped_headers" . -}}{{- end -}}
+{{- $_ := set $config "producers" $producers -}}
+{{- $limits := dict -}}
+{{- range $name, $limit := $values.limits -}}
+{{- if not (kindIs "invalid" $limit) -}}{{- $_ := set $limits (snakecase $name) (int64 $limit) -}}{{- end -}}
+{{- end -}}
+{{- $_ := set $config "limits" $limits -}}
+{{- $_ := set $config "admin" (dict "bind" (include "idemproxy.place" (list $values.bindAddress $values.admin.port))) -}}
+{{- $_ := set $config "log" (dict "level" $values.log.level "format" $values.log.format) -}}
+{{- with $values.journal -}}{{- $_ := set $config "journal" . -}}{{- end -}}
+{{- toYaml (mergeOverwrite $config (deepCopy $values.extraConfig)) -}}
+{{- end -}}

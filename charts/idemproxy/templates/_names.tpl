@@ -1,0 +1,70 @@
+{{- define "idemproxy.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Short enough for what is appended to it: a listener's name, a broker's id, the pods' ordinals. */}}
+{{- define "idemproxy.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 30 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := include "idemproxy.name" . -}}
+{{- (contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name)) | trunc 30 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "idemproxy.instanceLabels" -}}
+app.kubernetes.io/name: {{ include "idemproxy.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "idemproxy.selectorLabels" -}}
+{{ include "idemproxy.instanceLabels" . }}
+app.kubernetes.io/component: proxy
+{{- end -}}
+
+{{/* Of everything; what has a component of its own adds it. */}}
+{{- define "idemproxy.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{ include "idemproxy.instanceLabels" . }}
+{{- end -}}
+
+{{/* Takes the image's values and a default for the tag. */}}
+{{- define "idemproxy.imageName" -}}
+{{- $image := index . 0 -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $image.repository $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $image.repository (default (index . 1) $image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "idemproxy.image" -}}
+{{- include "idemproxy.imageName" (list .Values.image .Chart.AppVersion) -}}
+{{- end -}}
+
+{{- define "idemproxy.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "idemproxy.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A listener's Service. Takes (list root listenerName). */}}
+{{- define "idemproxy.listenerService" -}}
+{{- printf "%s-%s" (include "idemproxy.fullname" (index . 0)) (index . 1) -}}
+{{- end -}}
+
+{{/* A Service's name for clients inside this Kubernetes cluster. Takes (list root serviceName). */}}
+{{- define "idemproxy.inside" -}}
+{{- $root := index . 0 -}}
+{{- printf "%s.%s.svc.%s" (index . 1) $root.Release.Namespace $root.Values.clusterDomain -}}
+{{- end -}}
+
+{{/* HOST:PORT as the configuration has it: an IPv6 address in brackets. Takes (list host port). */}}
+{{- define "idemproxy.place" -}}
+{{- $host := index . 0 -}}
+{{- contains ":" $host | ternary (printf "[%s]" $host) $host -}}:{{- int (index . 1) -}}
+{{- end -}}

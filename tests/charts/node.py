@@ -1,0 +1,139 @@
+"""A rendered pod as a node would start it, on this machine: its volumes are folders, its network is loopback.
+
+Command, arguments, environment, files and probes are taken from the manifests. Only what belongs to a pod's own
+surroundings is replaced: a path of a mount by the folder that stands for it, all interfaces by loopback.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+Manifest = dict[str, Any]
+Secrets = Mapping[str, Mapping[str, str]]
+
+
+class NodePod:
+    """One container of a pod, started. ``secrets``: those that the release does not bring, by name and key."""
+
+    def __init__(self, folder: Path, manifests: list[Manifest], pod: Manifest, secrets: Secrets) -> None:
+        self.folder = folder
+        self.pod = pod
+        self.container: Manifest = pod["containers"][0]
+        self.output = folder / "output"
+        self._manifests = manifests
+        self._secrets = dict(secrets)
+        for item in manifests:
+            if item["kind"] == "Secret":
+                self._secrets[item["metadata"]["name"]] = item["stringData"]
+        self._places = {mount["mountPath"]: folder / "mounts" / mount["name"] for mount in self._mounts()}
+        self._process: subprocess.Popen[str] | None = None
+
+    def _mounts(self) -> list[Manifest]:
+        return list(self.container["volumeMounts"])
+
+    def here(self, text: str) -> str:
+        """Return the text with this machine's places in it."""
+        paths = "|".join(re.escape(path) for path in sorted(self._places, key=len, reverse=True))
+        whole = re.compile(rf"(?<![\w/.-])({paths})(?![\w.-])")
+        return whole.sub(lambda path: str(self._places[path[1]]), text).replace("0.0.0.0", "127.0.0.1")
+
+    def _fill_volumes(self) -> None:
+        volumes = {volume["name"]: volume for volume in self.pod["volumes"]}
+        for mount in self._mounts():
+            place = self._places[mount["mountPath"]]
+            place.mkdir(parents=True)
+            volume = volumes.get(mount["name"], {})
+            if "configMap" in volume:
+                (source,) = (
+                    item
+                    for item in self._manifests
+                    if (item["kind"], item["metadata"]["name"]) == ("ConfigMap", volume["configMap"]["name"])
+                )
+                for name, text in source["data"].items():
+                    (place / name).write_text(self.here(text))
+            elif "secret" in volume:
+                content = self._secrets[volume["secret"]["secretName"]]
+                for item in volume["secret"]["items"]:
+                    (place / item["path"]).write_text(content[item["key"]])
+
+    def environment(self) -> dict[str, str]:
+        """Return the container's variables as the node resolves them."""
+        values: dict[str, str] = {}
+        for variable in self.container.get("env", []):
+            source = variable.get("valueFrom", {})
+            if "secretKeyRef" in source:
+                reference = source["secretKeyRef"]
+                values[variable["name"]] = self._secrets[reference["name"]][reference["key"]]
+            elif "fieldRef" in source:
+                values[variable["name"]] = "pod-0"
+            else:
+                text = variable["value"]
+                values[variable["name"]] = re.sub(r"\$\((\w+)\)", lambda name: values[name.group(1)], text)
+        return values
+
+    def start(self, entrypoint: list[str], path: str | None = None) -> Self:
+        """Start the container's command, or the image's ``entrypoint`` where it has none."""
+        self._fill_volumes()
+        words = self.container.get("command", entrypoint) + self.container.get("args", [])
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("IDEMPROXY", "OTEL"))}
+        environment |= self.environment()
+        if path is not None:
+            environment["PATH"] = f"{path}:{environment['PATH']}"
+        with self.output.open("w") as output:
+            self._process = subprocess.Popen(
+                [self.here(word) for word in words],
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        return self
+
+    @property
+    def process(self) -> subprocess.Popen[str]:
+        """The running process."""
+        assert self._process is not None
+        return self._process
+
+    def probe(self, name: str) -> tuple[int, str]:
+        """Ask once what a probe asks; status 0 when nobody answers."""
+        asked = self.container[name]["httpGet"]
+        (port,) = (one["containerPort"] for one in self.container["ports"] if one.get("name") == asked["port"])
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{asked['path']}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refusal:
+            return refusal.code, refusal.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    def wait_until_ready(self) -> None:
+        """Do what the startup probe does, as often as it does."""
+        probe = self.container["startupProbe"]
+        deadline = time.monotonic() + probe["periodSeconds"] * probe["failureThreshold"]
+        while (seen := self.probe("startupProbe"))[0] != 200:
+            assert self.process.poll() is None, self.output.read_text()
+            assert time.monotonic() < deadline, f"{seen}\n{self.output.read_text()}"
+            time.sleep(0.1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+PROXY = [sys.executable, "-m", "idemproxy"]
+"""What the image's entry point is here."""
