@@ -7,7 +7,10 @@ from idemproxy.proxy import limits
 from idemproxy.proxy.events import DoubtResolved, SecondCopy
 from idemproxy.proxy.resolver import Position
 from idemproxy.state.entry import NO_ANCHOR
+from testkit import virtual_world
 from testkit.staged_sequencer import PARTITION, TOPIC, Client, Stage
+from testkit.virtual_client import VirtualClient
+from testkit.virtual_world import World, WorldSettings
 
 PLACE = (TOPIC, PARTITION)
 HORIZON_SECONDS, LIVES_OUT_SECONDS = 600, 30
@@ -298,3 +301,33 @@ def test_what_a_rebuild_has_found_is_not_looked_for_again() -> None:
     stage.run(LIVES_OUT_SECONDS)
     assert request.code == 0
     assert stage.shared.sent_again == {}
+
+
+# ---------------------------------------------------------------------- all together
+def test_a_proxy_that_has_worked_for_a_while_reads_little_when_the_store_is_emptied() -> None:
+    world = World(1, WorldSettings(brokers=1, clients=3))
+    world.start()
+    old, busy, new = world.clients
+    log = world.cluster.log(virtual_world.TOPIC, PARTITION)
+
+    def done(client: VirtualClient) -> None:
+        client.send(virtual_world.TOPIC, PARTITION)
+        assert world.network.run(60, lambda: client.is_done)
+
+    for _ in range(100):
+        done(old)
+    world.network.run(HORIZON_SECONDS + HORIZON_SECONDS / limits.MARKS_PER_HORIZON)
+    done(busy)
+    world.network.run(5)
+    world.redis.flush()
+    (proxy,) = world.proxies
+    proxy.crash()
+    world.network.run(5)
+    before = len(proxy.events)
+    done(busy)
+    done(new)
+    read = [event.bytes_read for _, _, event in proxy.events[before:] if isinstance(event, DoubtResolved)]
+    stored = sum(len(one.message.data) for one in log.messages)
+    assert 0 < sum(read) < stored / 10
+    assert len(log.messages) == 103
+    assert world.errors() == []
