@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 
-from simulation.oracle import Oracle
+from simulation.oracle import Oracle, judge_thief
 from simulation.shape import BATCHES, CHAOS_SECONDS, LOSE_WRITES, draw_shape
 from simulation.troubles import Troubles
 
@@ -85,7 +85,8 @@ class Chaos:
             problems += self.oracle.unfinished(LAST_SECONDS_MAX)
         refusals = self.settings.broker_faults.refusals
         state_was_lost = any(name in self.troubles.done for name in LOSE_WRITES)
-        problems += self.oracle.finish(refusals, state_was_lost=state_was_lost) + world.errors()
+        problems += self.oracle.finish(refusals, state_was_lost=state_was_lost)
+        problems += judge_thief(world.thief) + world.errors()
         return Outcome(
             self.seed,
             self.batches_asked,

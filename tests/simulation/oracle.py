@@ -21,7 +21,8 @@ from testkit.virtual_broker_faults import ProduceSeen
 from testkit.virtual_client import VirtualClient
 from testkit.virtual_cluster import VirtualCluster
 from testkit.virtual_network import Network
-from testkit.virtual_producer import SEQUENCE_LIMIT, Answer, Batch, Identity, TopicPartition
+from testkit.virtual_producer import RETRIABLE, SEQUENCE_LIMIT, Answer, Batch, Identity, TopicPartition
+from testkit.virtual_thief import VirtualThief
 from testkit.virtual_wire import VirtualWire
 
 Where = tuple[str, int, str, int]
@@ -29,6 +30,9 @@ Name = tuple[int, int, int]
 """Producer id, producer epoch, sequence."""
 ANSWER_SECONDS_MAX = 60.0
 """A request whose connection works is answered by then, or the connection is closed."""
+NOT_YOURS = 49
+TOLD_TO_THIEVES = (NOT_YOURS, *RETRIABLE)
+"""It may be too early to tell, but never anything of the owner's state."""
 OUT_OF_ORDER, FENCED, UNKNOWN_PRODUCER, UNKNOWN_ERROR = 45, 47, 59, -1
 
 
@@ -312,6 +316,15 @@ class Oracle:
 
     def _say(self, partition: TopicPartition, what: str) -> None:
         self.violations.append(f"{partition[0]}-{partition[1]}: {what}")
+
+
+def judge_thief(thief: VirtualThief) -> list[str]:
+    """Return what a client was told that it must not be told, when it produces with a producer id of somebody else."""
+    return [
+        f"{thief.host.name} is told {code}, offset {offset}, for {identity} at {at:.3f}"
+        for at, identity, code, offset in thief.answers
+        if code not in TOLD_TO_THIEVES or offset >= 0
+    ]
 
 
 def _epochs(batch: Batch, told: Identity) -> bool:

@@ -76,6 +76,9 @@ LOG_TROUBLES = {
     "compression changed": 2.0,
 }
 """What happens to the log by other hands, or by what the brokers' settings allow. ``allowed`` says what follows."""
+THEFT = "theft"
+THEFTS_MAX = 6.0
+"""Requests of a client that has stolen a producer id, where clients have names."""
 LOSE_WRITES = ("redis restart", "redis failover", "redis demoted", LOSE_WRITES_TOO, *STATE_TROUBLES)
 """After these nothing is promised where no markers are stored."""
 
@@ -136,6 +139,8 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     troubles |= {name: draw.some(most) for name, most in MOMENT_TROUBLES.items()}
     if not draw.chance(0.3):
         troubles[CLEAN_THE_LOG] = 0.0
+    has_principals = draw.chance(0.3)
+    troubles[THEFT] = THEFTS_MAX * random.random() if has_principals else 0.0
     compression = random.choice((0, 1, 2, 3)) if draw.chance(0.06) else None
     forbidden = LOSE_WRITES if compression is not None or troubles["compression changed"] else ()
     troubles |= dict.fromkeys(forbidden, 0.0)
@@ -154,6 +159,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         compression=compression,
         merge_producers=merges,
         horizon_seconds=random.choice(HORIZONS_SECONDS),
+        has_principals=has_principals,
         package=package,
     )
     # The first client is patient, so that every world demands that all is done in the end.

@@ -11,7 +11,7 @@ import pytest
 from simulation.allowed import Allowed
 from simulation.chaos import run_seed
 from simulation.moments import MOMENT_TROUBLES
-from simulation.shape import BATCHES, BROKER_KINDS, LOG_TROUBLES, STATE_TROUBLES, TROUBLES
+from simulation.shape import BATCHES, BROKER_KINDS, LOG_TROUBLES, STATE_TROUBLES, THEFT, TROUBLES
 
 from testkit.simulate import Tally, run_many
 from testkit.virtual_redis_connection import RedisFault
@@ -39,7 +39,14 @@ def test_no_promise_is_broken_in_a_random_world(worlds: Tally) -> None:
 
 
 def test_the_worlds_meet_every_kind_of_trouble(worlds: Tally) -> None:
-    troubles = {*TROUBLES, *STATE_TROUBLES, *LOG_TROUBLES, *MOMENT_TROUBLES, *(kind.value for kind in BROKER_KINDS)}
+    troubles = {
+        *TROUBLES,
+        *STATE_TROUBLES,
+        *LOG_TROUBLES,
+        *MOMENT_TROUBLES,
+        THEFT,
+        *(kind.value for kind in BROKER_KINDS),
+    }
     troubles |= {fault.name for fault in RedisFault if fault is not RedisFault.NONE}
     assert troubles == set(worlds.faults)
     assert sum(worlds.faults.values()) > 10 * SEEDS

@@ -10,11 +10,12 @@ from random import Random
 from typing import Any
 
 from simulation.moments import Moments
-from simulation.shape import LOG_TROUBLES, STATE_TROUBLES, TROUBLES
+from simulation.shape import LOG_TROUBLES, STATE_TROUBLES, THEFT, TROUBLES
 
 from idemproxy.reactor import Address
 from testkit.virtual_cluster import Partition
 from testkit.virtual_connection import FramePart
+from testkit.virtual_producer import Identity
 from testkit.virtual_proxy import VirtualProxy
 from testkit.virtual_redis_server import REFUSALS
 from testkit.virtual_world import REDIS_ADDRESS, TOPIC, World
@@ -32,7 +33,8 @@ class Troubles:
         self.random = random
         self.done: dict[str, int] = {}
         self.acts: dict[str, Callable[[], bool | None]] = {
-            name: getattr(self, "_" + name.replace(" ", "_")) for name in (*TROUBLES, *STATE_TROUBLES, *LOG_TROUBLES)
+            name: getattr(self, "_" + name.replace(" ", "_"))
+            for name in (*TROUBLES, *STATE_TROUBLES, *LOG_TROUBLES, THEFT)
         }
         """An act returns False when there was nothing to be done."""
         self.moments = Moments(world, random, self._count, self._clean)
@@ -266,6 +268,20 @@ class Troubles:
 
     def _client_disconnect(self) -> None:
         self.random.choice(self.world.clients).disconnect()
+
+    def _theft(self) -> bool:
+        """Somebody else produces with a client's producer id: what is due, what was, or what comes far behind."""
+        owners = [client for client in self.world.clients if client.producer.has_id()]
+        if not owners:
+            return False
+        producer, random = self.random.choice(owners).producer, self.random
+        place = random.choice(list(self.world.cluster.partitions))
+        due = producer.state(place).next_sequence
+        epoch = max(0, producer.producer_epoch + random.choice((-1, 0, 0, 0, 1)))
+        sequence = random.choice((due, due, 0, max(0, due - 1), due + 1, due + 50))
+        identity = Identity(producer.producer_id, epoch, sequence, random.choice((1, 1, 3)))
+        self.world.thief.produce(random.choice(self.world.proxies).address, place, identity)
+        return True
 
     def _slow_reader(self) -> None:
         self.random.choice(self.world.clients).read_nothing(self.random.choice((0.5, 3.0, 8.0)))

@@ -162,6 +162,7 @@ class Network:
         def accepted() -> None:
             if not far.is_open:
                 return
+            server.caller = host.name
             accepting = make_endpoint()
             if accepting is None:
                 far.reset()
@@ -208,6 +209,8 @@ class VirtualReactor:
         self.name = name
         self.alive = True
         self.passes_run = 0
+        self.caller = ""
+        """Whose connection a listener here is asked to take."""
         self.crash_after_this_pass: Callable[[], None] | None = None
         self.failed: Callable[[Exception], None] | None = None
         """Told of errors that callbacks raise, as by the real reactor, and all goes on; without it they end the run."""

@@ -56,9 +56,11 @@ class VirtualProxy:
         clock_rate: float = 1.0,
         merge_producers: bool = False,
         horizon_seconds: float | None = None,
+        has_principals: bool = False,
     ) -> None:
         """``clock_offset``: how long its machine was up before the run. ``clock_rate``: its seconds in a second.
-        ``horizon_seconds``: the longest time after which a client retries; None: as shipped."""
+        ``horizon_seconds``: the longest time after which a client retries; None: as shipped. ``has_principals``: it
+        knows its clients by name, as with certificates."""
         self.network = network
         self.name = name
         self.address: Address = (name, 9092)
@@ -80,6 +82,7 @@ class VirtualProxy:
         self._clock_rate = clock_rate
         self._merge_producers = merge_producers
         self._horizon_seconds = horizon_seconds
+        self._has_principals = has_principals
         self._engine_module = importlib.import_module(f"{package}.proxy.engine")
         self._store_module = importlib.import_module(f"{package}.state.redis_store")
         self._random = Random(f"{network.seed}/{name}")
@@ -189,7 +192,11 @@ class VirtualProxy:
         if self.engine.topology.is_known and self.engine.shared.era > 0:
             self.is_listening = True
             engine = self.engine
-            self.network.listen(host, self.address, lambda: engine.accept(None, _place_of))
+
+            def accept() -> Any:
+                return engine.accept(None, _place_of, f"CN={host.caller}" if self._has_principals else None)
+
+            self.network.listen(host, self.address, accept)
 
     # ------------------------------------------------------------------ ends
     def crash(self, *, down_seconds: float | None = 0.5, half_open: bool = False) -> None:

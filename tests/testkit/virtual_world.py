@@ -14,6 +14,7 @@ from testkit.virtual_log import MESSAGE_BYTES_MAX
 from testkit.virtual_network import Network, NetworkSettings
 from testkit.virtual_proxy import VirtualProxy
 from testkit.virtual_redis import RedisFaultRates, VirtualRedis
+from testkit.virtual_thief import VirtualThief
 
 REDIS_ADDRESS = ("redis", 6379)
 TOPIC = "t"
@@ -42,6 +43,8 @@ class WorldSettings:
     """The proxies put several producers' batches into one wrapper."""
     horizon_seconds: float | None = None
     """The longest time after which a client retries, as the proxies are told; None: as shipped."""
+    has_principals: bool = False
+    """Clients have names, as with certificates, and the proxies know them; one more is a thief."""
     package: str = "idemproxy"
     """Under which name the proxy is imported: the shipped one, or a patched copy."""
 
@@ -71,6 +74,7 @@ class World:
                 clock_rate=rate,
                 merge_producers=settings.merge_producers,
                 horizon_seconds=settings.horizon_seconds,
+                has_principals=settings.has_principals,
             )
             for number, (offset, rate) in enumerate(clocks, 1)
         ]
@@ -79,6 +83,7 @@ class World:
             VirtualClient(self.network, f"client-{number}", addresses, settings.client)
             for number in range(1, settings.clients + 1)
         ]
+        self.thief = VirtualThief(self.network)
 
     def start(self) -> None:
         """Run until every proxy listens; faults begin then."""
