@@ -65,7 +65,7 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
             findings.append(Finding("ok", "redis", f"a private one in {directory}, for this proxy alone"))
         else:
             findings += await _try_redis(over(REDIS_PLACE), settings.redis, settings.cluster)
-        findings += await _Brokers(over(UPSTREAM_PLACE)).look(settings.upstream)
+        findings += await _Brokers(over(UPSTREAM_PLACE), reactor.end_pass).look(settings.upstream)
         nursery.cancel_scope.cancel()
 
 
@@ -131,10 +131,11 @@ class _Tried:
 
 
 class _Brokers:
-    """Looks at all brokers of a cluster."""
+    """Looks at all brokers of a cluster. ``send``: sends what was asked from outside of a pass."""
 
-    def __init__(self, reactor: Reactor) -> None:
+    def __init__(self, reactor: Reactor, send: Callable[[], None]) -> None:
         self._reactor = reactor
+        self._send = send
 
     async def look(self, upstream: Iterable[tuple[str, int]]) -> list[Finding]:
         """Return a finding per address and per broker, and what the topics are stored as."""
@@ -144,7 +145,7 @@ class _Brokers:
         ready = next((one.broker for one in first if one.broker.is_ready), None)
         if ready is None:
             return findings
-        cluster: Cluster | Unanswered = await _answer(partial(ready.ask, Metadata(None)))
+        cluster: Cluster | Unanswered = await self._answer(partial(ready.ask, Metadata(None)))
         if not isinstance(cluster, Cluster):
             return [*findings, Finding("problem", "upstream", f"no metadata: {cluster.reason}")]
         places = sorted(cluster.brokers.items())
@@ -152,62 +153,60 @@ class _Brokers:
         await _wait_for(tried.values())
         findings += [one.finding(f"broker {key} at {shown(one.broker.address)}") for key, one in tried.items()]
         brokers = {key: one.broker for key, one in tried.items() if one.broker.is_ready}
-        findings += await _look_at_topics(cluster, brokers)
+        findings += await self._look_at_topics(cluster, brokers)
         for one in (*first, *tried.values()):
             one.broker.close()
         return findings
+
+    async def _look_at_topics(self, cluster: Cluster, brokers: dict[int, Broker]) -> list[Finding]:
+        names = [name for name, topic in sorted(cluster.topics.items()) if not topic.is_internal]
+        formats: dict[int, list[str]] = {}
+        for name in names[:TOPICS_LOOKED_AT]:
+            magic = await self._format_of(cluster.topics[name], brokers)
+            if magic is not None:
+                formats.setdefault(magic, []).append(name)
+        findings = []
+        for magic, found in sorted(formats.items()):
+            text = f"message format v{magic} in {len(found)} of the {min(len(names), TOPICS_LOOKED_AT)} looked at"
+            if magic != _FORMAT_V1:
+                text += f" ({', '.join(found[:5])}{', ...' if len(found) > 5 else ''}): only v1 is written by idemproxy"
+            findings.append(Finding("ok" if magic == _FORMAT_V1 else "warning", f"topics, {len(names)}", text))
+        return findings or [Finding("ok", f"topics, {len(names)}", "none has a message that would tell its format")]
+
+    async def _format_of(self, topic: Topic, brokers: dict[int, Broker]) -> int | None:
+        """The format of the newest message of one partition; None where there is none, or nobody tells."""
+        for partition in topic.partitions:
+            broker = brokers.get(partition.leader)
+            if broker is None:
+                continue
+            end = await self._answer(partial(broker.ask, LatestOffset(topic.name, partition.index)))
+            if not isinstance(end, OffsetAnswer) or end.error_code or end.offset <= 0:
+                continue
+            question = FetchRecords(topic.name, partition.index, end.offset - 1, _FETCH_BYTES)
+            answer = await self._answer(partial(broker.ask, question))
+            if isinstance(answer, FetchAnswer) and answer.records:
+                try:
+                    return magic_of(answer.records)
+                except WireError:
+                    continue
+        return None
+
+    async def _answer(self, ask: Callable[[Callable[[Any], None]], None]) -> Any:
+        """Ask and wait for the answer; the control connection gives up by itself."""
+        got: list[Any] = []
+        done = trio.Event()
+
+        def answered(answer: Any) -> None:
+            got.append(answer)
+            done.set()
+
+        ask(answered)
+        self._send()
+        await done.wait()
+        return got[0]
 
 
 async def _wait_for(tried: Iterable[_Tried]) -> None:
     with trio.move_on_after(PATIENCE_SECONDS):
         for one in tried:
             await one.is_over.wait()
-
-
-async def _look_at_topics(cluster: Cluster, brokers: dict[int, Broker]) -> list[Finding]:
-    names = [name for name, topic in sorted(cluster.topics.items()) if not topic.is_internal]
-    formats: dict[int, list[str]] = {}
-    for name in names[:TOPICS_LOOKED_AT]:
-        magic = await _format_of(cluster.topics[name], brokers)
-        if magic is not None:
-            formats.setdefault(magic, []).append(name)
-    findings = []
-    for magic, found in sorted(formats.items()):
-        text = f"message format v{magic} in {len(found)} of the {min(len(names), TOPICS_LOOKED_AT)} looked at"
-        if magic != _FORMAT_V1:
-            text += f" ({', '.join(found[:5])}{', ...' if len(found) > 5 else ''}): only v1 is written by idemproxy"
-        findings.append(Finding("ok" if magic == _FORMAT_V1 else "warning", f"topics, {len(names)}", text))
-    return findings or [Finding("ok", f"topics, {len(names)}", "none has a message that would tell its format")]
-
-
-async def _format_of(topic: Topic, brokers: dict[int, Broker]) -> int | None:
-    """The format of the newest message of one partition; None where there is none, or nobody tells."""
-    for partition in topic.partitions:
-        broker = brokers.get(partition.leader)
-        if broker is None:
-            continue
-        end = await _answer(partial(broker.ask, LatestOffset(topic.name, partition.index)))
-        if not isinstance(end, OffsetAnswer) or end.error_code or end.offset <= 0:
-            continue
-        question = FetchRecords(topic.name, partition.index, end.offset - 1, _FETCH_BYTES)
-        answer = await _answer(partial(broker.ask, question))
-        if isinstance(answer, FetchAnswer) and answer.records:
-            try:
-                return magic_of(answer.records)
-            except WireError:
-                continue
-    return None
-
-
-async def _answer(ask: Callable[[Callable[[Any], None]], None]) -> Any:
-    """Ask and wait for the answer; the control connection gives up by itself."""
-    got: list[Any] = []
-    done = trio.Event()
-
-    def answered(answer: Any) -> None:
-        got.append(answer)
-        done.set()
-
-    ask(answered)
-    await done.wait()
-    return got[0]

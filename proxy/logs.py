@@ -7,7 +7,14 @@ import sys
 import time
 
 _TEXT = "%(asctime)s %(levelname)s %(message)s"
-_FIELDS = "%(levelname)s %(name)s %(message)s"
+
+
+class _Utc(logging.Formatter):
+    """Times as RFC 3339 has them, in UTC, with milliseconds."""
+
+    converter = staticmethod(time.gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
 
 
 def set_up(level: str, form: str) -> None:
@@ -21,13 +28,11 @@ def set_up(level: str, form: str) -> None:
 
 
 def _json() -> logging.Formatter:
+    """All that a line carries beside its text (``extra``, such as a trace's id) is a field of its own."""
     from pythonjsonlogger.json import JsonFormatter
 
-    formatter = JsonFormatter(
-        f"%(asctime)s {_FIELDS}",
-        datefmt="%Y-%m-%dT%H:%M:%S",
-        rename_fields={"asctime": "timestamp", "levelname": "level", "name": "logger", "exc_info": "exception"},
-    )
-    formatter.converter = time.gmtime
-    formatter.default_msec_format = "%s.%03dZ"
-    return formatter
+    class OneObject(_Utc, JsonFormatter):
+        pass
+
+    names = {"asctime": "timestamp", "levelname": "level", "name": "logger", "exc_info": "exception"}
+    return OneObject("%(asctime)s %(levelname)s %(name)s %(message)s", rename_fields=names)

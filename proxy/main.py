@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gc
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -71,7 +72,11 @@ def _parser() -> argparse.ArgumentParser:
 def _add_run(run: argparse.ArgumentParser) -> None:
     """Every option is a setting of the file under another name, and stands above it."""
     run.add_argument(
-        "--config", metavar="FILE", type=Path, help="the configuration, YAML; see docs/CONFIGURE.md (default: none)"
+        "--config",
+        metavar="FILE",
+        type=Path,
+        default=os.environ.get("IDEMPROXY_CONFIG"),
+        help="the configuration, YAML; see docs/CONFIGURE.md (default: $IDEMPROXY_CONFIG, or none)",
     )
     run.add_argument("--upstream", metavar="HOST:PORT", help="a broker of the cluster, or several with commas")
     run.add_argument(

@@ -132,8 +132,8 @@ def _read(path: Path) -> _File:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: is no UTF-8 text") from None
-    loader = yaml.SafeLoader(text)
     try:
+        loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if node is None:
             return file
@@ -144,8 +144,6 @@ def _read(path: Path) -> _File:
         raise ConfigError(f"{path}:{line}: this is no YAML: {error.problem}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{path}: this is no YAML: {error}") from None
-    finally:
-        loader.dispose()
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
         raise ConfigError(f"{path}:{node.start_mark.line + 1}: sections with names are wanted at the top")
     file.data = data

@@ -221,7 +221,8 @@ class ProducersSection(Section):
     retry_horizon_seconds: Annotated[int, Field(ge=limits.RETRY_HORIZON_SECONDS_MIN, le=SECONDS_MAX)] = (
         limits.RETRY_HORIZON_SECONDS
     )
-    """No client retries for longer than this (delivery.timeout.ms): bounds how far back a lost state is looked for."""
+    """At least twice the clients' delivery timeout (delivery.timeout.ms): bounds how far back lost state is looked
+    for."""
     merge: bool = False
     """Put batches of several producers for one partition into one wrapper: cheaper for many small producers."""
     dropped_headers: TextList[str] = Field(default=list(TRACING_HEADERS))

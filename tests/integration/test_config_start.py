@@ -1,0 +1,240 @@
+"""``idemproxy run --config`` and ``idemproxy check`` against a real broker and a real Redis: several listeners, bad
+bootstrap addresses, IPv6, what is reloaded and what is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import Producer
+
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.demo.ports import free_ports
+from idemproxy.proxy.versions import ApiKey
+from testkit.configured_proxy import ConfiguredProxy
+from testkit.kafka_cluster import librdkafka_settings
+from testkit.raw_client import RawClient, batch
+from testkit.two_proxies_redis import ExternalRedis
+
+SILENT_PORT = 9
+"""Nobody listens there."""
+
+
+def bootstrap_of(cluster: LegacyCluster) -> str:
+    host, port = cluster.address(0)
+    return f"{host}:{port}"
+
+
+def brokers_of(client: RawClient) -> dict[int, tuple[str, int]]:
+    """Where this client is told that the brokers are."""
+    answer = client.ask(ApiKey.METADATA, 1, topics=[])
+    return {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+
+
+def check(path: Path, *options: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+    """The exit status of ``idemproxy check``, what it printed, and what it complained about."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "idemproxy", "check", os.fspath(path), *options],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **(environment or {})},
+    )
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def refused(directory: Path, settings: Mapping[str, Any]) -> str:
+    """What ``idemproxy run`` says before it ends because of these settings."""
+    proxy = ConfiguredProxy(directory, settings)
+    try:
+        proxy.launch()
+        assert proxy.wait() == 2
+        return proxy.log
+    finally:
+        proxy.__exit__()
+
+
+def write(path: Path, data: Mapping[str, Any]) -> Path:
+    path.write_text(yaml.safe_dump(dict(data), sort_keys=False))
+    return path
+
+
+# ---------------------------------------------------------------------- run
+def test_a_file_with_two_listeners_serves_clients_at_both_and_tells_each_its_own_addresses(
+    legacy_broker: LegacyCluster, tmp_path: Path
+) -> None:
+    first, second, third, fourth = sorted(free_ports(4))
+    settings = {
+        "upstream": {"bootstrap": [f"127.0.0.1:{SILENT_PORT}", bootstrap_of(legacy_broker)]},
+        "listeners": [
+            {"name": "inside", "bind": f"127.0.0.1:{first}", "first_broker_port": second, "broker_ids": "0"},
+            {
+                "name": "outside",
+                "bind": f"[::1]:{third}",
+                "first_broker_port": fourth,
+                "broker_ids": 0,
+                "advertised": "broker-{id}.kafka.example:{port+1}",
+            },
+        ],
+    }
+    with ConfiguredProxy(tmp_path, settings) as proxy:
+        proxy.wait_for_log(r"point clients at 127.0.0.1:")
+        with RawClient(("127.0.0.1", first)) as client:
+            assert brokers_of(client) == {0: ("127.0.0.1", second)}
+            producer_id = client.new_producer_id()
+            assert client.produce_one("plain", 100, batch([b"a"], producer_id=producer_id)).error_code == 0
+        with RawClient(("127.0.0.1", second)) as client:
+            again = client.produce_one("plain", 100, batch([b"b"], producer_id=producer_id, sequence=1))
+            assert again.error_code == 0
+        with RawClient(("::1", third)) as client:
+            assert brokers_of(client) == {0: ("broker-0.kafka.example", fourth + 1)}
+        with RawClient(("::1", fourth)) as client:
+            known = client.produce_one("plain", 100, batch([b"b"], producer_id=producer_id, sequence=1))
+            assert (known.error_code, known.base_offset) == (again.error_code, again.base_offset)
+
+
+def test_a_broker_that_is_not_listed_is_told_of_and_not_advertised(
+    legacy_broker: LegacyCluster, tmp_path: Path
+) -> None:
+    bootstrap, first = sorted(free_ports(2))
+    listener = {"bind": f"127.0.0.1:{bootstrap}", "first_broker_port": first, "broker_ids": "7"}
+    settings = {"upstream": {"bootstrap": [bootstrap_of(legacy_broker)]}, "listeners": [listener]}
+    with ConfiguredProxy(tmp_path, settings) as proxy:
+        proxy.wait_for_log("ERROR listener 'clients' has no port for broker 0: it is none of 1 broker_ids")
+        proxy.wait_for_log("point clients at")
+        with RawClient(("127.0.0.1", bootstrap)) as client:
+            assert brokers_of(client) == {}
+
+
+def test_a_client_that_came_by_ipv4_to_a_socket_for_both_is_told_an_ipv4_address(
+    legacy_broker: LegacyCluster, tmp_path: Path
+) -> None:
+    bootstrap, first = sorted(free_ports(2))
+    listener = {"bind": f"[::]:{bootstrap}", "first_broker_port": first}
+    settings = {"upstream": {"bootstrap": [bootstrap_of(legacy_broker)]}, "listeners": [listener]}
+    with ConfiguredProxy(tmp_path, settings) as proxy:
+        proxy.wait_for_log("point clients at")
+        for host in ("127.0.0.1", "::1"):
+            with RawClient((host, bootstrap)) as client:
+                assert brokers_of(client) == {0: (host, first)}
+
+
+def test_all_that_is_wrong_is_said_at_once_and_nothing_starts(tmp_path: Path) -> None:
+    settings = {
+        "upstream": {"bootstrap": "broker"},
+        "listeners": [{"bind": "127.0.0.1:9092", "tls": {"cert_file": "/nowhere"}}],
+        "limit": {},
+    }
+    lines = refused(tmp_path, settings).splitlines()
+    assert len(lines) == 4
+    assert [line.split(": ", 3)[2] for line in lines] == [
+        "upstream.bootstrap[0]",
+        "listeners[0].tls.key_file",
+        "listeners[0].tls.cert_file",
+        "limit",
+    ]
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_bootstrap_port_that_is_taken_stops_the_start(legacy_broker: LegacyCluster, tmp_path: Path) -> None:
+    host, port = legacy_broker.address(0)
+    settings = {
+        "upstream": {"bootstrap": [bootstrap_of(legacy_broker)]},
+        "listeners": [{"bind": f"{host}:{port}"}],
+    }
+    assert f"listener 'clients': cannot listen on {host}:{port}: EADDRINUSE" in refused(tmp_path, settings)
+
+
+# ---------------------------------------------------------------------- reload
+def test_a_hangup_reloads_what_can_change_and_refuses_the_rest_by_name(
+    legacy_broker: LegacyCluster, tmp_path: Path
+) -> None:
+    bootstrap, first = sorted(free_ports(2))
+    settings: dict[str, Any] = {
+        "upstream": {"bootstrap": [bootstrap_of(legacy_broker)]},
+        "listeners": [{"bind": f"127.0.0.1:{bootstrap}", "first_broker_port": first}],
+    }
+    with ConfiguredProxy(tmp_path, settings) as proxy:
+        proxy.wait_for_log("point clients at")
+        settings |= {"limits": {"connections_max": 1}, "log": {"format": "json"}}
+        proxy.write(settings)
+        proxy.signal(signal.SIGHUP)
+        line = json.loads(proxy.wait_for_log(r"reloaded: "))
+        assert line["message"] == "reloaded: limits.connections_max, log.format changed; certificates were read again"
+        with RawClient(("127.0.0.1", bootstrap)) as client:
+            assert brokers_of(client) == {0: ("127.0.0.1", first)}
+            with pytest.raises(ConnectionError), RawClient(("127.0.0.1", bootstrap)) as second:
+                brokers_of(second)
+
+        proxy.write({**settings, "limits": {"connections_max": 100}, "cluster": "other", "redis": {"url": "unix:///x"}})
+        proxy.signal(signal.SIGHUP)
+        proxy.wait_for_log("not reloaded: everything stays as it was")
+        refused = [json.loads(one)["message"] for one in proxy.log.splitlines() if "not reloaded: " in one]
+        assert refused[:2] == [
+            "not reloaded: redis: only a restart can change this",
+            "not reloaded: cluster: only a restart can change this",
+        ]
+        with RawClient(("127.0.0.1", bootstrap)) as client:
+            brokers_of(client)
+            with pytest.raises(ConnectionError), RawClient(("127.0.0.1", bootstrap)) as second:
+                brokers_of(second)
+
+        proxy.write({**settings, "limits": {"connections_max": 0}})
+        proxy.signal(signal.SIGHUP)
+        proxy.wait_for_log(r"limits.connections_max: input should be greater than or equal to 1")
+        assert proxy.stop() == 0
+
+
+# ---------------------------------------------------------------------- check
+def test_check_shows_the_effective_configuration_without_its_secrets(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "c.yaml",
+        {
+            "upstream": {"bootstrap": ["kafka:9092"]},
+            "redis": {"url": "redis://user:hunter2@redis:6379/1"},
+        },
+    )
+    status, out, _ = check(path, environment={"IDEMPROXY_LIMITS__CONNECTIONS_MAX": "77"})
+    assert status == 0
+    assert "hunter2" not in out
+    shown = yaml.safe_load(out)
+    assert shown["redis"]["url"] == "redis://user:**********@redis:6379/1"
+    assert shown["limits"]["connections_max"] == 77
+    assert shown["listeners"][0]["bind"] == "127.0.0.1:9092"
+
+
+def test_check_tries_the_brokers_and_redis_and_says_what_is_wrong_in_a_line_each(
+    legacy_broker: LegacyCluster, tmp_path: Path
+) -> None:
+    producer = Producer(librdkafka_settings(legacy_broker.bootstrap))
+    producer.produce("small", b"x", partition=1)
+    assert producer.flush(10) == 0
+    with ExternalRedis() as redis:
+        settings = {
+            "upstream": {"bootstrap": [bootstrap_of(legacy_broker)]},
+            "redis": {"url": f"redis://127.0.0.1:{redis.port}"},
+        }
+        status, out, errors = check(write(tmp_path / "c.yaml", settings), "--connect")
+        assert (status, errors) == (0, ""), out
+        lines = out.split("\n\n")[1].splitlines()
+        assert f"redis 127.0.0.1:{redis.port}: version" in lines[0]
+        assert "master, noeviction, append-only file on" in lines[0]
+        assert lines[1] == f"ok      upstream {bootstrap_of(legacy_broker)}: Kafka 0.10.2"
+        assert lines[2].startswith("ok      broker 0 at ")
+        assert "message format v1 in 1 of the " in lines[3]
+
+        redis.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        settings["upstream"]["bootstrap"].append(f"127.0.0.1:{SILENT_PORT}")
+        status, out, _ = check(write(tmp_path / "c.yaml", settings), "--connect")
+        assert status == 1
+        assert "PROBLEM redis" in out
+        assert "set it to noeviction" in out
+        assert f"PROBLEM upstream 127.0.0.1:{SILENT_PORT}: cannot connect: ECONNREFUSED" in out

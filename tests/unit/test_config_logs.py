@@ -1,0 +1,63 @@
+"""Log lines as text and as JSON."""
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from idemproxy.proxy.logs import set_up
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_a_json_line_is_one_object_with_time_level_text_and_what_it_carries(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up("info", "json")
+    logging.getLogger("idemproxy").warning("gap of %d\nhere", 3, extra={"trace_id": "0af7", "span_id": "b7ad"})
+    (line,) = capsys.readouterr().err.splitlines()
+    found = json.loads(line)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", found.pop("timestamp"))
+    assert found == {
+        "level": "WARNING",
+        "logger": "idemproxy",
+        "message": "gap of 3\nhere",
+        "trace_id": "0af7",
+        "span_id": "b7ad",
+    }
+
+
+def test_an_error_of_ours_has_its_traceback_in_the_same_json_line(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up("info", "json")
+    try:
+        raise RuntimeError("broken")
+    except RuntimeError:
+        logging.getLogger("idemproxy").exception("error of ours")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "RuntimeError: broken" in json.loads(line)["exception"]
+
+
+def test_a_text_line_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up("info", "text")
+    logging.getLogger("idemproxy").info("Redis is ready")
+    assert re.search(r"^\d{4}-\d\d-\d\d [\d:,]+ INFO Redis is ready$", capsys.readouterr().err)
+
+
+def test_what_is_below_the_level_is_not_written_and_the_level_can_be_changed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = logging.getLogger("idemproxy")
+    set_up("error", "text")
+    log.warning("not this")
+    set_up("warning", "json")
+    log.warning("but this")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert json.loads(lines[0])["message"] == "but this"
