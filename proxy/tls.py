@@ -115,6 +115,8 @@ _REASONS = {
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the peer does not accept our certificate",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the peer says that our certificate has expired",
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the peer asks for a certificate of ours",
+    # Brokers of 0.10 answer an empty certificate with their whole unsent buffer.
+    "UNEXPECTED_MESSAGE": "the peer broke the handshake off: it may ask for a certificate of ours",
     "UNSUPPORTED_PROTOCOL": "the peer speaks only older versions of TLS",
     "TLSV1_ALERT_PROTOCOL_VERSION": "the peer speaks other versions of TLS",
     "NO_SHARED_CIPHER": "the peer has no cipher that we have",
