@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from simulation.oracle import Oracle, judge_thief
-from simulation.shape import BATCHES, CHAOS_SECONDS, LOSE_WRITES, draw_shape
+from simulation.shape import BATCHES, CHAOS_SECONDS, FLUSH, LOSE_WRITES, draw_shape
 from simulation.troubles import Troubles
 
 from testkit.virtual_client import VirtualClient
@@ -123,7 +123,7 @@ class Chaos:
             self._send_in(random.uniform(0, 0.9 * seconds), random.choice(self.world.clients), 1)
         self._run_until(seconds, lambda: False)
         if self.shape.flushes:
-            self.troubles.happen("all state deleted")
+            self.troubles.happen(FLUSH)
         self.world.unsettle()
 
     def _run_until(self, seconds: float, is_done: Callable[[], bool]) -> bool:

@@ -66,7 +66,8 @@ TROUBLES: dict[str, float] = {
     "slow reader": 4.0,
 }
 """Kind -> how many there are at most in the time of chaos. What each is, says ``troubles``."""
-STATE_TROUBLES = {"state damaged": 2.0, "all state deleted": 2.0, "leases deleted": 1.0}
+FLUSH = "all state deleted"
+STATE_TROUBLES = {"state damaged": 2.0, FLUSH: 2.0, "leases deleted": 1.0}
 """What happens to the data in Redis by other hands."""
 LOG_TROUBLES = {
     "unclean election": 2.0,
@@ -140,7 +141,8 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     if not draw.chance(0.3):
         troubles[CLEAN_THE_LOG] = 0.0
     has_principals = draw.chance(0.3)
-    troubles[THEFT] = THEFTS_MAX * random.random() if has_principals else 0.0
+    if has_principals:  # whom an id was issued to is known to Redis alone
+        troubles |= {FLUSH: 0.0, THEFT: THEFTS_MAX * random.random()}
     compression = random.choice((0, 1, 2, 3)) if draw.chance(0.06) else None
     forbidden = LOSE_WRITES if compression is not None or troubles["compression changed"] else ()
     troubles |= dict.fromkeys(forbidden, 0.0)
@@ -173,7 +175,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         random.choice((1, 3, 3, 12)),
         tuple(delivery),
         random.uniform(*IDLE_SECONDS) if (has_idle := draw.chance(IDLE_SHARE)) else 0.0,
-        has_idle and "all state deleted" not in forbidden and draw.chance(0.7),
+        has_idle and not has_principals and FLUSH not in forbidden and draw.chance(0.7),
     )
 
 
