@@ -355,4 +355,9 @@ class TlsListener(Listener):
 
     def _welcome(self, connection: socket.socket, host: str) -> None:
         newcomer = _Newcomer(self, host)
-        newcomer.wire = TlsWire(self._reactor, connection, newcomer, self._handshakes, self._side)
+
+        def begin() -> None:
+            newcomer.wire = TlsWire(self._reactor, connection, newcomer, self._handshakes, self._side)
+
+        if not self._reactor.guarded("accept", begin):
+            connection.close()

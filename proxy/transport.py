@@ -221,7 +221,7 @@ class TrioReactor:
     async def _look_up(self, host: str, port: int, endpoint: Endpoint, tls: _Tls | None) -> None:
         try:
             found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the second: no name at all, such as a..b
             reason = f"{host} has no address: {error}"
             self.guarded("look-up", lambda: endpoint.lost(reason))
         else:
@@ -230,22 +230,34 @@ class TrioReactor:
         self.end_pass()
 
     def _open(self, family: int, address: object, endpoint: Endpoint, tls: _Tls | None = None) -> None:
-        connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        except OSError as error:  # out of descriptors
+            self._not_connected(endpoint, error.errno or errno.EIO)
+            return
         if family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_SECONDS)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_INTERVAL_SECONDS)
+        failure: int | str
         try:
             failure = connection.connect_ex(address)  # type: ignore[arg-type]
+            if failure in (0, errno.EINPROGRESS):
+                if tls is None:
+                    SocketWire(self, connection, endpoint, connecting=True)
+                else:
+                    TlsWire(self, connection, endpoint, self._handshakes, *tls)
+                return
         except OSError as error:
             failure = error.errno or errno.EIO
-        if failure in (0, errno.EINPROGRESS):
-            if tls is None:
-                SocketWire(self, connection, endpoint, connecting=True)
-            else:
-                TlsWire(self, connection, endpoint, self._handshakes, *tls)
-        else:  # never watched: epoll shows a socket that failed at once as one that may be written to
-            connection.close()
-            self.later(0, lambda: endpoint.lost(f"cannot connect: {errno.errorcode.get(failure, failure)}"))
+        except (OverflowError, ValueError) as error:  # no port, or a host that can be no server's name
+            failure = str(error)
+        # Never watched: epoll shows a socket that failed at once as one that may be written to.
+        connection.close()
+        self._not_connected(endpoint, failure)
+
+    def _not_connected(self, endpoint: Endpoint, failure: int | str) -> None:
+        reason = errno.errorcode.get(failure, str(failure)) if isinstance(failure, int) else failure
+        self.later(0, lambda: endpoint.lost(f"cannot connect: {reason}"))
