@@ -1,4 +1,6 @@
-"""What the admin port tells as JSON: plain data made from a running proxy, nothing else. Looks, and changes nothing."""
+"""What the admin port tells as JSON: plain data made from a running proxy, nothing else. Looks, and changes nothing.
+
+Producer ids are text: they have 63 bits, and a browser's numbers 53."""
 
 from __future__ import annotations
 
@@ -106,7 +108,7 @@ def doubts(watched: Watched) -> list[Json]:
     now = watched.now()
     return [
         {
-            "producer_id": opened.producer_id,
+            "producer_id": str(opened.producer_id),
             "topic": opened.topic,
             "partition": opened.partition,
             "base_sequence": opened.base_sequence,
@@ -158,7 +160,7 @@ def _broker(broker: Broker) -> Json:
 def _producer(sequencer: Sequencer) -> Json:
     entry = sequencer.entry
     found: Json = {
-        "producer_id": sequencer.producer_id,
+        "producer_id": str(sequencer.producer_id),
         "topic": sequencer.topic,
         "partition": sequencer.partition,
         "queued": len(sequencer.queue),

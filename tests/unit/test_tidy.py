@@ -32,7 +32,10 @@ TRIO_FILES = {
 SHELL_FILES = TRIO_FILES | {
     "proxy/listeners.py",
     "proxy/logs.py",
+    "proxy/metrics_export.py",
+    "proxy/otel.py",
     "proxy/sockets.py",
+    "proxy/spans.py",
     "proxy/telemetry.py",
     "proxy/tls.py",
     "proxy/tls_wire.py",

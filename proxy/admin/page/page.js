@@ -47,7 +47,6 @@ function fill(id, rows, nothing) {
   const wanted = rows.length ? rows : [{ key: "", cells: [nothing], empty: true }];
   wanted.forEach((one, place) => {
     let row = old.get(one.key);
-    old.delete(one.key);
     if (!row) {
       row = document.createElement("tr");
       row.dataset.key = one.key;
@@ -64,7 +63,7 @@ function fill(id, rows, nothing) {
     Object.entries(one.data || {}).forEach(([name, value]) => mark(row, name, value));
     if (body.rows[place] !== row) body.insertBefore(row, body.rows[place] || null);
   });
-  old.forEach((row) => row.remove());
+  while (body.rows.length > wanted.length) body.rows[wanted.length].remove();
 }
 
 function curve(rates) {
@@ -122,7 +121,7 @@ function showProducers(found) {
   fill("producers", found.producers.map((one) => ({
     key: `${one.producer_id}/${place(one)}`,
     cells: [
-      place(one), String(one.producer_id), one.known ? String(one.epoch) : "–", one.known ? String(one.next_sequence) : "–",
+      place(one), one.producer_id, one.known ? String(one.epoch) : "–", one.known ? String(one.next_sequence) : "–",
       (one.window || []).map((batch) => `${batch.base_sequence} @ ${batch.base_offset}`).join(", ") || "–", work(one),
     ],
   })), "No producer has sent anything yet.");
@@ -139,7 +138,7 @@ function show(page) {
   })), "No broker is known yet.");
   fill("doubts", page.doubts.map((one) => ({
     key: `${one.producer_id}/${one.topic}-${one.partition}/${one.base_sequence}`,
-    cells: [`${one.topic}-${one.partition}`, String(one.producer_id), String(one.base_sequence), seconds(one.age_seconds), one.reason],
+    cells: [`${one.topic}-${one.partition}`, one.producer_id, String(one.base_sequence), seconds(one.age_seconds), one.reason],
   })), "Nothing is in doubt.");
   fill("duplicates", page.duplicates.map((one) => ({
     key: JSON.stringify([one.client_id, one.topic]),

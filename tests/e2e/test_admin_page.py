@@ -1,0 +1,190 @@
+"""The status page as a person meets it: a real Chromium in front of a real proxy, with mouse, keyboard and axe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.demo.ports import HOST, free_ports
+from testkit.browser import open_browser
+from testkit.kafka_cluster import fresh_topic, librdkafka_settings, produce
+from testkit.proxy_process import ProxyProcess
+
+SHOTS = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+PATIENCE_MS = 15_000
+
+
+@dataclass(slots=True)
+class Watched:
+    """A proxy, its page, and what the browser complained about."""
+
+    cluster: LegacyCluster
+    proxy: ProxyProcess
+    port: int
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+    asked: set[str] = field(default_factory=set)
+
+    @property
+    def address(self) -> str:
+        return f"http://{HOST}:{self.port}/"
+
+    def produce(self, topic: str, records: int, address: str = "") -> None:
+        host, port = self.proxy.address
+        settings: dict[str, Any] = librdkafka_settings(address or f"{host}:{port}", enable_idempotence=True)
+        produce(settings | {"client.id": "orders-service", "linger.ms": 0}, topic, 1, records)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with open_browser() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]:
+    with LegacyCluster(tmp_path_factory.mktemp("cluster"), auto_create_topics=False) as one:
+        yield one
+
+
+@pytest.fixture
+def watched(cluster: LegacyCluster, browser: Browser, tmp_path: Path) -> Iterator[Watched]:
+    (port,) = free_ports(1)
+    expect.set_options(timeout=PATIENCE_MS)
+    with ProxyProcess(tmp_path, cluster.address(0), options=("--admin", f"{HOST}:{port}")) as proxy:
+        page = browser.new_page(viewport={"width": 1200, "height": 900}, reduced_motion="reduce")
+        one = Watched(cluster, proxy, port, page)
+        page.on("pageerror", lambda error: one.complaints.append(str(error)))
+        page.on("request", lambda request: one.asked.add(request.url))
+        page.goto(one.address)
+        expect(page.get_by_role("status")).to_have_text("Ready: clients are served")
+        yield one
+        page.close()
+    assert one.complaints == []
+    assert {url for url in one.asked if not url.startswith((one.address, "data:"))} == set(), "nothing from elsewhere"
+
+
+def cells(page: Page, table: str) -> list[list[str]]:
+    """The text of a table's body."""
+    return [row.locator("td").all_inner_texts() for row in page.locator(f"#{table} tr").all()]
+
+
+def test_the_numbers_move_without_a_reload(watched: Watched) -> None:
+    page, topic = watched.page, fresh_topic(watched.cluster, partitions=1)
+    page.evaluate("window.notReloaded = true")
+    expect(page.locator("#duplicates_prevented")).to_have_text("0")
+    expect(page.locator("#duplicates")).to_contain_text("None so far")
+    plan = FaultPlan(kinds=[FaultKind.LOST_ANSWER], every_nth_produce=5, faults_max=3)
+    with FaultRelay(watched.proxy.address, rewrite_addresses=True, plan=plan) as relay:
+        watched.produce(topic, 2_000, f"127.0.0.1:{relay.port}")
+    expect(page.locator("#duplicates_prevented")).not_to_have_text("0")
+    expect(page.locator("#duplicates")).to_contain_text("orders-service")
+    expect(page.locator("#producers")).to_contain_text(f"{topic}-0")
+    assert page.evaluate("window.notReloaded")
+    expect(page.locator("#producers")).to_contain_text("2000")
+    expect(page.locator("#producers")).to_contain_text("idle")
+    ((broker, address, version, state, *_),) = cells(page, "brokers")
+    assert (broker, version, state) == ("0", "0.10.2", "connected")
+    assert address.endswith(f":{watched.cluster.address(0)[1]}")
+    ((place, producer, epoch, following, window, work),) = cells(page, "producers")
+    assert (place, epoch, following, work) == (f"{topic}-0", "0", "2000", "idle")
+    assert len(window.split(", ")) == 5
+    (stored,) = watched.proxy.entries()
+    assert int(producer) == int(stored.rpartition(b":")[2], 16), "it has more digits than a browser's numbers"
+    SHOTS.mkdir(exist_ok=True)
+    page.screenshot(path=SHOTS / "status-page.png", full_page=True)
+    page.emulate_media(color_scheme="dark")
+    page.screenshot(path=SHOTS / "status-page-dark.png")
+
+
+def test_what_is_wrong_is_said_in_words_and_gone_when_it_is_mended(watched: Watched) -> None:
+    page = watched.page
+    expect(page.locator("#reasons")).to_be_hidden()
+    watched.proxy.kill_redis()
+    expect(page.get_by_role("status")).to_have_text("Not ready")
+    expect(page.get_by_role("list", name="What is wrong")).to_contain_text("Redis is away")
+    assert page.title() == "Not ready – idemproxy"
+    SHOTS.mkdir(exist_ok=True)
+    page.screenshot(path=SHOTS / "status-page-not-ready.png")
+    expect(page.get_by_role("status")).to_have_text("Ready: clients are served", timeout=30_000)
+    expect(page.locator("#reasons")).to_be_hidden()
+
+
+def test_a_proxy_that_has_ended_leaves_a_page_that_says_so(watched: Watched) -> None:
+    page = watched.page
+    assert watched.proxy.stop() == 0
+    expect(page.get_by_role("status")).to_contain_text("No answer from the proxy since")
+    watched.proxy.start()
+    expect(page.get_by_role("status")).to_have_text("Ready: clients are served")
+
+
+def test_everything_is_reached_and_done_with_the_keyboard(watched: Watched) -> None:
+    page, topic = watched.page, fresh_topic(watched.cluster, partitions=1)
+    watched.produce(topic, 10)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the numbers")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to the numbers")).to_be_in_viewport()
+    page.keyboard.press("Tab")
+    pause = page.get_by_role("button", name="Pause")
+    expect(pause).to_be_focused()
+    page.keyboard.press("Space")
+    expect(pause).to_have_attribute("aria-pressed", "true")
+    updated = page.locator("#updated").inner_text()
+    page.wait_for_timeout(3_000)
+    assert page.locator("#updated").inner_text() == updated, "it pauses"
+    page.keyboard.press("Enter")
+    expect(pause).to_have_attribute("aria-pressed", "false")
+    expect(page.locator("#updated")).not_to_have_text(updated)
+    field = page.get_by_role("search").get_by_label("Topic")
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if field.evaluate("one => one === document.activeElement"):
+            break
+    expect(field).to_be_focused()
+    page.keyboard.type("no-such-topic")
+    expect(page.locator("#producers")).to_contain_text("No producer")
+    expect(field).to_be_focused()
+    field.press("Control+A")
+    page.keyboard.type(topic)
+    expect(page.locator("#producers")).to_contain_text(f"{topic}-0")
+    page.wait_for_timeout(2_500)
+    expect(field).to_be_focused()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_that_a_screen_reader_or_a_weak_eye_stumbles_over(watched: Watched, scheme: Any) -> None:
+    page, topic = watched.page, fresh_topic(watched.cluster, partitions=1)
+    page.emulate_media(color_scheme=scheme)
+    watched.produce(topic, 10)
+    expect(page.locator("#producers")).to_contain_text(f"{topic}-0")
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def test_a_narrow_window_needs_no_sideways_scrolling_of_the_page(watched: Watched) -> None:
+    page, topic = watched.page, fresh_topic(watched.cluster, partitions=1)
+    watched.produce(topic, 10)
+    expect(page.locator("#producers")).to_contain_text(f"{topic}-0")
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_names_that_clients_choose_are_text_and_never_markup(watched: Watched) -> None:
+    page, topic = watched.page, fresh_topic(watched.cluster, partitions=1)
+    host, port = watched.proxy.address
+    name = "<img src=x onerror=alert(1)>"
+    settings: dict[str, Any] = librdkafka_settings(f"{host}:{port}", enable_idempotence=True)
+    plan = FaultPlan(kinds=[FaultKind.LOST_ANSWER], every_nth_produce=1, faults_max=1)
+    with FaultRelay(watched.proxy.address, rewrite_addresses=True, plan=plan) as relay:
+        more = {"client.id": name, "bootstrap.servers": f"127.0.0.1:{relay.port}"}
+        produce(settings | more, topic, 1, 1)
+    expect(page.locator("#duplicates td").first).to_have_text(name)
+    assert page.locator("#duplicates img").count() == 0
