@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
 
-from testkit.certificates import Authority, Files
+from idemproxy.demo.child_processes import ChildProcesses
+from testkit import java_clients
+from testkit.certificates import PASSWORD, Authority, Files
 from testkit.proxy_process import wait_until
 from testkit.secure_cluster import SecureCluster
 from testkit.tls_proxy import ConfiguredProxy, client_tls, listener_tls
@@ -67,7 +70,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     proxy_to_clients = authority.issue("listener")
     settings = {"upstream": {"bootstrap": [], "tls": client_tls(authority, proxy_to_broker)}}
     with SecureCluster(directory / "kafka", authority, broker, client_auth="required") as cluster:
-        for topic in ("python", "confluent"):
+        for topic in ("python", "confluent", "java"):
             cluster.create_topic(topic, 2)
         settings["upstream"]["bootstrap"] = [f"localhost:{cluster.tls_address(0)[1]}"]
         with ConfiguredProxy(
@@ -103,6 +106,33 @@ def test_librdkafka_produces_and_reads_over_tls_on_both_sides(world: World) -> N
         values += [message.value() for message in reader.consume(RECORDS, 0.5)]
     reader.close()
     assert values == [b"%d" % number for number in range(RECORDS)]
+
+
+def test_java_goes_on_over_new_keys_in_the_middle_of_a_connection(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TLS 1.3 lets either side ask for new keys at any moment; Java does after so many bytes."""
+    limit = tmp_path / "security.properties"
+    limit.write_text("jdk.tls.keyLimits=AES/GCM/NoPadding KeyUpdate 2^12\n")
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Djava.security.properties={limit} -Djavax.net.debug=ssl:handshake")
+    settings = {
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(world.authority.trust_store()),
+        "ssl.truststore.password": PASSWORD,
+        "ssl.keystore.location": str(world.authority.key_store(world.client)),
+        "ssl.keystore.password": PASSWORD,
+        "linger.ms": "0",
+    }
+    with ChildProcesses() as children:
+        producer = java_clients.start_producer(
+            children, tmp_path, version=java_clients.LAST_3X_CLIENT, bootstrap=world.bootstrap, topic="java",
+            partitions=2, records=2000, settings=settings,
+        )  # fmt: skip
+        told = producer.wait()
+        printed = producer.process.output.read_text(errors="replace")
+    assert (told["acked"], told["failed"], told["offsets_in_order"]) == (2000, 0, True)
+    assert printed.count("Produced KeyUpdate post-handshake message") >= 2
+    assert "Consuming KeyUpdate post-handshake message" in printed, "we answer with new keys of ours"
 
 
 def test_a_client_of_another_authority_gets_nowhere_and_the_log_says_why(world: World) -> None:
