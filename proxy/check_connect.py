@@ -142,12 +142,21 @@ class _Brokers:
         first = [_Tried(self._reactor, -1, address) for address in upstream]
         await _wait_for(first)
         findings = [one.finding(f"upstream {shown(one.broker.address)}") for one in first]
-        ready = next((one.broker for one in first if one.broker.is_ready), None)
-        if ready is None:
+        told: list[Cluster] = []
+        for one in first:
+            if one.broker.is_ready:
+                answer: Cluster | Unanswered = await self._answer(partial(one.broker.ask, Metadata(None)))
+                if isinstance(answer, Cluster):
+                    told.append(answer)
+                else:
+                    what = f"upstream {shown(one.broker.address)}"
+                    findings.append(Finding("problem", what, f"no metadata: {answer.reason}"))
+        if not told:
             return findings
-        cluster: Cluster | Unanswered = await self._answer(partial(ready.ask, Metadata(None)))
-        if not isinstance(cluster, Cluster):
-            return [*findings, Finding("problem", "upstream", f"no metadata: {cluster.reason}")]
+        if len({cluster.cluster_id for cluster in told}) > 1:
+            ids = ", ".join(sorted({str(cluster.cluster_id) for cluster in told}))
+            findings.append(Finding("problem", "upstream", f"the addresses belong to several clusters: {ids}"))
+        cluster = told[0]
         places = sorted(cluster.brokers.items())
         tried = {key: _Tried(self._reactor, key, (place.host, place.port)) for key, place in places}
         await _wait_for(tried.values())

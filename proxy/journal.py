@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import fields
+from io import FileIO
+from pathlib import Path
 from typing import Any, Final
 
 from . import events
@@ -29,6 +31,28 @@ JOURNALED: Final[dict[type, str]] = {
 """The events that are written, by the name that a line has in ``event``. All of an event's fields follow; an identity
 is [producer id, epoch, base sequence, record count]."""
 _LEFT_OUT = ("arrived_at", "answered_at", "records")
+
+
+class JournalFile:
+    """The file of a journal. Every line is one write: what a client was told is in it, whatever ends this process."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError when it cannot be opened."""
+        self.path = path
+        self._file = self.opened()
+
+    def opened(self) -> FileIO:
+        """Open what bears the name now: another file, when this one was moved away. Raises OSError."""
+        return FileIO(self.path, "ab")
+
+    def go_on_in(self, file: FileIO) -> None:
+        """Write there from now on."""
+        self._file.close()
+        self._file = file
+
+    def write(self, line: bytes) -> None:
+        """Write one line. Raises OSError."""
+        self._file.write(line)
 
 
 class Journal:

@@ -23,7 +23,7 @@ from .check import run_check
 from .config import DEFAULT_CLUSTER, DEFAULT_DATA_DIRECTORY, DEFAULT_LISTEN, ConfigError
 from .events import Report
 from .inspection import arguments as inspection_arguments
-from .journal import Journal
+from .journal import Journal, JournalFile
 from .logs import set_up
 from .otel import spans_from_environment
 from .server import Server
@@ -134,7 +134,10 @@ def _run(options: argparse.Namespace) -> int:
         settings = load(options.config, vars(options))
         set_up(settings.log_level, settings.log_format)
         telemetry = Telemetry(spans_from_environment())
-        report = telemetry if settings.journal is None else _journal(settings.journal, telemetry)
+        journal = _open_journal(settings.journal) if settings.journal is not None else None
+        report: Report = telemetry
+        if journal is not None:
+            report = Journal(journal.write, lambda: time.time_ns() // 1_000_000, telemetry)
         _tune_memory()
         try:
             trio.run(
@@ -143,7 +146,7 @@ def _run(options: argparse.Namespace) -> int:
                     report,
                     telemetry=telemetry,
                     wants_spans=telemetry.spans is not None,
-                    wants_outcomes=settings.journal is not None,
+                    journal=journal,
                     load=lambda: load(options.config, vars(options)),
                 ).run
             )
@@ -159,13 +162,11 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _journal(path: Path, report: Report) -> Journal:
-    """Every line is one write: what a client was told is in the file, whatever ends this process."""
+def _open_journal(path: Path) -> JournalFile:
     try:
-        file = path.open("ab", buffering=0)
+        return JournalFile(path)
     except OSError as error:
-        raise ConfigError(f"--journal {path}: {error.strerror}") from None
-    return Journal(file.write, lambda: time.time_ns() // 1_000_000, report)
+        raise ConfigError(f"journal {path}: {error.strerror}") from None
 
 
 def _tune_memory() -> None:

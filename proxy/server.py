@@ -8,6 +8,7 @@ import resource
 import signal
 import time
 from collections.abc import Callable
+from io import FileIO
 from typing import TYPE_CHECKING
 
 import trio
@@ -22,6 +23,7 @@ from .config import ConfigError, Settings
 from .data_directory import DataDirectory
 from .engine import Engine
 from .events import FlowFailed, Report, Said
+from .journal import JournalFile
 from .listeners import Listeners
 from .logs import set_up
 from .marks import MarksFormatError
@@ -48,13 +50,14 @@ class Server:
         *,
         telemetry: Telemetry | None = None,
         wants_spans: bool = False,
-        wants_outcomes: bool = False,
+        journal: JournalFile | None = None,
         load: Callable[[], Settings] | None = None,
     ) -> None:
-        """``telemetry``: whose counts the admin port shows; ``report`` leads to it. ``load``: reads the settings anew
-        when SIGHUP comes; raises ConfigError."""
+        """``telemetry``: whose counts the admin port shows; ``report`` leads to it. ``journal``: the file that
+        ``report`` leads to as well. ``load``: reads the settings anew when SIGHUP comes; raises ConfigError."""
         self._settings = settings
         self._load = load
+        self._journal = journal
         self._report = report
         self._directory = DataDirectory(settings.data_directory)
         self._embedded = EmbeddedRedis(settings.data_directory / "redis") if settings.redis is None else None
@@ -79,7 +82,7 @@ class Server:
         self._listeners = Listeners(self._reactor, settings.listeners, self.engine.accept, report, self._sides)
         if wants_spans:
             self.engine.shared.step_begins = self._reactor.now
-        self.engine.shared.wants_outcomes = wants_outcomes
+        self.engine.shared.wants_outcomes = journal is not None
         self.engine.shared.merges_producers = settings.merge_producers
         self._take_over(settings)
         self._store: RedisStore | None = None
@@ -274,23 +277,33 @@ class Server:
             self._report(Said("warning", "producers expire so soon that a late retry may be taken for a new batch"))
 
     async def _reload(self) -> None:
-        """SIGHUP: read settings and certificates anew and take over what may change, or nothing at all."""
+        """SIGHUP: read settings and certificates anew, open the journal anew, and take over what may change, or
+        nothing at all."""
         taken: tuple[str, ...] = ()
+        journal: FileIO | None = None
         try:
             new = await trio.to_thread.run_sync(self._load) if self._load is not None else self._settings
             found = changes(self._settings, new)
             taken = found.taken
             faults = [f"{name}: only a restart can change this" for name in found.refused]
+            if self._journal is not None and not faults:
+                journal = self._journal.opened()
         except ConfigError as problem:
             faults = list(problem.problems)
+        except OSError as error:
+            faults = [f"journal: {error.strerror}"]
         if not faults:
             faults = self._certificates.reload()
         if faults:
+            if journal is not None:
+                journal.close()
             for sentence in faults:
                 self._report(Said("error", f"not reloaded: {sentence}"))
             self._report(Said("error", "not reloaded: everything stays as it was"))
             return
         self._settings = new
+        if self._journal is not None and journal is not None:
+            self._journal.go_on_in(journal)
         self._take_over(new)
         set_up(new.log_level, new.log_format)
         what = f"{', '.join(taken)} changed" if taken else "nothing has changed"

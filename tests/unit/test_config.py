@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -262,6 +263,28 @@ def test_every_setting_has_a_text_and_is_documented() -> None:
         for name, about in definition["properties"].items():
             assert about.get("description") or "$ref" in json.dumps(about), f"{section}.{name}"
             assert f"`{name}`" in documentation, f"{section}.{name}"
+
+
+def test_every_configuration_in_the_documentation_is_good(tmp_path: Path) -> None:
+    documentation = (ROOT / "docs/CONFIGURE.md").read_text()
+    examples = re.findall(r"^```yaml\n(.*?)^```", documentation, re.MULTILINE | re.DOTALL)
+    assert len(examples) >= 4
+    (tmp_path / "some-file").write_text("something")
+    for example in examples:
+        text = re.sub(r"(?<=_file: )[^\s,}]+", str(tmp_path / "some-file"), example)
+        given = {} if "\nupstream:" in f"\n{text}" else UPSTREAM
+        load(file(tmp_path, text), given)
+
+
+def test_every_variable_in_the_documentation_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    documentation = (ROOT / "docs/CONFIGURE.md").read_text()
+    variables = re.findall(r"^(IDEMPROXY_\w+)=(.+)$", documentation, re.MULTILINE)
+    assert len(variables) >= 5
+    for name, value in variables:
+        monkeypatch.setenv(name, value)
+    found = load(None, {})
+    assert found.cluster == "orders"
+    assert found.limits.connections_max == 20_000
 
 
 # ---------------------------------------------------------------------- what may be reloaded
