@@ -9,8 +9,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
 from .config import ConfigError
 
 if TYPE_CHECKING:
@@ -30,6 +28,8 @@ def add_commands(commands: Commands) -> None:
 
 def run_check(options: argparse.Namespace) -> int:
     """Return the exit status: 0 fine, 1 something cannot be reached or used, 2 the configuration is wrong."""
+    import yaml
+
     from .settings_load import load_configuration, schema
 
     if options.command == "schema":
