@@ -18,6 +18,9 @@ REWIND = dict(client='rewind', keep=1, N=4, window=1, tries=2)
 W = dict(members=True, n=2, loss=1)                             # a model of its own
 END = dict(begin=2 ** 31 - 1, N=3)                             # the second batch has sequence 0
 
+X = dict(flush=1, mark=1, reconnect=1, tries=2)                # Redis emptied, one mark
+REGROWN = dict(X, unclean=2, foreign=1, producers=2, N=1, window=1, apart=True, after=(
+    'foreign', 'C0 sends', 'P0 reserves', 'P0 forwards', 'BROKER appends', 'P0 notes', 'UNCLEAN', 'UNCLEAN'))
 RESEND = dict(producers=2, N=2, window=2, group=2, tries=2, merge=True, client='resend')
 
 ROWS = [
@@ -143,6 +146,30 @@ ROWS = [
   dict(W, undo=4, crash=1, loss=2, slow=1, own=True)),
  ('w23', 'same, three incarnations', 'holds', 0, dict(W, n=3, undo=5, crash=1, own=True)),
  ('w24', 'use: entries are used unread after a loss of nothing', 'U', 1, dict(W, goal=True, batches=2)),
+ ('x1', 'marks: all emptied, rebuilt from a mark older than any retry', 'holds', 1, dict(X, crash=1)),
+ ('x2', 'same, a mark as young as a retry', 'I1', 1, dict(X, crash=1, mark_age=0)),
+ ('x3', 'same, truncated and grown again, record below the mark not compared', 'I1', 1,
+  dict(X, unclean=1, foreign=2, N=1, window=1, mark_anchor=False)),
+ ('x4', 'same, compared', 'holds', 0, dict(X, unclean=1, foreign=2, N=1, window=1)),
+ ('x5', 'nothing found since the mark, sequence > 0: taken for a gap', 'T', 1, dict(flush=1, mark=1, window=1, mark_decides='gap', **L)),
+ ('x6', 'same, any sequence begins', 'T', 1, dict(flush=1, mark=1, in_time=1, N=3, mark_decides='any', **L)),
+ ('x7', 'same, the log is read from the old bound', 'holds', 1, dict(flush=1, mark=1, in_time=1, N=3, **L)),
+ ('x8', 'sequence 0 of a new epoch, nothing found since the mark', 'holds', 1, dict(X, N=3, window=1, client='kip360')),
+ ('x9', 'same, later batches re-sent', 'holds', 0, dict(X, broken=1, client='resend')),
+ ('x10', 'present entry, foreign records after it, nothing found since the mark, the next sequence', 'holds', 1,
+  dict(restart=1, mark=1, foreign=1, reconnect=1, N=3, tries=1)),
+ ('x11', 'same, two writes lost', 'holds', 0, dict(loss=1, undo=2, mark=1, reconnect=1, in_time=1, N=3, window=1, tries=2)),
+ ('x12', 'marks, before the window', 'holds', 0, dict(X, group=2, keep=1, N=3)),
+ ('x13', 'record below the mark is of a batch in life: appended there again after an unclean election', 'I1', 1, REGROWN),
+ ('x14', 'same, a mark is twice as old', 'holds', 1, dict(REGROWN, mark_age=2)),
+ ('x15', 'marks, records that cannot be recognised before or after', 'holds', 0, dict(X, veil=1)),
+ ('x16', 'marks, clean truncation', 'holds', 0, dict(X, **HW) | dict(N=1, window=1)),
+ ('x17', 'marks, settling fails: told', 'holds', 0,
+  dict(notice=True, flush=1, mark=1, reconnect=1, tries=2, broken=1, unsettled=1, second_look='rebuild') | dict(N=1, window=1)),
+ ('x18', 'marks, slow Redis', 'holds', 0, dict(X, slow=1)),
+ ('x19', 'marks, progress', 'holds', 0, dict(flush=1, mark=1, reconnect=1, broken=1, **L)),
+ ('x20', 'marks, three proxies', 'holds', 0, dict(P3, flush=1, mark=1, crash=1, reconnect=1)),
+ ('x21', 'marks, merge', 'holds', 0, dict(M, flush=1, mark=1, reconnect=1)),
  ('f9', 'group: a commit counts as done by another when its first batch is', 'I3', 0,
   dict(group=2, tries=2, crash=1, slow=1, loss=1, reconnect=1, broken=1, group_done='first')),
 ]
