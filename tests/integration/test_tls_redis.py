@@ -1,0 +1,40 @@
+"""Redis over TLS, with a certificate of ours: a proxy keeps its state there and says why it can not."""
+
+from pathlib import Path
+
+from kafka import KafkaProducer
+
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from testkit.certificates import Authority
+from testkit.proxy_process import wait_until
+from testkit.tls_proxy import ConfiguredProxy, client_tls
+from testkit.tls_terminator import TlsTerminator
+from testkit.two_proxies_redis import ExternalRedis
+
+
+def test_the_state_is_kept_in_a_redis_that_is_reached_over_tls(legacy_broker: LegacyCluster, tmp_path: Path) -> None:
+    authority, other = Authority(tmp_path / "ours"), Authority(tmp_path / "others")
+    own = authority.issue("own")
+    settings = {
+        "upstream": {"bootstrap": ["{}:{}".format(*legacy_broker.address(0))]},
+        "redis": {"tls": client_tls(authority, own)},
+    }
+    with (
+        ExternalRedis() as redis,
+        TlsTerminator(redis.address, authority, authority.issue("redis")) as secured,
+    ):
+        settings["redis"]["url"] = f"redis://localhost:{secured.address[1]}"
+        with ConfiguredProxy(tmp_path / "proxy", {}, settings) as proxy:
+            producer = KafkaProducer(
+                bootstrap_servers="{}:{}".format(*proxy.address), enable_idempotence=True, request_timeout_ms=20_000
+            )
+            producer.send("plain", b"one", partition=127).get(20)
+            producer.close()
+            wait_until(lambda: bool(redis.call("KEYS", "idem:*:{*")), "the producer is in Redis")
+        settings["redis"]["tls"] = client_tls(other)
+        stranger = ConfiguredProxy(tmp_path / "stranger", {}, settings)
+        try:
+            stranger.launch()
+            stranger.wait_for_log("Redis is away: TLS handshake: the peer's certificate is not accepted: ", 30)
+        finally:
+            stranger.__exit__()
