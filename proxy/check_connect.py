@@ -3,6 +3,7 @@ nothing to either."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,6 +23,8 @@ from .bridge.metadata import Cluster, Topic
 from .config import Settings
 from .effects import Unanswered
 from .events import Said
+from .sasl import OverSasl
+from .sasl_mechanisms import Credentials
 from .tls_places import REDIS_PLACE, UPSTREAM_PLACE, read_certificates
 from .transport import TrioReactor
 from .upstream import Broker
@@ -53,10 +56,12 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
 
     reactor = TrioReactor(failed)
     _, sides = read_certificates(settings, lambda _event: None, reactor.later)
+    sasl = None if settings.upstream_sasl is None else Credentials(settings.upstream_sasl, os.urandom)
 
     def over(place: str) -> Reactor:
         side = sides.get(place)
-        return reactor if side is None else reactor.over_tls(side)
+        below = reactor if side is None else reactor.over_tls(side)
+        return below if sasl is None or place != UPSTREAM_PLACE else OverSasl(below, sasl, lambda _event: None)
 
     async with trio.open_nursery() as nursery:
         await nursery.start(reactor.run)

@@ -11,6 +11,7 @@ from ..codecs.convert import TRACING_HEADERS
 from ..state.redis_facts import RedisAddress
 from . import limits
 from .addresses import Listener
+from .sasl_settings import SaslClient
 from .tls_settings import TlsClient
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
@@ -50,6 +51,8 @@ class Settings:
     data_directory: Path = Path(DEFAULT_DATA_DIRECTORY)
     cluster: str = DEFAULT_CLUSTER
     upstream_tls: TlsClient | None = None
+    upstream_sasl: SaslClient | None = None
+    trust_clients: bool = False
     redis_tls: TlsClient | None = None
     producer_expiry_seconds: int = limits.PRODUCER_EXPIRY_SECONDS
     merge_producers: bool = False

@@ -34,6 +34,18 @@ CERTIFICATE_LOOK_SECONDS: Final = 10.0
 CERTIFICATE_WARN_DAYS: Final = 14
 """From here on the end of a certificate is told once a day."""
 
+# SASL
+SASL_SECONDS: Final = 10.0
+"""From an open connection to a shown principal."""
+SASL_FRAME_BYTES_MAX: Final = 64 * KIB
+"""Before a principal was shown; tokens with many claims take some KiB."""
+SASL_BACKOFF_SECONDS_MIN: Final = 1.0
+SASL_BACKOFF_SECONDS_MAX: Final = 10.0
+"""A broker that has refused our principal is left alone for so long: accounts are locked after some tries."""
+SCRAM_ITERATIONS_MIN: Final = 4096
+SCRAM_ITERATIONS_MAX: Final = 1_000_000
+"""Below, passwords are found out too easily (Kafka's own minimum); above, a broker could keep us busy for seconds."""
+
 # Record batches
 DECOMPRESSED_BYTES_MAX: Final = 64 * MIB
 """Of one batch. gzip reaches 1000:1, zstd 32,000:1, so a frame's size bounds nothing."""
@@ -60,6 +72,8 @@ LANE_THROTTLED_PATIENCE_SECONDS: Final = 300.0
 SLOW_APPEND_SECONDS: Final = 1.0
 """A partition that took longer gets upstream requests of its own for a while (rule R19)."""
 SLOW_PARTITION_SECONDS: Final = 30.0
+CONNECT_SECONDS_MAX: Final = 5.0
+"""For one address, with the TLS handshake. The kernel alone tries for two minutes, more and more seldom."""
 CONNECT_BACKOFF_SECONDS_MIN: Final = 0.05
 CONNECT_BACKOFF_SECONDS_MAX: Final = 1.0
 LEADER_AWAY_SECONDS: Final = 0.5

@@ -11,6 +11,8 @@ from .config import Settings
 _NAMES: Mapping[str, str] = {
     "upstream": "upstream.bootstrap",
     "upstream_tls": "upstream.tls",
+    "upstream_sasl": "upstream.sasl",
+    "trust_clients": "upstream.trust_clients",
     "redis_tls": "redis.tls",
     "producer_expiry_seconds": "producers.expiry_seconds",
     "merge_producers": "producers.merge",
@@ -24,6 +26,7 @@ _NAMES: Mapping[str, str] = {
 
 _RELOADED = (
     "limits.",
+    "upstream.sasl.",
     "producers.expiry_seconds",
     "producers.retry_horizon_seconds",
     "producers.dropped_headers",

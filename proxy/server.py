@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ..codecs.convert import HeaderPolicy
+from ..reactor import Reactor
 from ..state.redis_facts import RedisAddress
 from ..state.redis_server import EmbeddedRedis, EmbeddedRedisError
 from ..state.redis_store import RedisStore
@@ -30,6 +31,9 @@ from .marks import MarksFormatError
 from .metric_names import STORE_ROUND_TRIP
 from .otel import wants
 from .reload import changes
+from .sasl import OverSasl
+from .sasl_mechanisms import Credentials
+from .sasl_settings import CLEAR_TEXT
 from .telemetry import Telemetry
 from .tls_places import REDIS_PLACE, UPSTREAM_PLACE, read_certificates
 from .transport import TrioReactor
@@ -66,9 +70,10 @@ class Server:
         self._ready = trio.Event()
         self._stop = trio.Event()
         self._earlier = self._directory.earlier_incarnations()
-        upstream_side = self._sides.get(UPSTREAM_PLACE)
+        said = settings.upstream_sasl
+        self._sasl = None if said is None else Credentials(said, os.urandom)
         self.engine = Engine(
-            self._reactor.over_tls(upstream_side) if upstream_side is not None else self._reactor,
+            self._towards_brokers(),
             settings.upstream,
             cluster=settings.cluster,
             report=report,
@@ -120,6 +125,15 @@ class Server:
             self._directory.remember([])
         finally:
             self._directory.close()
+
+    def _towards_brokers(self) -> Reactor:
+        side = self._sides.get(UPSTREAM_PLACE)
+        reactor = self._reactor.over_tls(side) if side is not None else self._reactor
+        if self._sasl is None:
+            return reactor
+        if side is None and self._sasl.settings.mechanism in CLEAR_TEXT:
+            self._report(Said("warning", "upstream.sasl: without upstream.tls the secret can be read on the way"))
+        return OverSasl(reactor, self._sasl, self._report)
 
     def _open_admin(self) -> Admin | None:
         """Measure, and show it; without anybody to show it to, a batch pays nothing for it."""
@@ -273,6 +287,8 @@ class Server:
         shared.expiry_ms = settings.producer_expiry_seconds * 1000
         shared.marks.horizon_seconds = settings.retry_horizon_seconds
         self.engine.set_caps(settings.limits)
+        if self._sasl is not None and settings.upstream_sasl is not None:
+            self._sasl.replace(settings.upstream_sasl)
         if settings.producer_expiry_seconds < limits.PRODUCER_EXPIRY_SECONDS_SAFE:
             self._report(Said("warning", "producers expire so soon that a late retry may be taken for a new batch"))
 

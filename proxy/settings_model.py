@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ..codecs.convert import TRACING_HEADERS
@@ -29,6 +29,7 @@ from .settings_fields import (
     from_text,
     secret_of,
 )
+from .settings_sasl import SaslSection
 from .tls_settings import TlsClient, TlsServer
 
 ENVIRONMENT_PREFIX = "IDEMPROXY_"
@@ -116,6 +117,14 @@ class UpstreamSection(Section):
     bootstrap: Annotated[TextList[HostAndPort], Field(min_length=1)]
     """Brokers to begin with, HOST:PORT each; all are tried at once, the others are found."""
     tls: ClientTlsSection | None = None
+    sasl: SaslSection | None = None
+    trust_clients: bool = False
+    """Whoever reaches a listener may act as our principal at the brokers, without having shown who he is."""
+
+    @property
+    def has_principal(self) -> bool:
+        """Do the brokers know us by name?"""
+        return self.sasl is not None or (self.tls is not None and self.tls.cert_file is not None)
 
 
 class ListenerSection(Section):
@@ -274,8 +283,25 @@ def _no_clashes(listeners: list[ListenerSection]) -> list[ListenerSection]:
     return listeners
 
 
+def _no_strangers(listeners: list[ListenerSection], info: ValidationInfo) -> list[ListenerSection]:
+    """What the brokers allow us, all our clients can do: so they have to show who they are, too."""
+    upstream = info.data.get("upstream")
+    if upstream is None or upstream.trust_clients or not upstream.has_principal:
+        return listeners
+    if open_ones := [one.name for one in listeners if one.tls is None or one.tls.client_auth != "required"]:
+        raise ValueError(
+            f"clients of {', '.join(open_ones)} would act at the brokers with the rights of our principal: have them "
+            "show certificates (tls with client_auth: required), or say upstream.trust_clients: true"
+        )
+    return listeners
+
+
 Listeners = Annotated[
-    list[ListenerSection], Field(min_length=1), BeforeValidator(from_text), AfterValidator(_no_clashes)
+    list[ListenerSection],
+    Field(min_length=1),
+    BeforeValidator(from_text),
+    AfterValidator(_no_clashes),
+    AfterValidator(_no_strangers),
 ]
 
 
@@ -320,6 +346,8 @@ class Configuration(BaseSettings):
             data_directory=self.data_directory,
             cluster=self.cluster,
             upstream_tls=self.upstream.tls.to_settings() if self.upstream.tls is not None else None,
+            upstream_sasl=self.upstream.sasl.to_settings() if self.upstream.sasl is not None else None,
+            trust_clients=self.upstream.trust_clients,
             redis_tls=self.redis.tls.to_settings() if self.redis.tls is not None else None,
             producer_expiry_seconds=self.producers.expiry_seconds,
             merge_producers=self.producers.merge,

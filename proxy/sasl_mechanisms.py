@@ -1,0 +1,246 @@
+"""The client's side of the SASL mechanisms that Kafka has: PLAIN (RFC 4616), SCRAM (RFC 5802, 7677) and OAUTHBEARER
+(RFC 7628). Pure but for the token's file; knows no frame. Names and passwords are plain UTF-8, as in Kafka's own code.
+
+No secret is ever in an error."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from . import limits
+from .sasl_settings import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, SaslClient
+
+NONCE_BYTES = 18
+_HASHES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
+_SALTED_MAX = 64
+"""Salts differ by broker and mechanism, and change with the password."""
+_GS2_HEADER = b"n,,"
+_SAID_MAX = 200
+
+
+class SaslError(Exception):
+    """The exchange cannot go on, or must not: a sentence that says why."""
+
+
+class Mechanism(Protocol):
+    """One exchange."""
+
+    def first(self) -> bytes:
+        """Return what we say first."""
+        ...
+
+    def answer(self, challenge: bytes) -> bytes | None:
+        """Return the answer to what the broker said; None: the exchange is over and the broker is who it should be.
+        Raises SaslError."""
+        ...
+
+
+class Credentials:
+    """Who we are, and the exchanges that show it. They can be replaced while the process runs."""
+
+    def __init__(self, settings: SaslClient, random_bytes: Callable[[int], bytes]) -> None:
+        self.settings = settings
+        self.version = 0
+        """Grows whenever the settings or the token are other ones."""
+        self._random_bytes = random_bytes
+        self._salted = _SaltedPasswords()
+        self._token = _TokenFile()
+
+    def replace(self, settings: SaslClient) -> None:
+        """From the next exchange on."""
+        if settings != self.settings:
+            self.settings = settings
+            self._salted = _SaltedPasswords()
+            self.version += 1
+
+    @property
+    def shown(self) -> str:
+        """Who we are, for people."""
+        name = "" if self.settings.username is None else f" as {self.settings.username!r}"
+        return f"{self.settings.mechanism}{name}"
+
+    def look(self) -> None:
+        """See whether the token is another one. Raises SaslError."""
+        if self.settings.token_file is not None and self._token.look(self.settings.token_file):
+            self.version += 1
+
+    def begin(self) -> Mechanism:
+        """Return a new exchange. Raises SaslError when there is no token."""
+        said = self.settings
+        if said.mechanism == OAUTHBEARER:
+            self.look()
+            return OAuthBearer(self._token.token)
+        assert said.username is not None
+        assert said.password is not None
+        if said.mechanism == PLAIN:
+            return Plain(said.username, said.password)
+        nonce = b64encode(self._random_bytes(NONCE_BYTES))
+        return Scram(_HASHES[said.mechanism], said.username, said.password, nonce, self._salted.get)
+
+
+class Plain:
+    """User name and password, in clear text."""
+
+    def __init__(self, username: str, password: str) -> None:
+        self._first = b"\0".join((b"", username.encode(), password.encode()))
+
+    def first(self) -> bytes:
+        return self._first
+
+    def answer(self, challenge: bytes) -> bytes | None:
+        return None
+
+
+class OAuthBearer:
+    """A token. A broker that refuses it says why as JSON, waits for one byte, and then ends the exchange."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def first(self) -> bytes:
+        return b"n,,\x01auth=Bearer %s\x01\x01" % self._token.encode()
+
+    def answer(self, challenge: bytes) -> bytes | None:
+        if not challenge:
+            return None
+        try:
+            status = json.loads(challenge).get("status")
+        except (ValueError, AttributeError):
+            status = None
+        raise SaslError(f"the token is refused: {shown_text(status if isinstance(status, str) else challenge)}")
+
+
+class Scram:
+    """Shows that we know the password without saying it, and has the broker show the same."""
+
+    def __init__(
+        self,
+        hash_name: str,
+        username: str,
+        password: str,
+        nonce: bytes,
+        salted: Callable[[str, str, bytes, int], bytes],
+    ) -> None:
+        """``nonce``: printable, never used before, without commas. ``salted``: the password's slow hash."""
+        self._hash_name = hash_name
+        self._password = password
+        self._nonce = nonce
+        self._salted = salted
+        name = username.replace("=", "=3D").replace(",", "=2C").encode()
+        self._first_bare = b"n=%s,r=%s" % (name, nonce)
+        self._signature: bytes | None = None
+
+    def first(self) -> bytes:
+        return _GS2_HEADER + self._first_bare
+
+    def answer(self, challenge: bytes) -> bytes | None:
+        if self._signature is None:
+            return self._prove(challenge)
+        self._verify(challenge)
+        return None
+
+    def _prove(self, server_first: bytes) -> bytes:
+        nonce, salt, iterations = _parse_server_first(server_first)
+        if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
+            raise SaslError("the broker's nonce does not go on from ours")
+        least, most = limits.SCRAM_ITERATIONS_MIN, limits.SCRAM_ITERATIONS_MAX
+        if not least <= iterations <= most:
+            raise SaslError(f"the broker wants {iterations} iterations, {least} to {most} are taken")
+        salted = self._salted(self._hash_name, self._password, salt, iterations)
+        without_proof = b"c=%s,r=%s" % (b64encode(_GS2_HEADER), nonce)
+        message = b",".join((self._first_bare, server_first, without_proof))
+        client_key = self._hmac(salted, b"Client Key")
+        signature = self._hmac(hashlib.new(self._hash_name, client_key).digest(), message)
+        proof = bytes(key ^ sign for key, sign in zip(client_key, signature, strict=True))
+        self._signature = self._hmac(self._hmac(salted, b"Server Key"), message)
+        return b"%s,p=%s" % (without_proof, b64encode(proof))
+
+    def _verify(self, server_final: bytes) -> None:
+        name, _, value = server_final.partition(b",")[0].partition(b"=")
+        if name == b"e":
+            raise SaslError(f"the broker says {shown_text(value)}")
+        assert self._signature is not None
+        if name != b"v" or not hmac.compare_digest(_base64(value, "signature"), self._signature):
+            raise SaslError("the broker does not show that it knows the password: it may be somebody else")
+
+    def _hmac(self, key: bytes, message: bytes) -> bytes:
+        return hmac.digest(key, message, self._hash_name)
+
+
+def _parse_server_first(message: bytes) -> tuple[bytes, bytes, int]:
+    """Return nonce, salt, iterations. Unknown attributes behind them are left alone, before them they are not."""
+    parts = [part.partition(b"=") for part in message.split(b",")]
+    names = [name for name, _, _ in parts]
+    if names[:1] == [b"e"]:
+        raise SaslError(f"the broker says {shown_text(parts[0][2])}")
+    if names[:3] != [b"r", b"s", b"i"]:
+        raise SaslError("the broker's first message is no SCRAM that is known here")
+    nonce, salt, count = (value for _, _, value in parts[:3])
+    if not count.isdigit() or len(count) > len(str(limits.SCRAM_ITERATIONS_MAX)):
+        raise SaslError(f"the broker wants {shown_text(count)} iterations")
+    if not salt:
+        raise SaslError("the broker's salt is empty")
+    return nonce, _base64(salt, "salt"), int(count)
+
+
+def _base64(text: bytes, what: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except (Base64Error, ValueError):
+        raise SaslError(f"the broker's {what} is no Base64") from None
+
+
+class _SaltedPasswords:
+    """Passwords' slow hashes, each made once: they are made to be slow, and every connection needs one."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, bytes, int], bytes] = {}
+
+    def get(self, hash_name: str, password: str, salt: bytes, iterations: int) -> bytes:
+        key = (hash_name, password, salt, iterations)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _SALTED_MAX:
+                self._known.clear()
+            found = self._known[key] = hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
+        return found
+
+
+class _TokenFile:
+    """The token that somebody else renews in a file."""
+
+    def __init__(self) -> None:
+        self.token = ""
+        self._stamp: tuple[str, int, int, int] | None = None
+
+    def look(self, path: Path) -> bool:
+        """Read the file if it has changed; is there another token now?"""
+        try:
+            status = path.stat()
+            stamp = (str(path), status.st_mtime_ns, status.st_ino, status.st_size)
+            if stamp == self._stamp:
+                return False
+            if status.st_size > limits.SASL_FRAME_BYTES_MAX:
+                raise SaslError(f"token_file {path}: {status.st_size} bytes are no token")
+            token = path.read_bytes().decode("ascii").strip()
+        except OSError as error:
+            raise SaslError(f"token_file {path}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            token = ""
+        if not token or not token.isprintable():
+            raise SaslError(f"token_file {path}: there is no token in it")
+        before, self.token, self._stamp = self.token, token, stamp
+        return before != token
+
+
+def shown_text(said: str | bytes) -> str:
+    """Return what somebody else said, short and printable."""
+    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
+    return repr(text[:_SAID_MAX])

@@ -1,0 +1,22 @@
+"""What an operator says about SASL towards the brokers: one principal for everything that the proxy asks and sends by
+itself. Plain data; ``sasl_mechanisms.py`` speaks it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER = "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"
+
+CLEAR_TEXT = (PLAIN, OAUTHBEARER)
+"""Mechanisms that say the secret itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaslClient:
+    """``username`` and ``password`` for PLAIN and SCRAM, ``token_file`` for OAUTHBEARER; the others are None."""
+
+    mechanism: str
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token_file: Path | None = None
