@@ -96,6 +96,10 @@ class SocketWire:
         """The address of our side."""
         return str(self._socket.getsockname()[0]) if self._open else ""
 
+    def hand_over(self, endpoint: Endpoint) -> None:
+        """From now on this endpoint is told."""
+        self._endpoint = endpoint
+
     # ------------------------------------------------------------------ from the endpoint
     def send(self, *chunks: Buffer) -> None:
         if not self._open or self._closing:

@@ -107,10 +107,6 @@ class TlsWire(SocketWire):
         """Has the peer sent anything at all?"""
         return self._heard
 
-    def hand_over(self, endpoint: Endpoint) -> None:
-        """From now on this endpoint is told."""
-        self._endpoint = endpoint
-
     # ------------------------------------------------------------------ from the endpoint
     def send(self, *chunks: Buffer) -> None:
         if not self._open or self._finishing:

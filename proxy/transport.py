@@ -21,6 +21,7 @@ from functools import partial
 import trio
 
 from ..reactor import Accept, Address, Endpoint, Reactor
+from .attempts import Attempts, Place
 from .events import Report
 from .sockets import Listener, SocketWire, Source
 from .tls import TlsSide
@@ -30,6 +31,8 @@ _EVENTS_PER_PASS_MAX = 256
 _USER_TIMEOUT_MS = 5000
 _KEEPALIVE_IDLE_SECONDS, _KEEPALIVE_INTERVAL_SECONDS = 10, 5
 """A peer whose machine is gone is noticed while we wait for its answer and send nothing; then the time above counts."""
+_ADDRESSES_MAX = 4
+"""Of one name, for one connection."""
 Failure = Callable[[str, Exception], None]
 _Tls = tuple[TlsSide, str]
 """How TLS is spoken, and with which host."""
@@ -85,6 +88,7 @@ class TrioReactor:
         self._armed = float("inf")
         self._nursery: trio.Nursery | None = None
         self._handshakes = Handshakes()
+        self._good_places: dict[str, Place] = {}
 
     # ------------------------------------------------------------------ what endpoints see
     def later(self, seconds: float, callback: Callable[[], None]) -> _Timer:
@@ -104,7 +108,7 @@ class TrioReactor:
         """Open a TCP connection or, for a path, one to a unix socket. Names are looked up in a thread. ``side``: speak
         TLS over it, but for a unix socket."""
         if isinstance(address, str):
-            self._open(socket.AF_UNIX, address, endpoint)
+            Attempts([(socket.AF_UNIX, address)], endpoint, self._open, self.later)
             return
         host, port = address
         tls = None if side is None else (side, host)
@@ -114,7 +118,7 @@ class TrioReactor:
             assert self._nursery is not None, "connect before run"
             self._nursery.start_soon(self._look_up, host, port, endpoint, tls)
         else:
-            self._open(family, (host, port), endpoint, tls)
+            Attempts([(family, (host, port))], endpoint, partial(self._open, tls=tls), self.later)
 
     def over_tls(self, side: TlsSide) -> Reactor:
         """This reactor for those whose connections shall speak TLS."""
@@ -225,16 +229,20 @@ class TrioReactor:
             reason = f"{host} has no address: {error}"
             self.guarded("look-up", lambda: endpoint.lost(reason))
         else:
-            family, _, _, _, address = found[0]
-            self._open(family, address, endpoint, tls)
+            places: list[Place] = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+            # The address that was good the last time comes first.
+            places.sort(key=lambda place: place != self._good_places.get(host))
+            opened = partial(self._good_places.__setitem__, host)
+            Attempts(places[:_ADDRESSES_MAX], endpoint, partial(self._open, tls=tls), self.later, opened)
         self.end_pass()
 
-    def _open(self, family: int, address: object, endpoint: Endpoint, tls: _Tls | None = None) -> None:
+    def _open(self, place: Place, endpoint: Endpoint, tls: _Tls | None = None) -> SocketWire | None:
+        family, address = place
         try:
             connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         except OSError as error:  # out of descriptors
             self._not_connected(endpoint, error.errno or errno.EIO)
-            return
+            return None
         if family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
@@ -246,10 +254,8 @@ class TrioReactor:
             failure = connection.connect_ex(address)  # type: ignore[arg-type]
             if failure in (0, errno.EINPROGRESS):
                 if tls is None:
-                    SocketWire(self, connection, endpoint, connecting=True)
-                else:
-                    TlsWire(self, connection, endpoint, self._handshakes, *tls)
-                return
+                    return SocketWire(self, connection, endpoint, connecting=True)
+                return TlsWire(self, connection, endpoint, self._handshakes, *tls)
         except OSError as error:
             failure = error.errno or errno.EIO
         except (OverflowError, ValueError) as error:  # no port, or a host that can be no server's name
@@ -257,6 +263,7 @@ class TrioReactor:
         # Never watched: epoll shows a socket that failed at once as one that may be written to.
         connection.close()
         self._not_connected(endpoint, failure)
+        return None
 
     def _not_connected(self, endpoint: Endpoint, failure: int | str) -> None:
         reason = errno.errorcode.get(failure, str(failure)) if isinstance(failure, int) else failure

@@ -1,15 +1,18 @@
-"""Addresses that can not be connected to, as a broker may name them: whoever wanted one is told, nothing else ends."""
+"""Addresses that can not be connected to, as a broker may name them: whoever wanted one is told, nothing else ends.
+And names with several addresses."""
 
 import errno
 import os
 import resource
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 import trio
 
+from idemproxy.proxy import limits
 from idemproxy.proxy.tls_settings import TlsClient
 from testkit.tls_scene import Recorder, Scene, TlsKit, play, until
 
@@ -78,5 +81,78 @@ def test_who_wants_a_connection_when_descriptors_have_run_out_is_told(kit: TlsKi
         await until(lambda: far.reasons)
         assert far.reasons == [f"cannot connect: {errno.errorcode[errno.EMFILE]}"]
         await trio.lowlevel.checkpoint()
+
+    play(kit.server, act)
+
+
+# ---------------------------------------------------------------------- several addresses
+class Names(trio.abc.HostnameResolver):
+    """A name service with one name."""
+
+    def __init__(self, name: str, hosts: list[str]) -> None:
+        self._name = name
+        self._hosts = hosts
+
+    async def getaddrinfo(self, host: Any, port: Any, *_rest: Any, **_options: Any) -> Any:
+        assert host in (self._name, self._name.encode())
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in self._hosts]
+
+    async def getnameinfo(self, _address: Any, _flags: int) -> tuple[str, str]:
+        raise NotImplementedError
+
+
+def test_the_addresses_of_a_name_are_tried_in_turn_and_the_good_one_comes_first_the_next_time(kit: TlsKit) -> None:
+    async def act(scene: Scene) -> None:
+        trio.socket.set_custom_hostname_resolver(Names("kafka.test", ["127.0.0.9", "127.0.0.1"]))
+        plain = scene.reactor.listen("127.0.0.1", 0, scene.accept)
+        first, second = Recorder(), Recorder()
+        scene.reactor.connect(("kafka.test", plain.port), first)
+        await until(lambda: first.wire)
+        with socket.create_server(("127.0.0.9", plain.port)) as late:
+            late.setblocking(False)
+            scene.reactor.connect(("kafka.test", plain.port), second)
+            await until(lambda: second.wire and len(scene.accepted) == 2)
+            with pytest.raises(BlockingIOError):
+                late.accept()
+        assert first.wire is not None
+        first.wire.send(b"hello")
+        scene.reactor.end_pass()
+        await until(lambda: scene.accepted[0].data == b"hello")
+        assert (first.reasons, second.reasons) == ([], [])
+
+    play(kit.server, act)
+
+
+def test_an_address_that_says_nothing_is_left_for_the_next_one_after_a_while(
+    kit: TlsKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CONNECT_SECONDS_MAX", 0.3)
+
+    async def act(scene: Scene) -> None:
+        trio.socket.set_custom_hostname_resolver(Names("kafka.test", ["127.0.0.9", "127.0.0.1"]))
+        plain = scene.reactor.listen("127.0.0.1", 0, scene.accept)
+        with ExitStack() as stack:
+            # A server whose queue is full: the kernel drops what comes.
+            silent = stack.enter_context(socket.create_server(("127.0.0.9", plain.port), backlog=0))
+            for _ in range(3):
+                crowd = stack.enter_context(socket.socket())
+                crowd.setblocking(False)
+                crowd.connect_ex(silent.getsockname())
+            far = Recorder()
+            scene.reactor.connect(("kafka.test", plain.port), far)
+            await until(lambda: far.wire)
+
+    play(kit.server, act)
+
+
+def test_when_no_address_is_good_all_reasons_are_told_at_once(kit: TlsKit) -> None:
+    async def act(scene: Scene) -> None:
+        trio.socket.set_custom_hostname_resolver(Names("kafka.test", ["127.0.0.9", "127.0.0.1"]))
+        side = scene.certificates.side(TlsClient(kit.other_authority.ca_file), "upstream.tls")
+        far = Recorder()
+        scene.reactor.over_tls(side).connect(("kafka.test", scene.port), far)
+        await until(lambda: far.reasons)
+        (reason,) = far.reasons
+        assert reason.startswith("cannot connect: ECONNREFUSED; TLS handshake: ")
 
     play(kit.server, act)
