@@ -56,9 +56,8 @@ def helm_built_from_source() -> Path | None:
     return program if program.exists() else None
 
 
-@pytest.fixture(scope="session")
-def helm() -> Path:
-    """The helm program: the pinned one, else one that is installed, else one built with Go."""
+def find_helm() -> Path:
+    """Return the helm program: the pinned one, else one that is installed, else one built with Go."""
     program = helm_from_the_environment()
     if program is None and (installed := shutil.which("helm")) is not None:
         program = Path(installed)
@@ -66,6 +65,37 @@ def helm() -> Path:
         program = helm_built_from_source()
     if program is None:
         pytest.fail("helm is missing: put helm 3 or 4 on the PATH, or Go, with which it can be built", pytrace=False)
+    return program
+
+
+@pytest.fixture(scope="session")
+def helm() -> Path:
+    """The helm program."""
+    return find_helm()
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Path:
+    """Prometheus's own tool: one that is installed, else the one in Debian's package, unpacked into .cache."""
+    if (installed := shutil.which("promtool")) is not None:
+        return Path(installed)
+    program = CACHE / "prometheus-debian/usr/bin/promtool"
+    if not program.exists():
+        folder = CACHE / f"prometheus-debian.{os.getpid()}"
+        folder.mkdir(parents=True)
+        download = ["apt-get", "--quiet", "download", "prometheus"]
+        for command in (download, ["apt-get", "--quiet", "update"], download):
+            if list(folder.glob("*.deb")) or shutil.which("apt-get") is None:
+                break
+            subprocess.run(command, cwd=folder, capture_output=True, timeout=300)
+        for package in folder.glob("*.deb"):
+            subprocess.run(["dpkg-deb", "--extract", package, folder], check=True, timeout=120)
+            package.unlink()
+        if not (folder / "usr/bin/promtool").exists():
+            shutil.rmtree(folder)
+            pytest.fail("promtool is missing: put one on the PATH, or take Debian's package prometheus", pytrace=False)
+        shutil.rmtree(program.parents[2], ignore_errors=True)
+        folder.rename(program.parents[2])
     return program
 
 

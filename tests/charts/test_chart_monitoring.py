@@ -1,0 +1,180 @@
+"""Alerts and dashboard: every expression parses, every metric and label in it is one of the product's, and the alerts
+say what they shall to series that promtool plays to them."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import promql_parser as promql
+import pytest
+import yaml
+from charts.rendering import CHART, ROOT, one, render, render_minimal
+
+from idemproxy.proxy.metric_names import METRICS
+
+EVERYTHING = CHART / "ci/everything-values.yaml"
+SERIES = 'namespace="streams",job="proxy-idemproxy-pods"'
+OF_PROMETHEUS = {"namespace", "job", "pod"}
+
+
+def labels_of_series() -> dict[str, set[str]]:
+    """Return the labels that each series on /metrics has."""
+    found: dict[str, set[str]] = {}
+    for metric in METRICS:
+        labels = set(metric.labels) | OF_PROMETHEUS
+        if metric.kind == "histogram":
+            found |= {f"{metric.prometheus_name}_{part}": labels | {"le"} for part in ("bucket", "sum", "count")}
+        else:
+            found[metric.prometheus_name] = labels
+    return found
+
+
+def rules(helm: Path) -> list[dict[str, Any]]:
+    (group,) = one(render(helm, EVERYTHING, prometheusRule__disabled=[]), "PrometheusRule")["spec"]["groups"]
+    return list(group["rules"])
+
+
+def panels() -> list[dict[str, Any]]:
+    dashboard = json.loads((CHART / "files/dashboard.json").read_text())
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def expressions(helm: Path) -> Iterator[tuple[str, str]]:
+    """All that Prometheus is asked: where it stands, and the text."""
+    for rule in rules(helm):
+        yield rule["alert"], rule["expr"]
+    for panel in panels():
+        for target in panel["targets"]:
+            text = target["expr"]
+            for variable, value in {"$__rate_interval": "5m", "$__range": "6h", "$namespace": "n", "$job": "j"}.items():
+                text = text.replace(variable, value)
+            yield panel["title"], text
+
+
+def nodes(tree: Any) -> Iterator[Any]:
+    yield tree
+    for name in ("lhs", "rhs", "expr", "vector_selector", "param"):
+        if getattr(tree, name, None) is not None:
+            yield from nodes(getattr(tree, name))
+    for argument in getattr(tree, "args", None) or []:
+        yield from nodes(argument)
+
+
+def test_alerts_and_dashboard_ask_only_for_metrics_and_labels_that_the_product_has(helm: Path) -> None:
+    series = labels_of_series()
+    problems: list[str] = []
+    for place, text in expressions(helm):
+        selected: set[str] = set()
+        grouped: set[str] = set()
+        for node in nodes(promql.parse(text)):
+            if isinstance(node, promql.VectorSelector):
+                unknown = {matcher.name for matcher in node.matchers.matchers} - series.get(node.name, set())
+                problems += [f"{place}: {node.name} has no label {label}" for label in unknown if node.name in series]
+                problems += [f"{place}: there is no {node.name}"] * (node.name not in series)
+                selected |= series.get(node.name, set())
+            elif isinstance(node, promql.AggregateExpr) and node.modifier is not None:
+                grouped |= set(node.modifier.labels)
+        problems += [f"{place}: nothing has the label {label}" for label in grouped - selected]
+    assert problems == []
+
+
+def test_every_metric_of_the_product_is_on_the_dashboard_or_in_an_alert(helm: Path) -> None:
+    asked = " ".join(text for _, text in expressions(helm))
+    missing = [metric.prometheus_name for metric in METRICS if metric.prometheus_name not in asked]
+    assert missing == []
+
+
+def test_every_selector_is_bound_to_the_release(helm: Path) -> None:
+    for place, text in expressions(helm):
+        for node in nodes(promql.parse(text)):
+            if isinstance(node, promql.VectorSelector):
+                assert {"namespace", "job"} <= {matcher.name for matcher in node.matchers.matchers}, place
+
+
+def test_legends_and_texts_name_only_labels_that_the_expression_leaves(helm: Path) -> None:
+    for rule in rules(helm):
+        used = set(re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])))
+        tree = promql.parse(rule["expr"])
+        groups = [set(node.modifier.labels) for node in nodes(tree) if isinstance(node, promql.AggregateExpr)]
+        left = groups[0] if groups else OF_PROMETHEUS
+        assert used <= left, rule["alert"]
+    for panel in panels():
+        for target in panel["targets"]:
+            used = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+            groups = re.findall(r" by \(([^)]*)\)", target["expr"])
+            assert used <= {name.strip() for group in groups for name in group.split(",")}, panel["title"]
+
+
+def test_the_panels_do_not_overlap_and_have_a_description() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in json.loads((CHART / "files/dashboard.json").read_text())["panels"]:
+        place = panel["gridPos"]
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert not cells & taken, panel["title"]
+        assert all(x < 24 for x, _ in cells)
+        taken |= cells
+        assert panel["type"] == "row" or panel["description"].endswith("."), panel["title"]
+    numbers = [panel["id"] for panel in json.loads((CHART / "files/dashboard.json").read_text())["panels"]]
+    assert len(numbers) == len(set(numbers))
+
+
+def test_the_dashboard_reaches_grafanas_sidecar_unchanged(helm: Path) -> None:
+    config = one(render(helm, EVERYTHING), "ConfigMap", "proxy-idemproxy-dashboard")
+    assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert config["metadata"]["annotations"] == {"grafana_folder": "Kafka"}
+    assert json.loads(config["data"]["idemproxy.json"]) == json.loads((CHART / "files/dashboard.json").read_text())
+
+
+def test_prometheus_finds_the_admin_port_of_every_pod(helm: Path) -> None:
+    manifests = render(helm, EVERYTHING)
+    monitor = one(manifests, "ServiceMonitor")
+    chosen = monitor["spec"]["selector"]["matchLabels"].items()
+    services = [
+        item for item in manifests if item["kind"] == "Service" and chosen <= item["metadata"]["labels"].items()
+    ]
+    assert [service["metadata"]["name"] for service in services] == ["proxy-idemproxy-pods"]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in services[0]["spec"]["ports"]}
+    # The job that the alerts look for is the Service's name.
+    assert f'job="{services[0]["metadata"]["name"]}"' in rules(helm)[0]["expr"]
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_alerts_can_be_left_out_and_bear_the_users_labels(helm: Path) -> None:
+    (group,) = one(render(helm, EVERYTHING), "PrometheusRule")["spec"]["groups"]
+    left = {rule["alert"] for rule in rules(helm)} - {rule["alert"] for rule in group["rules"]}
+    assert left == {"IdemproxySlow"}
+    assert {rule["labels"]["team"] for rule in group["rules"]} == {"streams"}
+    assert {rule["labels"]["severity"] for rule in group["rules"]} == {"critical", "warning"}
+
+
+def test_without_being_asked_for_nothing_of_other_peoples_operators_is_rendered(helm: Path) -> None:
+    assert [item["kind"] for item in render_minimal(helm) if "monitoring" in item["apiVersion"]] == []
+
+
+def test_the_alerts_say_what_they_shall(helm: Path, promtool: Path, tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules(helm)}]}))
+    cases = (ROOT / "tests/charts/alerts_test.yaml").read_text()
+    (tmp_path / "cases.yaml").write_text(cases.replace("SERIES", SERIES))
+    checked = subprocess.run([promtool, "check", "rules", "rules.yaml"], cwd=tmp_path, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    done = subprocess.run([promtool, "test", "rules", "cases.yaml"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_that_is_more_than_one_counter_or_quotient_is_played_to() -> None:
+    names = {item["alert"] for item in yaml.safe_load((CHART / "files/alerts.yaml").read_text())}
+    played = set(re.findall(r"Idemproxy\w+", (ROOT / "tests/charts/alerts_test.yaml").read_text()))
+    plain = {"LateWrite", "GapRefused", "TopicUnmarked", "Failure", "MemoryNearLimit", "Slow"}
+    assert names - played == {f"Idemproxy{name}" for name in plain}
+
+
+@pytest.mark.parametrize("level", ["critical", "warning"])
+def test_every_alert_says_what_it_means_in_sentences(level: str) -> None:
+    for item in yaml.safe_load((CHART / "files/alerts.yaml").read_text()):
+        if item["severity"] == level:
+            assert re.fullmatch(r"[A-Z].*[^.]", item["summary"])
+            assert item["description"].strip().endswith(".")
