@@ -44,13 +44,16 @@ class Authority:
         name: str,
         *names: str,
         common_name: str | None = None,
+        unit: str | None = None,
         expires_in: timedelta = timedelta(days=365),
         into: Files | None = None,
     ) -> Files:
-        """Write a certificate for these host names and addresses. ``into``: over these files, as a renewal does."""
+        """Write a certificate for these host names and addresses. ``into``: over these files, as a renewal does.
+        Without a ``unit`` every subject is another one."""
         expires = datetime.now(UTC) + expires_in
         made = self._authority.issue_cert(
             *(names or HOST_NAMES), common_name=common_name, organization_name="Example", not_after=expires,
+            organization_unit_name=unit,
             not_before=expires - timedelta(days=800),
         )  # fmt: skip
         files = into or Files(self.directory / f"{name}.pem", self.directory / f"{name}.key")
