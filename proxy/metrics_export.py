@@ -26,7 +26,6 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.metrics.export import Metric as ExportedMetric
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
@@ -34,7 +33,7 @@ from .. import __version__
 from .metric_names import DURATION_BOUNDS_SECONDS, METRICS, PREFIX, Metric
 from .metrics import Buckets, Sample
 
-_AS_NEW_AS_SECONDS: Final = 0.5
+_AS_NEW_AS_SECONDS: Final = 0.05
 """All instruments of one collection are read together."""
 _CLOSE_MILLISECONDS: Final = 5_000
 Histograms = Mapping[Metric, Buckets]
@@ -71,6 +70,7 @@ class MetricExport:
 
     def close(self) -> None:
         """Send what is left. Blocks, at most some seconds."""
+        self._read_at = float("-inf")
         self._provider.shutdown(_CLOSE_MILLISECONDS)
 
     def _create_instruments(self) -> None:
@@ -122,16 +122,21 @@ class _PeriodicReader(PeriodicExportingMetricReader):
 
 
 def _with_histograms(collected: MetricsData, histograms: Histograms, begun_ns: int) -> MetricsData:
-    """What was collected, and the histograms beside it, for every resource."""
+    """What was collected, and the histograms in the same scope: an exporter takes each scope once."""
     now_ns = time.time_ns()
     found = [_exported(metric, buckets, begun_ns, now_ns) for metric, buckets in histograms.items()]
-    added = ScopeMetrics(InstrumentationScope("idemproxy", __version__), found, "")
-    groups = collected.resource_metrics
-    return MetricsData([ResourceMetrics(one.resource, [*one.scope_metrics, added], one.schema_url) for one in groups])
+    groups = []
+    for group in collected.resource_metrics:
+        first, *others = group.scope_metrics
+        whole = ScopeMetrics(first.scope, [*first.metrics, *found], first.schema_url)
+        groups.append(ResourceMetrics(group.resource, [whole, *others], group.schema_url))
+    return MetricsData(groups)
 
 
 def _exported(metric: Metric, buckets: Buckets, begun_ns: int, now_ns: int) -> ExportedMetric:
     counts = list(buckets.counts)
+    bounds = (0.0, *DURATION_BOUNDS_SECONDS, DURATION_BOUNDS_SECONDS[-1])
+    filled = [index for index, count in enumerate(counts) if count] or [0]
     point = HistogramDataPoint(
         attributes={},
         start_time_unix_nano=begun_ns,
@@ -140,8 +145,8 @@ def _exported(metric: Metric, buckets: Buckets, begun_ns: int, now_ns: int) -> E
         sum=buckets.total_seconds,
         bucket_counts=counts,
         explicit_bounds=DURATION_BOUNDS_SECONDS,
-        min=0.0,
-        max=0.0,
+        min=bounds[filled[0]],  # as well as buckets tell
+        max=bounds[filled[-1] + 1],
     )
     data = Histogram([point], AggregationTemporality.CUMULATIVE)
     return ExportedMetric(f"{PREFIX}.{metric.name}", metric.help, metric.unit, data)

@@ -16,6 +16,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode
 
 from .. import __version__
 from ..codecs.error_codes import ErrorCode
+from ..codecs.record_batch import parse_single_batch
 from . import events, limits
 from .trace_context import TraceContexts
 
@@ -122,6 +123,8 @@ def _attributes(event: events.BatchAnswered) -> dict[str, str | int]:
         "idemproxy.base_sequence": event.base_sequence,
         "idemproxy.verdict": event.verdict,
     }
+    if event.records is not None:
+        attributes["messaging.batch.message_count"] = parse_single_batch(event.records).record_count
     if event.base_offset >= 0:
         attributes["messaging.kafka.offset"] = event.base_offset
     return attributes

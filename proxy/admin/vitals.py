@@ -96,8 +96,8 @@ def samples(watched: Watched) -> Iterator[Sample]:
         yield Sample(names.REQUESTS, (key,), count)
     yield Sample(names.CONNECTIONS_ACCEPTED, (), engine.sessions_accepted)
     yield Sample(names.CONNECTIONS_REFUSED, (), engine.sessions_refused)
-    yield Sample(names.READY, (), not reasons_not_ready(watched))
-    yield Sample(names.DRAINING, (), engine.is_draining)
+    yield Sample(names.READY, (), int(not reasons_not_ready(watched)))  # OTLP has no truth values
+    yield Sample(names.DRAINING, (), int(engine.is_draining))
     yield Sample(names.CONNECTIONS, (), len(engine.sessions))
     yield Sample(names.CONNECTIONS_LIMIT, (), engine.caps.connections_max)
     yield Sample(names.HELD_BYTES, (), engine.bytes_held)
@@ -106,11 +106,11 @@ def samples(watched: Watched) -> Iterator[Sample]:
     yield Sample(names.ENTRIES_LIMIT, (), engine.caps.producers_max)
     yield Sample(names.DOUBTS, (), len(engine.shared.doubts))
     yield Sample(names.DOUBT_AGE, (), watched.oldest_doubt_seconds)
-    yield Sample(names.STORE_UP, (), watched.is_store_up)
+    yield Sample(names.STORE_UP, (), int(watched.is_store_up))
     yield Sample(names.LEASE_REMAINING, (), watched.lease_seconds)
     for broker in engine.topology.brokers:
         name, pool = (str(broker.id),), broker.pool
-        yield Sample(names.BROKER_UP, name, broker.is_ready)
+        yield Sample(names.BROKER_UP, name, int(broker.is_ready))
         yield Sample(names.LANES, (*name, "busy"), pool.busy_lanes)
         yield Sample(names.LANES, (*name, "idle"), pool.idle_lanes)
         yield Sample(names.APPENDS_WAITING, name, pool.waiting_appends)
