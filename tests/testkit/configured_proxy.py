@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from idemproxy.proxy.addresses import parse_host_and_port
 
 from .proxy_process import ProxyProcess
 
@@ -22,12 +25,21 @@ class ConfiguredProxy(ProxyProcess):
         self.file = directory / "idemproxy.yaml"
         self.write(settings)
         for listener in settings.get("listeners", [])[:1]:
-            host, _, port = str(listener["bind"]).rpartition(":")
-            self.address = ("127.0.0.1" if host.startswith("[") else host, int(port))
+            host, port = parse_host_and_port(listener["bind"])
+            self.address = ("::1" if ":" in host else host, port)
         self._command = [
             *(sys.executable, "-m", "idemproxy", "run"),
             *("--config", os.fspath(self.file), "--data-dir", os.fspath(self.data_directory)),
         ]
+
+    def _is_listening(self) -> bool:
+        assert self._process is not None
+        assert self._process.exit_code is None, f"the proxy ended:\n{self._process.last_output()}"
+        try:
+            socket.create_connection(self.address, 5).close()
+        except OSError:
+            return False
+        return True
 
     def write(self, settings: Mapping[str, Any]) -> None:
         """Replace the file."""
