@@ -72,6 +72,7 @@ class LegacyCluster:
         tick_ms: int = 500,
         session_timeout_ms: int = 1500,
         heap_mb: int = 192,
+        java_options: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         self.version = version
@@ -83,6 +84,7 @@ class LegacyCluster:
         self._tick_ms = tick_ms
         self._session_timeout_ms = session_timeout_ms
         self._heap_mb = heap_mb
+        self._java_options = tuple(java_options)
         zookeeper_port, *ports = free_ports(1 + 2 * brokers)
         self._ports, self._internal_ports = ports[:brokers], ports[brokers:]
         self.zookeeper_address = (HOST, zookeeper_port)
@@ -327,6 +329,7 @@ class LegacyCluster:
             java_runtime(),
             f"-Xmx{heap_mb}m",
             *_JVM_FLAGS,
+            *self._java_options,
             f"-Djava.io.tmpdir={self.directory / 'temporary'}",
             f"-Dlog4j.configuration=file:{self.directory / 'log4j.properties'}",
             "-cp",

@@ -156,7 +156,7 @@ class Authentication:
         if answer.error_code == _ILLEGAL_SASL_STATE:
             raise SaslError("this listener of the broker takes no SASL (error 34)")
         if answer.error_code != 0:
-            offered = shown_text(", ".join(answer.mechanisms or ()))
+            offered = shown_text(", ".join(sorted(answer.mechanisms or ())))
             mechanism = self._credentials.settings.mechanism
             raise SaslError(f"the mechanism {mechanism} is not enabled at the broker, it has {offered}")
         self._step = self._token
