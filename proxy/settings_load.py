@@ -95,8 +95,15 @@ def load_configuration(path: Path | None, options: Mapping[str, Any]) -> Configu
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             environment.update(env_settings())
-            listeners = _listener_of(options, environment, file.data)
-            if listeners is not None:
+            if isinstance(environment.get("listeners"), dict):
+                name = f"{ENVIRONMENT_PREFIX}LISTENERS"
+                problems.append(f'{name}__...: listeners come as a whole, as in {name}=[{{"bind": "0.0.0.0:9092"}}]')
+                del environment["listeners"]
+            listeners = _listener_of(options)
+            if listeners is not None and ("listeners" in environment or "listeners" in file.data):
+                option = "--advertise" if options.get("listen") is None else "--listen"
+                problems.append(f"{option}: the listeners are configured already, change them there")
+            elif listeners is not None:
                 initial["listeners"] = [listeners]
                 given[("listeners",)] = "--listen" if options.get("listen") is not None else "--advertise"
             return (
@@ -111,8 +118,6 @@ def load_configuration(path: Path | None, options: Mapping[str, Any]) -> Configu
         details = error.errors(include_url=False, include_context=False)
         told = [_told(one, file, environment, given) for one in details]
         problems += [sentence for _line, sentence in sorted(told, key=lambda one: one[0])]
-    except ConfigError as error:
-        problems += error.problems
     if problems:
         raise ConfigError(*problems)
     return loaded
@@ -177,16 +182,11 @@ def _put(data: dict[str, Any], place: Place, value: Any) -> None:
     data[str(place[-1])] = value
 
 
-def _listener_of(
-    options: Mapping[str, Any], environment: Mapping[str, Any], file: Mapping[str, Any]
-) -> dict[str, Any] | None:
-    """The one listener of ``--listen`` and ``--advertise``."""
+def _listener_of(options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The one listener of ``--listen`` and ``--advertise``. It never stands for one that has TLS in the file."""
     listen, host = options.get("listen"), options.get("advertise")
     if listen is None and host is None:
         return None
-    if "listeners" in environment or "listeners" in file:  # another one instead might lack their TLS
-        option = "--advertise" if listen is None else "--listen"
-        raise ConfigError(f"{option}: the listeners are configured already, change them there")
     found: dict[str, Any] = {} if listen is None else {"bind": listen}
     if host is not None:
         found["advertised"] = join_host_and_port(host.strip("[]"), Advertised().port)

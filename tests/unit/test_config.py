@@ -212,6 +212,12 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert problems(tmp_path / "c.yaml", {}) == [f"{tmp_path / 'c.yaml'}: is no UTF-8 text"]
 
 
+def test_a_variable_cannot_change_a_part_of_the_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IDEMPROXY_LISTENERS__0__BIND", "127.0.0.1:1")
+    (line,) = problems(None, UPSTREAM)
+    assert line.startswith("IDEMPROXY_LISTENERS__...: listeners come as a whole, as in IDEMPROXY_LISTENERS=[{")
+
+
 def test_an_empty_file_is_as_good_as_none(tmp_path: Path) -> None:
     assert load(file(tmp_path, "# nothing yet\n"), UPSTREAM) == load(None, UPSTREAM)
 
