@@ -221,6 +221,20 @@ def test_a_restart_changes_the_run_id_and_forgets_scripts_and_the_last_writes() 
     assert str(replies[2]).startswith("NOSCRIPT")
 
 
+def test_what_is_written_up_to_a_key_that_is_kept_is_never_lost() -> None:
+    world = World()
+    world.redis.server.keeps = b":block:"
+    client = world.connect()
+    world.ask(client, (b"SET", b"before", b"1"), (b"SET", b"idem:c:block:1", b"2"), (b"SET", b"behind", b"3"))
+    world.redis.fail_over(lose_last_writes=3)
+    again = world.connect()
+    assert world.ask(again, (b"GET", b"before"), (b"GET", b"idem:c:block:1"), (b"GET", b"behind")) == [b"1", b"2", None]
+    world.ask(again, (b"SET", b"idem:c:block:2", b"4"))
+    world.redis.restart(lose_last_writes=3)
+    world.network.run(1)
+    assert world.ask(world.connect(), (b"GET", b"idem:c:block:2")) == [b"4"], "the next life keeps it as well"
+
+
 def with_fault(fault: RedisFault, number: int) -> World:
     """A world in which the command with that number meets the fault."""
     world = World(rates=RedisFaultRates(late_seconds=(2.0, 2.0), slow_seconds=(0.4, 0.4)))

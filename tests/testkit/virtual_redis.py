@@ -15,8 +15,8 @@ from testkit.virtual_redis_connection import RedisConnection, RedisFault
 from testkit.virtual_redis_server import RedisServer, Stored
 
 KEY_COMMANDS = (b"GET", b"SET", b"DEL", b"EVALSHA")
-LEASE, ENTRY = b":member:", b":{"
-"""By these the keys of registrations and those of producers' state are known."""
+LEASE, ENTRY, BLOCK = b":member:", b":{", b":block:"
+"""By these the keys of registrations, those of producers' state and those of blocks of producer ids are known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,8 @@ class RedisServer:
         self.refuses: str | None = None
         """Why it takes no writes: a key of ``REFUSALS``."""
         self.loading_until = 0.0
+        self.keeps: bytes | None = None
+        """Once a key with this in its name is written, what was written up to then is never lost."""
         self.write = write
         self._journal: deque[Undo] = deque(journal, maxlen=JOURNAL_WRITES_MAX)
 
@@ -78,7 +80,9 @@ class RedisServer:
     def copy(self, host: VirtualReactor) -> RedisServer:
         """Another process with the same data, of which it knows how to undo the same writes."""
         data = {key: Stored(stored.value, stored.expires_at) for key, stored in self.data.items()}
-        return RedisServer(self.network, host, data, self._journal, self.write)
+        process = RedisServer(self.network, host, data, self._journal, self.write)
+        process.keeps = self.keeps
+        return process
 
     def forget_journal(self) -> None:
         """What was written up to now is safe."""
@@ -116,6 +120,8 @@ class RedisServer:
             self.data.pop(key, None)
         else:
             self.data[key] = Stored(value, self.network.now + ttl_ms / 1000 if ttl_ms else None)
+        if self.keeps is not None and self.keeps in key:
+            self.forget_journal()
 
     # ------------------------------------------------------------------ commands
     def execute(self, arguments: Sequence[bytes]) -> Reply:

@@ -13,7 +13,7 @@ from testkit.virtual_cluster import ClusterSettings, VirtualCluster
 from testkit.virtual_log import MESSAGE_BYTES_MAX
 from testkit.virtual_network import Network, NetworkSettings
 from testkit.virtual_proxy import VirtualProxy
-from testkit.virtual_redis import RedisFaultRates, VirtualRedis
+from testkit.virtual_redis import BLOCK, RedisFaultRates, VirtualRedis
 from testkit.virtual_thief import VirtualThief
 
 REDIS_ADDRESS = ("redis", 6379)
@@ -56,6 +56,8 @@ class World:
         self.settings = settings = settings or WorldSettings()
         self.network = Network(seed, settings.network)
         self.redis = VirtualRedis(self.network, REDIS_ADDRESS)
+        if settings.has_principals:  # whom a producer id was issued to is known to Redis alone
+            self.redis.server.keeps = BLOCK
         self.cluster = VirtualCluster(
             self.network, {TOPIC: settings.partitions}, broker_count=settings.brokers, settings=settings.cluster
         )
