@@ -22,7 +22,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test lint format typecheck bench model crashes acceptance clients chaos takeovers flushes simulate uv python upstream mutants
+.PHONY: help demo run test lint format typecheck bench model crashes acceptance clients chaos takeovers flushes simulate uv python upstream mutants pictures
 
 help:  ## this list
 	@echo "usage: make TARGET"
@@ -77,6 +77,9 @@ flushes: uv  ## Redis emptied twenty times under five producers; a line in bench
 
 mutants: uv  ## the proxy without a rule, for every part of every rule: each is caught; SEEDS=40, JOBS=1, NAMES="..."
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m mutants.run --seeds $(or $(SEEDS),40) --jobs $(or $(JOBS),1) $(NAMES)
+
+pictures: uv  ## the status page's screenshots in docs/pictures, from a real proxy in a real browser
+	@PICTURES=docs/pictures $(RUN_TOOLS) pytest -q tests/e2e/test_admin_page.py
 
 model: uv  ## the model of the rules, its short runs
 	@$(RUN_TOOLS) python tests/model/run.py --short

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,6 @@ from testkit.browser import open_browser
 from testkit.kafka_cluster import fresh_topic, librdkafka_settings, produce
 from testkit.proxy_process import ProxyProcess
 
-SHOTS = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 PATIENCE_MS = 15_000
 
 
@@ -56,6 +56,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]
 
 
 @pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Where screenshots go: PICTURES names the folder of those in the documentation (make pictures)."""
+    folder = Path(os.environ.get("PICTURES") or tmp_path)
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture
 def watched(cluster: LegacyCluster, browser: Browser, tmp_path: Path) -> Iterator[Watched]:
     (port,) = free_ports(1)
     expect.set_options(timeout=PATIENCE_MS)
@@ -77,7 +85,7 @@ def cells(page: Page, table: str) -> list[list[str]]:
     return [row.locator("td").all_inner_texts() for row in page.locator(f"#{table} tr").all()]
 
 
-def test_the_numbers_move_without_a_reload(watched: Watched) -> None:
+def test_the_numbers_move_without_a_reload(watched: Watched, pictures: Path) -> None:
     page, topic = watched.page, fresh_topic(watched.cluster, partitions=1)
     page.evaluate("window.notReloaded = true")
     expect(page.locator("#duplicates_prevented")).to_have_text("0")
@@ -99,21 +107,19 @@ def test_the_numbers_move_without_a_reload(watched: Watched) -> None:
     assert len(window.split(", ")) == 5
     (stored,) = watched.proxy.entries()
     assert int(producer) == int(stored.rpartition(b":")[2], 16), "it has more digits than a browser's numbers"
-    SHOTS.mkdir(exist_ok=True)
-    page.screenshot(path=SHOTS / "status-page.png", full_page=True)
+    page.screenshot(path=pictures / "status-page.png", full_page=True)
     page.emulate_media(color_scheme="dark")
-    page.screenshot(path=SHOTS / "status-page-dark.png")
+    page.screenshot(path=pictures / "status-page-dark.png")
 
 
-def test_what_is_wrong_is_said_in_words_and_gone_when_it_is_mended(watched: Watched) -> None:
+def test_what_is_wrong_is_said_in_words_and_gone_when_it_is_mended(watched: Watched, pictures: Path) -> None:
     page = watched.page
     expect(page.locator("#reasons")).to_be_hidden()
     watched.proxy.kill_redis()
     expect(page.get_by_role("status")).to_have_text("Not ready")
     expect(page.get_by_role("list", name="What is wrong")).to_contain_text("Redis is away")
     assert page.title() == "Not ready – idemproxy"
-    SHOTS.mkdir(exist_ok=True)
-    page.screenshot(path=SHOTS / "status-page-not-ready.png")
+    page.screenshot(path=pictures / "status-page-not-ready.png")
     expect(page.get_by_role("status")).to_have_text("Ready: clients are served", timeout=30_000)
     expect(page.locator("#reasons")).to_be_hidden()
 
