@@ -13,6 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections import ChainMap
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -31,10 +32,8 @@ class NodePod:
         self.container: Manifest = pod["containers"][0]
         self.output = folder / "output"
         self._manifests = manifests
-        self._secrets = dict(secrets)
-        for item in manifests:
-            if item["kind"] == "Secret":
-                self._secrets[item["metadata"]["name"]] = item["stringData"]
+        own = {item["metadata"]["name"]: item["stringData"] for item in manifests if item["kind"] == "Secret"}
+        self._secrets = ChainMap(own, secrets)
         self._places = {mount["mountPath"]: folder / "mounts" / mount["name"] for mount in self._mounts()}
         self._process: subprocess.Popen[str] | None = None
 
@@ -47,7 +46,8 @@ class NodePod:
         whole = re.compile(rf"(?<![\w/.-])({paths})(?![\w.-])")
         return whole.sub(lambda path: str(self._places[path[1]]), text).replace("0.0.0.0", "127.0.0.1")
 
-    def _fill_volumes(self) -> None:
+    def fill_volumes(self) -> Mapping[str, Path]:
+        """Write what ConfigMaps and secrets hold; return the folder of every mount by its path."""
         volumes = {volume["name"]: volume for volume in self.pod["volumes"]}
         for mount in self._mounts():
             place = self._places[mount["mountPath"]]
@@ -65,6 +65,7 @@ class NodePod:
                 content = self._secrets[volume["secret"]["secretName"]]
                 for item in volume["secret"]["items"]:
                     (place / item["path"]).write_text(content[item["key"]])
+        return self._places
 
     def environment(self) -> dict[str, str]:
         """Return the container's variables as the node resolves them."""
@@ -83,7 +84,7 @@ class NodePod:
 
     def start(self, entrypoint: list[str], path: str | None = None) -> Self:
         """Start the container's command, or the image's ``entrypoint`` where it has none."""
-        self._fill_volumes()
+        self.fill_volumes()
         words = self.container.get("command", entrypoint) + self.container.get("args", [])
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("IDEMPROXY", "OTEL"))}
         environment |= self.environment()

@@ -111,6 +111,13 @@ CERT_MANAGER = {"enabled": True, "issuerRef": {"name": ""}}
             {"redis__url": "redis://:p@r", "redis__passwordSecret__name": "s"},
             "redis.passwordSecret.name: redis.url has",
         ),
+        (
+            {"upstream__sasl": {"mechanism": "PLAIN", "username": "u"}},
+            "upstream.sasl: PLAIN needs username and password",
+        ),
+        ({"upstream__sasl__mechanism": "OAUTHBEARER"}, "upstream.sasl.tokenSecret.name: OAUTHBEARER needs"),
+        ({"upstream__sasl__mechanism": "GSSAPI"}, "/upstream/sasl/mechanism"),
+        ({"upstream__tls": {"enabled": True, "clientSecret": "s"}}, "listeners.clients.tls.clientAuth: its clients"),
         ({"listeners__clients__enabled": False}, "listeners: at least one way in"),
         ({"listeners__clients__port": 65535}, "listeners.clients.port: 1 brokers would get ports up to 65536"),
         ({"listeners__other": {"port": 9093}}, "listeners.other.port: port 9093 is that of listeners.clients"),

@@ -95,6 +95,19 @@
 {{- if $values.upstream.tls.enabled -}}
 {{- $_ := set $upstream "tls" (include "idemproxy.clientTls" (list $values.upstream.tls "/etc/idemproxy/upstream") | fromYaml) -}}
 {{- end -}}
+{{- with $values.upstream.sasl -}}
+{{- if .mechanism -}}
+{{- $sasl := dict "mechanism" .mechanism -}}
+{{- if eq .mechanism "OAUTHBEARER" -}}
+{{- $_ := set $sasl "token_file" "/etc/idemproxy/upstream/token/token" -}}
+{{- else -}}
+{{- $_ := set $sasl "username" .username -}}
+{{- $_ := set $sasl "password_file" "/etc/idemproxy/upstream/password/password" -}}
+{{- end -}}
+{{- $_ := set $upstream "sasl" $sasl -}}
+{{- end -}}
+{{- end -}}
+{{- if $values.upstream.trustClients -}}{{- $_ := set $upstream "trust_clients" true -}}{{- end -}}
 {{- $listeners := list -}}
 {{- range $name, $listener := (include "idemproxy.listeners" . | fromYaml) -}}
 {{- $listeners = append $listeners (include "idemproxy.listener" (list $ $name $listener) | fromYaml) -}}

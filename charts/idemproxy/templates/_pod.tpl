@@ -27,6 +27,13 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- with .Values.upstream.sasl -}}
+{{- if eq .mechanism "OAUTHBEARER" -}}
+{{- $files = append $files (dict "name" "upstream-token" "path" "/etc/idemproxy/upstream/token" "secret" .tokenSecret.name "items" (dict .tokenSecret.key "token")) -}}
+{{- else if .mechanism -}}
+{{- $files = append $files (dict "name" "upstream-password" "path" "/etc/idemproxy/upstream/password" "secret" .passwordSecret.name "items" (dict .passwordSecret.key "password")) -}}
+{{- end -}}
+{{- end -}}
 {{- with .Values.redis.passwordSecret -}}
 {{- if .name -}}
 {{- $files = append $files (dict "name" "redis-password" "path" "/etc/idemproxy/redis/password" "secret" .name "items" (dict .key "password")) -}}

@@ -2,6 +2,7 @@
 {{- define "idemproxy.validate" -}}
 {{- include "idemproxy.validateRedis" . -}}
 {{- include "idemproxy.validateListeners" . -}}
+{{- include "idemproxy.validatePrincipal" . -}}
 {{- include "idemproxy.validateTime" . -}}
 {{- if and .Values.autoscaling.enabled (gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) -}}
 {{- fail "autoscaling.minReplicas: more than autoscaling.maxReplicas" -}}
@@ -48,6 +49,26 @@
 {{- end -}}
 {{- if and (contains "@" $redis.url) $redis.passwordSecret.name -}}
 {{- fail "redis.passwordSecret.name: redis.url has a password already" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Who acts at the brokers, and for whom. */}}
+{{- define "idemproxy.validatePrincipal" -}}
+{{- with .Values.upstream.sasl -}}
+{{- if and (eq .mechanism "OAUTHBEARER") (not .tokenSecret.name) -}}
+{{- fail "upstream.sasl.tokenSecret.name: OAUTHBEARER needs a secret with the token" -}}
+{{- end -}}
+{{- if and .mechanism (ne .mechanism "OAUTHBEARER") (not (and .username .passwordSecret.name)) -}}
+{{- fail (printf "upstream.sasl: %s needs username and passwordSecret.name" .mechanism) -}}
+{{- end -}}
+{{- end -}}
+{{- $tls := .Values.upstream.tls -}}
+{{- if and (or .Values.upstream.sasl.mechanism (and $tls.enabled $tls.clientSecret)) (not .Values.upstream.trustClients) -}}
+{{- range $name, $listener := (include "idemproxy.listeners" . | fromYaml) -}}
+{{- if not (and $listener.tls.enabled (eq $listener.tls.clientAuth "required")) -}}
+{{- fail (printf "listeners.%s.tls.clientAuth: its clients would act with the rights of the proxy at the brokers; make it required, or say upstream.trustClients=true" $name) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -1,0 +1,133 @@
+"""The configuration file that the chart renders, in the product's own hands: `idemproxy check` takes every example, and
+each value of the chart has the name, the bounds and the default of the setting that it becomes."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+import yaml
+from charts.node import PROXY, NodePod
+from charts.rendering import CHART, CI_FILES, ROOT, configuration_of, pod_of, render, render_minimal
+
+SECTIONS = ("producers", "limits", "log")
+TAKEN_OTHERWISE = {
+    "": {"data_directory", "listeners", "redis", "admin"},
+    "upstream": {"tls", "sasl"},
+}
+"""Of the settings: what the chart makes itself, or has in another form."""
+OWN_DEFAULTS = {"log.format"}
+"""Values whose default is another one in the chart, on purpose."""
+
+
+def camel_case(name: str) -> str:
+    return re.sub(r"_(\w)", lambda letter: letter[1].upper(), name)
+
+
+def product_schema() -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads((ROOT / "docs/configuration.schema.json").read_text())
+    return schema
+
+
+def fields(section: str) -> dict[str, Any]:
+    schema = product_schema()
+    entry = schema["properties"][section]
+    reference = entry.get("$ref") or entry["allOf"][0]["$ref"]
+    properties: dict[str, Any] = schema["$defs"][reference.rpartition("/")[2]]["properties"]
+    return properties
+
+
+def values() -> dict[str, Any]:
+    whole: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+    return whole
+
+
+class Anything(dict[str, str]):
+    """A secret that has every key: a certificate for those that want one, else a word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        authority = trustme.CA()
+        issued = authority.issue_cert("localhost")
+        self._texts = {
+            "tls.crt": b"".join(blob.bytes() for blob in issued.cert_chain_pems).decode(),
+            "tls.key": issued.private_key_pem.bytes().decode(),
+        }
+        self._authority = authority.cert_pem.bytes().decode()
+
+    def __missing__(self, key: str) -> str:
+        if key == "address":
+            return "redis://redis.example:6379/0"
+        return self._texts.get(key, "word" if key in ("password", "token") else self._authority)
+
+
+class EverySecret(dict[str, Anything]):
+    def __missing__(self, name: str) -> Anything:
+        self[name] = Anything()
+        return self[name]
+
+
+@pytest.mark.parametrize("file", CI_FILES, ids=lambda file: file.stem)
+def test_the_product_takes_the_configuration_of_every_example(helm: Path, file: Path, tmp_path: Path) -> None:
+    manifests = render(helm, file)
+    pod = NodePod(tmp_path, manifests, pod_of(manifests), EverySecret())
+    command = [*PROXY, "check", pod.fill_volumes()["/etc/idemproxy/config"] / "idemproxy.yaml"]
+    environment = os.environ | pod.environment()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "word" not in re.sub("password", "", done.stdout)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_setting_of_a_section_is_a_value_with_the_same_bounds(section: str) -> None:
+    chart = json.loads((CHART / "values.schema.json").read_text())["properties"][section]["properties"]
+    product = fields(section)
+    assert set(chart) == {camel_case(name) for name in product}
+    for name, field in product.items():
+        entry = chart[camel_case(name)]
+        for bound in ("minimum", "maximum", "enum"):
+            if bound in field:
+                assert entry.get(bound) == field[bound], f"{section}.{name}: {bound}"
+    for name, value in values()[section].items():
+        setting = next(field for field in product if camel_case(field) == name)
+        if value not in (None, []) and f"{section}.{setting}" not in OWN_DEFAULTS:
+            assert value == product[setting]["default"], f"{section}.{name}"
+
+
+def test_every_other_setting_is_a_value_too_or_made_by_the_chart() -> None:
+    top = set(product_schema()["properties"]) - set(SECTIONS)
+    assert {name for name in top if camel_case(name) not in values()} <= TAKEN_OTHERWISE[""]
+    upstream = {name for name in fields("upstream") if camel_case(name) not in values()["upstream"]}
+    assert upstream <= TAKEN_OTHERWISE["upstream"]
+
+
+def test_values_become_the_settings_of_their_name(helm: Path) -> None:
+    configuration = configuration_of(render(helm, CHART / "ci/url-values.yaml"))
+    assert configuration["producers"] == {
+        "expiry_seconds": 86400,
+        "retry_horizon_seconds": 1200,
+        "merge": True,
+        "dropped_headers": ["trace-*"],
+    }
+    assert configuration["limits"] == {"connections_max": 5000, "drain_seconds": 60}
+    assert configuration["log"] == {"level": "debug", "format": "text"}
+    assert configuration["journal"] == "/var/log/idemproxy/journal.jsonl"
+    assert configuration["listeners"][0]["bind"] == "[::]:9092"
+    assert configuration["admin"] == {"bind": "[::]:9644"}
+
+
+def test_large_numbers_stay_numbers(helm: Path) -> None:
+    configuration = configuration_of(render_minimal(helm, limits__bytesInFlightMax=1073741824))
+    assert configuration["limits"]["bytes_in_flight_max"] == 1073741824
+
+
+def test_what_the_user_adds_to_the_configuration_goes_before_what_the_chart_writes(helm: Path) -> None:
+    more = {"log": {"level": "warning"}, "limits": {"producers_max": 5}}
+    configuration = configuration_of(render_minimal(helm, extraConfig=more))
+    assert configuration["log"] == {"level": "warning", "format": "json"}
+    assert configuration["limits"]["producers_max"] == 5
+    assert configuration["limits"]["drain_seconds"] == 25
