@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from typing import Final
+from typing import Any, Final
 
-from cachetools import LRUCache
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
@@ -45,8 +43,8 @@ class Spans:
         self._contexts = TraceContexts()
         self._root = Context()
         self._tracer = provider.get_tracer("idemproxy", __version__)
-        self._steps: LRUCache[_Key, deque[events.StepDone]] = LRUCache(_BATCHES_MAX)
-        self._uncommitted: LRUCache[_Key, tuple[Context, int]] = LRUCache(_BATCHES_MAX)
+        self._steps: dict[_Key, list[events.StepDone]] = {}
+        self._uncommitted: dict[_Key, tuple[Context, int]] = {}
 
     def step_done(self, event: events.StepDone) -> None:
         """Take a step: it waits for the answer of its batch, unless it comes after it."""
@@ -56,7 +54,13 @@ class Spans:
             if place is not None:
                 self._child(event, *place)
         else:
-            self._steps.setdefault(key, deque(maxlen=_STEPS_MAX)).append(event)
+            steps = self._steps.get(key)
+            if steps is None:
+                _make_room(self._steps)
+                self._steps[key] = [event]
+            else:
+                steps.append(event)
+                del steps[:-_STEPS_MAX]
 
     def answered(self, event: events.BatchAnswered) -> SpanContext:
         """Make the span of a batch, and of the steps that led to its answer. Return its name."""
@@ -69,12 +73,12 @@ class Spans:
             f"produce {event.topic}",
             parent,
             SpanKind.PRODUCER,
-            _attributes(event),
-            [Link(context) for context in told[1 : 1 + limits.SPAN_LINKS_MAX]],
+            links=[Link(context) for context in told[1 : 1 + limits.SPAN_LINKS_MAX]] if told else None,
             start_time=clock_start_ns + round(event.arrived_at * 1e9),
         )
         if not span.is_recording():  # sampled out: so are its children
             return span.get_span_context()
+        span.set_attributes(_attributes(event))
         if event.error_code:
             span.set_attribute("error.type", ErrorCode(event.error_code).name)
             span.set_status(StatusCode.ERROR, event.message)
@@ -83,6 +87,7 @@ class Spans:
             if step.began + step.seconds >= event.arrived_at:  # else of an earlier try that was given up
                 self._child(step, place, clock_start_ns)
         if event.verdict == "appended":
+            _make_room(self._uncommitted)
             self._uncommitted[key] = (place, clock_start_ns)
         span.end(clock_start_ns + round(event.answered_at * 1e9))
         return span.get_span_context()
@@ -104,6 +109,12 @@ class Spans:
         kind = SpanKind.INTERNAL if step.step == "resolve" else SpanKind.CLIENT
         span = self._tracer.start_span(step.step, place, kind, attributes, start_time=began_ns)
         span.end(began_ns + round(step.seconds * 1e9))
+
+
+def _make_room(known: dict[_Key, Any]) -> None:
+    """Drop what has waited longest."""
+    if len(known) >= _BATCHES_MAX:
+        del known[next(iter(known))]
 
 
 def _key(event: events.StepDone | events.BatchAnswered) -> _Key:

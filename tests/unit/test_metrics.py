@@ -1,0 +1,182 @@
+"""What is counted and measured: by events, by the hot path, and as OpenTelemetry's readers show it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from idemproxy.proxy import events, limits
+from idemproxy.proxy import metric_names as names
+from idemproxy.proxy.metric_names import METRICS, OTHER
+from idemproxy.proxy.metrics import COUNTED, Buckets, Metrics, Sample
+from idemproxy.proxy.metrics_export import MetricExport
+from idemproxy.proxy.otel import resource
+from idemproxy.proxy.telemetry import Telemetry
+
+OBSERVE = Path(__file__).resolve().parents[2] / "docs" / "OBSERVE.md"
+APPENDED = events.BatchAnswered("appended", 7, 1, 30, "orders", 2, 0, 400, None, 100.0)
+
+
+@dataclass
+class Lane:
+    """A lane that has just brought an answer."""
+
+    sent_at: float
+    answered_at: float
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
+    return {(sample.metric.name, sample.labels): sample.value for sample in metrics.samples()}
+
+
+def counted(buckets: Buckets) -> dict[float, int]:
+    """Counts by the upper bound of their bucket."""
+    bounds = (*names.DURATION_BOUNDS_SECONDS, float("inf"))
+    return {bound: count for bound, count in zip(bounds, buckets.counts, strict=True) if count}
+
+
+# ---------------------------------------------------------------------- names
+def test_every_metric_has_a_name_of_its_own_a_sentence_and_a_unit() -> None:
+    assert len({metric.prometheus_name for metric in METRICS}) == len(METRICS) > 40
+    for metric in METRICS:
+        assert re.fullmatch(r"[a-z_]+(\.[a-z_]+)*", metric.name)
+        assert metric.help.endswith(".")
+        assert metric.help.count("\n") == 0
+        assert metric.unit in {"s", "By", "1"} or re.fullmatch(r"\{[a-z]+\}", metric.unit)
+        assert (metric.kind == "counter") == metric.prometheus_name.endswith("_total")
+
+
+def test_the_documentation_has_every_metric_as_it_is() -> None:
+    rows = re.findall(r"^\| `(idemproxy_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", OBSERVE.read_text(), re.MULTILINE)
+    expected = [
+        (metric.prometheus_name, metric.kind, ", ".join(f"`{label}`" for label in metric.labels), metric.help)
+        for metric in METRICS
+    ]
+    assert rows == expected
+
+
+# ---------------------------------------------------------------------- counting
+def test_every_plain_counter_counts_its_event_and_no_other() -> None:
+    for kind, metric in COUNTED.items():
+        metrics = Metrics()
+        before = samples(metrics)
+        metrics.takers()[kind](object())
+        changed = {place: value for place, value in samples(metrics).items() if before[place] != value}
+        assert changed == {(metric.name, ()): 1}
+
+
+def test_duplicates_are_counted_by_client_and_topic_up_to_a_cap() -> None:
+    telemetry = Telemetry()
+    for number in range(limits.DUPLICATE_SERIES_MAX + 20):
+        telemetry(events.DuplicateAnswered(f"client-{number}", "orders"))
+        telemetry(events.DuplicateAnswered("client-0", "orders"))
+    found = telemetry.metrics.duplicates
+    assert found[("client-0", "orders")] == limits.DUPLICATE_SERIES_MAX + 21
+    assert found[("client-1", "orders")] == 1
+    assert found[(OTHER, OTHER)] == 20
+    assert len(found) == limits.DUPLICATE_SERIES_MAX + 1
+    assert telemetry.metrics.duplicates_answered == 2 * limits.DUPLICATE_SERIES_MAX + 40
+
+
+def test_a_certificate_shows_when_it_ends() -> None:
+    telemetry = Telemetry()
+    telemetry(events.CertificateLoaded("upstream.tls", "CN=one", 1_000.0))
+    telemetry(events.CertificateLoaded("upstream.tls", "CN=two", 2_000.0))
+    assert samples(telemetry.metrics)[(names.CERTIFICATE_EXPIRY.name, ("upstream.tls",))] == 2_000.0
+    assert telemetry.counts == {}, "no count"
+
+
+# ---------------------------------------------------------------------- times
+def test_a_batch_shows_how_long_it_was_here_and_how_long_at_the_broker() -> None:
+    telemetry, now = Telemetry(), [0.0]
+    metrics = telemetry.metrics
+    metrics.measure_passes(lambda: now[0])
+    metrics.appended(100.0, Lane(sent_at=100.0006, answered_at=100.02))
+    telemetry(APPENDED)
+    assert counted(metrics.histograms[names.BROKER_TO_CLIENT]) == {}, "it has not left before the pass ends"
+    now[0] = 100.0202
+    metrics.pass_ended()
+    assert counted(metrics.histograms[names.CLIENT_TO_BROKER]) == {0.001: 1}
+    assert counted(metrics.histograms[names.BROKER]) == {0.025: 1}
+    assert counted(metrics.histograms[names.BROKER_TO_CLIENT]) == {0.00025: 1}
+    assert counted(metrics.histograms[names.BATCH]) == {0.025: 1}
+    assert metrics.histograms[names.BATCH].total_seconds == pytest.approx(0.0202)
+    now[0] = 200.0
+    metrics.pass_ended()
+    assert counted(metrics.histograms[names.BATCH]) == {0.025: 1}, "once"
+
+
+def test_a_retry_that_took_the_first_tries_place_after_its_send_measures_nothing() -> None:
+    metrics = Metrics()
+    metrics.measure_passes(lambda: 0.0)
+    metrics.appended(100.5, Lane(sent_at=100.0, answered_at=101.0))
+    assert counted(metrics.histograms[names.CLIENT_TO_BROKER]) == {}
+    assert metrics.histograms[names.CLIENT_TO_BROKER].total_seconds == 0
+
+
+def test_nothing_is_kept_where_nobody_measures() -> None:
+    telemetry = Telemetry()
+    for _ in range(3):
+        telemetry(APPENDED)
+        telemetry.metrics.appended(100.0, Lane(100.1, 100.2))
+    telemetry.metrics.pass_ended()
+    assert all(counted(buckets) == {} for buckets in telemetry.metrics.histograms.values())
+    assert telemetry.metrics.verdicts == {"appended": 3}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "bound"), [(0.0, 0.0001), (0.0001, 0.0001), (0.00011, 0.00025), (30.0, 30.0), (31.0, float("inf"))]
+)
+def test_a_bucket_holds_what_is_not_above_its_bound(seconds: float, bound: float) -> None:
+    buckets = Buckets()
+    buckets.observe(seconds)
+    assert counted(buckets) == {bound: 1}
+
+
+# ---------------------------------------------------------------------- export
+def test_prometheus_reads_what_was_counted_and_every_time_anew() -> None:
+    telemetry = Telemetry()
+    export = MetricExport(telemetry.metrics.samples, telemetry.metrics.histograms, resource())
+    telemetry(events.DuplicateAnswered('client "one"\n', "orders"))
+    for seconds in (0.2, 0.2, 99.0):
+        telemetry(events.DoubtResolved(7, "t", 0, 0, "found", 100, seconds))
+    try:
+        families = {family.name: family for family in text_string_to_metric_families(export.text().decode())}
+        telemetry(events.SecondCopy(7, 0, 0, "t", 0, (1, 2)))
+        again = {family.name: family for family in text_string_to_metric_families(export.text().decode())}
+    finally:
+        export.close()
+    (duplicate,) = families["idemproxy_duplicates_answered"].samples
+    assert (duplicate.labels, duplicate.value) == ({"client_id": 'client "one"\n', "topic": "orders"}, 1)
+    found = {(one.name.rpartition("_")[2], one.labels.get("le")): one.value
+             for one in families["idemproxy_doubt_duration_seconds"].samples}  # fmt: skip
+    assert found[("count", None)] == found[("bucket", "+Inf")] == 3
+    assert (found[("bucket", "0.1")], found[("bucket", "0.25")], found[("bucket", "30.0")]) == (0, 2, 2)
+    assert found[("sum", None)] == pytest.approx(99.4)
+    assert families["idemproxy_second_copies"].samples[0].value == 0
+    assert again["idemproxy_second_copies"].samples[0].value == 1
+    assert families["idemproxy_second_copies"].documentation == names.SECOND_COPIES.help
+    (target,) = families["target_info"].samples
+    assert target.labels["service_name"] == "idemproxy"
+
+
+def test_every_instrument_is_read_from_one_look_at_the_proxy() -> None:
+    looks = []
+
+    def look() -> list[Sample]:
+        looks.append(None)
+        return [
+            Sample(metric, tuple("x" for _ in metric.labels), 1) for metric in METRICS if metric.kind != "histogram"
+        ]
+
+    export = MetricExport(look, {}, resource())
+    try:
+        text = export.text().decode()
+    finally:
+        export.close()
+    assert len(looks) == 1
+    assert text.count("# HELP idemproxy_") == len([metric for metric in METRICS if metric.kind != "histogram"])
