@@ -30,9 +30,11 @@ class SaslSection(Section):
         passwords = (self.password is not None) + (self.password_file is not None)
         if self.mechanism == "OAUTHBEARER":
             if self.token_file is None or passwords or self.username is not None:
-                raise ValueError("OAUTHBEARER needs token_file, and no username or password")
+                raise ValueError("the mechanism OAUTHBEARER needs token_file, and no username or password")
         elif self.username is None or passwords != 1 or self.token_file is not None:
-            raise ValueError(f"{self.mechanism} needs username and one of password and password_file, no token_file")
+            raise ValueError(
+                f"the mechanism {self.mechanism} needs username and one of password and password_file, no token_file"
+            )
         return self
 
     def to_settings(self) -> SaslClient:

@@ -1,0 +1,105 @@
+"""What may be written about the principal towards the brokers, and whom it may be lent to."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from idemproxy.proxy.config import ConfigError
+from idemproxy.proxy.reload import changes
+from idemproxy.proxy.sasl_settings import SaslClient
+from idemproxy.proxy.settings_load import load, load_configuration
+
+SCRAM = {"mechanism": "SCRAM-SHA-256", "username": "idemproxy", "password": "pencil"}
+
+
+def file(directory: Path, upstream: dict[str, Any], listeners: list[dict[str, Any]] | None = None) -> Path:
+    data = {"upstream": {"bootstrap": ["kafka:9093"], **upstream}}
+    path = directory / "c.yaml"
+    path.write_text(yaml.safe_dump(data if listeners is None else data | {"listeners": listeners}))
+    return path
+
+
+def problems(path: Path) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+    return list(caught.value.problems)
+
+
+def test_the_password_may_stand_in_a_file_or_in_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("from a file\n")
+    said = {"mechanism": "PLAIN", "username": "idemproxy"}
+    found = load(file(tmp_path, {"trust_clients": True, "sasl": said | {"password_file": str(secret)}}), {})
+    assert found.upstream_sasl == SaslClient("PLAIN", "idemproxy", "from a file")
+    monkeypatch.setenv("IDEMPROXY_UPSTREAM__SASL__PASSWORD", "from the environment")
+    found = load(file(tmp_path, {"trust_clients": True, "sasl": said}), {})
+    assert found.upstream_sasl == SaslClient("PLAIN", "idemproxy", "from the environment")
+
+
+@pytest.mark.parametrize(
+    ("sasl", "said"),
+    [
+        ({"mechanism": "SCRAM-SHA-512", "username": "a"}, "needs username and one of password and password_file"),
+        ({"mechanism": "PLAIN", "password": "pencil"}, "needs username and one of password and password_file"),
+        (SCRAM | {"password_file": "c.yaml"}, "needs username and one of password and password_file"),
+        (SCRAM | {"token_file": "c.yaml"}, "no token_file"),
+        (SCRAM | {"username": ""}, "username"),
+        (SCRAM | {"username": "a\0b"}, "username"),
+        (SCRAM | {"password": ""}, "password is empty"),
+        (SCRAM | {"password": "pen\0cil"}, "password is empty or has a zero byte"),
+        (SCRAM | {"mechanism": "GSSAPI"}, "mechanism"),
+        ({"mechanism": "OAUTHBEARER"}, "OAUTHBEARER needs token_file"),
+        ({"mechanism": "OAUTHBEARER", "token_file": "c.yaml", "username": "a"}, "OAUTHBEARER needs token_file"),
+        ({"mechanism": "OAUTHBEARER", "token_file": "/nowhere"}, "/nowhere cannot be read"),
+        ({}, "mechanism: is missing"),
+    ],
+)
+def test_what_does_not_fit_together_is_told_and_no_password_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sasl: dict[str, Any], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (found,) = problems(file(tmp_path, {"trust_clients": True, "sasl": sasl}))
+    assert "upstream.sasl" in found
+    assert said in found
+    assert "pen" not in found
+
+
+def test_what_is_shown_has_no_password(tmp_path: Path) -> None:
+    path = file(tmp_path, {"trust_clients": True, "sasl": SCRAM})
+    assert "pencil" not in str(load_configuration(path, {}).model_dump(mode="json"))
+    assert "pencil" not in repr(load(path, {}))
+
+
+@pytest.mark.parametrize("principal", ["sasl", "certificate"])
+def test_our_principal_is_lent_only_to_who_shows_a_certificate_or_is_trusted(tmp_path: Path, principal: str) -> None:
+    some = tmp_path / "some.pem"
+    some.write_text("PEM")
+    own = {"cert_file": str(some), "key_file": str(some)}
+    upstream: dict[str, Any] = {"sasl": SCRAM} if principal == "sasl" else {"tls": own}
+    strict = {"name": "strict", "tls": own | {"client_ca_file": str(some), "client_auth": "required"}}
+    lax = {
+        "name": "lax",
+        "bind": "127.0.0.1:9192",
+        "tls": own | {"client_ca_file": str(some), "client_auth": "optional"},
+    }
+    (found,) = problems(file(tmp_path, upstream))
+    assert "listeners: clients of clients would act at the brokers with the rights of our principal" in found
+    (found,) = problems(file(tmp_path, upstream, [strict | {"broker_ids": "0"}, lax | {"broker_ids": "0"}]))
+    assert "clients of lax would act" in found
+    assert not load(file(tmp_path, upstream, [strict]), {}).trust_clients
+    assert load(file(tmp_path, upstream | {"trust_clients": True}), {}).trust_clients
+    assert load(file(tmp_path, {"tls": {"ca_file": str(some)}}), {}).upstream_tls is not None
+
+
+def test_credentials_may_change_while_it_runs_but_not_whether_there_are_any(tmp_path: Path) -> None:
+    old = load(file(tmp_path, {"trust_clients": True, "sasl": SCRAM}), {})
+    new = replace(old, upstream_sasl=SaslClient("SCRAM-SHA-512", "idemproxy", "other"))
+    assert changes(old, new).taken == ("upstream.sasl.mechanism", "upstream.sasl.password")
+    assert changes(old, new).refused == ()
+    assert changes(old, replace(old, upstream_sasl=None)).refused == ("upstream.sasl",)
+    assert changes(old, replace(old, trust_clients=False)).refused == ("upstream.trust_clients",)
