@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,21 @@ from .certificates import PASSWORD, Authority, Files
 
 
 class SecureCluster(LegacyCluster):
-    """Brokers that speak TLS at ``tls_address``, and plainly at ``address``. ``client_auth`` is Kafka's own word."""
+    """Brokers that speak TLS at ``tls_address``, and plainly at ``address``. ``client_auth`` is Kafka's own word;
+    ``told`` is another address that clients over TLS are given, by broker id."""
 
     def __init__(
-        self, directory: Path, authority: Authority, own: Files, *, client_auth: str = "none", **options: Any
+        self,
+        directory: Path,
+        authority: Authority,
+        own: Files,
+        *,
+        client_auth: str = "none",
+        told: Mapping[int, tuple[str, int]] | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(directory, **options)
+        self._told = dict(told or {})
         self._tls_ports = free_ports(len(self.broker_ids))
         self._tls_settings = {
             "ssl.keystore.type": "PKCS12",
@@ -36,8 +46,8 @@ class SecureCluster(LegacyCluster):
 
     def _broker_settings(self, broker: int) -> dict[str, str]:
         settings = super()._broker_settings(broker) | self._tls_settings
-        place = "TLS://{}:{}".format(*self.tls_address(broker))
-        settings["listeners"] += f",{place}"
-        settings["advertised.listeners"] += f",{place}"
+        own = self.tls_address(broker)
+        settings["listeners"] += ",TLS://{}:{}".format(*own)
+        settings["advertised.listeners"] += ",TLS://{}:{}".format(*self._told.get(broker, own))
         settings["listener.security.protocol.map"] += ",TLS:SSL"
         return settings
