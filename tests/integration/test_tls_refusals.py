@@ -3,13 +3,14 @@
 import socket
 import ssl
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import trio
 
 from idemproxy.proxy import limits
 from idemproxy.proxy.tls_settings import TlsClient, TlsServer
-from testkit.certificates import Authority
+from testkit.certificates import Authority, old_style
 from testkit.tls_scene import SECONDS_MAX, Recorder, Scene, TlsKit, connected, context, play, until
 
 
@@ -92,6 +93,20 @@ def test_a_server_with_another_name_is_not_spoken_to_unless_that_name_is_configu
         await until(lambda: far.wire)
 
     assert play(settings, act).peers[0].server_name == "kafka.example"
+
+
+def test_the_name_in_the_subject_of_an_old_servers_certificate_counts_where_it_lists_no_names(tmp_path: Path) -> None:
+    old = old_style(tmp_path, "localhost")
+    settings, client = TlsServer(old.cert, old.key), TlsClient(old.cert)
+    far = Recorder()
+
+    async def act(scene: Scene) -> None:
+        side = scene.certificates.side(client, "upstream.tls")
+        scene.reactor.over_tls(side).connect(("localhost", scene.port), far)
+        await until(lambda: far.wire)
+
+    play(settings, act)
+    assert "'127.0.0.1'" in refused_by_us(settings, client, "127.0.0.1")
 
 
 def test_a_server_whose_certificate_has_expired_is_not_spoken_to(kit: TlsKit) -> None:

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import trustme
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
+    NoEncryption,
     PrivateFormat,
     load_pem_private_key,
     pkcs12,
@@ -88,3 +91,24 @@ class Authority:
         path = self.ca_file.with_suffix(".trust.p12")
         path.write_bytes(pkcs12.serialize_java_truststore(trusted, BestAvailableEncryption(PASSWORD.encode())))
         return path
+
+
+def old_style(directory: Path, common_name: str) -> Files:
+    """Write a certificate as old key stores have it: RSA, signed by itself, the host's name in the subject only."""
+    key = rsa.generate_private_key(65537, 2048)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    files = Files(directory / "old-style.pem", directory / "old-style.key")
+    files.cert.write_bytes(made.public_bytes(Encoding.PEM))
+    files.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return files
