@@ -17,7 +17,6 @@ from ..state.decide import BatchIdentity, is_in_intent
 from ..state.entry import (
     NO_ANCHOR,
     NO_GENERATION,
-    NO_PRINCIPAL,
     NOBODY,
     Entry,
     Intent,
@@ -167,7 +166,7 @@ class Doubt:
         with it has marks of its own."""
         sequencer = self._sequencer
         if entry is None:
-            entry = fresh(NO_GENERATION, NO_PRINCIPAL, 0, 0)
+            entry = fresh(NO_GENERATION, sequencer.held.owner, 0, 0)
         bound = Position(max(entry.end_offset, 0), entry.anchor if entry.end_offset > 0 else NO_ANCHOR)
         if entry.intent is not None and entry.intent.lower_bound < bound.offset:
             bound = Position(entry.intent.lower_bound, entry.intent.anchor)

@@ -7,7 +7,7 @@ from idemproxy.proxy.effects import Append
 from idemproxy.state.entry import NO_PRINCIPAL, principal_of
 from idemproxy.state.producer_ids import block_of, pack_block, unpack_block
 from idemproxy.state.store import block_key
-from testkit.staged_sequencer import BLOCK_KEY, GENERATION, Client, Stage
+from testkit.staged_sequencer import BLOCK_KEY, GENERATION, KEY, Client, Stage
 from testkit.virtual_world import World, WorldSettings
 
 FOREIGN = 49
@@ -18,6 +18,13 @@ def a_stage(*, issued_to: str | None = OWNER) -> Stage:
     stage = Stage()
     stage.values[BLOCK_KEY] = pack_block(GENERATION, 0, principal_of(issued_to))
     return stage
+
+
+def beside(first: Stage) -> Stage:
+    """Another proxy on the same store and log."""
+    second = Stage()
+    second.values, second.log, second.now = first.values, first.log, first.now
+    return second
 
 
 def test_what_was_issued_to_a_principal_serves_him_and_his_other_connections() -> None:
@@ -73,6 +80,22 @@ def test_a_thief_with_a_newer_epoch_does_not_keep_the_owners_batch_from_being_se
     mine = stage.send(owner, 1)
     stage.run(1)
     assert mine.offset == 1
+
+
+def test_an_entry_that_was_lost_and_read_from_the_log_again_is_still_its_owners() -> None:
+    stage = a_stage()
+    stage.send(Client(OWNER), 0)
+    stage.run(1)
+    del stage.values[KEY]
+    stage.values[BLOCK_KEY] = pack_block(bytes(16), 0, principal_of(OWNER))  # of an earlier life of the data
+    again = beside(stage)
+    retry = again.send(Client(OWNER), 0)
+    again.run(10)
+    assert retry.offset == 0
+    third = beside(again)
+    taken = third.send(Client(THIEF), 1)
+    third.run(1)
+    assert taken.code == FOREIGN
 
 
 def test_an_id_that_was_issued_to_nobody_becomes_his_who_first_shows_who_he_is() -> None:
