@@ -53,6 +53,40 @@ def test_what_is_sent_arrives_whole_and_in_order_in_both_directions(kit: TlsKit,
     play(kit.server, act)
 
 
+@pytest.mark.parametrize("size", [1, 7, 16_411], ids=["byte by byte", "by seven", "a record and a bit"])
+def test_it_does_not_matter_how_the_network_cuts_what_is_sent(kit: TlsKit, size: int) -> None:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context(kit.authority).wrap_bio(incoming, outgoing, server_hostname="localhost")
+    said = MEGABYTE[:3000] if size < 100 else MEGABYTE
+
+    def client(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port), SECONDS_MAX) as line:
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+            def send() -> None:
+                data = outgoing.read()
+                for start in range(0, len(data), size):
+                    line.sendall(data[start : start + size])
+
+            while True:
+                try:
+                    tls.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    send()
+                    incoming.write(line.recv(65536))
+            for start in range(0, len(said), 1000):  # a record each
+                tls.write(said[start : start + 1000])
+            send()
+
+    async def act(scene: Scene) -> None:
+        await trio.to_thread.run_sync(client, scene.port)
+        await until(lambda: scene.accepted and scene.accepted[0].reasons)
+        assert scene.accepted[0].data == said
+
+    play(kit.server, act)
+
+
 def test_our_own_client_and_listener_understand_each_other(kit: TlsKit) -> None:
     async def act(scene: Scene) -> None:
         side = scene.certificates.side(TlsClient(kit.authority.ca_file), "upstream.tls")
