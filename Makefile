@@ -22,7 +22,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test lint format typecheck bench model crashes acceptance clients chaos takeovers flushes simulate uv python upstream mutants pictures
+.PHONY: help demo run test lint format typecheck bench model crashes acceptance clients chaos takeovers flushes simulate uv python upstream mutants pictures cluster
 
 help:  ## this list
 	@echo "usage: make TARGET"
@@ -80,6 +80,9 @@ mutants: uv  ## the proxy without a rule, for every part of every rule: each is 
 
 pictures: uv  ## the status page's screenshots in docs/pictures, from a real proxy in a real browser
 	@PICTURES=docs/pictures $(RUN_TOOLS) pytest -q tests/e2e/test_admin_page.py
+
+cluster: uv  ## the chart sent to a real kube-apiserver, which Go builds first (minutes, once)
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m charts.cluster
 
 model: uv  ## the model of the rules, its short runs
 	@$(RUN_TOOLS) python tests/model/run.py --short

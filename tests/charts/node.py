@@ -13,7 +13,6 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections import ChainMap
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -33,12 +32,16 @@ class NodePod:
         self.output = folder / "output"
         self._manifests = manifests
         own = {item["metadata"]["name"]: item["stringData"] for item in manifests if item["kind"] == "Secret"}
-        self._secrets = ChainMap(own, secrets)
+        self._own_secrets: Secrets = own
+        self._secrets = secrets
         self._places = {mount["mountPath"]: folder / "mounts" / mount["name"] for mount in self._mounts()}
         self._process: subprocess.Popen[str] | None = None
 
     def _mounts(self) -> list[Manifest]:
         return list(self.container["volumeMounts"])
+
+    def _secret(self, name: str) -> Mapping[str, str]:
+        return self._own_secrets[name] if name in self._own_secrets else self._secrets[name]
 
     def here(self, text: str) -> str:
         """Return the text with this machine's places in it."""
@@ -62,7 +65,7 @@ class NodePod:
                 for name, text in source["data"].items():
                     (place / name).write_text(self.here(text))
             elif "secret" in volume:
-                content = self._secrets[volume["secret"]["secretName"]]
+                content = self._secret(volume["secret"]["secretName"])
                 for item in volume["secret"]["items"]:
                     (place / item["path"]).write_text(content[item["key"]])
         return self._places
@@ -74,7 +77,7 @@ class NodePod:
             source = variable.get("valueFrom", {})
             if "secretKeyRef" in source:
                 reference = source["secretKeyRef"]
-                values[variable["name"]] = self._secrets[reference["name"]][reference["key"]]
+                values[variable["name"]] = self._secret(reference["name"])[reference["key"]]
             elif "fieldRef" in source:
                 values[variable["name"]] = "pod-0"
             else:
