@@ -207,7 +207,8 @@ def dotted(place: Place) -> str:
     """Return a place as people write it: ``listeners[0].tls.cert_file``."""
     text = ""
     for part in place:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+        name = part if isinstance(part, str) and part.isprintable() else repr(part)
+        text += f"[{part}]" if isinstance(part, int) else f".{name}" if text else name
     return text
 
 
