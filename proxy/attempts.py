@@ -68,7 +68,8 @@ class Attempts:
 
     def _too_slow(self, wire: SocketWire) -> None:
         self._timer = None
-        wire.fail(f"no connection within {limits.CONNECT_SECONDS_MAX:.0f} s")
+        if wire.is_connecting:  # a TLS handshake has a time of its own
+            wire.fail(f"no connection within {limits.CONNECT_SECONDS_MAX:.0f} s")
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

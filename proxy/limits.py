@@ -42,6 +42,12 @@ SASL_FRAME_BYTES_MAX: Final = 64 * KIB
 SASL_BACKOFF_SECONDS_MIN: Final = 1.0
 SASL_BACKOFF_SECONDS_MAX: Final = 10.0
 """A broker that has refused our principal is left alone for so long: accounts are locked after some tries."""
+RIGHTS_SECONDS: Final = 10.0
+"""What a broker has said a client may do is believed for so long."""
+DENIAL_SECONDS: Final = 1.0
+"""And what he may not: an operator who mends it wants to see that."""
+GUEST_TOPICS_MAX: Final = 1_000
+"""Topics of one client whose rights are remembered."""
 SCRAM_ITERATIONS_MIN: Final = 4096
 SCRAM_ITERATIONS_MAX: Final = 1_000_000
 """Below, passwords are found out too easily (Kafka's own minimum); above, a broker could keep us busy for seconds."""
@@ -73,7 +79,7 @@ SLOW_APPEND_SECONDS: Final = 1.0
 """A partition that took longer gets upstream requests of its own for a while (rule R19)."""
 SLOW_PARTITION_SECONDS: Final = 30.0
 CONNECT_SECONDS_MAX: Final = 5.0
-"""For one address, with the TLS handshake. The kernel alone tries for two minutes, more and more seldom."""
+"""For one address. The kernel alone tries for two minutes, more and more seldom."""
 CONNECT_BACKOFF_SECONDS_MIN: Final = 0.05
 CONNECT_BACKOFF_SECONDS_MAX: Final = 1.0
 LEADER_AWAY_SECONDS: Final = 0.5

@@ -96,6 +96,11 @@ class SocketWire:
         """The address of our side."""
         return str(self._socket.getsockname()[0]) if self._open else ""
 
+    @property
+    def is_connecting(self) -> bool:
+        """Has the other machine not answered yet?"""
+        return self._connecting
+
     def hand_over(self, endpoint: Endpoint) -> None:
         """From now on this endpoint is told."""
         self._endpoint = endpoint

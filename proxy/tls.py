@@ -50,8 +50,8 @@ def server_context(settings: TlsServer) -> ssl.SSLContext:
     """Read the files of a listener. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.minimum_version]
-    # Every connection is a full handshake: a ticket would outlive the check of the client's certificate, and the
-    # storm of reconnects that tickets are for comes after a restart, when their keys are gone.
+    # No tickets: they would outlive the check of the client's certificate, and the storm of reconnects that they are
+    # for comes after a restart, when their keys are gone.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.num_tickets = 0
     _load_own(context, settings.cert_file, settings.key_file, settings.key_password)

@@ -5,8 +5,10 @@ import errno
 import os
 import resource
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -156,3 +158,30 @@ def test_when_no_address_is_good_all_reasons_are_told_at_once(kit: TlsKit) -> No
         assert reason.startswith("cannot connect: ECONNREFUSED; TLS handshake: ")
 
     play(kit.server, act)
+
+
+@pytest.mark.parametrize("patience", [5.0, 0.3], ids=["long enough", "too short"])
+def test_a_servers_slow_handshake_has_a_time_of_its_own(
+    kit: TlsKit, monkeypatch: pytest.MonkeyPatch, patience: float
+) -> None:
+    monkeypatch.setattr(limits, "CONNECT_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(limits, "TLS_HANDSHAKE_SECONDS", patience)
+    far = Recorder()
+
+    async def act(scene: Scene) -> None:
+        side = scene.certificates.side(TlsClient(kit.authority.ca_file), "upstream.tls")
+        with socket.create_server(("127.0.0.1", 0)) as slow, ExitStack() as stack:
+            scene.reactor.over_tls(side).connect(("localhost", slow.getsockname()[1]), far)
+            line, _ = await trio.to_thread.run_sync(slow.accept)
+            stack.enter_context(line)
+            await trio.sleep(0.6)
+            if patience > 1:
+                trusted = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+                trusted.load_cert_chain(kit.own.cert, kit.own.key)
+                wrap = partial(trusted.wrap_socket, line, server_side=True)
+                stack.enter_context(await trio.to_thread.run_sync(wrap))
+            await until(lambda: far.wire or far.reasons)
+
+    play(kit.server, act)
+    assert (far.wire is not None) == (patience > 1)
+    assert far.reasons[:1] != ["no connection within 0 s"]
