@@ -8,6 +8,7 @@ seed that was run on it, unless FIRST says otherwise. Ctrl-C and SIGTERM end a r
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import multiprocessing
 import os
@@ -104,7 +105,7 @@ def run_many(first: int, seeds: int, jobs: int, batches: int) -> Iterator[Tally]
     ]
     run_seed(first, batches=1)  # imports everything: what is changed on the disk from now on is not run
     context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(max_workers=jobs, mp_context=context, initializer=_leave_signals) as pool:
+    with ProcessPoolExecutor(max_workers=jobs, mp_context=context, initializer=_begin_process) as pool:
         try:
             running: set[Future[Tally]] = set()
             todo = iter(parts)
@@ -122,8 +123,11 @@ def run_many(first: int, seeds: int, jobs: int, batches: int) -> Iterator[Tally]
             pool.shutdown(cancel_futures=True)
 
 
-def _leave_signals() -> None:
-    """Whoever ends the run speaks to its first process, and that one to the others."""
+def _begin_process() -> None:
+    """Whoever ends the run speaks to its first process, and that one to the others. A world's objects die with it, so
+    that looking for cycles among them is mostly in vain."""
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
     for number in ENDING_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
