@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -57,12 +58,13 @@ def make_app(watched: Watched, rates: Rates, metrics_text: Callable[[], bytes]) 
         return PlainTextResponse("ok\n")
 
     async def metrics(_request: Request) -> Response:
-        return Response(metrics_text(), headers={"content-type": METRICS_TYPE})
+        text = await run_in_threadpool(metrics_text)  # some milliseconds: batches need not wait for them
+        return Response(text, headers={"content-type": METRICS_TYPE})
 
     def json_route(path: str, make: Callable[[Request], Any]) -> Route:
         async def answer(request: Request) -> Response:
             try:
-                return JSONResponse(make(request))
+                return JSONResponse(await run_in_threadpool(make, request))
             except _BadQuery as problem:
                 return JSONResponse({"problem": str(problem)}, 400)
 

@@ -1,6 +1,7 @@
 """What the admin port tells as JSON: plain data made from a running proxy, nothing else. Looks, and changes nothing.
 
-Producer ids are text: they have 63 bits, and a browser's numbers 53."""
+Called from other threads: what is iterated over is copied first. Producer ids are text: they have 63 bits, and a
+browser's numbers 53."""
 
 from __future__ import annotations
 
@@ -71,11 +72,11 @@ def status(watched: Watched, rates: Rates) -> Json:
         },
         "totals": totals(watched),
         "per_second": rates.per_second(),
-        "verdicts": dict(watched.telemetry.metrics.verdicts),
+        "verdicts": watched.telemetry.metrics.verdicts.copy(),
         "doubts": {
             "now": len(engine.shared.doubts),
             "oldest_seconds": round(watched.oldest_doubt_seconds, 1),
-            "resolved": dict(watched.telemetry.metrics.doubts_resolved),
+            "resolved": watched.telemetry.metrics.doubts_resolved.copy(),
         },
         "times": {
             metric.name.removesuffix(".duration"): _times(buckets)
@@ -115,19 +116,21 @@ def doubts(watched: Watched) -> list[Json]:
             "reason": opened.reason,
             "age_seconds": round(max(0.0, now - since), 1),
         }
-        for since, opened in islice(sorted(watched.engine.shared.doubts.values(), key=lambda one: one[0]), LIST_MAX)
+        for since, opened in islice(
+            sorted(list(watched.engine.shared.doubts.values()), key=lambda one: one[0]), LIST_MAX
+        )
     ]
 
 
 def duplicates(watched: Watched) -> list[Json]:
     """Duplicates answered by client and topic, most first."""
-    counts = sorted(watched.telemetry.metrics.duplicates.items(), key=lambda one: -one[1])
+    counts = sorted(list(watched.telemetry.metrics.duplicates.items()), key=lambda one: -one[1])
     return [{"client_id": client, "topic": topic, "count": count} for (client, topic), count in counts]
 
 
 def lines(watched: Watched, count: int) -> list[Json]:
     """The last lines of the log, newest first."""
-    newest = islice(reversed(watched.telemetry.recent), count)
+    newest = islice(reversed(watched.telemetry.recent.copy()), count)
     return [{"at": line.at_seconds, "level": line.level, "text": line.text} for line in newest]
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -66,6 +68,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]
         yield one
 
 
+@pytest.fixture(scope="module")
+def shared(
+    cluster: LegacyCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[ProxyProcess, AdminPort]]:
+    """A proxy to which nothing happens, for tests that take a topic of their own."""
+    (port,) = free_ports(1)
+    directory = tmp_path_factory.mktemp("shared")
+    with ProxyProcess(directory, cluster.address(0), options=options(AdminPort(port))) as proxy:
+        yield proxy, AdminPort(port)
+
+
 def options(admin: AdminPort) -> tuple[str, ...]:
     return ("--admin", f"{HOST}:{admin.port}")
 
@@ -115,10 +128,9 @@ def test_a_proxy_tells_that_it_is_ready_and_what_it_has_done(
 
 
 def test_every_metric_has_its_name_its_type_and_its_help_on_the_page(
-    cluster: LegacyCluster, admin: AdminPort, tmp_path: Path
+    shared: tuple[ProxyProcess, AdminPort],
 ) -> None:
-    with ProxyProcess(tmp_path, cluster.address(0), options=options(admin)):
-        answer = admin.get("/metrics")
+    answer = shared[1].get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     told = dict(re.findall(r"^# TYPE (idemproxy_\S+) (\S+)$", answer.text, re.MULTILINE))
     helped = dict(re.findall(r"^# HELP (idemproxy_\S+) (.+)$", answer.text, re.MULTILINE))
@@ -130,23 +142,23 @@ def test_every_metric_has_its_name_its_type_and_its_help_on_the_page(
 
 
 def test_a_lost_answer_is_a_duplicate_prevented_that_names_its_client(
-    cluster: LegacyCluster, admin: AdminPort, tmp_path: Path
+    cluster: LegacyCluster, shared: tuple[ProxyProcess, AdminPort]
 ) -> None:
     """The answer to the client is lost, so it sends the batch again, which is in the log."""
+    proxy, admin = shared
     topic = fresh_topic(cluster, partitions=1)
-    with ProxyProcess(tmp_path, cluster.address(0), options=options(admin)) as proxy:
-        plan = FaultPlan(kinds=[FaultKind.LOST_ANSWER], every_nth_produce=2, faults_max=1)
-        with FaultRelay(proxy.address, rewrite_addresses=True, plan=plan) as relay:
-            settings = settings_of(proxy) | {"bootstrap.servers": f"127.0.0.1:{relay.port}", "linger.ms": 0}
-            acknowledged = produce(settings, topic, 1, 200)
-            assert relay.counts[FaultKind.LOST_ANSWER] == 1
-        assert len(acknowledged) == 200
-        series = f'idemproxy_duplicates_answered_total{{client_id="orders-service",topic="{topic}"}}'
-        assert admin.metrics()[series] >= 1
-        (duplicate,) = admin.json("duplicates")
-        assert (duplicate["client_id"], duplicate["topic"]) == ("orders-service", topic)
-        assert admin.json("status")["totals"]["duplicates_prevented"] >= 1
-        assert any("duplicate: producer" in line["text"] for line in admin.json("events"))
+    plan = FaultPlan(kinds=[FaultKind.LOST_ANSWER], every_nth_produce=2, faults_max=1)
+    with FaultRelay(proxy.address, rewrite_addresses=True, plan=plan) as relay:
+        settings = settings_of(proxy) | {"bootstrap.servers": f"127.0.0.1:{relay.port}", "linger.ms": 0}
+        acknowledged = produce(settings, topic, 1, 200)
+        assert relay.counts[FaultKind.LOST_ANSWER] == 1
+    assert len(acknowledged) == 200
+    series = f'idemproxy_duplicates_answered_total{{client_id="orders-service",topic="{topic}"}}'
+    assert admin.metrics()[series] >= 1
+    (duplicate,) = (one for one in admin.json("duplicates") if one["topic"] == topic)
+    assert duplicate["client_id"] == "orders-service"
+    assert admin.json("status")["totals"]["duplicates_prevented"] >= 1
+    assert any(line["text"].startswith("duplicate: producer") for line in admin.json("events"))
 
 
 def test_a_doubt_is_shown_with_its_age_until_it_is_resolved(
@@ -210,20 +222,36 @@ def test_a_proxy_whose_brokers_are_away_says_so(admin: AdminPort, tmp_path: Path
         proxy.__exit__()
 
 
-def test_what_cannot_be_used_is_refused_and_changes_nothing(
-    cluster: LegacyCluster, admin: AdminPort, tmp_path: Path
-) -> None:
-    with ProxyProcess(tmp_path, cluster.address(0), options=options(admin)):
-        assert admin.get("/api/v1/producers?limit=x").status == 400
-        assert "at most 1000" in admin.get("/api/v1/producers?limit=1001").text
-        assert admin.get("/api/v1/producers?producer_id=-1").status == 400
-        assert admin.get("/api/v1/nothing").status == 404
-        assert admin.get("/api/v1/status", "POST").status == 405
-        assert admin.get("/metrics", "DELETE").status == 405
-        page = admin.get("/")
-        assert page.status == 200
-        assert "default-src 'none'" in page.headers["content-security-policy"]
-        assert page.headers["x-content-type-options"] == "nosniff"
+def test_what_cannot_be_used_is_refused_and_changes_nothing(shared: tuple[ProxyProcess, AdminPort]) -> None:
+    _, admin = shared
+    assert admin.get("/api/v1/producers?limit=x").status == 400
+    assert "at most 1000" in admin.get("/api/v1/producers?limit=1001").text
+    assert admin.get("/api/v1/producers?producer_id=-1").status == 400
+    assert admin.get("/api/v1/nothing").status == 404
+    assert admin.get("/api/v1/status", "POST").status == 405
+    assert admin.get("/metrics", "DELETE").status == 405
+    page = admin.get("/")
+    assert page.status == 200
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert page.headers["x-content-type-options"] == "nosniff"
+
+
+def test_who_sends_half_a_request_is_hung_up_on_and_holds_nobody_up(shared: tuple[ProxyProcess, AdminPort]) -> None:
+    _, admin = shared
+    half = [socket.create_connection((HOST, admin.port), timeout=30) for _ in range(50)]
+    try:
+        for one in half:
+            one.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n")
+        begun = time.monotonic()
+        assert admin.get("/livez").status == 200
+        assert time.monotonic() - begun < 5
+        for one in half:
+            while one.recv(4096):
+                pass
+        assert 5 < time.monotonic() - begun < 30
+    finally:
+        for one in half:
+            one.close()
 
 
 def test_a_port_in_use_is_one_sentence_and_the_end(cluster: LegacyCluster, admin: AdminPort, tmp_path: Path) -> None:

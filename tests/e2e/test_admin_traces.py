@@ -97,9 +97,15 @@ def whole_trace(collector: Collector) -> tuple[list[Span], Span, dict[str, Span]
     return sends, batch, children
 
 
-@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 @pytest.mark.parametrize(
-    "propagator", [TraceContextTextMapPropagator(), B3SingleFormat(), B3MultiFormat()], ids=["w3c", "b3", "b3multi"]
+    ("protocol", "propagator"),
+    [
+        ("grpc", TraceContextTextMapPropagator()),
+        ("http/protobuf", TraceContextTextMapPropagator()),
+        ("http/protobuf", B3SingleFormat()),
+        ("http/protobuf", B3MultiFormat()),
+    ],
+    ids=["w3c over grpc", "w3c", "b3", "b3multi"],
 )
 def test_a_producers_trace_goes_on_to_the_proxys_commit(
     proxy_with: Callable[..., ProxyProcess],
