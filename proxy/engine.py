@@ -128,9 +128,11 @@ class Engine:
         self.shared.is_reachable = lambda broker_id: self.target(broker_id) is not None
         self.sessions: set[Session] = set()
         self.bytes_held = 0
+        self.answer_bytes_held = 0
         self.requests_by_key: dict[int, int] = {}
         self.sessions_accepted = 0
         self.sessions_refused = 0
+        self._idle_look_at = 0.0
         self._random_bytes = random_bytes
         self._shares_store = shares_store
         self._on_brokers = on_brokers
@@ -157,6 +159,10 @@ class Engine:
     def _tick(self) -> None:
         now = self.shared.recent_time = self.reactor.now()
         self.shared.marks.take(now, self.shared.bounds)
+        if now >= self._idle_look_at:
+            self._idle_look_at = now + limits.IDLE_LOOK_SECONDS
+            for session in list(self.sessions):
+                session.look_whether_idle()
         self.reactor.later(limits.SETTLE_SECONDS, self._tick)
 
     def set_caps(self, caps: Caps) -> None:
@@ -290,6 +296,10 @@ class Engine:
         """Requests of so many bytes came in, or (negative) were answered."""
         self.bytes_held += count
 
+    def hold_answers(self, count: int) -> None:
+        """So many bytes of answers wait for clients that do not take them, or (negative) were taken."""
+        self.answer_bytes_held += count
+
     def count_request(self, api_key: int) -> None:
         """A request came in."""
         counts = self.requests_by_key
@@ -304,6 +314,11 @@ class Engine:
     def is_overfull(self) -> bool:
         """Not even those."""
         return self.bytes_held > 2 * self.caps.bytes_in_flight_max
+
+    @property
+    def has_many_answers(self) -> bool:
+        """Do clients that do not take their answers cost too much memory?"""
+        return self.answer_bytes_held > limits.UNANSWERED_BYTES_MAX
 
     def _broker_ready(self) -> None:
         self._advertised = None

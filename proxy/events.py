@@ -235,6 +235,14 @@ class ClientRefused:
 
 
 @value(frozen=True, slots=True)
+class SlowClient:
+    """A client was hung up on because it did not send on, or did not take its answers. ``what``: one sentence."""
+
+    client: str
+    what: str
+
+
+@value(frozen=True, slots=True)
 class TlsRefused:
     """A client's TLS handshake failed, or never ended. ``client``: its address; ``what``: one sentence."""
 

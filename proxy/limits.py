@@ -25,6 +25,22 @@ CLIENT_BYTES_IN_FLIGHT_MAX: Final = 256 * MIB
 """Bytes of requests that wait anywhere in the proxy, also of those that have not arrived completely. Above this no new
 request is read; above twice as much the clients that go on sending an unfinished one are hung up on."""
 
+UNANSWERED_BYTES_MAX: Final = 256 * MIB
+"""Answers that clients have not taken, of all of them: above this nobody is read from who has more than
+``BACKLOG_BYTES`` waiting, and who takes nothing of it is hung up on."""
+BACKLOG_BYTES: Final = 64 * KIB
+"""A client that has more answers waiting than this is looked after."""
+UNTAKEN_SECONDS: Final = 30.0
+"""A client that is not read from, because of what it does not take, and takes nothing for so long is hung up on."""
+UNFINISHED_SECONDS: Final = 5.0
+UNFINISHED_BYTES_PER_SECOND: Final = 16 * KIB
+"""After the first seconds the rest of a request comes at least so fast, or the client is hung up on: unfinished
+requests hold memory, and above ``CLIENT_BYTES_IN_FLIGHT_MAX`` they would keep everybody waiting."""
+IDLE_SECONDS: Final = 600.0
+"""Kafka's connections.max.idle.ms. A connection without a request for so long is closed."""
+IDLE_LOOK_SECONDS: Final = 60.0
+"""All connections are looked at so often: 10,000 take a millisecond or two."""
+
 # TLS
 TLS_HANDSHAKE_SECONDS: Final = 10.0
 TLS_HANDSHAKES_MAX: Final = 1_000

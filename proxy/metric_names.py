@@ -54,6 +54,12 @@ GAPS_REFUSED: Final = Metric(
     "gaps.refused", "counter", "{batch}", "Batches refused because one before them never came (code 45)."
 )
 BAD_INPUT: Final = Metric("bad.input", "counter", "{request}", "Requests or batches refused for what is in them.")
+SLOW_CLIENTS: Final = Metric(
+    "clients.slow",
+    "counter",
+    "{connection}",
+    "Clients hung up on: they did not send on, or did not take their answers.",
+)
 TLS_FAILED: Final = Metric("tls.handshakes.failed", "counter", "{connection}", "Client connections that TLS refused.")
 PRODUCER_IDS_ISSUED: Final = Metric("producer_ids.issued", "counter", "{producer}", "Producer ids handed out.")
 

@@ -28,6 +28,7 @@ COUNTED: Final[dict[type, Metric]] = {
     events.GenerationChanged: names.STORE_GENERATIONS,
     events.IncarnationBegun: names.INCARNATIONS,
     events.ClientRefused: names.BAD_INPUT,
+    events.SlowClient: names.SLOW_CLIENTS,
     events.TlsRefused: names.TLS_FAILED,
     events.LaneLost: names.LANES_LOST,
     events.FlowFailed: names.FAILURES,

@@ -24,6 +24,7 @@ class Pipe:
 
     def __init__(self, reactor: Reactor, address: Address, broken: Callable[[str], None]) -> None:
         self.is_closed = False
+        self._is_held = False
         self._broken = broken
         self._wire: Wire | None = None
         self._early: list[Buffer] = []
@@ -44,6 +45,15 @@ class Pipe:
             self._early.extend(chunks)
         else:
             self._wire.send(*chunks)
+
+    def hold(self, is_held: bool) -> None:
+        """Leave what the broker answers with the broker, because the client does not take it; or go on."""
+        if self._wire is not None and is_held != self._is_held:
+            self._is_held = is_held
+            if is_held:
+                self._wire.pause()
+            else:
+                self._wire.resume()
 
     def close(self) -> None:
         """The client has gone. What was sent on arrives; what it waits for does not matter any more."""

@@ -19,7 +19,7 @@ from ..codecs.framing import FrameSplitter
 from ..codecs.headers import RequestHeader, encode_response_header, parse_request_header
 from ..codecs.produce import PartitionRecords
 from ..codecs.record_batch import magic_of, parse_single_batch
-from ..reactor import Buffer, Reactor, Wire
+from ..reactor import Buffer, Wire
 from ..state.behind import Behind
 from ..state.entry import NO_PRINCIPAL
 from . import answers, limits
@@ -31,8 +31,8 @@ from .bridge.init_producer_id import InitProducerIdRequest, encode_init_producer
 from .bridge.metadata import ClientQuestion, parse_client_request
 from .bridge.refusals import refusal
 from .bridge.table import plan
-from .config import Caps
-from .events import ClientRefused
+from .events import ClientRefused, SlowClient
+from .patience import Accounts, Patience
 from .pipe import Pipe
 from .produce import Outside, ProduceCall
 from .shared import Shared
@@ -45,19 +45,13 @@ _FINISHED_KEYS = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID)
 PlainPart = tuple[PartitionRecords, Callable[[Answer], None]]
 
 
-class Host(Outside, Protocol):
+class Host(Outside, Accounts, Protocol):
     """What a session needs of the engine."""
-
-    @property
-    def reactor(self) -> Reactor: ...
 
     @property
     def shared(self) -> Shared: ...
 
     def advertised(self) -> Mapping[int, tuple[int, int]]: ...
-
-    @property
-    def caps(self) -> Caps: ...
 
     def addresses(self, place_of: PlaceOf, local_host: str) -> Addresses: ...
 
@@ -73,15 +67,7 @@ class Host(Outside, Protocol):
 
     def session_ended(self, session: Session) -> None: ...
 
-    def hold_bytes(self, count: int) -> None: ...
-
     def count_request(self, api_key: int) -> None: ...
-
-    @property
-    def is_full(self) -> bool: ...
-
-    @property
-    def is_overfull(self) -> bool: ...
 
 
 class _Slot:
@@ -114,11 +100,11 @@ class Session:
         self._local_host = ""
         self._splitter = FrameSplitter(host.caps.request_bytes_max)
         self._slots: deque[_Slot] = deque()
-        self._paused = False
+        self._waiting: deque[bytes] = deque()
+        """Requests above those that may be in flight."""
+        self._patience = Patience(host, self)
         self._flush_planned = False
         self._pipe: Pipe | None = None
-        self._partial_bytes = 0
-        """Of a request that has not arrived completely."""
 
     @property
     def has_produce_in_flight(self) -> bool:
@@ -131,26 +117,66 @@ class Session:
         """The client is there."""
         self._wire = wire
         self._local_host = wire.local_host
+        self._patience.begin(wire)
 
     def received(self, data: bytes) -> None:
         """Bytes of requests."""
         try:
-            for frame in self._splitter.feed(data):
+            frames = self._splitter.feed(data)
+            if len(frames) > 1 or self._waiting:
+                frames = self._first_of(frames)
+            for frame in frames:
                 self._handle(frame)
                 if self.is_closed:
                     return
         except WireError as error:
             self._refuse_connection(str(error))
             return
-        if self._splitter.buffered_bytes != self._partial_bytes:
-            self._hold_partial(self._splitter.buffered_bytes)
-        self._control_reading()
+        unfinished_bytes = self._splitter.buffered_bytes
+        if unfinished_bytes != self._patience.unfinished_bytes or (unfinished_bytes and frames):
+            self._patience.request_has(unfinished_bytes, bool(frames))
+        self._patience.control()
 
-    def _hold_partial(self, partial_bytes: int) -> None:
-        self._host.hold_bytes(partial_bytes - self._partial_bytes)
-        self._partial_bytes = partial_bytes
-        if partial_bytes and self._host.is_overfull:
-            self._refuse_connection("requests of all clients, half of them unfinished, take too much memory")
+    # ------------------------------------------------------------------ patience
+    @property
+    def in_flight(self) -> int:
+        """Requests that are not answered yet."""
+        return len(self._slots) + len(self._waiting)
+
+    def _first_of(self, frames: list[bytes]) -> list[bytes]:
+        """Return as many requests as may be in flight; the others wait, so that who sends thousands at once does not
+        keep everybody waiting."""
+        free = 0 if self._waiting else max(self._host.caps.requests_in_flight_max - len(self._slots), 0)
+        self._waiting.extend(frames[free:])
+        self._host.hold_bytes(sum(map(len, frames[free:])))
+        return frames[:free]
+
+    def go_on(self) -> None:
+        """Take requests that wait. Those who sent less have their turn in between."""
+        if not self._waiting or self.is_closed or self._patience.has_backlog:
+            return
+        try:
+            while self._waiting and len(self._slots) < self._host.caps.requests_in_flight_max and not self.is_closed:
+                frame = self._waiting.popleft()
+                self._host.hold_bytes(-len(frame))
+                self._handle(frame)
+        except WireError as error:
+            self._refuse_connection(str(error))
+
+    def hold_upstream(self, is_held: bool) -> None:
+        """Read nothing more of what the broker answers, or go on."""
+        if self._pipe is not None:
+            self._pipe.hold(is_held)
+
+    def give_up(self, reason: str) -> None:
+        """Hang up on a client that moves nothing."""
+        self._host.report(SlowClient(self.name, reason))
+        self.abort(reason)
+
+    def look_whether_idle(self) -> None:
+        """Close it if nothing was asked for long. To be called every ``IDLE_LOOK_SECONDS``."""
+        if self._patience.is_idle():
+            self.close()
 
     def lost(self, reason: str) -> None:
         """The client has gone: nothing is forwarded for it from here on (rule R17)."""
@@ -176,6 +202,7 @@ class Session:
             self.name = header.client_id[:64]
         slot = _Slot(header, len(frame))
         self._slots.append(slot)
+        self._patience.was_active = True
         self._host.hold_bytes(len(frame))
         key, version = header.api_key, header.api_version
         self._host.count_request(key)
@@ -329,32 +356,12 @@ class Session:
             out.extend(chunks)
         if out:
             self._wire.send(*out)
-        if self._paused:
-            self._control_reading()
-
-    def _control_reading(self) -> None:
-        """Back-pressure: who has many requests open, or does not take his answers, is not read from."""
-        wire = self._wire
-        if wire is None or self.is_closed:
-            return
-        full = (
-            (self._host.is_full and not self._partial_bytes)  # what has begun may end: else nothing ever would
-            or len(self._slots) >= self._host.caps.requests_in_flight_max
-            or wire.unsent > self._host.caps.unsent_bytes_max
-        )
-        if full and not self._paused:
-            self._paused = True
-            wire.pause()
-            self._host.reactor.later(limits.ANSWER_SWEEP_SECONDS, self._look_again)
-        elif self._paused and not full:
-            self._paused = False
-            wire.resume()
-
-    def _look_again(self) -> None:
-        """Answers leave without a word to us; so a paused session looks again until it may read."""
-        self._control_reading()
-        if self._paused and not self.is_closed:
-            self._host.reactor.later(limits.ANSWER_SWEEP_SECONDS, self._look_again)
+            if self._wire.unsent > limits.BACKLOG_BYTES:
+                self._patience.answers_wait()
+        if self._waiting:
+            self._host.reactor.later(0, self.go_on)
+        if self._patience.is_paused:
+            self._patience.control()
 
     # ------------------------------------------------------------------ the end
     def _refuse_connection(self, reason: str) -> None:
@@ -365,8 +372,11 @@ class Session:
         if not self.is_closed:
             self.is_closed = True
             self._wire = None
-            self._host.hold_bytes(-self._partial_bytes - sum(slot.request_bytes for slot in self._slots))
+            held = sum(slot.request_bytes for slot in self._slots) + sum(map(len, self._waiting))
+            self._host.hold_bytes(-held)
+            self._patience.end()
             self._slots.clear()
+            self._waiting.clear()
             if self._pipe is not None:
                 self._pipe.close()
             self._host.session_ended(self)

@@ -207,6 +207,10 @@ def _refused(telemetry: Telemetry, event: events.ClientRefused) -> None:
     telemetry.log(logging.WARNING, "refused from %r: %s", event.client, event.what)
 
 
+def _slow(telemetry: Telemetry, event: events.SlowClient) -> None:
+    telemetry.log(logging.WARNING, "hung up on %r: %s", event.client, event.what)
+
+
 def _tls_refused(telemetry: Telemetry, event: events.TlsRefused) -> None:
     telemetry.log(logging.WARNING, "TLS with %s: %s", event.client, event.what)
 
@@ -248,6 +252,7 @@ _HANDLERS: dict[type, Any] = {
     events.LateWrite: _late_write,
     events.SecondCopy: _second_copy,
     events.ClientRefused: _refused,
+    events.SlowClient: _slow,
     events.TlsRefused: _tls_refused,
     events.CertificateLoaded: _certificate,
     events.FlowFailed: _failed,

@@ -1,0 +1,225 @@
+"""How long a client is waited for, and how much is kept for it: unfinished requests, answers not taken, idleness.
+
+Back-pressure first: who asks for much, or takes little, is not read from. Who then moves nothing for too long is hung
+up on, so that a few bad peers never stop the others. Pure: told by the session, woken by timers; knows no Kafka."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..reactor import Reactor, Timer, Wire
+from . import limits
+from .config import Caps
+
+
+class Accounts(Protocol):
+    """What all clients of a process have in common."""
+
+    @property
+    def reactor(self) -> Reactor: ...
+
+    @property
+    def caps(self) -> Caps: ...
+
+    @property
+    def is_full(self) -> bool: ...
+
+    @property
+    def is_overfull(self) -> bool: ...
+
+    @property
+    def has_many_answers(self) -> bool: ...
+
+    def hold_bytes(self, count: int) -> None: ...
+
+    def hold_answers(self, count: int) -> None: ...
+
+
+class Client(Protocol):
+    """One connection, as far as it matters here."""
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are not answered yet, also those that wait to be looked at."""
+        ...
+
+    def hold_upstream(self, is_held: bool) -> None:
+        """Read nothing more of what a broker answers to it, or go on."""
+        ...
+
+    def go_on(self) -> None:
+        """Look at requests that wait."""
+        ...
+
+    def give_up(self, reason: str) -> None:
+        """Hang up."""
+        ...
+
+
+class Patience:
+    """With one client. ``unfinished_bytes``: of a request that has not arrived completely. ``was_active``: set when a
+    request comes."""
+
+    __slots__ = (
+        "_accounts",
+        "_began_at",
+        "_client",
+        "_idle_looks",
+        "_look_timer",
+        "_poll_timer",
+        "_taken_at",
+        "_unsent",
+        "_unsent_at_look",
+        "_unsent_at_poll",
+        "_wire",
+        "is_paused",
+        "unfinished_bytes",
+        "was_active",
+    )
+
+    def __init__(self, accounts: Accounts, client: Client) -> None:
+        self.unfinished_bytes = 0
+        self.is_paused = False
+        self.was_active = False
+        self._accounts = accounts
+        self._client = client
+        self._wire: Wire | None = None
+        self._began_at = 0.0
+        self._taken_at = 0.0
+        self._idle_looks = 0
+        self._unsent = 0
+        self._unsent_at_look = 0
+        self._unsent_at_poll = 0
+        self._look_timer: Timer | None = None
+        self._poll_timer: Timer | None = None
+
+    def begin(self, wire: Wire) -> None:
+        """The client is there."""
+        self._wire = wire
+
+    def end(self) -> None:
+        """It has gone: nothing is held for it any more."""
+        for timer in (self._look_timer, self._poll_timer):
+            if timer is not None:
+                timer.cancel()
+        self._wire = None
+        self._accounts.hold_bytes(-self.unfinished_bytes)
+        self._accounts.hold_answers(-self._unsent)
+        self.unfinished_bytes = self._unsent = 0
+
+    # ------------------------------------------------------------------ told by the session
+    def request_has(self, unfinished_bytes: int, begins: bool) -> None:
+        """So much of a request has arrived and not the rest. ``begins``: it is another one than before."""
+        accounts = self._accounts
+        accounts.hold_bytes(unfinished_bytes - self.unfinished_bytes)
+        if unfinished_bytes and (begins or not self.unfinished_bytes):
+            self._began_at = accounts.reactor.now()
+        self.unfinished_bytes = unfinished_bytes
+        if unfinished_bytes:
+            if accounts.is_overfull:
+                self._client.give_up("requests of all clients, half of them unfinished, take too much memory")
+            else:
+                self._watch()
+
+    def answers_wait(self) -> None:
+        """It does not take its answers as fast as it gets them, or a large one has just begun to leave."""
+        self._count_answers()
+        self._watch()
+        self.control()
+
+    @property
+    def has_backlog(self) -> bool:
+        """Is there so much that it has not taken that it gets nothing more?"""
+        accounts = self._accounts
+        bound = limits.BACKLOG_BYTES if accounts.has_many_answers else accounts.caps.unsent_bytes_max
+        return self._wire is not None and self._wire.unsent > bound
+
+    def control(self) -> None:
+        """Read from it, or not: who has many requests open, or does not take his answers, is not read from."""
+        wire, accounts = self._wire, self._accounts
+        if wire is None:
+            return
+        has_backlog = wire.unsent > limits.BACKLOG_BYTES and self.has_backlog
+        full = (
+            has_backlog
+            or self._client.in_flight >= accounts.caps.requests_in_flight_max
+            or (accounts.is_full and not self.unfinished_bytes)  # what has begun may end: else nothing ever would
+        )
+        if full or self.is_paused:
+            self._client.hold_upstream(has_backlog)
+            if full != self.is_paused:
+                self._change(full, wire)
+
+    def _change(self, full: bool, wire: Wire) -> None:
+        reactor = self._accounts.reactor
+        self.is_paused = full
+        if full:
+            self._taken_at, self._unsent_at_poll = reactor.now(), wire.unsent
+            wire.pause()
+            if self._poll_timer is None:
+                self._poll_timer = reactor.later(limits.ANSWER_SWEEP_SECONDS, self._poll)
+        else:
+            self._began_at = reactor.now()  # it was we who did not read on
+            wire.resume()
+
+    def is_idle(self) -> bool:
+        """Has it asked for nothing in the last looks, of which this is one?"""
+        wire = self._wire
+        if self.was_active or self._client.in_flight or wire is None or wire.unsent:
+            self.was_active = False
+            self._idle_looks = 0
+            return False
+        self._idle_looks += 1
+        return self._idle_looks * limits.IDLE_LOOK_SECONDS >= limits.IDLE_SECONDS
+
+    # ------------------------------------------------------------------ timers
+    def _poll(self) -> None:
+        """Answers leave without a word to us, so it is looked whether a paused client may be read from again."""
+        self._poll_timer = None
+        wire = self._wire
+        if wire is None or not self.is_paused:
+            return
+        now = self._accounts.reactor.now()
+        if wire.unsent < self._unsent_at_poll or not wire.unsent:
+            self._taken_at = now
+        self._unsent_at_poll = wire.unsent
+        if now - self._taken_at > limits.UNTAKEN_SECONDS:
+            self._client.give_up(
+                f"it has taken nothing of {wire.unsent} bytes of answers for {now - self._taken_at:.0f} s"
+            )
+            return
+        self._client.go_on()
+        self.control()
+        if self.is_paused:
+            self._poll_timer = self._accounts.reactor.later(limits.ANSWER_SWEEP_SECONDS, self._poll)
+
+    def _watch(self) -> None:
+        if self._look_timer is None:
+            assert self._wire is not None
+            self._unsent_at_look = self._wire.unsent
+            self._look_timer = self._accounts.reactor.later(limits.UNFINISHED_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """Does what was unfinished come, and what was sent leave?"""
+        self._look_timer = None
+        wire = self._wire
+        if wire is None:
+            return
+        if self.unfinished_bytes and not self.is_paused:
+            seconds = self._accounts.reactor.now() - self._began_at
+            due_bytes = (seconds - limits.UNFINISHED_SECONDS) * limits.UNFINISHED_BYTES_PER_SECOND
+            if self.unfinished_bytes < due_bytes:
+                came = f"only {self.unfinished_bytes} bytes of a request came in {seconds:.0f} s"
+                self._client.give_up(came)
+                return
+        if wire.unsent >= max(self._unsent_at_look, 1) and self._accounts.has_many_answers:
+            self._client.give_up("answers that clients do not take use too much memory, and it takes none")
+            return
+        self._count_answers()
+        if self.unfinished_bytes or wire.unsent:
+            self._watch()
+
+    def _count_answers(self) -> None:
+        assert self._wire is not None
+        self._accounts.hold_answers(self._wire.unsent - self._unsent)
+        self._unsent = self._wire.unsent
