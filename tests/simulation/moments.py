@@ -67,6 +67,7 @@ class Moments:
         self._late_seconds: list[float] = []
         self._parts_to_lose = 0
         self._is_watching = False
+        self._acts_ended = 0
         at: dict[str, tuple[str, Callable[[Moment], bool]]] = {
             "pause before the append": (RESERVE, self._pause_before_append),
             "move while it is appended": (APPEND, self._move_while_appended),
@@ -87,6 +88,7 @@ class Moments:
         for armed in self._armed.values():
             armed.clear()
         self._late_seconds.clear()
+        self._acts_ended += 1
         self._parts_to_lose = 0
 
     # ------------------------------------------------------------------ moments
@@ -140,8 +142,12 @@ class Moments:
         self.world.network.schedule(self.random.uniform(0, seconds), act)
 
     def _send_in(self, seconds: float, client: VirtualClient, place: tuple[str, int], record_count: int) -> None:
+        """Unless all is calm by then."""
+        act = self._acts_ended
+
         def send() -> None:
-            client.send(*place, record_count)
+            if self._acts_ended == act:
+                client.send(*place, record_count)
 
         self.world.network.schedule(seconds, send)
 
@@ -160,8 +166,8 @@ class Moments:
 
     # ------------------------------------------------------------------ proxies and leases
     def _pause_before_append(self, moment: Moment) -> bool:
-        """It is written what will be appended, and the proxy stands still until its lease is over, or nearly."""
-        moment.proxy.host.pause(self.random.uniform(4.5, 9.0))
+        """It is written what will be appended, and the proxy stands still: its lease lives on, or ends, or nearly."""
+        moment.proxy.host.pause(self.random.uniform(2.5, 9.0))
         self._move_clients(moment.proxy, 3.0)
         return True
 
