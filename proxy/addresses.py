@@ -25,6 +25,7 @@ PlaceOf = Callable[[int, str], tuple[str, int] | None]
 """(broker id, our address as this client reached it) -> where this client reaches the broker; None: nowhere."""
 
 _PLACEHOLDER = re.compile(r"\{(id|port)([+-]\d{1,9})?\}|\{host\}")
+_PORT_TEMPLATE = re.compile(r"\d{1,9}|\{(id|port)([+-]\d{1,9})?\}|\d{1,5}\{id\}", re.ASCII)
 _ANY_HOST = ("0.0.0.0", "::")
 _MAPPED_PREFIX = "::ffff:"
 
@@ -32,7 +33,8 @@ _MAPPED_PREFIX = "::ffff:"
 @dataclass(frozen=True, slots=True)
 class Advertised:
     """A template ``HOST:PORT``. ``{id}`` is the broker's id, ``{port}`` the port of its listener, both also with a
-    number added (``{port+20000}``); ``{host}`` is our address as the client reached it."""
+    number added (``{port+20000}``); ``{host}`` is our address as the client reached it. The port is a number, one
+    placeholder, or digits and ``{id}``."""
 
     host: str = "{host}"
     port: str = "{port}"
@@ -91,7 +93,8 @@ class Listener:
         port = self.port_of(broker_id)
         if port is None:
             return None
-        return self.advertised.place(broker_id, port, without_mapping(local_host))
+        place = self.advertised.place(broker_id, port, without_mapping(local_host))
+        return place if 0 < place[1] <= PORT_MAX else None
 
     def broker_of(self, server_name: str | None) -> int | None:
         """Return the broker that a TLS client means; None for the bootstrap name. Raises LookupError for other names,
@@ -141,8 +144,10 @@ def parse_advertised(text: str) -> Advertised:
     for part in (host, port):
         if unknown := re.search(r"\{[^}]*\}?|\}", _PLACEHOLDER.sub("", part)):
             raise ValueError(f"{text!r}: {unknown[0]!r} is none of {{id}}, {{port}}, {{host}}, {{id+N}}, {{port+N}}")
-    if "{host}" in port or not _PLACEHOLDER.sub("1", port).isdecimal():
-        raise ValueError(f"{text!r}: the port is a number, {{port}} or made from {{id}}")
+    if not _PORT_TEMPLATE.fullmatch(port):
+        raise ValueError(
+            f"{text!r}: the port is a number, {{port}} or {{id}} with or without a number added, or 90{{id}}"
+        )
     if not _PLACEHOLDER.search(port) and not 0 < int(port) <= PORT_MAX:
         raise ValueError(f"{text!r}: a port is from 1 to {PORT_MAX}")
     return Advertised(host, port)
@@ -213,9 +218,19 @@ def own_clash(listener: Listener) -> str | None:
     ports = _ports(listener)
     if ports[-1] > PORT_MAX and (listener.broker_ids or listener.first_broker_port > PORT_MAX):
         return f"the brokers' ports would end at {ports[-1]}, and {PORT_MAX} is the last there is"
+    told = {broker_id: listener.advertised.place(broker_id, port, "")[1] for broker_id, port in _first_ports(listener)}
+    wrong = next((one for one in told.items() if not 0 < one[1] <= PORT_MAX), None)
+    if wrong is not None:
+        return f"clients would be told port {wrong[1]} for broker {wrong[0]}"
     if listener.port in ports[1:]:
         return f"port {listener.port} would be the bootstrap port and a broker's port"
     return None
+
+
+def _first_ports(listener: Listener) -> list[tuple[int, int]]:
+    """Brokers that there certainly may be, with their ports."""
+    ids = listener.broker_ids or (0,)
+    return [(broker_id, port) for broker_id in ids if (port := listener.port_of(broker_id)) is not None]
 
 
 def _ports(listener: Listener) -> list[int]:

@@ -72,7 +72,7 @@ class Listeners:
     # ------------------------------------------------------------------ inside
     def _open_broker(self, one: Listener, broker_id: int) -> None:
         port = one.port_of(broker_id)
-        if port is not None:
+        if port is not None and one.place_of(broker_id, "") is not None:
             if one.routing == "port":
                 self._open_port(one, broker_id, port)
         elif (one.name, broker_id) not in self._unreachable:

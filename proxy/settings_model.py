@@ -146,6 +146,8 @@ class ListenerSection(Section):
     """port: a port per broker. sni: one port for all; the server name that a TLS client sends says which broker."""
     bootstrap_name: str | None = None
     """With sni: the server name by which clients reach any broker."""
+    authentication: Literal["none", "pass_through"] = "none"
+    """pass_through: clients show the broker itself who they are (SASL), each over a connection of its own."""
     tls: ServerTlsSection | None = None
 
     @model_validator(mode="after")
@@ -162,7 +164,7 @@ class ListenerSection(Section):
                 problems.append("routing sni has one port: first_broker_port has no meaning")
         elif self.bootstrap_name is not None:
             problems.append("bootstrap_name is for routing sni")
-        elif clash := own_clash(self.to_settings()):
+        if not problems and (clash := own_clash(self.to_settings())):
             problems.append(clash)
         if problems:
             raise ValueError("; ".join(problems))
@@ -181,7 +183,13 @@ class ListenerSection(Section):
             self.routing,
             self.bootstrap_name,
             self.tls.to_settings() if self.tls is not None else None,
+            self.authentication,
         )
+
+    @property
+    def asks_who_is_there(self) -> bool:
+        """Does everybody have to show who he is?"""
+        return self.authentication != "none" or (self.tls is not None and self.tls.client_auth == "required")
 
 
 class RedisSection(Section):
@@ -286,12 +294,17 @@ def _no_clashes(listeners: list[ListenerSection]) -> list[ListenerSection]:
 def _no_strangers(listeners: list[ListenerSection], info: ValidationInfo) -> list[ListenerSection]:
     """What the brokers allow us, all our clients can do: so they have to show who they are, too."""
     upstream = info.data.get("upstream")
-    if upstream is None or upstream.trust_clients or not upstream.has_principal:
+    if upstream is None:
         return listeners
-    if open_ones := [one.name for one in listeners if one.tls is None or one.tls.client_auth != "required"]:
+    if upstream.sasl is None and any(one.authentication == "pass_through" for one in listeners):
+        raise ValueError("authentication pass_through needs upstream.sasl: what is in doubt is read as our principal")
+    if upstream.trust_clients or not upstream.has_principal:
+        return listeners
+    if open_ones := [one.name for one in listeners if not one.asks_who_is_there]:
         raise ValueError(
             f"clients of {', '.join(open_ones)} would act at the brokers with the rights of our principal: have them "
-            "show certificates (tls with client_auth: required), or say upstream.trust_clients: true"
+            "show who they are (tls with client_auth: required, or authentication: pass_through), or say "
+            "upstream.trust_clients: true"
         )
     return listeners
 

@@ -86,9 +86,10 @@ def test_addresses_templates_and_ids_are_parsed_or_refused_with_a_sentence(text:
         except ValueError:
             continue
         if parse is parse_advertised:
-            host, port = parsed.place(7, 9093, "127.0.0.1")
-            assert isinstance(port, int)
-            assert host
+            for broker_id in (0, 7, 2**31 - 1):
+                host, port = parsed.place(broker_id, 9093, "127.0.0.1")
+                assert isinstance(port, int)
+                assert host
             assert parse_advertised(str(parsed)) == parsed
 
 

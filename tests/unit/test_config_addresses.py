@@ -105,6 +105,9 @@ def test_a_template_names_a_brokers_host_and_port(template: str, place: tuple[st
         "h}:1",
         "{port:9092",
         "h:{id*2}",
+        "h:1{id-5}",
+        "h:{port}{id}",
+        "h:{port}0",
     ],
 )
 def test_what_is_no_template_is_refused(text: str) -> None:
@@ -176,6 +179,17 @@ def test_listeners_that_want_the_same_port_are_told_apart_at_once() -> None:
     both = clashes((listener(9092), listener(9192, name="b", host="0.0.0.0")))
     assert both == ["'clients' and 'b' both want port 9192: list the brokers of each in broker_ids"]
     assert clashes((listener(1000), listener(20_000))) == ["two listeners have the name 'clients'"]
+
+
+def test_ports_that_there_are_not_are_never_told() -> None:
+    one = listener(advertised=parse_advertised("h:{port+60000}"))
+    assert own_clash(one) == "clients would be told port 69093 for broker 0"
+    assert one.place_of(0, "") is None
+    assert own_clash(listener(advertised=parse_advertised("h:{id-1}"))) == "clients would be told port -1 for broker 0"
+    far = listener(advertised=parse_advertised("h:900{id}"))
+    assert own_clash(far) is None
+    assert far.place_of(7, "") == ("h", 9007)
+    assert far.place_of(100, "") is None
 
 
 def test_a_listener_whose_own_ports_do_not_fit_is_told() -> None:
