@@ -2,8 +2,10 @@
 
 import socket
 import ssl
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 
 import pytest
 import trio
@@ -168,6 +170,44 @@ def test_who_only_looks_whether_somebody_listens_is_not_complained_of(kit: TlsKi
         await trio.sleep(0.1)
 
     assert play(kit.server, act).refused == []
+
+
+def test_garbage_ends_only_the_connection_that_it_came_over(kit: TlsKit) -> None:
+    random = Random(1)
+    hello = _hello(kit.authority)
+    name = range(hello.index(b"localhost"), hello.index(b"localhost") + len("localhost"))
+    places = [place for place in range(1, len(hello)) if place not in name]  # Python itself complains of odd names
+
+    def damaged() -> bytes:
+        data = bytearray(hello)
+        for _ in range(random.randrange(1, 20)):
+            data[random.choice(places)] = random.randrange(256)
+        return bytes(data)
+
+    def garbage(port: int) -> None:
+        for number in range(120):
+            kinds = (damaged(), hello + random.randbytes(200), b"\x16" + random.randbytes(random.randrange(3000)))
+            with socket.create_connection(("127.0.0.1", port), 0.05) as line, suppress(OSError):
+                line.sendall(kinds[number % 3])
+                line.recv(100)
+        for number in range(20):  # in the middle of a connection that was good
+            with connected(port, context(kit.authority)) as good:
+                descriptor = good.detach()
+            with socket.socket(fileno=descriptor) as line, suppress(OSError):
+                line.sendall(b"\x17\x03\x03" + random.randbytes(number * 10))
+                line.shutdown(socket.SHUT_WR)
+                line.recv(100)
+        with connected(port, context(kit.authority)) as line:
+            line.sendall(b"good")
+            assert line.recv(1) == b"."
+
+    async def act(scene: Scene) -> None:
+        scene.begin = lambda wire: wire.send(b".")
+        await trio.to_thread.run_sync(garbage, scene.port)
+        await until(lambda: scene.accepted[-1].data == b"good")
+        assert sum(b"good" in one.data for one in scene.accepted) == 1
+
+    play(kit.server, act)
 
 
 # ---------------------------------------------------------------------- limits of handshakes
