@@ -64,7 +64,7 @@ class Listener:
 
     ``broker_ids``: those that get a port, in the order of the ports; empty: any, at ``first_broker_port`` plus its id.
     ``routing`` sni: one port for all, the server name says which broker is meant; ``bootstrap_name`` is the name of
-    none in particular.
+    none in particular. ``authentication`` pass_through: clients show the broker itself who they are.
     """
 
     name: str
@@ -76,6 +76,7 @@ class Listener:
     routing: str = "port"
     bootstrap_name: str | None = None
     tls: TlsServer | None = None
+    authentication: str = "none"
 
     def port_of(self, broker_id: int) -> int | None:
         """Return the port of a broker's listener, None when it has none here."""
