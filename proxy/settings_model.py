@@ -90,6 +90,8 @@ class ServerTlsSection(_Passworded):
     """Authorities that clients' certificates may come from, PEM."""
     client_auth: Literal["none", "optional", "required"] = "none"
     """Do clients have to show a certificate?"""
+    client_crl_file: ReadableFile | None = None
+    """Clients' certificates that are revoked: a list (CRL) of every authority in `client_ca_file`, PEM."""
     minimum_version: Literal["1.2", "1.3"] = "1.2"
     """The oldest version of TLS that is spoken."""
 
@@ -97,6 +99,8 @@ class ServerTlsSection(_Passworded):
     def _authority(self) -> Self:
         if (self.client_auth == "none") != (self.client_ca_file is None):
             raise ValueError("client_ca_file is needed for client_auth optional or required, and for nothing else")
+        if self.client_crl_file is not None and self.client_ca_file is None:
+            raise ValueError("client_crl_file without client_ca_file has no meaning")
         return self
 
     def to_settings(self) -> TlsServer:
@@ -108,6 +112,7 @@ class ServerTlsSection(_Passworded):
             self.client_ca_file,
             self.client_auth,
             self.minimum_version,
+            self.client_crl_file,
         )
 
 

@@ -57,6 +57,9 @@ def server_context(settings: TlsServer) -> ssl.SSLContext:
     _load_own(context, settings.cert_file, settings.key_file, settings.key_password)
     if settings.client_ca_file is not None and settings.client_auth != "none":
         _load_trusted(context, settings.client_ca_file, "client_ca_file")
+        if settings.client_crl_file is not None:
+            _load_trusted(context, settings.client_crl_file, "client_crl_file")
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     context.verify_mode = _ASKED[settings.client_auth]
     context.sslobject_class = TlsObject
     context.sni_callback = _note_name
@@ -297,8 +300,12 @@ def _readable(path: Path, name: str) -> None:
 
 
 def _files(settings: TlsServer | TlsClient) -> tuple[Path, ...]:
-    ca_file = settings.client_ca_file if isinstance(settings, TlsServer) else settings.ca_file
-    return tuple(path for path in (settings.cert_file, settings.key_file, ca_file) if path is not None)
+    named = [settings.cert_file, settings.key_file]
+    if isinstance(settings, TlsServer):
+        named += [settings.client_ca_file, settings.client_crl_file]
+    else:
+        named.append(settings.ca_file)
+    return tuple(path for path in named if path is not None)
 
 
 def _stamp(settings: TlsServer | TlsClient) -> Stamp:

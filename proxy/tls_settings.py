@@ -9,7 +9,8 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class TlsServer:
-    """TLS of a listener. ``client_auth``: none, optional or required, with certificates of ``client_ca_file``."""
+    """TLS of a listener. ``client_auth``: none, optional or required, with certificates of ``client_ca_file`` that
+    ``client_crl_file`` does not revoke."""
 
     cert_file: Path
     key_file: Path
@@ -17,6 +18,7 @@ class TlsServer:
     client_ca_file: Path | None = None
     client_auth: str = "none"
     minimum_version: str = "1.2"
+    client_crl_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,29 @@ def test_a_client_whose_certificate_has_expired_is_refused(kit: TlsKit) -> None:
     assert "certificate has expired" in refused_by_listener(kit.strict_server, context(kit.authority, old))
 
 
+@pytest.mark.parametrize("is_overdue", [False, True], ids=["list of today", "list overdue"])
+def test_a_client_whose_certificate_is_revoked_is_refused(tmp_path: Path, is_overdue: bool) -> None:
+    """With a list that should have been replaced nobody can tell who is revoked."""
+    authority = Authority(tmp_path)
+    good, revoked = authority.issue("good"), authority.issue("revoked")
+    listed = authority.revoke(revoked, next_in=timedelta(hours=-1 if is_overdue else 1))
+    settings = TlsServer(
+        good.cert, good.key, client_ca_file=authority.ca_file, client_auth="required", client_crl_file=listed
+    )
+    if is_overdue:
+        assert "CRL has expired" in refused_by_listener(settings, context(authority, good))
+        return
+    assert "certificate revoked" in refused_by_listener(settings, context(authority, revoked))
+
+    async def act(scene: Scene) -> None:
+        side = scene.certificates.side(TlsClient(authority.ca_file, good.cert, good.key), "upstream.tls")
+        far = Recorder()
+        scene.reactor.over_tls(side).connect(("localhost", scene.port), far)
+        await until(lambda: scene.accepted)
+
+    play(settings, act)
+
+
 def test_a_client_that_does_not_trust_us_is_told_of(kit: TlsKit) -> None:
     assert "does not trust our certificate" in refused_by_listener(kit.server, context(kit.other_authority))
 

@@ -167,6 +167,24 @@ def test_a_reload_on_demand_takes_all_or_nothing(scene: Scene) -> None:
     assert (scene.shown, common_name_of(other)) == ("renewed", "renewed")
 
 
+def test_a_new_list_of_revoked_certificates_is_taken_like_a_new_certificate(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    own = authority.issue("own")
+    listed = authority.revoke()
+    timers = Timers()
+    certificates = Certificates(lambda _event: None, timers.later)
+    settings = TlsServer(
+        own.cert, own.key, client_ca_file=authority.ca_file, client_auth="required", client_crl_file=listed
+    )
+    side = certificates.side(settings, "listeners[0].tls")
+    certificates.watch()
+    before = side.context
+    authority.revoke(own)
+    timers.ring()
+    assert side.context is not before
+    assert side.context.cert_store_stats()["crl"] == 1
+
+
 # ---------------------------------------------------------------------- the end of a certificate
 def test_the_end_of_a_certificate_is_told_when_it_is_near_and_once_a_day(scene: Scene) -> None:
     loaded = [event for event in scene.told if isinstance(event, CertificateLoaded)]

@@ -64,6 +64,22 @@ class Authority:
         files.key.write_bytes(made.private_key_pem.bytes())
         return files
 
+    def revoke(self, *revoked: Files, next_in: timedelta = timedelta(days=1)) -> Path:
+        """Write the list of revoked certificates anew. ``next_in``: when the next list is due."""
+        (issuer,) = x509.load_pem_x509_certificates(self.ca_file.read_bytes())
+        now = datetime.now(UTC)
+        builder = x509.CertificateRevocationListBuilder().issuer_name(issuer.subject)
+        builder = builder.last_update(now - timedelta(days=2)).next_update(now + next_in)
+        for files in revoked:
+            number = x509.load_pem_x509_certificates(files.cert.read_bytes())[0].serial_number
+            one = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now).build()
+            builder = builder.add_revoked_certificate(one)
+        key = load_pem_private_key(self._authority.private_key_pem.bytes(), None)
+        signed = builder.sign(key, hashes.SHA256())  # type: ignore[arg-type]
+        path = self.ca_file.with_suffix(".crl")
+        path.write_bytes(signed.public_bytes(Encoding.PEM))
+        return path
+
     def encrypted_key(self, files: Files) -> Path:
         """Write the key of these files once more, under the password."""
         key = load_pem_private_key(files.key.read_bytes(), None)
