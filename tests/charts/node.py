@@ -122,13 +122,14 @@ class NodePod:
             return 0, str(error)
 
     def wait_until_ready(self) -> None:
-        """Do what the startup probe does, as often as it does."""
+        """Ask as the startup probe does and as often, then until the pod would get clients."""
         probe = self.container["startupProbe"]
         deadline = time.monotonic() + probe["periodSeconds"] * probe["failureThreshold"]
-        while (seen := self.probe("startupProbe"))[0] != 200:
-            assert self.process.poll() is None, self.output.read_text()
-            assert time.monotonic() < deadline, f"{seen}\n{self.output.read_text()}"
-            time.sleep(0.1)
+        for name in ("startupProbe", "readinessProbe"):
+            while (seen := self.probe(name))[0] != 200:
+                assert self.process.poll() is None, self.output.read_text()
+                assert time.monotonic() < deadline, f"{seen}\n{self.output.read_text()}"
+                time.sleep(0.1)
 
     def __enter__(self) -> Self:
         return self

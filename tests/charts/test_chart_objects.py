@@ -79,11 +79,17 @@ def test_the_proxy_has_time_to_finish_before_it_is_killed(helm: Path) -> None:
 
 def test_the_probes_ask_the_admin_port(helm: Path) -> None:
     container = container_of(render_minimal(helm, admin__port=9999))
-    paths = {"startupProbe": "/readyz", "readinessProbe": "/readyz", "livenessProbe": "/livez"}
+    paths = {"startupProbe": "/livez", "readinessProbe": "/readyz", "livenessProbe": "/livez"}
     for probe, path in paths.items():
         assert container[probe]["httpGet"] == {"path": path, "port": "admin"}
     assert container["ports"][0] == {"name": "admin", "containerPort": 9999}
     assert configuration_of(render_minimal(helm, admin__port=9999))["admin"] == {"bind": "0.0.0.0:9999"}
+
+
+def test_what_the_proxy_holds_at_most_fits_into_the_pods_memory(helm: Path) -> None:
+    memory = container_of(render_minimal(helm))["resources"]["limits"]["memory"]
+    assert memory == "1Gi"
+    assert 2 * limits.CLIENT_BYTES_IN_FLIGHT_MAX <= 2**30
 
 
 def test_an_embedded_redis_gets_no_url_and_a_volume_that_stays(helm: Path) -> None:
