@@ -22,6 +22,7 @@ from idemproxy.demo.ports import free_ports
 from idemproxy.proxy.versions import ApiKey
 from testkit.configured_proxy import ConfiguredProxy
 from testkit.kafka_cluster import librdkafka_settings
+from testkit.proxy_process import wait_until
 from testkit.raw_client import RawClient, batch
 from testkit.two_proxies_redis import ExternalRedis
 
@@ -192,6 +193,36 @@ def test_a_hangup_reloads_what_can_change_and_refuses_the_rest_by_name(
         proxy.signal(signal.SIGHUP)
         proxy.wait_for_log(r"limits.connections_max: input should be greater than or equal to 1")
         assert proxy.stop() == 0
+
+
+def test_hangups_disturb_no_producer(legacy_broker: LegacyCluster, tmp_path: Path) -> None:
+    bootstrap, first = sorted(free_ports(2))
+    settings: dict[str, Any] = {
+        "upstream": {"bootstrap": [bootstrap_of(legacy_broker)]},
+        "listeners": [{"bind": f"127.0.0.1:{bootstrap}", "first_broker_port": first}],
+    }
+    hangups, records_each = 10, 200
+    with ConfiguredProxy(tmp_path, settings) as proxy:
+        offsets: list[int] = []
+        errors: list[object] = []
+
+        def delivered(error: object, message: Any) -> None:
+            if error is not None:
+                errors.append(error)
+            offsets.append(message.offset())
+
+        producer = Producer(librdkafka_settings(f"127.0.0.1:{bootstrap}", enable_idempotence=True, linger_ms=0))
+        for number in range(hangups):
+            for _ in range(records_each):
+                producer.produce("plain", b"x", partition=103, on_delivery=delivered)
+                producer.poll(0.001)
+            proxy.write({**settings, "limits": {"connections_max": 1000 + number}})
+            proxy.signal(signal.SIGHUP)
+            wait_until(lambda: proxy.log.count("reloaded: limits.connections_max") == number + 1, "it is reloaded")  # noqa: B023
+        assert producer.flush(30) == 0
+        assert errors == []
+        assert offsets == list(range(offsets[0], offsets[0] + hangups * records_each))
+        assert " away" not in proxy.log
 
 
 def test_a_hangup_goes_on_in_a_new_file_when_the_journal_was_moved_away_or_nothing_changes(
