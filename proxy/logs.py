@@ -25,6 +25,13 @@ def set_up(level: str, form: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    sys.unraisablehook = _unraisable
+
+
+def _unraisable(ignored: sys.UnraisableHookArgs) -> None:
+    """An error that Python itself can hand to nobody, such as in a callback of its TLS: one line, no traceback."""
+    what = ignored.err_msg or "Exception ignored"
+    logging.getLogger("idemproxy").warning("%s: %.200r", what, ignored.exc_value)
 
 
 def _json() -> logging.Formatter:

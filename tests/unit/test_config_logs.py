@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -13,8 +14,9 @@ from idemproxy.proxy.logs import set_up
 @pytest.fixture(autouse=True)
 def _as_it_was() -> Iterator[None]:
     root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    handlers, level, hook = root.handlers[:], root.level, sys.unraisablehook
     yield
+    sys.unraisablehook = hook
     root.handlers[:] = handlers
     root.setLevel(level)
 
@@ -48,6 +50,20 @@ def test_a_text_line_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     set_up("info", "text")
     logging.getLogger("idemproxy").info("Redis is ready")
     assert re.search(r"^\d{4}-\d\d-\d\d [\d:,]+ INFO Redis is ready$", capsys.readouterr().err)
+
+
+def test_an_error_that_nobody_can_take_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    class Falls:
+        def __del__(self) -> None:
+            raise ValueError("fallen " + 1000 * "x")
+
+    set_up("info", "text")
+    falls = Falls()
+    del falls
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "WARNING" in line
+    assert "ValueError('fallen xxx" in line
+    assert len(line) < 400
 
 
 def test_what_is_below_the_level_is_not_written_and_the_level_can_be_changed(

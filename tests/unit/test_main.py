@@ -21,8 +21,9 @@ from idemproxy.proxy.settings_load import schema
 @pytest.fixture(autouse=True)
 def _log_as_it_was() -> Iterator[None]:
     root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    handlers, level, hook = root.handlers[:], root.level, sys.unraisablehook
     yield
+    sys.unraisablehook = hook
     root.handlers[:] = handlers
     root.setLevel(level)
 
