@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from idemproxy.proxy import events
-from idemproxy.proxy.otel import wants
+from idemproxy.proxy.otel import protocol_of, wants
 from idemproxy.proxy.telemetry import Telemetry
 from idemproxy.state import store
 
@@ -156,6 +156,32 @@ def test_the_standard_variables_say_whether_spans_are_wanted(environment: Mappin
     assert wants("traces", environment) is wanted
 
 
+@pytest.mark.parametrize(
+    ("environment", "traces", "metrics"),
+    [
+        ({}, "http/protobuf", "http/protobuf"),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "grpc", "grpc"),
+        (
+            {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "http/protobuf"},
+            "grpc",
+            "http/protobuf",
+        ),
+        ({"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": " GRPC "}, "grpc", "http/protobuf"),
+    ],
+)
+def test_each_signal_goes_over_the_protocol_that_the_variables_name(
+    environment: Mapping[str, str], traces: str, metrics: str
+) -> None:
+    assert (protocol_of("traces", environment), protocol_of("metrics", environment)) == (traces, metrics)
+
+
+def test_metrics_and_traces_are_wanted_apart() -> None:
+    environment = {**ENDPOINT, "OTEL_METRICS_EXPORTER": "none"}
+    assert (wants("traces", environment), wants("metrics", environment)) == (True, False)
+    only = {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://127.0.0.1:4318/v1/metrics"}
+    assert (wants("traces", only), wants("metrics", only)) == (False, True)
+
+
 PRELUDE = """
 import logging, sys, time
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
@@ -205,6 +231,21 @@ def test_a_variable_that_cannot_be_used_is_one_warning_and_no_spans() -> None:
     environment = {**ENDPOINT, "OTEL_BSP_MAX_QUEUE_SIZE": "-1"}
     (line,) = run_python("assert otel.spans_from_environment() is None", environment)
     assert line.startswith("WARNING no spans are sent: an OTEL_* variable cannot be used: ")
+
+
+def test_a_protocol_that_is_not_served_is_one_warning_for_each_signal() -> None:
+    code = "assert otel.spans_from_environment() is None\nassert otel.metric_exporter_from_environment() is None"
+    spans, metrics = run_python(code, {**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"})
+    assert spans.startswith("WARNING no spans are sent: ")
+    assert metrics.startswith("WARNING no metrics are sent: ")
+    assert "'http/json'; http/protobuf and grpc are served" in spans
+
+
+def test_the_exporter_over_grpc_is_loaded_when_it_is_named() -> None:
+    code = "spans = otel.spans_from_environment()\nassert spans is not None\n" + LOADED + "spans.close()"
+    loaded = run_python(code, {**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
+    assert "opentelemetry.exporter.otlp.proto.grpc.trace_exporter" in loaded
+    assert "opentelemetry.exporter.otlp.proto.http.trace_exporter" not in loaded
 
 
 @pytest.mark.parametrize(

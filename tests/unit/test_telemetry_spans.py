@@ -8,14 +8,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBasedTraceIdRatio
 from opentelemetry.trace import SpanKind, StatusCode
 
 from idemproxy.codecs.error_codes import ErrorCode
-from idemproxy.proxy import events
+from idemproxy.codecs.record_batch import Record, encode_batch
+from idemproxy.proxy import events, limits
 from idemproxy.proxy.spans import Spans
 from idemproxy.proxy.telemetry import Telemetry
 from testkit.virtual_broker_faults import BrokerFault, ProduceSeen
@@ -243,3 +245,65 @@ def test_nothing_is_made_and_no_clock_is_read_when_nobody_wants_spans() -> None:
     assert not any(isinstance(event, events.StepDone) for event in reported)
     answers = [event for event in reported if isinstance(event, events.BatchAnswered)]
     assert [answer.answered_at for answer in answers] == [0.0, 0.0, 0.0]
+
+
+# ---------------------------------------------------------------------- whose trace it is
+def traced(number: int) -> tuple[tuple[str, bytes | None], ...]:
+    """The headers of a record that belongs to the trace with this number."""
+    return (("traceparent", b"00-%032x-%016x-01" % (number, number)),)
+
+
+def records_of(*headers: tuple[tuple[str, bytes | None], ...]) -> memoryview:
+    batch = [Record(offset, 0, None, b"v", one) for offset, one in enumerate(headers)]
+    return memoryview(encode_batch(batch, producer_id=7, producer_epoch=1, base_sequence=30))
+
+
+def test_a_batch_goes_on_with_its_first_records_trace_and_is_linked_to_the_others() -> None:
+    records = records_of((), traced(5), traced(6), traced(5))
+    root, *children = sorted(
+        spans_of([RESERVE, APPEND, replace(APPENDED, records=records), COMMIT]),
+        key=lambda span: span.name != "produce orders",
+    )
+    assert root.parent is not None
+    assert (root.context.trace_id, root.parent.span_id, root.parent.is_remote) == (5, 5, True)
+    assert [(link.context.trace_id, link.context.span_id) for link in root.links] == [(6, 6)]
+    assert (root.attributes or {})["messaging.batch.message_count"] == 4
+    assert [child.name for child in children] == ["reserve", "append", "commit"]
+    assert all(child.parent == root.context and child.context.trace_id == 5 for child in children)
+
+
+def test_a_trace_that_its_producer_has_not_sampled_is_not_recorded() -> None:
+    records = records_of((("traceparent", traced(5)[0][1][:-2] + b"00"),))  # type: ignore[index]
+    sampler = ParentBasedTraceIdRatio(1.0)
+    assert spans_of([RESERVE, APPEND, replace(APPENDED, records=records), COMMIT], sampler=sampler) == []
+    assert len(spans_of([RESERVE, APPEND, APPENDED, COMMIT], sampler=sampler)) == 4
+
+
+def test_a_batch_with_thousands_of_traces_has_a_bounded_number_of_links() -> None:
+    records = records_of(*(traced(number + 1) for number in range(3_000)))
+    (root,) = spans_of([replace(APPENDED, records=records)])
+    assert len(root.links) == limits.SPAN_LINKS_MAX
+
+
+def test_what_waits_for_an_answer_or_a_commit_is_bounded() -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    spans = Spans(provider)
+    for sequence in range(25_000):
+        spans.step_done(replace(RESERVE, base_sequence=sequence))
+    spans.answered(replace(APPENDED, base_sequence=24_999))
+    spans.answered(replace(APPENDED, base_sequence=0))
+    spans.close()
+    assert [span.name for span in exporter.get_finished_spans()] == ["reserve", "produce orders", "produce orders"]
+
+
+def test_a_line_about_a_batch_names_its_span(caplog: pytest.LogCaptureFixture) -> None:
+    telemetry = Telemetry(Spans(TracerProvider(shutdown_on_exit=False)))
+    with caplog.at_level("INFO", "idemproxy"):
+        telemetry(replace(APPENDED, verdict="duplicate", records=records_of(traced(0xABC))))
+        telemetry(events.Said("info", "nothing of a batch"))
+    about, other = caplog.records
+    assert about.__dict__["trace_id"] == f"{0xABC:032x}"
+    assert len(about.__dict__["span_id"]) == 16
+    assert "trace_id" not in other.__dict__
