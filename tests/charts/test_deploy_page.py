@@ -1,0 +1,69 @@
+"""docs/DEPLOY.md keeps its word: its values are rendered and taken by the product, its helm commands work, and the
+objects and values that it names are there."""
+
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from charts.node import PROXY
+from charts.rendering import CHART, ROOT, render, run_helm
+
+PAGE = (ROOT / "docs/DEPLOY.md").read_text()
+BLOCKS = dict(re.findall(r"```yaml\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
+COMMANDS = [
+    line.strip()
+    for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+    for line in block.replace("\\\n", " ").splitlines()
+]
+CHART_VALUES = sorted(set(BLOCKS) - {"idemproxy.yaml"})
+
+
+@pytest.mark.parametrize("name", CHART_VALUES)
+def test_the_values_on_the_page_render(helm: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(BLOCKS[name])
+    assert len(render(helm, tmp_path / name)) > 5
+
+
+@pytest.mark.parametrize("command", [line for line in COMMANDS if re.match(r"helm (install|upgrade)", line)])
+def test_the_helm_commands_on_the_page_work(helm: Path, tmp_path: Path, command: str) -> None:
+    for name in CHART_VALUES:
+        (tmp_path / name).write_text(BLOCKS[name])
+    _, _, *words = shlex.split(command)
+    here = [str(ROOT / word) if word.startswith("charts/") else word for word in words]
+    done = run_helm(helm, "template", *[str(tmp_path / word) if word in CHART_VALUES else word for word in here])
+    assert (done.returncode, done.stderr) == (0, "")
+    workloads = {item["metadata"]["name"] for item in yaml.safe_load_all(done.stdout) if item["kind"] == "StatefulSet"}
+    assert set(re.findall(r"statefulset/(\S+)", PAGE)) == workloads
+
+
+def test_the_configuration_for_the_image_is_taken_and_opens_the_ports_that_are_published(tmp_path: Path) -> None:
+    configuration: dict[str, Any] = yaml.safe_load(BLOCKS["idemproxy.yaml"])
+    file = tmp_path / "idemproxy.yaml"
+    file.write_text(BLOCKS["idemproxy.yaml"])
+    done = subprocess.run([*PROXY, "check", str(file)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first = int(configuration["listeners"][0]["bind"].rpartition(":")[2])
+    assert f"--publish {first}-{first + 3}:{first}-{first + 3}" in PAGE
+    image = (ROOT / "Dockerfile").read_text()
+    assert configuration["admin"]["bind"] in image
+    assert f"VOLUME {configuration['data_directory']}" in image
+    assert json.loads(re.findall(r"^CMD (\[.*\])", image, re.MULTILINE)[-1])[-1] == "/etc/idemproxy/idemproxy.yaml"
+    assert ":/etc/idemproxy/idemproxy.yaml:ro" in PAGE
+
+
+def test_the_page_names_every_alert_and_only_values_that_there_are() -> None:
+    alerts = {item["alert"] for item in yaml.safe_load((CHART / "files/alerts.yaml").read_text())}
+    assert set(re.findall(r"\bIdemproxy\w+", PAGE)) == alerts
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    roots = "redis|upstream|persistence|networkPolicy|prometheusRule|serviceMonitor|dashboard|autoscaling|test"
+    paths = re.findall(rf"`((?:{roots})(?:\.[a-zA-Z]+)+)\b(?!_)", PAGE)
+    assert len(paths) > 15
+    for path in paths:
+        at: Any = values
+        for key in path.split("."):
+            at = at[key]
