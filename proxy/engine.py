@@ -35,6 +35,7 @@ from .upstream import Broker
 from .versions import advertised
 
 INCARNATION_BYTES = 8
+MakeSession = Callable[..., Session]
 
 
 class LeasedStore(Store, Protocol):
@@ -142,7 +143,7 @@ class Engine:
         """Answer this request in time."""
         self.swept: Callable[[ProduceCall], None] = sweeper.remove
         """It is answered."""
-        self._fallback_cluster_id = synthetic_cluster_id(cluster)
+        self.fallback_cluster_id = synthetic_cluster_id(cluster)
         self._store: LeasedStore | None = None
         self._producer_ids: ProducerIds | None = None
         self._advertised: dict[int, tuple[int, int]] | None = None
@@ -170,14 +171,16 @@ class Engine:
         self.caps = caps
         self._sequencers.entries_max = caps.producers_max
 
-    def accept(self, broker_id: int | None, place_of: PlaceOf, principal: str | None = None) -> Session | None:
+    def accept(
+        self, broker_id: int | None, place_of: PlaceOf, principal: str | None = None, make: MakeSession = Session
+    ) -> Session | None:
         """The endpoint of a new client connection, None when there are too many. ``place_of``: where clients of its
         listener reach each broker. ``principal``: the name of who is there, if he has shown it."""
         if len(self.sessions) >= self.caps.connections_max or self.is_draining:
             self.sessions_refused += 1
             return None
         self.sessions_accepted += 1
-        session = Session(self, broker_id, place_of, principal_of(principal))
+        session = make(self, broker_id, place_of, principal_of(principal))
         self.sessions.add(session)
         return session
 
@@ -282,7 +285,7 @@ class Engine:
                     self.topology.cluster,
                     question.topics,
                     addresses(),
-                    fallback_cluster_id=self._fallback_cluster_id,
+                    fallback_cluster_id=self.fallback_cluster_id,
                 )
             )
 

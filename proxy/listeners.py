@@ -27,12 +27,15 @@ class Listeners:
         accept: Accept,
         report: Report,
         sides: Mapping[str, TlsSide],
+        accept_guest: Accept | None = None,
     ) -> None:
-        """``accept``: gives the endpoint of a client of a broker's port (None: of the bootstrap port). ``sides``: how
-        TLS is spoken, by the name of the listener."""
+        """``accept``: gives the endpoint of a client of a broker's port (None: of the bootstrap port);
+        ``accept_guest``: of one who shows the broker who he is. ``sides``: how TLS is spoken, by the name of the
+        listener."""
         self._reactor = reactor
         self._listeners = listeners
         self._accept = accept
+        self._accept_guest = accept_guest or accept
         self._report = report
         self._sides = sides
         self._open: set[tuple[str, int | None]] = set()
@@ -96,9 +99,10 @@ class Listeners:
 
     def _accept_at(self, one: Listener, broker_id: int | None) -> Callable[[Peer], Endpoint | None]:
         place_of = one.place_of
+        take = self._accept_guest if one.authentication == "pass_through" else self._accept
 
         def accept(peer: Peer) -> Endpoint | None:
-            return self._accept(broker_id, place_of, peer.principal)
+            return take(broker_id, place_of, peer.principal)
 
         def accept_by_name(peer: Peer) -> Endpoint | None:
             try:
@@ -106,7 +110,7 @@ class Listeners:
             except LookupError as error:
                 self._report(ClientRefused(peer.host, f"at listener {one.name!r}: {error}"))
                 return None
-            return self._accept(meant, place_of, peer.principal)
+            return take(meant, place_of, peer.principal)
 
         return accept if one.routing == "port" else accept_by_name
 

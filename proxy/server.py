@@ -8,6 +8,7 @@ import resource
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from io import FileIO
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from .config import ConfigError, Settings
 from .data_directory import DataDirectory
 from .engine import Engine
 from .events import FlowFailed, Report, Said
+from .guest import Guest
 from .journal import JournalFile
 from .listeners import Listeners
 from .logs import set_up
@@ -84,7 +86,10 @@ class Server:
             on_ready=self._look_whether_ready,
             shares_store=self._embedded is None,
         )
-        self._listeners = Listeners(self._reactor, settings.listeners, self.engine.accept, report, self._sides)
+        accept_guest = partial(self.engine.accept, make=partial(Guest, self._below_sasl()))
+        self._listeners = Listeners(
+            self._reactor, settings.listeners, self.engine.accept, report, self._sides, accept_guest
+        )
         if wants_spans:
             self.engine.shared.step_begins = self._reactor.now
         self.engine.shared.wants_outcomes = journal is not None
@@ -127,13 +132,16 @@ class Server:
             self._directory.close()
 
     def _towards_brokers(self) -> Reactor:
-        side = self._sides.get(UPSTREAM_PLACE)
-        reactor = self._reactor.over_tls(side) if side is not None else self._reactor
+        reactor = self._below_sasl()
         if self._sasl is None:
             return reactor
-        if side is None and self._sasl.settings.mechanism in CLEAR_TEXT:
+        if UPSTREAM_PLACE not in self._sides and self._sasl.settings.mechanism in CLEAR_TEXT:
             self._report(Said("warning", "upstream.sasl: without upstream.tls the secret can be read on the way"))
         return OverSasl(reactor, self._sasl, self._report)
+
+    def _below_sasl(self) -> Reactor:
+        side = self._sides.get(UPSTREAM_PLACE)
+        return self._reactor.over_tls(side) if side is not None else self._reactor
 
     def _open_admin(self) -> Admin | None:
         """Measure, and show it; without anybody to show it to, a batch pays nothing for it."""

@@ -1,0 +1,347 @@
+"""A client that shows the broker itself who he is: a session whose connection upstream is his own. Sans-IO.
+
+Until the broker has accepted him only ApiVersions and the exchange of tokens are answered. Afterwards the broker
+judges all that goes on over his connection. What the proxy does for him as its own principal (produce with a producer
+id, Metadata) it does only after the broker was asked, on that same connection, whether he may: an empty Produce is
+judged like any other and stores nothing. Moves no state before that."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from ..codecs import messages
+from ..codecs import produce as produce_codec
+from ..codecs.error_codes import ErrorCode
+from ..codecs.errors import WireError
+from ..codecs.framing import FrameSplitter, frame
+from ..codecs.headers import parse_request_header
+from ..codecs.produce import PartitionRecords, ProduceRequest
+from ..reactor import Reactor, Wire
+from ..state.entry import NO_PRINCIPAL, principal_of
+from . import limits
+from .addresses import PlaceOf
+from .batch import Answer
+from .bridge import api_versions
+from .bridge.metadata import Topic, encode_client_answer, encode_question, parse_answer, parse_client_request
+from .engine import Engine
+from .events import ClientRefused
+from .pipe import Pipe
+from .produce import Part, ProduceCall
+from .sasl_mechanisms import SaslError, shown_text
+from .sasl_names import MECHANISMS, Conversation
+from .sasl_relay import SaslRelay
+from .session import Session, _Slot
+from .upstream import Broker
+from .versions import ApiKey
+
+SASL_RANGES: Mapping[int, tuple[int, int]] = {ApiKey.SASL_HANDSHAKE: (0, 1), ApiKey.SASL_AUTHENTICATE: (0, 1)}
+_EMPTY_PRODUCE_VERSION = 2
+_EMPTY_PRODUCE_TIMEOUT_MS = 1000
+_DENIED = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""The second one is for topics that he may not even know of."""
+
+
+class Guest(Session):
+    """The endpoint of one client connection. ``below``: opens connections upstream on which nobody has shown anything
+    yet."""
+
+    def __init__(
+        self, below: Reactor, host: Engine, broker_id: int | None, place_of: PlaceOf, principal: bytes = NO_PRINCIPAL
+    ) -> None:
+        super().__init__(host, broker_id, place_of, principal)
+        self._engine = host
+        self._below = below
+        self._splitter = FrameSplitter(min(limits.SASL_FRAME_BYTES_MAX, host.caps.request_bytes_max))
+        self._relay: SaslRelay | None = None
+        self._conversation: Conversation | None = None
+        self._handshake_version = -1
+        self._token_slot: _Slot | None = None
+        """Of the SaslAuthenticate that waits for the broker's answer."""
+        self._is_token_out = False
+        self._rights: dict[str, tuple[int, float]] = {}
+        """Error code of a produce to the topic, and until when that is believed."""
+        self._asked_rights: frozenset[str] = frozenset()
+        self._produces: deque[tuple[_Slot, ProduceRequest]] = deque()
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Has the broker accepted him?"""
+        return self._pipe is not None
+
+    # ------------------------------------------------------------------ endpoint
+    def connected(self, wire: Wire) -> None:
+        """The client is there."""
+        super().connected(wire)
+        self._host.reactor.later(limits.SASL_SECONDS, self._look_whether_authenticated)
+
+    def _end(self) -> None:
+        if self._relay is not None and not self.is_authenticated:
+            self._relay.close()
+        super()._end()
+
+    def _look_whether_authenticated(self) -> None:
+        if not self.is_closed and not self.is_authenticated:
+            self._refuse_connection(f"no authentication within {limits.SASL_SECONDS:.0f} s")
+
+    # ------------------------------------------------------------------ requests
+    def _handle(self, frame: bytes) -> None:
+        if self._speaks_bare_tokens:
+            self._say(frame)
+            return
+        key = int.from_bytes(frame[:2], "big")
+        if key in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
+            self._handle_before(key, frame)
+        elif not self.is_authenticated:
+            raise WireError(f"API {key} before authentication: this listener wants SASL")
+        elif key == ApiKey.METADATA:
+            self._metadata(frame)
+        else:
+            super()._handle(frame)
+
+    @property
+    def _speaks_bare_tokens(self) -> bool:
+        return self._handshake_version == 0 and not self.is_authenticated
+
+    def _open_slot(self, frame: bytes) -> _Slot:
+        header = parse_request_header(frame)
+        if header.client_id:
+            self.name = header.client_id[:64]
+        slot = _Slot(header, len(frame))
+        self._slots.append(slot)
+        self._patience.was_active = True
+        self._host.hold_bytes(len(frame))
+        self._host.count_request(header.api_key)
+        return slot
+
+    def _handle_before(self, key: int, frame: bytes) -> None:
+        slot = self._open_slot(frame)
+        version = slot.header.api_version
+        if key == ApiKey.API_VERSIONS:
+            self._answer(slot, api_versions.answer(version, {**self._host.advertised(), **SASL_RANGES}))
+            return
+        first, last = SASL_RANGES[key]
+        if not first <= version <= last:
+            raise WireError(f"API {key} is not served in version {version}")
+        request = messages.decode_request(key, version, memoryview(frame)[slot.header.body_offset :])
+        if self.is_authenticated or self._is_token_out:
+            self._answer_sasl(slot, ErrorCode.ILLEGAL_SASL_STATE, "this connection is authenticated already")
+        elif key == ApiKey.SASL_HANDSHAKE:
+            self._handshake(slot, request.mechanism)
+        elif self._conversation is None:
+            self._answer_sasl(slot, ErrorCode.ILLEGAL_SASL_STATE, "a SaslHandshake is due")
+        else:
+            self._token_slot = slot
+            self._say(bytes(request.auth_bytes))
+
+    def _answer_sasl(self, slot: _Slot, code: int, message: str | None = None, token: bytes = b"") -> None:
+        key, version = slot.header.api_key, slot.header.api_version
+        if key == ApiKey.SASL_HANDSHAKE:
+            body = messages.encode_response(key, version, error_code=code, mechanisms=[])
+        else:
+            body = messages.encode_response(key, version, error_code=code, error_message=message, auth_bytes=token)
+        self._answer(slot, body)
+
+    # ------------------------------------------------------------------ authentication
+    def _handshake(self, slot: _Slot, mechanism: str) -> None:
+        broker = self._host.target(self._broker_id)
+        if broker is None:
+            self.abort("the broker is away")
+            return
+        if self._relay is not None:
+            self._relay.close()
+        self._conversation = None
+        self._is_token_out = True  # nothing else before the broker has answered
+        version = slot.header.api_version
+
+        def has_begun(code: int, mechanisms: list[str]) -> None:
+            self._is_token_out = False
+            common = [one for one in mechanisms if one in MECHANISMS]
+            if code == 0 and mechanism in MECHANISMS:
+                self._conversation = Conversation(mechanism)
+                self._handshake_version = version
+            elif code == 0:
+                code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+            body = messages.encode_response(ApiKey.SASL_HANDSHAKE, version, error_code=code, mechanisms=common)
+            self._answer(slot, body)
+
+        self._relay = SaslRelay(
+            self._below,
+            broker.address,
+            broker.ranges,
+            mechanism,
+            version,
+            has_begun=has_begun,
+            answered=self._broker_says,
+            refused=self._refused,
+        )
+
+    def _say(self, token: bytes) -> None:
+        assert self._relay is not None
+        assert self._conversation is not None
+        if self._is_token_out:
+            raise WireError("a token before the answer to the last one")
+        try:
+            self._conversation.client_says(token)
+        except SaslError as error:
+            self._relay.close()
+            self._refused(str(error))
+            return
+        self._is_token_out = True
+        self._relay.say(token)
+
+    def _broker_says(self, token: bytes) -> None:
+        assert self._conversation is not None
+        assert self._wire is not None
+        self._is_token_out = False
+        accepted = self._conversation.broker_says(token)
+        if self._token_slot is not None:
+            slot, self._token_slot = self._token_slot, None
+            self._answer_sasl(slot, ErrorCode.NONE, None, token)
+        else:
+            self._wire.send(frame(token))
+        if accepted:
+            self._accepted()
+
+    def _accepted(self) -> None:
+        assert self._relay is not None
+        assert self._conversation is not None
+        if self._splitter.buffered_bytes:
+            self._refuse_connection("a request before authentication was over")
+            return
+        self.principal = principal_of(f"User:{self._conversation.name}")
+        self._splitter = FrameSplitter(self._host.caps.request_bytes_max)
+        self._pipe = self._relay.pipe(self.abort)
+
+    def _refused(self, reason: str) -> None:
+        """The broker said no, or hung up, which from an old one is the same."""
+        name = None if self._conversation is None else self._conversation.name
+        self._host.report(ClientRefused(self.name, f"authentication of {name!r} failed: {shown_text(reason)}"))
+        slot = self._token_slot
+        if slot is not None:
+            self._answer_sasl(slot, ErrorCode.SASL_AUTHENTICATION_FAILED, "authentication failed")
+        self.close()
+
+    # ------------------------------------------------------------------ what the broker is asked first
+    def _upstream(self, broker: Broker) -> Pipe:
+        assert self._pipe is not None
+        return self._pipe
+
+    def _produce(self, slot: _Slot, frame: bytes) -> None:
+        header = slot.header
+        request = produce_codec.parse_request(frame, header.body_offset, header.api_version)
+        self._produces.append((slot, request))
+        self._admit()
+
+    def _admit(self) -> None:
+        """Let requests on in their order, as far as it is known what he may do."""
+        while self._produces and not self.is_closed:
+            slot, request = self._produces[0]
+            now = self._engine.now()
+            unknown = {
+                item.topic: item.partition
+                for item in request.partitions
+                if self._rights.get(item.topic, (0, 0.0))[1] <= now
+            }
+            if unknown:
+                self._ask_rights(unknown)
+                return
+            self._produces.popleft()
+            denied = {item.topic: code for item in request.partitions if (code := self._rights[item.topic][0])}
+            call = ProduceCall if not denied else partial(_GuestCall, denied)
+            call(self._host, self, request, slot.header.api_version, partial(self._answer, slot)).start()
+
+    def _ask_rights(self, topics: Mapping[str, int]) -> None:
+        """Ask by an empty produce to one partition of each topic."""
+        if self._asked_rights:
+            return  # the answer looks again
+        self._asked_rights = frozenset(topics)
+        parts = [(topic, partition, b"") for topic, partition in topics.items()]
+        body = produce_codec.encode_request(_EMPTY_PRODUCE_VERSION, 1, _EMPTY_PRODUCE_TIMEOUT_MS, parts)
+        assert self._pipe is not None
+        timer = self._host.reactor.later(limits.ASK_SECONDS_MAX, lambda: self.abort("the broker does not answer"))
+
+        def answered(response: memoryview) -> None:
+            timer.cancel()
+            found, _ = produce_codec.parse_response(response, 0, _EMPTY_PRODUCE_VERSION)
+            self._learn_rights({one.topic: one.error_code for one in found})
+
+        self._pipe.request(ApiKey.PRODUCE, _EMPTY_PRODUCE_VERSION, body, answered)
+
+    def _learn_rights(self, codes: Mapping[str, int]) -> None:
+        asked, self._asked_rights = self._asked_rights, frozenset()
+        if asked - codes.keys():
+            raise WireError("the broker's answer leaves a topic out")
+        if len(self._rights) > limits.GUEST_TOPICS_MAX:
+            self._rights.clear()
+        now = self._engine.now()
+        for topic in asked:
+            code = codes[topic] if codes[topic] in _DENIED else 0
+            seconds = limits.DENIAL_SECONDS if code else limits.RIGHTS_SECONDS
+            self._rights[topic] = (code, now + seconds)
+        self._admit()
+
+    def _metadata(self, frame: bytes) -> None:
+        """Answer from memory, but only of what the broker shows him itself."""
+        slot = self._open_slot(frame)
+        version = slot.header.api_version
+        first, last = self._host.advertised()[ApiKey.METADATA]
+        if not first <= version <= last:
+            self._refuse(slot, frame, f"API {ApiKey.METADATA} is not served in version {version}")
+            return
+        broker = self._host.target(self._broker_id)
+        if broker is None:
+            self.abort("the broker is away")
+            return
+        question = parse_client_request(version, memoryview(frame)[slot.header.body_offset :])
+        topology = self._engine.topology
+        names = question.topics
+        if names is not None and not question.allow_auto_topic_creation:
+            names = tuple(name for name in names if name in topology.cluster.topics)
+        asked_version, body = encode_question(broker.ranges, names)
+
+        def answered(response: memoryview) -> None:
+            seen = parse_answer(asked_version, response).topics
+            shown = {name: topic.error_code for name, topic in seen.items()}
+            visible = tuple(name for name, code in shown.items() if code not in _DENIED)
+            topology.freshen(visible, False, lambda: self._tell(slot, question.topics, shown))
+
+        self._upstream(broker).request(ApiKey.METADATA, asked_version, [body], answered)
+
+    def _tell(self, slot: _Slot, asked: tuple[str, ...] | None, shown: Mapping[str, int]) -> None:
+        cluster = self._engine.topology.cluster
+        denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        topics = {name: topic for name, topic in cluster.topics.items() if shown.get(name, denied) not in _DENIED}
+        topics |= {name: Topic(name, denied, False, ()) for name, code in shown.items() if code == denied}
+        body = encode_client_answer(
+            slot.header.api_version,
+            replace(cluster, topics=topics),
+            asked,
+            self._addresses(),
+            fallback_cluster_id=self._engine.fallback_cluster_id,
+        )
+        self._answer(slot, body)
+
+
+class _GuestCall(ProduceCall):
+    """A request of which some topics are closed to who sent it."""
+
+    def __init__(self, denied: Mapping[str, int], *arguments: object) -> None:
+        super().__init__(*arguments)  # type: ignore[arg-type]
+        self._denied = denied
+
+    def _start_part(
+        self,
+        item: PartitionRecords,
+        part: Part,
+        timeout_ms: int,
+        now: float,
+        plain: list[tuple[PartitionRecords, Callable[[Answer], None]]],
+    ) -> None:
+        code = self._denied.get(item.topic)
+        if code is None:
+            super()._start_part(item, part, timeout_ms, now, plain)
+        else:
+            self._refuse(part, item, Answer(code, message="the broker does not let this client write here"))
