@@ -285,6 +285,14 @@ def test_check_shows_the_effective_configuration_without_its_secrets(tmp_path: P
     assert shown["listeners"][0]["bind"] == "127.0.0.1:9092"
 
 
+def test_check_tells_addresses_of_different_clusters(legacy_broker: LegacyCluster, tmp_path: Path) -> None:
+    with LegacyCluster(tmp_path / "other") as other:
+        settings = {"upstream": {"bootstrap": [bootstrap_of(legacy_broker), bootstrap_of(other)]}}
+        status, out, _ = check(write(tmp_path / "c.yaml", settings), "--connect")
+    assert status == 1
+    assert re.search(r"^PROBLEM upstream: the addresses belong to several clusters: \S{22}, \S{22}$", out, re.MULTILINE)
+
+
 def test_check_tries_the_brokers_and_redis_and_says_what_is_wrong_in_a_line_each(
     legacy_broker: LegacyCluster, tmp_path: Path
 ) -> None:

@@ -73,6 +73,16 @@ def test_run_says_every_mistake_on_a_line_of_its_own_and_ends_with_2(capsys: pyt
     ]
 
 
+def test_the_file_may_be_named_by_a_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("nonsense: 1\n")
+    monkeypatch.setenv("IDEMPROXY_CONFIG", os.fspath(path))
+    assert main(["run", "--upstream", "kafka:9092"]) == 2
+    assert capsys.readouterr().err.startswith(f"idemproxy: {path}:1: nonsense: unknown key")
+
+
 def test_a_journal_that_cannot_be_written_stops_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--upstream", "127.0.0.1:9", "--data-dir", f"{tmp_path}/d", "--journal", f"{tmp_path}"]) == 2
     assert capsys.readouterr().err == f"idemproxy: journal {tmp_path}: Is a directory\n"
