@@ -192,6 +192,8 @@ SPAN_LINKS_MAX: Final = 32
 METADATA_FRESH_SECONDS: Final = 1.0
 METADATA_WAIT_SECONDS: Final = 1.0
 METADATA_AGE_SECONDS: Final = 30.0
+LISTEN_AGAIN_SECONDS: Final = 5.0
+"""A port of ours that somebody else has is tried again so often."""
 DRAIN_SECONDS: Final = 25.0
 """After SIGTERM. The goodbye to Redis comes on top (``ASK_SECONDS_MAX``)."""
 

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 
 from ..reactor import Endpoint, Peer
+from . import limits
 from .addresses import Listener, PlaceOf, join_host_and_port
 from .config import ConfigError
 from .events import ClientRefused, Report, Said
@@ -39,6 +40,9 @@ class Listeners:
         self._report = report
         self._sides = sides
         self._open: set[tuple[str, int | None]] = set()
+        self._waiting: set[tuple[str, int | None]] = set()
+        self._planned: set[tuple[str, int | None]] = set()
+        """Ports that could not be had, and those of them that are about to be tried again."""
         self._unreachable: set[tuple[str, int]] = set()
 
     def try_ports(self) -> None:
@@ -84,18 +88,37 @@ class Listeners:
             self._report(Said("error", f"listener {one.name!r} has no port for broker {broker_id}: {why}"))
 
     def _open_port(self, one: Listener, broker_id: int | None, port: int) -> None:
-        if (one.name, broker_id) in self._open:
+        key = (one.name, broker_id)
+        if key in self._open or key in self._planned:
             return
         try:
             self._reactor.listen(
                 one.host, port, self._accept_at(one, broker_id), self._sides.get(one.name), self._report
             )
         except OSError as error:
+            self._try_again(one, broker_id, port, _why(error))
+            return
+        self._open.add(key)
+        if key in self._waiting:
+            self._waiting.discard(key)
+            self._report(Said("info", f"listening on {join_host_and_port(one.host, port)} at last"))
+
+    def _try_again(self, one: Listener, broker_id: int | None, port: int, why: str) -> None:
+        """Somebody else has the port: told once, and tried until it is free."""
+        key = (one.name, broker_id)
+        if key not in self._waiting:
             what = "bootstrap" if broker_id is None else f"broker {broker_id}"
             where = join_host_and_port(one.host, port)
-            self._report(Said("error", f"cannot listen on {where} for {what}: {_why(error)}"))
-            return
-        self._open.add((one.name, broker_id))
+            again = f"tried again every {limits.LISTEN_AGAIN_SECONDS:.0f} s"
+            self._report(Said("error", f"cannot listen on {where} for {what}: {why}; {again}"))
+        self._waiting.add(key)
+        self._planned.add(key)
+
+        def open_it() -> None:
+            self._planned.discard(key)
+            self._open_port(one, broker_id, port)
+
+        self._reactor.later(limits.LISTEN_AGAIN_SECONDS, open_it)
 
     def _accept_at(self, one: Listener, broker_id: int | None) -> Callable[[Peer], Endpoint | None]:
         place_of = one.place_of
@@ -123,7 +146,8 @@ def _shown(one: Listener, broker_ids: list[int]) -> str:
         port = one.advertised.place(0, one.port, host)[1]
         return f"point clients at {one.bootstrap_name}:{port} (one port, {one.port}; brokers are {one.advertised.host})"
     told = one.advertised.place(0, one.port, host)[0] if not one.advertised.names_brokers else host
-    ports = ", ".join(f"{one.port_of(broker_id)} for broker {broker_id}" for broker_id in broker_ids)
+    known = [(one.port_of(broker_id), broker_id) for broker_id in broker_ids]
+    ports = ", ".join(f"{port} for broker {broker_id}" for port, broker_id in known if port is not None)
     return f"point clients at {join_host_and_port(told, one.port)} (ports in use: {one.port}, {ports})"
 
 
