@@ -115,7 +115,7 @@ def test_a_server_with_another_name_is_not_spoken_to_unless_that_name_is_configu
         side = scene.certificates.side(TlsClient(kit.authority.ca_file, server_name="kafka.example"), "upstream.tls")
         far = Recorder()
         scene.reactor.over_tls(side).connect(("localhost", scene.port), far)
-        await until(lambda: far.wire)
+        await until(lambda: far.wire and scene.peers)
 
     assert play(settings, act).peers[0].server_name == "kafka.example"
 
