@@ -1,18 +1,22 @@
-"""Real clients that show a real old broker themselves who they are, through the proxy, and what its ACLs let them do."""
+"""Real clients show a real old broker themselves who they are, through the proxy; its ACLs say what they may do."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, Producer
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError as PythonKafkaError
 from kafka.errors import TopicAuthorizationFailedError
 from kafka.structs import TopicPartition
 
+from idemproxy.codecs import messages
+from idemproxy.codecs.framing import frame
+from idemproxy.proxy.versions import ApiKey
 from testkit.certificates import Authority
+from testkit.proxy_process import neighbouring_ports, wait_until
+from testkit.raw_client import RawClient, batch
 from testkit.sasl_cluster import SaslCluster
 from testkit.tls_proxy import ConfiguredProxy, client_tls, listener_tls
 
@@ -30,6 +34,8 @@ class World:
     authority: Authority
     cluster: SaslCluster
     proxy: ConfiguredProxy
+    plain_address: tuple[str, int]
+    """Of the broker, without TLS."""
 
     @property
     def bootstrap(self) -> str:
@@ -76,9 +82,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         sasl = {"mechanism": "SCRAM-SHA-256", "username": "idemproxy", "password": USERS["idemproxy"]}
         upstream = {"bootstrap": [f"{host}:{port}"], "tls": client_tls(authority), "sasl": sasl}
         listener = {"tls": listener_tls(authority.issue("listener")), "authentication": "pass_through"}
-        with ConfiguredProxy(directory / "proxy", listener, {"upstream": upstream}) as proxy:
-            assert isinstance(proxy, ConfiguredProxy)
-            yield World(authority, cluster, proxy)
+        proxy = ConfiguredProxy(directory / "proxy", listener, {"upstream": upstream})
+        plain_port = neighbouring_ports(2)
+        proxy.configuration["listeners"][0]["broker_ids"] = "0"
+        plain = {"name": "plain", "bind": f"127.0.0.1:{plain_port}", "broker_ids": "0"}
+        proxy.configuration["listeners"].append(plain | {"authentication": "pass_through"})
+        with proxy:
+            yield World(authority, cluster, proxy, ("127.0.0.1", plain_port + 1))
 
 
 @pytest.mark.parametrize(("mechanism", "partition"), list(zip(MECHANISMS, range(3), strict=True)))
@@ -107,3 +117,159 @@ def test_librdkafka_shows_the_broker_who_it_is_and_produces_idempotently(
         producer.produce("confluent", value, partition=partition, on_delivery=lambda _e, m: offsets.append(m.offset()))
     assert producer.flush(WAIT_SECONDS) == 0
     assert offsets == list(range(RECORDS))
+
+
+# ---------------------------------------------------------------------- who is not who he says
+def test_librdkafka_with_a_wrong_password_is_told_so_and_the_log_has_his_name(world: World) -> None:
+    errors: list[KafkaError] = []
+    settings = world.librdkafka("alice", "SCRAM-SHA-512", "not hers")
+    producer = Producer({**settings, "error_cb": errors.append})
+    wait_until(lambda: producer.poll(0.1) is not None and bool(errors), "librdkafka complains", WAIT_SECONDS)
+    assert errors[0].code() in (KafkaError._AUTHENTICATION, KafkaError._ALL_BROKERS_DOWN)
+    world.proxy.wait_for_log("authentication of 'alice' failed: ")
+    assert "not hers" not in world.proxy.log
+
+
+def test_kafka_python_with_a_wrong_password_gets_nowhere(world: World) -> None:
+    with pytest.raises(PythonKafkaError):
+        KafkaProducer(max_block_ms=3000, **world.kafka_python("bob", "PLAIN", "not his")).send("python", b"no").get(5)
+
+
+def authenticated(world: World, name: str, *, version: int = 1) -> RawClient:
+    """A connection on which the broker has accepted this user."""
+    client = RawClient(world.plain_address)
+    answer = client.ask(ApiKey.SASL_HANDSHAKE, version, mechanism="PLAIN")
+    assert (answer.error_code, sorted(answer.mechanisms)) == (0, sorted(MECHANISMS))
+    token = b"\0" + name.encode() + b"\0" + USERS[name].encode()
+    if version == 0:
+        client.send_bytes(frame(token))
+        assert client._receive(4) == bytes(4)
+    else:
+        assert client.ask(ApiKey.SASL_AUTHENTICATE, 1, auth_bytes=token).error_code == 0
+    return client
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_tokens_pass_bare_and_in_requests(world: World, version: int) -> None:
+    with authenticated(world, "alice", version=version) as client:
+        assert "python" in {topic.name for topic in client.ask(ApiKey.METADATA, 1, topics=None).topics}
+        assert client.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code == 34
+        assert client.new_producer_id() >= 0
+
+
+def test_nothing_else_is_answered_before_authentication(world: World) -> None:
+    for key, version, fields in (
+        (ApiKey.METADATA, 1, {"topics": None}),
+        (ApiKey.INIT_PRODUCER_ID, 0, {}),
+        (ApiKey.LIST_GROUPS, 0, {}),
+    ):
+        with RawClient(world.plain_address) as client:
+            assert {one.api_key for one in client.ask(ApiKey.API_VERSIONS, 0).api_keys} >= {17, 36}
+            client.send(key, version, messages.encode_request(key, version, **fields))
+            assert client.is_closed()
+    world.proxy.wait_for_log("API 22 before authentication: this listener wants SASL")
+
+
+def test_a_token_without_a_handshake_and_an_unknown_mechanism_are_refused(world: World) -> None:
+    with RawClient(world.plain_address) as client:
+        assert client.ask(ApiKey.SASL_AUTHENTICATE, 0, auth_bytes=b"\0a\0b").error_code == 34
+        answer = client.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="GSSAPI")
+        assert (answer.error_code, sorted(answer.mechanisms)) == (33, sorted(MECHANISMS))
+
+
+@pytest.mark.parametrize("token", [b"\0alice\0wrong", b"bob\0alice\0alice's secret", b"\0alice's secret", b"\xff" * 60])
+def test_a_token_that_does_not_fit_is_answered_58_and_the_connection_ends(world: World, token: bytes) -> None:
+    with RawClient(world.plain_address) as client:
+        assert client.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code == 0
+        answer = client.ask(ApiKey.SASL_AUTHENTICATE, 0, auth_bytes=token)
+        assert (answer.error_code, answer.error_message) == (58, "authentication failed")
+        assert client.is_closed()
+
+
+# ---------------------------------------------------------------------- what they may do
+def test_who_may_not_write_learns_nothing_and_moves_nothing(world: World) -> None:
+    with authenticated(world, "alice") as alice, authenticated(world, "bob") as bob:
+        producer_id = alice.new_producer_id()
+        first = batch([b"hers"], producer_id=producer_id, sequence=0)
+        assert alice.produce_one("alices", 0, first).error_code == 0
+        for stolen in (
+            first,
+            batch([b"his"], producer_id=producer_id, sequence=1),
+            batch([b"his"], producer_id=producer_id, epoch=9, sequence=0),
+            batch([b"his"], producer_id=bob.new_producer_id(), sequence=0),
+            batch([b"his"]),
+        ):
+            answer = bob.produce_one("alices", 0, stolen)
+            assert (answer.error_code, answer.base_offset) == (29, -1)
+        assert bob.produce_one("hidden", 0, first).error_code == 3, "not even whether it is there"
+        second = batch([b"hers too"], producer_id=producer_id, sequence=1)
+        assert alice.produce_one("alices", 0, second).base_offset == 1
+        assert alice.values("alices", 0) == [b"hers", b"hers too"]
+
+
+def test_a_producer_id_belongs_to_who_got_it(world: World) -> None:
+    world.cluster.allow("Topic:alices", {"idemproxy": RIGHTS, "alice": RIGHTS, "bob": RIGHTS})
+    with authenticated(world, "alice") as alice, authenticated(world, "bob", version=0) as bob:
+        producer_id = alice.new_producer_id()
+        assert alice.produce_one("alices", 1, batch([b"a"], producer_id=producer_id, sequence=0)).error_code == 0
+        wait_until(lambda: bob.produce_one("alices", 2, batch([b"b"])).error_code == 0, "bob may write")
+        for sequence in (0, 1):
+            stolen = batch([b"b"], producer_id=producer_id, sequence=sequence)
+            assert bob.produce_one("alices", 1, stolen).error_code == 49
+        assert alice.produce_one("alices", 1, batch([b"a"], producer_id=producer_id, sequence=1)).base_offset == 1
+
+
+def test_one_topic_that_is_closed_leaves_the_others_of_a_request_alone(world: World) -> None:
+    with authenticated(world, "bob") as bob, authenticated(world, "alice") as alice:
+        world.cluster.allow("Topic:confluent", {"idemproxy": RIGHTS, "alice": RIGHTS, "bob": RIGHTS})
+        producer_id = bob.new_producer_id()
+        records = batch([b"x"], producer_id=producer_id, sequence=0)
+        wait_until(lambda: bob.produce_one("confluent", 3, batch([b"y"])).error_code == 0, "bob may write")
+        answers = bob.produce([("confluent", 3, records), ("python", 3, records)])
+        assert {one.topic: one.error_code for one in answers} == {"confluent": 0, "python": 3}
+        assert alice.values("confluent", 3)[-1] == b"x"
+        assert alice.values("python", 3) == []
+
+
+def test_metadata_shows_what_the_broker_shows_him(world: World) -> None:
+    with authenticated(world, "bob") as bob:
+        assert "hidden" not in {topic.name for topic in bob.ask(ApiKey.METADATA, 1, topics=None).topics}
+        for version in (1, 4):
+            asked = [{"name": "alices"}, {"name": "hidden"}, {"name": "none"}]
+            answer = bob.ask(ApiKey.METADATA, version, topics=asked, allow_auto_topic_creation=False)
+            codes = {topic.name: topic.error_code for topic in answer.topics}
+            assert codes == {"alices": 0, "hidden": 3, "none": 3}, "as from the broker: not even whether it is there"
+            assert [(one.host, one.port) for one in answer.brokers] == [world.plain_address]
+
+
+def test_rights_that_are_given_and_taken_count_within_seconds(world: World) -> None:
+    with authenticated(world, "alice") as alice:
+        producer_id = alice.new_producer_id()
+        records = [batch([b"%d" % n], producer_id=producer_id, sequence=n) for n in range(3)]
+        assert alice.produce_one("late", 0, records[0]).error_code == 29
+        world.cluster.allow("Topic:late", {"idemproxy": RIGHTS, "alice": RIGHTS})
+        wait_until(lambda: alice.produce_one("late", 0, records[0]).error_code == 0, "she may write", 5)
+        assert alice.produce_one("late", 0, records[1]).base_offset == 1
+        world.cluster.allow("Topic:late", {"idemproxy": RIGHTS, "alice": ["Describe", "Read"]})
+        wait_until(lambda: alice.produce_one("late", 0, records[1]).error_code == 29, "she may not", 15)
+        assert alice.produce_one("late", 0, records[2]).error_code == 29
+        assert alice.values("late", 0) == [b"0", b"1"]
+
+
+def test_without_an_answer_a_denied_produce_ends_the_connection(world: World) -> None:
+    with authenticated(world, "bob") as bob:
+        bob.send_produce([("late", 0, batch([b"no"]))], acks=0)
+        assert bob.is_closed()
+
+
+def test_librdkafka_is_told_that_it_may_not_write_and_kafka_python_too(world: World) -> None:
+    told: list[int] = []
+    producer = Producer({**world.librdkafka("bob", "SCRAM-SHA-256"), "enable.idempotence": True})
+    world.cluster.allow("Topic:late", {"idemproxy": RIGHTS, "bob": ["Describe"]})
+    producer.produce("late", b"no", partition=1, on_delivery=lambda error, _m: told.append(error.code()))
+    producer.flush(WAIT_SECONDS)
+    assert told == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+    other = KafkaProducer(enable_idempotence=True, **world.kafka_python("bob", "PLAIN"))
+    with pytest.raises(TopicAuthorizationFailedError):
+        other.send("late", b"no", partition=1).get(WAIT_SECONDS)
+    other.close(timeout=1)

@@ -36,7 +36,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds_max: float = QU
         time.sleep(_POLL_SECONDS)
 
 
-def _neighbouring_ports(count: int) -> int:
+def neighbouring_ports(count: int) -> int:
     """Return the first of ``count`` consecutive free ports: the proxy derives its listeners from one number."""
     while True:
         (first,) = free_ports(1)
@@ -58,7 +58,7 @@ class ProxyProcess:
         """``brokers``: how many listeners the cluster behind it needs. ``directory`` is made when it is missing."""
         directory.mkdir(parents=True, exist_ok=True)
         self.data_directory = directory / "data"
-        self.address = (HOST, _neighbouring_ports(1 + brokers))
+        self.address = (HOST, neighbouring_ports(1 + brokers))
         self._log = directory / "proxy.log"
         self._log_start = 0
         self._children = ChildProcesses()
