@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from ... import __version__
 from ...state.redis_store import RedisStore
 from ..config import ConfigError
 from ..engine import Engine
-from ..events import Said
+from ..events import FlowFailed, Said
 from ..metrics_export import MetricExport
 from ..otel import metric_exporter_from_environment, resource
 from ..telemetry import Telemetry
@@ -28,6 +29,7 @@ from .vitals import Watched, samples
 
 _READ_SECONDS: Final = 10
 """A client of the admin port that sends nothing for so long is hung up on."""
+_PAUSE_SECONDS: Final = 1.0
 
 
 class Admin:
@@ -55,21 +57,34 @@ class Admin:
             else:
                 await self._serve(self._socket, watched, export)
         finally:
+            if self._socket is not None:
+                self._socket.close()
             with trio.CancelScope(shield=True):  # bounded by the SDK's own patience
                 await trio.to_thread.run_sync(export.close)
 
     async def _serve(self, port: socket.socket, watched: Watched, export: MetricExport) -> None:
+        """Whatever goes wrong here is said, and begun anew: the batches have nothing to do with it."""
         rates = Rates()
-        config = Config()
-        config.bind = [f"fd://{port.detach()}"]
-        config.errorlog = _quiet_log()
-        config.include_server_header = False
-        config.read_timeout = _READ_SECONDS
         app: Any = make_app(watched, rates, export.text)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_take_totals, watched, rates)
-            binds = await nursery.start(partial(serve_http, app, config, shutdown_trigger=trio.sleep_forever))
-            watched.telemetry(Said("info", f"admin port: {binds[0]}"))
+        while True:
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_take_totals, watched, rates)
+                    serving = partial(serve_http, app, _config(port), shutdown_trigger=trio.sleep_forever)
+                    binds = await nursery.start(serving)
+                    watched.telemetry(Said("info", f"admin port: {binds[0]}"))
+            except Exception as error:  # not a cancellation
+                watched.telemetry(FlowFailed("the admin port", error))
+                await trio.sleep(_PAUSE_SECONDS)
+
+
+def _config(port: socket.socket) -> Config:
+    config = Config()
+    config.bind = [f"fd://{os.dup(port.fileno())}"]  # closed when serving ends; the port itself stays ours
+    config.errorlog = _quiet_log()
+    config.include_server_header = False
+    config.read_timeout = _READ_SECONDS
+    return config
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
 import socket
+import struct
 import threading
 import time
 import urllib.error
@@ -252,6 +254,26 @@ def test_who_sends_half_a_request_is_hung_up_on_and_holds_nobody_up(shared: tupl
     finally:
         for one in half:
             one.close()
+
+
+def test_garbage_and_resets_leave_the_port_as_it_was(shared: tuple[ProxyProcess, AdminPort]) -> None:
+    _, admin = shared
+    garbage = [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"\x00" * 5_000,
+        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000,
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 200,
+        b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999\r\n\r\nbody",
+        b"GET /api/v1/page HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"",
+    ]
+    for number in range(10 * len(garbage)):
+        with socket.create_connection((HOST, admin.port), timeout=5) as one:
+            with contextlib.suppress(OSError):
+                one.sendall(garbage[number % len(garbage)])
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # the close is a reset
+    assert admin.get("/readyz").status == 200
+    assert admin.json("status")["totals"]["failures"] == 0
 
 
 def test_a_port_in_use_is_one_sentence_and_the_end(cluster: LegacyCluster, admin: AdminPort, tmp_path: Path) -> None:

@@ -1,0 +1,96 @@
+"""The admin port as a trio task: it opens what it is told, says what it cannot, and never ends the proxy."""
+
+from __future__ import annotations
+
+import socket
+from functools import partial
+
+import pytest
+import trio
+
+from idemproxy.proxy import events
+from idemproxy.proxy import metric_names as names
+from idemproxy.proxy.admin.serve import Admin
+from idemproxy.proxy.config import ConfigError
+from idemproxy.proxy.engine import Engine
+from idemproxy.proxy.telemetry import Telemetry
+from testkit.virtual_world import World, WorldSettings
+
+
+def engine_and_telemetry() -> tuple[Engine, Telemetry]:
+    world = World(1, WorldSettings(brokers=1))
+    world.start()
+    return world.proxies[0].engine, Telemetry()
+
+
+async def ask(address: tuple[str, int], path: str) -> bytes:
+    """The answer, as soon as there is one."""
+    while True:
+        try:
+            stream = await trio.open_tcp_stream(*address)
+        except OSError:
+            await trio.sleep(0.02)
+            continue
+        async with stream:
+            await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            answer = bytearray()
+            async for piece in stream:
+                answer += piece
+            return bytes(answer)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_it_answers_on_the_address_that_it_was_told(host: str) -> None:
+    engine, telemetry = engine_and_telemetry()
+    admin = Admin((host, 0))
+    assert admin._socket is not None
+    address = admin._socket.getsockname()[:2]
+
+    async def run() -> bytes:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(admin.run, engine, telemetry, lambda: None, lambda: True))
+            with trio.fail_after(20):
+                answer = await ask(address, "/livez")
+                metrics = await ask(address, "/metrics")
+            nursery.cancel_scope.cancel()
+        assert b"idemproxy_store_up 0.0" in metrics
+        return answer
+
+    assert trio.run(run).startswith(b"HTTP/1.1 200")
+    assert any("admin port: http://" in line.text for line in telemetry.recent)
+
+
+def test_an_address_that_cannot_be_had_is_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"^admin: cannot listen on 127.0.0.1:{port}: Address already in use$"):
+            Admin(("127.0.0.1", port))
+
+
+def test_what_goes_wrong_there_is_said_and_tried_again_and_does_not_end_the_proxy() -> None:
+    engine, telemetry = engine_and_telemetry()
+    admin = Admin(("127.0.0.1", 0))
+    assert admin._socket is not None
+    admin._socket.close()
+
+    async def run() -> bool:
+        with trio.move_on_after(1.6) as scope:
+            await admin.run(engine, telemetry, lambda: None, lambda: True)
+        return scope.cancelled_caught
+
+    assert trio.run(run), "it goes on until it is cancelled"
+    failures = [sample.value for sample in telemetry.metrics.samples() if sample.metric is names.FAILURES]
+    assert failures == [2]
+    assert any("the admin port" in line.text for line in telemetry.recent)
+
+
+def test_without_a_port_it_only_waits() -> None:
+    engine, telemetry = engine_and_telemetry()
+
+    async def run() -> None:
+        with trio.move_on_after(0.2):
+            await Admin(None).run(engine, telemetry, lambda: None, lambda: True)
+
+    trio.run(run)
+    assert not any(isinstance(line, events.Said) for line in telemetry.recent)
+    assert list(telemetry.recent) == []
