@@ -20,6 +20,8 @@ from testkit.kafka_cluster import fresh_topic, librdkafka_settings, produce
 from testkit.proxy_process import ProxyProcess
 
 PATIENCE_MS = 15_000
+pytestmark = pytest.mark.timeout(900)
+"""The first test on a machine installs the browser."""
 
 
 @dataclass(slots=True)

@@ -27,6 +27,8 @@ from testkit.kafka_cluster import fresh_topic, librdkafka_settings, produce
 from testkit.proxy_process import ProxyProcess, wait_until
 
 CLIENT_KIND, PRODUCER_KIND = 3, 4
+pytestmark = pytest.mark.timeout(1_800)
+"""The first test on a machine builds the collector."""
 
 
 @pytest.fixture(scope="module")
