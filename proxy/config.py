@@ -36,6 +36,8 @@ class Caps:
     requests_in_flight_max: int = limits.REQUESTS_IN_FLIGHT_MAX
     unsent_bytes_max: int = limits.SESSION_UNSENT_BYTES_MAX
     bytes_in_flight_max: int = limits.CLIENT_BYTES_IN_FLIGHT_MAX
+    unanswered_bytes_max: int = limits.UNANSWERED_BYTES_MAX
+    idle_seconds: float = limits.IDLE_SECONDS
     producers_max: int = limits.SEQUENCERS_MAX
     drain_seconds: float = limits.DRAIN_SECONDS
 

@@ -321,7 +321,7 @@ class Engine:
     @property
     def has_many_answers(self) -> bool:
         """Do clients that do not take their answers cost too much memory?"""
-        return self.answer_bytes_held > limits.UNANSWERED_BYTES_MAX
+        return self.answer_bytes_held > self.caps.unanswered_bytes_max
 
     def _broker_ready(self) -> None:
         self._advertised = None

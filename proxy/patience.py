@@ -170,7 +170,7 @@ class Patience:
             self._idle_looks = 0
             return False
         self._idle_looks += 1
-        return self._idle_looks * limits.IDLE_LOOK_SECONDS >= limits.IDLE_SECONDS
+        return self._idle_looks * limits.IDLE_LOOK_SECONDS >= self._accounts.caps.idle_seconds
 
     # ------------------------------------------------------------------ timers
     def _poll(self) -> None:

@@ -264,6 +264,10 @@ class LimitsSection(Section):
     """Answers that one slow client has not taken; above this nothing more is read from it."""
     bytes_in_flight_max: Annotated[int, Field(ge=1024, le=2**40)] = limits.CLIENT_BYTES_IN_FLIGHT_MAX
     """Requests of all clients that wait anywhere in the process."""
+    unanswered_bytes_max: Annotated[int, Field(ge=1024, le=2**40)] = limits.UNANSWERED_BYTES_MAX
+    """Answers that all clients have not taken; above this nobody is read from who has more than a little waiting."""
+    idle_seconds: Annotated[int, Field(ge=60, le=SECONDS_MAX)] = int(limits.IDLE_SECONDS)
+    """A connection without a request for so long is closed, as Kafka's connections.max.idle.ms says for a broker."""
     producers_max: Annotated[int, Field(ge=1, le=100_000_000)] = limits.SEQUENCERS_MAX
     """Producers and partitions held in memory; idle ones beyond it are read again when they come back."""
     drain_seconds: Annotated[float, Field(ge=0, le=3600)] = limits.DRAIN_SECONDS

@@ -174,10 +174,9 @@ def test_who_takes_answers_slowly_gets_them_all(scene: Scene) -> None:
     assert scene.proxy.engine.answer_bytes_held == 0
 
 
-def test_if_many_do_not_take_their_answers_those_are_hung_up_on_first(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "UNANSWERED_BYTES_MAX", 3 * UNSENT_MAX // 2)
+def test_if_many_do_not_take_their_answers_those_are_hung_up_on_first(scene: Scene) -> None:
+    caps = Caps(unsent_bytes_max=UNSENT_MAX, bytes_in_flight_max=HELD_MAX, unanswered_bytes_max=3 * UNSENT_MAX // 2)
+    scene.proxy.engine.set_caps(caps)
     deaf = [scene.client() for _ in range(2)]
     for one in deaf:
         assert one.wire is not None
@@ -227,3 +226,12 @@ def test_a_connection_that_asks_for_nothing_is_closed_and_one_that_does_is_not(s
     scene.run(limits.IDLE_SECONDS + 100)
     assert active.is_lost
     assert len(scene.proxy.engine.sessions) == 0
+
+
+def test_the_idle_time_is_a_setting_and_another_one_counts_for_connections_that_are_open(scene: Scene) -> None:
+    client = scene.client()
+    scene.run(130)
+    assert not client.is_lost
+    scene.proxy.engine.set_caps(Caps(idle_seconds=120))
+    scene.run(70)
+    assert client.is_lost
