@@ -1,136 +1,19 @@
 """Connections that show who we are before anybody uses them, on a virtual network with brokers of both kinds."""
 
 import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-from idemproxy.codecs import messages
 from idemproxy.codecs.framing import frame
-from idemproxy.codecs.headers import encode_response_header, parse_request_header
 from idemproxy.proxy import limits
 from idemproxy.proxy.events import Said
 from idemproxy.proxy.sasl import OverSasl
 from idemproxy.proxy.sasl_mechanisms import Credentials
 from idemproxy.proxy.sasl_settings import PLAIN, SCRAM_SHA_256, SaslClient
 from idemproxy.proxy.versions import ApiKey
-from idemproxy.reactor import Wire
 from testkit.virtual_network import Network, NetworkSettings
-
-ADDRESS = ("kafka", 9093)
-OLD = {ApiKey.SASL_HANDSHAKE: 0, ApiKey.API_VERSIONS: 0}
-NEW = {ApiKey.SASL_HANDSHAKE: 1, ApiKey.API_VERSIONS: 2, ApiKey.SASL_AUTHENTICATE: 1}
-WHOLE = NetworkSettings(split_chance=0.0, partial_write_chance=0.0, truncation_chance=0.0)
-IN_PIECES = NetworkSettings(split_chance=1.0, partial_write_chance=0.5, truncation_chance=0.0)
-
-
-@dataclass
-class Rules:
-    """How the broker behaves."""
-
-    versions: dict[ApiKey, int] = field(default_factory=lambda: dict(OLD))
-    mechanisms: tuple[str, ...] = (PLAIN,)
-    password: bytes = b"secret"
-    handshake_error: int = 0
-    after: bytes = b""
-    silent_on: str = ""
-    hangs_up_on: str = ""
-    echo: bytes = b""
-
-
-class VirtualBroker:
-    """One connection at a broker that takes SASL PLAIN, and then answers every frame with ``echo``."""
-
-    def __init__(self, rules: Rules, log: list[str]) -> None:
-        self.rules = rules
-        self.log = log
-        self.state = "versions"
-        self.buffer = b""
-        self.wire: Wire | None = None
-
-    def connected(self, wire: Wire) -> None:
-        self.wire = wire
-        self.log.append("connected")
-
-    def lost(self, reason: str) -> None:
-        self.log.append("lost")
-
-    def received(self, data: bytes) -> None:
-        self.buffer += data
-        while len(self.buffer) >= 4 and len(self.buffer) >= 4 + int.from_bytes(self.buffer[:4], "big"):
-            end = 4 + int.from_bytes(self.buffer[:4], "big")
-            found, self.buffer = self.buffer[4:end], self.buffer[end:]
-            self.handle(found)
-
-    def handle(self, data: bytes) -> None:
-        assert self.wire is not None
-        bare = self.state == "token" and self.rules.versions[ApiKey.SASL_HANDSHAKE] == 0
-        header = None if bare or self.state == "open" else parse_request_header(data)
-        what = "token" if bare else "open" if header is None else ApiKey(header.api_key).name
-        self.log.append(what)
-        if self.rules.hangs_up_on == what:
-            self.wire.close()
-        elif self.rules.silent_on != what:
-            for answer in self.answers(what, header, data if header is None else data[header.body_offset :]):
-                self.wire.send(frame(answer))
-
-    def answers(self, what: str, header: Any, body: bytes) -> Iterator[bytes]:
-        if what == "open":
-            yield self.rules.echo
-            return
-        if header is None:
-            if body != b"\0proxy\0" + self.rules.password:
-                assert self.wire is not None
-                self.wire.close()
-                return
-            self.state = "open"
-            yield b""
-            if self.rules.after:
-                yield self.rules.after
-            return
-        key, version = header.api_key, header.api_version
-        start = encode_response_header(key, version, header.correlation_id)
-        yield start + messages.encode_response(key, version, **self.fields(ApiKey(key), version, body))
-
-    def fields(self, key: ApiKey, version: int, body: bytes) -> dict[str, Any]:
-        if key == ApiKey.API_VERSIONS:
-            self.state = "handshake"
-            keys = [
-                {"api_key": one, "min_version": 0, "max_version": last} for one, last in self.rules.versions.items()
-            ]
-            return {"error_code": 0, "api_keys": keys}
-        if key == ApiKey.SASL_HANDSHAKE:
-            assert version == self.rules.versions[ApiKey.SASL_HANDSHAKE]
-            asked = messages.decode_request(key, version, body).mechanism
-            self.state = "token"
-            error = self.rules.handshake_error or (0 if asked in self.rules.mechanisms else 33)
-            return {"error_code": error, "mechanisms": list(self.rules.mechanisms)}
-        assert key == ApiKey.SASL_AUTHENTICATE
-        if bytes(messages.decode_request(key, version, body).auth_bytes) == b"\0proxy\0" + self.rules.password:
-            self.state = "open"
-            return {"error_code": 0, "error_message": None, "auth_bytes": b""}
-        return {"error_code": 58, "error_message": "wrong, \x1b[31mmy friend", "auth_bytes": b""}
-
-
-class Client:
-    """Who wants a connection."""
-
-    def __init__(self) -> None:
-        self.wire: Wire | None = None
-        self.data = b""
-        self.reasons: list[str] = []
-
-    def connected(self, wire: Wire) -> None:
-        assert self.wire is None
-        self.wire = wire
-
-    def received(self, data: bytes) -> None:
-        self.data += data
-
-    def lost(self, reason: str) -> None:
-        self.reasons.append(reason)
+from testkit.virtual_sasl import ADDRESS, IN_PIECES, NEW, OLD, WHOLE, Client, Rules, VirtualSaslBroker
 
 
 class Scene:
@@ -141,7 +24,7 @@ class Scene:
         self.network = Network(3, settings)
         self.host = self.network.host("proxy")
         self.log: list[str] = []
-        self.network.listen(self.network.host("kafka"), ADDRESS, lambda: VirtualBroker(rules, self.log))
+        self.network.listen(self.network.host("kafka"), ADDRESS, lambda: VirtualSaslBroker(rules, self.log))
         self.said: list[Said] = []
         self.credentials = Credentials(SaslClient(mechanism, "proxy", "secret"), lambda count: bytes(count))
         self.over = OverSasl(self.host, self.credentials, self.said.append)
@@ -223,7 +106,7 @@ def test_a_broker_that_is_away_is_not_a_refusal() -> None:
     client = scene.connect()
     assert len(client.reasons) == 1
     assert scene.said == []
-    scene.network.listen(scene.network.host("kafka"), ADDRESS, lambda: VirtualBroker(scene.rules, scene.log))
+    scene.network.listen(scene.network.host("kafka"), ADDRESS, lambda: VirtualSaslBroker(scene.rules, scene.log))
     assert scene.connect().wire is not None
 
 
@@ -270,7 +153,7 @@ def test_several_connections_that_are_refused_together_count_once() -> None:
 def test_a_peer_that_is_no_kafka_is_told_as_such(size: int) -> None:
     scene = Scene(Rules())
 
-    class Stranger(VirtualBroker):
+    class Stranger(VirtualSaslBroker):
         def received(self, data: bytes) -> None:
             assert self.wire is not None
             self.wire.send(size.to_bytes(4, "big", signed=True))
@@ -286,7 +169,7 @@ def test_a_peer_that_is_no_kafka_is_told_as_such(size: int) -> None:
 def test_bytes_that_are_no_answer_end_the_exchange_with_a_sentence(garbage: bytes) -> None:
     scene = Scene(Rules())
 
-    class Stranger(VirtualBroker):
+    class Stranger(VirtualSaslBroker):
         def received(self, data: bytes) -> None:
             assert self.wire is not None
             self.wire.send(frame(garbage))
