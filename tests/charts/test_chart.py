@@ -118,6 +118,11 @@ CERT_MANAGER = {"enabled": True, "issuerRef": {"name": ""}}
         ({"upstream__sasl__mechanism": "OAUTHBEARER"}, "upstream.sasl.tokenSecret.name: OAUTHBEARER needs"),
         ({"upstream__sasl__mechanism": "GSSAPI"}, "/upstream/sasl/mechanism"),
         ({"upstream__tls": {"enabled": True, "clientSecret": "s"}}, "listeners.clients.tls.clientAuth: its clients"),
+        (
+            {"listeners__clients__authentication": "pass_through"},
+            "listeners.clients.authentication: pass_through needs",
+        ),
+        ({"listeners__clients__tls__clientCrlSecret__name": "s"}, "listeners.clients.tls.clientCrlSecret: without"),
         ({"listeners__clients__enabled": False}, "listeners: at least one way in"),
         ({"listeners__clients__port": 65535}, "listeners.clients.port: 1 brokers would get ports up to 65536"),
         ({"listeners__other": {"port": 9093}}, "listeners.other.port: port 9093 is that of listeners.clients"),

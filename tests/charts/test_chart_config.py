@@ -16,8 +16,19 @@ from charts.rendering import CHART, CI_FILES, ROOT, configuration_of, pod_of, re
 
 SECTIONS = ("producers", "limits", "log")
 TAKEN_OTHERWISE = {
-    "": {"data_directory", "listeners", "redis", "admin"},
-    "upstream": {"tls", "sasl"},
+    "upstream": set(),
+    "upstream.sasl": {"password", "password_file", "token_file"},
+    "upstream.tls": {"ca_file", "cert_file", "key_file", "key_password", "key_password_file"},
+    "redis": {"username", "password", "password_file"},
+    "listeners": {"name", "bind", "first_broker_port", "broker_ids"},
+    "listeners.tls": {
+        "cert_file",
+        "key_file",
+        "key_password",
+        "key_password_file",
+        "client_ca_file",
+        "client_crl_file",
+    },
 }
 """Of the settings: what the chart makes itself, or has in another form."""
 OWN_DEFAULTS = {"log.format"}
@@ -34,11 +45,19 @@ def product_schema() -> dict[str, Any]:
 
 
 def fields(section: str) -> dict[str, Any]:
-    schema = product_schema()
-    entry = schema["properties"][section]
-    reference = entry.get("$ref") or entry["allOf"][0]["$ref"]
-    properties: dict[str, Any] = schema["$defs"][reference.rpartition("/")[2]]["properties"]
+    properties: dict[str, Any] = resolved(product_schema()["properties"][section])["properties"]
     return properties
+
+
+def resolved(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return the object that a property of the schema is, or a list of."""
+    for several in ("anyOf", "allOf"):
+        if several in entry:
+            (entry,) = (one for one in entry[several] if one.get("type") != "null")
+    entry = entry.get("items", entry)
+    reference = entry.get("$ref")
+    found: dict[str, Any] = product_schema()["$defs"][reference.rpartition("/")[2]] if reference else entry
+    return found
 
 
 def values() -> dict[str, Any]:
@@ -98,11 +117,20 @@ def test_every_setting_of_a_section_is_a_value_with_the_same_bounds(section: str
             assert value == product[setting]["default"], f"{section}.{name}"
 
 
-def test_every_other_setting_is_a_value_too_or_made_by_the_chart() -> None:
-    top = set(product_schema()["properties"]) - set(SECTIONS)
-    assert {name for name in top if camel_case(name) not in values()} <= TAKEN_OTHERWISE[""]
-    upstream = {name for name in fields("upstream") if camel_case(name) not in values()["upstream"]}
-    assert upstream <= TAKEN_OTHERWISE["upstream"]
+@pytest.mark.parametrize("path", TAKEN_OTHERWISE)
+def test_every_setting_of_a_longer_section_is_a_value_too_or_made_by_the_chart(path: str) -> None:
+    section: dict[str, Any] = {"properties": product_schema()["properties"]}
+    at: Any = values() | {"listeners": values()["listeners"]["clients"]}
+    for name in path.split("."):
+        section = resolved(section["properties"][name])
+        at = at[name]
+    missing = {name for name in section["properties"] if camel_case(name) not in at}
+    assert missing == TAKEN_OTHERWISE[path]
+
+
+def test_every_section_is_a_value_too_or_made_by_the_chart() -> None:
+    top = set(product_schema()["properties"])
+    assert {name for name in top if camel_case(name) not in values()} == {"data_directory"}
 
 
 def test_values_become_the_settings_of_their_name(helm: Path) -> None:

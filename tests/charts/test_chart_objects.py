@@ -137,7 +137,7 @@ def test_secrets_are_mounted_where_the_configuration_looks_for_them(helm: Path) 
         return {value} if isinstance(value, str) and value.startswith("/etc/") else set()
 
     assert paths(configuration_of(manifests)) == files
-    assert len(files) == 12
+    assert len(files) == 13
 
 
 def test_what_a_user_adds_reaches_the_pod(helm: Path) -> None:

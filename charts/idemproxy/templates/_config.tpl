@@ -8,9 +8,10 @@
 {{- $issuer := dict "name" "" "kind" "Issuer" "group" "cert-manager.io" -}}
 {{- $manager := dict "enabled" false "issuerRef" $issuer "dnsNames" list "duration" "2160h" "renewBefore" "720h" -}}
 {{- $authorities := dict "name" "" "key" "ca.crt" -}}
-{{- $tls := dict "enabled" false "secretName" "" "clientAuth" "none" "clientCaSecret" $authorities "minimumVersion" "1.2" "certManager" $manager -}}
+{{- $revoked := dict "name" "" "key" "ca.crl" -}}
+{{- $tls := dict "enabled" false "secretName" "" "clientAuth" "none" "clientCaSecret" $authorities "clientCrlSecret" $revoked "minimumVersion" "1.2" "certManager" $manager -}}
 {{- $service := dict "type" "ClusterIP" "nodePortOffset" 0 -}}
-{{- $whole := dict "port" 0 "routing" "port" "advertised" "" "bootstrapName" "" "tls" $tls "service" $service -}}
+{{- $whole := dict "port" 0 "routing" "port" "authentication" "none" "advertised" "" "bootstrapName" "" "tls" $tls "service" $service -}}
 {{- $_ := set $listeners $name (mergeOverwrite $whole (deepCopy $listener)) -}}
 {{- end -}}
 {{- end -}}
@@ -72,6 +73,7 @@
 {{- $listener := index . 2 -}}
 {{- $section := dict "name" $name "bind" (include "idemproxy.place" (list $root.Values.bindAddress $listener.port)) -}}
 {{- $_ := set $section "routing" $listener.routing -}}
+{{- $_ := set $section "authentication" $listener.authentication -}}
 {{- $_ := set $section "advertised" (include "idemproxy.advertised" .) -}}
 {{- $ids := list -}}{{- range $root.Values.upstream.brokerIds -}}{{- $ids = append $ids (int .) -}}{{- end -}}
 {{- $_ := set $section "broker_ids" (join "," $ids) -}}
@@ -83,6 +85,7 @@
 {{- $_ := set $tls "minimum_version" .minimumVersion -}}
 {{- $_ := set $tls "client_auth" .clientAuth -}}
 {{- if ne .clientAuth "none" -}}{{- $_ := set $tls "client_ca_file" (printf "%s/clients/ca.crt" $folder) -}}{{- end -}}
+{{- if .clientCrlSecret.name -}}{{- $_ := set $tls "client_crl_file" (printf "%s/revoked/ca.crl" $folder) -}}{{- end -}}
 {{- $_ := set $section "tls" $tls -}}
 {{- end -}}
 {{- end -}}

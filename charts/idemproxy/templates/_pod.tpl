@@ -8,6 +8,11 @@
 {{- $folder := printf "/etc/idemproxy/tls/%s" $name -}}
 {{- $secret := default (printf "%s-tls" (include "idemproxy.listenerService" (list $ $name))) $listener.tls.secretName -}}
 {{- $files = append $files (dict "name" (printf "tls-%s" $name) "path" (printf "%s/server" $folder) "secret" $secret "items" (dict "tls.crt" "tls.crt" "tls.key" "tls.key")) -}}
+{{- with $listener.tls.clientCrlSecret -}}
+{{- if .name -}}
+{{- $files = append $files (dict "name" (printf "tls-%s-revoked" $name) "path" (printf "%s/revoked" $folder) "secret" .name "items" (dict .key "ca.crl")) -}}
+{{- end -}}
+{{- end -}}
 {{- if ne $listener.tls.clientAuth "none" -}}
 {{- with $listener.tls.clientCaSecret -}}
 {{- $files = append $files (dict "name" (printf "tls-%s-clients" $name) "path" (printf "%s/clients" $folder) "secret" .name "items" (dict .key "ca.crt")) -}}

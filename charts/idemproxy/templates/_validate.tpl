@@ -62,11 +62,20 @@
 {{- fail (printf "upstream.sasl: %s needs username and passwordSecret.name" .mechanism) -}}
 {{- end -}}
 {{- end -}}
+{{- range $name, $listener := (include "idemproxy.listeners" . | fromYaml) -}}
+{{- if and (eq $listener.authentication "pass_through") (not $.Values.upstream.sasl.mechanism) -}}
+{{- fail (printf "listeners.%s.authentication: pass_through needs upstream.sasl, for what the proxy itself has to ask the brokers" $name) -}}
+{{- end -}}
+{{- if and $listener.tls.clientCrlSecret.name (eq $listener.tls.clientAuth "none") -}}
+{{- fail (printf "listeners.%s.tls.clientCrlSecret: without clientAuth nobody shows a certificate" $name) -}}
+{{- end -}}
+{{- end -}}
 {{- $tls := .Values.upstream.tls -}}
 {{- if and (or .Values.upstream.sasl.mechanism (and $tls.enabled $tls.clientSecret)) (not .Values.upstream.trustClients) -}}
 {{- range $name, $listener := (include "idemproxy.listeners" . | fromYaml) -}}
-{{- if not (and $listener.tls.enabled (eq $listener.tls.clientAuth "required")) -}}
-{{- fail (printf "listeners.%s.tls.clientAuth: its clients would act with the rights of the proxy at the brokers; make it required, or say upstream.trustClients=true" $name) -}}
+{{- $asks := or (eq $listener.authentication "pass_through") (and $listener.tls.enabled (eq $listener.tls.clientAuth "required")) -}}
+{{- if not $asks -}}
+{{- fail (printf "listeners.%s.tls.clientAuth: its clients would act with the rights of the proxy at the brokers; make it required, or authentication pass_through, or say upstream.trustClients=true" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
