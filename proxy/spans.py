@@ -62,6 +62,10 @@ class Spans:
                 steps.append(event)
                 del steps[:-_STEPS_MAX]
 
+    def was_in_doubt(self, event: events.BatchAnswered) -> bool:
+        """Was the log read before this answer?"""
+        return any(step.step == "resolve" for step in self._steps.get(_key(event), ()))
+
     def answered(self, event: events.BatchAnswered) -> SpanContext:
         """Make the span of a batch, and of the steps that led to its answer. Return its name."""
         key = _key(event)

@@ -99,8 +99,24 @@ def _said(telemetry: Telemetry, event: events.Said) -> None:
 def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
     if event.verdict == "appended" and telemetry.spans is None:
         return
-    span = telemetry.spans.answered(event) if telemetry.spans is not None else None
-    if event.verdict == "duplicate":
+    span, was_in_doubt = None, False
+    if telemetry.spans is not None:
+        was_in_doubt = telemetry.spans.was_in_doubt(event)
+        span = telemetry.spans.answered(event)
+    if event.verdict == "appended":
+        if was_in_doubt:  # the lines of a doubt itself cannot name a trace: it begins with the answer
+            telemetry.log(
+                logging.INFO,
+                "answered after a doubt: producer %d epoch %d sequence %d on %s-%d has offset %d",
+                event.producer_id,
+                event.producer_epoch,
+                event.base_sequence,
+                event.topic,
+                event.partition,
+                event.base_offset,
+                span=span,
+            )
+    elif event.verdict == "duplicate":
         telemetry.log(
             logging.INFO,
             "duplicate: producer %d epoch %d sequence %d on %s-%d answered with offset %d",
@@ -112,7 +128,7 @@ def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
             event.base_offset,
             span=span,
         )
-    elif event.verdict != "appended":
+    else:
         telemetry.log(
             logging.WARNING if event.error_code and event.verdict != "duplicate_below_window" else logging.INFO,
             "%s: producer %d epoch %d sequence %d on %s-%d: code %d: %s",

@@ -298,6 +298,24 @@ def test_what_waits_for_an_answer_or_a_commit_is_bounded() -> None:
     assert [span.name for span in exporter.get_finished_spans()] == ["reserve", "produce orders", "produce orders"]
 
 
+def test_a_batch_that_was_in_doubt_is_a_line_that_names_its_trace(caplog: pytest.LogCaptureFixture) -> None:
+    telemetry = Telemetry(Spans(TracerProvider(shutdown_on_exit=False)))
+    resolve = replace(APPEND, step="resolve", detail="found")
+    with caplog.at_level("INFO", "idemproxy"):
+        for event in (
+            RESERVE,
+            APPEND,
+            APPENDED,
+            RESERVE,
+            resolve,
+            replace(APPENDED, records=records_of(traced(0xABC))),
+        ):
+            telemetry(event)
+    (line,) = caplog.records
+    assert line.getMessage() == ("answered after a doubt: producer 7 epoch 1 sequence 30 on orders-2 has offset 400")
+    assert line.__dict__["trace_id"] == f"{0xABC:032x}"
+
+
 def test_a_line_about_a_batch_names_its_span(caplog: pytest.LogCaptureFixture) -> None:
     telemetry = Telemetry(Spans(TracerProvider(shutdown_on_exit=False)))
     with caplog.at_level("INFO", "idemproxy"):
