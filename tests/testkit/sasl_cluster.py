@@ -66,11 +66,12 @@ class SaslCluster(LegacyCluster):
         super().__init__(directory, java_options=[f"-Djava.security.auth.login.config={login}"], **options)
         self._users = dict(users)
         plain = "".join(f' user_{name}="{password}"' for name, password in users.items())
+        scram = [one for one in mechanisms if one in _HASHES]  # before 0.10.2 there is no such module
         login.write_text(
             "KafkaServer {\n"
             f"  org.apache.kafka.common.security.plain.PlainLoginModule required{plain};\n"
-            "  org.apache.kafka.common.security.scram.ScramLoginModule required;\n"
-            "};\n"
+            + ("  org.apache.kafka.common.security.scram.ScramLoginModule required;\n" if scram else "")
+            + "};\n"
         )
         self._sasl_ports = free_ports(2 * len(self.broker_ids))
         self._sasl_settings = {
@@ -127,10 +128,12 @@ class SaslCluster(LegacyCluster):
 
     def _broker_settings(self, broker: int) -> dict[str, str]:
         settings = super()._broker_settings(broker) | self._sasl_settings
-        places = ["SASL://{}:{}".format(*self.sasl_address(broker))]
+        named = "listener.security.protocol.map" in settings
+        places = ["{}://{}:{}".format("SASL" if named else "SASL_PLAINTEXT", *self.sasl_address(broker))]
         if self._has_tls:
-            places.append("SASLTLS://{}:{}".format(*self.sasl_tls_address(broker)))
+            places.append("{}://{}:{}".format("SASLTLS" if named else "SASL_SSL", *self.sasl_tls_address(broker)))
         for key in ("listeners", "advertised.listeners"):
             settings[key] = ",".join((settings[key], *places))
-        settings["listener.security.protocol.map"] += ",SASL:SASL_PLAINTEXT,SASLTLS:SASL_SSL"
+        if named:
+            settings["listener.security.protocol.map"] += ",SASL:SASL_PLAINTEXT,SASLTLS:SASL_SSL"
         return settings
