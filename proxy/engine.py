@@ -19,7 +19,7 @@ from . import effects, limits
 from .addresses import PlaceOf
 from .bridge.base import Addresses
 from .bridge.init_producer_id import InitProducerIdRequest
-from .bridge.metadata import BrokerAddress, ClientQuestion, encode_client_answer, synthetic_cluster_id
+from .bridge.metadata import BrokerAddress, ClientAnswers, ClientQuestion, synthetic_cluster_id
 from .config import Caps
 from .effects import Append
 from .events import GenerationChanged, IncarnationBegun, ProducerDropped, ProducerMet, Report, Said
@@ -144,6 +144,7 @@ class Engine:
         self.swept: Callable[[ProduceCall], None] = sweeper.remove
         """It is answered."""
         self.fallback_cluster_id = synthetic_cluster_id(cluster)
+        self._metadata_answers = ClientAnswers(self.fallback_cluster_id)
         self._store: LeasedStore | None = None
         self._producer_ids: ProducerIds | None = None
         self._advertised: dict[int, tuple[int, int]] | None = None
@@ -279,15 +280,7 @@ class Engine:
         """Answer Metadata from memory, after a short look whether it is still true."""
 
         def answer() -> None:
-            done(
-                encode_client_answer(
-                    version,
-                    self.topology.cluster,
-                    question.topics,
-                    addresses(),
-                    fallback_cluster_id=self.fallback_cluster_id,
-                )
-            )
+            done(self._metadata_answers.answer(version, self.topology.cluster, question.topics, addresses()))
 
         self.topology.freshen(question.topics, question.allow_auto_topic_creation, answer)
 

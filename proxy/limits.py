@@ -18,6 +18,8 @@ RECEIVE_BYTES: Final = 64 * KIB
 # One client connection
 REQUESTS_IN_FLIGHT_MAX: Final = 16
 """Clients keep up to five; what is beyond waits in the socket."""
+REQUESTS_PER_TURN_MAX: Final = 5
+"""Of one client, before the others have their turn, however many have arrived."""
 SESSION_UNSENT_BYTES_MAX: Final = 4 * MIB
 """Answers that a slow client has not taken; above this nothing more is read from it."""
 CONNECTIONS_MAX: Final = 10_000
@@ -194,6 +196,9 @@ METADATA_WAIT_SECONDS: Final = 1.0
 METADATA_AGE_SECONDS: Final = 30.0
 LISTEN_AGAIN_SECONDS: Final = 5.0
 """A port of ours that somebody else has is tried again so often."""
+ANSWERS_KEPT_MAX: Final = 1_000
+ANSWERS_KEPT_BYTES_MAX: Final = 8 * MIB
+"""Encoded answers to Metadata, as long as nothing newer is known of the cluster."""
 DRAIN_SECONDS: Final = 25.0
 """After SIGTERM. The goodbye to Redis comes on top (``ASK_SECONDS_MAX``)."""
 

@@ -102,6 +102,7 @@ class Session:
         self._slots: deque[_Slot] = deque()
         self._waiting: deque[bytes] = deque()
         """Requests above those that may be in flight."""
+        self._turn_planned = False
         self._patience = Patience(host, self)
         self._flush_planned = False
         self._pipe: Pipe | None = None
@@ -123,7 +124,7 @@ class Session:
         """Bytes of requests."""
         try:
             frames = self._splitter.feed(data)
-            if len(frames) > 1 or self._waiting:
+            if len(frames) > limits.REQUESTS_PER_TURN_MAX or self._waiting:
                 frames = self._first_of(frames)
             for frame in frames:
                 self._handle(frame)
@@ -144,24 +145,40 @@ class Session:
         return len(self._slots) + len(self._waiting)
 
     def _first_of(self, frames: list[bytes]) -> list[bytes]:
-        """Return as many requests as may be in flight; the others wait, so that who sends thousands at once does not
-        keep everybody waiting."""
-        free = 0 if self._waiting else max(self._host.caps.requests_in_flight_max - len(self._slots), 0)
+        """Return those that are taken now; the others wait, so that who sends thousands at once does not keep everybody
+        waiting."""
+        free = 0 if self._waiting else self._free
         self._waiting.extend(frames[free:])
+        self._plan_turn()
         self._host.hold_bytes(sum(map(len, frames[free:])))
         return frames[:free]
 
+    @property
+    def _free(self) -> int:
+        return min(max(self._host.caps.requests_in_flight_max - len(self._slots), 0), limits.REQUESTS_PER_TURN_MAX)
+
+    def _plan_turn(self) -> None:
+        if not self._turn_planned:
+            self._turn_planned = True
+            self._host.reactor.later(0, self.go_on)
+
     def go_on(self) -> None:
         """Take requests that wait. Those who sent less have their turn in between."""
-        if not self._waiting or self.is_closed or self._patience.has_backlog:
-            return
+        self._turn_planned = False
+        if not self._waiting or self.is_closed or self._patience.has_backlog or not self._free:
+            return  # until an answer leaves, or the client has taken some
         try:
-            while self._waiting and len(self._slots) < self._host.caps.requests_in_flight_max and not self.is_closed:
+            for _ in range(min(self._free, len(self._waiting))):
                 frame = self._waiting.popleft()
                 self._host.hold_bytes(-len(frame))
                 self._handle(frame)
+                if self.is_closed:
+                    return
         except WireError as error:
             self._refuse_connection(str(error))
+            return
+        if self._waiting:
+            self._plan_turn()
 
     def hold_upstream(self, is_held: bool) -> None:
         """Read nothing more of what the broker answers, or go on."""
@@ -359,7 +376,7 @@ class Session:
             if self._wire.unsent > limits.BACKLOG_BYTES:
                 self._patience.answers_wait()
         if self._waiting:
-            self._host.reactor.later(0, self.go_on)
+            self._plan_turn()
         if self._patience.is_paused:
             self._patience.control()
 

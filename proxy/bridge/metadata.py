@@ -16,6 +16,7 @@ from struct import Struct, pack
 from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import UnsupportedVersion
 from ...reactor import Buffer
+from ..limits import ANSWERS_KEPT_BYTES_MAX, ANSWERS_KEPT_MAX
 from ..versions import ApiKey, BrokerRanges
 from .base import THROTTLE_NONE, Addresses
 from .fields import INT16, INT32, Reader, nullable_string, string
@@ -180,6 +181,38 @@ def encode_client_answer(
     for name in names:
         _append_topic(parts, version, name, cluster.topics.get(name), frozenset(alive))
     return b"".join(parts)
+
+
+class ClientAnswers:
+    """Answers to clients, each made once: a client that asks for all of a large cluster costs milliseconds, and after
+    a restart all of them ask the same. ``fallback_cluster_id``: where the cluster tells none."""
+
+    def __init__(self, fallback_cluster_id: str) -> None:
+        self._fallback_cluster_id = fallback_cluster_id
+        self._cluster: Cluster | None = None
+        self._made: dict[tuple[int, tuple[str, ...] | None, tuple[object, ...]], bytes] = {}
+        self._made_bytes = 0
+
+    def answer(self, version: int, cluster: Cluster, topics: tuple[str, ...] | None, addresses: Addresses) -> bytes:
+        """Return the body. See ``encode_client_answer``."""
+        key = version, topics, tuple(sorted(addresses.items()))
+        if cluster is not self._cluster:
+            self._cluster = cluster
+            self._forget()
+        body = self._made.get(key)
+        if body is None:
+            body = encode_client_answer(
+                version, cluster, topics, addresses, fallback_cluster_id=self._fallback_cluster_id
+            )
+            if self._made_bytes > ANSWERS_KEPT_BYTES_MAX or len(self._made) >= ANSWERS_KEPT_MAX:
+                self._forget()
+            self._made[key] = body
+            self._made_bytes += len(body) + sum(map(len, topics or ()))
+        return body
+
+    def _forget(self) -> None:
+        self._made.clear()
+        self._made_bytes = 0
 
 
 def _controller(told: int | None, alive: list[int]) -> int:

@@ -139,9 +139,10 @@ def test_unfinished_requests_do_not_keep_the_others_waiting_for_long(scene: Scen
 
 
 # ---------------------------------------------------------------------- answers that are not taken
-def ask_until_nothing_is_read(scene: Scene, client: Client) -> None:
+def ask_until_nothing_is_read(scene: Scene, *clients: Client) -> None:
     for _ in range(40):
-        scene.send(client, b"".join(request(number) for number in range(1000)), 0.5)
+        for client in clients:
+            scene.send(client, b"".join(request(number) for number in range(1000)), 0.5 / len(clients))
 
 
 def test_who_takes_no_answers_gets_no_more_and_is_hung_up_on(scene: Scene) -> None:
@@ -181,7 +182,7 @@ def test_if_many_do_not_take_their_answers_those_are_hung_up_on_first(scene: Sce
     for one in deaf:
         assert one.wire is not None
         one.wire.pause()
-        ask_until_nothing_is_read(scene, one)
+    ask_until_nothing_is_read(scene, *deaf)
     behaving = scene.client()
     scene.send(behaving, request(1))
     scene.run(limits.UNFINISHED_SECONDS * 2)
