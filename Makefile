@@ -75,6 +75,9 @@ takeovers: uv  ## one of two proxies killed, stopped for 30 s, ended; a line in 
 flushes: uv  ## Redis emptied twenty times under five producers; a line in benchmarks/results/flushes.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.flushes
 
+hostile: uv  ## 10,000 idle and 1,000 slow connections beside a producer that behaves; a line in benchmarks/results/hostile.jsonl
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.hostile --record $(HOSTILE_ARGS)
+
 mutants: uv  ## the proxy without a rule, for every part of every rule: each is caught; SEEDS=40, JOBS=1, NAMES="..."
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m mutants.run --seeds $(or $(SEEDS),40) --jobs $(or $(JOBS),1) $(NAMES)
 

@@ -140,8 +140,11 @@ def hostile_peers(address: tuple[str, int], *options: str) -> Iterator[tuple[dic
             process.kill()
 
 
-def run_hostile(directory: Path, *, idle: int, slow: int, seconds: float, kinds: Sequence[str] = KINDS) -> Figures:
-    """Start a broker and a proxy, and let the producer work through the three spells."""
+def run_hostile(
+    directory: Path, *, idle: int, slow: int, seconds: float, quiet_seconds: float, kinds: Sequence[str] = KINDS
+) -> Figures:
+    """Start a broker and a proxy, and let the producer work through the three spells; the second one lasts
+    ``seconds``."""
     config = directory / "idemproxy.yaml"
     config.write_text(f"limits: {{connections_max: {idle + slow + SPARE_CONNECTIONS}}}\n")
     with LegacyCluster(directory / "kafka", auto_create_topics=False) as cluster:
@@ -151,14 +154,14 @@ def run_hostile(directory: Path, *, idle: int, slow: int, seconds: float, kinds:
         proxy = WatchedProxy(directory / "proxy", cluster.address(0), options=options)
         with proxy, RawClient(proxy.address) as client:
             producer = Producer(client)
-            producer.spell(min(seconds, 2))  # warms up
-            quiet = producer.spell(seconds)
+            producer.spell(min(quiet_seconds, 2))  # warms up
+            quiet = producer.spell(quiet_seconds)
             quiet_bytes = proxy.resident_bytes
             counts = ("--idle", str(idle), "--slow", str(slow), "--kinds", ",".join(kinds))
             with hostile_peers(proxy.address, *counts) as (opened, became):
                 beside = producer.spell(seconds)
                 beside_bytes = proxy.resident_bytes
-            after = producer.spell(seconds)
+            after = producer.spell(quiet_seconds)
             values = client.values(TOPIC, 0)
             return Figures(
                 idle,
@@ -190,6 +193,7 @@ def main() -> int:
             idle=options.idle,
             slow=options.slow,
             seconds=options.seconds,
+            quiet_seconds=options.seconds,
             kinds=options.kinds.split(","),
         )
     line = {**asdict(figures), "p99_ratio": round(figures.p99_ratio, 2), "load": os.getloadavg()[0]}

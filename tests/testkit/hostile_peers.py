@@ -31,7 +31,7 @@ from idemproxy.proxy.versions import ApiKey
 from .raw_client import PRODUCE_VERSION, RawClient, batch
 
 KINDS = ("half_header", "dripping", "stalled", "deaf")
-STALLED_BYTES = 100_000
+STALLED_BYTES = 60_000
 """Sent of a request that is said to have ten times as much."""
 _TOPIC = "hostile"
 _DRIP_SECONDS = 1.0
@@ -60,6 +60,7 @@ class Peers:
     ended: Counter[str] = field(default_factory=Counter)
     open: dict[int, Peer] = field(default_factory=dict)
     stalled_bytes: int = STALLED_BYTES
+    to_come_again: list[str] = field(default_factory=list)
 
     # ------------------------------------------------------------------ opening
     def add(self, kind: str) -> None:
@@ -82,7 +83,11 @@ class Peers:
 
     # ------------------------------------------------------------------ misbehaving
     def act(self) -> None:
-        """Do once what is done each second: another byte, more requests, the rest of what the kernel did not take."""
+        """Do once what is done each second: another byte, more requests, the rest of what the kernel did not take; and
+        come again where the other side has hung up."""
+        kinds, self.to_come_again = self.to_come_again, []
+        for kind in kinds:
+            self.add(kind)
         for peer in list(self.open.values()):
             if peer.kind == "dripping":
                 self.send(peer, 1)
@@ -115,6 +120,7 @@ class Peers:
         self.open.pop(peer.connection.fileno(), None)
         peer.connection.close()
         self.ended[peer.kind] += 1
+        self.to_come_again.append(peer.kind)
 
     def told(self) -> dict[str, object]:
         """Return how many of each kind are open, were ended by the other side, or were never let in."""
