@@ -20,6 +20,16 @@ from testkit.raw_client import RawClient, batch
 BACK_SECONDS_MAX = 40.0
 
 
+class MovingCluster(LegacyCluster):
+    """Brokers that tell another address after a restart."""
+
+    def move(self, broker: int, address: tuple[str, int]) -> None:
+        """Stop the broker, and start it with this address."""
+        self.stop_broker(broker)
+        self._advertised[broker] = address
+        self.start_broker(broker)
+
+
 def brokers_of(address: tuple[str, int]) -> dict[int, tuple[str, int]]:
     """Where a client that comes here is told that the brokers are."""
     with RawClient(address) as client:
@@ -103,6 +113,39 @@ def test_brokers_that_are_reached_by_ipv6_alone_serve_clients_that_came_by_ipv6(
                     consumer.close()
                 assert read == list(range(100))
         assert forwarder.connections >= 3, "control, lane and pipe"
+
+
+def test_a_broker_that_moves_to_another_address_keeps_its_port_and_its_producers_go_on(tmp_path: Path) -> None:
+    ports = sorted(free_ports(2))
+    with (
+        Forwarder("127.0.0.1") as old,
+        Forwarder("127.0.0.1") as new,
+        MovingCluster(tmp_path / "kafka", advertised={0: old.address}) as cluster,
+    ):
+        cluster.create_topic("t", 1, 1)
+        old.target = new.target = cluster.address(0)
+        settings: dict[str, Any] = {
+            "upstream": {"bootstrap": cluster.bootstrap},
+            "listeners": [{"bind": f"127.0.0.1:{ports[0]}", "first_broker_port": ports[1]}],
+        }
+        with ConfiguredProxy(tmp_path, settings) as proxy:
+            proxy.wait_for_log("point clients at")
+            offsets: list[int] = []
+            producer = Producer(librdkafka_settings(f"127.0.0.1:{ports[0]}", enable_idempotence=True))
+
+            def send(records: int) -> None:
+                for _ in range(records):
+                    producer.produce("t", b"x", partition=0, on_delivery=lambda _e, m: offsets.append(m.offset()))
+
+            send(100)
+            assert producer.flush(30) == 0
+            assert new.connections == 0 < old.connections
+            cluster.move(0, new.address)
+            send(100)
+            assert producer.flush(60) == 0
+            assert offsets == list(range(200))
+            assert new.connections > 0
+            assert brokers_of(("127.0.0.1", ports[0])) == {0: ("127.0.0.1", ports[1])}
 
 
 def test_a_client_is_led_by_the_advertised_names_of_the_listener_it_came_to(
