@@ -10,6 +10,8 @@ from typing import Final, Literal, NamedTuple
 PREFIX: Final = "idemproxy"
 OTHER: Final = "other"
 """The label value of what is beyond a cap."""
+DOUBT_RESULTS: Final = ("found", "prefix", "not_found", "unknown", "left_open")
+"""Label values that are there from the start: an alert on the first one of its kind needs the zero before it."""
 _UNIT_WORDS: Final = {"s": "_seconds", "By": "_bytes"}
 
 
@@ -35,7 +37,9 @@ CONNECTIONS_ACCEPTED: Final = Metric("connections.accepted", "counter", "{connec
 CONNECTIONS_REFUSED: Final = Metric(
     "connections.refused", "counter", "{connection}", "Client connections refused: too many, or the proxy is ending."
 )
-BATCHES_ANSWERED: Final = Metric("batches.answered", "counter", "{batch}", "Record batches answered.", ("verdict",))
+BATCHES_ANSWERED: Final = Metric(
+    "batches.answered", "counter", "{batch}", "Record batches with a producer id that were answered.", ("verdict",)
+)
 DUPLICATES_ANSWERED: Final = Metric(
     "duplicates.answered",
     "counter",
@@ -141,7 +145,12 @@ BROKER_TO_CLIENT: Final = Metric(
     "s",
     "From the broker's answer to the moment when the answer was given to the client's socket: the proxy's own time.",
 )
-BATCH: Final = Metric("batch.duration", "histogram", "s", "From the arrival of a batch to its answer, whatever it is.")
+BATCH: Final = Metric(
+    "batch.duration",
+    "histogram",
+    "s",
+    "From the arrival of a batch with a producer id to its answer, whatever that is.",
+)
 STORE_ROUND_TRIP: Final = Metric(
     "store.round_trip.duration", "histogram", "s", "From a write to Redis to the reply to all that was in it."
 )

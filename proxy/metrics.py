@@ -69,7 +69,7 @@ class Metrics:
         self.appends_sent = 0
         self.duplicates: dict[tuple[str, str], int] = {}
         """Duplicates answered, by client id and topic; all beyond a cap under ("other", "other")."""
-        self.doubts_resolved: dict[str, int] = {}
+        self.doubts_resolved: dict[str, int] = dict.fromkeys(names.DOUBT_RESULTS, 0)
         self.histograms: dict[Metric, Buckets] = {
             metric: Buckets() for metric in names.METRICS if metric.kind == "histogram"
         }

@@ -82,6 +82,15 @@ def test_duplicates_are_counted_by_client_and_topic_up_to_a_cap() -> None:
     assert telemetry.metrics.duplicates_answered == 2 * limits.DUPLICATE_SERIES_MAX + 40
 
 
+def test_every_way_a_doubt_can_end_is_a_series_from_the_start() -> None:
+    metrics = Metrics()
+    assert {labels for name, labels in samples(metrics) if name == names.DOUBTS_RESOLVED.name} == {
+        (result,) for result in names.DOUBT_RESULTS
+    }
+    metrics.takers()[events.DoubtResolved](events.DoubtResolved(7, "t", 0, 0, "unknown", 0, 30.0))
+    assert samples(metrics)[(names.DOUBTS_RESOLVED.name, ("unknown",))] == 1
+
+
 def test_a_certificate_shows_when_it_ends() -> None:
     telemetry = Telemetry()
     telemetry(events.CertificateLoaded("upstream.tls", "CN=one", 1_000.0))
