@@ -109,17 +109,22 @@ class NodePod:
         assert self._process is not None
         return self._process
 
-    def probe(self, name: str) -> tuple[int, str]:
-        """Ask once what a probe asks; status 0 when nobody answers."""
-        asked = self.container[name]["httpGet"]
-        (port,) = (one["containerPort"] for one in self.container["ports"] if one.get("name") == asked["port"])
+    def get(self, path: str) -> tuple[int, str]:
+        """Ask the admin port once; status 0 when nobody answers."""
+        (port,) = (one["containerPort"] for one in self.container["ports"] if one.get("name") == "admin")
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{asked['path']}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as refusal:
             return refusal.code, refusal.read().decode()
         except OSError as error:
             return 0, str(error)
+
+    def probe(self, name: str) -> tuple[int, str]:
+        """Ask once what a probe asks."""
+        asked = self.container[name]["httpGet"]
+        assert asked["port"] == "admin"
+        return self.get(asked["path"])
 
     def wait_until_ready(self) -> None:
         """Ask as the startup probe does and as often, then until the pod would get clients."""

@@ -22,6 +22,7 @@ from confluent_kafka import Producer
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import free_ports
 from idemproxy.demo.segments import read_partition
+from idemproxy.proxy.metric_names import METRICS
 
 RECORDS = 200
 
@@ -93,6 +94,9 @@ def test_the_rendered_pods_command_serves_an_idempotent_producer_and_ends_on_sig
     with NodePod(tmp_path / "pod", manifests, pod_of(manifests), {}) as pod:
         pod.start(PROXY).wait_until_ready()
         assert pod.probe("readinessProbe")[0] == pod.probe("livenessProbe")[0] == 200
+        # Alerts look for increases: what is counted has to be there from the start, with 0.
+        shown = pod.get("/metrics")[1]
+        assert [one.name for one in METRICS if not one.labels and f"\n{one.prometheus_name}" not in shown] == []
         assert produce(f"127.0.0.1:{port}") == [], pod.output.read_text()
         told = helm_test(manifests, port, values["admin__port"])
         assert told.returncode == 0, told.stdout + told.stderr
