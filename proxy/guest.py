@@ -58,6 +58,7 @@ class Guest(Session):
         self._relay: SaslRelay | None = None
         self._conversation: Conversation | None = None
         self._handshake_version = -1
+        self._broker: Broker | None = None
         self._token_slot: _Slot | None = None
         """Of the SaslAuthenticate that waits for the broker's answer."""
         self._is_token_out = False
@@ -152,6 +153,7 @@ class Guest(Session):
             return
         if self._relay is not None:
             self._relay.close()
+        self._broker = broker
         self._conversation = None
         self._is_token_out = True  # nothing else before the broker has answered
         version = slot.header.api_version
@@ -187,7 +189,7 @@ class Guest(Session):
             self._conversation.client_says(token)
         except SaslError as error:
             self._relay.close()
-            self._refused(str(error))
+            self._end_refused(str(error), is_certain=True)
             return
         self._is_token_out = True
         self._relay.say(token)
@@ -215,13 +217,23 @@ class Guest(Session):
         self._splitter = FrameSplitter(self._host.caps.request_bytes_max)
         self._pipe = self._relay.pipe(self.abort)
 
-    def _refused(self, reason: str) -> None:
-        """The broker said no, or hung up, which from an old one is the same."""
-        name = None if self._conversation is None else self._conversation.name
-        self._host.report(ClientRefused(self.name, f"authentication of {name!r} failed: {shown_text(reason)}"))
-        slot = self._token_slot
-        if slot is not None:
-            self._answer_sasl(slot, ErrorCode.SASL_AUTHENTICATION_FAILED, "authentication failed")
+    def _refused(self, reason: str, is_certain: bool) -> None:
+        """The broker said no, or the connection ended. From an old broker that is a no as well, if it lives on: clients
+        that are told of a no do not try again."""
+        if is_certain or self._token_slot is None:
+            self._end_refused(reason, is_certain)
+        else:
+            self._host.reactor.later(limits.SETTLE_SECONDS, lambda: self._look_whether_refused(reason))
+
+    def _look_whether_refused(self, reason: str) -> None:
+        if not self.is_closed:
+            self._end_refused(reason, is_certain=self._broker is not None and self._broker.is_ready)
+
+    def _end_refused(self, reason: str, is_certain: bool) -> None:
+        name = "" if self._conversation is None else f" of {self._conversation.name!r}"
+        self._host.report(ClientRefused(self.name, f"authentication{name} failed: {shown_text(reason)}"))
+        if self._token_slot is not None and is_certain:
+            self._answer_sasl(self._token_slot, ErrorCode.SASL_AUTHENTICATION_FAILED, "authentication failed")
         self.close()
 
     # ------------------------------------------------------------------ what the broker is asked first
@@ -246,6 +258,9 @@ class Guest(Session):
                 if self._rights.get(item.topic, (0, 0.0))[1] <= now
             }
             if unknown:
+                if len(self._rights) > limits.GUEST_TOPICS_MAX:
+                    self._rights.clear()
+                    unknown = {item.topic: item.partition for item in request.partitions}
                 self._ask_rights(unknown)
                 return
             self._produces.popleft()
@@ -274,8 +289,6 @@ class Guest(Session):
         asked, self._asked_rights = self._asked_rights, frozenset()
         if asked - codes.keys():
             raise WireError("the broker's answer leaves a topic out")
-        if len(self._rights) > limits.GUEST_TOPICS_MAX:
-            self._rights.clear()
         now = self._engine.now()
         for topic in asked:
             code = codes[topic] if codes[topic] in _DENIED else 0

@@ -23,7 +23,8 @@ _CLIENT_ID = "idemproxy-client"
 
 class SaslRelay:
     """One exchange. ``has_begun``: gets the broker's error code and its mechanisms; ``answered``: gets each token of
-    the broker; ``refused``: called at most once, with what the broker said or how it hung up."""
+    the broker; ``refused``: called at most once, with what the broker said (True) or how the connection ended
+    (False)."""
 
     def __init__(
         self,
@@ -35,7 +36,7 @@ class SaslRelay:
         *,
         has_begun: Callable[[int, list[str]], None],
         answered: Callable[[bytes], None],
-        refused: Callable[[str], None],
+        refused: Callable[[str, bool], None],
     ) -> None:
         """``client_version``: of the SaslHandshake that the client has sent."""
         in_requests = ranges.get(ApiKey.SASL_HANDSHAKE, (0, 0))[1] >= 1 and ApiKey.SASL_AUTHENTICATE in ranges
@@ -102,7 +103,7 @@ class SaslRelay:
         self._wire = None
         if not self._is_over:
             self._is_over = True
-            self._refused(reason)
+            self._refused(reason, False)
 
     # ------------------------------------------------------------------ inside
     def _take(self, answer: bytes) -> None:
@@ -115,7 +116,8 @@ class SaslRelay:
         if api_key == ApiKey.SASL_HANDSHAKE:
             self._has_begun(body.error_code, list(body.mechanisms or ()))
         elif body.error_code != 0:
-            raise SaslError(body.error_message or f"error {body.error_code}")
+            self.close()
+            self._refused(body.error_message or f"error {body.error_code}", True)
         else:
             self._answered(bytes(body.auth_bytes))
 

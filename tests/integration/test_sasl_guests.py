@@ -1,7 +1,9 @@
 """Real clients show a real old broker themselves who they are, through the proxy; its ACLs say what they may do."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,8 +133,10 @@ def test_librdkafka_with_a_wrong_password_is_told_so_and_the_log_has_his_name(wo
 
 
 def test_kafka_python_with_a_wrong_password_gets_nowhere(world: World) -> None:
+    producer = KafkaProducer(max_block_ms=3000, **world.kafka_python("bob", "PLAIN", "not his"))
     with pytest.raises(PythonKafkaError):
-        KafkaProducer(max_block_ms=3000, **world.kafka_python("bob", "PLAIN", "not his")).send("python", b"no").get(5)
+        producer.send("python", b"no").get(5)
+    producer.close(timeout=1)
 
 
 def authenticated(world: World, name: str, *, version: int = 1) -> RawClient:
@@ -184,6 +188,66 @@ def test_a_token_that_does_not_fit_is_answered_58_and_the_connection_ends(world:
         answer = client.ask(ApiKey.SASL_AUTHENTICATE, 0, auth_bytes=token)
         assert (answer.error_code, answer.error_message) == (58, "authentication failed")
         assert client.is_closed()
+
+
+def test_a_frame_above_64_kib_is_refused_before_it_has_arrived(world: World) -> None:
+    with RawClient(world.plain_address) as client:
+        client.send_bytes((64 * 1024 + 1).to_bytes(4, "big"))
+        assert client.is_closed()
+    world.proxy.wait_for_log("65537 bytes, the limit is 65536 bytes")
+
+
+def test_requests_that_do_not_wait_for_the_end_of_authentication_are_refused(world: World) -> None:
+    token = b"\0alice\0" + USERS["alice"].encode()
+    with RawClient(world.plain_address) as client:
+        client.send(ApiKey.SASL_HANDSHAKE, 1, messages.encode_request(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN"))
+        client.send(ApiKey.SASL_AUTHENTICATE, 0, messages.encode_request(ApiKey.SASL_AUTHENTICATE, 0, auth_bytes=token))
+        client.send(ApiKey.METADATA, 1, messages.encode_request(ApiKey.METADATA, 1, topics=None))
+        assert client.is_closed()
+    with RawClient(world.plain_address) as client:
+        assert client.ask(ApiKey.SASL_HANDSHAKE, 0, mechanism="PLAIN").error_code == 0
+        client.send_bytes(frame(token) + frame(token))
+        assert client.is_closed()
+
+
+def test_bytes_that_come_one_by_one_are_as_good_as_any(world: World) -> None:
+    with RawClient(world.plain_address) as client:
+        assert client.ask(ApiKey.SASL_HANDSHAKE, 0, mechanism="PLAIN").error_code == 0
+        for byte in frame(b"\0alice\0" + USERS["alice"].encode()):
+            client.send_bytes(bytes((byte,)))
+            time.sleep(0.001)
+        assert client._receive(4) == bytes(4)
+        assert client.new_producer_id() >= 0
+
+
+def test_who_does_not_show_who_he_is_in_ten_seconds_is_hung_up_on(world: World) -> None:
+    with RawClient(world.plain_address) as silent, RawClient(world.plain_address) as slow:
+        began = time.monotonic()
+        assert slow.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-256").error_code == 0
+        assert slow.ask(ApiKey.SASL_AUTHENTICATE, 0, auth_bytes=b"n,,n=alice,r=abcdef").error_code == 0
+        assert silent.is_closed()
+        assert slow.is_closed()
+        assert 9 < time.monotonic() - began < 14
+    world.proxy.wait_for_log("no authentication within 10 s")
+
+
+def test_guests_leave_no_connection_to_the_broker_behind(world: World) -> None:
+    port = world.cluster.sasl_tls_address(0)[1]
+
+    def connections() -> int:
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        return sum(row[2].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
+
+    time.sleep(1)  # what tests before this one have closed
+    before = connections()
+    clients = [authenticated(world, "alice", version=number % 2) for number in range(10)]
+    unfinished = [RawClient(world.plain_address) for _ in range(10)]
+    for client in unfinished:
+        assert client.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code == 0
+    assert connections() == before + 20
+    for client in (*clients, *unfinished):
+        client.close()
+    wait_until(lambda: connections() == before, "all of them are closed")
 
 
 # ---------------------------------------------------------------------- what they may do

@@ -36,9 +36,13 @@ class Scene:
             client_version,
             has_begun=lambda code, mechanisms: self.begun.append((code, mechanisms)),
             answered=self.tokens.append,
-            refused=self.reasons.append,
+            refused=self._refused,
         )
         self.network.run(1)
+
+    def _refused(self, reason: str, is_certain: bool) -> None:
+        self.reasons.append(reason)
+        self.is_certain = is_certain
 
     def say(self, token: bytes) -> None:
         self.relay.say(token)
@@ -84,6 +88,7 @@ def test_a_refusal_is_told_once(rules: Rules, client_version: int, said: str) ->
         scene.say(TOKEN)
     (reason,) = scene.reasons
     assert said in reason or "closed" in reason
+    assert scene.is_certain == (rules.versions == NEW), "old brokers only hang up"
     assert scene.tokens == []
     scene.relay.close()
     scene.network.run(30)
@@ -105,7 +110,7 @@ def test_an_answer_that_cannot_be_read_ends_it(garbage: bytes) -> None:
     network.listen(network.host("kafka"), ADDRESS, lambda: Stranger(rules, []))
     SaslRelay(
         network.host("proxy"), ADDRESS, {ApiKey.SASL_HANDSHAKE: (0, 0)}, PLAIN, 0,
-        has_begun=lambda _code, _mechanisms: None, answered=lambda _token: None, refused=reasons.append,
+        has_begun=lambda *_: None, answered=lambda _: None, refused=lambda reason, _: reasons.append(reason),
     )  # fmt: skip
     network.run(5)
     assert len(reasons) == 1
@@ -117,7 +122,7 @@ def test_a_client_that_has_gone_while_the_broker_was_connected_leaves_nothing_op
     network.listen(network.host("kafka"), ADDRESS, lambda: VirtualSaslBroker(Rules(), []))
     relay = SaslRelay(
         network.host("proxy"), ADDRESS, {ApiKey.SASL_HANDSHAKE: (0, 0)}, PLAIN, 0,
-        has_begun=lambda _code, _mechanisms: None, answered=lambda _token: None, refused=lambda _reason: None,
+        has_begun=lambda *_: None, answered=lambda _: None, refused=lambda *_: None,
     )  # fmt: skip
     relay.close()
     network.run(5)
