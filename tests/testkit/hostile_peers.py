@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 
 from idemproxy.codecs import messages
 from idemproxy.codecs.framing import frame
@@ -34,14 +35,15 @@ KINDS = ("half_header", "dripping", "stalled", "deaf")
 STALLED_BYTES = 60_000
 """Sent of a request that is said to have ten times as much."""
 _TOPIC = "hostile"
-_DRIP_SECONDS = 1.0
+SLICES = 20
+"""They act one after the other, not all at the same moment."""
 _OPEN_SECONDS_MAX = 120.0
 _CONNECT_SECONDS_MAX = 10.0
 _REQUESTS_PER_SECOND = {"deaf": 2, "greedy": 1000}
 _RECEIVE_BUFFER_BYTES = 4096
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Peer:
     """One connection. ``to_send``: what it goes on sending; ``sent``: how much of that the other side took."""
 
@@ -61,6 +63,8 @@ class Peers:
     open: dict[int, Peer] = field(default_factory=dict)
     stalled_bytes: int = STALLED_BYTES
     to_come_again: list[str] = field(default_factory=list)
+    slices: list[set[Peer]] = field(default_factory=lambda: [set() for _ in range(SLICES)])
+    epoll: select.epoll = field(default_factory=select.epoll)
 
     # ------------------------------------------------------------------ opening
     def add(self, kind: str) -> None:
@@ -78,22 +82,25 @@ class Peers:
         connection.setblocking(False)
         peer = Peer(kind, connection, _bytes_of(kind, self.stalled_bytes))
         self.open[connection.fileno()] = peer
+        self.epoll.register(connection, select.EPOLLRDHUP)
+        if kind not in ("idle", "half_header"):
+            self.slices[connection.fileno() % SLICES].add(peer)
         if kind in ("half_header", "stalled"):
             self.send(peer, len(peer.to_send))
 
     # ------------------------------------------------------------------ misbehaving
-    def act(self) -> None:
-        """Do once what is done each second: another byte, more requests, the rest of what the kernel did not take; and
-        come again where the other side has hung up."""
+    def act(self, slice_number: int) -> None:
+        """Do for a slice of them what each does once in a second: another byte, more requests, the rest of what the
+        kernel did not take; and come again where the other side has hung up."""
         kinds, self.to_come_again = self.to_come_again, []
         for kind in kinds:
             self.add(kind)
-        for peer in list(self.open.values()):
+        for peer in self.slices[slice_number % SLICES].copy():
             if peer.kind == "dripping":
                 self.send(peer, 1)
             elif peer.kind == "stalled":
                 self.send(peer, len(peer.to_send) - peer.sent)
-            elif peer.kind in _REQUESTS_PER_SECOND:
+            else:
                 self.send(peer, len(peer.to_send))
 
     def send(self, peer: Peer, count: int) -> None:
@@ -107,17 +114,17 @@ class Peers:
         except OSError:
             self.end(peer)
 
-    def notice_ends(self) -> None:
-        """Drop those that the other side has hung up on."""
-        poll = select.poll()
-        for descriptor in self.open:
-            poll.register(descriptor, select.POLLRDHUP)
-        for descriptor, _events in poll.poll(0):
+    def notice_ends(self, seconds: float) -> None:
+        """Wait a little, and drop those that the other side has hung up on meanwhile."""
+        for descriptor, _events in self.epoll.poll(seconds):
             self.end(self.open[descriptor])
 
     def end(self, peer: Peer) -> None:
         """Forget one that is over."""
-        self.open.pop(peer.connection.fileno(), None)
+        descriptor = peer.connection.fileno()
+        self.epoll.unregister(descriptor)
+        del self.open[descriptor]
+        self.slices[descriptor % SLICES].discard(peer)
         peer.connection.close()
         self.ended[peer.kind] += 1
         self.to_come_again.append(peer.kind)
@@ -131,6 +138,7 @@ class Peers:
         }
 
 
+@cache
 def _bytes_of(kind: str, stalled_bytes: int) -> bytes:
     if kind == "half_header":
         return b"\0\0\0\x40\0\0"
@@ -172,11 +180,11 @@ def main() -> int:
     print(json.dumps({"seconds": round(time.monotonic() - began, 1), **peers.told()}), flush=True)
     end = time.monotonic() + options.seconds
     with suppress(KeyboardInterrupt):
-        while time.monotonic() < end:
-            peers.act()
-            peers.notice_ends()
-            if select.select([sys.stdin], [], [], _DRIP_SECONDS)[0]:
-                break
+        slice_number = 0
+        while time.monotonic() < end and not select.select([sys.stdin], [], [], 0)[0]:
+            peers.act(slice_number)
+            slice_number += 1
+            peers.notice_ends(1 / SLICES)
     print(json.dumps(peers.told()), flush=True)
     return 0
 
