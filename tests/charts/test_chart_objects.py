@@ -263,3 +263,19 @@ def test_two_releases_in_one_namespace_share_no_name(helm: Path) -> None:
         done = run_helm(helm, "template", release, CHART, "--values", EVERYTHING)
         names += [(item["kind"], item["metadata"]["name"]) for item in yaml.safe_load_all(done.stdout) if item]
     assert len(names) == len(set(names)) > 2
+
+
+def test_long_names_are_cut_to_what_kubernetes_takes_and_stay_different(helm: Path, tmp_path: Path) -> None:
+    values = yaml.safe_load(SNI.read_text())
+    values["upstream"]["brokerIds"] = [2147483647]
+    values["listeners"]["fifteen-letters"] = values["listeners"].pop("inside")
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
+    names: list[tuple[str, str]] = []
+    for release in (
+        "a-release-with-fifty-three-letters-is-the-longest-one",
+        "a-release-with-fifty-three-letters-is-the-longest-two",
+    ):
+        done = run_helm(helm, "template", release, CHART, "--values", tmp_path / "values.yaml")
+        names += [(item["kind"], item["metadata"]["name"]) for item in yaml.safe_load_all(done.stdout) if item]
+    assert len(names) == len(set(names)) > 10
+    assert 55 < max(len(name) for _, name in names) <= 63

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 import tomllib
+import urllib.request
 import venv
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -237,6 +238,9 @@ def test_the_health_check_is_content_with_a_live_proxy_and_with_nothing_else(ima
         while not healthy():
             assert time.monotonic() < deadline, (tmp_path / "log").read_text()
             assert proxy.poll() is None, (tmp_path / "log").read_text()
+        # The status page is no Python: it has to be in the package all the same.
+        with urllib.request.urlopen(f"http://127.0.0.1:{admin}/", timeout=10) as page:
+            assert b"<html" in page.read()
     finally:
         proxy.terminate()
         assert proxy.wait(60) == 0

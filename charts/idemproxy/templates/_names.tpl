@@ -2,13 +2,18 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* Short enough for what is appended to it: a listener's name, a broker's id, the pods' ordinals. */}}
+{{/* Short enough for what is appended to it: a listener's name, "broker-" and an id. What is cut off of a long name comes
+back as a hash, so that two releases never share one. */}}
 {{- define "idemproxy.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 30 | trimSuffix "-" -}}
-{{- else -}}
 {{- $name := include "idemproxy.name" . -}}
-{{- (contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name)) | trunc 30 | trimSuffix "-" -}}
+{{- $whole := .Values.fullnameOverride -}}
+{{- if not $whole -}}
+{{- $whole = contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) -}}
+{{- end -}}
+{{- if gt (len $whole) 28 -}}
+{{- printf "%s-%s" (trunc 21 $whole | trimSuffix "-") (sha256sum $whole | trunc 6) -}}
+{{- else -}}
+{{- $whole -}}
 {{- end -}}
 {{- end -}}
 
