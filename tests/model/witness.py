@@ -68,7 +68,7 @@ class Joined(Model):
 
     def bad_state(self, s):
         if self.goal:
-            used = any(e.egen < s.gen and e.intent and e.intent.gen == s.gen for e in s.ent)
+            used = any(e.egen < s.gen and e.intent and e.intent.gen == s.gen and not e.intent.whole for e in s.ent)
             return 'U USED UNREAD' if used else None
         return super().bad_state(s)
 
