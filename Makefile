@@ -84,7 +84,7 @@ mutants: uv  ## the proxy without a rule, for every part of every rule: each is 
 pictures: uv  ## the status page's screenshots in docs/pictures, from a real proxy in a real browser
 	@PICTURES=docs/pictures $(RUN_TOOLS) pytest -q tests/e2e/test_admin_page.py
 
-cluster: uv  ## the chart sent to a real kube-apiserver, which Go builds first (minutes, once)
+cluster: uv  ## the chart under helm-unittest and at a real kube-apiserver, which Go builds first (minutes, once)
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m charts.cluster
 
 model: uv  ## the model of the rules, its short runs

@@ -1,10 +1,11 @@
-"""The chart at a real Kubernetes API server: ``make cluster``, or ``python -m charts.cluster`` with tests on the path.
+"""The chart in the hands of other people's programs: ``make cluster``, or ``python -m charts.cluster`` with tests on
+the path. All of them are built with Go from pinned modules (minutes, once).
 
-kube-apiserver and etcd are built from their Go modules (minutes, once) and started on loopback, with the kinds of
-cert-manager and of the Prometheus operator defined. Every example of the chart is sent there object by object with
-strict field validation, in a namespace that enforces the restricted Pod Security level; its pods are created as a
-controller would; then helm installs, upgrades and removes it. A warning counts as a failure. Nothing runs in the pods:
-an API server has no nodes.
+helm-unittest runs the chart's own suites, helm-docs makes its page of values again. Then kube-apiserver and etcd are
+started on loopback, with the kinds of cert-manager and of the Prometheus operator defined: every example of the chart
+is sent there object by object with strict field validation, in a namespace that enforces the restricted Pod Security
+level; its pods are created as a controller would; and helm installs, upgrades and removes it. A warning counts as a
+failure. Nothing runs in the pods: an API server has no nodes.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ PRIORITY = {
     "value": 1000,
 }
 """That one of the examples names; a cluster has its own."""
+UNITTEST = "github.com/helm-unittest/helm-unittest/cmd/helm-unittest"
+DOCS = "github.com/norwoodj/helm-docs/cmd/helm-docs"
 WANTED = ("certificates", "prometheusrules", "servicemonitors")
 
 
@@ -104,10 +107,31 @@ def helm_through_a_life(helm: Path, kubeconfig: Path, file: Path, namespace: str
     return complaints
 
 
+def suites_and_page(folder: Path) -> list[str]:
+    """Run the chart's own suites and make its page of values again. Returns what is wrong."""
+    failures: list[str] = []
+    suites = len(list((CHART / "tests").glob("*_test.yaml")))
+    command = [built("helm-unittest", UNITTEST), "--strict", str(CHART)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if done.returncode != 0 or f"Test Suites: {suites} passed, {suites} total" not in done.stdout:
+        failures.append(f"helm-unittest: {done.stdout}{done.stderr}")
+    print(f"helm-unittest: {suites} suites", flush=True)
+    chart = folder / "idemproxy"
+    shutil.copytree(CHART, chart)
+    (chart / "README.md").unlink()
+    command = [built("helm-docs", DOCS), "--sort-values-order", "file", "--log-level", "warning"]
+    done = subprocess.run(command, cwd=chart, capture_output=True, text=True, timeout=300)
+    if done.returncode != 0 or (chart / "README.md").read_text() != (CHART / "README.md").read_text():
+        failures.append(f"charts/idemproxy/README.md is not what helm-docs makes of values.yaml {done.stderr}")
+        shutil.copy(chart / "README.md", CHART / "README.md")
+    return failures
+
+
 def main() -> int:
     """Return the exit status: 0 if every example was accepted without a warning."""
     started = time.monotonic()
-    failures: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="idemproxy-chart-") as made:
+        failures = suites_and_page(Path(made))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idemproxy-cluster-")))
         (folder / "definitions").mkdir()

@@ -159,3 +159,26 @@ def test_what_the_user_adds_to_the_configuration_goes_before_what_the_chart_writ
     assert configuration["log"] == {"level": "warning", "format": "json"}
     assert configuration["limits"]["producers_max"] == 5
     assert configuration["limits"]["drain_seconds"] == 25
+
+
+# ---------------------------------------------------------------------- the page of values
+def leaves(value: Any, path: str = "") -> dict[str, Any]:
+    """Return what is set where: the ends of the values, and empty objects and lists."""
+    if isinstance(value, dict) and value:
+        return {key: end for name, inner in value.items() for key, end in leaves(inner, f"{path}.{name}").items()}
+    return {path.lstrip("."): value}
+
+
+def test_the_page_of_values_has_every_one_with_its_default_and_a_description() -> None:
+    """The page is made by helm-docs (`make cluster` compares); this sees at once that it was forgotten."""
+    rows = re.findall(r"^\| (\S+) \| \w+ \| `(.*?)` \| (.*) \|$", (CHART / "README.md").read_text(), re.MULTILINE)
+    page = {key: json.loads("null" if default == "nil" else default) for key, default, _ in rows}
+    ends = leaves(values())
+    assert [key for key, _, description in rows if not description.strip()] == []
+    for key, default in page.items():
+        at: Any = values()
+        for name in key.split("."):
+            at = at[name]
+        assert at == default, key
+    for key in ends:
+        assert any(key == row or key.startswith(f"{row}.") for row in page), key
