@@ -1,7 +1,8 @@
 """A rendered pod as a node would start it, on this machine: its volumes are folders, its network is loopback.
 
 Command, arguments, environment, files and probes are taken from the manifests. Only what belongs to a pod's own
-surroundings is replaced: a path of a mount by the folder that stands for it, all interfaces by loopback.
+surroundings is replaced: a path of a mount by the folder that stands for it, all interfaces and names of Services by
+loopback.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class NodePod:
         """Return the text with this machine's places in it."""
         paths = "|".join(re.escape(path) for path in sorted(self._places, key=len, reverse=True))
         whole = re.compile(rf"(?<![\w/.-])({paths})(?![\w.-])")
-        return whole.sub(lambda path: str(self._places[path[1]]), text).replace("0.0.0.0", "127.0.0.1")
+        text = whole.sub(lambda path: str(self._places[path[1]]), text)
+        return re.sub(r"0\.0\.0\.0|[\w-]+\.streams\.svc\.cluster\.local", "127.0.0.1", text)
 
     def fill_volumes(self) -> Mapping[str, Path]:
         """Write what ConfigMaps and secrets hold; return the folder of every mount by its path."""

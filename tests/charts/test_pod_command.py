@@ -50,7 +50,6 @@ def values_for(broker: LegacyCluster, port: int) -> dict[str, Any]:
     return {
         "upstream__bootstrap": [broker.bootstrap],
         "listeners__clients__port": port,
-        "listeners__clients__advertised": "127.0.0.1:{port}",
         "admin__port": free_ports(1)[0],
     }
 
@@ -72,16 +71,15 @@ def stored(broker: LegacyCluster) -> list[bytes | None]:
     return [record.value for record in read_partition(broker.log_directories[0], "orders", 0)]
 
 
-def helm_test(manifests: list[dict[str, Any]], port: int, admin: int, *more: str) -> subprocess.CompletedProcess[str]:
-    """Run what `helm test` runs; the names of Services stand for this machine."""
+def helm_test(manifests: list[dict[str, Any]], ids: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run what `helm test` runs; the names of Services stand for this machine. ``ids``: not those listed."""
     (container,) = one(manifests, "Pod", "proxy-idemproxy-test")["spec"]["containers"]
-    code, seconds, ready, *listeners = container["args"]
+    code, seconds, admin, listed, *listeners = container["args"]
     assert [container["command"], float(seconds)] == [["python", "-c"], 60]
-    assert ready == f"http://proxy-idemproxy-pods:{admin}/readyz"
-    assert [listener.split(":")[:2] for listener in listeners] == [["proxy-idemproxy-clients", str(port)]]
-    here = [re.sub(r"proxy-idemproxy-\w+", "127.0.0.1", word) for word in (ready, *listeners)]
-    command = [sys.executable, "-c", code, "5", *here, *more]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    services = {item["metadata"]["name"] for item in manifests if item["kind"] == "Service"}
+    assert {re.split("[/:]+", place)[-2] for place in (admin, listeners[0].removesuffix(":tls"))} == services
+    here = [re.sub(r"proxy-idemproxy-\w+", "127.0.0.1", word) for word in (admin, ids or listed, *listeners)]
+    return subprocess.run([sys.executable, "-c", code, "5", *here], capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.timeout(240)
@@ -98,9 +96,12 @@ def test_the_rendered_pods_command_serves_an_idempotent_producer_and_ends_on_sig
         shown = pod.get("/metrics")[1]
         assert [one.name for one in METRICS if not one.labels and f"\n{one.prometheus_name}" not in shown] == []
         assert produce(f"127.0.0.1:{port}") == [], pod.output.read_text()
-        told = helm_test(manifests, port, values["admin__port"])
+        told = helm_test(manifests)
         assert told.returncode == 0, told.stdout + told.stderr
         assert f"127.0.0.1:{port}: brokers 0 at 127.0.0.1:{port + 1}" in told.stdout
+        forgotten = helm_test(manifests, ids="1,2")
+        assert (forgotten.returncode, "add it to upstream.brokerIds" in forgotten.stderr) == (1, True)
+        assert "no client is told of broker 0" in forgotten.stderr
         pod.process.send_signal(signal.SIGTERM)
         assert pod.process.wait(timeout=pod.pod["terminationGracePeriodSeconds"]) == 0, pod.output.read_text()
     assert stored(broker) == [b"%d" % number for number in range(RECORDS)]
@@ -131,7 +132,7 @@ def test_certificates_and_the_password_of_redis_reach_the_proxy_as_files(
         pod.start(PROXY).wait_until_ready()
         settings = {"security.protocol": "SSL", "ssl.ca.location": str(tmp_path / "ca.pem")}
         assert produce(f"127.0.0.1:{port}", **settings) == [], pod.output.read_text()
-        told = helm_test(manifests, port, values["admin__port"])
+        told = helm_test(manifests)
         assert told.returncode == 0, told.stdout + told.stderr
     assert stored(broker) == [b"%d" % number for number in range(RECORDS)]
 
@@ -149,7 +150,7 @@ def test_helm_test_fails_with_the_reason_where_a_client_would_not_get_through(he
             time.sleep(0.1)
         status, reasons = pod.probe("readinessProbe")
         assert status == 503
-        told = helm_test(manifests, port, admin)
+        told = helm_test(manifests)
     assert told.returncode == 1
     assert "failed: " in told.stderr
     assert "503" in told.stderr

@@ -1,9 +1,10 @@
 """Asks the proxy as a client would: is it ready, which brokers does it tell of, can each of them be reached?
 
-Arguments: seconds to try, the address of /readyz, and of every listener HOST:PORT, HOST:PORT:tls or HOST:PORT:open
-(only look whether it is). Run by `helm test`.
+Arguments: seconds to try, the address of the admin port, the listed broker ids with commas, and ways to go in:
+HOST:PORT, HOST:PORT:tls or HOST:PORT:open (only look whether it is). Run by `helm test`.
 """
 
+import json
 import socket
 import ssl
 import sys
@@ -20,6 +21,15 @@ def is_ready(url: str) -> str:
             return str(answer.read(500).decode())
     except urllib.error.HTTPError as refusal:
         raise OSError(f"{refusal.code} {refusal.read(500).decode()}") from None
+
+
+def lists_every_broker(url: str, listed: str) -> str:
+    """Return a line about the brokers that the proxy sees. Raises OSError when one of them is not listed."""
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        seen = {str(broker["id"]) for broker in json.load(answer)}
+    if missing := seen - set(listed.split(",")):
+        raise OSError(f"no client is told of broker {', '.join(sorted(missing))}: add it to upstream.brokerIds")
+    return f"brokers of the cluster: {', '.join(sorted(seen))}"
 
 
 def ask(listener: str, deadline: float) -> str:
@@ -50,7 +60,7 @@ def ask(listener: str, deadline: float) -> str:
             raise OSError(f"broker {number} is told to be at {place[0]}:{place[1]}: {error}") from None
         reached.append(f"{number} at {place[0]}:{place[1]}")
     if not reached:
-        raise OSError("no broker is told of; is every one listed in upstream.brokerIds?")
+        raise OSError("no broker is told of")
     return f"{host}:{port}: brokers {', '.join(reached)}"
 
 
@@ -66,9 +76,10 @@ def tried(deadline: float, what, *arguments) -> str:
 
 
 def main() -> None:
-    seconds, ready, *listeners = sys.argv[1:]
+    seconds, admin, listed, *listeners = sys.argv[1:]
     deadline = time.monotonic() + float(seconds)
-    print(tried(deadline, is_ready, ready), flush=True)
+    print(tried(deadline, is_ready, f"{admin}/readyz"), flush=True)
+    print(tried(deadline, lists_every_broker, f"{admin}/api/v1/brokers", listed), flush=True)
     for listener in listeners:
         print(tried(deadline, ask, listener, deadline), flush=True)
 

@@ -66,6 +66,12 @@
 {{- toYaml $section -}}
 {{- end -}}
 
+{{/* The brokers' ids with commas. */}}
+{{- define "idemproxy.idList" -}}
+{{- $ids := list -}}{{- range .Values.upstream.brokerIds -}}{{- $ids = append $ids (int .) -}}{{- end -}}
+{{- join "," $ids -}}
+{{- end -}}
+
 {{/* One listener's section. Takes (list root name listener). */}}
 {{- define "idemproxy.listener" -}}
 {{- $root := index . 0 -}}
@@ -75,8 +81,7 @@
 {{- $_ := set $section "routing" $listener.routing -}}
 {{- $_ := set $section "authentication" $listener.authentication -}}
 {{- $_ := set $section "advertised" (include "idemproxy.advertised" .) -}}
-{{- $ids := list -}}{{- range $root.Values.upstream.brokerIds -}}{{- $ids = append $ids (int .) -}}{{- end -}}
-{{- $_ := set $section "broker_ids" (join "," $ids) -}}
+{{- $_ := set $section "broker_ids" (include "idemproxy.idList" $root) -}}
 {{- if eq $listener.routing "sni" -}}{{- $_ := set $section "bootstrap_name" (include "idemproxy.bootstrapName" .) -}}{{- end -}}
 {{- with $listener.tls -}}
 {{- if .enabled -}}
