@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from idemproxy.codecs.marker import Identity, parse_marker
 from testkit.virtual_log import Message, Stored
 from testkit.virtual_producer import SEQUENCE_LIMIT, Batch
 
 
-@dataclass(frozen=True, slots=True)
-class InLog:
+class InLog(NamedTuple):
     """One record where it lies, with the number that the marker gives it."""
 
     offset: int

@@ -49,6 +49,8 @@ class Oracle:
         self._refusals: tuple[int, ...] = cluster.rates.refusals
         self._state_was_lost = False
         self._outstanding: dict[Where, ProduceSeen] = {}
+        self._lost_values: dict[TopicPartition, tuple[int, set[bytes]]] = {}
+        """Of each partition how many lost messages were looked at, and the values in them."""
         self._asked_for: dict[int, list[Where]] = {}
         """Number of a request that is being worked on -> whose batches are in it."""
         cluster.on_produce.append(self._produce_arrived)
@@ -107,10 +109,11 @@ class Oracle:
         log = self.cluster.log(*batch.partition)
         if offset < 0:
             return  # 46: somewhere in the log, looked for at the end
-        gone = {record.value for record in records_of(log.lost)[0]} if log.lost else set[bytes]()
+        gone = self._gone(batch.partition)
+        first = log.was_at(offset)
         for index, value in enumerate(batch.values):
-            found = log.was_at(offset + index)
-            if index and not holds_all(log.was_at(offset), batch):
+            found = log.was_at(offset + index) if index else first
+            if index == 1 and not holds_all(first, batch):
                 return  # stored in parts: one offset is answered, the first; the rest is looked for at the end
             if value in gone:
                 self.allowed[Allowed.LOST_BY_BROKERS] += 1
@@ -118,6 +121,14 @@ class Oracle:
                 self.violations.append(f"I3: {value!r} acknowledged at {offset + index}, there is {_shown(found)}")
             elif offset + index >= log.committed:
                 self.violations.append(f"I3: {value!r} acknowledged at {offset + index}, above the high watermark")
+
+    def _gone(self, partition: TopicPartition) -> set[bytes]:
+        """The values of all records that the brokers have lost by now."""
+        lost, (known, values) = self.cluster.log(*partition).lost, self._lost_values.get(partition, (0, set()))
+        if known < len(lost):
+            values |= {record.value for record in records_of(lost[known:])[0]}
+            self._lost_values[partition] = len(lost), values
+        return values
 
     def _produce_arrived(self, seen: ProduceSeen) -> None:
         self._asked_for[seen.number] = list(self._producers_of(seen))
@@ -292,6 +303,8 @@ class Oracle:
         places: dict[bytes, list[InLog]],
     ) -> None:
         """45, 47, 59 and -1: never to a producer that did nothing wrong."""
+        if answer.error_code not in (UNKNOWN_PRODUCER, UNKNOWN_ERROR, FENCED, OUT_OF_ORDER):
+            return
         what = f"{answer.error_code} at {answer.at:.3f} for {batch.values[0]!r}"
         if answer.error_code in (UNKNOWN_PRODUCER, UNKNOWN_ERROR):
             self._say(partition, what)

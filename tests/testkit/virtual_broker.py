@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER = 1, 3, 5, 6
 PRODUCE_KEY_BYTES = b"\x00\x00"
+VERSIONS = {api: (low, high) for api, low, high in kafka.API_RANGES_0_10_2}
 LOOK_SECONDS = 0.05
 DEBUGGING_REPLICA = -2
 CONSUMER = -1
@@ -85,8 +86,7 @@ class BrokerConnection:
 
     def _serve(self, request: kafka.Request) -> None:
         key, version = request.api_key, request.api_version
-        ranges = {api: (low, high) for api, low, high in kafka.API_RANGES_0_10_2}
-        low, high = ranges.get(key, (0, -1))
+        low, high = VERSIONS.get(key, (0, -1))
         if not low <= version <= high:
             if key == kafka.API_VERSIONS:
                 self._answer(request, b"\x00\x23" + kafka.array([]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from testkit.virtual_kafka_bytes import ProduceBody
 
@@ -69,8 +69,7 @@ class BrokerFaultRates:
     """Of answers to other requests that are lost with their connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceSeen:
+class ProduceSeen(NamedTuple):
     """One produce request that arrived whole."""
 
     number: int

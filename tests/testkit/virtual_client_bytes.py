@@ -10,6 +10,7 @@ from idemproxy.codecs.record_batch import Record, encode_batch
 from testkit.virtual_kafka_bytes import INIT_PRODUCER_ID, PRODUCE, Reader, string
 
 PRODUCE_VERSION = 3
+_PARTITION_ANSWER = struct.Struct(">ihqq")
 
 
 def _framed(api_key: int, version: int, correlation_id: int, client_id: str, body: bytes) -> bytes:
@@ -62,23 +63,12 @@ def parse_produce(body: bytes) -> dict[tuple[str, int], tuple[int, int]]:
     """(topic, partition) -> (error code, base offset)."""
     reader = Reader(body)
     found: dict[tuple[str, int], tuple[int, int]] = {}
-
-    def topic() -> None:
-        name = reader.text()
-
-        def partition() -> None:
-            number, error, base_offset, _append_time = (
-                reader.int32(),
-                reader.int16(),
-                reader.int64(),
-                reader.int64(),
-            )
-            assert (name, number) not in found, "a partition is answered twice"
-            found[name, number] = error, base_offset
-
-        reader.array(partition)
-
-    reader.array(topic)
+    for _ in range(reader.count()):
+        topic = reader.text()
+        for _ in range(reader.count()):
+            number, error, base_offset, _append_time = reader.numbers(_PARTITION_ANSWER)
+            assert (topic, number) not in found, "a partition is answered twice"
+            found[topic, number] = error, base_offset
     reader.int32()
     reader.end()
     return found

@@ -6,9 +6,11 @@ after any byte and can swallow everything (half-open). It never reorders, invent
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -42,7 +44,10 @@ class Connection:
         near = VirtualWire(self, 0, opener, opener.name)
         far = VirtualWire(self, 1, server, address[0] if isinstance(address, tuple) else address)
         self.ends = (near, far)
-        self.directions = (Direction(network, near, far), Direction(network, far, near))
+        forward, back = Direction(network, near, far), Direction(network, far, near)
+        self.directions = (forward, back)
+        near.join(forward, back)
+        far.join(back, forward)
 
     @property
     def is_open(self) -> bool:
@@ -102,7 +107,6 @@ class Direction:
         self.receiver = receiver
         self.unread_bytes = 0
         """Sent and not yet read by the peer's endpoint."""
-        self.bytes_carried = 0
         self.cut_after: int | None = None
         self.cut_part: FramePart | None = None
         self._in_flight: deque[bytes] = deque()
@@ -119,7 +123,9 @@ class Direction:
 
     @property
     def room_bytes(self) -> int:
-        """What a write may add before the window is full."""
+        """What a write may add before the window is full; what nobody will read needs no room."""
+        if not self.is_healthy:
+            return sys.maxsize
         return max(0, self.network.settings.window_bytes - self.unread_bytes)
 
     def carry(self, data: bytes) -> None:
@@ -129,17 +135,18 @@ class Direction:
             return
         if self._has_ended:
             return
-        for watch in self.network.watchers:
+        network, size = self.network, len(data)
+        for watch in network.watchers:
             watch(self, data)
         if self.cut_part is not None:
             self._cut_in(data)
-        self.unread_bytes += len(data)
-        random, settings = self.network.random, self.network.settings
-        pieces = [data]
-        if len(data) > 1 and self.network.chance(settings.split_chance):
-            at = sorted(random.randrange(1, len(data)) for _ in range(random.choice((1, 1, 2, 3))))
-            borders = [0, *at, len(data)]
-            pieces = [data[start:end] for start, end in pairwise(borders) if end > start]
+        self.unread_bytes += size
+        if size > 1 and network.chance(network.settings.split_chance):
+            random = network.random
+            at = sorted(random.randrange(1, size) for _ in range(random.choice((1, 1, 2, 3))))
+            pieces = [data[start:end] for start, end in pairwise([0, *at, size]) if end > start]
+        else:
+            pieces = [data]
         for piece in pieces:
             self._in_flight.append(piece)
             self._at_arrival(self._arrive)
@@ -204,10 +211,10 @@ class Direction:
             self.sender.host.mark_dirty(self.sender)
 
     def _at_arrival(self, callback: Callable[[], None]) -> None:
-        settings = self.network.settings
-        at = max(self._last_arrival, self.network.now + self.network.between(settings.latency))
-        self._last_arrival = at
-        self.network.schedule(at - self.network.now, lambda: self._unless_held(callback))
+        network = self.network
+        now = network.now
+        at = self._last_arrival = max(self._last_arrival, now + network.between(network.settings.latency))
+        network.schedule(at - now, partial(self._unless_held, callback))
 
     def _unless_held(self, callback: Callable[[], None]) -> None:
         if self.network.now < self._held_until:
@@ -217,6 +224,9 @@ class Direction:
 
     def _arrive(self) -> None:
         data = self._in_flight.popleft()
+        if self._may_arrive_bytes is None and self.cut_after is None:
+            self.receiver.arrived(data)
+            return
         if self._may_arrive_bytes is not None:
             data = data[: self._may_arrive_bytes]
             self._may_arrive_bytes -= len(data)
@@ -233,7 +243,6 @@ class Direction:
 
     def _deliver(self, data: bytes) -> None:
         if data:
-            self.bytes_carried += len(data)
             self.receiver.arrived(data)
 
     def _time_out(self) -> None:

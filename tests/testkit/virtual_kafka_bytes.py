@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -24,6 +23,10 @@ API_RANGES_0_10_2: tuple[tuple[int, int, int], ...] = (
 
 
 _INT8, _INT16, _INT32, _INT64 = (struct.Struct(layout) for layout in (">b", ">h", ">i", ">q"))
+_REQUEST_HEADER = struct.Struct(">hhi")
+_PRODUCE_HEADER = struct.Struct(">hi")
+_FETCH_HEADER = struct.Struct(">iii")
+_FETCH_PARTITION = struct.Struct(">iqi")
 
 
 class BadRequest(Exception):
@@ -47,31 +50,32 @@ class Reader:
 
     def int8(self) -> int:
         """One signed byte."""
-        return self._number(_INT8)
+        return self.numbers(_INT8)[0]
 
     def int16(self) -> int:
         """Two bytes, signed."""
-        return self._number(_INT16)
+        return self.numbers(_INT16)[0]
 
     def int32(self) -> int:
         """Four bytes, signed."""
-        return self._number(_INT32)
+        return self.numbers(_INT32)[0]
 
     def int64(self) -> int:
         """Eight bytes, signed."""
-        return self._number(_INT64)
+        return self.numbers(_INT64)[0]
 
-    def _number(self, layout: struct.Struct) -> int:
+    def numbers(self, layout: struct.Struct) -> tuple[int, ...]:
+        """Several numbers that follow each other."""
         try:
-            (found,) = layout.unpack_from(self.data, self.position)
+            found = layout.unpack_from(self.data, self.position)
         except struct.error:
             raise BadRequest(f"{layout.size} bytes at {self.position} of {len(self.data)}") from None
         self.position += layout.size
-        return int(found)
+        return found
 
     def string(self) -> str | None:
         """A nullable string."""
-        length = self.int16()
+        (length,) = self.numbers(_INT16)
         return None if length == -1 else self.take(length).decode()
 
     def text(self) -> str:
@@ -83,15 +87,19 @@ class Reader:
 
     def blob(self) -> bytes | None:
         """Nullable bytes."""
-        length = self.int32()
+        (length,) = self.numbers(_INT32)
         return None if length == -1 else self.take(length)
 
     def array(self, element: Callable[[], T]) -> list[T]:
         """An array that is not null."""
-        count = self.int32()
+        return [element() for _ in range(self.count())]
+
+    def count(self) -> int:
+        """How many elements an array has that is not null."""
+        (count,) = self.numbers(_INT32)
         if not 0 <= count <= len(self.data):
             raise BadRequest(f"an array of {count} elements")
-        return [element() for _ in range(count)]
+        return count
 
     def end(self) -> None:
         """Nothing may be left."""
@@ -112,8 +120,7 @@ def array(elements: Sequence[bytes]) -> bytes:
     return struct.pack(">i", len(elements)) + b"".join(elements)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """Header, and a reader that stands at the body."""
 
     api_key: int
@@ -123,8 +130,7 @@ class Request:
     body: Reader
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceBody:
+class ProduceBody(NamedTuple):
     """``partitions``: (topic, partition, message set) in wire order, doubles kept."""
 
     acks: int
@@ -132,8 +138,7 @@ class ProduceBody:
     partitions: list[tuple[str, int, bytes | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class FetchBody:
+class FetchBody(NamedTuple):
     """``partitions``: (topic, partition, offset, bytes at most). ``bytes_max``: of the whole answer (version 3)."""
 
     replica_id: int
@@ -143,8 +148,7 @@ class FetchBody:
     partitions: list[tuple[str, int, int, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class ListOffsetsBody:
+class ListOffsetsBody(NamedTuple):
     """``partitions``: (topic, partition, time)."""
 
     replica_id: int
@@ -154,31 +158,35 @@ class ListOffsetsBody:
 def parse_request(frame: bytes) -> Request:
     """Return header and body of a frame without its size."""
     reader = Reader(frame)
-    key, version, correlation_id = reader.int16(), reader.int16(), reader.int32()
+    key, version, correlation_id = reader.numbers(_REQUEST_HEADER)
     return Request(key, version, correlation_id, reader.string(), reader)
 
 
 def _by_topic(reader: Reader, element: Callable[[str], T]) -> list[T]:
-    def topic() -> list[T]:
-        name = reader.text()
-        return reader.array(lambda: element(name))
-
-    found = [item for items in reader.array(topic) for item in items]
+    found: list[T] = []
+    for _ in range(reader.count()):
+        topic = reader.text()
+        found += [element(topic) for _ in range(reader.count())]
     reader.end()
     return found
 
 
 def parse_produce(reader: Reader) -> ProduceBody:
     """Versions 0 to 2: one layout."""
-    acks, timeout_ms = reader.int16(), reader.int32()
+    acks, timeout_ms = reader.numbers(_PRODUCE_HEADER)
     return ProduceBody(acks, timeout_ms, _by_topic(reader, lambda topic: (topic, reader.int32(), reader.blob())))
 
 
 def parse_fetch(reader: Reader, version: int) -> FetchBody:
     """Versions 0 to 3."""
-    replica_id, wait_ms, bytes_min = reader.int32(), reader.int32(), reader.int32()
+    replica_id, wait_ms, bytes_min = reader.numbers(_FETCH_HEADER)
     bytes_max = reader.int32() if version >= 3 else 2**31 - 1
-    partitions = _by_topic(reader, lambda topic: (topic, reader.int32(), reader.int64(), reader.int32()))
+
+    def partition(topic: str) -> tuple[str, int, int, int]:
+        number, offset, partition_bytes_max = reader.numbers(_FETCH_PARTITION)
+        return topic, number, offset, partition_bytes_max
+
+    partitions = _by_topic(reader, partition)
     return FetchBody(replica_id, wait_ms, bytes_min, bytes_max, partitions)
 
 

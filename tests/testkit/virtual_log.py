@@ -7,8 +7,10 @@ a broker would rebuild) is a violation, not a refusal: it is written down and th
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from testkit.virtual_messages import Message, Refusal, at_offset, parse_messages, repacked
 
@@ -16,26 +18,27 @@ TOO_LARGE = 10
 MESSAGE_BYTES_MAX = 1_000_012
 """message.max.bytes of a broker that nobody has configured."""
 UNCOMPRESSED = 0
+_last_offset = attrgetter("last_offset")
 
 __all__ = ["MESSAGE_BYTES_MAX", "TOO_LARGE", "Message", "PartitionLog", "Refusal", "Stored", "parse_messages"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stored:
-    """One shallow message where it lies. ``first_offset`` of a wrapper is its first record's.
+    """One shallow message where it lies; never changed. ``first_offset`` of a wrapper is its first record's.
 
-    ``offsets``: of its records, where compaction has left gaps between them.
+    ``offsets``: of its records, where compaction has left gaps between them. ``last_offset``: of its last record,
+    inclusive.
     """
 
     first_offset: int
     message: Message
     appended_at: float
     offsets: tuple[int, ...] = ()
+    last_offset: int = field(init=False)
 
-    @property
-    def last_offset(self) -> int:
-        """Of its last record, inclusive."""
-        return self.offsets[-1] if self.offsets else self.first_offset + self.message.record_count - 1
+    def __post_init__(self) -> None:
+        self.last_offset = self.offsets[-1] if self.offsets else self.first_offset + self.message.record_count - 1
 
 
 @dataclass(slots=True)
@@ -201,11 +204,4 @@ def _find(messages: Sequence[Stored], offset: int) -> tuple[Stored, Message] | N
 
 def _index_of(messages: Sequence[Stored], offset: int) -> int:
     """Of the first message that does not end below the offset."""
-    low, high = 0, len(messages)
-    while low < high:
-        middle = (low + high) // 2
-        if messages[middle].last_offset < offset:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    return bisect_left(messages, offset, key=_last_offset)

@@ -9,13 +9,17 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from idemproxy.codecs.compression import Codec, compress, decompress
 from testkit.virtual_kafka_bytes import Reader
 
 CORRUPT = 2
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
+_SIZE = struct.Struct(">i")
+_SIZE_AT, _FRONT_BYTES, _CHECKED_FROM = 8, 12, 16
+_HEADER = struct.Struct(">qiIbb")
+"""Offset, size, CRC of all that follows it, magic, attributes."""
 
 
 class Refusal(Exception):
@@ -26,8 +30,7 @@ class Refusal(Exception):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """One shallow message, with its inner ones when it is a wrapper. ``data`` begins with offset and size."""
 
     offset: int
@@ -42,7 +45,7 @@ class Message:
     @property
     def record_count(self) -> int:
         """Records that it holds: its inner ones, or itself."""
-        return len(self.inner) or 1
+        return len(self.inner) if self.inner else 1
 
     @property
     def records(self) -> tuple[Message, ...]:
@@ -52,36 +55,42 @@ class Message:
 
 def parse_messages(data: bytes, *, depth: int = 0) -> list[Message]:
     """Return the messages of a set, CRCs checked at both depths. Raises Refusal (2) for anything that is not one."""
-    reader = Reader(data)
     found = []
+    start = 0
     try:
-        while reader.position < len(data):
-            start = reader.position
-            offset, size = reader.int64(), reader.int32()
-            body = Reader(reader.take(size))
-            crc = struct.unpack(">I", body.take(4))[0]
-            if zlib.crc32(body.data[4:]) != crc:
-                raise Refusal(CORRUPT, "a CRC is wrong")
-            magic, attributes = body.int8(), body.int8()
-            if magic not in (0, 1):
-                raise Refusal(CORRUPT, f"magic {magic}")
-            timestamp = body.int64() if magic else -1
-            key, value = body.blob(), body.blob()
-            body.end()
-            inner: tuple[Message, ...] = ()
-            if attributes & 7:
-                if depth or value is None:
-                    raise Refusal(CORRUPT, "a wrapper inside a wrapper, or an empty one")
-                inner = tuple(parse_messages(_decompress(attributes & 7, value), depth=1))
-                if not inner or any(message.magic != magic for message in inner):
-                    raise Refusal(CORRUPT, "a wrapper without messages, or with others' magic")
-            raw = data[start : reader.position]
-            found.append(Message(offset, magic, attributes & 7, timestamp, key, value, raw, inner))
+        while start < len(data):
+            (size,) = _SIZE.unpack_from(data, start + _SIZE_AT)
+            end = start + _FRONT_BYTES + size
+            if size < 0 or end > len(data):
+                raise Refusal(CORRUPT, f"a message of {size} bytes at {start} of {len(data)}")
+            found.append(_parse_message(data[start:end], depth))
+            start = end
     except Refusal:
         raise
     except Exception as error:
         raise Refusal(CORRUPT, f"not a message set: {error}") from error
     return found
+
+
+def _parse_message(data: bytes, depth: int) -> Message:
+    reader = Reader(data)
+    offset, _, crc, magic, attributes = reader.numbers(_HEADER)
+    if zlib.crc32(data[_CHECKED_FROM:]) != crc:
+        raise Refusal(CORRUPT, "a CRC is wrong")
+    if magic not in (0, 1):
+        raise Refusal(CORRUPT, f"magic {magic}")
+    timestamp = reader.int64() if magic else -1
+    key, value = reader.blob(), reader.blob()
+    reader.end()
+    codec = attributes & 7
+    if not codec:
+        return Message(offset, magic, codec, timestamp, key, value, data)
+    if depth or value is None:
+        raise Refusal(CORRUPT, "a wrapper inside a wrapper, or an empty one")
+    inner = tuple(parse_messages(_decompress(codec, value), depth=1))
+    if not inner or any(message.magic != magic for message in inner):
+        raise Refusal(CORRUPT, "a wrapper without messages, or with others' magic")
+    return Message(offset, magic, codec, timestamp, key, value, data, inner)
 
 
 def _decompress(codec: int, value: bytes) -> bytes:
@@ -99,7 +108,7 @@ def _compress(codec: int, data: bytes) -> bytes:
 
 def at_offset(message: Message, offset: int) -> Message:
     """The message with this offset in front; its checksum does not cover that."""
-    return replace(message, data=struct.pack(">q", offset) + message.data[8:])
+    return message._replace(data=struct.pack(">q", offset) + message.data[8:])
 
 
 def repacked(wrapper: Message, inner: Sequence[Message], codec: int) -> Message:
@@ -110,4 +119,4 @@ def repacked(wrapper: Message, inner: Sequence[Message], codec: int) -> Message:
         body += struct.pack(">q", max(message.timestamp for message in inner))
     body += struct.pack(">ii", -1, len(value)) + value
     data = struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
-    return replace(wrapper, codec=codec, key=None, value=value, data=data, inner=tuple(inner))
+    return wrapper._replace(codec=codec, key=None, value=value, data=data, inner=tuple(inner))

@@ -7,17 +7,20 @@ Connections and what can happen to them are in ``virtual_connection``.
 
 from __future__ import annotations
 
-import heapq
+import struct
 import zlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from heapq import heappop, heappush
 from random import Random
 
 from idemproxy.reactor import Address, Endpoint
 from testkit.virtual_connection import Connection, Direction
 from testkit.virtual_wire import VirtualWire
 
+_TIME = struct.Struct(">d")
 FLUSH_ROUNDS_MAX = 10_000
 """More rounds of flush callbacks than this in one pass is an endless loop."""
 
@@ -102,11 +105,12 @@ class Network:
         """Call back after so many virtual seconds, outside of any host."""
         assert seconds >= 0
         self._counter += 1
-        heapq.heappush(self._heap, (self.now + seconds, self._counter, callback))
+        heappush(self._heap, (self.now + seconds, self._counter, callback))
 
     def between(self, bounds: tuple[float, float]) -> float:
         """A number between the two, by the seed."""
-        return bounds[0] + (bounds[1] - bounds[0]) * self.random.random()
+        least, most = bounds
+        return least + (most - least) * self.random.random()
 
     def chance(self, probability: float) -> bool:
         """True so often, by the seed. A probability of zero uses no randomness."""
@@ -120,8 +124,9 @@ class Network:
         end = self.now + seconds
         if until is not None and until():
             return True
-        while self._heap and self._heap[0][0] <= end:
-            self.now, _, callback = heapq.heappop(self._heap)
+        heap = self._heap
+        while heap and heap[0][0] <= end:
+            self.now, _, callback = heappop(heap)
             self.events_run += 1
             callback()
             if until is not None and until():
@@ -131,7 +136,7 @@ class Network:
 
     def note(self, who: str, what: str, data: bytes = b"") -> None:
         """Write down what happened: into the digest always, into the trace when somebody asked for one."""
-        self.digest = zlib.crc32(data, zlib.crc32(f"{who}|{what}|{self.now!r}".encode(), self.digest))
+        self.digest = zlib.crc32(data, zlib.crc32(f"{who}|{what}".encode() + _TIME.pack(self.now), self.digest))
         if self.trace is not None:
             self.trace.append(f"{self.now:12.6f} {who:<14} {what} {data[:48].hex() if data else ''}")
 
@@ -224,8 +229,8 @@ class VirtualReactor:
         self._flush: list[Callable[[], None]] = []
         self._dirty: dict[int, VirtualWire] = {}
         self._crash_predicates: list[tuple[Callable[[], bool], bool]] = []
-        self._pass_is_scheduled = False
-        self._is_in_pass = False
+        self._is_awake = False
+        """A pass will come, or runs now."""
         self._free_at = 0.0
 
     # What idemproxy.reactor asks for.
@@ -238,7 +243,7 @@ class VirtualReactor:
         """Call back once in a pass of this host, not before so many seconds have passed."""
         timer = VirtualTimer(callback)
         if self.alive:
-            self.network.schedule(max(0.0, seconds) / self._clock_rate, lambda: self._timer_is_due(timer))
+            self.network.schedule(max(0.0, seconds) / self._clock_rate, partial(self._timer_is_due, timer))
         return timer
 
     def connect(self, address: Address, endpoint: Endpoint) -> None:
@@ -258,7 +263,8 @@ class VirtualReactor:
         """Have this called among the handlers of the next pass."""
         if self.alive:
             self._ready.append(callback)
-            self.wake()
+            if not self._is_awake:
+                self.wake()
 
     def mark_dirty(self, wire: VirtualWire) -> None:
         """This wire has bytes to write at the end of the pass."""
@@ -268,9 +274,11 @@ class VirtualReactor:
 
     def wake(self) -> None:
         """See to it that a pass follows."""
-        if self._pass_is_scheduled or self._is_in_pass or not self.alive:
-            return
-        self._pass_is_scheduled = True
+        if self.alive and not self._is_awake:
+            self._is_awake = True
+            self._plan_pass()
+
+    def _plan_pass(self) -> None:
         self.network.schedule(max(0.0, self._free_at - self.network.now), self._run_pass)
 
     def pause(self, seconds: float) -> None:
@@ -315,33 +323,35 @@ class VirtualReactor:
             self.wake()
 
     def _run_pass(self) -> None:
-        self._pass_is_scheduled = False
+        network = self.network
         if not self.alive:
             return
-        if self._free_at > self.network.now:  # paused meanwhile
-            self.wake()
+        if self._free_at > network.now:  # paused meanwhile
+            self._plan_pass()
             return
-        self._is_in_pass = True
         self.passes_run += 1
         try:
             self._handlers()
-            self._write()
-            self._crash_if_asked()
+            if self._flush or self._dirty:
+                self._write()
+            if self.crash_after_this_pass is not None or self._crash_predicates:
+                self._crash_if_asked()
         except HostCrashed:
             assert not self.alive, "a host that lives says that it has crashed"
         finally:
-            self._is_in_pass = False
-        self._free_at = max(self._free_at, self.network.now + self.network.between(self.network.settings.pass_duration))
+            self._is_awake = False
+        self._free_at = max(self._free_at, network.now + network.between(network.settings.pass_duration))
         if self._ready or self._due or self._flush or self._dirty:
             self.wake()
 
     def _handlers(self) -> None:
-        for _ in range(len(self._ready)):  # what is posted meanwhile belongs to the next pass
-            if self._ready:
-                self._guarded(self._ready.popleft())
-        for _ in range(len(self._due)):
-            if self._due:
-                self._guarded(self._due.popleft().fire)
+        ready, due = self._ready, self._due
+        for _ in range(len(ready)):  # what is posted meanwhile belongs to the next pass
+            if ready:
+                self._guarded(ready.popleft())
+        for _ in range(len(due)):
+            if due:
+                self._guarded(due.popleft().fire)
 
     def _write(self) -> None:
         """Flush callbacks until there are none, then the bytes; a fence that says No may cause more of both."""

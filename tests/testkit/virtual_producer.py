@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 NONE, CORRUPT, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, TIMED_OUT, TOO_LARGE = 0, 2, 3, 5, 6, 7, 10
 NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND, OUT_OF_ORDER, DUPLICATE = 19, 20, 45, 46
@@ -32,8 +33,7 @@ NO_OFFSET = -1
 TopicPartition = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """Under which name a batch was sent."""
 
     producer_id: int
@@ -113,7 +113,10 @@ class ProducerState:
 
     def state(self, partition: TopicPartition) -> PartitionState:
         """The state of a partition, made on first use."""
-        return self.partitions.setdefault(partition, PartitionState())
+        state = self.partitions.get(partition)
+        if state is None:
+            state = self.partitions[partition] = PartitionState()
+        return state
 
     def has_id(self) -> bool:
         """A producer id is known."""

@@ -40,6 +40,8 @@ class VirtualWire:
         self._in: deque[bytes] = deque()
         self._end_reason: str | None = None
         self._may_send: Callable[[], bool] | None = None
+        self._out_way: Direction
+        self._in_way: Direction
         host.wires[self.number] = self
 
     # What idemproxy.reactor asks for.
@@ -103,13 +105,9 @@ class VirtualWire:
         """Who is told, or None when nobody is any more."""
         return self._endpoint
 
-    @property
-    def _out_way(self) -> Direction:
-        return self.connection.directions[self.side]
-
-    @property
-    def _in_way(self) -> Direction:
-        return self.connection.directions[1 - self.side]
+    def join(self, out_way: Direction, in_way: Direction) -> None:
+        """These are its ways to and from the peer."""
+        self._out_way, self._in_way = out_way, in_way
 
     def attach(self, endpoint: Endpoint) -> None:
         """This one is told."""
@@ -127,7 +125,8 @@ class VirtualWire:
         """The kernel has bytes for us."""
         if self.is_open:
             self._in.append(data)
-            self._post()
+            if not self._is_posted:
+                self._post()
 
     def ended(self, reason: str, *, at_once: bool = False) -> None:
         """The kernel knows that it is over; the endpoint hears of it after the bytes before, unless at once."""
@@ -142,13 +141,14 @@ class VirtualWire:
         """End of a pass: hand to the network what it takes, with the fence before and after."""
         if not self.is_open:
             return
-        if self._out and not self._fence_allows():
-            return
-        taken = self._take()
-        if taken:
-            self._out_way.carry(taken)
+        if self._out:
             if not self._fence_allows():
                 return
+            taken = self._take()
+            if taken:
+                self._out_way.carry(taken)
+                if not self._fence_allows():
+                    return
         if not self._out and self._is_closing:
             self._out_way.end("connection closed by peer", truncate=False)
             self._leave()
@@ -173,21 +173,21 @@ class VirtualWire:
         return False
 
     def _take(self) -> bytes:
-        room = self._out_way.room_bytes if self._out_way.is_healthy else self._unsent
-        count = min(self._unsent, room)
+        count = min(self._unsent, self._out_way.room_bytes)
         network = self.host.network
         if count > 1 and network.chance(network.settings.partial_write_chance):
             count = network.random.randrange(1, count)
             network.schedule(network.between(network.settings.latency), lambda: self.host.mark_dirty(self))
-        data = b"".join(self._out) if len(self._out) > 1 else (self._out[0] if self._out else b"")
+        data = b"".join(self._out)
         self._out.clear()
-        if count < len(data):
-            self._out.append(data[count:])
         self._unsent -= count
+        if count == len(data):
+            return data
+        self._out.append(data[count:])
         return data[:count]
 
     def _post(self) -> None:
-        if self._has_started and self.is_open and not self._is_posted and (self._in or self._end_reason is not None):
+        if not self._is_posted and self._has_started and self.is_open and (self._in or self._end_reason is not None):
             self._is_posted = True
             self.host.post(self._deliver)
 
@@ -206,6 +206,8 @@ class VirtualWire:
             self.host.network.note(self.host.name, f"read {self.connection.number}", data)
             if self._endpoint is not None:
                 self._endpoint.received(data)
+            if not self._in and self._end_reason is None:
+                return
         if self._end_reason is not None and (not self._in or self._is_paused) and self.is_open:
             self.host.network.note(self.host.name, f"lost {self.connection.number}")
             endpoint, reason = self._endpoint, self._end_reason
