@@ -24,9 +24,12 @@ Secrets = Mapping[str, Mapping[str, str]]
 
 
 class NodePod:
-    """One container of a pod, started. ``secrets``: those that the release does not bring, by name and key."""
+    """One container of a pod, started. ``secrets``: those that the release does not bring, by name and key.
+    ``keeps_names``: names of Services stay in the configuration; who connects has to know where they are."""
 
-    def __init__(self, folder: Path, manifests: list[Manifest], pod: Manifest, secrets: Secrets) -> None:
+    def __init__(
+        self, folder: Path, manifests: list[Manifest], pod: Manifest, secrets: Secrets, *, keeps_names: bool = False
+    ) -> None:
         self.folder = folder
         self.pod = pod
         self.container: Manifest = pod["containers"][0]
@@ -34,6 +37,7 @@ class NodePod:
         self._manifests = manifests
         own = {item["metadata"]["name"]: item["stringData"] for item in manifests if item["kind"] == "Secret"}
         self._own_secrets: Secrets = own
+        self._keeps_names = keeps_names
         self._secrets = secrets
         self._places = {mount["mountPath"]: folder / "mounts" / mount["name"] for mount in self._mounts()}
         self._process: subprocess.Popen[str] | None = None
@@ -49,7 +53,8 @@ class NodePod:
         paths = "|".join(re.escape(path) for path in sorted(self._places, key=len, reverse=True))
         whole = re.compile(rf"(?<![\w/.-])({paths})(?![\w.-])")
         text = whole.sub(lambda path: str(self._places[path[1]]), text)
-        return re.sub(r"0\.0\.0\.0|[\w-]+\.streams\.svc\.cluster\.local", "127.0.0.1", text)
+        text = text.replace("0.0.0.0", "127.0.0.1")
+        return text if self._keeps_names else re.sub(r"[\w-]+\.streams\.svc\.cluster\.local", "127.0.0.1", text)
 
     def fill_volumes(self) -> Mapping[str, Path]:
         """Write what ConfigMaps and secrets hold; return the folder of every mount by its path."""

@@ -4,6 +4,7 @@ Redis, the Redis that the chart can bring, and what `helm test` runs."""
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -23,6 +24,8 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import free_ports
 from idemproxy.demo.segments import read_partition
 from idemproxy.proxy.metric_names import METRICS
+from idemproxy.proxy.versions import ApiKey
+from testkit.raw_client import RawClient
 
 RECORDS = 200
 
@@ -135,6 +138,42 @@ def test_certificates_and_the_password_of_redis_reach_the_proxy_as_files(
         told = helm_test(manifests)
         assert told.returncode == 0, told.stdout + told.stderr
     assert stored(broker) == [b"%d" % number for number in range(RECORDS)]
+
+
+class TlsClient(RawClient):
+    """A client that asks for a name and insists on a certificate for it."""
+
+    def __init__(self, port: int, name: str, authority: Path) -> None:
+        super().__init__(("127.0.0.1", port))
+        self._socket = ssl.create_default_context(cafile=str(authority)).wrap_socket(self._socket, server_hostname=name)
+
+
+@pytest.mark.timeout(240)
+def test_with_sni_certificate_services_and_what_clients_are_told_have_the_same_names(
+    helm: Path, external_redis: str, broker: LegacyCluster, tmp_path: Path
+) -> None:
+    (port,) = free_ports(1)
+    manager = {"enabled": True, "issuerRef": {"name": "inside"}}
+    values = values_for(broker, port) | {
+        "redis__url": external_redis,
+        "listeners__clients__routing": "sni",
+        "listeners__clients__tls": {"enabled": True, "certManager": manager},
+    }
+    manifests = render(helm, **values)
+    asked = one(manifests, "Certificate", "proxy-idemproxy-clients")["spec"]
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    issued = authority.issue_cert(*asked["dnsNames"])
+    chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems).decode()
+    secrets = {asked["secretName"]: {"tls.crt": chain, "tls.key": issued.private_key_pem.bytes().decode()}}
+    with NodePod(tmp_path / "pod", manifests, pod_of(manifests), secrets, keeps_names=True) as pod:
+        pod.start(PROXY).wait_until_ready()
+        services = {item["metadata"]["name"] for item in manifests if item["kind"] == "Service"}
+        for name in asked["dnsNames"]:
+            assert name.removesuffix(".streams.svc.cluster.local") in services
+            with TlsClient(port, name, tmp_path / "ca.pem") as client:
+                (told,) = client.ask(ApiKey.METADATA, 1, topics=None).brokers
+                assert (told.host, told.port) == (asked["dnsNames"][-1], port)
 
 
 @pytest.mark.timeout(120)
