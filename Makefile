@@ -22,7 +22,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test lint format typecheck bench model crashes acceptance clients chaos takeovers flushes simulate uv python upstream mutants pictures cluster
+.PHONY: help demo run test lint format typecheck bench model crashes acceptance clients chaos takeovers flushes simulate uv python upstream mutants pictures cluster docs
 
 help:  ## this list
 	@echo "usage: make TARGET"
@@ -86,6 +86,9 @@ pictures: uv  ## the status page's screenshots in docs/pictures, from a real pro
 
 cluster: uv  ## the chart under helm-unittest and at a real kube-apiserver, which Go builds first (minutes, once)
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m charts.cluster
+
+docs: uv  ## the pages of docs/ as a site, in .cache/site; a link to nowhere is an error
+	@NO_MKDOCS_2_WARNING=1 $(RUN_TOOLS) mkdocs build --quiet && echo "open .cache/site/index.html"
 
 model: uv  ## the model of the rules, its short runs
 	@$(RUN_TOOLS) python tests/model/run.py --short

@@ -1,0 +1,196 @@
+"""What the pages of docs/ tell people to do is done, in the order of the page, in an empty folder.
+
+In docs/*.md a fenced block with a title is a file, ``sh`` is run, ``text`` behind it is what it prints. ``console`` is
+for machines that are not here (Docker, Kubernetes); those blocks are tried in tests/charts. Ports and hosts are the
+only things that are replaced before a page is followed.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from markdown_it import MarkdownIt
+
+from idemproxy.demo.child_processes import ChildProcesses
+from idemproxy.demo.ports import free_ports
+from idemproxy.proxy.main import _parser
+from idemproxy.proxy.metric_names import METRICS
+from testkit.proxy_process import neighbouring_ports
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block: its language, the file that it is (or none), and what stands in it."""
+
+    language: str
+    title: str
+    text: str
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """Return the fenced blocks of a page, in order."""
+    fences = [token for token in MarkdownIt().parse(page.read_text()) if token.type == "fence"]
+    found = []
+    for fence in fences:
+        title = re.search(r'title="([^"]+)"', fence.info)
+        found.append(Block((fence.info.split() or [""])[0], title[1] if title else "", fence.content))
+    return found
+
+
+def changed(text: str, replacements: Mapping[str, str]) -> str:
+    """Return the text with other ports and hosts, all at once."""
+    if not replacements:
+        return text
+    pattern = "|".join(re.escape(old) for old in sorted(replacements, key=len, reverse=True))
+    return re.sub(pattern, lambda match: replacements[match[0]], text)
+
+
+def follow(
+    page: Path,
+    folder: Path,
+    children: ChildProcesses,
+    replacements: Mapping[str, str],
+    environment: Mapping[str, str],
+    seconds_max: float,
+) -> str:
+    """Do what the page says in ``folder`` and return what was printed; what it promises to print has to be there."""
+    folder.mkdir(exist_ok=True)
+    script = [
+        "unset PYTHONPATH PYTHONHOME VIRTUAL_ENV",
+        "set -euo pipefail",
+        "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT",
+    ]
+    promised: list[str] = []
+    for block in blocks_of(page):
+        text = changed(block.text, replacements)
+        if block.title:
+            # The files stand on the page before the commands that use them, so they may all be there at once.
+            (folder / block.title).write_text(text)
+        elif block.language == "sh":
+            script.append(text)
+        elif block.language == "text":
+            promised += text.splitlines()
+    (folder / "page.sh").write_text("\n".join(script))
+    output = folder / "page.out"
+    command = ["bash", "-x", "page.sh"]
+    child = children.start(page.name, command, output, environment=environment, directory=folder)
+    code = child.wait(seconds_max)
+    printed = output.read_text(errors="replace")
+    logs = "".join(f"--- {log.name}\n{log.read_text(errors='replace')[-2000:]}" for log in folder.glob("*.log"))
+    assert code == 0, f"{page.name} ended with {code}:\n{printed[-4000:]}\n{logs}"
+    assert [line for line in promised if line not in printed.splitlines()] == [], printed
+    return printed
+
+
+@pytest.mark.timeout(900)
+def test_the_quick_start_from_the_wheel_to_the_duplicate_that_does_not_happen(
+    tmp_path: Path, children: ChildProcesses
+) -> None:
+    proxy, (admin,) = neighbouring_ports(2), free_ports(1)
+    printed = follow(
+        DOCS / "QUICKSTART.md",
+        tmp_path / "empty",
+        children,
+        {"9092": str(proxy), "9644": str(admin)},
+        {"CHECKOUT": str(ROOT)},
+        seconds_max=800,
+    )
+    counts = {
+        name: float(value) for name, value in re.findall(r"^idemproxy_(\w+?)_total(?:{.*})? (\S+)$", printed, re.M)
+    }
+    assert counts["second_copies"] == 0
+    assert counts.get("duplicates_answered", 0) + counts["retries_joined"] >= 1, "no retry came through the proxy"
+    assert (tmp_path / "empty/proxy.log").read_text().count("ERROR") == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_line_of_idemproxy_in_the_docs_is_one_that_it_takes(page: Path) -> None:
+    for block in blocks_of(page):
+        for line in block.text.splitlines():
+            words = re.match(
+                r"\s*(?:\$ )?(?:\S*/)?idemproxy ((?:run|check|schema|inspect|forget|demo|--version)\b.*)", line
+            )
+            if words is None or block.title:
+                continue
+            arguments = shlex.split(re.sub(r"\s[|>&].*", "", words[1]), comments=True)
+            if any(argument in ("ID", "T", "[--topic") for argument in arguments):
+                continue  # a form, not a command
+            try:
+                _parser().parse_args(arguments)
+            except SystemExit as end:
+                assert end.code == 0, f"{page.name}: idemproxy {' '.join(arguments)}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
+def test_every_make_target_in_the_docs_exists(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"`make ([a-z]+)", page.read_text()))
+    named |= {name for block in blocks_of(page) for name in re.findall(r"^make ([a-z]+)", block.text, re.MULTILINE)}
+    assert named <= targets
+
+
+def test_the_run_book_has_an_entry_for_every_alert_and_for_nothing_else() -> None:
+    alerts = yaml.safe_load((ROOT / "charts/idemproxy/files/alerts.yaml").read_text())
+    page = (DOCS / "RUNBOOK.md").read_text()
+    entries = dict(re.findall(r"^## (Idemproxy\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    assert list(entries) == [alert["alert"] for alert in alerts]
+    for name, entry in entries.items():
+        assert re.findall(r"^\*\*(.+?)\*\*", entry, re.MULTILINE) == ["Means.", "Look at.", "Do."], name
+
+
+def test_every_metric_that_a_page_names_is_one_of_the_products() -> None:
+    known = {metric.prometheus_name for metric in METRICS}
+    for page in PAGES:
+        named = set(re.findall(r"\b(idemproxy_[a-z_]+_(?:total|seconds|bytes))\b", page.read_text()))
+        assert {name for name in named if name.removesuffix("_bucket") not in known} == set(), page.name
+
+
+def build_site(project: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--config-file", "mkdocs.yml", "--site-dir", site]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=110)
+
+
+def copy_of_the_pages(folder: Path) -> None:
+    """The pages and all that git knows beside them, without the history."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in [*filter(None, listed.split("\0")), "docs", "mkdocs.yml"]:
+        source = ROOT / name
+        if source.is_file() and not source.is_symlink():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(source.read_bytes())
+
+
+def test_the_site_is_built_without_a_warning_and_carries_what_it_links_to(tmp_path: Path) -> None:
+    built = build_site(ROOT, tmp_path)
+    assert (built.returncode, built.stderr) == (0, "")
+    assert {page.stem for page in PAGES} <= {page.stem for page in tmp_path.glob("*.html")}
+    assert (tmp_path / "repository/charts/idemproxy/index.html").is_file()
+    outside = [
+        link
+        for page in tmp_path.rglob("*.html")
+        for link in re.findall(r'(?:src|href)="(https?://[^"]*\.(?:js|css|woff2?)[^"]*)"', page.read_text())
+    ]
+    assert outside == [], "the site loads something from elsewhere"
+
+
+def test_a_link_to_nowhere_fails_the_build(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    copy_of_the_pages(project)
+    with (project / "docs/NEXT.md").open("a") as page:
+        page.write("\n[there](../proxy/nothing_of_this_name.py) and [here](CONFIGURE.md#no-such-heading)\n")
+    built = build_site(project, tmp_path / "site")
+    assert built.returncode != 0
+    assert "nothing_of_this_name.py" in built.stderr
+    assert "no-such-heading" in built.stderr
