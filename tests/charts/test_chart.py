@@ -141,6 +141,8 @@ CERT_MANAGER = {"enabled": True, "issuerRef": {"name": ""}}
         ({"listeners__clients__service__type": "ExternalName"}, "/listeners/clients/service/type"),
         ({"terminationGracePeriodSeconds": 30}, "terminationGracePeriodSeconds: 45 are needed"),
         ({"limits__drainSeconds": 60, "terminationGracePeriodSeconds": 75}, "terminationGracePeriodSeconds: 80 are"),
+        ({"limits__drainSeconds": None}, "'drainSeconds'"),
+        ({"admin__port": None}, "'port'"),
         ({"limits__connectionsMax": 0}, "/limits/connectionsMax"),
         ({"producers__retryHorizonSeconds": 60}, "/producers/retryHorizonSeconds"),
         ({"producers__merge": "yes"}, "/producers/merge"),
