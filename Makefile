@@ -22,7 +22,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test lint format typecheck bench model crashes acceptance clients chaos takeovers flushes simulate uv python upstream mutants pictures cluster docs
+.PHONY: help demo run test lint format typecheck bench model crashes acceptance clients chaos takeovers flushes simulate uv python upstream mutants hostile fuzz pictures cluster docs
 
 help:  ## this list
 	@echo "usage: make TARGET"
@@ -74,6 +74,9 @@ takeovers: uv  ## one of two proxies killed, stopped for 30 s, ended; a line in 
 
 flushes: uv  ## Redis emptied twenty times under five producers; a line in benchmarks/results/flushes.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.flushes
+
+fuzz: uv  ## every decoder under atheris for MINUTES=10 in all [TARGETS="marker frames"]; what it finds stays in .cache/fuzz
+	@PYTHONPATH=tests $(RUN_TOOLS) --group fuzz python -m fuzz.run --minutes $(or $(MINUTES),10) $(TARGETS)
 
 hostile: uv  ## 10,000 idle and 1,000 slow connections beside a producer that behaves; a line in benchmarks/results/hostile.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.hostile --record $(HOSTILE_ARGS)

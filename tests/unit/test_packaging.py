@@ -136,7 +136,7 @@ def test_make_alone_lists_every_target_with_a_sentence() -> None:
     listed = re.findall(r"^  ([a-z]+)  +\S", make().stdout, re.MULTILINE)
     daily = {"help", "demo", "run", "test", "lint", "format", "typecheck", "bench", "model"}
     at_full_size = {"crashes", "acceptance", "clients", "chaos", "takeovers", "flushes", "simulate", "mutants"}
-    for_one_part = {"cluster", "docs", "hostile", "pictures"}
+    for_one_part = {"cluster", "docs", "fuzz", "hostile", "pictures"}
     assert set(listed) == daily | at_full_size | for_one_part
 
 

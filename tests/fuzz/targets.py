@@ -1,0 +1,320 @@
+"""What is fuzzed: every function that reads bytes of a peer, a store or a file. Each target takes any bytes and may
+only return, or refuse them by the one error that its caller expects.
+
+A target is a name, a function, and what the corpus has for it. Runs nothing by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from idemproxy.codecs import messages
+from idemproxy.codecs import produce as produce_codec
+from idemproxy.codecs.compression import Codec, decompress
+from idemproxy.codecs.convert import HeaderPolicy, HeaderRefused, split, to_message_set, to_wrapper
+from idemproxy.codecs.errors import WireError
+from idemproxy.codecs.framing import FrameSplitter
+from idemproxy.codecs.headers import parse_request_header, parse_response_header
+from idemproxy.codecs.marker import anchor_of, encode_marker, parse_marker
+from idemproxy.codecs.message_set import inner_messages, iterate_shallow, span, tail_is_partial, verify_crc
+from idemproxy.codecs.parts import content_digests, rest_of_batch
+from idemproxy.codecs.record_batch import iterate_records, magic_of, parse_single_batch
+from idemproxy.proxy.bridge import api_versions, asks, metadata
+from idemproxy.proxy.bridge.base import Refused
+from idemproxy.proxy.bridge.init_producer_id import parse_init_producer_id
+from idemproxy.proxy.bridge.refusals import refusal
+from idemproxy.proxy.bridge.table import plan
+from idemproxy.proxy.marks import Marks, MarksFormatError
+from idemproxy.proxy.sasl_mechanisms import SaslError
+from idemproxy.proxy.sasl_names import MECHANISMS, Conversation
+from idemproxy.proxy.versions import KNOWN, OWN_RANGES, PASSED_MAX
+from idemproxy.reactor import Buffer
+from idemproxy.state.entry import StoredFormatError, pack, unpack
+from idemproxy.state.inspection import EntryPlace, parse_key
+from idemproxy.state.producer_ids import unpack_block
+from idemproxy.state.redis_facts import parse_info, parse_redis_url
+from idemproxy.state.redis_link import REPLY_BYTES_MAX, RedisLink, Reply
+from idemproxy.state.store import StoreAway
+
+OUTPUT_BYTES_MAX = 1 << 20
+FRAME_BYTES_MAX = 1 << 16
+_BATCH_HEAD_BYTES, _BATCH_LENGTH_AT, _MAGIC_AT, _CRC_AT, _SIGNED_AT = 61, 8, 16, 17, 21
+_ADDRESSES = {0: ("proxy", 9093), 1: ("proxy", 9094)}
+_LEGACY = KNOWN["0.10.2"]
+_POLICY = HeaderPolicy(("*",))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``seeds``: which files of the corpus begin with what it reads; the names are those of ``corpus/``."""
+
+    run: Callable[[bytes], None]
+    seeds: str
+
+
+class Broken(AssertionError):
+    """What was read is not what was written, or a bound does not hold."""
+
+
+# ---------------------------------------------------------------------- clients
+def request_frame(data: bytes) -> None:
+    """A request as a client sends it: header, then whatever API it says."""
+    with suppress(WireError):
+        header = parse_request_header(data)
+        key, version = header.api_key, header.api_version
+        body = memoryview(data)[header.body_offset :]
+        if key == 0:
+            _produce_request(data, header.body_offset, version)
+        elif key == 3:
+            metadata.encode_client_answer(
+                min(max(version, 0), 4),
+                metadata.Cluster(None, None),
+                metadata.parse_client_request(version, body).topics,
+                _ADDRESSES,
+                fallback_cluster_id="c",
+            )
+        elif key == 22:
+            parse_init_producer_id(body, version)
+        elif key not in OWN_RANGES:
+            bridge = plan(key, version, _LEGACY, _ADDRESSES)
+            if not isinstance(bridge, Refused):
+                bridge.request(body)
+    with suppress(WireError):
+        header = parse_request_header(data)
+        refusal(header.api_key, header.api_version, memoryview(data)[header.body_offset :])
+
+
+def _produce_request(frame: bytes, body_offset: int, version: int) -> None:
+    request = produce_codec.parse_request(frame, body_offset, version)
+    for item in request.partitions:
+        if item.records is not None:
+            _records(item.records)
+
+
+def frames(data: bytes) -> None:
+    """A stream of frames, in one piece and byte by byte."""
+
+    def fed(pieces: list[bytes]) -> tuple[list[bytes], bool]:
+        splitter, found = FrameSplitter(FRAME_BYTES_MAX), []
+        try:
+            for piece in pieces:
+                found += splitter.feed(piece)
+        except WireError:
+            return found, False
+        return found, True
+
+    whole, by_bytes = fed([data]), fed([data[at : at + 1] for at in range(len(data))])
+    if whole != by_bytes and whole[1]:
+        raise Broken(f"{whole} in one piece, {by_bytes} byte by byte")
+
+
+def record_batch(data: bytes) -> None:
+    """A batch whose length and checksum are right, so that what is behind them is reached."""
+    if len(data) >= _BATCH_HEAD_BYTES:
+        signed = bytearray(data)
+        signed[_BATCH_LENGTH_AT : _MAGIC_AT - 4] = (len(data) - 12).to_bytes(4, "big")
+        signed[_MAGIC_AT] = 2
+        signed[_CRC_AT:_SIGNED_AT] = crc32c(signed[_SIGNED_AT:]).to_bytes(4, "big")
+        data = bytes(signed)
+    with suppress(WireError):
+        _records(memoryview(data))
+
+
+def _records(records: memoryview) -> None:
+    if magic_of(records) < 2:
+        message_set(bytes(records))
+        return
+    header = parse_single_batch(records)
+    count = sum(1 for _ in iterate_records(records, header, OUTPUT_BYTES_MAX))
+    with suppress(HeaderRefused):
+        for magic in (0, 1):
+            to_message_set(
+                records, codec=Codec.NONE, magic=magic, policy=_POLICY, output_bytes_max=OUTPUT_BYTES_MAX, wrap=True
+            )
+        wrapper = to_wrapper([records], key=None, codec=Codec.GZIP, policy=_POLICY, output_bytes_max=OUTPUT_BYTES_MAX)
+        (message,) = iterate_shallow(wrapper.message_set)
+        verify_crc(wrapper.message_set, message)
+        if len(inner_messages(message, 64 * OUTPUT_BYTES_MAX)) != count:
+            raise Broken("a converted batch has another number of records")
+    content_digests(records, output_bytes_max=OUTPUT_BYTES_MAX)
+    if count > 1:
+        split(records, 2, output_bytes_max=OUTPUT_BYTES_MAX)
+        rest_of_batch(records, 1, output_bytes_max=OUTPUT_BYTES_MAX)
+
+
+def compressed(data: bytes) -> None:
+    """The first byte chooses codec and format."""
+    if data:
+        with suppress(WireError):
+            out = decompress(Codec(data[0] % 5), data[1:], OUTPUT_BYTES_MAX, magic=data[0] // 5 % 3)
+            if len(out) > OUTPUT_BYTES_MAX:
+                raise Broken("more than the limit came out")
+
+
+def client_sasl(data: bytes) -> None:
+    """What a client says to the broker of who it is; the first byte chooses the mechanism."""
+    if data:
+        talk = Conversation(sorted(MECHANISMS)[data[0] % len(MECHANISMS)])
+        with suppress(SaslError):
+            talk.client_says(data[1:])
+            talk.broker_says(data[1:])
+
+
+# ---------------------------------------------------------------------- brokers
+def broker_answer(data: bytes) -> None:
+    """An answer of a broker: two bytes for API and version, then header and body as they come."""
+    if len(data) < 2:
+        return
+    api_key, version, frame = data[0] % 24, data[1] % 12, data[2:]
+    with suppress(WireError):
+        _, offset = parse_response_header(frame, api_key, version)
+        body = memoryview(frame)[offset:]
+        if api_key == 0:
+            produce_codec.parse_response(frame, offset, version)
+        elif api_key == 18:
+            api_versions.parse_v0(body)
+        elif api_key in PASSED_MAX and api_key not in OWN_RANGES:
+            bridge = plan(api_key, version, _LEGACY, _ADDRESSES)
+            if not isinstance(bridge, Refused):
+                bridge.response(body)
+    for question in (
+        asks.LatestOffset("t", 0),
+        asks.EarliestOffset("t", 0),
+        asks.FetchRecords("t", 0, 0, 1 << 20),
+        asks.Metadata(None),
+        asks.ApiVersions(),
+    ):
+        if question.api_key == api_key:
+            with suppress(WireError):
+                question.parse(version % (question.version_for(_LEGACY) + 1), memoryview(frame)[4:])
+
+
+def message_set(data: bytes) -> None:
+    """Messages of the old formats, as a broker stores them."""
+    with suppress(WireError):
+        tail_is_partial(data)
+        for message in iterate_shallow(data):
+            anchor_of(message)
+            parse_marker(message.key)
+            with suppress(WireError):
+                verify_crc(data, message)
+            if message.is_wrapper:
+                with suppress(WireError):
+                    span(message, OUTPUT_BYTES_MAX)
+                    inner_messages(message, OUTPUT_BYTES_MAX)
+
+
+def marker(data: bytes) -> None:
+    """The key of a wrapper: ours, which is read as it was written, or anybody's."""
+    identities = parse_marker(data)
+    if identities is not None and encode_marker(identities) != data:
+        raise Broken("a marker is read as another one")
+
+
+def library_message(data: bytes) -> None:
+    """Two bytes for API and version, one for the direction, then a body for the protocol library's door."""
+    if len(data) >= 3:
+        decode = messages.decode_request if data[2] % 2 else messages.decode_response
+        with suppress(WireError):
+            decode(data[0] % 36, data[1] % 12, data[3:])
+
+
+# ---------------------------------------------------------------------- the store and files
+def stored_values(data: bytes) -> None:
+    """Values and keys in Redis."""
+    try:
+        entry = unpack(data)
+    except StoredFormatError:
+        pass
+    else:
+        if pack(entry) != data and pack(unpack(pack(entry))) != pack(entry):
+            raise Broken("an entry is read as another one")
+    unpack_block(data)
+    place = parse_key("c", b"idem:c:" + data)
+    if isinstance(place, EntryPlace) and place.key("c") != b"idem:c:" + data:
+        raise Broken("a key is read as another one")
+
+
+class _Still:
+    """A reactor and a wire on which nothing happens by itself."""
+
+    local_host = ""
+    unsent = 0
+
+    def now(self) -> float:
+        return 0.0
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> _Still:
+        return self
+
+    def at_flush(self, callback: Callable[[], None]) -> None:
+        callback()
+
+    def connect(self, address: object, endpoint: object) -> None: ...
+
+    def send(self, *chunks: Buffer) -> None: ...
+
+    def fence(self, may_send: Callable[[], bool]) -> None: ...
+
+    def cancel(self) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def reset(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def redis_replies(data: bytes) -> None:
+    """A stream of replies: each of eight commands is answered once, or the link ends; the first byte cuts the rest."""
+    still = _Still()
+    replies: list[Reply | StoreAway] = []
+    ends: list[str] = []
+    link = RedisLink(still, lambda: None, ends.append)
+    link.connected(still)
+    for _ in range(8):
+        link.call(b"x", replies.append)
+    step = 1 + (data[0] if data else 0)
+    for at in range(1, len(data), step):
+        if ends:
+            break
+        link.received(data[at : at + step])
+    if ends and len(replies) != 8:
+        raise Broken(f"{len(replies)} of 8 calls were answered when the link ended")
+    if len(data) > REPLY_BYTES_MAX + FRAME_BYTES_MAX and not ends:
+        raise Broken("a reply of any size is taken")
+
+
+def redis_texts(data: bytes) -> None:
+    """What INFO tells, and an address as somebody typed it."""
+    parse_info(data)
+    with suppress(ValueError, UnicodeDecodeError):
+        parse_redis_url(data.decode())
+
+
+def marks_file(data: bytes) -> None:
+    """The file of marks in the data directory."""
+    with suppress(MarksFormatError):
+        Marks().unpack(data, 1000.0, 1_700_000_000_000)
+
+
+TARGETS: dict[str, Target] = {
+    "request_frame": Target(request_frame, "request"),
+    "frames": Target(frames, "stream"),
+    "record_batch": Target(record_batch, "batch"),
+    "compressed": Target(compressed, "compressed"),
+    "client_sasl": Target(client_sasl, "sasl"),
+    "broker_answer": Target(broker_answer, "answer"),
+    "message_set": Target(message_set, "set"),
+    "marker": Target(marker, "marker"),
+    "library_message": Target(library_message, "library"),
+    "stored_values": Target(stored_values, "stored"),
+    "redis_replies": Target(redis_replies, "redis"),
+    "redis_texts": Target(redis_texts, "text"),
+    "marks_file": Target(marks_file, "marks"),
+}
