@@ -33,7 +33,7 @@ from testkit.proxy_process import ProxyProcess, wait_until
 from testkit.raw_client import RawClient, batch
 from testkit.two_proxies_redis import ExternalRedis
 
-MANY = 60_000
+MANY = 40_000
 
 
 @pytest.fixture(scope="module")
