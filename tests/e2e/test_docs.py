@@ -26,6 +26,7 @@ from testkit.proxy_process import neighbouring_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+VERBS = "run|check|schema|inspect|forget|demo|--version"
 PAGES = sorted(DOCS.glob("*.md"))
 
 
@@ -126,10 +127,8 @@ def test_every_command_line_of_idemproxy_in_the_docs_is_one_that_it_takes(page: 
             arguments = shlex.split(re.sub(r"\s[|>&].*", "", words[1]), comments=True)
             if any(argument in ("ID", "T", "[--topic") for argument in arguments):
                 continue  # a form, not a command
-            try:
+            if arguments != ["--version"]:  # it prints, and ends the process
                 _parser().parse_args(arguments)
-            except SystemExit as end:
-                assert end.code == 0, f"{page.name}: idemproxy {' '.join(arguments)}"
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
