@@ -295,6 +295,16 @@ def test_one_topic_that_is_closed_leaves_the_others_of_a_request_alone(world: Wo
         assert alice.values("python", 3) == []
 
 
+def test_a_request_may_name_more_topics_than_are_remembered(world: World) -> None:
+    records = batch([b"x"])
+    with authenticated(world, "alice") as alice:
+        for first in (0, 700, 1400):
+            topics = [f"none-{number}" for number in range(first, first + 1400)]
+            answers = alice.produce([(topic, 0, records) for topic in topics])
+            assert {one.topic: one.error_code for one in answers} == dict.fromkeys(topics, 3)
+        assert alice.produce_one("alices", 3, records).error_code == 0
+
+
 def test_metadata_shows_what_the_broker_shows_him(world: World) -> None:
     with authenticated(world, "bob") as bob:
         assert "hidden" not in {topic.name for topic in bob.ask(ApiKey.METADATA, 1, topics=None).topics}

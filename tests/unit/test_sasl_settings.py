@@ -96,6 +96,22 @@ def test_our_principal_is_lent_only_to_who_shows_a_certificate_or_is_trusted(tmp
     assert load(file(tmp_path, {"tls": {"ca_file": str(some)}}), {}).upstream_tls is not None
 
 
+def test_clients_that_show_the_broker_who_they_are_need_our_principal_beside_them_and_are_no_strangers(
+    tmp_path: Path,
+) -> None:
+    listener = {"name": "guests", "authentication": "pass_through"}
+    (found,) = problems(file(tmp_path, {}, [listener]))
+    assert "listeners: authentication pass_through needs upstream.sasl" in found
+    (found,) = problems(file(tmp_path, {"sasl": SCRAM}, [listener | {"authentication": "passthrough"}]))
+    assert "authentication" in found
+    settings = load(file(tmp_path, {"sasl": SCRAM}, [listener]), {})
+    assert settings.listeners[0].authentication == "pass_through"
+    assert not settings.trust_clients
+    assert changes(
+        settings, load(file(tmp_path, {"sasl": SCRAM, "trust_clients": True}, [{"name": "guests"}]), {})
+    ).refused
+
+
 def test_credentials_may_change_while_it_runs_but_not_whether_there_are_any(tmp_path: Path) -> None:
     old = load(file(tmp_path, {"trust_clients": True, "sasl": SCRAM}), {})
     new = replace(old, upstream_sasl=SaslClient("SCRAM-SHA-512", "idemproxy", "other"))
