@@ -18,11 +18,18 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
+from idemproxy.codecs import marker
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.ports import free_ports
 from idemproxy.proxy.main import _parser
+from idemproxy.proxy.marks import Marks
 from idemproxy.proxy.metric_names import METRICS
+from idemproxy.state import entry
+from idemproxy.state.producer_ids import pack_block
 from testkit.proxy_process import neighbouring_ports
+from testkit.two_proxies_redis import ExternalRedis
+
+from .conftest import QuietPair
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -115,6 +122,47 @@ def test_the_quick_start_from_the_wheel_to_the_duplicate_that_does_not_happen(
     assert (tmp_path / "empty/proxy.log").read_text().count("ERROR") == 0
 
 
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("page", ["CUTOVER.md", "UPGRADE.md"])
+def test_the_way_over_and_back_and_to_another_version_work_as_they_stand_there(
+    page: str, quiet: QuietPair, tmp_path: Path, children: ChildProcesses
+) -> None:
+    if "orders" not in quiet.cluster.state().topics:
+        quiet.cluster.create_topic("orders")
+    folder = tmp_path / "machine"
+    folder.mkdir()
+    for name in ("old", "new"):  # two environments; there is one version so far
+        (folder / name).symlink_to(sys.prefix)
+    broker, (admin,) = "{}:{}".format(*quiet.cluster.address(0)), free_ports(1)
+    with ExternalRedis() as redis:
+        places = {
+            "old-kafka-1.example:9092": broker,
+            "redis.example:6379": "{}:{}".format(*redis.address),
+            "0.0.0.0": "127.0.0.1",
+            "9292": str(neighbouring_ports(4)),
+            "9644": str(admin),
+        }
+        path = f"{sys.prefix}/bin:{os.environ['PATH']}"
+        printed = follow(DOCS / page, folder, children, places, {"OLD_BROKER": broker, "PATH": path}, seconds_max=180)
+    log = (folder / "proxy.log").read_text()
+    assert [line for line in log.splitlines() if " ERROR " in line] == []
+    if page == "CUTOVER.md":
+        assert re.findall(r"^(\d+) acknowledged, (\d+) failed", printed, re.MULTILINE) == [("1000", "0")] * 2
+        assert re.search(r"^orders .* 0\.\.|^orders +0 ", printed, re.MULTILINE), "inspect shows the producer"
+    else:
+        assert log.count("point clients at") == 3
+        assert log.count("draining") == 3
+
+
+def test_the_formats_in_the_upgrade_page_are_those_of_the_code() -> None:
+    rows = dict(re.findall(r"^\| ([^|]+?) \| [^|]+ \| ([^|]*?) \|", (DOCS / "UPGRADE.md").read_text(), re.MULTILINE))
+    assert rows["state of a producer on a partition"] == str(entry.FORMAT)
+    assert rows["blocks of producer ids"] == "1 and 2 (with the principal)"
+    assert {pack_block(bytes(16), 0)[0], pack_block(bytes(16), 0, b"somebody")[0]} == {1, 2}
+    assert rows["markers"] == str(marker.VERSION)
+    assert rows["marks (where logs ended)"] == str(Marks().pack(0, 0)[0])
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_line_of_idemproxy_in_the_docs_is_one_that_it_takes(page: Path) -> None:
     for block in blocks_of(page):
@@ -144,8 +192,8 @@ def test_the_run_book_has_an_entry_for_every_alert_and_for_nothing_else() -> Non
     page = (DOCS / "RUNBOOK.md").read_text()
     entries = dict(re.findall(r"^## (Idemproxy\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
     assert list(entries) == [alert["alert"] for alert in alerts]
-    for name, entry in entries.items():
-        assert re.findall(r"^\*\*(.+?)\*\*", entry, re.MULTILINE) == ["Means.", "Look at.", "Do."], name
+    for name, text in entries.items():
+        assert re.findall(r"^\*\*(.+?)\*\*", text, re.MULTILINE) == ["Means.", "Look at.", "Do."], name
 
 
 def test_every_metric_that_a_page_names_is_one_of_the_products() -> None:
