@@ -57,8 +57,8 @@ class Client(Protocol):
 
 
 class Patience:
-    """With one client. ``unfinished_bytes``: of a request that has not arrived completely. ``was_active``: set when a
-    request comes."""
+    """With one client. ``unfinished_bytes``: of a request that has not arrived completely. ``was_active``: set when
+    bytes come."""
 
     __slots__ = (
         "_accounts",

@@ -100,8 +100,7 @@ class Session:
         self._local_host = ""
         self._splitter = FrameSplitter(host.caps.request_bytes_max)
         self._slots: deque[_Slot] = deque()
-        self._waiting: deque[bytes] = deque()
-        """Requests above those that may be in flight."""
+        self._waiting: deque[bytes] = deque()  # requests that are not taken yet
         self._turn_planned = False
         self._patience = Patience(host, self)
         self._flush_planned = False
@@ -133,10 +132,13 @@ class Session:
         except WireError as error:
             self._refuse_connection(str(error))
             return
-        unfinished_bytes = self._splitter.buffered_bytes
-        if unfinished_bytes != self._patience.unfinished_bytes or (unfinished_bytes and frames):
-            self._patience.request_has(unfinished_bytes, bool(frames))
-        self._patience.control()
+        patience, unfinished_bytes = self._patience, self._splitter.buffered_bytes
+        patience.was_active = True
+        if unfinished_bytes != patience.unfinished_bytes or (unfinished_bytes and frames):
+            patience.request_has(unfinished_bytes, bool(frames))
+        is_busy = self._waiting or len(self._slots) >= self._host.caps.requests_in_flight_max
+        if is_busy or self._host.is_full or patience.is_paused:
+            patience.control()
 
     # ------------------------------------------------------------------ patience
     @property
@@ -145,8 +147,7 @@ class Session:
         return len(self._slots) + len(self._waiting)
 
     def _first_of(self, frames: list[bytes]) -> list[bytes]:
-        """Return those that are taken now; the others wait, so that who sends thousands at once does not keep everybody
-        waiting."""
+        """Return those that are taken now; the others wait for their turn, and everybody else has his in between."""
         free = 0 if self._waiting else self._free
         self._waiting.extend(frames[free:])
         self._plan_turn()
@@ -186,7 +187,7 @@ class Session:
             self._pipe.hold(is_held)
 
     def give_up(self, reason: str) -> None:
-        """Hang up on a client that moves nothing."""
+        """Hang up on a slow client."""
         self._host.report(SlowClient(self.name, reason))
         self.abort(reason)
 
@@ -219,7 +220,6 @@ class Session:
             self.name = header.client_id[:64]
         slot = _Slot(header, len(frame))
         self._slots.append(slot)
-        self._patience.was_active = True
         self._host.hold_bytes(len(frame))
         key, version = header.api_key, header.api_version
         self._host.count_request(key)
