@@ -1,12 +1,15 @@
-"""Brokers of other versions: the oldest with SASL that are served, and one that takes tokens in requests."""
+"""Brokers of other versions: the oldest with SASL that are served, and some that take tokens in requests."""
 
+import json
+import time
+from base64 import urlsafe_b64encode
 from pathlib import Path
 
 import pytest
 from kafka import KafkaProducer
 
 from idemproxy.proxy.versions import ApiKey
-from testkit.raw_client import RawClient
+from testkit.raw_client import RawClient, batch
 from testkit.sasl_cluster import MECHANISMS, SaslCluster
 from testkit.tls_proxy import ConfiguredProxy
 
@@ -44,3 +47,50 @@ def test_proxy_and_clients_show_who_they_are(tmp_path: Path, version: str, mecha
             sent = [producer.send("topic", b"%d" % number) for number in range(RECORDS)]
             assert [one.get(30).offset for one in sent] == list(range(RECORDS))
             producer.close()
+
+
+def web_token(name: str, expires_in: float = 3600) -> bytes:
+    """A JSON web token that nobody has signed."""
+    now = time.time()
+    parts = ({"alg": "none"}, {"sub": name, "iat": now - 10, "exp": now + expires_in})
+    return b".".join([*(urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in parts), b""])
+
+
+def bearer(token: bytes) -> bytes:
+    """What a client says first."""
+    return b"n,,\x01auth=Bearer " + token + b"\x01\x01"
+
+
+def test_proxy_and_clients_show_tokens(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_bytes(web_token("idemproxy", expires_in=-5))
+    with SaslCluster(tmp_path / "kafka", USERS, mechanisms=("OAUTHBEARER",), version="2.8.2") as cluster:
+        cluster.create_topic("topic", 1)
+        cluster.allow("Topic:topic", {"idemproxy": RIGHTS, "alice": RIGHTS})
+        sasl = {"mechanism": "OAUTHBEARER", "token_file": str(token)}
+        upstream = {"bootstrap": ["{}:{}".format(*cluster.sasl_address(0))], "sasl": sasl}
+        proxy = ConfiguredProxy(tmp_path / "proxy", {"authentication": "pass_through"}, {"upstream": upstream})
+        try:
+            proxy.launch()
+            proxy.wait_for_log("upstream.sasl: .* OAUTHBEARER: the token is refused: 'invalid_token'", 30)
+            token.write_bytes(web_token("idemproxy"))
+            proxy.wait_for_log("point clients at", 30)
+            with RawClient((proxy.address[0], proxy.address[1] + 1)) as client:
+                assert client.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="OAUTHBEARER").error_code == 0
+                late = bearer(web_token("alice", expires_in=-5))
+                answer = client.ask(ApiKey.SASL_AUTHENTICATE, 1, auth_bytes=late)
+                assert (answer.error_code, json.loads(answer.auth_bytes)["status"]) == (0, "invalid_token")
+                assert client.ask(ApiKey.SASL_AUTHENTICATE, 1, auth_bytes=b"\x01").error_code == 58
+                assert client.is_closed()
+            with RawClient((proxy.address[0], proxy.address[1] + 1)) as client:
+                assert client.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="OAUTHBEARER").error_code == 0
+                right = bearer(web_token("alice"))
+                assert client.ask(ApiKey.SASL_AUTHENTICATE, 1, auth_bytes=right).error_code == 0
+                producer_id = client.new_producer_id()
+                for sequence in (0, 1, 1):
+                    records = batch([b"%d" % sequence], producer_id=producer_id, sequence=sequence)
+                    answer = client.produce_one("topic", 0, records)
+                    assert (answer.error_code, answer.base_offset) == (0, sequence)
+            assert proxy.stop() == 0
+        finally:
+            proxy.__exit__()

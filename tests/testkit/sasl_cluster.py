@@ -80,6 +80,10 @@ class SaslCluster(LegacyCluster):
             "allow.everyone.if.no.acl.found": "false",
             "super.users": "User:ANONYMOUS",
         }
+        if "OAUTHBEARER" in mechanisms:  # tokens without a signature, from Kafka 2.0 on
+            module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+            login_of_its_own = f'{module} required unsecuredLoginStringClaim_sub="broker";'
+            self._sasl_settings["listener.name.sasl.oauthbearer.sasl.jaas.config"] = login_of_its_own
         self._has_tls = authority is not None
         if authority is not None:
             assert own is not None
