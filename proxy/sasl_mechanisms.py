@@ -112,7 +112,7 @@ class OAuthBearer:
             return None
         try:
             status = json.loads(challenge).get("status")
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             status = None
         raise SaslError(f"the token is refused: {shown_text(status if isinstance(status, str) else challenge)}")
 

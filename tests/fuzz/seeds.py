@@ -4,6 +4,7 @@ that our own encoders write. Returns bytes; runs nothing."""
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -94,6 +95,14 @@ def _tokens() -> Iterator[bytes]:
         yield bytes([number]) + b"n,a=alice,\x01auth=Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSJ9.\x01\x01"
 
 
+def _challenges() -> Iterator[bytes]:
+    salt = b64encode(b"salt")
+    yield b"\0r=fykoNRv9qkxdawL,s=" + salt + b",i=4096\0v=" + salt
+    yield b"\0e=unknown-user"
+    yield b'\x01{"status":"invalid_token"}'
+    yield b"\x01" + b"[" * 3000  # was found: too deep for the parser, and not taken for a refusal
+
+
 def _markers() -> Iterator[bytes]:
     yield encode_marker([Identity(7, 0, 0, 1)])
     yield encode_marker([Identity(2**61, 3, 2**31 - 1, 500), Identity(8, 1, 9, 2)])
@@ -148,6 +157,7 @@ _SEEDS = {
     "set": _sets,
     "compressed": _compressed,
     "sasl": _tokens,
+    "challenge": _challenges,
     "marker": _markers,
     "library": _library,
     "stored": _stored,

@@ -28,7 +28,7 @@ from idemproxy.proxy.bridge.init_producer_id import parse_init_producer_id
 from idemproxy.proxy.bridge.refusals import refusal
 from idemproxy.proxy.bridge.table import plan
 from idemproxy.proxy.marks import Marks, MarksFormatError
-from idemproxy.proxy.sasl_mechanisms import SaslError
+from idemproxy.proxy.sasl_mechanisms import OAuthBearer, SaslError, Scram
 from idemproxy.proxy.sasl_names import MECHANISMS, Conversation
 from idemproxy.proxy.versions import KNOWN, OWN_RANGES, PASSED_MAX
 from idemproxy.reactor import Buffer
@@ -44,6 +44,7 @@ FRAME_BYTES_MAX = 1 << 16
 _BATCH_HEAD_BYTES, _BATCH_LENGTH_AT, _MAGIC_AT, _CRC_AT, _SIGNED_AT = 61, 8, 16, 17, 21
 _ADDRESSES = {0: ("proxy", 9093), 1: ("proxy", 9094)}
 _LEGACY = KNOWN["0.10.2"]
+_NONCE = b"fyko"
 _POLICY = HeaderPolicy(("*",))
 
 
@@ -164,6 +165,20 @@ def client_sasl(data: bytes) -> None:
 
 
 # ---------------------------------------------------------------------- brokers
+def broker_sasl(data: bytes) -> None:
+    """What a broker says to the proxy's own credentials: the first byte chooses the mechanism, a zero byte parts two
+    challenges."""
+    if data:
+        with suppress(SaslError):
+            if data[0] % 2:
+                OAuthBearer("token").answer(data[1:])
+                return
+            scram = Scram("sha256", "alice", "secret", _NONCE, lambda _hash, _password, _salt, _count: bytes(32))
+            scram.first()
+            for challenge in data[1:].split(b"\0", 1):
+                scram.answer(challenge)
+
+
 def broker_answer(data: bytes) -> None:
     """An answer of a broker: two bytes for API and version, then header and body as they come."""
     if len(data) < 2:
@@ -309,6 +324,7 @@ TARGETS: dict[str, Target] = {
     "record_batch": Target(record_batch, "batch"),
     "compressed": Target(compressed, "compressed"),
     "client_sasl": Target(client_sasl, "sasl"),
+    "broker_sasl": Target(broker_sasl, "challenge"),
     "broker_answer": Target(broker_answer, "answer"),
     "message_set": Target(message_set, "set"),
     "marker": Target(marker, "marker"),
