@@ -318,8 +318,9 @@ class Guest(Session):
         def answered(response: memoryview) -> None:
             seen = parse_answer(asked_version, response).topics
             shown = {name: topic.error_code for name, topic in seen.items()}
-            visible = tuple(name for name, code in shown.items() if code not in _DENIED)
-            topology.freshen(visible, False, lambda: self._tell(slot, question.topics, shown))
+            visible = [name for name, code in shown.items() if code not in _DENIED]
+            wanted = None if names is None else visible
+            topology.freshen(wanted, False, lambda: self._tell(slot, question.topics, shown))
 
         self._upstream(broker).request(ApiKey.METADATA, asked_version, [body], answered)
 
