@@ -94,7 +94,7 @@ class EverySecret(dict[str, Anything]):
 def test_the_product_takes_the_configuration_of_every_example(helm: Path, file: Path, tmp_path: Path) -> None:
     manifests = render(helm, file)
     pod = NodePod(tmp_path, manifests, pod_of(manifests), EverySecret())
-    command = [*PROXY, "check", pod.fill_volumes()["/etc/idemproxy/config"] / "idemproxy.yaml"]
+    command = [*PROXY, "check", pod.fill_volumes()["/etc/idemproxy"] / "idemproxy.yaml"]
     environment = os.environ | pod.environment()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr

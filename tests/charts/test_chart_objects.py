@@ -1,6 +1,7 @@
 """What the chart renders: its pods, and the Services, policies and certificates around them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,9 @@ def test_user_and_data_directory_are_those_of_the_image(helm: Path) -> None:
     (data,) = (mount for mount in container_of(manifests)["volumeMounts"] if mount["name"] == "data")
     assert f"VOLUME {data['mountPath']}" in dockerfile
     assert configuration_of(manifests)["data_directory"] == data["mountPath"]
+    # What is run by hand in a pod finds the configuration where the image has it: docs/RUNBOOK.md does so.
+    (default,) = re.findall(r'^CMD \["run", "--config", "(\S+)"\]', dockerfile, re.MULTILINE)
+    assert container_of(manifests)["args"] == ["run", f"--config={default}"]
 
 
 def test_the_pods_are_replaced_when_the_configuration_or_the_redis_url_changes(helm: Path) -> None:

@@ -85,7 +85,7 @@
 {{- if eq $listener.routing "sni" -}}{{- $_ := set $section "bootstrap_name" (include "idemproxy.bootstrapName" .) -}}{{- end -}}
 {{- with $listener.tls -}}
 {{- if .enabled -}}
-{{- $folder := printf "/etc/idemproxy/tls/%s" $name -}}
+{{- $folder := printf "/etc/idemproxy-secrets/tls/%s" $name -}}
 {{- $tls := dict "cert_file" (printf "%s/server/tls.crt" $folder) "key_file" (printf "%s/server/tls.key" $folder) -}}
 {{- $_ := set $tls "minimum_version" .minimumVersion -}}
 {{- $_ := set $tls "client_auth" .clientAuth -}}
@@ -101,16 +101,16 @@
 {{- $values := .Values -}}
 {{- $upstream := dict "bootstrap" $values.upstream.bootstrap -}}
 {{- if $values.upstream.tls.enabled -}}
-{{- $_ := set $upstream "tls" (include "idemproxy.clientTls" (list $values.upstream.tls "/etc/idemproxy/upstream") | fromYaml) -}}
+{{- $_ := set $upstream "tls" (include "idemproxy.clientTls" (list $values.upstream.tls "/etc/idemproxy-secrets/upstream") | fromYaml) -}}
 {{- end -}}
 {{- with $values.upstream.sasl -}}
 {{- if .mechanism -}}
 {{- $sasl := dict "mechanism" .mechanism -}}
 {{- if eq .mechanism "OAUTHBEARER" -}}
-{{- $_ := set $sasl "token_file" "/etc/idemproxy/upstream/token/token" -}}
+{{- $_ := set $sasl "token_file" "/etc/idemproxy-secrets/upstream/token/token" -}}
 {{- else -}}
 {{- $_ := set $sasl "username" .username -}}
-{{- $_ := set $sasl "password_file" "/etc/idemproxy/upstream/password/password" -}}
+{{- $_ := set $sasl "password_file" "/etc/idemproxy-secrets/upstream/password/password" -}}
 {{- end -}}
 {{- $_ := set $upstream "sasl" $sasl -}}
 {{- end -}}
@@ -127,9 +127,9 @@
 {{- if $values.redis.bundled.enabled -}}
 {{- $_ := set $redis "url" (printf "redis://%s-redis:6379/0" (include "idemproxy.fullname" .)) -}}
 {{- end -}}
-{{- if $values.redis.passwordSecret.name -}}{{- $_ := set $redis "password_file" "/etc/idemproxy/redis/password/password" -}}{{- end -}}
+{{- if $values.redis.passwordSecret.name -}}{{- $_ := set $redis "password_file" "/etc/idemproxy-secrets/redis/password/password" -}}{{- end -}}
 {{- if $values.redis.tls.enabled -}}
-{{- $_ := set $redis "tls" (include "idemproxy.clientTls" (list $values.redis.tls "/etc/idemproxy/redis") | fromYaml) -}}
+{{- $_ := set $redis "tls" (include "idemproxy.clientTls" (list $values.redis.tls "/etc/idemproxy-secrets/redis") | fromYaml) -}}
 {{- end -}}
 {{- if $redis -}}{{- $_ := set $config "redis" $redis -}}{{- end -}}
 {{- end -}}

@@ -5,7 +5,7 @@
 {{- $files := list -}}
 {{- range $name, $listener := (include "idemproxy.listeners" . | fromYaml) -}}
 {{- if $listener.tls.enabled -}}
-{{- $folder := printf "/etc/idemproxy/tls/%s" $name -}}
+{{- $folder := printf "/etc/idemproxy-secrets/tls/%s" $name -}}
 {{- $secret := default (printf "%s-tls" (include "idemproxy.listenerService" (list $ $name))) $listener.tls.secretName -}}
 {{- $files = append $files (dict "name" (printf "tls-%s" $name) "path" (printf "%s/server" $folder) "secret" $secret "items" (dict "tls.crt" "tls.crt" "tls.key" "tls.key")) -}}
 {{- with $listener.tls.clientCrlSecret -}}
@@ -24,24 +24,24 @@
 {{- if $tls.enabled -}}
 {{- with $tls.caSecret -}}
 {{- if .name -}}
-{{- $files = append $files (dict "name" (printf "%s-ca" $side) "path" (printf "/etc/idemproxy/%s/ca" $side) "secret" .name "items" (dict .key "ca.crt")) -}}
+{{- $files = append $files (dict "name" (printf "%s-ca" $side) "path" (printf "/etc/idemproxy-secrets/%s/ca" $side) "secret" .name "items" (dict .key "ca.crt")) -}}
 {{- end -}}
 {{- end -}}
 {{- if $tls.clientSecret -}}
-{{- $files = append $files (dict "name" (printf "%s-client" $side) "path" (printf "/etc/idemproxy/%s/client" $side) "secret" $tls.clientSecret "items" (dict "tls.crt" "tls.crt" "tls.key" "tls.key")) -}}
+{{- $files = append $files (dict "name" (printf "%s-client" $side) "path" (printf "/etc/idemproxy-secrets/%s/client" $side) "secret" $tls.clientSecret "items" (dict "tls.crt" "tls.crt" "tls.key" "tls.key")) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- with .Values.upstream.sasl -}}
 {{- if eq .mechanism "OAUTHBEARER" -}}
-{{- $files = append $files (dict "name" "upstream-token" "path" "/etc/idemproxy/upstream/token" "secret" .tokenSecret.name "items" (dict .tokenSecret.key "token")) -}}
+{{- $files = append $files (dict "name" "upstream-token" "path" "/etc/idemproxy-secrets/upstream/token" "secret" .tokenSecret.name "items" (dict .tokenSecret.key "token")) -}}
 {{- else if .mechanism -}}
-{{- $files = append $files (dict "name" "upstream-password" "path" "/etc/idemproxy/upstream/password" "secret" .passwordSecret.name "items" (dict .passwordSecret.key "password")) -}}
+{{- $files = append $files (dict "name" "upstream-password" "path" "/etc/idemproxy-secrets/upstream/password" "secret" .passwordSecret.name "items" (dict .passwordSecret.key "password")) -}}
 {{- end -}}
 {{- end -}}
 {{- with .Values.redis.passwordSecret -}}
 {{- if .name -}}
-{{- $files = append $files (dict "name" "redis-password" "path" "/etc/idemproxy/redis/password" "secret" .name "items" (dict .key "password")) -}}
+{{- $files = append $files (dict "name" "redis-password" "path" "/etc/idemproxy-secrets/redis/password" "secret" .name "items" (dict .key "password")) -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml (dict "files" $files) -}}
