@@ -91,7 +91,7 @@ cluster: uv  ## the chart under helm-unittest and at a real kube-apiserver, whic
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m charts.cluster
 
 docs: uv  ## the pages of docs/ as a site, in .cache/site; a link to nowhere is an error
-	@NO_MKDOCS_2_WARNING=1 $(RUN_TOOLS) mkdocs build --quiet && echo "open .cache/site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(RUN_TOOLS) mkdocs build && echo "open .cache/site/index.html"
 
 model: uv  ## the model of the rules, its short runs
 	@$(RUN_TOOLS) python tests/model/run.py --short

@@ -5,7 +5,7 @@ Markdown becomes a page, everything else is copied. What does not exist is left 
 
 import os
 import re
-from posixpath import dirname, normpath, relpath
+from posixpath import dirname, join, normpath, relpath
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -27,11 +27,19 @@ def place_of(source: str) -> str:
 
 
 def target_of(link: str, source: str, config: MkDocsConfig) -> str | None:
-    """Return the file in the repository that a link on a page means, a folder's README for a folder; else None."""
-    path = normpath(f"{dirname(place_of(source))}/{link}")
-    if os.path.isdir(os.path.join(root_of(config), path)):
-        path += "/README.md"
-    return path if os.path.isfile(os.path.join(root_of(config), path)) else None
+    """Return the file in the repository that a link on a page means; None: there is none. For a folder it is its
+    README, or a list of its files that is made here."""
+    path = normpath(join(dirname(place_of(source)), link))
+    place = os.path.join(root_of(config), path)
+    if os.path.isdir(place):
+        return f"{path}/README.md" if os.path.isfile(f"{place}/README.md") else f"{path}/index.md"
+    return path if os.path.isfile(place) else None
+
+
+def list_of(folder: str) -> str:
+    """Return a page that lists the files of a folder."""
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
+    return f"# {os.path.basename(folder)}\n\n" + "".join(f"- [{name}]({name})\n" for name in names)
 
 
 def carried(source: str, text: str, config: MkDocsConfig) -> set[str]:
@@ -48,7 +56,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             uri = f"{CARRIED}/{target}"
             if files.get_file_from_path(uri) is None:
                 place = os.path.join(root_of(config), target)
-                file = File.generated(config, uri, abs_src_path=place)
+                if os.path.isfile(place):
+                    file = File.generated(config, uri, abs_src_path=place)
+                else:
+                    file = File.generated(config, uri, content=list_of(dirname(place)))
                 files.append(file)
                 if file.is_documentation_page():
                     waiting.append((uri, file.content_string))

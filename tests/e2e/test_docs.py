@@ -5,6 +5,7 @@ for machines that are not here (Docker, Kubernetes); those blocks are tried in t
 only things that are replaced before a page is followed.
 """
 
+import json
 import os
 import re
 import shlex
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -21,6 +23,7 @@ from markdown_it import MarkdownIt
 from idemproxy.codecs import marker
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.ports import free_ports
+from idemproxy.proxy.config import Caps
 from idemproxy.proxy.main import _parser
 from idemproxy.proxy.marks import Marks
 from idemproxy.proxy.metric_names import METRICS
@@ -163,6 +166,43 @@ def test_the_formats_in_the_upgrade_page_are_those_of_the_code() -> None:
     assert rows["marks (where logs ended)"] == str(Marks().pack(0, 0)[0])
 
 
+def rows_of(page: Path) -> list[list[str]]:
+    """Return the cells of all table rows of a page."""
+    lines = [line.strip() for line in page.read_text().splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
+
+
+def result_of(name: str, commit: str) -> Any:
+    """Return the last line of a benchmark's results that a commit has."""
+    lines = map(json.loads, (ROOT / f"benchmarks/results/{name}.jsonl").read_text().splitlines())
+    return [line for line in lines if line["commit"] == commit and not line.get("before")][-1]
+
+
+def test_the_figures_in_the_sizing_page_are_those_that_were_measured() -> None:
+    page = DOCS / "SIZING.md"
+    commit = re.search(r"at commit `(\w+)`", page.read_text())
+    assert commit is not None
+    rows = {row[0]: row[1:] for row in rows_of(page)}
+    for case in result_of("produce", commit[1])["rows"]:
+        microseconds, per_core, per_gigabyte = rows[case["case"]]
+        assert microseconds == f"{case['proxied_cpu_us_per_request'][1]:.0f} µs"
+        assert int(per_core.replace(",", "")) == round(1e6 / case["proxied_cpu_us_per_request"][1], -2)
+        if per_gigabyte:
+            assert per_gigabyte == f"{case['proxied_cpu_seconds_per_gb'][1]:.1f} s"
+    state = result_of("state", commit[1])
+    in_memory = f"{state['memory']['proxy_bytes_per_producer']:,}"
+    assert rows["a producer on a partition that is in memory (at most `limits.producers_max`)"] == [in_memory]
+    stored = state["redis"]
+    said = f"{stored['redis_bytes_max']} bytes, {stored['redis_bytes_busy_max']} while something is open"
+    assert rows["memory of a producer on a partition"] == [said]
+    assert rows["values it consists of"] == [f"{stored['value_bytes_max']} bytes"]
+    caps = Caps()
+    assert f"({caps.bytes_in_flight_max >> 20} MiB)" in page.read_text()
+    assert rows["answers that are not taken: `limits.unanswered_bytes_max`"] == [
+        f"{caps.unanswered_bytes_max >> 20} MiB"
+    ]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_line_of_idemproxy_in_the_docs_is_one_that_it_takes(page: Path) -> None:
     for block in blocks_of(page):
@@ -204,7 +244,7 @@ def test_every_metric_that_a_page_names_is_one_of_the_products() -> None:
 
 
 def build_site(project: Path, site: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--config-file", "mkdocs.yml", "--site-dir", site]
+    command = [sys.executable, "-m", "mkdocs", "build", "--config-file", "mkdocs.yml", "--site-dir", site]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=110)
 
