@@ -36,7 +36,7 @@ def from_text(value: object) -> object:
     """The environment has what is not a text as YAML (or JSON)."""
     try:
         return yaml.safe_load(value) if isinstance(value, str) else value
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         return value
 
 

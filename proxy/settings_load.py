@@ -42,6 +42,7 @@ _FOREIGN = re.compile(
     r"IDEMPROXY_(TEST_|CHAOS_|CACHE_DIR$|MAVEN_REPOSITORY$|CONFIG$)|.*_(SERVICE_HOST|SERVICE_PORT\w*|PORT(_\d+_\w+)?)$"
 )
 """Ours for other things than settings, and what Kubernetes puts there for a service of this name."""
+_SHOWN_MAX = 60
 _SECRET = re.compile(r"password|url|file")
 
 
@@ -147,6 +148,8 @@ def _read(path: Path) -> _File:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
         raise ConfigError(f"{path}:{line}: this is no YAML: {error.problem}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: this is no YAML of ours: it is nested too deeply") from None
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{path}: this is no YAML: {error}") from None
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
@@ -240,7 +243,10 @@ def _message(error: ErrorDetails) -> str:
         hint = " (a broker of the cluster, HOST:PORT: --upstream, or upstream.bootstrap in a file)"
         return "is missing" + (hint if place[0] == "upstream" else "")
     value = error.get("input")
-    shown = isinstance(value, str | int | float) and kind != "value_error" and not _SECRET.search(str(place[-1]))
+    if kind == "model_type":
+        return "a section is wanted: names with values"
+    is_leaf = isinstance(value, str | int | float) and (kind == "string_type" or not kind.endswith("_type"))
+    shown = is_leaf and kind != "value_error" and not _SECRET.search(str(place[-1])) and len(repr(value)) <= _SHOWN_MAX
     return message[:1].lower() + message[1:] + (f", not {value!r}" if shown else "")
 
 

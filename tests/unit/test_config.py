@@ -197,6 +197,7 @@ def test_listeners_that_do_not_fit_together_are_told(tmp_path: Path, listeners: 
         ("a: &a [*a]", r"c.yaml:1: this is no YAML: it contains itself"),
         ("a: !!python/object:os.system 1", r"c.yaml:1: this is no YAML: could not determine a constructor"),
         ("\0", r"c.yaml: this is no YAML"),
+        ("a: " + 3000 * "[", r"c.yaml: this is no YAML of ours: it is nested too deeply"),
     ],
 )
 def test_a_file_that_is_no_configuration_is_told_with_the_line(tmp_path: Path, text: str, sentence: str) -> None:
@@ -250,6 +251,17 @@ def test_no_secret_is_shown_in_settings_problems_or_what_check_prints(
     shown = load_configuration(None, UPSTREAM | {"redis": "unix:///x"}).model_dump(mode="json")["redis"]
     assert shown["password"] == "**********"
     assert shown["url"] == "unix:///x"
+
+
+def test_a_secret_in_the_wrong_place_is_not_shown_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = file(tmp_path, "redis: redis://u:hunter2@h\nlisteners: 'key_password: hunter2'\nadmin: [hunter2]\n")
+    assert problems(path, UPSTREAM) == [
+        f"{path}:1: redis: a section is wanted: names with values",
+        f"{path}:2: listeners: input should be a valid list",
+        f"{path}:3: admin: a section is wanted: names with values",
+    ]
+    monkeypatch.setenv("IDEMPROXY_LISTENERS", "[{tls: {key_password: hunter2}")
+    assert problems(None, UPSTREAM) == ["IDEMPROXY_LISTENERS: input should be a valid list"]
 
 
 def test_the_password_of_a_url_is_masked() -> None:
