@@ -27,6 +27,7 @@ from idemproxy.proxy.config import Caps
 from idemproxy.proxy.main import _parser
 from idemproxy.proxy.marks import Marks
 from idemproxy.proxy.metric_names import METRICS
+from idemproxy.proxy.settings_load import load
 from idemproxy.state import entry
 from idemproxy.state.producer_ids import pack_block
 from testkit.proxy_process import neighbouring_ports
@@ -36,6 +37,7 @@ from .conftest import QuietPair
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+FOLLOWED = ("QUICKSTART.md", "CUTOVER.md", "UPGRADE.md")
 VERBS = "run|check|schema|inspect|forget|demo|--version"
 PAGES = sorted(DOCS.glob("*.md"))
 
@@ -126,7 +128,7 @@ def test_the_quick_start_from_the_wheel_to_the_duplicate_that_does_not_happen(
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("page", ["CUTOVER.md", "UPGRADE.md"])
+@pytest.mark.parametrize("page", FOLLOWED[1:])
 def test_the_way_over_and_back_and_to_another_version_work_as_they_stand_there(
     page: str, quiet: QuietPair, tmp_path: Path, children: ChildProcesses
 ) -> None:
@@ -219,6 +221,32 @@ def test_every_command_line_of_idemproxy_in_the_docs_is_one_that_it_takes(page: 
                 _parser().parse_args(arguments)
 
 
+def test_the_run_book_asks_for_the_file_that_the_chart_mounts() -> None:
+    (place,) = set(re.findall(r"idemproxy inspect --config (\S+)", (DOCS / "RUNBOOK.md").read_text()))
+    templates = "".join(path.read_text() for path in (ROOT / "charts/idemproxy/templates").iterdir() if path.is_file())
+    assert place in templates
+
+
+def test_the_configurations_in_the_security_page_are_good_together(tmp_path: Path) -> None:
+    examples = [block.text for block in blocks_of(DOCS / "SECURITY.md") if block.language == "yaml"]
+    assert len(examples) >= 2
+    (tmp_path / "some-file").write_text("something")
+    together: dict[str, Any] = {}
+    for example in examples:
+        together |= yaml.safe_load(re.sub(r"(?<=_file: )[^\s,}]+", str(tmp_path / "some-file"), example))
+    (tmp_path / "idemproxy.yaml").write_text(yaml.safe_dump(together))
+    settings = load(tmp_path / "idemproxy.yaml", {})
+    assert settings.upstream_tls is not None
+    assert settings.listeners[0].tls is not None
+
+
+def test_the_pages_use_the_kinds_of_blocks_that_are_looked_at() -> None:
+    for page in PAGES:
+        kinds = {block.language for block in blocks_of(page)}
+        assert kinds <= {"", "sh", "console", "text", "yaml", "python", "properties"}, page.name
+        assert "sh" not in kinds or page.name in FOLLOWED, page.name
+
+
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
 def test_every_make_target_in_the_docs_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -261,7 +289,8 @@ def copy_of_the_pages(folder: Path) -> None:
 
 def test_the_site_is_built_without_a_warning_and_carries_what_it_links_to(tmp_path: Path) -> None:
     built = build_site(ROOT, tmp_path)
-    assert (built.returncode, built.stderr) == (0, "")
+    assert built.returncode == 0, built.stderr
+    assert "WARNING" not in built.stderr, built.stderr
     assert {page.stem for page in PAGES} <= {page.stem for page in tmp_path.glob("*.html")}
     assert (tmp_path / "repository/charts/idemproxy/index.html").is_file()
     outside = [
