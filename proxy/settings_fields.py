@@ -21,7 +21,12 @@ _MASK = "**********"
 
 def _checked(check: Any) -> AfterValidator:
     def look(text: str) -> str:
-        check(text)
+        try:
+            check(text)
+        except ValueError as error:
+            if "@" in text:  # a URL with a password, pasted where an address belongs
+                raise ValueError(str(error).replace(repr(text), "a text with an @")) from None
+            raise
         return text
 
     return AfterValidator(look)

@@ -260,6 +260,9 @@ def test_a_secret_in_the_wrong_place_is_not_shown_either(tmp_path: Path, monkeyp
         f"{path}:2: listeners: input should be a valid list",
         f"{path}:3: admin: a section is wanted: names with values",
     ]
+    assert problems(None, {"upstream": "redis://u:hunter2@h"}) == [
+        "--upstream: a text with an @: an IPv6 address is written in brackets: [2001:db8::1]:9092"
+    ]
     monkeypatch.setenv("IDEMPROXY_LISTENERS", "[{tls: {key_password: hunter2}")
     assert problems(None, UPSTREAM) == ["IDEMPROXY_LISTENERS: input should be a valid list"]
 
