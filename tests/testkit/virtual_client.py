@@ -72,6 +72,8 @@ class VirtualClient:
         self.connections_opened = 0
         self.next_address: Address | None = None
         """Where it connects next, once; None: anywhere."""
+        self._done = 0
+        """So many batches from the first one on were done when somebody looked."""
         self._counts: dict[TopicPartition, int] = {}
         self._session: _Session | None = None
         self._not_before = 0.0
@@ -81,7 +83,9 @@ class VirtualClient:
     @property
     def is_done(self) -> bool:
         """The user knows of every batch how it ended."""
-        return all(batch.is_done for batch in self.batches)
+        while self._done < len(self.batches) and self.batches[self._done].is_done:
+            self._done += 1
+        return self._done == len(self.batches)
 
     @property
     def leaves(self) -> list[Batch]:

@@ -255,7 +255,8 @@ class VirtualReactor:
         """Call back once at the end of this pass, or of the next one when called from outside."""
         if self.alive:
             self._flush.append(callback)
-            self.wake()
+            if not self._is_awake:
+                self.wake()
 
     # What the network and the tests ask for.
 
@@ -270,16 +271,15 @@ class VirtualReactor:
         """This wire has bytes to write at the end of the pass."""
         if self.alive:
             self._dirty[wire.number] = wire
-            self.wake()
+            if not self._is_awake:
+                self.wake()
 
     def wake(self) -> None:
         """See to it that a pass follows."""
         if self.alive and not self._is_awake:
             self._is_awake = True
-            self._plan_pass()
-
-    def _plan_pass(self) -> None:
-        self.network.schedule(max(0.0, self._free_at - self.network.now), self._run_pass)
+            network = self.network
+            network.schedule(max(0.0, self._free_at - network.now), self._run_pass)
 
     def pause(self, seconds: float) -> None:
         """SIGSTOP for so long: no pass runs, timers become late, the kernel goes on receiving."""
@@ -320,14 +320,15 @@ class VirtualReactor:
     def _timer_is_due(self, timer: VirtualTimer) -> None:
         if self.alive and timer.callback is not None:
             self._due.append(timer)
-            self.wake()
+            if not self._is_awake:
+                self.wake()
 
     def _run_pass(self) -> None:
         network = self.network
         if not self.alive:
             return
         if self._free_at > network.now:  # paused meanwhile
-            self._plan_pass()
+            network.schedule(self._free_at - network.now, self._run_pass)
             return
         self.passes_run += 1
         try:
@@ -348,10 +349,18 @@ class VirtualReactor:
         ready, due = self._ready, self._due
         for _ in range(len(ready)):  # what is posted meanwhile belongs to the next pass
             if ready:
-                self._guarded(ready.popleft())
+                callback = ready.popleft()
+                try:
+                    callback()
+                except Exception as error:
+                    self._fail(error)
         for _ in range(len(due)):
             if due:
-                self._guarded(due.popleft().fire)
+                timer = due.popleft()
+                try:
+                    timer.fire()
+                except Exception as error:
+                    self._fail(error)
 
     def _write(self) -> None:
         """Flush callbacks until there are none, then the bytes; a fence that says No may cause more of both."""
@@ -362,19 +371,22 @@ class VirtualReactor:
                 assert rounds < FLUSH_ROUNDS_MAX, f"{self.name}: flush callbacks without end"
                 callbacks, self._flush = self._flush, []
                 for callback in callbacks:
-                    self._guarded(callback)
+                    try:
+                        callback()
+                    except Exception as error:
+                        self._fail(error)
             dirty, self._dirty = self._dirty, {}
             for wire in dirty.values():
-                self._guarded(wire.write)
+                try:
+                    wire.write()
+                except Exception as error:
+                    self._fail(error)
 
-    def _guarded(self, callback: Callable[[], None]) -> None:
-        try:
-            callback()
-        except Exception as error:
-            error.add_note(f"on host {self.name} at {self.network.now:.6f} s of the run with seed {self.network.seed}")
-            if self.failed is None:
-                raise
-            self.failed(error)
+    def _fail(self, error: Exception) -> None:
+        error.add_note(f"on host {self.name} at {self.network.now:.6f} s of the run with seed {self.network.seed}")
+        if self.failed is None:
+            raise error
+        self.failed(error)
 
     def _crash_if_asked(self) -> None:
         asked, self.crash_after_this_pass = self.crash_after_this_pass, None

@@ -60,11 +60,11 @@ class VirtualWire:
         """Queue bytes. They leave in one write at the end of this pass, in order. After a loss: ignored."""
         if not self.is_open or self._is_closing:
             return
+        out = self._out
         for chunk in chunks:
-            data = bytes(chunk)  # a copy: what the owner does to its buffer afterwards must not show
-            if data:
-                self._out.append(data)
-                self._unsent += len(data)
+            if chunk:
+                out.append(bytes(chunk))  # a copy: what the owner does to its buffer afterwards must not show
+                self._unsent += len(chunk)
         self.host.mark_dirty(self)
 
     def fence(self, may_send: Callable[[], bool]) -> None:
@@ -142,12 +142,13 @@ class VirtualWire:
         if not self.is_open:
             return
         if self._out:
-            if not self._fence_allows():
+            is_fenced = self._may_send is not None
+            if is_fenced and not self._fence_allows():
                 return
             taken = self._take()
             if taken:
                 self._out_way.carry(taken)
-                if not self._fence_allows():
+                if is_fenced and not self._fence_allows():
                     return
         if not self._out and self._is_closing:
             self._out_way.end("connection closed by peer", truncate=False)
