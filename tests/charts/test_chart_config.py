@@ -5,6 +5,7 @@ import json
 import os
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def camel_case(name: str) -> str:
     return re.sub(r"_(\w)", lambda letter: letter[1].upper(), name)
 
 
+@cache
 def product_schema() -> dict[str, Any]:
     schema: dict[str, Any] = json.loads((ROOT / "docs/configuration.schema.json").read_text())
     return schema
@@ -60,6 +62,7 @@ def resolved(entry: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+@cache
 def values() -> dict[str, Any]:
     whole: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
     return whole
