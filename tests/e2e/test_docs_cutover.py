@@ -25,20 +25,26 @@ def broker(directory: Path, version: str, settings: dict[str, str | int] | None 
         cluster.stop_broker(0)
 
 
-def produce(address: tuple[str, int], name: str) -> list[int]:
-    """Send numbered records as an idempotent producer; return their offsets."""
+def try_to_produce(address: tuple[str, int], name: str) -> tuple[list[int], set[str]]:
+    """Send numbered records as an idempotent producer; return their offsets, and the names of errors."""
     offsets: list[int] = []
-    errors: list[str] = []
+    errors: set[str] = set()
     producer = Producer({"bootstrap.servers": "{}:{}".format(*address), "enable.idempotence": True, "linger.ms": 5})
     for number in range(COUNT):
         producer.produce(
             TOPIC,
             f"{name} {number}",
             key=str(number),
-            on_delivery=lambda error, message: errors.append(str(error)) if error else offsets.append(message.offset()),
+            on_delivery=lambda error, message: errors.add(error.name()) if error else offsets.append(message.offset()),
         )
     assert producer.flush(60) == 0
-    assert errors == []
+    return offsets, errors
+
+
+def produce(address: tuple[str, int], name: str) -> list[int]:
+    """Do so without any error."""
+    offsets, errors = try_to_produce(address, name)
+    assert errors == set()
     return offsets
 
 
@@ -81,8 +87,15 @@ def test_brokers_are_upgraded_in_place_and_the_proxy_is_taken_away(tmp_path: Pat
         assert "has producer ids of its own" in proxy.log
         assert "keeps no markers" not in proxy.log
         assert consume(proxy.address) == records("old", "between")
+        # With the old format the broker itself has no idempotence to give.
+        refused, errors = try_to_produce(cluster.address(0), "too early")
+        assert (refused, errors) == ([], {"UNSUPPORTED_FOR_MESSAGE_FORMAT"})
 
     # The new format, and producers that go to the brokers themselves.
     with broker(kafka, NEW_VERSION) as cluster:
         assert produce(cluster.address(0), "new") == list(range(2 * COUNT, 3 * COUNT))
         assert consume(cluster.address(0)) == records("old", "between", "new")
+        # Who stayed behind the proxy for too long can still write, as long as no answer is lost.
+        with ProxyProcess(tmp_path / "proxy3", cluster.address(0)) as proxy:
+            produce(proxy.address, "late")
+            assert consume(cluster.address(0)) == records("old", "between", "new", "late")
