@@ -32,8 +32,11 @@ UNANSWERED_BYTES_MAX: Final = 256 * MIB
 ``BACKLOG_BYTES`` waiting, and who takes nothing of it is hung up on."""
 BACKLOG_BYTES: Final = 64 * KIB
 """A client that has more answers waiting than this is looked after."""
+BACKLOG_LOOK_SECONDS: Final = 1.0
 UNTAKEN_SECONDS: Final = 30.0
 """A client that is not read from, because of what it does not take, and takes nothing for so long is hung up on."""
+UNTAKEN_SECONDS_SCARCE: Final = 5.0
+"""The same while all that clients do not take is above ``UNANSWERED_BYTES_MAX``."""
 UNFINISHED_SECONDS: Final = 5.0
 UNFINISHED_BYTES_PER_SECOND: Final = 16 * KIB
 """After the first seconds the rest of a request comes at least so fast, or the client is hung up on: unfinished

@@ -69,8 +69,8 @@ class Patience:
         "_poll_timer",
         "_taken_at",
         "_unsent",
-        "_unsent_at_look",
         "_unsent_at_poll",
+        "_weigh_timer",
         "_wire",
         "is_paused",
         "unfinished_bytes",
@@ -88,10 +88,10 @@ class Patience:
         self._taken_at = 0.0
         self._idle_looks = 0
         self._unsent = 0
-        self._unsent_at_look = 0
         self._unsent_at_poll = 0
         self._look_timer: Timer | None = None
         self._poll_timer: Timer | None = None
+        self._weigh_timer: Timer | None = None
 
     def begin(self, wire: Wire) -> None:
         """The client is there."""
@@ -99,7 +99,7 @@ class Patience:
 
     def end(self) -> None:
         """It has gone: nothing is held for it any more."""
-        for timer in (self._look_timer, self._poll_timer):
+        for timer in (self._look_timer, self._poll_timer, self._weigh_timer):
             if timer is not None:
                 timer.cancel()
         self._wire = None
@@ -123,9 +123,8 @@ class Patience:
 
     def answers_wait(self) -> None:
         """It does not take its answers as fast as it gets them, or a large one has just begun to leave."""
-        self._count_answers()
-        self._watch()
-        self.control()
+        if self._weigh_timer is None:
+            self._weigh_timer = self._accounts.reactor.later(limits.BACKLOG_LOOK_SECONDS, self._weigh)
 
     @property
     def has_backlog(self) -> bool:
@@ -183,7 +182,8 @@ class Patience:
         if wire.unsent < self._unsent_at_poll or not wire.unsent:
             self._taken_at = now
         self._unsent_at_poll = wire.unsent
-        if now - self._taken_at > limits.UNTAKEN_SECONDS:
+        is_scarce = self._accounts.has_many_answers and wire.unsent > limits.BACKLOG_BYTES
+        if now - self._taken_at > (limits.UNTAKEN_SECONDS_SCARCE if is_scarce else limits.UNTAKEN_SECONDS):
             self._client.give_up(
                 f"it has taken nothing of {wire.unsent} bytes of answers for {now - self._taken_at:.0f} s"
             )
@@ -193,33 +193,32 @@ class Patience:
         if self.is_paused:
             self._poll_timer = self._accounts.reactor.later(limits.ANSWER_SWEEP_SECONDS, self._poll)
 
+    def _weigh(self) -> None:
+        """Does a backlog stay, now that the kernel has taken what it takes?"""
+        self._weigh_timer = None
+        if self._wire is None:
+            return
+        unsent = self._wire.unsent if self._wire.unsent > limits.BACKLOG_BYTES else 0
+        self._accounts.hold_answers(unsent - self._unsent)
+        self._unsent = unsent
+        self.control()
+        if unsent:
+            self.answers_wait()
+
     def _watch(self) -> None:
         if self._look_timer is None:
-            assert self._wire is not None
-            self._unsent_at_look = self._wire.unsent
             self._look_timer = self._accounts.reactor.later(limits.UNFINISHED_SECONDS, self._look)
 
     def _look(self) -> None:
-        """Does what was unfinished come, and what was sent leave?"""
+        """Does what is unfinished come?"""
         self._look_timer = None
-        wire = self._wire
-        if wire is None:
+        if self._wire is None or not self.unfinished_bytes:
             return
-        if self.unfinished_bytes and not self.is_paused:
+        if not self.is_paused:
             seconds = self._accounts.reactor.now() - self._began_at
             due_bytes = (seconds - limits.UNFINISHED_SECONDS) * limits.UNFINISHED_BYTES_PER_SECOND
             if self.unfinished_bytes < due_bytes:
                 came = f"only {self.unfinished_bytes} bytes of a request came in {seconds:.0f} s"
                 self._client.give_up(came)
                 return
-        if wire.unsent >= max(self._unsent_at_look, 1) and self._accounts.has_many_answers:
-            self._client.give_up("answers that clients do not take use too much memory, and it takes none")
-            return
-        self._count_answers()
-        if self.unfinished_bytes or wire.unsent:
-            self._watch()
-
-    def _count_answers(self) -> None:
-        assert self._wire is not None
-        self._accounts.hold_answers(self._wire.unsent - self._unsent)
-        self._unsent = self._wire.unsent
+        self._watch()

@@ -188,8 +188,22 @@ def test_if_many_do_not_take_their_answers_those_are_hung_up_on_first(scene: Sce
     scene.run(limits.UNFINISHED_SECONDS * 2)
     scene.send(behaving, request(2))
     assert behaving.answers == [1, 2]
-    assert any("use too much memory" in what for what in scene.hung_up)
+    assert scene.hung_up
+    assert all("it has taken nothing of" in what for what in scene.hung_up)
     assert scene.proxy.engine.answer_bytes_held < 3 * UNSENT_MAX // 2
+
+
+def test_large_answers_that_are_taken_at_once_count_nothing_and_hold_nobody_up(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BACKLOG_BYTES", 100)
+    scene.proxy.engine.set_caps(Caps(unsent_bytes_max=200, unanswered_bytes_max=1024))
+    client = scene.client()
+    for number in range(100):
+        scene.send(client, request(number), 0.05)
+        assert len(client.answers) == number + 1
+        assert scene.proxy.engine.answer_bytes_held == 0
+    assert scene.hung_up == []
 
 
 # ---------------------------------------------------------------------- very many, or none
