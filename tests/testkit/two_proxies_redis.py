@@ -14,6 +14,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
@@ -24,7 +25,6 @@ from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.state.entry import Entry, StoredFormatError, unpack
 from idemproxy.state.store import member_key
 
-from .proxy_process import wait_until
 from .redis_process import RedisProcess
 
 VERSION_MIN = 7
@@ -108,12 +108,11 @@ class ExternalRedis(RedisProcess):
         return found
 
     def wait_until_quiet(self, seconds_max: float = 20.0) -> None:
-        """Return when no entry has an open intent."""
-        wait_until(
-            lambda: not any(entry.has_open_intent for entry in self.entries().values()),
-            "every intent is committed or released",
-            seconds_max,
-        )
+        """Return when no entry has an open intent; an AssertionError shows those that have one."""
+        end = time.monotonic() + seconds_max
+        while open_ones := {key: one for key, one in self.entries().items() if one.has_open_intent}:
+            assert time.monotonic() < end, f"open for {seconds_max:.0f} s: {open_ones}"
+            time.sleep(0.1)
 
 
 class RedisDoor:
