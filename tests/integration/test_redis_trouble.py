@@ -290,6 +290,7 @@ def test_after_redis_was_emptied_a_long_partition_is_read_from_a_mark_of_an_earl
         idle = ask_until_told(proxy, long_partition, batch([b"idle"], producer_id=old_id, sequence=1))
         assert idle.base_offset == new.base_offset + 1
         assert bytes_read(proxy) > LONG_BYTES, "who was idle is looked for"
+        assert proxy.stop() == 0  # the others' Redis has nothing of it that is open
 
 
 def ask_until_told(proxy: ProxyProcess, place: Place, records: bytes) -> PartitionAnswer:
