@@ -145,7 +145,10 @@ class Doubt:
             if is_in_intent(intent, identity, batch.header.crc):
                 leader = await Leader(sequencer.topic, sequencer.partition)
                 leader = intent.leader if leader is None else leader
-                if not await sequencer.write(renewed(entry, self._shared.incarnation, leader=leader)):
+                if not await sequencer.write(mine := renewed(entry, self._shared.incarnation, leader=leader)):
+                    return
+                if batch not in sequencer.queue:  # while the store was away its client was told to come again
+                    await self._complete(mine, intent, pieces)
                     return
                 sequencer.take_from_queue([batch])
                 sequencer.out = [batch]

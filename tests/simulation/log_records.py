@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from idemproxy.codecs.marker import Identity, parse_marker
-from testkit.virtual_log import Message, Stored
+from testkit.virtual_log import Stored
 from testkit.virtual_producer import SEQUENCE_LIMIT, Batch
 
 
@@ -47,9 +47,17 @@ def records_of(messages: Sequence[Stored]) -> tuple[list[InLog], list[str]]:
     return records, complaints
 
 
-def holds_all(found: tuple[Stored, Message] | None, batch: Batch) -> bool:
+def stored_with(record_value: bytes, messages: Sequence[Stored]) -> Stored | None:
+    """Return the newest of these messages that holds the record."""
+    for stored in reversed(messages):
+        if any(message.value == record_value for message in stored.message.records):
+            return stored
+    return None
+
+
+def holds_all(stored: Stored | None, batch: Batch) -> bool:
     """Is the stored message one that holds the whole batch, not a part of it?"""
-    if found is None:
+    if stored is None:
         return True
-    values = [message.value for message in found[0].message.records]
+    values = [message.value for message in stored.message.records]
     return batch.values[0] not in values or batch.values[-1] in values

@@ -13,13 +13,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from simulation.allowed import Allowed, may_be_refused, may_be_untold
-from simulation.log_records import InLog, holds_all, records_of
+from simulation.log_records import InLog, holds_all, records_of, stored_with
 
 from idemproxy.codecs.marker import parse_marker
 from idemproxy.codecs.message_set import iterate_shallow
 from testkit.virtual_broker_faults import ProduceSeen
 from testkit.virtual_client import VirtualClient
 from testkit.virtual_cluster import VirtualCluster
+from testkit.virtual_log import Message, Stored
 from testkit.virtual_network import Network
 from testkit.virtual_producer import RETRIABLE, SEQUENCE_LIMIT, Answer, Batch, Identity, TopicPartition
 from testkit.virtual_thief import VirtualThief
@@ -113,7 +114,7 @@ class Oracle:
         first = log.was_at(offset)
         for index, value in enumerate(batch.values):
             found = log.was_at(offset + index) if index else first
-            if index == 1 and not holds_all(first, batch):
+            if index == 1 and not self._is_whole(batch, first):
                 return  # stored in parts: one offset is answered, the first; the rest is looked for at the end
             if value in gone:
                 self.allowed[Allowed.LOST_BY_BROKERS] += 1
@@ -121,6 +122,12 @@ class Oracle:
                 self.violations.append(f"I3: {value!r} acknowledged at {offset + index}, there is {_shown(found)}")
             elif offset + index >= log.committed:
                 self.violations.append(f"I3: {value!r} acknowledged at {offset + index}, above the high watermark")
+
+    def _is_whole(self, batch: Batch, first: tuple[Stored, Message] | None) -> bool:
+        """Was it stored as one? Its first record tells, where it lies, or where it lay before the brokers lost it."""
+        lost = self.cluster.log(*batch.partition).lost
+        is_gone = batch.values[0] in self._gone(batch.partition)
+        return holds_all(stored_with(batch.values[0], lost) if is_gone else first and first[0], batch)
 
     def _gone(self, partition: TopicPartition) -> set[bytes]:
         """The values of all records that the brokers have lost by now."""
@@ -246,7 +253,7 @@ class Oracle:
         """I1 and I3 at the end."""
         log = self.cluster.log(*partition)
         firsts = places.get(batch.values[0], [])
-        in_parts = bool(firsts) and not holds_all(log.was_at(firsts[0].offset), batch)
+        in_parts = not self._is_whole(batch, log.was_at(firsts[0].offset) if firsts else None)
         for index, value in enumerate(batch.values):
             found = places.get(value, [])
             if len(found) > 1:
