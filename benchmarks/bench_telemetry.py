@@ -35,7 +35,7 @@ def _spans(share: float) -> Callable[[Any], None]:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
         from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 
-        from idemproxy.proxy.spans import Spans
+        from idemproxy.proxy.telemetry.spans import Spans
 
         class Nowhere(SpanExporter):
             def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:

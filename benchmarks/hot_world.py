@@ -20,7 +20,7 @@ from idemproxy.codecs.framing import frame
 from idemproxy.codecs.headers import encode_request_header, parse_request_header
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.proxy.engine import Engine
-from idemproxy.proxy.telemetry import Telemetry
+from idemproxy.proxy.telemetry.reports import Telemetry
 from idemproxy.proxy.versions import KNOWN
 from idemproxy.reactor import Address, Buffer
 from idemproxy.state.lease import Lease

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .config import ConfigError
+from .settings.config import ConfigError
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -30,7 +30,7 @@ def run_check(options: argparse.Namespace) -> int:
     """Return the exit status: 0 fine, 1 something cannot be reached or used, 2 the configuration is wrong."""
     import yaml
 
-    from .settings_load import load_configuration, schema
+    from .settings.load import load_configuration, schema
 
     if options.command == "schema":
         print(json.dumps(schema(), indent=2))
@@ -38,7 +38,7 @@ def run_check(options: argparse.Namespace) -> int:
     try:
         configuration = load_configuration(options.file, {})
         settings = configuration.to_settings()
-        from .tls_places import certificate_problems
+        from .security.tls_places import certificate_problems
 
         if problems := certificate_problems(settings):
             raise ConfigError(*problems)

@@ -17,15 +17,15 @@ from ..state.redis_facts import VERSION_MIN, RedisAddress, warnings_of
 from ..state.redis_greeting import Greeted, Greeting, Login
 from ..state.redis_link import RedisLink
 from ..state.store import member_key
-from .addresses import shown
 from .bridge.asks import FetchAnswer, FetchRecords, LatestOffset, Metadata, OffsetAnswer
 from .bridge.metadata import Cluster, Topic
-from .config import Settings
 from .effects import Unanswered
 from .events import Said
-from .sasl import OverSasl
-from .sasl_mechanisms import Credentials
-from .tls_places import REDIS_PLACE, UPSTREAM_PLACE, read_certificates
+from .security.sasl import OverSasl
+from .security.sasl_mechanisms import Credentials
+from .security.tls_places import REDIS_PLACE, UPSTREAM_PLACE, read_certificates
+from .settings.addresses import shown
+from .settings.config import Settings
 from .transport import TrioReactor
 from .upstream import Broker
 

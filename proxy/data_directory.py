@@ -7,7 +7,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from .config import ConfigError
+from .settings.config import ConfigError
 
 
 class DataDirectory:

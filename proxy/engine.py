@@ -16,11 +16,9 @@ from ..state.entry import principal_of
 from ..state.lease import Lease
 from ..state.store import Store
 from . import effects, limits
-from .addresses import PlaceOf
 from .bridge.base import Addresses
 from .bridge.init_producer_id import InitProducerIdRequest
 from .bridge.metadata import BrokerAddress, ClientAnswers, ClientQuestion, synthetic_cluster_id
-from .config import Caps
 from .effects import Append
 from .events import GenerationChanged, IncarnationBegun, ProducerDropped, ProducerMet, Report, Said
 from .flow_runner import FlowRunner, Resume
@@ -29,6 +27,8 @@ from .outcome import NotSent
 from .produce import ProduceCall, Sweeper
 from .sequencer import Sequencer
 from .session import Session
+from .settings.addresses import PlaceOf
+from .settings.config import Caps
 from .shared import Shared
 from .topology import Topology
 from .upstream import Broker

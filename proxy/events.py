@@ -1,4 +1,4 @@
-"""What happens, as plain data: flows, lanes and sessions report it, ``telemetry.py`` alone turns it into spans,
+"""What happens, as plain data: flows, lanes and sessions report it, ``telemetry/`` alone turns it into spans,
 counters and lines."""
 
 from __future__ import annotations

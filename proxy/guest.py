@@ -22,7 +22,6 @@ from ..codecs.produce import PartitionRecords, ProduceRequest
 from ..reactor import Reactor, Wire
 from ..state.entry import NO_PRINCIPAL, principal_of
 from . import limits
-from .addresses import PlaceOf
 from .batch import Answer
 from .bridge import api_versions
 from .bridge.metadata import Topic, encode_client_answer, encode_question, parse_answer, parse_client_request
@@ -30,10 +29,11 @@ from .engine import Engine
 from .events import ClientRefused
 from .pipe import Pipe
 from .produce import Part, ProduceCall
-from .sasl_mechanisms import SaslError, shown_text
-from .sasl_names import MECHANISMS, Conversation
-from .sasl_relay import SaslRelay
+from .security.sasl_mechanisms import SaslError, shown_text
+from .security.sasl_names import MECHANISMS, Conversation
+from .security.sasl_relay import SaslRelay
 from .session import Session, _Slot
+from .settings.addresses import PlaceOf
 from .upstream import Broker
 from .versions import ApiKey
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from ..reactor import Endpoint, Peer
 from . import limits
-from .addresses import Listener, PlaceOf, join_host_and_port
-from .config import ConfigError
 from .events import ClientRefused, Report, Said
-from .tls import TlsSide
+from .security.tls import TlsSide
+from .settings.addresses import Listener, PlaceOf, join_host_and_port
+from .settings.config import ConfigError
 from .transport import TrioReactor
 
 Accept = Callable[[int | None, PlaceOf, str | None], Endpoint | None]

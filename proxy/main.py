@@ -20,14 +20,14 @@ from . import limits
 from .check import COMMANDS as CHECK_COMMANDS
 from .check import add_commands as add_check_commands
 from .check import run_check
-from .config import DEFAULT_CLUSTER, DEFAULT_DATA_DIRECTORY, DEFAULT_LISTEN, ConfigError
 from .events import Report
 from .inspection import arguments as inspection_arguments
-from .journal import Journal, JournalFile
-from .logs import set_up
-from .otel import spans_from_environment
 from .server import Server
-from .telemetry import Telemetry
+from .settings.config import DEFAULT_CLUSTER, DEFAULT_DATA_DIRECTORY, DEFAULT_LISTEN, ConfigError
+from .telemetry.journal import Journal, JournalFile
+from .telemetry.logs import set_up
+from .telemetry.otel import spans_from_environment
+from .telemetry.reports import Telemetry
 
 _M_MMAP_THRESHOLD = -3
 _M_TRIM_THRESHOLD = -1
@@ -128,7 +128,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from .settings_load import load
+    from .settings.load import load
 
     try:
         settings = load(options.config, vars(options))

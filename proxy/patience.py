@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ..reactor import Reactor, Timer, Wire
 from . import limits
-from .config import Caps
+from .settings.config import Caps
 
 
 class Accounts(Protocol):

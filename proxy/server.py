@@ -20,24 +20,24 @@ from ..state.redis_facts import RedisAddress
 from ..state.redis_server import EmbeddedRedis, EmbeddedRedisError
 from ..state.redis_store import RedisStore
 from . import limits
-from .addresses import shown
-from .config import ConfigError, Settings
 from .data_directory import DataDirectory
 from .engine import Engine
 from .events import FlowFailed, Report, Said
 from .guest import Guest
-from .journal import JournalFile
 from .listeners import Listeners
-from .logs import set_up
 from .marks import MarksFormatError
-from .metric_names import STORE_ROUND_TRIP
-from .otel import wants
-from .reload import changes
-from .sasl import OverSasl
-from .sasl_mechanisms import Credentials
-from .sasl_settings import CLEAR_TEXT
-from .telemetry import Telemetry
-from .tls_places import REDIS_PLACE, UPSTREAM_PLACE, read_certificates
+from .security.sasl import OverSasl
+from .security.sasl_mechanisms import Credentials
+from .security.tls_places import REDIS_PLACE, UPSTREAM_PLACE, read_certificates
+from .settings.addresses import shown
+from .settings.config import ConfigError, Settings
+from .settings.reload import changes
+from .settings.sasl import CLEAR_TEXT
+from .telemetry.journal import JournalFile
+from .telemetry.logs import set_up
+from .telemetry.metric_names import STORE_ROUND_TRIP
+from .telemetry.otel import wants
+from .telemetry.reports import Telemetry
 from .transport import TrioReactor
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from ..reactor import Buffer, Wire
 from ..state.behind import Behind
 from ..state.entry import NO_PRINCIPAL
 from . import answers, limits
-from .addresses import PlaceOf
 from .batch import Answer
 from .bridge import api_versions
 from .bridge.base import Addresses, Refused
@@ -35,6 +34,7 @@ from .events import ClientRefused, SlowClient
 from .patience import Accounts, Patience
 from .pipe import Pipe
 from .produce import Outside, ProduceCall
+from .settings.addresses import PlaceOf
 from .shared import Shared
 from .upstream import Broker
 from .versions import ApiKey

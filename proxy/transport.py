@@ -23,9 +23,9 @@ import trio
 from ..reactor import Accept, Address, Endpoint, Reactor
 from .attempts import Attempts, Place
 from .events import Report
+from .security.tls import TlsSide
+from .security.tls_wire import Handshakes, TlsListener, TlsWire
 from .sockets import Listener, SocketWire, Source
-from .tls import TlsSide
-from .tls_wire import Handshakes, TlsListener, TlsWire
 
 _EVENTS_PER_PASS_MAX = 256
 _USER_TIMEOUT_MS = 5000

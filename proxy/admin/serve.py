@@ -16,12 +16,12 @@ from hypercorn.trio import serve as serve_http
 
 from ... import __version__
 from ...state.redis_store import RedisStore
-from ..config import ConfigError
 from ..engine import Engine
 from ..events import FlowFailed, Said
-from ..metrics_export import MetricExport
-from ..otel import metric_exporter_from_environment, resource
-from ..telemetry import Telemetry
+from ..settings.config import ConfigError
+from ..telemetry.metrics_export import MetricExport
+from ..telemetry.otel import metric_exporter_from_environment, resource
+from ..telemetry.reports import Telemetry
 from .app import make_app
 from .rates import STEP_SECONDS, Rates
 from .views import totals

@@ -8,9 +8,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, Final
 
-from .. import metric_names as names
-from ..metrics import Buckets
 from ..sequencer import Sequencer
+from ..telemetry import metric_names as names
+from ..telemetry.metrics import Buckets
 from ..upstream import Broker
 from .rates import Rates
 from .vitals import Watched, concerns, reasons_not_ready

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from ...state.redis_store import RedisStore
 from .. import limits
-from .. import metric_names as names
 from ..engine import Engine
-from ..metrics import Sample
-from ..telemetry import Telemetry
+from ..telemetry import metric_names as names
+from ..telemetry.metrics import Sample
+from ..telemetry.reports import Telemetry
 from ..versions import ApiKey
 
 _API_NAMES = {int(key): key.name.lower() for key in ApiKey}

@@ -11,9 +11,9 @@ from typing import Any
 
 from ...state.redis_facts import RedisAddress
 from ...state.redis_inspection import EntryRow, InspectionError, RedisInspection, ServerFacts
-from ..config import ConfigError, Settings
-from ..settings_load import load
-from ..tls import TlsError, client_context
+from ..security.tls import TlsError, client_context
+from ..settings.config import ConfigError, Settings
+from ..settings.load import load
 from . import views
 from .forget import forget_producer
 

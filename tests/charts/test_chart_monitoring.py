@@ -13,7 +13,7 @@ import pytest
 import yaml
 from charts.rendering import CHART, ROOT, one, render, render_minimal
 
-from idemproxy.proxy.metric_names import METRICS
+from idemproxy.proxy.telemetry.metric_names import METRICS
 
 EVERYTHING = CHART / "ci/everything-values.yaml"
 SERIES = 'namespace="streams",job="proxy-idemproxy-pods"'

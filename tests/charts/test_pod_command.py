@@ -23,7 +23,7 @@ from confluent_kafka import Producer
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import free_ports
 from idemproxy.demo.segments import read_partition
-from idemproxy.proxy.metric_names import METRICS
+from idemproxy.proxy.telemetry.metric_names import METRICS
 from idemproxy.proxy.versions import ApiKey
 from testkit.raw_client import RawClient
 

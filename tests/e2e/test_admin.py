@@ -21,7 +21,7 @@ import pytest
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
-from idemproxy.proxy.metric_names import METRICS
+from idemproxy.proxy.telemetry.metric_names import METRICS
 from testkit.kafka_cluster import fresh_topic, librdkafka_settings, produce
 from testkit.proxy_process import ProxyProcess, wait_until
 

@@ -23,11 +23,11 @@ from markdown_it import MarkdownIt
 from idemproxy.codecs import marker
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.ports import free_ports
-from idemproxy.proxy.config import Caps
 from idemproxy.proxy.main import _parser
 from idemproxy.proxy.marks import Marks
-from idemproxy.proxy.metric_names import METRICS
-from idemproxy.proxy.settings_load import load
+from idemproxy.proxy.settings.config import Caps
+from idemproxy.proxy.settings.load import load
+from idemproxy.proxy.telemetry.metric_names import METRICS
 from idemproxy.state import entry
 from idemproxy.state.producer_ids import pack_block
 from testkit.proxy_process import neighbouring_ports

@@ -28,8 +28,8 @@ from idemproxy.proxy.bridge.init_producer_id import parse_init_producer_id
 from idemproxy.proxy.bridge.refusals import refusal
 from idemproxy.proxy.bridge.table import plan
 from idemproxy.proxy.marks import Marks, MarksFormatError
-from idemproxy.proxy.sasl_mechanisms import OAuthBearer, SaslError, Scram
-from idemproxy.proxy.sasl_names import MECHANISMS, Conversation
+from idemproxy.proxy.security.sasl_mechanisms import OAuthBearer, SaslError, Scram
+from idemproxy.proxy.security.sasl_names import MECHANISMS, Conversation
 from idemproxy.proxy.versions import KNOWN, OWN_RANGES, PASSED_MAX
 from idemproxy.reactor import Buffer
 from idemproxy.state.entry import StoredFormatError, pack, unpack

@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.tls_settings import TlsClient
+from idemproxy.proxy.settings.tls import TlsClient
 from testkit.tls_scene import Recorder, Scene, TlsKit, play, until
 
 

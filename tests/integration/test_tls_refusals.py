@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.tls_settings import TlsClient, TlsServer
+from idemproxy.proxy.settings.tls import TlsClient, TlsServer
 from testkit.certificates import Authority, old_style
 from testkit.tls_scene import SECONDS_MAX, Recorder, Scene, TlsKit, connected, context, play, until
 

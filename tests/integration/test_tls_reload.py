@@ -12,8 +12,8 @@ from cryptography import x509
 
 from idemproxy.proxy import limits
 from idemproxy.proxy.events import CertificateLoaded, Said
-from idemproxy.proxy.tls import Certificates, TlsError, TlsSide, problems
-from idemproxy.proxy.tls_settings import TlsClient, TlsServer
+from idemproxy.proxy.security.tls import Certificates, TlsError, TlsSide, problems
+from idemproxy.proxy.settings.tls import TlsClient, TlsServer
 from testkit.certificates import PASSWORD, Authority, Files
 
 DAY_SECONDS = 86_400.0

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import trio
 
-from idemproxy.proxy.tls_settings import TlsClient, TlsServer
+from idemproxy.proxy.settings.tls import TlsClient, TlsServer
 from idemproxy.reactor import Buffer, Wire
 from testkit.tls_scene import (
     MEGABYTE,

@@ -10,9 +10,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from idemproxy.proxy.addresses import parse_advertised, parse_broker_ids, parse_host_and_port
-from idemproxy.proxy.config import ConfigError, Settings
-from idemproxy.proxy.settings_load import load, schema
+from idemproxy.proxy.settings.addresses import parse_advertised, parse_broker_ids, parse_host_and_port
+from idemproxy.proxy.settings.config import ConfigError, Settings
+from idemproxy.proxy.settings.load import load, schema
 
 SECRET = "hunter2hunter2"
 _DEFINITIONS: dict[str, Any] = schema()["$defs"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from idemproxy.proxy.addresses import parse_host_and_port
+from idemproxy.proxy.settings.addresses import parse_host_and_port
 
 from .proxy_process import ProxyProcess
 

@@ -22,8 +22,8 @@ from idemproxy.proxy.effects import Append, Effect, Read, Swap
 from idemproxy.proxy.flow_runner import FlowRunner, Resume
 from idemproxy.proxy.outcome import NotSent
 from idemproxy.proxy.server import Server
-from idemproxy.proxy.settings_load import load
-from idemproxy.proxy.telemetry import Telemetry
+from idemproxy.proxy.settings.load import load
+from idemproxy.proxy.telemetry.reports import Telemetry
 from idemproxy.reactor import Reactor
 from idemproxy.state.entry import Intent, unpack
 from idemproxy.state.store import Conflict, Swapped

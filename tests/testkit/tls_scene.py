@@ -14,8 +14,8 @@ import trio
 
 from idemproxy.proxy import limits
 from idemproxy.proxy.events import TlsRefused
-from idemproxy.proxy.tls import Certificates
-from idemproxy.proxy.tls_settings import TlsServer
+from idemproxy.proxy.security.tls import Certificates
+from idemproxy.proxy.settings.tls import TlsServer
 from idemproxy.proxy.transport import TrioReactor
 from idemproxy.reactor import Endpoint, Peer, Wire
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from idemproxy.proxy.addresses import Advertised, Listener
-from idemproxy.proxy.config import Caps, ConfigError, Settings
-from idemproxy.proxy.reload import changes
-from idemproxy.proxy.settings_load import OPTIONS, load, load_configuration, schema
-from idemproxy.proxy.settings_model import Configuration
+from idemproxy.proxy.settings.addresses import Advertised, Listener
+from idemproxy.proxy.settings.config import Caps, ConfigError, Settings
+from idemproxy.proxy.settings.load import OPTIONS, load, load_configuration, schema
+from idemproxy.proxy.settings.model import Configuration
+from idemproxy.proxy.settings.reload import changes
 from idemproxy.state.redis_facts import RedisAddress
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from idemproxy.proxy.addresses import (
+from idemproxy.proxy.settings.addresses import (
     Advertised,
     Listener,
     clashes,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from idemproxy.proxy.logs import set_up
+from idemproxy.proxy.telemetry.logs import set_up
 
 
 @pytest.fixture(autouse=True)

@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from idemproxy.proxy.config import Caps, ConfigError, Settings
 from idemproxy.proxy.effects import Swap
 from idemproxy.proxy.events import ProducerDropped, ProducerMet
-from idemproxy.proxy.settings_load import load
+from idemproxy.proxy.settings.config import Caps, ConfigError, Settings
+from idemproxy.proxy.settings.load import load
 from idemproxy.state.entry import unpack
 from testkit.staged_sequencer import KEY, Client, Stage
 from testkit.virtual_world import TOPIC, World, WorldSettings

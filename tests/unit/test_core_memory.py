@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from idemproxy.codecs.headers import encode_request_header
-from idemproxy.proxy.config import Caps
+from idemproxy.proxy.settings.config import Caps
 from idemproxy.reactor import Wire
 from testkit.virtual_world import World, WorldSettings
 

@@ -6,8 +6,8 @@ import pytest
 
 from idemproxy.codecs.headers import encode_request_header
 from idemproxy.proxy import limits
-from idemproxy.proxy.config import Caps
 from idemproxy.proxy.events import SlowClient
+from idemproxy.proxy.settings.config import Caps
 from idemproxy.reactor import Wire
 from testkit.virtual_world import World, WorldSettings
 

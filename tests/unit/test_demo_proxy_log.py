@@ -8,7 +8,7 @@ import pytest
 
 from idemproxy.demo.proxy_log import ProxyLog, kind_of
 from idemproxy.proxy.events import BatchAnswered, DoubtOpened, DoubtResolved, Said
-from idemproxy.proxy.telemetry import Telemetry
+from idemproxy.proxy.telemetry.reports import Telemetry
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import yaml
 
 from idemproxy import __version__
 from idemproxy.proxy.main import main
-from idemproxy.proxy.settings_load import schema
+from idemproxy.proxy.settings.load import schema
 
 
 @pytest.fixture(autouse=True)

@@ -10,12 +10,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from idemproxy.proxy import events, limits
-from idemproxy.proxy import metric_names as names
-from idemproxy.proxy.metric_names import METRICS, OTHER
-from idemproxy.proxy.metrics import COUNTED, Buckets, Metrics, Sample
-from idemproxy.proxy.metrics_export import MetricExport
-from idemproxy.proxy.otel import resource
-from idemproxy.proxy.telemetry import Telemetry
+from idemproxy.proxy.telemetry import metric_names as names
+from idemproxy.proxy.telemetry.metric_names import METRICS, OTHER
+from idemproxy.proxy.telemetry.metrics import COUNTED, Buckets, Metrics, Sample
+from idemproxy.proxy.telemetry.metrics_export import MetricExport
+from idemproxy.proxy.telemetry.otel import resource
+from idemproxy.proxy.telemetry.reports import Telemetry
 
 OBSERVE = Path(__file__).resolve().parents[2] / "docs" / "OBSERVE.md"
 APPENDED = events.BatchAnswered("appended", 7, 1, 30, "orders", 2, 0, 400, None, 100.0)

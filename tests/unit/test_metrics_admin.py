@@ -8,11 +8,11 @@ import re
 import pytest
 
 from idemproxy.proxy import events
-from idemproxy.proxy import metric_names as names
 from idemproxy.proxy.admin import views
 from idemproxy.proxy.admin.rates import STEPS_KEPT, WINDOW_STEPS, Rates
 from idemproxy.proxy.admin.vitals import Watched, concerns, reasons_not_ready, samples
-from idemproxy.proxy.telemetry import Telemetry
+from idemproxy.proxy.telemetry import metric_names as names
+from idemproxy.proxy.telemetry.reports import Telemetry
 from testkit.virtual_broker_faults import BrokerFault, ProduceSeen
 from testkit.virtual_world import TOPIC, World, WorldSettings
 

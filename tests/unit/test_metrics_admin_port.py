@@ -9,11 +9,11 @@ import pytest
 import trio
 
 from idemproxy.proxy import events
-from idemproxy.proxy import metric_names as names
 from idemproxy.proxy.admin.serve import Admin
-from idemproxy.proxy.config import ConfigError
 from idemproxy.proxy.engine import Engine
-from idemproxy.proxy.telemetry import Telemetry
+from idemproxy.proxy.settings.config import ConfigError
+from idemproxy.proxy.telemetry import metric_names as names
+from idemproxy.proxy.telemetry.reports import Telemetry
 from testkit.virtual_world import World, WorldSettings
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from idemproxy.codecs.marker import Identity
 from idemproxy.proxy import events
-from idemproxy.proxy.journal import JOURNALED, Journal
+from idemproxy.proxy.telemetry.journal import JOURNALED, Journal
 from testkit.staged_sequencer import PRODUCER_ID, TOPIC, Client, Stage
 
 

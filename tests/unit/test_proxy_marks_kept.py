@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import trio
 
-from idemproxy.proxy.addresses import Listener
-from idemproxy.proxy.config import Settings
 from idemproxy.proxy.events import Said
 from idemproxy.proxy.marks import Marks
 from idemproxy.proxy.resolver import Position
 from idemproxy.proxy.server import Server
+from idemproxy.proxy.settings.addresses import Listener
+from idemproxy.proxy.settings.config import Settings
 
 PLACE = ("topic", 0)
 POSITION = Position(7, b"anchored")

@@ -8,9 +8,9 @@ import pytest
 from idemproxy.codecs.framing import frame
 from idemproxy.proxy import limits
 from idemproxy.proxy.events import Said
-from idemproxy.proxy.sasl import OverSasl
-from idemproxy.proxy.sasl_mechanisms import Credentials
-from idemproxy.proxy.sasl_settings import PLAIN, SCRAM_SHA_256, SaslClient
+from idemproxy.proxy.security.sasl import OverSasl
+from idemproxy.proxy.security.sasl_mechanisms import Credentials
+from idemproxy.proxy.settings.sasl import PLAIN, SCRAM_SHA_256, SaslClient
 from idemproxy.proxy.versions import ApiKey
 from testkit.virtual_network import Network, NetworkSettings
 from testkit.virtual_sasl import ADDRESS, IN_PIECES, NEW, OLD, WHOLE, Client, Rules, VirtualSaslBroker

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.sasl_mechanisms import Credentials, SaslError, Scram
-from idemproxy.proxy.sasl_settings import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, SaslClient
+from idemproxy.proxy.security.sasl_mechanisms import Credentials, SaslError, Scram
+from idemproxy.proxy.settings.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, SaslClient
 
 SECRET = "pencil"
 # RFC 7677, section 3

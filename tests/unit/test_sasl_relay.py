@@ -6,10 +6,10 @@ from base64 import urlsafe_b64encode
 import pytest
 
 from idemproxy.codecs.framing import frame
-from idemproxy.proxy.sasl_mechanisms import SaslError
-from idemproxy.proxy.sasl_names import MECHANISMS, Conversation
-from idemproxy.proxy.sasl_relay import SaslRelay
-from idemproxy.proxy.sasl_settings import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from idemproxy.proxy.security.sasl_mechanisms import SaslError
+from idemproxy.proxy.security.sasl_names import MECHANISMS, Conversation
+from idemproxy.proxy.security.sasl_relay import SaslRelay
+from idemproxy.proxy.settings.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from idemproxy.proxy.versions import ApiKey
 from testkit.virtual_network import Network, NetworkSettings
 from testkit.virtual_sasl import ADDRESS, IN_PIECES, NEW, OLD, WHOLE, Rules, VirtualSaslBroker

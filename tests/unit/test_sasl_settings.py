@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from idemproxy.proxy.config import ConfigError
-from idemproxy.proxy.reload import changes
-from idemproxy.proxy.sasl_settings import SaslClient
-from idemproxy.proxy.settings_load import load, load_configuration
+from idemproxy.proxy.settings.config import ConfigError
+from idemproxy.proxy.settings.load import load, load_configuration
+from idemproxy.proxy.settings.reload import changes
+from idemproxy.proxy.settings.sasl import SaslClient
 
 SCRAM = {"mechanism": "SCRAM-SHA-256", "username": "idemproxy", "password": "pencil"}
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 import pytest
 
 from idemproxy.proxy import events
-from idemproxy.proxy.otel import protocol_of, wants
-from idemproxy.proxy.telemetry import Telemetry
+from idemproxy.proxy.telemetry.otel import protocol_of, wants
+from idemproxy.proxy.telemetry.reports import Telemetry
 from idemproxy.state import store
 
 APPENDED = events.BatchAnswered("appended", 7, 1, 30, "orders", 2, 0, 400)
@@ -185,7 +185,7 @@ def test_metrics_and_traces_are_wanted_apart() -> None:
 PRELUDE = """
 import logging, sys, time
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
-from idemproxy.proxy import otel
+from idemproxy.proxy.telemetry import otel
 """
 LOADED = "for name in sorted(sys.modules):\n    if name.startswith('opentelemetry'):\n        print(name)\n"
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.proxy import limits
-from idemproxy.proxy.trace_context import TraceContexts
+from idemproxy.proxy.telemetry.trace_context import TraceContexts
 
 TRACE, SPAN = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
 W3C = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")

@@ -18,8 +18,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.proxy import events, limits
-from idemproxy.proxy.spans import Spans
-from idemproxy.proxy.telemetry import Telemetry
+from idemproxy.proxy.telemetry.reports import Telemetry
+from idemproxy.proxy.telemetry.spans import Spans
 from testkit.virtual_broker_faults import BrokerFault, ProduceSeen
 from testkit.virtual_world import TOPIC, World, WorldSettings
 

@@ -31,14 +31,14 @@ TRIO_FILES = {
 # These face the outside (clock, files, log lines) without trio.
 SHELL_FILES = TRIO_FILES | {
     "proxy/listeners.py",
-    "proxy/logs.py",
-    "proxy/metrics_export.py",
-    "proxy/otel.py",
+    "proxy/telemetry/logs.py",
+    "proxy/telemetry/metrics_export.py",
+    "proxy/telemetry/otel.py",
     "proxy/sockets.py",
-    "proxy/spans.py",
-    "proxy/telemetry.py",
-    "proxy/tls.py",
-    "proxy/tls_wire.py",
+    "proxy/telemetry/spans.py",
+    "proxy/telemetry/reports.py",
+    "proxy/security/tls.py",
+    "proxy/security/tls_wire.py",
 }
 PURE_FOLDERS = ("codecs", "state", "proxy", "src")
 OUTSIDE_MODULES = {
@@ -190,7 +190,7 @@ def test_every_test_that_a_guarantee_names_exists() -> None:
         name_complaints("proxy/codecs.py"),
         purity_complaints("codecs/produce.py", "import time"),
         purity_complaints("state/entry.py", "def f():\n    from trio.lowlevel import wait_readable"),
-        purity_complaints("proxy/telemetry.py", "import trio"),
+        purity_complaints("proxy/telemetry/reports.py", "import trio"),
         skip_complaints("tests/a.py", "@pytest.mark.skipif(True)\ndef test_a(): pass"),
         skip_complaints("tests/a.py", "from pytest import importorskip"),
         guarantee_complaints("see `test_gone`", {"test_here"}, set()),

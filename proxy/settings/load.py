@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 
 from .addresses import Advertised, join_host_and_port
 from .config import ConfigError, Settings
-from .settings_model import ENVIRONMENT_PREFIX, Configuration
+from .model import ENVIRONMENT_PREFIX, Configuration
 
 Place = tuple[str | int, ...]
 

@@ -16,9 +16,9 @@ from opentelemetry.propagators.textmap import Getter, TextMapPropagator
 from opentelemetry.trace import SpanContext
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from ..codecs.errors import WireError
-from ..codecs.record_batch import iterate_records, parse_single_batch, payload_of
-from . import limits
+from ...codecs.errors import WireError
+from ...codecs.record_batch import iterate_records, parse_single_batch, payload_of
+from .. import limits
 
 _HINTS = (b"traceparent", b"b3", b"B3")
 """One of these stands in the bytes of every batch that has a context, unless other propagators were asked for."""

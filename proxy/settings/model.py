@@ -9,12 +9,12 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from ..codecs.convert import TRACING_HEADERS
-from ..state.redis_facts import RedisAddress, parse_redis_url
-from . import limits
+from ...codecs.convert import TRACING_HEADERS
+from ...state.redis_facts import RedisAddress, parse_redis_url
+from .. import limits
 from .addresses import Advertised, Listener, clashes, own_clash, parse_advertised, parse_broker_ids, parse_host_and_port
 from .config import DEFAULT_CLUSTER, DEFAULT_DATA_DIRECTORY, DEFAULT_LISTEN, Caps, Settings
-from .settings_fields import (
+from .fields import (
     BYTES_MAX,
     SECONDS_MAX,
     AdvertisedTemplate,
@@ -29,8 +29,8 @@ from .settings_fields import (
     from_text,
     secret_of,
 )
-from .settings_sasl import SaslSection
-from .tls_settings import TlsClient, TlsServer
+from .sasl_section import SaslSection
+from .tls import TlsClient, TlsServer
 
 ENVIRONMENT_PREFIX = "IDEMPROXY_"
 DEFAULT_ADMIN = "127.0.0.1:9644"

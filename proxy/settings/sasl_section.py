@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from .sasl_settings import SaslClient
-from .settings_fields import ReadableFile, Section, secret_of
+from .fields import ReadableFile, Section, secret_of
+from .sasl import SaslClient
 
 
 class SaslSection(Section):

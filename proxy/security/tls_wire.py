@@ -12,10 +12,10 @@ from collections import deque
 from contextlib import suppress
 from typing import cast
 
-from ..reactor import Accept, Buffer, Endpoint, Peer, Timer, Wire
-from . import limits
-from .events import Report, TlsRefused
-from .sockets import Hub, Listener, SocketWire
+from ...reactor import Accept, Buffer, Endpoint, Peer, Timer, Wire
+from .. import limits
+from ..events import Report, TlsRefused
+from ..sockets import Hub, Listener, SocketWire
 from .tls import TlsObject, TlsSide, explain, principal_of
 
 _RECORD_BYTES = 16 * 1024

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ..reactor import Timer
-from . import limits
-from .events import CertificateLoaded, Report, Said
-from .tls_settings import TlsClient, TlsServer
+from ...reactor import Timer
+from .. import limits
+from ..events import CertificateLoaded, Report, Said
+from ..settings.tls import TlsClient, TlsServer
 
 Later = Callable[[float, Callable[[], None]], Timer]
 Stamp = tuple[tuple[int, int, int] | None, ...]

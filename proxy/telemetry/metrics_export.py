@@ -29,7 +29,7 @@ from opentelemetry.sdk.resources import Resource
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
-from .. import __version__
+from ... import __version__
 from .metric_names import DURATION_BOUNDS_SECONDS, METRICS, PREFIX, Metric
 from .metrics import Buckets, Sample
 

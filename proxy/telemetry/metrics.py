@@ -8,8 +8,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from ..state import store
-from . import events, limits
+from ...state import store
+from .. import events, limits
 from . import metric_names as names
 from .metric_names import OTHER, Metric
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..codecs import messages
-from ..codecs.errors import WireError
-from ..codecs.framing import SIZE_BYTES, frame
-from ..codecs.headers import encode_request_header, parse_response_header
-from ..reactor import Address, Endpoint, Reactor, Timer, Wire
-from . import limits
-from .pipe import Pipe
+from ...codecs import messages
+from ...codecs.errors import WireError
+from ...codecs.framing import SIZE_BYTES, frame
+from ...codecs.headers import encode_request_header, parse_response_header
+from ...reactor import Address, Endpoint, Reactor, Timer, Wire
+from .. import limits
+from ..pipe import Pipe
+from ..versions import ApiKey, BrokerRanges
 from .sasl_mechanisms import SaslError
-from .versions import ApiKey, BrokerRanges
 
 _CLIENT_ID = "idemproxy-client"
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..reactor import Address
-from .tls_settings import TlsServer
+from ...reactor import Address
+from .tls import TlsServer
 
 PORT_MAX = 65_535
 BROKER_ID_MAX = 2**31 - 1

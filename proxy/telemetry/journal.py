@@ -12,7 +12,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 
-from . import events
+from .. import events
 
 JOURNALED: Final[dict[type, str]] = {
     events.AppendSent: "sent",

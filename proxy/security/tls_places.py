@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .config import ConfigError, Settings
-from .events import Report
+from ..events import Report
+from ..settings.config import ConfigError, Settings
+from ..settings.tls import TlsClient, TlsServer
 from .tls import Certificates, Later, TlsSide, problems
-from .tls_settings import TlsClient, TlsServer
 
 UPSTREAM_PLACE, REDIS_PLACE = "upstream.tls", "redis.tls"
 

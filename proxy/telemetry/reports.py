@@ -12,8 +12,8 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..state import store
-from . import events, limits
+from ...state import store
+from .. import events, limits
 from .metric_names import PREFIX
 from .metrics import Metrics
 

@@ -12,10 +12,10 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode
 
-from .. import __version__
-from ..codecs.error_codes import ErrorCode
-from ..codecs.record_batch import parse_single_batch
-from . import events, limits
+from ... import __version__
+from ...codecs.error_codes import ErrorCode
+from ...codecs.record_batch import parse_single_batch
+from .. import events, limits
 from .trace_context import TraceContexts
 
 _Key = tuple[int, int, int, str, int]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from .. import __version__
+from ... import __version__
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter

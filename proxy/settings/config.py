@@ -1,4 +1,4 @@
-"""The settings of one proxy process: plain, frozen, complete. Nothing is read or looked up here; ``settings_load.py``
+"""The settings of one proxy process: plain, frozen, complete. Nothing is read or looked up here; ``load.py``
 makes them from a file, the environment and the command line."""
 
 from __future__ import annotations
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..codecs.convert import TRACING_HEADERS
-from ..state.redis_facts import RedisAddress
-from . import limits
+from ...codecs.convert import TRACING_HEADERS
+from ...state.redis_facts import RedisAddress
+from .. import limits
 from .addresses import Listener
-from .sasl_settings import SaslClient
-from .tls_settings import TlsClient
+from .sasl import SaslClient
+from .tls import TlsClient
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
 DEFAULT_CLUSTER = "default"

@@ -7,8 +7,8 @@ import json
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping
 
+from ..settings.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from .sasl_mechanisms import SaslError
-from .sasl_settings import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 
 MECHANISMS = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 """Those whose tokens can be read. Of others nobody could tell who the client is."""

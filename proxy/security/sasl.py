@@ -11,16 +11,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ..codecs import messages
-from ..codecs.errors import WireError
-from ..codecs.framing import SIZE_BYTES, frame
-from ..codecs.headers import encode_request_header, parse_response_header
-from ..reactor import Address, Endpoint, Reactor, Wire
-from . import limits
-from .addresses import shown
-from .events import Report, Said
+from ...codecs import messages
+from ...codecs.errors import WireError
+from ...codecs.framing import SIZE_BYTES, frame
+from ...codecs.headers import encode_request_header, parse_response_header
+from ...reactor import Address, Endpoint, Reactor, Wire
+from .. import limits
+from ..events import Report, Said
+from ..settings.addresses import shown
+from ..versions import ApiKey
 from .sasl_mechanisms import Credentials, Mechanism, SaslError, shown_text
-from .versions import ApiKey
 
 _CLIENT_ID = "idemproxy-sasl"
 _ILLEGAL_SASL_STATE = 34

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr
 
-from ..state.redis_facts import parse_redis_url
-from ..state.store import is_cluster_name
+from ...state.redis_facts import parse_redis_url
+from ...state.store import is_cluster_name
 from .addresses import parse_advertised, parse_broker_ids, parse_host_and_port
 
 SECONDS_MAX = 10 * 366 * 24 * 3600
