@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..state.commit import Stored, blurred, committed, fresh, given_up, released, renewed
-from ..state.decide import BatchIdentity, is_in_intent
+from ..state.decide import BatchIdentity, BelowWindow, Duplicate, decide, is_in_intent
 from ..state.entry import (
     NO_ANCHOR,
     NO_GENERATION,
@@ -24,7 +24,7 @@ from ..state.entry import (
 )
 from ..state.sequence import distance, is_ahead
 from . import answers, limits
-from .duplicates import contents_of
+from .duplicates import answer_below_window, answer_duplicate, contents_of
 from .effects import Leader, MemberAlive, Now, Wait
 from .events import DoubtOpened, DoubtResolved, TakenOver
 from .forward import Forward
@@ -157,10 +157,24 @@ class Doubt:
                 await Forward(sequencer, [batch], plan, leader, pieces).work()
                 sequencer.out = []
                 return
-        for batch in list(sequencer.queue):
-            sequencer.queue.remove(batch)
-            sequencer.answer(batch, answers.held_back("a part of the batch before is in the log"), "held_back")
+        await self._hold_back(entry)
         await sequencer.write(renewed(entry, NOBODY))  # its client may bring the rest to any proxy
+
+    async def _hold_back(self, entry: Entry) -> None:
+        """Nobody here brings the rest of the batch. What comes after it has to wait; what lies before it is answered:
+        its client may send nothing else before that."""
+        sequencer = self._sequencer
+        for batch in list(sequencer.queue):
+            verdict = decide(entry, batch.identity)
+            if batch not in sequencer.queue:  # answered meanwhile
+                continue
+            if isinstance(verdict, Duplicate):
+                await answer_duplicate(sequencer, batch, verdict)
+            elif isinstance(verdict, BelowWindow):
+                await answer_below_window(sequencer, batch)
+            else:
+                sequencer.queue.remove(batch)
+                sequencer.answer(batch, answers.held_back("a part of the batch before is in the log"), "held_back")
 
     # ------------------------------------------------------------------ a suspect entry
     async def _rebuild(self, entry: Entry | None) -> None:

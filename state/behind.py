@@ -19,7 +19,7 @@ class Behind:
 
     def __init__(self) -> None:
         self._ended: dict[Key, int] = {}
-        """The epoch of which a batch failed for good last."""
+        """The epoch of which a batch failed for good last, until one of a newer epoch got through."""
         self._failed: dict[Key, set[tuple[int, int]]] = {}
         """Epoch and base sequence of what failed retriably and did not get through since."""
 
@@ -32,6 +32,8 @@ class Behind:
             return
         if error_code:
             self._ended[key] = epoch
+        elif self._ended.get(key, epoch) < epoch:
+            del self._ended[key]
         failed = self._failed.get(key)
         if failed is None:
             return
@@ -46,16 +48,19 @@ class Behind:
             del self._failed[key]
 
     def has_failed_before(self, key: Key, identity: BatchIdentity) -> bool:
-        """Did something fail retriably that has to come before this batch, and was not sent again? A lower sequence of
-        its epoch; or anything of an older epoch: a client sends that again as the first batch of the new one, which
-        nothing comes before."""
+        """Did something fail that has to come before this batch, and was not sent again? A lower sequence of its epoch,
+        retriably; or anything of an older epoch: a client sends what is unfinished again as the first batches of the
+        new one, before which nothing comes."""
         epoch, sequence = identity.producer_epoch, identity.base_sequence
+        if sequence != 0 and self._ended.get(key, epoch) < epoch:
+            return True
         return any(
             (one[0] == epoch and is_ahead(one[1], sequence)) or (one[0] < epoch and sequence != 0)
             for one in self._failed.get(key, ())
         )
 
     def has_ended_older(self, key: Key, producer_epoch: int) -> bool:
-        """Was a batch of an older epoch sent over this connection, and failed for good? Then the newer epoch began
-        after this connection did: no batch of it was ever sent before."""
-        return self._ended.get(key, producer_epoch) < producer_epoch
+        """Was a batch of an older epoch sent over this connection, and failed for good, and was the first one of the
+        newer epoch not answered here yet? Then that epoch began after this connection did: it was never sent before."""
+        is_answered = (producer_epoch, 0) in self._failed.get(key, ())
+        return not is_answered and self._ended.get(key, producer_epoch) < producer_epoch

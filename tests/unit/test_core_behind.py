@@ -69,6 +69,20 @@ def test_an_epoch_that_begins_before_the_older_ones_batch_was_sent_again_has_no_
     assert (first.offset, second.offset) == (1, 2)
 
 
+def test_an_epoch_that_begins_ahead_of_its_first_batch_has_no_gap() -> None:
+    """A batch failed for good; what was still out is numbered anew, and sent after what is new."""
+    stage, client = a_stage_with_one_batch()
+    stage.outcomes.append(stage.refuses(INVALID))
+    failed, early = stage.send(client, 1), stage.send(client, 3, epoch=1)
+    stage.run(1)
+    assert (failed.code, early.code) == (INVALID, HELD_BACK)
+    requests = [stage.send(client, sequence, epoch=1) for sequence in range(4)]
+    gap = stage.send(client, 5, epoch=1)
+    stage.run(1)
+    assert [request.offset for request in requests] == [1, 2, 3, 4]
+    assert gap.code == OUT_OF_ORDER
+
+
 def test_a_failure_that_was_mended_over_another_connection_holds_nothing_back() -> None:
     stage, client = a_stage_with_one_batch()
     stage.outcomes.append(stage.refuses(NOT_LEADER))

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.effects import Append
+from idemproxy.proxy.effects import Append, Swap
 from idemproxy.proxy.outcome import InDoubt, NotSent, Outcome, classify
 from testkit.staged_sequencer import Client, Stage
 
@@ -128,6 +128,57 @@ def test_the_rest_of_a_batch_is_not_taken_from_another_one_of_the_same_name() ->
     stage.run(10)
     assert again.offset == 0
     assert stage.stored_values() == values
+
+
+def a_stage_where_a_batch_lacks_its_rest(values: list[bytes]) -> Stage:
+    """Its first part is in the log behind another batch, the proxy has died, and its state is whole."""
+    stage = Stage()
+    too_large_for(stage, 2500)
+    assert stage.send(Client(), 0, b"before").offset == 0
+    die_after_a_part(stage)
+    stage.send(Client(), 1, *values)
+    assert stage.stored_values() == [b"before", values[0]]
+    del stage.before[Append]
+    stage.die()
+    return stage
+
+
+def test_what_lies_before_a_batch_that_lacks_its_rest_is_answered() -> None:
+    """Its client may not have heard of it, and sends nothing else before it has."""
+    values = [os.urandom(2000) for _ in range(2)]
+    stage = a_stage_where_a_batch_lacks_its_rest(values)
+    before, behind = stage.send(Client(), 0, b"before"), stage.send(Client(), 3)
+    stage.run(10)
+    assert (before.offset, behind.code) == (0, HELD_BACK)
+    assert stage.send(Client(), 1, *values).code is None
+    stage.run(10)
+    assert stage.stored_values() == [b"before", *values]
+    assert stage.failures() == []
+
+
+def test_the_rest_of_a_batch_is_not_sent_for_a_client_that_was_answered_while_the_store_was_away() -> None:
+    values = [os.urandom(2000) for _ in range(2)]
+    stage = a_stage_where_a_batch_lacks_its_rest(values)
+    swaps = 0
+
+    def goes_away(_effect: Swap) -> None:
+        nonlocal swaps
+        swaps += 1
+        stage.store_away = swaps > 1  # the first one takes the intent over
+
+    stage.before[Swap] = goes_away
+    request = stage.send(Client(), 1, *values)
+    stage.run(10)
+    assert request.code == TIMED_OUT
+    del stage.before[Swap]
+    stage.store_away = False
+    stage.run(10)
+    assert stage.stored_values() == [b"before", values[0]]
+    assert stage.failures() == []
+    again = stage.send(Client(), 1, *values)
+    stage.run(10)
+    assert again.offset == 1
+    assert stage.stored_values() == [b"before", *values]
 
 
 def a_stage_that_died_after_one_of_two_parts(values: list[bytes]) -> Stage:

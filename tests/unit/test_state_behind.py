@@ -64,3 +64,18 @@ def test_an_epoch_ends_with_a_failure_for_good() -> None:
     assert behind.has_ended_older(KEY, 4)
     assert not behind.has_ended_older(KEY, 3)
     assert not after((3, 5, RETRIABLE)).has_ended_older(KEY, 4)
+
+
+def test_what_is_sent_ahead_of_the_first_batch_of_a_new_epoch_is_behind_it() -> None:
+    """Its client has numbered anew what a failure for good left unfinished; the first of it comes yet."""
+    behind = after((0, 5, FINAL), (0, 6, FINAL))
+    assert behind.has_failed_before(KEY, batch(1, 4))
+    assert not behind.has_failed_before(KEY, batch(1, 0))
+    assert not behind.has_failed_before(KEY, batch(0, 7))
+    assert not after((0, 5, FINAL), (1, 0, 0)).has_failed_before(KEY, batch(1, 4))
+
+
+def test_an_epoch_of_which_something_was_answered_may_have_been_sent_before() -> None:
+    assert not after((3, 5, FINAL), (4, 0, RETRIABLE)).has_ended_older(KEY, 4)
+    assert not after((3, 5, FINAL), (4, 0, 0)).has_ended_older(KEY, 4)
+    assert after((3, 5, FINAL), (4, 2, RETRIABLE)).has_ended_older(KEY, 4)
