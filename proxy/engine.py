@@ -19,9 +19,11 @@ from . import effects, limits
 from .bridge.base import Addresses
 from .bridge.init_producer_id import InitProducerIdRequest
 from .bridge.metadata import BrokerAddress, ClientAnswers, ClientQuestion, synthetic_cluster_id
+from .door import Visit
 from .effects import Append
-from .events import GenerationChanged, IncarnationBegun, ProducerDropped, ProducerMet, Report, Said
+from .events import ConnectionRefused, GenerationChanged, IncarnationBegun, ProducerDropped, ProducerMet, Report, Said
 from .flow_runner import FlowRunner, Resume
+from .holdings import Holdings
 from .init_producer import ProducerIds
 from .outcome import NotSent
 from .produce import ProduceCall, Sweeper
@@ -90,7 +92,7 @@ class _Sequencers:
         return any(not sequencer.is_idle for sequencer in self._known.values())
 
 
-class Engine:
+class Engine(Holdings):
     """One proxy process. Call ``start`` once the store is given; ``accept`` for every client connection."""
 
     def __init__(
@@ -108,10 +110,10 @@ class Engine:
         shares_store: bool = True,
     ) -> None:
         """``shares_store``: other proxies may use the store as well. ``on_brokers``: listeners are wanted for these."""
+        super().__init__(caps or Caps())
         self.reactor = reactor
         self.now: Callable[[], float] = reactor.now
         self.report = report
-        self.caps = caps or Caps()
         self.is_draining = False
         self.shared = Shared(cluster, report, random_bytes(INCARNATION_BYTES))
         self.shared.wall_clock_ms = wall_clock_ms
@@ -128,11 +130,8 @@ class Engine:
         self.shared.leader_of = self.topology.leader_of
         self.shared.is_reachable = lambda broker_id: self.target(broker_id) is not None
         self.sessions: set[Session] = set()
-        self.bytes_held = 0
-        self.answer_bytes_held = 0
         self.requests_by_key: dict[int, int] = {}
         self.sessions_accepted = 0
-        self.sessions_refused = 0
         self._idle_look_at = 0.0
         self._random_bytes = random_bytes
         self._shares_store = shares_store
@@ -173,15 +172,25 @@ class Engine:
         self._sequencers.entries_max = caps.producers_max
 
     def accept(
-        self, broker_id: int | None, place_of: PlaceOf, principal: str | None = None, make: MakeSession = Session
+        self,
+        broker_id: int | None,
+        place_of: PlaceOf,
+        principal: str | None = None,
+        make: MakeSession = Session,
+        visit: Visit | None = None,
     ) -> Session | None:
         """The endpoint of a new client connection, None when there are too many. ``place_of``: where clients of its
-        listener reach each broker. ``principal``: the name of who is there, if he has shown it."""
-        if len(self.sessions) >= self.caps.connections_max or self.is_draining:
-            self.sessions_refused += 1
+        listener reach each broker. ``principal``: the name of who is there, if he has shown it. ``visit``: what the
+        door keeps of the connection."""
+        is_too_much = len(self.sessions) >= self.caps.connections_max
+        if is_too_much or self.is_draining:
+            reason, what = "draining", "the proxy is ending"
+            if is_too_much:
+                reason, what = "too_many", f"{len(self.sessions)} connections are open"
+            self.report(ConnectionRefused("a client" if visit is None else visit.address, reason, what))
             return None
         self.sessions_accepted += 1
-        session = make(self, broker_id, place_of, principal_of(principal))
+        session = make(self, broker_id, place_of, principal_of(principal), visit)
         self.sessions.add(session)
         return session
 
@@ -288,33 +297,10 @@ class Engine:
         """A client has gone."""
         self.sessions.discard(session)
 
-    def hold_bytes(self, count: int) -> None:
-        """Requests of so many bytes came in, or (negative) were answered."""
-        self.bytes_held += count
-
-    def hold_answers(self, count: int) -> None:
-        """So many bytes of answers wait for clients that do not take them, or (negative) were taken."""
-        self.answer_bytes_held += count
-
     def count_request(self, api_key: int) -> None:
         """A request came in."""
         counts = self.requests_by_key
         counts[api_key] = counts.get(api_key, 0) + 1
-
-    @property
-    def is_full(self) -> bool:
-        """Is no client to be read from now, but those in the middle of a request?"""
-        return self.bytes_held > self.caps.bytes_in_flight_max
-
-    @property
-    def is_overfull(self) -> bool:
-        """Not even those."""
-        return self.bytes_held > 2 * self.caps.bytes_in_flight_max
-
-    @property
-    def has_many_answers(self) -> bool:
-        """Do clients that do not take their answers cost too much memory?"""
-        return self.answer_bytes_held > self.caps.unanswered_bytes_max
 
     def _broker_ready(self) -> None:
         self._advertised = None

@@ -235,6 +235,16 @@ class ClientRefused:
 
 
 @value(frozen=True, slots=True)
+class ConnectionRefused:
+    """A connection was closed before anything was read from it, or before it had shown who is there. ``reason``: one of
+    ``metric_names.REFUSALS``; ``what``: one sentence."""
+
+    address: str
+    reason: str
+    what: str
+
+
+@value(frozen=True, slots=True)
 class SlowClient:
     """A client was hung up on because it did not send on, or did not take its answers. ``what``: one sentence."""
 

@@ -25,6 +25,7 @@ from . import limits
 from .batch import Answer
 from .bridge import api_versions
 from .bridge.metadata import Topic, encode_client_answer, encode_question, parse_answer, parse_client_request
+from .door import Visit
 from .engine import Engine
 from .events import ClientRefused
 from .pipe import Pipe
@@ -49,9 +50,16 @@ class Guest(Session):
     yet."""
 
     def __init__(
-        self, below: Reactor, host: Engine, broker_id: int | None, place_of: PlaceOf, principal: bytes = NO_PRINCIPAL
+        self,
+        below: Reactor,
+        host: Engine,
+        broker_id: int | None,
+        place_of: PlaceOf,
+        principal: bytes = NO_PRINCIPAL,
+        visit: Visit | None = None,
     ) -> None:
-        super().__init__(host, broker_id, place_of, principal)
+        super().__init__(host, broker_id, place_of, principal, visit)
+        self._visit = visit
         self._engine = host
         self._below = below
         self._splitter = FrameSplitter(min(limits.SASL_FRAME_BYTES_MAX, host.caps.request_bytes_max))
@@ -216,23 +224,38 @@ class Guest(Session):
         self.principal = principal_of(f"User:{self._conversation.name}")
         self._splitter = FrameSplitter(self._host.caps.request_bytes_max)
         self._pipe = self._relay.pipe(self.abort)
+        if self._visit is not None:
+            self._visit.is_known()
 
     def _refused(self, reason: str, is_certain: bool) -> None:
         """The broker said no, or the connection ended. From an old broker that is a no as well, if it lives on: clients
         that are told of a no do not try again."""
         if is_certain or self._token_slot is None:
             self._end_refused(reason, is_certain)
-        else:
+        if not is_certain:
             self._host.reactor.later(limits.SETTLE_SECONDS, lambda: self._look_whether_refused(reason))
 
     def _look_whether_refused(self, reason: str) -> None:
+        is_certain = self._broker is not None and self._broker.is_ready
         if not self.is_closed:
-            self._end_refused(reason, is_certain=self._broker is not None and self._broker.is_ready)
+            self._end_refused(reason, is_certain)
+        elif is_certain:
+            self._count_failure()
 
     def _end_refused(self, reason: str, is_certain: bool) -> None:
         name = "" if self._conversation is None else f" of {self._conversation.name!r}"
         self._host.report(ClientRefused(self.name, f"authentication{name} failed: {shown_text(reason)}"))
-        if self._token_slot is not None and is_certain:
+        self._is_token_out = True  # and nothing more is taken
+        if is_certain:
+            self._count_failure()
+        self._host.reactor.later(limits.LOGIN_REFUSAL_SECONDS, lambda: self._say_no(is_certain))
+
+    def _count_failure(self) -> None:
+        if self._visit is not None and self._conversation is not None:
+            self._visit.login_failed()
+
+    def _say_no(self, is_certain: bool) -> None:
+        if self._token_slot is not None and is_certain and not self.is_closed:
             self._answer_sasl(self._token_slot, ErrorCode.SASL_AUTHENTICATION_FAILED, "authentication failed")
         self.close()
 

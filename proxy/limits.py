@@ -23,6 +23,19 @@ REQUESTS_PER_TURN_MAX: Final = 5
 SESSION_UNSENT_BYTES_MAX: Final = 4 * MIB
 """Answers that a slow client has not taken; above this nothing more is read from it."""
 CONNECTIONS_MAX: Final = 10_000
+CONNECTIONS_PER_ADDRESS_MAX: Final = 500
+"""A host with many executors keeps some dozens to each broker. Of IPv6 a whole /64 counts as one address."""
+ACCEPTS_PER_SECOND_MAX: Final = 200
+"""What is above waits in the kernel's queue: newcomers cost those who are there a few hundredths of the CPU, with TLS a
+fifth."""
+ACCEPTS_BURST_SECONDS: Final = 5.0
+"""So much of it is taken at once after a quiet time: all clients come back together when a proxy has been restarted."""
+TURNED_AWAY_SHARE: Final = 0.1
+"""Of an accept: what a connection costs that is closed at once. Who is turned away keeps the others waiting less."""
+CROWD_COST_PER_TURN: Final = 64
+"""Of all connections of one address together, before the others have their turn: a request costs one, and one more for
+each ``CROWD_COST_BYTES`` of it. A dozen connections do not come so far."""
+CROWD_COST_BYTES: Final = 16 * KIB
 CLIENT_BYTES_IN_FLIGHT_MAX: Final = 256 * MIB
 """Bytes of requests that wait anywhere in the proxy, also of those that have not arrived completely. Above this no new
 request is read; above twice as much the clients that go on sending an unfinished one are hung up on."""
@@ -60,6 +73,16 @@ SASL_SECONDS: Final = 10.0
 """From an open connection to a shown principal."""
 SASL_FRAME_BYTES_MAX: Final = 64 * KIB
 """Before a principal was shown; tokens with many claims take some KiB."""
+UNAUTHENTICATED_PER_ADDRESS_MAX: Final = 64
+UNAUTHENTICATED_MAX: Final = 1_000
+"""Connections that have not shown who is there, where that is asked for. Above it the oldest one is hung up on."""
+FAILED_LOGINS_PER_MINUTE_MAX: Final = 5
+"""Of one address; after more of them it is shut out for ``SHUT_OUT_SECONDS``."""
+SHUT_OUT_SECONDS: Final = 60.0
+ADDRESSES_REMEMBERED_MAX: Final = 10_000
+"""Of those with a failed login. Above it the one that failed longest ago is forgotten."""
+LOGIN_REFUSAL_SECONDS: Final = 0.1
+"""Before a no: who tries passwords gets ten answers a second on one connection after the other."""
 SASL_BACKOFF_SECONDS_MIN: Final = 1.0
 SASL_BACKOFF_SECONDS_MAX: Final = 10.0
 """A broker that has refused our principal is left alone for so long: accounts are locked after some tries."""
@@ -186,6 +209,10 @@ BOUND_AGE_SECONDS: Final = 10.0
 # Telemetry
 DUPLICATE_SERIES_MAX: Final = 500
 """Pairs of client id and topic whose duplicates are counted apart; clients choose their names freely."""
+LINES_PER_MINUTE_MAX: Final = 20
+"""Of the log, of one kind that clients can cause at will: then one line says how many more there were."""
+DUPLICATE_LINES_PER_MINUTE_MAX: Final = 6_000
+"""The same for duplicates, which one wants to read one by one, but not ten thousand a second."""
 RECENT_LINES_MAX: Final = 200
 """Lines of the log that the status page can show."""
 TRACED_RECORDS_MAX: Final = 100

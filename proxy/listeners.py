@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable, Mapping
 
 from ..reactor import Endpoint, Peer
 from . import limits
+from .door import Door
 from .events import ClientRefused, Report, Said
 from .security.tls import TlsSide
-from .settings.addresses import Listener, PlaceOf, join_host_and_port
+from .settings.addresses import Listener, join_host_and_port
 from .settings.config import ConfigError
 from .transport import TrioReactor
 
-Accept = Callable[[int | None, PlaceOf, str | None], Endpoint | None]
+Accept = Callable[..., Endpoint | None]
+"""Called with the broker's id (None: at the bootstrap port), ``PlaceOf``, the principal or None, and the visit."""
 
 
 class Listeners:
@@ -29,14 +31,16 @@ class Listeners:
         report: Report,
         sides: Mapping[str, TlsSide],
         accept_guest: Accept | None = None,
+        door: Door | None = None,
     ) -> None:
         """``accept``: gives the endpoint of a client of a broker's port (None: of the bootstrap port);
         ``accept_guest``: of one who shows the broker who he is. ``sides``: how TLS is spoken, by the name of the
-        listener."""
+        listener. ``door``: who may come in at all."""
         self._reactor = reactor
         self._listeners = listeners
         self._accept = accept
         self._accept_guest = accept_guest or accept
+        self._door = door
         self._report = report
         self._sides = sides
         self._open: set[tuple[str, int | None]] = set()
@@ -92,9 +96,9 @@ class Listeners:
         if key in self._open or key in self._planned:
             return
         try:
-            self._reactor.listen(
-                one.host, port, self._accept_at(one, broker_id), self._sides.get(one.name), self._report
-            )
+            side, asks = self._sides.get(one.name), one.authentication == "pass_through"
+            accept = self._accept_at(one, broker_id)
+            self._reactor.listen(one.host, port, accept, side, self._report, self._door, asks)
         except OSError as error:
             self._try_again(one, broker_id, port, _why(error))
             return
@@ -125,7 +129,7 @@ class Listeners:
         take = self._accept_guest if one.authentication == "pass_through" else self._accept
 
         def accept(peer: Peer) -> Endpoint | None:
-            return take(broker_id, place_of, peer.principal)
+            return take(broker_id, place_of, peer.principal, visit=peer.visit)
 
         def accept_by_name(peer: Peer) -> Endpoint | None:
             try:
@@ -133,7 +137,7 @@ class Listeners:
             except LookupError as error:
                 self._report(ClientRefused(peer.host, f"at listener {one.name!r}: {error}"))
                 return None
-            return take(meant, place_of, peer.principal)
+            return take(meant, place_of, peer.principal, visit=peer.visit)
 
         return accept if one.routing == "port" else accept_by_name
 

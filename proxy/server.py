@@ -21,6 +21,7 @@ from ..state.redis_server import EmbeddedRedis, EmbeddedRedisError
 from ..state.redis_store import RedisStore
 from . import limits
 from .data_directory import DataDirectory
+from .door import Door
 from .engine import Engine
 from .events import FlowFailed, Report, Said
 from .guest import Guest
@@ -87,8 +88,9 @@ class Server:
             shares_store=self._embedded is None,
         )
         accept_guest = partial(self.engine.accept, make=partial(Guest, self._below_sasl()))
+        door = Door(self._reactor, lambda: self.engine.caps, report)
         self._listeners = Listeners(
-            self._reactor, settings.listeners, self.engine.accept, report, self._sides, accept_guest
+            self._reactor, settings.listeners, self.engine.accept, report, self._sides, accept_guest, door
         )
         if wants_spans:
             self.engine.shared.step_begins = self._reactor.now
@@ -97,6 +99,8 @@ class Server:
         self._take_over(settings)
         self._store: RedisStore | None = None
         self._telemetry = telemetry
+        if telemetry is not None:
+            telemetry.later = self._reactor.later
         self._admin = self._open_admin()
         self._are_marks_kept = True
         self._know_marks()

@@ -7,9 +7,8 @@ one-after-the-other order is kept."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 from ..codecs import produce as produce_codec
 from ..codecs.compression import Codec
@@ -26,16 +25,18 @@ from . import answers, limits
 from .batch import Answer
 from .bridge import api_versions
 from .bridge.base import Addresses, Refused
-from .bridge.init_producer_id import InitProducerIdRequest, encode_init_producer_id, parse_init_producer_id
-from .bridge.metadata import ClientQuestion, parse_client_request
+from .bridge.init_producer_id import encode_init_producer_id, parse_init_producer_id
+from .bridge.metadata import parse_client_request
 from .bridge.refusals import refusal
 from .bridge.table import plan
+from .crowd import Crowd
+from .door import Visit
 from .events import ClientRefused, SlowClient
-from .patience import Accounts, Patience
+from .patience import Patience
 from .pipe import Pipe
-from .produce import Outside, ProduceCall
+from .produce import ProduceCall
+from .session_host import Host
 from .settings.addresses import PlaceOf
-from .shared import Shared
 from .upstream import Broker
 from .versions import ApiKey
 
@@ -43,31 +44,6 @@ _PRODUCE_KEY = int(ApiKey.PRODUCE)
 _PLAIN_VERSION = 2
 _FINISHED_KEYS = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID)
 PlainPart = tuple[PartitionRecords, Callable[[Answer], None]]
-
-
-class Host(Outside, Accounts, Protocol):
-    """What a session needs of the engine."""
-
-    @property
-    def shared(self) -> Shared: ...
-
-    def advertised(self) -> Mapping[int, tuple[int, int]]: ...
-
-    def addresses(self, place_of: PlaceOf, local_host: str) -> Addresses: ...
-
-    def target(self, broker_id: int | None) -> Broker | None: ...
-
-    def init_producer_id(
-        self, request: InitProducerIdRequest, principal: bytes, done: Callable[[int, int], None]
-    ) -> None: ...
-
-    def metadata(
-        self, version: int, question: ClientQuestion, addresses: Callable[[], Addresses], done: Callable[[bytes], None]
-    ) -> None: ...
-
-    def session_ended(self, session: Session) -> None: ...
-
-    def count_request(self, api_key: int) -> None: ...
 
 
 class _Slot:
@@ -84,9 +60,16 @@ class _Slot:
 class Session:
     """The endpoint of one client connection. ``broker_id``: whose listener it came to, None for the bootstrap port.
     ``place_of``: where clients of this listener reach each broker. ``principal``: who is at the other end, as far as
-    that is known (``state/entry.py``)."""
+    that is known (``state/entry.py``). ``visit``: what the door keeps of the connection."""
 
-    def __init__(self, host: Host, broker_id: int | None, place_of: PlaceOf, principal: bytes = NO_PRINCIPAL) -> None:
+    def __init__(
+        self,
+        host: Host,
+        broker_id: int | None,
+        place_of: PlaceOf,
+        principal: bytes = NO_PRINCIPAL,
+        visit: Visit | None = None,
+    ) -> None:
         self.behind = Behind()
         self.principal = principal
         self.is_closed = False
@@ -102,6 +85,7 @@ class Session:
         self._slots: deque[_Slot] = deque()
         self._waiting: deque[bytes] = deque()  # requests that are not taken yet
         self._turn_planned = False
+        self._crowd = Crowd(host.reactor) if visit is None else visit.crowd
         self._patience = Patience(host, self)
         self._flush_planned = False
         self._pipe: Pipe | None = None
@@ -123,7 +107,7 @@ class Session:
         """Bytes of requests."""
         try:
             frames = self._splitter.feed(data)
-            if len(frames) > limits.REQUESTS_PER_TURN_MAX or self._waiting:
+            if len(frames) > limits.REQUESTS_PER_TURN_MAX or self._waiting or self._crowd.is_counted:
                 frames = self._first_of(frames)
             for frame in frames:
                 self._handle(frame)
@@ -148,10 +132,13 @@ class Session:
 
     def _first_of(self, frames: list[bytes]) -> list[bytes]:
         """Return those that are taken now; the others wait for their turn, and everybody else has his in between."""
-        free = 0 if self._waiting else self._free
-        self._waiting.extend(frames[free:])
-        self._plan_turn()
-        self._host.hold_bytes(sum(map(len, frames[free:])))
+        free = 0 if self._waiting else min(self._free, len(frames))
+        if self._crowd.is_counted:
+            free = sum(1 for frame in frames[:free] if self._crowd.takes(len(frame)))
+        if free < len(frames):
+            self._waiting.extend(frames[free:])
+            self._plan_turn()
+            self._host.hold_bytes(sum(map(len, frames[free:])))
         return frames[:free]
 
     @property
@@ -161,15 +148,24 @@ class Session:
     def _plan_turn(self) -> None:
         if not self._turn_planned:
             self._turn_planned = True
-            self._host.reactor.later(0, self.go_on)
+            if self._crowd.is_counted:
+                self._crowd.wait(self._take_turn)
+            else:
+                self._host.reactor.later(0, self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._turn_planned = False
+        self.go_on()
 
     def go_on(self) -> None:
         """Take requests that wait. Those who sent less have their turn in between."""
-        self._turn_planned = False
+        crowd = self._crowd
         if not self._waiting or self.is_closed or self._patience.has_backlog or not self._free:
             return  # until an answer leaves, or the client has taken some
         try:
             for _ in range(min(self._free, len(self._waiting))):
+                if crowd.is_counted and not crowd.takes(len(self._waiting[0])):
+                    break
                 frame = self._waiting.popleft()
                 self._host.hold_bytes(-len(frame))
                 self._handle(frame)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..reactor import Accept, Buffer, Endpoint, Peer, Timer
+from .door import Door, Visit
 from .limits import RECEIVE_BYTES
 
 _READ = select.EPOLLIN | select.EPOLLRDHUP
@@ -71,6 +72,7 @@ class SocketWire:
         "_reactor",
         "_socket",
         "unsent",
+        "visit",
     )
 
     def __init__(
@@ -89,6 +91,8 @@ class SocketWire:
         self._fence: Callable[[], bool] | None = None
         self._interest = select.EPOLLOUT if connecting else _READ
         self.unsent = 0
+        self.visit: Visit | None = None
+        """Of who came to a listener: told of the end."""
         reactor.watch(self._descriptor, self, self._interest)
 
     @property
@@ -194,6 +198,9 @@ class SocketWire:
             self.unsent = 0
             self._reactor.unwatch(self._descriptor)
             self._socket.close()
+            if self.visit is not None:
+                self.visit.end()
+                self.visit = None
 
     # ------------------------------------------------------------------ inside
     def _read(self) -> None:
@@ -264,17 +271,32 @@ class SocketWire:
 class Listener:
     """Accepts connections. ``port`` is the one in use, also where 0 was asked for."""
 
-    def __init__(self, reactor: Hub, listening: socket.socket, accept: Accept) -> None:
+    def __init__(
+        self,
+        reactor: Hub,
+        listening: socket.socket,
+        accept: Accept,
+        door: Door | None = None,
+        asks_who_is_there: bool = False,
+    ) -> None:
+        """``door``: says who may come in, and when; ``asks_who_is_there``: clients have to show that first."""
         self._reactor = reactor
         self._socket = listening
+        self._door = door
+        self._asks_who_is_there = asks_who_is_there
         self.accept = accept
         self._open = True
         self.port: int = listening.getsockname()[1]
         reactor.watch(listening.fileno(), self, select.EPOLLIN)
 
     def handle(self, events: int) -> None:
-        """Take what waits. Out of descriptors: rest for a moment, clients wait in the kernel's queue meanwhile."""
+        """Take what waits. Too many, or out of descriptors: rest for a moment, clients wait in the kernel's queue
+        meanwhile."""
+        door = self._door
         for _ in range(_ACCEPTS_PER_PASS_MAX):
+            if door is not None and door.wait_seconds():
+                self._rest()
+                return
             try:
                 connection, address = self._socket.accept()
             except BlockingIOError:
@@ -284,17 +306,26 @@ class Listener:
                     self._rest()
                     return
                 continue  # the connection broke before it was taken
+            host = str(address[0])
+            visit = None if door is None else door.enter(host, self._asks_who_is_there)
+            if door is not None and visit is None:
+                connection.close()
+                continue
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            self._welcome(connection, str(address[0]))
+            self._welcome(connection, host, visit)
 
-    def _welcome(self, connection: socket.socket, host: str) -> None:
-        endpoint = self.accept(Peer(host))
+    def _welcome(self, connection: socket.socket, host: str, visit: Visit | None) -> None:
+        endpoint = self.accept(Peer(host, visit=visit))
         if endpoint is None:
             connection.close()
+            if visit is not None:
+                visit.end()
             return
         wire = SocketWire(self._reactor, connection, endpoint)
+        if visit is not None:
+            wire.visit, visit.hang_up = visit, wire.fail
         if not self._reactor.guarded("connected", lambda: endpoint.connected(wire)):
             wire.discard()
 

@@ -22,6 +22,7 @@ import trio
 
 from ..reactor import Accept, Address, Endpoint, Reactor
 from .attempts import Attempts, Place
+from .door import Door
 from .events import Report
 from .security.tls import TlsSide
 from .security.tls_wire import Handshakes, TlsListener, TlsWire
@@ -166,9 +167,17 @@ class TrioReactor:
         return True
 
     def listen(
-        self, host: str, port: int, accept: Accept, side: TlsSide | None = None, report: Report = lambda _: None
+        self,
+        host: str,
+        port: int,
+        accept: Accept,
+        side: TlsSide | None = None,
+        report: Report = lambda _: None,
+        door: Door | None = None,
+        asks_who_is_there: bool = False,
     ) -> Listener:
-        """Accept connections, over TLS with ``side``; ``report`` is told of handshakes that fail. Raises OSError."""
+        """Accept connections, over TLS with ``side``; ``report`` is told of handshakes that fail. ``door``: who may
+        come in. Raises OSError."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
@@ -179,8 +188,9 @@ class TrioReactor:
             listening.close()
             raise
         if side is not None:
-            return TlsListener(self, listening, accept, side, self._handshakes, report)
-        return Listener(self, listening, accept)
+            hands = self._handshakes
+            return TlsListener(self, listening, accept, side, hands, report, door, asks_who_is_there)
+        return Listener(self, listening, accept, door, asks_who_is_there)
 
     # ------------------------------------------------------------------ what sockets need
     def watch(self, descriptor: int, source: Source, events: int) -> None:

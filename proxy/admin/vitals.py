@@ -95,7 +95,6 @@ def samples(watched: Watched) -> Iterator[Sample]:
     for key, count in _requests(engine):
         yield Sample(names.REQUESTS, (key,), count)
     yield Sample(names.CONNECTIONS_ACCEPTED, (), engine.sessions_accepted)
-    yield Sample(names.CONNECTIONS_REFUSED, (), engine.sessions_refused)
     yield Sample(names.READY, (), int(not reasons_not_ready(watched)))  # OTLP has no truth values
     yield Sample(names.DRAINING, (), int(engine.is_draining))
     yield Sample(names.CONNECTIONS, (), len(engine.sessions))

@@ -14,6 +14,7 @@ from typing import cast
 
 from ...reactor import Accept, Buffer, Endpoint, Peer, Timer, Wire
 from .. import limits
+from ..door import Door, Visit
 from ..events import Report, TlsRefused
 from ..sockets import Hub, Listener, SocketWire
 from .tls import TlsObject, TlsSide, explain, principal_of
@@ -314,15 +315,16 @@ class TlsWire(SocketWire):
 class _Newcomer:
     """The endpoint of a client's connection until it is known who that is."""
 
-    def __init__(self, listener: TlsListener, host: str) -> None:
+    def __init__(self, listener: TlsListener, host: str, visit: Visit | None) -> None:
         self._listener = listener
         self._host = host
+        self._visit = visit
         self.wire: TlsWire | None = None
 
     def connected(self, wire: Wire) -> None:
         """The handshake is done."""
         assert isinstance(wire, TlsWire)
-        endpoint = self._listener.accept(Peer(self._host, wire.tls.asked_name, principal_of(wire.tls)))
+        endpoint = self._listener.accept(Peer(self._host, wire.tls.asked_name, principal_of(wire.tls), self._visit))
         if endpoint is None:
             wire.close()
         else:
@@ -342,18 +344,30 @@ class TlsListener(Listener):
     """Accepts connections over TLS. ``accept`` is asked after the handshake."""
 
     def __init__(
-        self, reactor: Hub, listening: socket.socket, accept: Accept, side: TlsSide, shakes: Handshakes, report: Report
+        self,
+        reactor: Hub,
+        listening: socket.socket,
+        accept: Accept,
+        side: TlsSide,
+        shakes: Handshakes,
+        report: Report,
+        door: Door | None = None,
+        asks_who_is_there: bool = False,
     ) -> None:
         self.report = report
         self._side = side
         self._handshakes = shakes
-        super().__init__(reactor, listening, accept)
+        super().__init__(reactor, listening, accept, door, asks_who_is_there)
 
-    def _welcome(self, connection: socket.socket, host: str) -> None:
-        newcomer = _Newcomer(self, host)
+    def _welcome(self, connection: socket.socket, host: str, visit: Visit | None) -> None:
+        newcomer = _Newcomer(self, host, visit)
 
         def begin() -> None:
-            newcomer.wire = TlsWire(self._reactor, connection, newcomer, self._handshakes, self._side)
+            newcomer.wire = wire = TlsWire(self._reactor, connection, newcomer, self._handshakes, self._side)
+            if visit is not None:
+                wire.visit, visit.hang_up = visit, wire.fail
 
         if not self._reactor.guarded("accept", begin):
             connection.close()
+            if visit is not None:
+                visit.end()

@@ -32,6 +32,11 @@ class Caps:
     """The limits that an operator may set; the reasons for the defaults are in ``limits.py``."""
 
     connections_max: int = limits.CONNECTIONS_MAX
+    connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
+    accepts_per_second_max: int = limits.ACCEPTS_PER_SECOND_MAX
+    unauthenticated_max: int = limits.UNAUTHENTICATED_MAX
+    unauthenticated_per_address_max: int = limits.UNAUTHENTICATED_PER_ADDRESS_MAX
+    failed_logins_per_minute_max: int = limits.FAILED_LOGINS_PER_MINUTE_MAX
     request_bytes_max: int = limits.REQUEST_BYTES_MAX
     requests_in_flight_max: int = limits.REQUESTS_IN_FLIGHT_MAX
     unsent_bytes_max: int = limits.SESSION_UNSENT_BYTES_MAX

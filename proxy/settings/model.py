@@ -256,6 +256,18 @@ class LimitsSection(Section):
 
     connections_max: Annotated[int, Field(ge=1, le=1_000_000)] = limits.CONNECTIONS_MAX
     """Client connections at a time."""
+    connections_per_address_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.CONNECTIONS_PER_ADDRESS_MAX
+    """Of these, from one address (of IPv6: one /64). 0: no limit, as behind a load balancer that hides addresses."""
+    accepts_per_second_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.ACCEPTS_PER_SECOND_MAX
+    """New connections; five seconds' worth may come at once, what is above waits and is not refused. 0: no limit."""
+    unauthenticated_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.UNAUTHENTICATED_MAX
+    """Connections to listeners with pass_through that have not shown who is there; above it the oldest one is closed.
+    0: no limit."""
+    unauthenticated_per_address_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.UNAUTHENTICATED_PER_ADDRESS_MAX
+    """Of these, from one address; more are closed at once. 0: no limit."""
+    failed_logins_per_minute_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.FAILED_LOGINS_PER_MINUTE_MAX
+    """At listeners with pass_through, from one address: after more, connections from there are closed at once for a
+    minute. 0: no limit, as behind a load balancer that hides addresses."""
     request_bytes_max: Annotated[int, Field(ge=1024, le=BYTES_MAX)] = limits.REQUEST_BYTES_MAX
     """The largest request."""
     requests_in_flight_max: Annotated[int, Field(ge=1, le=10_000)] = limits.REQUESTS_IN_FLIGHT_MAX

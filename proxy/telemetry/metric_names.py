@@ -12,6 +12,8 @@ OTHER: Final = "other"
 """The label value of what is beyond a cap."""
 DOUBT_RESULTS: Final = ("found", "prefix", "not_found", "unknown", "left_open")
 """Label values that are there from the start: an alert on the first one of its kind needs the zero before it."""
+REFUSALS: Final = ("too_many", "address", "unauthenticated", "failed_logins", "draining")
+"""Why a connection was refused."""
 _UNIT_WORDS: Final = {"s": "_seconds", "By": "_bytes"}
 
 
@@ -35,7 +37,12 @@ class Metric(NamedTuple):
 REQUESTS: Final = Metric("requests", "counter", "{request}", "Requests of clients.", ("api",))
 CONNECTIONS_ACCEPTED: Final = Metric("connections.accepted", "counter", "{connection}", "Client connections taken.")
 CONNECTIONS_REFUSED: Final = Metric(
-    "connections.refused", "counter", "{connection}", "Client connections refused: too many, or the proxy is ending."
+    "connections.refused",
+    "counter",
+    "{connection}",
+    "Client connections closed at once: too many in all, from one address or without a login, an address with failed "
+    "logins, or the proxy is ending.",
+    ("reason",),
 )
 BATCHES_ANSWERED: Final = Metric(
     "batches.answered", "counter", "{batch}", "Record batches with a producer id that were answered.", ("verdict",)

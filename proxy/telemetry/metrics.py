@@ -73,6 +73,8 @@ class Metrics:
         self.histograms: dict[Metric, Buckets] = {
             metric: Buckets() for metric in names.METRICS if metric.kind == "histogram"
         }
+        self.refusals: dict[str, int] = dict.fromkeys(names.REFUSALS, 0)
+        """Connections refused, by the reason."""
         self.certificates: dict[str, float] = {}
         """When those in use end, unix seconds, by the place in the configuration."""
         self._plain: dict[Metric, int] = dict.fromkeys(COUNTED.values(), 0)
@@ -94,6 +96,7 @@ class Metrics:
         found[events.DoubtResolved] = self._doubt_resolved
         found[events.DuplicateAnswered] = self._duplicate
         found[events.CertificateLoaded] = self._certificate
+        found[events.ConnectionRefused] = self._connection_refused
         return found
 
     def _counter(self, metric: Metric) -> Callable[[Any], None]:
@@ -119,6 +122,9 @@ class Metrics:
 
     def _certificate(self, event: events.CertificateLoaded) -> None:
         self.certificates[event.place] = event.expires_at
+
+    def _connection_refused(self, event: events.ConnectionRefused) -> None:
+        self.refusals[event.reason] = self.refusals.get(event.reason, 0) + 1
 
     def _duplicate(self, event: events.DuplicateAnswered) -> None:
         place = (event.client, event.topic)
@@ -169,6 +175,8 @@ class Metrics:
             yield Sample(names.BATCHES_ANSWERED, (verdict,), count)
         for result, count in list(self.doubts_resolved.items()):
             yield Sample(names.DOUBTS_RESOLVED, (result,), count)
+        for reason, count in list(self.refusals.items()):
+            yield Sample(names.CONNECTIONS_REFUSED, (reason,), count)
         for place, count in list(self.duplicates.items()):
             yield Sample(names.DUPLICATES_ANSWERED, place, count)
         for where, expires_at in list(self.certificates.items()):

@@ -16,6 +16,7 @@ from ...state import store
 from .. import events, limits
 from .metric_names import PREFIX
 from .metrics import Metrics
+from .quiet import Quiet
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("idemproxy")
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 Taker = Callable[[Any], None]
+Later = Callable[[float, Callable[[], None]], object]
 
 
 class Line(NamedTuple):
@@ -43,6 +45,11 @@ class Telemetry:
         self.spans = spans
         self.recent: deque[Line] = deque(maxlen=limits.RECENT_LINES_MAX)
         """The last lines, oldest first."""
+        self.later: Later | None = None
+        """Calls back after so many seconds, if there is a clock: for the lines that sum others up."""
+        self._now = time.monotonic
+        self._quiet = Quiet()
+        self._is_sum_planned = False
         self._takers = self._all_takers()
 
     def __call__(self, event: Any) -> None:
@@ -68,8 +75,34 @@ class Telemetry:
         _LOG.log(level, text, *values, extra=ids)
         self.recent.append(Line(time.time(), logging.getLevelName(level).lower(), text % values))
 
+    def may_write(self, kind: str, most: int = limits.LINES_PER_MINUTE_MAX) -> bool:
+        """May a line be written of something that clients can cause at will? What is left out is summed up later."""
+        now = self._now()
+        self._sum_up(now)
+        if self._quiet.admits(kind, most, now):
+            return True
+        ends_at = self._quiet.next_end
+        if self.later is not None and not self._is_sum_planned and ends_at is not None:
+            self._is_sum_planned = True
+            self.later(ends_at - now, self._sum_up_planned)
+        return False
+
+    def _sum_up_planned(self) -> None:
+        self._is_sum_planned = False
+        now = self._now()
+        self._sum_up(now)
+        ends_at = self._quiet.next_end
+        if self.later is not None and ends_at is not None:
+            self._is_sum_planned = True
+            self.later(max(ends_at - now, 0.1), self._sum_up_planned)
+
+    def _sum_up(self, now: float, is_the_end: bool = False) -> None:
+        for kind, count in self._quiet.ended(now, is_the_end):
+            self.log(logging.WARNING, "%s: %d more lines like these in a minute were left out", kind, count)
+
     def close(self) -> None:
         """Write the counters down and send the spans that are left. Blocks, at most a few seconds."""
+        self._sum_up(self._now(), is_the_end=True)
         counts = self.counts
         if counts:
             self.log(logging.INFO, "counters: %s", json.dumps(counts, sort_keys=True))
@@ -117,6 +150,8 @@ def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
                 span=span,
             )
     elif event.verdict == "duplicate":
+        if not telemetry.may_write("duplicate", limits.DUPLICATE_LINES_PER_MINUTE_MAX):
+            return
         telemetry.log(
             logging.INFO,
             "duplicate: producer %d epoch %d sequence %d on %s-%d answered with offset %d",
@@ -128,7 +163,7 @@ def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
             event.base_offset,
             span=span,
         )
-    else:
+    elif telemetry.may_write(event.verdict):
         telemetry.log(
             logging.WARNING if event.error_code and event.verdict != "duplicate_below_window" else logging.INFO,
             "%s: producer %d epoch %d sequence %d on %s-%d: code %d: %s",
@@ -220,15 +255,23 @@ def _generation(telemetry: Telemetry, event: events.GenerationChanged) -> None:
 
 
 def _refused(telemetry: Telemetry, event: events.ClientRefused) -> None:
-    telemetry.log(logging.WARNING, "refused from %r: %s", event.client, event.what)
+    if telemetry.may_write("refused from clients"):
+        telemetry.log(logging.WARNING, "refused from %r: %s", event.client, event.what)
+
+
+def _connection_refused(telemetry: Telemetry, event: events.ConnectionRefused) -> None:
+    if telemetry.may_write(f"no connection ({event.reason})"):
+        telemetry.log(logging.WARNING, "no connection for %s: %s", event.address, event.what)
 
 
 def _slow(telemetry: Telemetry, event: events.SlowClient) -> None:
-    telemetry.log(logging.WARNING, "hung up on %r: %s", event.client, event.what)
+    if telemetry.may_write("hung up on clients"):
+        telemetry.log(logging.WARNING, "hung up on %r: %s", event.client, event.what)
 
 
 def _tls_refused(telemetry: Telemetry, event: events.TlsRefused) -> None:
-    telemetry.log(logging.WARNING, "TLS with %s: %s", event.client, event.what)
+    if telemetry.may_write("TLS with clients"):
+        telemetry.log(logging.WARNING, "TLS with %s: %s", event.client, event.what)
 
 
 def _certificate(telemetry: Telemetry, event: events.CertificateLoaded) -> None:
@@ -268,6 +311,7 @@ _HANDLERS: dict[type, Any] = {
     events.LateWrite: _late_write,
     events.SecondCopy: _second_copy,
     events.ClientRefused: _refused,
+    events.ConnectionRefused: _connection_refused,
     events.SlowClient: _slow,
     events.TlsRefused: _tls_refused,
     events.CertificateLoaded: _certificate,

@@ -14,6 +14,7 @@ from kafka.structs import TopicPartition
 
 from idemproxy.codecs import messages
 from idemproxy.codecs.framing import frame
+from idemproxy.proxy import limits
 from idemproxy.proxy.versions import ApiKey
 from testkit.certificates import Authority
 from testkit.proxy_process import neighbouring_ports, wait_until
@@ -83,7 +84,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         sasl = {"mechanism": "SCRAM-SHA-256", "username": "idemproxy", "password": USERS["idemproxy"]}
         upstream = {"bootstrap": [f"{host}:{port}"], "tls": client_tls(authority), "sasl": sasl}
         listener = {"tls": listener_tls(authority.issue("listener")), "authentication": "pass_through"}
-        proxy = ConfiguredProxy(directory / "proxy", listener, {"upstream": upstream})
+        many = {"failed_logins_per_minute_max": 0}  # else the first tests of refusals shut the later ones out
+        proxy = ConfiguredProxy(directory / "proxy", listener, {"upstream": upstream, "limits": many})
         plain_port = neighbouring_ports(2)
         proxy.configuration["listeners"][0]["broker_ids"] = "0"
         plain = {"name": "plain", "bind": f"127.0.0.1:{plain_port}", "broker_ids": "0"}
@@ -248,6 +250,34 @@ def test_a_wrong_bare_token_ends_the_connection_without_a_word(world: World) -> 
         client.send_bytes(frame(b"\0bob\0not his"))
         assert client.is_closed()
     world.proxy.wait_for_log("authentication of 'bob' failed: ")
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_after_five_failed_logins_an_address_is_shut_out_and_who_is_inside_stays(
+    world: World, tmp_path: Path, version: int
+) -> None:
+    host, port = world.cluster.sasl_tls_address(0)
+    sasl = {"mechanism": "SCRAM-SHA-256", "username": "idemproxy", "password": USERS["idemproxy"]}
+    upstream = {"bootstrap": [f"{host}:{port}"], "tls": client_tls(world.authority), "sasl": sasl}
+    with ConfiguredProxy(tmp_path, {"authentication": "pass_through"}, {"upstream": upstream}) as proxy:
+        address = (proxy.address[0], proxy.address[1] + 1)
+        there = World(world.authority, world.cluster, proxy, address)
+        with authenticated(there, "alice", version=version) as alice:
+            for _ in range(limits.FAILED_LOGINS_PER_MINUTE_MAX):
+                with RawClient(address) as client:
+                    assert client.ask(ApiKey.SASL_HANDSHAKE, version, mechanism="PLAIN").error_code == 0
+                    token = b"\0alice\0wrong"
+                    began = time.monotonic()
+                    if version == 0:
+                        client.send_bytes(frame(token))
+                    else:
+                        assert client.ask(ApiKey.SASL_AUTHENTICATE, 0, auth_bytes=token).error_code == 58
+                    assert client.is_closed()
+                    assert time.monotonic() - began >= limits.LOGIN_REFUSAL_SECONDS
+            proxy.wait_for_log(r"no connection for 127.0.0.1: 5 failed logins in a minute: shut out for 60 s")
+            with pytest.raises((ConnectionError, AssertionError)), RawClient(address) as client:
+                client.ask(ApiKey.API_VERSIONS, 0)
+            assert alice.new_producer_id() >= 0
 
 
 # ---------------------------------------------------------------------- what they may do

@@ -1,0 +1,149 @@
+"""The door on real sockets: who waits, who is closed at once, and that whoever has gone makes room, also over TLS."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from idemproxy.proxy.door import Door
+from idemproxy.proxy.events import ConnectionRefused
+from idemproxy.proxy.security.tls import Certificates
+from idemproxy.proxy.settings.config import Caps
+from idemproxy.proxy.transport import TrioReactor
+from idemproxy.reactor import Peer
+from testkit.tls_scene import SECONDS_MAX, Recorder, TlsKit, context, until
+
+
+class Scene:
+    """A listener with a door, plain or over TLS."""
+
+    def __init__(self, reactor: TrioReactor, caps: Caps) -> None:
+        self.events: list[Any] = []
+        self.door = Door(reactor, lambda: caps, self.events.append)
+        self.accepted: list[Recorder] = []
+        self.is_full = False
+        self.port = 0
+
+    def accept(self, _peer: Peer) -> Recorder | None:
+        if self.is_full:
+            return None
+        self.accepted.append(Recorder())
+        return self.accepted[-1]
+
+    def knock(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), SECONDS_MAX)
+
+    @property
+    def reasons(self) -> list[str]:
+        return [event.reason for event in self.events if isinstance(event, ConnectionRefused)]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.door._crowds and not self.door._strangers
+
+
+def play(caps: Caps, act: Callable[[Scene], Awaitable[None]], kit: TlsKit | None = None, *, asks: bool = False) -> None:
+    failures: list[object] = []
+
+    async def run() -> None:
+        reactor = TrioReactor(lambda where, error: failures.append((where, error)))
+        scene = Scene(reactor, caps)
+        side = None
+        if kit is not None:
+            side = Certificates(scene.events.append, reactor.later).side(kit.server, "listeners[0].tls")
+        async with trio.open_nursery() as nursery:
+            await nursery.start(reactor.run)
+            listener = reactor.listen("127.0.0.1", 0, scene.accept, side, scene.events.append, scene.door, asks)
+            scene.port = listener.port
+            await act(scene)
+            nursery.cancel_scope.cancel()
+
+    trio.run(run)
+    assert failures == []
+
+
+def test_what_comes_above_the_pace_waits_and_is_taken_in_the_end() -> None:
+    rate, burst, more = 20, 100, 20
+
+    async def act(scene: Scene) -> None:
+        began = time.monotonic()
+        lines = [scene.knock() for _ in range(burst + more)]
+        await until(lambda: len(scene.accepted) == burst + more)
+        assert time.monotonic() - began > (more - 1) / rate - 0.1
+        assert scene.reasons == []
+        for line in lines:
+            line.close()
+        await until(lambda: scene.is_empty)
+
+    play(Caps(accepts_per_second_max=rate), act)
+
+
+def test_one_too_many_of_an_address_is_closed_and_whoever_goes_makes_room() -> None:
+    async def act(scene: Scene) -> None:
+        with scene.knock() as first, scene.knock():
+            await until(lambda: len(scene.accepted) == 2)
+            with scene.knock() as third:
+                await until(lambda: scene.reasons == ["address"])
+                assert third.recv(1) == b""
+            first.close()
+            await until(lambda: scene.accepted[0].reasons)
+            with scene.knock():
+                await until(lambda: len(scene.accepted) == 3)
+        await until(lambda: scene.is_empty)
+
+    play(Caps(connections_per_address_max=2), act)
+
+
+def test_who_is_refused_behind_the_door_is_not_counted_any_more() -> None:
+    async def act(scene: Scene) -> None:
+        scene.is_full = True
+        for _ in range(5):
+            with scene.knock() as line:
+                received = await trio.to_thread.run_sync(line.recv, 1)
+                assert received == b""
+        assert scene.reasons == []
+        assert scene.is_empty
+
+    play(Caps(connections_per_address_max=2), act)
+
+
+@pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "TLS"])
+def test_a_crowd_of_strangers_loses_its_oldest(tmp_path: Path, is_tls: bool) -> None:
+    async def act(scene: Scene) -> None:
+        with scene.knock() as first, scene.knock(), scene.knock():
+            await until(lambda: scene.reasons == ["unauthenticated"])
+            assert first.recv(1) == b""
+        await until(lambda: scene.is_empty)
+
+    caps = Caps(unauthenticated_max=2)
+    play(caps, act, TlsKit(tmp_path) if is_tls else None, asks=True)
+
+
+def test_over_tls_who_fails_and_who_goes_makes_room_as_well(tmp_path: Path) -> None:
+    kit = TlsKit(tmp_path)
+
+    def shake(port: int, trusted: ssl.SSLContext) -> None:
+        with (
+            socket.create_connection(("127.0.0.1", port), SECONDS_MAX) as plain,
+            trusted.wrap_socket(plain, server_hostname="localhost"),
+        ):
+            pass
+
+    async def act(scene: Scene) -> None:
+        for _ in range(4):
+            await trio.to_thread.run_sync(shake, scene.port, context(kit.authority))
+            await until(lambda: scene.is_empty)
+            with pytest.raises(ssl.SSLError):
+                await trio.to_thread.run_sync(shake, scene.port, context(kit.other_authority))
+            await until(lambda: scene.is_empty)
+        assert len(scene.accepted) == 4
+        assert scene.reasons == []
+
+    play(Caps(connections_per_address_max=1), act, kit)
