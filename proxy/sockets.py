@@ -22,6 +22,8 @@ _ACCEPTS_PER_PASS_MAX = 64
 _ACCEPT_PAUSE_SECONDS = 0.1
 _CHUNKS_PER_WRITE_MAX = 512
 """Below the kernel's IOV_MAX of 1024."""
+_LAST_READS_MAX = 128
+"""8 MiB: the kernel holds 6 MiB at most, as it is set up."""
 _JOIN_BYTES_MAX = 16 * 1024
 """Small writes are joined, large ones are handed over as they lie: the join costs 60 us per MB."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -150,6 +152,8 @@ class SocketWire:
         if events & select.EPOLLIN and not self._paused:
             self._read()
         elif events & (select.EPOLLRDHUP | _GONE):
+            if self._paused:
+                self._hear_out()
             self.fail("the peer hung up")
         if events & select.EPOLLOUT and self._open:
             self.write()
@@ -203,6 +207,13 @@ class SocketWire:
                 self.visit = None
 
     # ------------------------------------------------------------------ inside
+    def _hear_out(self) -> None:
+        """Take what the peer sent before it hung up and we did not read; behind it comes the end."""
+        for _ in range(_LAST_READS_MAX):
+            if not self._open:
+                return
+            self._read()
+
     def _read(self) -> None:
         try:
             data = self._socket.recv(RECEIVE_BYTES)

@@ -45,7 +45,8 @@ class Wire(Protocol):
         ...
 
     def pause(self) -> None:
-        """Stop reading. A peer that hangs up is noticed all the same (rule R17)."""
+        """Stop reading. A peer that hangs up is noticed all the same (rule R17); real sockets hand over then what it
+        sent before (rule R16)."""
         ...
 
     def resume(self) -> None:

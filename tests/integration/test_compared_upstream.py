@@ -1,0 +1,80 @@
+"""Brokers that hang up on idle connections, or are not where they should be (docs/COMPARED.md)."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.demo.ports import HOST, free_ports
+from testkit.configured_proxy import ConfiguredProxy
+from testkit.proxy_process import ProxyProcess
+from testkit.raw_client import RawClient, batch
+
+BROKERS_IDLE_SECONDS = 1
+Place = tuple[str, int]
+
+
+def test_a_broker_that_closes_idle_connections_costs_a_producer_nothing(tmp_path: Path) -> None:
+    settings = {"connections.max.idle.ms": BROKERS_IDLE_SECONDS * 1000}
+    with LegacyCluster(tmp_path / "kafka", broker_settings=settings) as cluster:
+        cluster.create_topic("t", 1)
+        with ProxyProcess(tmp_path, cluster.address(0)) as proxy:
+            with RawClient(proxy.address) as client:
+                producer_id = client.new_producer_id()
+                for sequence in range(4):
+                    records = batch([b"a"], producer_id=producer_id, sequence=sequence)
+                    answer = client.produce_one("t", 0, records)
+                    assert (answer.error_code, answer.base_offset) == (0, sequence)
+                    time.sleep(3 * BROKERS_IDLE_SECONDS)
+            assert proxy.stop() == 0
+            counted = json.loads(proxy.wait_for_log("counters: ").partition("counters: ")[2])
+    assert counted["batches_answered_total{verdict=appended}"] == counted["appends_sent_total"] == 4
+    assert counted["lanes_lost_total"] >= 3, "after each batch the broker hung up"
+    assert not [name for name in counted if "doubt" in name]
+
+
+@contextmanager
+def address_that_takes_no_connection() -> Iterator[Place]:
+    """Who connects hears nothing: the kernel's queue is full."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server((HOST, 0), backlog=0))
+        for _ in range(3):
+            one = stack.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(listening.getsockname())
+        yield listening.getsockname()
+
+
+@contextmanager
+def address_that_says_nothing() -> Iterator[Place]:
+    """Who connects is connected, and hears nothing."""
+    with socket.create_server((HOST, 0)) as listening:
+        yield listening.getsockname()
+
+
+def seconds_to_the_first_client(directory: Path, bootstrap: list[Place]) -> float:
+    """Return how long a start of the proxy takes."""
+    began = time.monotonic()
+    settings = {
+        "upstream": {"bootstrap": [f"{host}:{port}" for host, port in bootstrap]},
+        "listeners": [{"bind": f"{HOST}:{port}"} for port in free_ports(1)],
+    }
+    with ConfiguredProxy(directory, settings):
+        return time.monotonic() - began
+
+
+def test_bootstrap_addresses_that_lead_nowhere_do_not_delay_the_start(
+    legacy_broker: LegacyCluster, tmp_path: Path
+) -> None:
+    good = legacy_broker.address(0)
+    quick = seconds_to_the_first_client(tmp_path / "quick", [good])
+    with address_that_takes_no_connection() as deaf, address_that_says_nothing() as dumb:
+        nobody = (HOST, *free_ports(1))
+        bad = [deaf, dumb, nobody, deaf, dumb]
+        slow = seconds_to_the_first_client(tmp_path / "slow", [*bad, good])
+    assert slow < quick + 3
