@@ -224,6 +224,7 @@ class Guest(Session):
         self.principal = principal_of(f"User:{self._conversation.name}")
         self._splitter = FrameSplitter(self._host.caps.request_bytes_max)
         self._pipe = self._relay.pipe(self.abort)
+        self._pipe.share(self._host, self._patience)
         if self._visit is not None:
             self._visit.is_known()
 

@@ -50,6 +50,8 @@ UNTAKEN_SECONDS: Final = 30.0
 """A client that is not read from, because of what it does not take, and takes nothing for so long is hung up on."""
 UNTAKEN_SECONDS_SCARCE: Final = 5.0
 """The same while all that clients do not take is above ``UNANSWERED_BYTES_MAX``."""
+UNTAKEN_BYTES_PER_SECOND: Final = 16 * KIB
+"""Who takes less than this, while others wait for the room that his answers fill, is treated as if he took nothing."""
 UNFINISHED_SECONDS: Final = 5.0
 UNFINISHED_BYTES_PER_SECOND: Final = 16 * KIB
 """After the first seconds the rest of a request comes at least so fast, or the client is hung up on: unfinished

@@ -5,10 +5,12 @@ up on, so that a few bad peers never stop the others. Pure: told by the session,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from ..reactor import Reactor, Timer, Wire
 from . import limits
+from .holdings import Room
 from .settings.config import Caps
 
 
@@ -34,6 +36,8 @@ class Accounts(Protocol):
 
     def hold_answers(self, count: int) -> None: ...
 
+    def ask_room(self, size: int, go: Callable[[], None]) -> Room: ...
+
 
 class Client(Protocol):
     """One connection, as far as it matters here."""
@@ -41,6 +45,16 @@ class Client(Protocol):
     @property
     def in_flight(self) -> int:
         """Requests that are not answered yet, also those that wait to be looked at."""
+        ...
+
+    @property
+    def has_upstream_backlog(self) -> bool:
+        """Is there much that a broker does not take of what it sends?"""
+        ...
+
+    @property
+    def has_ready_answers(self) -> bool:
+        """Are there answers that wait for an earlier one?"""
         ...
 
     def hold_upstream(self, is_held: bool) -> None:
@@ -58,13 +72,16 @@ class Client(Protocol):
 
 class Patience:
     """With one client. ``unfinished_bytes``: of a request that has not arrived completely. ``was_active``: set when
-    bytes come."""
+    bytes come. ``is_watched``: it, or its broker, is not read from, or may soon be again: ``control`` is to be called
+    when anything happens."""
 
     __slots__ = (
         "_accounts",
         "_began_at",
         "_client",
         "_idle_looks",
+        "_large",
+        "_large_timer",
         "_look_timer",
         "_poll_timer",
         "_taken_at",
@@ -73,6 +90,7 @@ class Patience:
         "_weigh_timer",
         "_wire",
         "is_paused",
+        "is_watched",
         "unfinished_bytes",
         "was_active",
     )
@@ -80,6 +98,7 @@ class Patience:
     def __init__(self, accounts: Accounts, client: Client) -> None:
         self.unfinished_bytes = 0
         self.is_paused = False
+        self.is_watched = False
         self.was_active = False
         self._accounts = accounts
         self._client = client
@@ -89,6 +108,8 @@ class Patience:
         self._idle_looks = 0
         self._unsent = 0
         self._unsent_at_poll = 0
+        self._large: list[Room] = []
+        self._large_timer: Timer | None = None
         self._look_timer: Timer | None = None
         self._poll_timer: Timer | None = None
         self._weigh_timer: Timer | None = None
@@ -99,10 +120,11 @@ class Patience:
 
     def end(self) -> None:
         """It has gone: nothing is held for it any more."""
-        for timer in (self._look_timer, self._poll_timer, self._weigh_timer):
+        for timer in (self._look_timer, self._poll_timer, self._weigh_timer, self._large_timer):
             if timer is not None:
                 timer.cancel()
         self._wire = None
+        self._release_large()
         self._accounts.hold_bytes(-self.unfinished_bytes)
         self._accounts.hold_answers(-self._unsent)
         self.unfinished_bytes = self._unsent = 0
@@ -126,6 +148,15 @@ class Patience:
         if self._weigh_timer is None:
             self._weigh_timer = self._accounts.reactor.later(limits.BACKLOG_LOOK_SECONDS, self._weigh)
 
+    def large_answer(self, room: Room) -> None:
+        """A large answer of a broker is there. Its room is needed until it has been given on; what the kernel does not
+        take of it then is counted as not taken."""
+        self._large.append(room)
+        if self._wire is None:
+            self._release_large()
+        elif self._large_timer is None:
+            self._large_timer = self._accounts.reactor.later(0, self._look_at_large)
+
     @property
     def has_backlog(self) -> bool:
         """Is there so much that it has not taken that it gets nothing more?"""
@@ -141,24 +172,33 @@ class Patience:
         has_backlog = wire.unsent > limits.BACKLOG_BYTES and self.has_backlog
         full = (
             has_backlog
+            or self._client.has_upstream_backlog
             or self._client.in_flight >= accounts.caps.requests_in_flight_max
             or (accounts.is_full and not self.unfinished_bytes)  # what has begun may end: else nothing ever would
         )
-        if full or self.is_paused:
-            self._client.hold_upstream(has_backlog)
+        if full or self.is_watched:
             if full != self.is_paused:
                 self._change(full, wire)
+            self._hold_upstream(has_backlog or self._has_large_backlog, wire)
+
+    @property
+    def _has_large_backlog(self) -> bool:
+        return bool(self._large) and sum(room.size for room in self._large) > self._accounts.caps.unsent_bytes_max
+
+    def _hold_upstream(self, is_held: bool, wire: Wire) -> None:
+        self._client.hold_upstream(is_held)
+        was_watched, self.is_watched = self.is_watched, is_held or self.is_paused
+        if self.is_watched and not was_watched:
+            self._taken_at, self._unsent_at_poll = self._accounts.reactor.now(), wire.unsent
+        if self.is_watched and self._poll_timer is None:
+            self._poll_timer = self._accounts.reactor.later(limits.ANSWER_SWEEP_SECONDS, self._poll)
 
     def _change(self, full: bool, wire: Wire) -> None:
-        reactor = self._accounts.reactor
         self.is_paused = full
         if full:
-            self._taken_at, self._unsent_at_poll = reactor.now(), wire.unsent
             wire.pause()
-            if self._poll_timer is None:
-                self._poll_timer = reactor.later(limits.ANSWER_SWEEP_SECONDS, self._poll)
         else:
-            self._began_at = reactor.now()  # it was we who did not read on
+            self._began_at = self._accounts.reactor.now()  # it was we who did not read on
             wire.resume()
 
     def is_idle(self) -> bool:
@@ -173,36 +213,68 @@ class Patience:
 
     # ------------------------------------------------------------------ timers
     def _poll(self) -> None:
-        """Answers leave without a word to us, so it is looked whether a paused client may be read from again."""
+        """Answers leave without a word to us, so it is looked whether a client, or its broker, may be read from."""
         self._poll_timer = None
         wire = self._wire
-        if wire is None or not self.is_paused:
+        if wire is None or not self.is_watched:
             return
-        now = self._accounts.reactor.now()
-        if wire.unsent < self._unsent_at_poll or not wire.unsent:
-            self._taken_at = now
-        self._unsent_at_poll = wire.unsent
+        seconds = self._seconds_without_progress(wire)
         is_scarce = self._accounts.has_many_answers and wire.unsent > limits.BACKLOG_BYTES
-        if now - self._taken_at > (limits.UNTAKEN_SECONDS_SCARCE if is_scarce else limits.UNTAKEN_SECONDS):
-            self._client.give_up(
-                f"it has taken nothing of {wire.unsent} bytes of answers for {now - self._taken_at:.0f} s"
-            )
+        if seconds > (limits.UNTAKEN_SECONDS_SCARCE if is_scarce else limits.UNTAKEN_SECONDS):
+            self._client.give_up(f"it has taken nothing of {wire.unsent} bytes of answers for {seconds:.0f} s")
             return
+        self._count_unsent(wire)
         self._client.go_on()
         self.control()
-        if self.is_paused:
+        if self.is_watched and self._poll_timer is None and self._wire is not None:
             self._poll_timer = self._accounts.reactor.later(limits.ANSWER_SWEEP_SECONDS, self._poll)
+
+    def _seconds_without_progress(self, wire: Wire) -> float:
+        """A little now and then is none while others wait for the room."""
+        now = self._accounts.reactor.now()
+        taken, seconds = self._unsent_at_poll - wire.unsent, now - self._taken_at
+        least = limits.UNTAKEN_BYTES_PER_SECOND * seconds if self._accounts.has_many_answers else 1
+        if not wire.unsent or taken >= least:
+            self._taken_at, self._unsent_at_poll = now, wire.unsent
+            return 0.0
+        self._unsent_at_poll = max(self._unsent_at_poll, wire.unsent)
+        return seconds
+
+    def _look_at_large(self) -> None:
+        """Has what came from a broker been given on, now that this pass is over? Does the client take it?"""
+        self._large_timer = None
+        wire = self._wire
+        if wire is None:
+            return
+        if self._client.has_ready_answers:
+            self._large_timer = self._accounts.reactor.later(limits.ANSWER_SWEEP_SECONDS, self._look_at_large)
+        else:
+            self._count_unsent(wire)
+            self._release_large()
+            if self._unsent:
+                self.answers_wait()
+        if self.is_watched or self.has_backlog or self._has_large_backlog:
+            self._hold_upstream(self.has_backlog or self._has_large_backlog, wire)
+
+    def _release_large(self) -> None:
+        large, self._large = self._large, []
+        for room in large:
+            room.release()
+
+    def _count_unsent(self, wire: Wire) -> None:
+        unsent = wire.unsent if wire.unsent > limits.BACKLOG_BYTES else 0
+        if unsent != self._unsent:
+            before, self._unsent = self._unsent, unsent
+            self._accounts.hold_answers(unsent - before)
 
     def _weigh(self) -> None:
         """Does a backlog stay, now that the kernel has taken what it takes?"""
         self._weigh_timer = None
         if self._wire is None:
             return
-        unsent = self._wire.unsent if self._wire.unsent > limits.BACKLOG_BYTES else 0
-        self._accounts.hold_answers(unsent - self._unsent)
-        self._unsent = unsent
+        self._count_unsent(self._wire)
         self.control()
-        if unsent:
+        if self._unsent:
             self.answers_wait()
 
     def _watch(self) -> None:

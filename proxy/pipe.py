@@ -14,24 +14,54 @@ from ..codecs.headers import encode_request_header, parse_response_header
 from ..reactor import Address, Buffer, Reactor, Wire
 from . import limits
 from .bridge.base import Chunks
+from .holdings import Room
+from .patience import Accounts, Patience
 
 Answered = Callable[[memoryview], None]
 _CLIENT_ID = "idemproxy-client"
 
 
-class Pipe:
-    """Opened at the first request."""
+class _Answers(FrameSplitter):
+    __slots__ = ()
 
-    def __init__(self, reactor: Reactor, address: Address, broken: Callable[[str], None]) -> None:
+    @property
+    def due_bytes(self) -> int:
+        """Size of the answer that has begun to come; 0: none has, or its size is not known yet."""
+        return self._need
+
+
+class Pipe:
+    """Opened at the first request. ``broken``: told when it ends; with ``may_end`` only if that matters to anybody.
+    ``backlog_bytes``: of requests that have no answer and that the broker does not take."""
+
+    def __init__(
+        self, reactor: Reactor, address: Address, broken: Callable[[str], None], may_end: bool = False
+    ) -> None:
         self.is_closed = False
+        self._may_end = may_end
         self._is_held = False
+        self._is_paused = False
         self._broken = broken
         self._wire: Wire | None = None
         self._early: list[Buffer] = []
-        self._splitter = FrameSplitter(limits.RESPONSE_BYTES_MAX)
+        self._early_bytes = 0
+        self._closed_wire: Wire | None = None
+        self.backlog_bytes = 0
+        self._is_count_planned = False
+        self._reactor = reactor
+        self._accounts: Accounts | None = None
+        self._patience: Patience | None = None
+        self._room: Room | None = None
+        self._splitter = _Answers(limits.RESPONSE_BYTES_MAX)
         self._expected: deque[tuple[int, int, int, Answered]] = deque()
         self._correlation_id = 0
         reactor.connect(address, self)
+
+    def share(self, accounts: Accounts, patience: Patience) -> None:
+        """From now on ask for room before a large answer is read, and count what has no answer. ``patience``: with the
+        client that it is for."""
+        self._accounts = accounts
+        self._patience = patience
 
     def request(self, api_key: int, api_version: int, body: Chunks, answered: Answered | None) -> None:
         """Send a request on; ``answered`` None: it has no answer (acks=0)."""
@@ -39,28 +69,54 @@ class Pipe:
         header = encode_request_header(api_key, api_version, self._correlation_id, _CLIENT_ID)
         if answered is not None:
             self._expected.append((self._correlation_id, api_key, api_version, answered))
+        else:
+            self._may_end = False  # nobody would know what became of it
+            if not self._is_count_planned:
+                self._is_count_planned = True
+                self._reactor.later(0, self._count_backlog)
         size = len(header) + sum(map(len, body))
         chunks = (size.to_bytes(4, "big"), header, *body)
         if self._wire is None:
             self._early.extend(chunks)
+            self._early_bytes += size
         else:
             self._wire.send(*chunks)
 
     def hold(self, is_held: bool) -> None:
         """Leave what the broker answers with the broker, because the client does not take it; or go on."""
-        if self._wire is not None and is_held != self._is_held:
-            self._is_held = is_held
-            if is_held:
+        self._is_held = is_held
+        self._read_or_not()
+
+    def _count_backlog(self) -> None:
+        """What has no answer is counted until the broker takes it, also when its sender has gone."""
+        wire = self._wire or self._closed_wire
+        unsent = self._early_bytes if wire is None else wire.unsent
+        if self._accounts is None or self._patience is None:
+            return
+        if unsent <= limits.BACKLOG_BYTES:
+            unsent = 0
+        self._accounts.hold_bytes(unsent - self.backlog_bytes)
+        self.backlog_bytes = unsent
+        self._is_count_planned = unsent > 0
+        if unsent:
+            self._reactor.later(limits.ANSWER_SWEEP_SECONDS, self._count_backlog)
+        self._patience.control()
+
+    def _read_or_not(self) -> None:
+        is_paused = self._is_held or (self._room is not None and not self._room.is_there)
+        if self._wire is not None and is_paused != self._is_paused:
+            self._is_paused = is_paused
+            if is_paused:
                 self._wire.pause()
             else:
                 self._wire.resume()
 
     def close(self) -> None:
         """The client has gone. What was sent on arrives; what it waits for does not matter any more."""
-        self.is_closed = True
+        self._end()
         if self._wire is not None:
             self._wire.close()
-            self._wire = None
+            self._wire, self._closed_wire = None, self._wire
 
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: Wire) -> None:
@@ -68,18 +124,30 @@ class Pipe:
         if self._early:
             wire.send(*self._early)
             self._early = []
+            self._early_bytes = 0
         if self.is_closed:
+            self._closed_wire = wire
             wire.close()
         else:
             self._wire = wire
+            self._read_or_not()
 
     def received(self, data: bytes) -> None:
         """Bytes of answers."""
         try:
             for frame in self._splitter.feed(data):
-                self._answer(frame)
+                room, self._room = self._room, None
+                try:
+                    self._answer(frame)
+                finally:
+                    if room is not None and self._patience is not None:
+                        self._patience.large_answer(room)
                 if self.is_closed:
                     return
+            due_bytes = self._splitter.due_bytes
+            if due_bytes > limits.BACKLOG_BYTES and self._room is None and self._accounts is not None:
+                self._room = self._accounts.ask_room(due_bytes, self._read_or_not)
+                self._read_or_not()
         except WireError as error:
             if self._wire is not None:
                 self._wire.reset()
@@ -88,9 +156,17 @@ class Pipe:
     def lost(self, reason: str) -> None:
         """The broker's side is gone."""
         self._wire = None
+        self._early_bytes = 0
         if not self.is_closed:
-            self.is_closed = True
-            self._broken(reason)
+            self._end()
+            if self._expected or not self._may_end:
+                self._broken(reason)
+
+    def _end(self) -> None:
+        self.is_closed = True
+        if self._room is not None:
+            self._room.release()
+            self._room = None
 
     def _answer(self, frame: bytes) -> None:
         if not self._expected:

@@ -11,17 +11,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ..codecs import produce as produce_codec
-from ..codecs.compression import Codec
-from ..codecs.convert import HeaderRefused, to_message_set
 from ..codecs.errors import WireError
 from ..codecs.framing import FrameSplitter
 from ..codecs.headers import RequestHeader, encode_response_header, parse_request_header
 from ..codecs.produce import PartitionRecords
-from ..codecs.record_batch import magic_of, parse_single_batch
 from ..reactor import Buffer, Wire
 from ..state.behind import Behind
 from ..state.entry import NO_PRINCIPAL
-from . import answers, limits
+from . import limits
 from .batch import Answer
 from .bridge import api_versions
 from .bridge.base import Addresses, Refused
@@ -32,8 +29,10 @@ from .bridge.table import plan
 from .crowd import Crowd
 from .door import Visit
 from .events import ClientRefused, SlowClient
+from .last_words import hear_out
 from .patience import Patience
 from .pipe import Pipe
+from .plain import old_format
 from .produce import ProduceCall
 from .session_host import Host
 from .settings.addresses import PlaceOf
@@ -121,7 +120,7 @@ class Session:
         if unfinished_bytes != patience.unfinished_bytes or (unfinished_bytes and frames):
             patience.request_has(unfinished_bytes, bool(frames))
         is_busy = self._waiting or len(self._slots) >= self._host.caps.requests_in_flight_max
-        if is_busy or self._host.is_full or patience.is_paused:
+        if is_busy or self._host.is_full or patience.is_watched:
             patience.control()
 
     # ------------------------------------------------------------------ patience
@@ -129,6 +128,16 @@ class Session:
     def in_flight(self) -> int:
         """Requests that are not answered yet."""
         return len(self._slots) + len(self._waiting)
+
+    @property
+    def has_upstream_backlog(self) -> bool:
+        """Does the broker not take what it sends?"""
+        return self._pipe is not None and self._pipe.backlog_bytes > self._host.caps.unsent_bytes_max
+
+    @property
+    def has_ready_answers(self) -> bool:
+        """Are there answers that wait for an earlier one?"""
+        return any(slot.chunks is not None for slot in self._slots)
 
     def _first_of(self, frames: list[bytes]) -> list[bytes]:
         """Return those that are taken now; the others wait for their turn, and everybody else has his in between."""
@@ -160,8 +169,10 @@ class Session:
     def go_on(self) -> None:
         """Take requests that wait. Those who sent less have their turn in between."""
         crowd = self._crowd
-        if not self._waiting or self.is_closed or self._patience.has_backlog or not self._free:
-            return  # until an answer leaves, or the client has taken some
+        if not self._waiting or self.is_closed or self._patience.has_backlog or self.has_upstream_backlog:
+            return  # until it has been taken
+        if not self._free:
+            return  # until an answer leaves
         try:
             for _ in range(min(self._free, len(self._waiting))):
                 if crowd.is_counted and not crowd.takes(len(self._waiting[0])):
@@ -193,7 +204,8 @@ class Session:
             self.close()
 
     def lost(self, reason: str) -> None:
-        """The client has gone: nothing is forwarded for it from here on (rule R17)."""
+        """The client has gone: nothing is forwarded for it from here on (rule R17), but what has no answer."""
+        hear_out(self._waiting, self._handle, lambda: self.is_closed)
         self._end()
 
     def abort(self, reason: str) -> None:
@@ -280,8 +292,11 @@ class Session:
         sendable: list[tuple[str, int, Buffer]] = []
         waiting: dict[tuple[str, int], Callable[[Answer], None]] = {}
         for item, answer in parts:
-            message_set = self._plain_message_set(item, answer)
-            if message_set is not None:
+            message_set = old_format(item, self._host.shared.policy)
+            if isinstance(message_set, Answer):
+                self._host.report(ClientRefused(self.name, message_set.message or ""))
+                answer(message_set)
+            else:
                 sendable.append((item.topic, item.partition, message_set))
                 waiting[(item.topic, item.partition)] = answer
         if not sendable:
@@ -305,30 +320,10 @@ class Session:
 
         pipe.request(ApiKey.PRODUCE, _PLAIN_VERSION, body, answered)
 
-    def _plain_message_set(self, item: PartitionRecords, answer: Callable[[Answer], None]) -> Buffer | None:
-        records = item.records
-        assert records is not None
-        try:
-            if magic_of(records) < 2:
-                return records
-            return to_message_set(
-                records,
-                codec=Codec(parse_single_batch(records).codec),
-                magic=1,
-                policy=self._host.shared.policy,
-                output_bytes_max=limits.DECOMPRESSED_BYTES_MAX,
-            ).message_set
-        except HeaderRefused as refused:
-            result = answers.header_refused(refused.header, item.topic)
-        except WireError as error:
-            result = answers.unreadable(str(error))
-        self._host.report(ClientRefused(self.name, result.message or ""))
-        answer(result)
-        return None
-
     def _upstream(self, broker: Broker) -> Pipe:
         if self._pipe is None or self._pipe.is_closed:
-            self._pipe = Pipe(self._host.reactor, broker.address, self.abort)
+            self._pipe = Pipe(self._host.reactor, broker.address, self.abort, may_end=True)
+            self._pipe.share(self._host, self._patience)
         return self._pipe
 
     def _addresses(self) -> Addresses:
@@ -373,7 +368,7 @@ class Session:
                 self._patience.answers_wait()
         if self._waiting:
             self._plan_turn()
-        if self._patience.is_paused:
+        if self._patience.is_watched:
             self._patience.control()
 
     # ------------------------------------------------------------------ the end
