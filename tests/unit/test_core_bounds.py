@@ -1,9 +1,15 @@
 """Lower bounds and what others have stored below them (rule R8)."""
 
 import struct
+from dataclasses import replace
+from typing import Any
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.message_set import encode_message, encode_set
+from idemproxy.proxy.resolver import Position
+from idemproxy.proxy.shared import lower_bound
+from idemproxy.state.commit import fresh
+from idemproxy.state.entry import NO_ANCHOR, NO_PRINCIPAL
 from idemproxy.state.producer_ids import pack_block
 from testkit.staged_sequencer import BLOCK_KEY, GENERATION, PARTITION, TOPIC, Client, Stage
 from testkit.virtual_log import Message, Stored
@@ -76,3 +82,39 @@ def test_a_batch_that_was_stored_below_the_epochs_first_one_is_a_duplicate() -> 
     below = stage.send(Client(), 1)
     stage.run(20)
     assert below.code == 46
+
+
+# ---------------------------------------------------------------------- which of two is taken
+FEW, MANY = 5, 7
+A_RECORD, ANOTHER = b"a record", b"another."
+
+
+def chosen(own: Position, newest: Position) -> Position:
+    """Of the producer's last commit and the newest position of the partition."""
+    stage = Stage()
+    stage.shared.note_bound(TOPIC, PARTITION, newest)
+    entry = replace(fresh(GENERATION, NO_PRINCIPAL, 0, 1), end_offset=own.offset, anchor=own.anchor)
+    found: list[Any] = []
+    stage.runner.start(lower_bound(stage.shared, TOPIC, PARTITION, entry), found.append)
+    (position,) = found
+    assert isinstance(position, Position)
+    return position
+
+
+def test_of_two_bounds_the_one_that_is_recognised_is_taken_wherever_it_is() -> None:
+    """The other one may be of a log that is no more, and what is looked for may lie below it."""
+    for recognised in (Position(FEW, A_RECORD), Position(MANY, A_RECORD), Position(0, NO_ANCHOR)):
+        for other in (Position(FEW, NO_ANCHOR), Position(MANY, NO_ANCHOR)):
+            assert chosen(own=recognised, newest=other) == recognised
+            assert chosen(own=other, newest=recognised) == recognised
+
+
+def test_of_two_bounds_that_are_recognised_the_later_is_taken_and_else_the_lower() -> None:
+    few, many = Position(FEW, A_RECORD), Position(MANY, ANOTHER)
+    assert chosen(own=few, newest=many) == many
+    assert chosen(own=many, newest=few) == many
+    assert chosen(own=Position(0, NO_ANCHOR), newest=few) == few
+    assert chosen(own=few, newest=Position(0, NO_ANCHOR)) == few
+    few, many = Position(FEW, NO_ANCHOR), Position(MANY, NO_ANCHOR)
+    assert chosen(own=few, newest=many) == few
+    assert chosen(own=many, newest=few) == few

@@ -10,9 +10,13 @@ from idemproxy.codecs.marker import parse_marker
 from idemproxy.proxy import limits
 from idemproxy.proxy.effects import Ask
 from idemproxy.proxy.events import DoubtResolved, MarkerLost, Said
+from idemproxy.state.entry import NO_ANCHOR
 from testkit.staged_sequencer import PARTITION, TOPIC, Client, Stage
 
 UNDECIDABLE, OUT_OF_ORDER = 87, 45
+HIDES_MARKERS = pytest.mark.parametrize(
+    "how", [{"topic_codec": Codec.NONE}, {"keeps_markers": False}], ids=["plain", "no key"]
+)
 
 
 def a_stage_that_lost_the_last_commit() -> Stage:
@@ -120,7 +124,7 @@ def test_where_the_broker_compresses_with_another_codec_the_second_append_has_th
     assert [event.result for event in resolved(stage)] == ["found"]
 
 
-@pytest.mark.parametrize("how", [{"topic_codec": Codec.NONE}, {"keeps_markers": False}], ids=["plain", "no key"])
+@HIDES_MARKERS
 def test_where_no_codec_helps_it_is_said_once(how: dict[str, Any]) -> None:
     stage = Stage(**how)
     client, other = Client(), Client()
@@ -177,3 +181,41 @@ def test_a_doubt_in_a_topic_without_markers_does_not_read_the_log_from_its_start
     (absent,) = resolved(stage)
     assert absent.result == "not_found"
     assert absent.bytes_read < 15_000
+
+
+# ---------------------------------------------------------------------- a topic that was made anew
+def made_anew(stage: Stage) -> Client:
+    """Two batches are committed, then the topic is deleted and made again: its log begins at 0."""
+    client = Client()
+    for sequence in range(2):
+        assert stage.send(client, sequence).offset == sequence
+        stage.run(1)
+    assert (stage.entry().end_offset, stage.entry().anchor) == (2, NO_ANCHOR)
+    stage.log.begin_anew()
+    stage.run(limits.BOUND_AGE_SECONDS + 1)
+    return client
+
+
+@HIDES_MARKERS
+def test_a_batch_in_the_log_of_a_topic_that_was_made_anew_is_not_appended_twice(how: dict[str, Any]) -> None:
+    """It does not lie above where the last commit ended in the log before."""
+    stage = Stage(**how)
+    client = made_anew(stage)
+    stage.outcomes.append(stage.loses_answer)
+    request = stage.send(client, 2, b"one", b"two")
+    stage.run(60)
+    assert request.code == UNDECIDABLE
+    assert stage.stored_values() == [b"one", b"two"]
+
+
+@HIDES_MARKERS
+def test_who_takes_over_finds_it_there_too(how: dict[str, Any]) -> None:
+    stage = Stage(**how)
+    client = made_anew(stage)
+    stage.outcomes.append(lambda effect: (stage.take(effect), stage.never_answers(effect))[1])
+    stage.send(client, 2, b"one", b"two")
+    stage.die()
+    retry = stage.send(Client(), 2, b"one", b"two")
+    stage.run(60)
+    assert retry.code == UNDECIDABLE
+    assert stage.stored_values() == [b"one", b"two"]
