@@ -40,6 +40,7 @@ SHELL_FILES = TRIO_FILES | {
     "proxy/security/tls.py",
     "proxy/security/tls_wire.py",
 }
+TROUBLES_OF_OTHERS = 20
 PURE_FOLDERS = ("codecs", "state", "proxy", "src")
 OUTSIDE_MODULES = {
     "asyncio",
@@ -147,7 +148,20 @@ def guarantee_complaints(guarantees: str, tests: set[str], paths: set[str]) -> l
     named_files = set(re.findall(r"\btests/[\w/]+\.py\b", guarantees))
     named_tests = set(re.findall(r"\btest_\w+\b(?!\.py)", re.sub(r"\btests/[\w/]+\.py\b", "", guarantees)))
     missing = sorted(named_files - paths) + sorted(named_tests - tests)
-    return [f"docs/GUARANTEES.md names {name}, which does not exist" for name in missing]
+    return [f"a promise names {name}, which does not exist" for name in missing]
+
+
+def place_complaints(text: str, places: set[str]) -> list[str]:
+    """Return what the text names as ``path::test`` and is not there, though both may exist apart."""
+    named = set(re.findall(r"\btests/[\w/]+\.py::test_\w+", text))
+    return [f"a promise names {name}, which is not there" for name in sorted(named - places)]
+
+
+def row_complaints(text: str, rows: int) -> list[str]:
+    """Return the numbers from 1 to ``rows`` that begin no row with a test in it, and those that begin several."""
+    found = re.findall(r"^\| (\d+) \|.*`tests/[\w/]+\.py::test_\w+` \|$", text, re.MULTILINE)
+    wanted = [str(number) for number in range(1, rows + 1)]
+    return [f"row {number} is there {found.count(number)} times" for number in wanted if found.count(number) != 1]
 
 
 def test_no_file_and_no_function_is_too_long() -> None:
@@ -172,12 +186,16 @@ def test_no_test_is_skipped_or_expected_to_fail() -> None:
     assert [complaint for path, text in texts for complaint in skip_complaints(path, text)] == []
 
 
-def test_every_test_that_a_guarantee_names_exists() -> None:
-    guarantees = ROOT / "docs/GUARANTEES.md"
-    text = guarantees.read_text() if guarantees.exists() else ""
-    files = [(path, text) for path, text in every_file() if path.startswith("tests/")]
-    tests = set().union(*(names_of_tests(text) for _, text in files))
-    assert guarantee_complaints(text, tests, {path for path, _ in files}) == []
+@pytest.mark.parametrize("page", ["GUARANTEES", "COMPARED"])
+def test_every_test_that_a_guarantee_names_exists(page: str) -> None:
+    text = (ROOT / f"docs/{page}.md").read_text()
+    tests = {path: names_of_tests(source) for path, source in every_file() if path.startswith("tests/")}
+    assert guarantee_complaints(text, set().union(*tests.values()), set(tests)) == []
+    assert place_complaints(text, {f"{path}::{name}" for path, names in tests.items() for name in names}) == []
+
+
+def test_each_of_twenty_troubles_of_others_has_a_row_with_a_test() -> None:
+    assert row_complaints((ROOT / "docs/COMPARED.md").read_text(), TROUBLES_OF_OTHERS) == []
 
 
 @pytest.mark.parametrize(
@@ -195,6 +213,9 @@ def test_every_test_that_a_guarantee_names_exists() -> None:
         skip_complaints("tests/a.py", "from pytest import importorskip"),
         guarantee_complaints("see `test_gone`", {"test_here"}, set()),
         guarantee_complaints("see tests/unit/test_gone.py", set(), {"tests/unit/test_here.py"}),
+        place_complaints("`tests/unit/test_a.py::test_b`", {"tests/unit/test_b.py::test_b"}),
+        row_complaints("| 1 | a | b | not shown |", 1),
+        row_complaints("| 1 | a | `tests/unit/test_a.py::test_b` |\n" * 2, 1),
     ],
 )
 def test_a_planted_violation_is_seen(complaints: list[str]) -> None:
@@ -212,6 +233,8 @@ def test_a_planted_violation_is_seen(complaints: list[str]) -> None:
         purity_complaints("demo/relay.py", "import socket"),
         skip_complaints("tests/a.py", "def test_skip_of_a_message(): reader.skip(4)"),
         guarantee_complaints("`tests/unit/test_a.py::test_here`", {"test_here"}, {"tests/unit/test_a.py"}),
+        place_complaints("`tests/unit/test_a.py::test_b`, tests/unit", {"tests/unit/test_a.py::test_b"}),
+        row_complaints("| 1 | a | `tests/unit/test_a.py::test_b` |\n| 2 | c | `tests/unit/test_a.py::test_d` |\n", 2),
     ],
 )
 def test_what_is_allowed_is_not_complained_about(complaints: list[str]) -> None:
