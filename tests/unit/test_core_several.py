@@ -2,6 +2,7 @@
 finished, with a client or without one (rules R1, R6, R10, R13, R15, R17)."""
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,15 @@ from idemproxy.proxy import limits
 from idemproxy.proxy.effects import Append, MemberAlive, Pause, Read, Unanswered
 from idemproxy.proxy.outcome import Outcome
 from idemproxy.state.entry import NOBODY
-from testkit.staged_sequencer import INCARNATION, KEY, NEXT_INCARNATION, Client, Stage
+from testkit.staged_sequencer import (
+    GENERATION,
+    INCARNATION,
+    KEY,
+    NEXT_GENERATION,
+    NEXT_INCARNATION,
+    Client,
+    Stage,
+)
 
 TIMED_OUT, HELD_BACK, INVALID = 7, 19, 87
 
@@ -134,6 +143,60 @@ def test_a_doubt_that_somebody_waits_for_is_not_left_to_others() -> None:
     stage.reply = lambda _broker_id, _question: None
     stage.run(limits.SCAN_SECONDS_MAX)
     assert request.offset == 1
+
+
+# ---------------------------------------------------------------------- a living owner that has given up
+def gives_up(first: Stage) -> None:
+    """Nobody can tell whether its second batch is in the log."""
+    first.log.keeps_wrapper_keys = False
+    client = Client()
+    first.send(client, 0)
+    first.run(1)
+    first.outcomes.append(first.loses_answer)
+    request = first.send(client, 1)
+    first.run(10)
+    client.is_closed = True
+    first.run(50)
+    assert request.code == INVALID
+
+
+def blurs(first: Stage) -> None:
+    """After a loss in the store a gap in the log hides its second batch."""
+    client = Client()
+    for sequence in range(2):
+        first.send(client, sequence)
+        first.run(1)
+    del first.log.messages[1]
+    first.values.clear()
+    first.begin_era(GENERATION)
+    first.sequencer = first.new_sequencer()
+    request = first.send(client, 1)
+    first.run(30)
+    assert request.code == INVALID
+
+
+@pytest.mark.parametrize("leaves", [gives_up, blurs])
+def test_who_comes_in_another_life_of_the_store_does_not_wait_for_a_living_proxy_that_has_given_up(
+    leaves: Callable[[Stage], None],
+) -> None:
+    first = Stage()
+    leaves(first)
+    left = first.entry().intent
+    assert left is not None
+    assert left.is_given_up
+    second = beside(first)
+    second.alive.add(left.owner)
+    second.begin_era()
+    second.shared.incarnation = b"the.next"
+    client = Client()
+    retry = second.send(client, 1)
+    second.run(30)
+    assert retry.code == INVALID
+    newer = second.send(client, 0, b"of a newer epoch", epoch=1)
+    second.run(30)
+    assert newer.offset == 2
+    assert second.stored_values()[-1] == b"of a newer epoch"
+    assert second.entry().generation == NEXT_GENERATION
 
 
 # ---------------------------------------------------------------------- parking
