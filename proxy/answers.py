@@ -165,6 +165,12 @@ def is_retriable(error_code: int) -> bool:
     return error_code != 0 and ErrorCode(error_code).retriable
 
 
+def comes_again(error_code: int, record_count: int) -> bool:
+    """Will the client send the records again under the same sequences, as one batch or split into smaller ones?"""
+    is_split = error_code == ErrorCode.MESSAGE_TOO_LARGE and record_count > 1
+    return is_split or is_retriable(error_code)
+
+
 def makes_a_gap(error_code: int) -> bool:
     """Will the client drop the batch and go on with a new epoch? Not for a duplicate, nor where a newer epoch is
     known already."""

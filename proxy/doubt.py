@@ -58,7 +58,7 @@ class Doubt:
         if self._suspect and not await self._is_quiet():
             return
         entry = sequencer.entry
-        intent = entry.intent if entry is not None else None
+        intent = entry.intent if entry is not None and entry.has_open_intent else None
         if intent is not None and intent.owner != self._shared.incarnation:
             alive = await MemberAlive(intent.owner)
             if alive is not False:
@@ -94,7 +94,11 @@ class Doubt:
             self._shared.report(TakenOver(sequencer.producer_id, sequencer.topic, sequencer.partition, intent.owner))
         if not await sequencer.write(renewed(entry, self._shared.incarnation)):
             return
-        result = await self._search(intent, {intent.content})
+        contents = {intent.content}
+        result = await self._search(intent, contents)
+        while missing := self._first_missing(intent, result) - contents:
+            contents |= missing
+            result = await self._search(intent, contents)
         entry_now = sequencer.entry
         if self._era != self._shared.era or entry_now is None or entry_now.intent is None:
             sequencer.held.forget()
@@ -109,6 +113,16 @@ class Doubt:
             await self._finish_rebuild(entry_now, result)
             return
         await self._conclude(entry_now, intent, result)
+
+    def _first_missing(self, intent: Intent, result: Searched | Later | Undecidable) -> set[bytes]:
+        """The digest of the record that comes after the part that was found, of the batch that a client brings again.
+        The rest may be stored without a marker."""
+        if not isinstance(result, Searched) or not intent.batches:
+            return set()
+        first = BatchIdentity(intent.producer_epoch, intent.batches[0].base_sequence, 1)
+        found = sum(piece.record_count for piece in covered(result.pieces, first))
+        waiting = (b for b in self._sequencer.queue if is_in_intent(intent, b.identity, b.header.crc))
+        return {content for batch in waiting for content in contents_of(batch)[found : found + 1]} if found else set()
 
     async def _conclude(self, entry: Entry, intent: Intent, result: Searched) -> None:
         sequencer = self._sequencer
@@ -230,7 +244,6 @@ class Doubt:
         is_since_mark = self._mark is not None
         done = completed(entry, result, self._shared.generation, self._given_up, is_since_mark=is_since_mark)
         if await self._sequencer.write(done):
-            self._sequencer.rebuilt_up_to = (done.producer_epoch, done.next_sequence)
             self._look_for_late_ones(done)
 
     def _look_for_late_ones(self, done: Entry) -> None:

@@ -15,7 +15,7 @@ from ..codecs.marker import Identity
 from ..codecs.message_set import ShallowMessage
 from ..codecs.parts import content_digests
 from ..state.commit import Stored, reopened
-from ..state.decide import BatchIdentity, Duplicate, find_first_part, is_in_intent
+from ..state.decide import BatchIdentity, Duplicate, is_in_intent, records_in_log
 from ..state.entry import NO_ANCHOR, NO_OFFSET, Intent, IntentBatch
 from ..state.sequence import distance
 from . import answers, limits
@@ -86,36 +86,33 @@ def why_hidden(sequencer: Sequencer, batch: Batch) -> str | None:
 
 
 async def reopen(sequencer: Sequencer, batch: Batch) -> bool:
-    """Is a batch that seems to overlap one whose first part is all that a rebuild found (rules R6, R11)? Then it is
-    an open intent again, to be completed. Its content has to fit."""
+    """Is a batch that seems to overlap what is in the log one of which a rebuild found the first parts (rules R6, R11)?
+    Then it is an open intent again, to be completed. Its content has to fit."""
     entry, identity = sequencer.entry, batch.identity
-    if entry is None or sequencer.rebuilt_up_to != (entry.producer_epoch, entry.next_sequence):
+    overlap = 0 if entry is None else records_in_log(entry, identity)
+    if entry is None or not overlap:
         return False
-    index = find_first_part(entry, identity)
-    if index is None:
-        return False
-    contents, first_offset = contents_of(batch), entry.window[index].base_offset
-    search = WindowSearch(sequencer, identity, first_offset, entry.end_offset, ())
+    search = WindowSearch(sequencer, identity, max(entry.first_base_offset, 0), entry.end_offset, ())
     result = await _run_to_end(search)
     if not isinstance(result, Searched):
         sequencer.queue.remove(batch)
         told = answers.in_doubt if isinstance(result, Later) else answers.undecidable
         sequencer.answer(batch, told(result.reason), "first_part_unread")
         return True
-    stored = search.stored_contents
-    if not stored or contents[: len(stored)] != stored:
+    parts, contents = covered(result.pieces, identity), contents_of(batch)
+    if sum(part.record_count for part in parts) != overlap or contents[:overlap] != search.stored_contents:
         return False
     leader = sequencer.shared.leader_of(sequencer.topic, sequencer.partition)
     intent = Intent(
         sequencer.shared.incarnation,
         identity.producer_epoch,
         (IntentBatch(identity.base_sequence, identity.record_count, batch.header.crc),),
-        first_offset,
+        parts[0].base_offset,
         NO_ANCHOR,
         contents[0],
         -1 if leader is None else leader,
     )
-    await sequencer.write(reopened(entry, index, intent))
+    await sequencer.write(reopened(entry, intent))
     return True
 
 

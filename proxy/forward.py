@@ -45,7 +45,7 @@ class Forward:
         self._shared = sequencer.shared
         self._group = group
         self._pieces = deque(plan.pieces)
-        self._content = plan.content
+        self._contents = {plan.content}
         self._leader = leader
         self._timeout_ms = min([batch.timeout_ms for batch in group])
         self._era = sequencer.shared.era
@@ -74,6 +74,7 @@ class Forward:
         sequencer = self._sequencer
         while self._pieces:
             piece = self._pieces[0]
+            self._contents.add(piece.parcel.inner.first_content)
             started = self._shared.step_begins()
             outcome: Outcome = await Append(
                 self._leader,
@@ -328,7 +329,7 @@ class Forward:
             self._sequencer.partition,
             self._sequencer.producer_id,
             self._bound,
-            {self._content},
+            self._contents,
             {broker_id, entry.intent.leader},
             lambda pieces: is_covered(pieces, self._whole),
         )

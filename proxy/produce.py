@@ -125,8 +125,8 @@ class Part:
         if not self.answered:
             self.answered = True
             if self._key is not None and self._identity is not None:
-                retriable = answers.is_retriable(answer.error_code)
-                self._call.client.behind.note(self._key, self._identity, answer.error_code, retriable)
+                comes_again = answers.comes_again(answer.error_code, self._identity.record_count)
+                self._call.client.behind.note(self._key, self._identity, answer.error_code, comes_again)
             self._call.part_answered(self._index, answer)
 
 

@@ -67,6 +67,11 @@ class Position:
     offset: int
     anchor: bytes
 
+    @property
+    def is_recognised(self) -> bool:
+        """Can be told from the same offset of another log: by its anchor, or because every log begins at 0."""
+        return self.anchor != NO_ANCHOR or self.offset == 0
+
 
 async def settle(topic: str, partition: int, broker_ids: set[int]) -> Later | None:
     """Wait until each broker was seen awake for one second, so that it has executed whatever it had read (rule R6).

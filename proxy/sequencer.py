@@ -61,8 +61,6 @@ class Sequencer:
         self.held = HeldEntry(shared, self.bell, producer_id, topic, partition)
         self.lanes: dict[int, object] = {}
         """Base offset -> the connection that acknowledged it: while it lives, nothing can have vanished (rule R9)."""
-        self.rebuilt_up_to: tuple[int, int] | None = None
-        """Epoch and sequence that a rebuild from the log ended with: it may have found the first part of a batch."""
         self.owes_until = _NOTHING_OWED
         """Until then an intent that may be open is looked after, also when nobody waits here (rules R6, R17)."""
         self.parks = 0

@@ -18,7 +18,7 @@ from ..codecs.convert import HeaderPolicy
 from ..codecs.marker import Identity, parse_marker
 from ..codecs.message_set import ShallowMessage
 from ..reactor import Buffer
-from ..state.entry import NO_ANCHOR, NO_GENERATION, Entry
+from ..state.entry import NO_GENERATION, Entry
 from . import limits
 from .effects import Effect, Leader, Wait
 from .events import DoubtOpened, MarkerLost, Report, Said, SecondCopy
@@ -140,7 +140,8 @@ class Shared:
 
 async def lower_bound(shared: Shared, topic: str, partition: int, entry: Entry | None) -> Position | Later:
     """Rule R8: the later of the producer's last commit and the newest position known of the partition, read anew when
-    it is old. One with an anchor is better than one without."""
+    it is old. One that is recognised when the log has become another one is better than one that is not; of two that
+    are not, the lower one is."""
     known = shared.bounds.get((topic, partition))
     if known is None or shared.recent_time - known[0] > limits.BOUND_AGE_SECONDS:
         position = await newest_position(topic, partition)
@@ -150,9 +151,14 @@ async def lower_bound(shared: Shared, topic: str, partition: int, entry: Entry |
     own = Position(entry.end_offset, entry.anchor) if entry is not None and entry.end_offset >= 0 else None
     if known is None:
         return own or Later("the partition's leader cannot be asked")
-    if own is None or own.offset < known[1].offset or (own.anchor == NO_ANCHOR and known[1].anchor != NO_ANCHOR):
-        return known[1]
-    return own
+    newest = known[1]
+    if own is None:
+        return newest
+    if own.is_recognised and newest.is_recognised:
+        return newest if newest.offset > own.offset else own
+    if own.is_recognised or newest.is_recognised:
+        return own if own.is_recognised else newest
+    return newest if newest.offset < own.offset else own
 
 
 async def read_back(shared: Shared, topic: str, partition: int, sent_set: Buffer, last_offset: int) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ..values import value
 from .entry import GIVEN_UP, NO_OFFSET, WINDOW_BATCHES_MAX, Entry, Intent, WindowBatch
-from .sequence import advance, is_ahead
+from .sequence import advance, distance, is_ahead
 
 
 @value(frozen=True, slots=True)
@@ -59,11 +59,14 @@ def given_up(entry: Entry) -> Entry:
     return _with_intent(entry, replace(entry.intent, attempts=GIVEN_UP))
 
 
-def reopened(entry: Entry, index: int, intent: Intent) -> Entry:
-    """Return the entry in which the window's pieces from ``index`` on are no batches of their own, but what the log has
-    of the intent's batch."""
-    first, kept = entry.window[index], entry.window[:index]
-    return replace(entry, version=entry.version + 1, next_sequence=first.base_sequence, window=kept, intent=intent)
+def reopened(entry: Entry, intent: Intent) -> Entry:
+    """Return the entry in which what the window has of the intent's only batch is no batch of its own, but what the log
+    has of that one."""
+    batch = intent.batches[0]
+    kept = [one for one in entry.window if distance(batch.base_sequence, one.base_sequence) >= batch.record_count]
+    return replace(
+        entry, version=entry.version + 1, next_sequence=batch.base_sequence, window=tuple(kept), intent=intent
+    )
 
 
 def committed(entry: Entry, batches: Sequence[WindowBatch], end_offset: int, anchor: bytes) -> Entry:
@@ -106,7 +109,8 @@ def rebuilt(entry: Entry, stored: Sequence[Stored], generation: bytes, end_offse
         entry = _recorded(entry, WindowBatch(piece.base_sequence, piece.record_count, piece.base_offset))
     if stored:
         entry = replace(entry, end_offset=end_offset, anchor=anchor)
-    return replace(entry, version=entry.version + 1, generation=generation, intent=None)
+    is_rebuilt = entry.is_rebuilt or bool(stored)
+    return replace(entry, version=entry.version + 1, generation=generation, intent=None, is_rebuilt=is_rebuilt)
 
 
 def blurred(entry: Entry, generation: bytes) -> Entry:
@@ -119,7 +123,14 @@ def blurred(entry: Entry, generation: bytes) -> Entry:
 
 def _begin_epoch(entry: Entry, producer_epoch: int) -> Entry:
     """Window and sequence begin anew; end and anchor of the last commit stay, they are bounds (rule R12)."""
-    return replace(entry, producer_epoch=producer_epoch, next_sequence=0, window=(), first_base_offset=NO_OFFSET)
+    return replace(
+        entry,
+        producer_epoch=producer_epoch,
+        next_sequence=0,
+        window=(),
+        first_base_offset=NO_OFFSET,
+        is_rebuilt=False,
+    )
 
 
 def _with_intent(entry: Entry, intent: Intent | None) -> Entry:
@@ -135,6 +146,7 @@ def _with_intent(entry: Entry, intent: Intent | None) -> Entry:
         entry.end_offset,
         entry.anchor,
         intent,
+        entry.is_rebuilt,
     )
 
 

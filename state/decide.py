@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..values import value
 from .entry import NO_TIME, Entry, Intent, WindowBatch
-from .sequence import advance, is_ahead, last_of
+from .sequence import advance, distance, is_ahead, last_of
 
 
 @value(frozen=True, slots=True)
@@ -105,23 +105,13 @@ def _find_duplicate(window: tuple[WindowBatch, ...], batch: BatchIdentity) -> Du
     return None
 
 
-def find_first_part(entry: Entry, batch: BatchIdentity) -> int | None:
-    """Return where in the window the first part of a batch begins whose rest is missing; None if it is no such batch.
-
-    A rebuilt window has the parts of a batch one by one, and may end in the middle of it.
-    """
-    if batch.producer_epoch != entry.producer_epoch:
-        return None
-    for index, first in enumerate(entry.window):
-        if first.base_sequence == batch.base_sequence:
-            due, records = first.base_sequence, 0
-            for part in entry.window[index:]:
-                if part.base_sequence != due:
-                    return None
-                records += part.record_count
-                due = advance(due, part.record_count)
-            return index if records < batch.record_count and due == entry.next_sequence else None
-    return None
+def records_in_log(entry: Entry, batch: BatchIdentity) -> int:
+    """Return how many of its first records a rebuild has found, if that was up to the middle of the batch: it was
+    stored in parts. 0: for certain none."""
+    if not entry.is_rebuilt or batch.producer_epoch != entry.producer_epoch:
+        return 0
+    records = distance(batch.base_sequence, entry.next_sequence)
+    return records if records < batch.record_count else 0
 
 
 def is_in_intent(intent: Intent, batch: BatchIdentity, crc: int) -> bool:

@@ -32,6 +32,8 @@ _WINDOW_BATCH = struct.Struct(">iiqq")
 _WINDOW_BATCH_UNTIMED = struct.Struct(">iiq")
 _INTENT = struct.Struct(">8shq8s8siBB")
 _INTENT_BATCH = struct.Struct(">iiI")
+_HAS_INTENT, _IS_TIMED, _IS_REBUILT = 1, 2, 4
+_FLAGS_MAX = _HAS_INTENT | _IS_TIMED | _IS_REBUILT
 
 
 class StoredFormatError(Exception):
@@ -89,7 +91,8 @@ class Entry:
     ``version``: raised by every write. ``generation``: the life of the Redis data in which the entry was last known
     to be complete. ``next_sequence``: what has to come next. ``window``: oldest first, at most five.
     ``first_base_offset``: where the present epoch begins in the log. ``end_offset``, ``anchor``: end and last record
-    of the last committed append, of any epoch."""
+    of the last committed append, of any epoch. ``is_rebuilt``: the newest of it was read from the log, and nothing was
+    committed since; it may end in the middle of a batch that was stored in parts."""
 
     version: int
     generation: bytes
@@ -101,6 +104,7 @@ class Entry:
     end_offset: int = NO_OFFSET
     anchor: bytes = NO_ANCHOR
     intent: Intent | None = None
+    is_rebuilt: bool = False
 
     @property
     def has_open_intent(self) -> bool:
@@ -141,7 +145,7 @@ def pack(entry: Entry) -> bytes:
         entry.end_offset,
         entry.anchor,
         len(window),
-        (1 if intent else 0) | (2 if timed else 0),
+        (_HAS_INTENT if intent else 0) | (_IS_TIMED if timed else 0) | (_IS_REBUILT if entry.is_rebuilt else 0),
     )
     if intent is None:
         return _layout(len(window), timed, -1).pack(*head, *places)
@@ -185,23 +189,26 @@ def _unpack(value: bytes) -> Entry:
     )
     if form != FORMAT:
         raise StoredFormatError(f"stored entry has format {form}, this proxy reads {FORMAT}")
-    if count > WINDOW_BATCHES_MAX or flags > 3:
+    if count > WINDOW_BATCHES_MAX or flags > _FLAGS_MAX:
         raise StoredFormatError(f"stored entry has {count} batches and flags {flags}")
     position = _HEAD.size
     window = []
     for _ in range(count):
-        if flags & 2:
+        if flags & _IS_TIMED:
             window.append(WindowBatch(*_WINDOW_BATCH.unpack_from(value, position)))
             position += _WINDOW_BATCH.size
         else:
             window.append(WindowBatch(*_WINDOW_BATCH_UNTIMED.unpack_from(value, position)))
             position += _WINDOW_BATCH_UNTIMED.size
     intent = None
-    if flags & 1:
+    if flags & _HAS_INTENT:
         intent, position = _unpack_intent(value, position)
     if position != len(value):
         raise StoredFormatError(f"stored entry has {len(value) - position} bytes too many")
-    return Entry(version, generation, principal, epoch, next_sequence, tuple(window), first, end, anchor, intent)
+    is_rebuilt = bool(flags & _IS_REBUILT)
+    return Entry(
+        version, generation, principal, epoch, next_sequence, tuple(window), first, end, anchor, intent, is_rebuilt
+    )
 
 
 def _unpack_intent(value: bytes, position: int) -> tuple[Intent, int]:

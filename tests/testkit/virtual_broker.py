@@ -221,7 +221,8 @@ class BrokerConnection:
         self._cluster.append(self._broker, body, done)
 
     def _append_slowly(self, request: kafka.Request, body: kafka.ProduceBody) -> None:
-        """Hold it; but what is held when its connection has died is a straggler: the settle time bounds that."""
+        """Hold it; but what is held when its connection has died, or when its sender stands still and others may take
+        over, is a straggler: the settle time bounds that."""
         network, rates = self._cluster.network, self._cluster.rates
         connection = self._connection
         assert connection is not None
@@ -229,7 +230,7 @@ class BrokerConnection:
 
         def look() -> None:
             nonlocal due
-            if not connection.is_open:
+            if not connection.is_open or connection.ends[0].host.stands_still:
                 due = min(due, network.now + network.between(rates.straggle) - LOOK_SECONDS)
             if network.now < due and connection.is_open:
                 network.schedule(LOOK_SECONDS, look)

@@ -285,6 +285,11 @@ class VirtualReactor:
         """SIGSTOP for so long: no pass runs, timers become late, the kernel goes on receiving."""
         self._free_at = max(self._free_at, self.network.now + seconds)
 
+    @property
+    def stands_still(self) -> bool:
+        """Paused, or busy with a long pass."""
+        return self._free_at > self.network.now
+
     def crash(self, *, half_open: bool = False) -> None:
         """SIGKILL (peers learn of it), or the machine's power (``half_open``: they do not).
 

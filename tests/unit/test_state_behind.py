@@ -79,3 +79,11 @@ def test_an_epoch_of_which_something_was_answered_may_have_been_sent_before() ->
     assert not after((3, 5, FINAL), (4, 0, RETRIABLE)).has_ended_older(KEY, 4)
     assert not after((3, 5, FINAL), (4, 0, 0)).has_ended_older(KEY, 4)
     assert after((3, 5, FINAL), (4, 2, RETRIABLE)).has_ended_older(KEY, 4)
+
+
+def test_a_batch_that_comes_again_waits_only_for_what_failed_after_it() -> None:
+    """What is sent again comes in its order: what has not come before it was given up."""
+    assert not after((0, 5, RETRIABLE), (0, 6, RETRIABLE)).has_failed_before(KEY, batch(0, 6))
+    assert after((0, 5, RETRIABLE), (0, 6, RETRIABLE), (0, 5, RETRIABLE)).has_failed_before(KEY, batch(0, 6))
+    assert after((0, 5, RETRIABLE), (0, 6, RETRIABLE)).has_failed_before(KEY, batch(0, 7))
+    assert not after((0, 5, FINAL), (1, 4, RETRIABLE)).has_failed_before(KEY, batch(1, 4))
