@@ -19,7 +19,7 @@ BROKERS_IDLE_SECONDS = 1
 Place = tuple[str, int]
 
 
-def test_a_broker_that_closes_idle_connections_costs_a_producer_nothing(tmp_path: Path) -> None:
+def test_a_broker_that_closes_idle_connections_costs_a_client_nothing(tmp_path: Path) -> None:
     settings = {"connections.max.idle.ms": BROKERS_IDLE_SECONDS * 1000}
     with LegacyCluster(tmp_path / "kafka", broker_settings=settings) as cluster:
         cluster.create_topic("t", 1)
@@ -30,6 +30,7 @@ def test_a_broker_that_closes_idle_connections_costs_a_producer_nothing(tmp_path
                     records = batch([b"a"], producer_id=producer_id, sequence=sequence)
                     answer = client.produce_one("t", 0, records)
                     assert (answer.error_code, answer.base_offset) == (0, sequence)
+                    assert client.end_offset("t", 0) == sequence + 1, "this passes over a connection of its own"
                     time.sleep(3 * BROKERS_IDLE_SECONDS)
             assert proxy.stop() == 0
             counted = json.loads(proxy.wait_for_log("counters: ").partition("counters: ")[2])
