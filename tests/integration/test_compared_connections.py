@@ -2,30 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import pytest
+from confluent_kafka import KafkaError, Message, Producer
 
 from idemproxy.codecs import messages
+from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.versions import ApiKey
+from testkit.certificates import Authority
 from testkit.proxy_process import ProxyProcess, wait_until
 from testkit.raw_client import RawClient, batch
+from testkit.tls_proxy import ConfiguredProxy, listener_tls
+from testkit.tls_raw_client import TlsRawClient
 
 Place = tuple[str, int]
+STORED_SECONDS_MAX = 30
 
 
-class AllAtOnce(RawClient):
-    """Keeps what it is to send until it is told to, and sends it in one piece."""
+@dataclass(frozen=True)
+class Secure:
+    """A proxy that speaks TLS."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        super().__init__(address)
+    authority: Authority
+    proxy: ConfiguredProxy
+
+
+@pytest.fixture(scope="module")
+def secure(legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+    directory = tmp_path_factory.mktemp("secure")
+    authority = Authority(directory / "certificates")
+    listener = {"tls": listener_tls(authority.issue("listener"))}
+    settings = {"upstream": {"bootstrap": [legacy_broker.bootstrap]}}
+    with ConfiguredProxy(directory / "proxy", listener, settings) as proxy:
+        yield Secure(authority, proxy)
+
+
+class AllAtOnce:
+    """Keeps what a client is to send until it is told to, and lets it send that in one piece."""
+
+    def __init__(self, client: RawClient) -> None:
+        self._client = client
         self._kept: list[bytes] = []
-
-    def send_bytes(self, data: bytes) -> None:
-        self._kept.append(data)
+        self._send = client.send_bytes
+        client.send_bytes = self._kept.append  # type: ignore[method-assign]
 
     def go(self) -> None:
         """Send it all."""
-        kept, self._kept = self._kept, []
-        super().send_bytes(b"".join(kept))
+        self._send(b"".join(self._kept))
 
 
 def test_requests_in_one_piece_are_answered_in_order_though_the_broker_is_not_connected_yet(
@@ -41,9 +66,10 @@ def test_requests_in_one_piece_are_answered_in_order_though_the_broker_is_not_co
         (ApiKey.LIST_GROUPS, 0, b""),
         (ApiKey.API_VERSIONS, 0, b""),
     ]
-    with AllAtOnce(shared_proxy.address) as client:
+    with RawClient(shared_proxy.address) as client:
+        together = AllAtOnce(client)
         asked = [client.send(*question) for question in questions]
-        client.go()
+        together.go()
         answers = [client.answer() for _ in asked]
         assert [correlation_id for correlation_id, _ in answers] == asked
         for (api_key, version, _), (_, body) in zip(questions, answers, strict=True):
@@ -53,13 +79,42 @@ def test_requests_in_one_piece_are_answered_in_order_though_the_broker_is_not_co
 
 
 @pytest.mark.parametrize("count", [3, 20, 1000])
+@pytest.mark.parametrize("over_tls", [False, True], ids=["plain", "TLS"])
 def test_batches_without_acks_are_all_stored_though_their_client_hangs_up_behind_the_last_one(
-    shared_proxy: ProxyProcess, client: RawClient, place: Place, count: int
+    shared_proxy: ProxyProcess, secure: Secure, client: RawClient, place: Place, over_tls: bool, count: int
 ) -> None:
     values = [str(number).encode() for number in range(count)]
-    with AllAtOnce(shared_proxy.address) as sender:
+    tls = TlsRawClient(secure.proxy.address, secure.authority) if over_tls else None
+    with tls or RawClient(shared_proxy.address) as sender:
+        together = AllAtOnce(sender)
         for value in values:
             sender.send_produce([(*place, batch([value]))], acks=0)
-        sender.go()
-    wait_until(lambda: client.end_offset(*place, replica_id=-1) >= count, "all are stored", 20)
+        together.go()
+    wait_until(lambda: client.end_offset(*place, replica_id=-1) >= count, "all are stored", STORED_SECONDS_MAX)
     assert sorted(client.values(*place)) == sorted(values), "a broker itself changes their order when a client hangs up"
+
+
+@pytest.mark.parametrize("over_tls", [False, True], ids=["plain", "TLS"])
+def test_a_producer_without_acks_may_flush_and_go(
+    shared_proxy: ProxyProcess, secure: Secure, client: RawClient, place: Place, over_tls: bool
+) -> None:
+    count = 5000
+    settings: dict[str, str | int | bool] = {"acks": 0, "linger.ms": 0, "batch.num.messages": 1}
+    if over_tls:
+        settings |= {"security.protocol": "ssl", "ssl.ca.location": str(secure.authority.ca_file)}
+    address = secure.proxy.address if over_tls else shared_proxy.address
+    failed: list[KafkaError] = []
+
+    def told(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            failed.append(error)
+
+    producer = Producer({"bootstrap.servers": "{}:{}".format(*address), **settings})
+    topic, partition = place
+    for number in range(count):
+        producer.produce(topic, str(number).encode(), partition=partition, on_delivery=told)
+    assert producer.flush(STORED_SECONDS_MAX) == 0
+    producer.close()
+    assert failed == []
+    wait_until(lambda: client.end_offset(*place, replica_id=-1) >= count, "all are stored", STORED_SECONDS_MAX)
+    assert sorted(client.values(*place), key=int) == [str(number).encode() for number in range(count)]
