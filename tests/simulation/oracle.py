@@ -253,7 +253,9 @@ class Oracle:
         """I1 and I3 at the end."""
         log = self.cluster.log(*partition)
         firsts = places.get(batch.values[0], [])
-        in_parts = not self._is_whole(batch, log.was_at(firsts[0].offset) if firsts else None)
+        told = None if batch.acknowledged is None else batch.acknowledged[1]
+        first = next((one for one in firsts if one.offset == told), firsts[0] if firsts else None)
+        in_parts = not self._is_whole(batch, log.was_at(first.offset) if first else None)
         for index, value in enumerate(batch.values):
             found = places.get(value, [])
             if len(found) > 1:
