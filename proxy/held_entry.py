@@ -68,6 +68,11 @@ class HeldEntry:
         entry = self.entry
         return self._issued_to if entry is None or entry.principal == NO_PRINCIPAL else entry.principal
 
+    @property
+    def is_unreadable(self) -> bool:
+        """Is something stored that this version cannot read?"""
+        return self._unreadable is not None
+
     def foreign(self, batches: Iterable[Batch]) -> list[Batch]:
         """Those of another principal than the owner."""
         owner = self.owner

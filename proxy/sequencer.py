@@ -225,6 +225,8 @@ class Sequencer:
         """Swap the entry in. False: another one wrote, or a new era began."""
         begun, commits = self.shared.step_begins(), self.held.commits
         written = await self.held.write(entry, self._answer_without_store)
+        if self.held.is_unreadable:
+            self.owes_until = float("inf")  # an intent of ours may be in it: mended, it would stop everybody (R17)
         if written and commits:
             self.step("commit", commits, begun, "alone" if entry.intent is None else "carried by the next reserve")
         return written

@@ -1,10 +1,10 @@
 """Brokers that are away, leases that have to run out, batches that were given up: nobody is asked in a loop, and what
 is remembered stays so (rules R6, R10, R17, R18)."""
 
-from idemproxy.proxy.effects import Leader, Read
+from idemproxy.proxy.effects import Leader, Read, Swap
 from testkit.staged_sequencer import GENERATION, NEXT_GENERATION, Client, Stage
 
-UNDECIDABLE = 87
+TIMED_OUT, UNDECIDABLE = 7, 87
 
 
 def test_nothing_is_reserved_for_a_leader_that_cannot_be_reached() -> None:
@@ -63,3 +63,27 @@ def test_a_batch_that_was_given_up_is_remembered_over_a_new_life_of_the_store() 
     stage.run(60)
     assert retry.code == UNDECIDABLE
     assert stage.stored_values() == [b"value 0", b"value 1"]
+
+
+def test_an_intent_in_a_value_that_cannot_be_read_for_a_while_is_resolved_when_it_can() -> None:
+    """The swap was executed, its reply was lost, and somebody spoiled the value; its owner lives, so nobody else may."""
+    stage = Stage()
+    stage.send(Client(), 0)
+    stage.run(1)
+    written: list[Swap] = []
+
+    def spoils(effect: Swap) -> None:
+        if not written:
+            written.append(effect)
+        stage.values[effect.key] = b"\xff" + effect.value[1:]
+
+    stage.before[Swap] = spoils
+    request = stage.send(Client(), 1)
+    stage.run(10)
+    assert request.code == TIMED_OUT
+    del stage.before[Swap]
+    stage.values[written[0].key] = written[0].value
+    assert stage.entry().has_open_intent
+    stage.run(5)
+    assert not stage.entry().has_open_intent
+    assert stage.stored_values() == [b"value 0"]
