@@ -66,7 +66,7 @@ def test_a_batch_that_was_given_up_is_remembered_over_a_new_life_of_the_store() 
 
 
 def test_an_intent_in_a_value_that_cannot_be_read_for_a_while_is_resolved_when_it_can() -> None:
-    """The swap was executed, its reply was lost, and somebody spoiled the value; its owner lives, so nobody else may."""
+    """The swap was executed, its reply was lost, and somebody spoiled the value. Its owner lives, so it has to."""
     stage = Stage()
     stage.send(Client(), 0)
     stage.run(1)
