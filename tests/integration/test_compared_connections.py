@@ -118,3 +118,15 @@ def test_a_producer_without_acks_may_flush_and_go(
     assert failed == []
     wait_until(lambda: client.end_offset(*place, replica_id=-1) >= count, "all are stored", STORED_SECONDS_MAX)
     assert sorted(client.values(*place), key=int) == [str(number).encode() for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"PROXY TCP4 192.0.2.1 192.0.2.2 40000 9092\r\n", b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes(12)],
+    ids=["version 1", "version 2"],
+)
+def test_a_header_of_the_proxy_protocol_is_refused_at_once(shared_proxy: ProxyProcess, header: bytes) -> None:
+    with RawClient(shared_proxy.address) as client:
+        client.send_bytes(header)
+        assert client.is_closed()
+    assert f"frame size: {int.from_bytes(header[:4], 'big')} bytes, the limit is" in shared_proxy.log
