@@ -1,6 +1,8 @@
 """What all clients of a process hold together: requests, answers that they do not take, and large answers of brokers.
 
-A large answer gets room before it is read: without it, its broker keeps it. Pure sums; knows no Kafka."""
+A large answer gets room before it is read: without it, its broker keeps it. Clients that have not taken a large one
+yet share half of the room, so that a crowd of those who take nothing leaves the other half to those who do. Pure sums;
+knows no Kafka."""
 
 from __future__ import annotations
 
@@ -13,18 +15,18 @@ from .settings.config import Caps
 class Room:
     """For one large answer. ``is_there``: it may be read."""
 
-    __slots__ = ("_go", "_holdings", "is_over", "is_there", "size")
+    __slots__ = ("_go", "_holdings", "is_new", "is_over", "is_there", "size")
 
-    def __init__(self, holdings: Holdings, size: int, go: Callable[[], None]) -> None:
+    def __init__(self, holdings: Holdings, size: int, go: Callable[[], None], is_new: bool) -> None:
         self._holdings = holdings
         self._go = go
         self.size = size
+        self.is_new = is_new
         self.is_there = False
         self.is_over = False
 
     def granted(self) -> None:
         """It is there at last."""
-        self.is_there = True
         self._go()
 
     def release(self) -> None:
@@ -43,16 +45,23 @@ class Holdings:
         self.bytes_held = 0
         self.answer_bytes_held = 0
         self.answer_bytes_due = 0
-        self._asked: deque[Room] = deque()
+        self._new_bytes = 0
+        """Of both, of clients that have not taken a large answer yet."""
+        self._asked: tuple[deque[Room], deque[Room]] = (deque(), deque())
+        """Who waits for room: those that have taken large answers, and those that have not."""
+        self._is_turn_of_new = False
 
     def hold_bytes(self, count: int) -> None:
         """Requests of so many bytes came in, or (negative) were answered."""
         self.bytes_held += count
 
-    def hold_answers(self, count: int) -> None:
-        """So many bytes of answers wait for clients that do not take them, or (negative) were taken."""
+    def hold_answers(self, count: int, is_new: bool = False) -> None:
+        """So many bytes of answers wait for clients that do not take them, or (negative) were taken. ``is_new``: the
+        client has never taken a large one."""
         self.answer_bytes_held += count
-        if count < 0 and self._asked:
+        if is_new:
+            self._new_bytes += count
+        if count < 0:
             self._grant()
 
     @property
@@ -68,34 +77,56 @@ class Holdings:
     @property
     def has_many_answers(self) -> bool:
         """Do clients that do not take their answers cost too much memory, or keep others waiting for theirs?"""
-        return self.answer_bytes_held > self.caps.unanswered_bytes_max or bool(self._asked)
+        return self.answer_bytes_held > self.caps.unanswered_bytes_max or any(self._asked)
 
     # ------------------------------------------------------------------ large answers
-    def ask_room(self, size: int, go: Callable[[], None]) -> Room:
+    def ask_room(self, size: int, go: Callable[[], None], is_new: bool = False) -> Room:
         """Return room for an answer of ``size`` bytes. If it is not there yet, ``go`` is called when it is: those who
-        have asked earlier come first."""
-        room = Room(self, size, go)
-        if not self._asked and self._has_room(size):
-            room.is_there = True
-            self.answer_bytes_due += size
+        have asked earlier come first, and new clients and others take turns."""
+        room = Room(self, size, go, is_new)
+        if not self._asked[is_new] and self._has_room(room) and self._has_room_for_new(room):
+            self._give(room)
         else:
-            self._asked.append(room)
+            self._asked[is_new].append(room)
         return room
 
     def released(self, room: Room) -> None:
         """Somebody needs his room no more."""
         if room.is_there:
-            self.answer_bytes_due -= room.size
+            self._count(room, -room.size)
         self._grant()
 
-    def _has_room(self, size: int) -> bool:
+    def _has_room(self, room: Room) -> bool:
         """One answer of any size finds its way, even where others leave half of the room."""
         most, held = self.caps.unanswered_bytes_max, self.answer_bytes_held
-        return self.answer_bytes_due + held + size <= most or (not self.answer_bytes_due and held <= most // 2)
+        return self.answer_bytes_due + held + room.size <= most or (not self.answer_bytes_due and held <= most // 2)
+
+    def _has_room_for_new(self, room: Room) -> bool:
+        most = self.caps.unanswered_bytes_max // 2
+        return not room.is_new or self._new_bytes + room.size <= most or not self._new_bytes
+
+    def _give(self, room: Room) -> None:
+        room.is_there = True
+        self._count(room, room.size)
+
+    def _count(self, room: Room, count: int) -> None:
+        self.answer_bytes_due += count
+        if room.is_new:
+            self._new_bytes += count
 
     def _grant(self) -> None:
-        while self._asked and (self._asked[0].is_over or self._has_room(self._asked[0].size)):
-            room = self._asked.popleft()
-            if not room.is_over:
-                self.answer_bytes_due += room.size
-                room.granted()
+        while (room := self._next()) is not None:
+            self._asked[room.is_new].popleft()
+            self._is_turn_of_new = not room.is_new
+            self._give(room)
+            room.granted()
+
+    def _next(self) -> Room | None:
+        """Who gets room now, if anybody."""
+        for is_new in (self._is_turn_of_new, not self._is_turn_of_new):
+            queue = self._asked[is_new]
+            while queue and queue[0].is_over:
+                queue.popleft()
+            if queue and self._has_room_for_new(queue[0]):
+                return queue[0] if self._has_room(queue[0]) else None
+        return None

@@ -34,9 +34,9 @@ class Accounts(Protocol):
 
     def hold_bytes(self, count: int) -> None: ...
 
-    def hold_answers(self, count: int) -> None: ...
+    def hold_answers(self, count: int, is_new: bool = False) -> None: ...
 
-    def ask_room(self, size: int, go: Callable[[], None]) -> Room: ...
+    def ask_room(self, size: int, go: Callable[[], None], is_new: bool = False) -> Room: ...
 
 
 class Client(Protocol):
@@ -71,14 +71,15 @@ class Client(Protocol):
 
 
 class Patience:
-    """With one client. ``unfinished_bytes``: of a request that has not arrived completely. ``was_active``: set when
-    bytes come. ``is_watched``: it, or its broker, is not read from, or may soon be again: ``control`` is to be called
-    when anything happens."""
+    """With one client. ``is_new``: it has not taken a large answer yet. ``unfinished_bytes``: of a request that has not
+    arrived completely. ``was_active``: set when bytes come. ``is_watched``: it, or its broker, is not read from, or may
+    soon be again: ``control`` is to be called when anything happens."""
 
     __slots__ = (
         "_accounts",
         "_began_at",
         "_client",
+        "_has_had_large",
         "_idle_looks",
         "_large",
         "_large_timer",
@@ -89,6 +90,7 @@ class Patience:
         "_unsent_at_poll",
         "_weigh_timer",
         "_wire",
+        "is_new",
         "is_paused",
         "is_watched",
         "unfinished_bytes",
@@ -99,6 +101,7 @@ class Patience:
         self.unfinished_bytes = 0
         self.is_paused = False
         self.is_watched = False
+        self.is_new = True
         self.was_active = False
         self._accounts = accounts
         self._client = client
@@ -109,6 +112,7 @@ class Patience:
         self._unsent = 0
         self._unsent_at_poll = 0
         self._large: list[Room] = []
+        self._has_had_large = False
         self._large_timer: Timer | None = None
         self._look_timer: Timer | None = None
         self._poll_timer: Timer | None = None
@@ -126,7 +130,7 @@ class Patience:
         self._wire = None
         self._release_large()
         self._accounts.hold_bytes(-self.unfinished_bytes)
-        self._accounts.hold_answers(-self._unsent)
+        self._accounts.hold_answers(-self._unsent, self.is_new)
         self.unfinished_bytes = self._unsent = 0
 
     # ------------------------------------------------------------------ told by the session
@@ -147,6 +151,13 @@ class Patience:
         """It does not take its answers as fast as it gets them, or a large one has just begun to leave."""
         if self._weigh_timer is None:
             self._weigh_timer = self._accounts.reactor.later(limits.BACKLOG_LOOK_SECONDS, self._weigh)
+
+    def looks_new(self) -> bool:
+        """Has it not taken a large answer yet? Who has taken one, asks for more then; the kernel alone takes some."""
+        wire = self._wire
+        if self._has_had_large and self.was_active and not self._unsent and wire is not None and not wire.unsent:
+            self.is_new = False
+        return self.is_new
 
     def large_answer(self, room: Room) -> None:
         """A large answer of a broker is there. Its room is needed until it has been given on; what the kernel does not
@@ -249,12 +260,12 @@ class Patience:
         if self._client.has_ready_answers:
             self._large_timer = self._accounts.reactor.later(limits.ANSWER_SWEEP_SECONDS, self._look_at_large)
         else:
+            self._has_had_large, self.was_active = True, False
             self._count_unsent(wire)
             self._release_large()
-            if self._unsent:
+            if wire.unsent:
                 self.answers_wait()
-        if self.is_watched or self.has_backlog or self._has_large_backlog:
-            self._hold_upstream(self.has_backlog or self._has_large_backlog, wire)
+        self._hold_upstream(self.has_backlog or self._has_large_backlog, wire)
 
     def _release_large(self) -> None:
         large, self._large = self._large, []
@@ -265,7 +276,7 @@ class Patience:
         unsent = wire.unsent if wire.unsent > limits.BACKLOG_BYTES else 0
         if unsent != self._unsent:
             before, self._unsent = self._unsent, unsent
-            self._accounts.hold_answers(unsent - before)
+            self._accounts.hold_answers(unsent - before, self.is_new)
 
     def _weigh(self) -> None:
         """Does a backlog stay, now that the kernel has taken what it takes?"""

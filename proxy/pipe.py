@@ -85,7 +85,16 @@ class Pipe:
     def hold(self, is_held: bool) -> None:
         """Leave what the broker answers with the broker, because the client does not take it; or go on."""
         self._is_held = is_held
+        self._look_for_room()
         self._read_or_not()
+
+    def _look_for_room(self) -> None:
+        """Not while the client does not take what it has already: others need the room more."""
+        due_bytes = self._splitter.due_bytes
+        if due_bytes <= limits.BACKLOG_BYTES or self._is_held or self._room is not None or self.is_closed:
+            return
+        if self._accounts is not None and self._patience is not None:
+            self._room = self._accounts.ask_room(due_bytes, self._read_or_not, self._patience.looks_new())
 
     def _count_backlog(self) -> None:
         """What has no answer is counted until the broker takes it, also when its sender has gone."""
@@ -141,13 +150,12 @@ class Pipe:
                     self._answer(frame)
                 finally:
                     if room is not None and self._patience is not None:
+                        self._is_held = True  # until it was looked whether the client takes it
                         self._patience.large_answer(room)
                 if self.is_closed:
                     return
-            due_bytes = self._splitter.due_bytes
-            if due_bytes > limits.BACKLOG_BYTES and self._room is None and self._accounts is not None:
-                self._room = self._accounts.ask_room(due_bytes, self._read_or_not)
-                self._read_or_not()
+            self._look_for_room()
+            self._read_or_not()
         except WireError as error:
             if self._wire is not None:
                 self._wire.reset()

@@ -7,7 +7,6 @@ import struct
 
 import pytest
 
-from idemproxy.codecs.headers import encode_request_header
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.produce import encode_request
 from idemproxy.proxy import limits
@@ -15,7 +14,7 @@ from idemproxy.proxy.events import SlowClient
 from idemproxy.proxy.holdings import Holdings, Room
 from idemproxy.proxy.session import Session
 from idemproxy.proxy.settings.config import Caps
-from idemproxy.reactor import Wire
+from testkit.virtual_line import Line, request
 from testkit.virtual_wire import VirtualWire
 from testkit.virtual_world import TOPIC, World, WorldSettings
 
@@ -24,11 +23,6 @@ ANSWER_BYTES = 200 * KB
 ROOM_BYTES = 1000 * KB
 CAPS = Caps(unanswered_bytes_max=ROOM_BYTES, unsent_bytes_max=100 * KB, bytes_in_flight_max=5000 * KB)
 PRODUCE, FETCH = 0, 1
-
-
-def request(correlation_id: int, api_key: int, version: int, body: bytes) -> bytes:
-    header = encode_request_header(api_key, version, correlation_id, "client")
-    return (len(header) + len(body)).to_bytes(4, "big") + header + body
 
 
 def fetch(correlation_id: int, bytes_max: int = ANSWER_BYTES) -> bytes:
@@ -44,36 +38,6 @@ def produce(correlation_id: int, value: bytes, acks: int = 0) -> bytes:
     return request(correlation_id, PRODUCE, 2, b"".join(map(bytes, chunks)))
 
 
-class Client:
-    """A connection that sends what it is told to, and takes what it gets as long as it is not paused."""
-
-    def __init__(self) -> None:
-        self.wire: Wire | None = None
-        self.data = bytearray()
-        self.is_lost = False
-
-    def connected(self, wire: Wire) -> None:
-        self.wire = wire
-
-    def received(self, data: bytes) -> None:
-        self.data += data
-
-    def lost(self, reason: str) -> None:
-        self.is_lost = True
-
-    @property
-    def answers(self) -> list[int]:
-        """The correlation ids of all answers that are complete."""
-        found, position = [], 0
-        while len(self.data) - position >= 8:
-            end = position + 4 + int.from_bytes(self.data[position : position + 4], "big")
-            if end > len(self.data):
-                break
-            found.append(int.from_bytes(self.data[position + 4 : position + 8], "big"))
-            position = end
-        return found
-
-
 class Scene:
     def __init__(self, caps: Caps = CAPS) -> None:
         self.world = World(1, WorldSettings(brokers=1))
@@ -87,8 +51,8 @@ class Scene:
         log.high_watermark = log.end_offset
         self.most = 0
 
-    def client(self, *, is_deaf: bool = False) -> Client:
-        client = Client()
+    def client(self, *, is_deaf: bool = False) -> Line:
+        client = Line()
         self.world.network.host("client").connect(self.proxy.address, client)
         assert self.world.network.run(1, lambda: client.wire is not None)
         assert client.wire is not None
@@ -96,7 +60,7 @@ class Scene:
             client.wire.pause()
         return client
 
-    def send(self, client: Client, *requests: bytes) -> None:
+    def send(self, client: Line, *requests: bytes) -> None:
         assert client.wire is not None
         client.wire.send(b"".join(requests))
 
@@ -112,7 +76,7 @@ class Scene:
 
     def nothing_is_held(self) -> bool:
         engine = self.engine
-        return engine.bytes_held == engine.answer_bytes_held == engine.answer_bytes_due == 0 and not engine._asked
+        return engine.bytes_held == engine.answer_bytes_held == engine.answer_bytes_due == 0 and not any(engine._asked)
 
 
 def memory_of(session: Session) -> int:
@@ -130,17 +94,23 @@ SMALL_EACH = limits.RECEIVE_BYTES + limits.BACKLOG_BYTES
 
 def test_deaf_consumers_of_large_answers_cost_no_more_than_the_limit_and_others_go_on() -> None:
     scene = Scene()
+    known = scene.client()
+    scene.send(known, fetch(1))
+    scene.run(1)
     for _ in range(DEAF):
         scene.send(scene.client(is_deaf=True), *(fetch(number) for number in range(10)))
-    behaving = scene.client()
+    newcomer = scene.client()
     scene.run(1)
-    scene.send(behaving, fetch(1, 20 * KB))
-    scene.run(1)
-    assert behaving.answers == [1], "a small answer needs no room"
-    scene.send(behaving, fetch(2))
-    scene.run(2 * limits.UNTAKEN_SECONDS_SCARCE * DEAF * ANSWER_BYTES / ROOM_BYTES)
-    assert behaving.answers == [1, 2], "a large one comes when those who take nothing have been hung up on"
-    assert len(scene.hung_up) > DEAF // 2
+    scene.send(newcomer, fetch(1, 20 * KB))
+    for number in range(2, 9):
+        scene.send(known, fetch(number))
+        scene.run(0.5)
+    assert known.answers == list(range(1, 9)), "half of the room is for those who take what they get"
+    assert newcomer.answers == [1], "a small answer needs no room"
+    scene.send(newcomer, fetch(2))
+    scene.run(2 * limits.UNTAKEN_SECONDS_SCARCE * DEAF * ANSWER_BYTES / (ROOM_BYTES / 2))
+    assert newcomer.answers == [1, 2], "a large one comes when those who take nothing have been hung up on"
+    assert len(scene.hung_up) == DEAF
     assert scene.most < ROOM_BYTES + DEAF * SMALL_EACH < DEAF * 10 * ANSWER_BYTES / 10
 
 
@@ -217,9 +187,9 @@ def test_whoever_goes_gives_back_what_was_kept_for_him() -> None:
 
 # ---------------------------------------------------------------------- room
 class _Asker:
-    def __init__(self, holdings: Holdings, size: int) -> None:
+    def __init__(self, holdings: Holdings, size: int, *, is_new: bool = False) -> None:
         self.goes = 0
-        self.room: Room = holdings.ask_room(size, self.go)
+        self.room: Room = holdings.ask_room(size, self.go, is_new)
 
     def go(self) -> None:
         self.goes += 1
@@ -240,6 +210,31 @@ def test_room_is_given_in_the_order_of_the_asking_and_never_too_much() -> None:
     assert [one.goes for one in asked] == [0, 0, 1, 1, 1], "who had it at once is not called"
     assert holdings.answer_bytes_due == 900 * KB
     assert not holdings.has_many_answers
+
+
+def test_new_clients_share_half_of_the_room_and_take_turns_with_the_others() -> None:
+    holdings = Holdings(Caps(unanswered_bytes_max=1000 * KB))
+    new = [_Asker(holdings, 200 * KB, is_new=True) for _ in range(5)]
+    assert [one.room.is_there for one in new] == [True, True, False, False, False]
+    known = [_Asker(holdings, 300 * KB) for _ in range(4)]
+    assert [one.room.is_there for one in known] == [True, True, False, False]
+    holdings.hold_answers(200 * KB, is_new=True)
+    new[0].room.release()
+    holdings.hold_answers(-200 * KB, is_new=True)
+    assert not any(one.room.is_there for one in (known[2], new[2])), "it is the turn of one that does not fit"
+    known[0].room.release()
+    assert [one.goes for one in (known[2], new[2], known[3], new[3])] == [1, 1, 0, 0]
+    new[1].room.release()
+    new[2].room.release()
+    assert [one.goes for one in (known[3], new[3])] == [1, 0]
+    for one in (*new, *known):
+        one.room.release()
+    assert holdings.answer_bytes_due == holdings._new_bytes == 0
+
+
+def test_a_large_answer_for_a_new_client_comes_alone() -> None:
+    holdings = Holdings(Caps(unanswered_bytes_max=1000 * KB))
+    assert _Asker(holdings, 5000 * KB, is_new=True).room.is_there
 
 
 def test_who_does_not_want_it_any_more_keeps_nobody_waiting() -> None:
@@ -263,7 +258,7 @@ def test_an_answer_above_the_limit_comes_alone_and_what_is_not_taken_counts() ->
 
 
 # ---------------------------------------------------------------------- what has no answer
-def broker_end(scene: Scene, client: Client) -> VirtualWire:
+def broker_end(scene: Scene, client: Line) -> VirtualWire:
     """The broker's end of the connection that belongs to the only client."""
     scene.send(client, fetch(1, 11 * KB))
     scene.run(0.5)
