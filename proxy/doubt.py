@@ -117,7 +117,7 @@ class Doubt:
     def _first_missing(self, intent: Intent, result: Searched | Later | Undecidable) -> set[bytes]:
         """The digest of the record that comes after the part that was found, of the batch that a client brings again.
         The rest may be stored without a marker."""
-        if not isinstance(result, Searched) or not intent.batches:
+        if not isinstance(result, Searched) or len(intent.batches) != 1:
             return set()
         first = BatchIdentity(intent.producer_epoch, intent.batches[0].base_sequence, 1)
         found = sum(piece.record_count for piece in covered(result.pieces, first))
@@ -198,9 +198,10 @@ class Doubt:
         sequencer = self._sequencer
         if entry is None:
             entry = fresh(NO_GENERATION, sequencer.held.owner, 0, 0)
-        bound = Position(max(entry.end_offset, 0), entry.anchor if entry.end_offset > 0 else NO_ANCHOR)
+        # What no log contradicts is no bound here: the topic may have been made anew.
+        bound = Position(entry.end_offset if entry.anchor != NO_ANCHOR else 0, entry.anchor)
         if entry.intent is not None and entry.intent.lower_bound < bound.offset:
-            bound = Position(entry.intent.lower_bound, entry.intent.anchor)
+            bound = Position(entry.intent.lower_bound if entry.intent.anchor != NO_ANCHOR else 0, entry.intent.anchor)
         if entry.intent is not None and entry.intent.leader >= 0:
             self._settle_on.add(entry.intent.leader)
         if entry.intent is not None and entry.intent.is_given_up and entry.intent.batches:

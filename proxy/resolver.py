@@ -69,8 +69,8 @@ class Position:
 
     @property
     def is_recognised(self) -> bool:
-        """Can be told from the same offset of another log: by its anchor, or because every log begins at 0."""
-        return self.anchor != NO_ANCHOR or self.offset == 0
+        """Can it be told from the same offset of another log?"""
+        return self.anchor != NO_ANCHOR
 
 
 async def settle(topic: str, partition: int, broker_ids: set[int]) -> Later | None:

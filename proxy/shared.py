@@ -150,7 +150,9 @@ async def lower_bound(shared: Shared, topic: str, partition: int, entry: Entry |
         known = shared.bounds.get((topic, partition))
     own = Position(entry.end_offset, entry.anchor) if entry is not None and entry.end_offset >= 0 else None
     if known is None:
-        return own or Later("the partition's leader cannot be asked")
+        if own is not None and own.is_recognised:
+            return own
+        return Later("the partition's leader cannot be asked")
     newest = known[1]
     if own is None:
         return newest

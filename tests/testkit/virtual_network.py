@@ -233,8 +233,7 @@ class VirtualReactor:
         """A pass will come, or runs now."""
         self._free_at = 0.0
 
-    # What idemproxy.reactor asks for.
-
+    # ------------------------------------------------------------------ asked for by idemproxy.reactor
     def now(self) -> float:
         """Seconds on this host's clock."""
         return self.network.now * self._clock_rate + self._clock_offset
@@ -258,8 +257,7 @@ class VirtualReactor:
             if not self._is_awake:
                 self.wake()
 
-    # What the network and the tests ask for.
-
+    # ------------------------------------------------------------------ by the network and tests
     def post(self, callback: Callable[[], None]) -> None:
         """Have this called among the handlers of the next pass."""
         if self.alive:
@@ -278,8 +276,7 @@ class VirtualReactor:
         """See to it that a pass follows."""
         if self.alive and not self._is_awake:
             self._is_awake = True
-            network = self.network
-            network.schedule(max(0.0, self._free_at - network.now), self._run_pass)
+            self.network.schedule(max(0.0, self._free_at - self.network.now), self._run_pass)
 
     def pause(self, seconds: float) -> None:
         """SIGSTOP for so long: no pass runs, timers become late, the kernel goes on receiving."""

@@ -8,12 +8,13 @@ import pytest
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.marker import parse_marker
 from idemproxy.proxy import limits
-from idemproxy.proxy.effects import Ask
+from idemproxy.proxy.bridge.asks import LatestOffset
+from idemproxy.proxy.effects import Ask, Unanswered
 from idemproxy.proxy.events import DoubtResolved, MarkerLost, Said
 from idemproxy.state.entry import NO_ANCHOR
 from testkit.staged_sequencer import PARTITION, TOPIC, Client, Stage
 
-UNDECIDABLE, OUT_OF_ORDER = 87, 45
+NO_LEADER, UNDECIDABLE, OUT_OF_ORDER = 6, 87, 45
 HIDES_MARKERS = pytest.mark.parametrize(
     "how", [{"topic_codec": Codec.NONE}, {"keeps_markers": False}], ids=["plain", "no key"]
 )
@@ -219,3 +220,31 @@ def test_who_takes_over_finds_it_there_too(how: dict[str, Any]) -> None:
     stage.run(60)
     assert retry.code == UNDECIDABLE
     assert stage.stored_values() == [b"one", b"two"]
+
+
+@HIDES_MARKERS
+def test_after_a_loss_in_the_store_it_is_looked_for_in_the_whole_new_log(how: dict[str, Any]) -> None:
+    stage = Stage(**how)
+    client = made_anew(stage)
+    before = dict(stage.values)
+    assert stage.send(client, 2, b"one", b"two").offset == 0
+    stage.run(1)
+    stage.values = before
+    stage.die()
+    stage.begin_era()
+    retry = stage.send(Client(), 2, b"one", b"two")
+    stage.run(60)
+    assert retry.code == UNDECIDABLE
+    assert stage.stored_values() == [b"one", b"two"]
+
+
+@HIDES_MARKERS
+def test_while_nobody_tells_where_such_a_log_ends_nothing_is_appended(how: dict[str, Any]) -> None:
+    stage = Stage(**how)
+    client = made_anew(stage)
+    stage.shared.bounds.clear()
+    stage.reply = lambda _broker, question: Unanswered("away") if isinstance(question, LatestOffset) else None
+    request = stage.send(client, 2)
+    stage.run(1)
+    assert request.code == NO_LEADER
+    assert stage.stored_values() == []
