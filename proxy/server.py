@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from .admin.serve import Admin
 
 _DESCRIPTORS_WANTED = 65_536
+_DESCRIPTORS_PER_CLIENT = 2
+"""Its own, and one of the connection to a broker that belongs to it."""
 
 
 class Server:
@@ -107,7 +109,7 @@ class Server:
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain (rule R15). Raises ConfigError for what stops the start."""
-        _raise_descriptor_limit()
+        self._look_for_descriptors()
         self._listeners.try_ports()
         login = await trio.to_thread.run_sync(self._start_redis)
         try:
@@ -134,6 +136,16 @@ class Server:
             self._directory.remember([])
         finally:
             self._directory.close()
+
+    def _look_for_descriptors(self) -> None:
+        clients = self._settings.limits.connections_max
+        wanted = _DESCRIPTORS_PER_CLIENT * clients
+        have = _raise_descriptor_limit(max(_DESCRIPTORS_WANTED, wanted))
+        if have < wanted:
+            what = (
+                f"{have} descriptors are too few for limits.connections_max {clients}: {wanted} are wanted (ulimit -n)"
+            )
+            self._report(Said("warning", what))
 
     def _towards_brokers(self) -> Reactor:
         reactor = self._below_sasl()
@@ -369,8 +381,10 @@ async def _called_back(start: Callable[[Callable[[], None]], None]) -> None:
     await done.wait()
 
 
-def _raise_descriptor_limit() -> None:
+def _raise_descriptor_limit(wanted: int) -> int:
+    """Return how many there are now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS_WANTED)
+    wanted = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return max(soft, wanted)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -147,3 +149,15 @@ def test_over_tls_who_fails_and_who_goes_makes_room_as_well(tmp_path: Path) -> N
         assert scene.reasons == []
 
     play(Caps(connections_per_address_max=1), act, kit)
+
+
+def test_too_few_descriptors_for_the_connections_that_are_allowed_are_told_at_the_start(tmp_path: Path) -> None:
+    command = f"ulimit -n 300; exec {sys.executable} -m idemproxy run --upstream 127.0.0.1:1 --data-dir {tmp_path}"
+    with subprocess.Popen(["bash", "-c", command], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            said = next((line for line in process.stderr if "descriptors" in line), "it ended")
+        finally:
+            process.terminate()
+    assert "WARNING" in said
+    assert "300 descriptors are too few for limits.connections_max 10000: 20000 are wanted" in said
