@@ -28,6 +28,7 @@ from .bridge.metadata import Topic, encode_client_answer, encode_question, parse
 from .door import Visit
 from .engine import Engine
 from .events import ClientRefused
+from .last_words import names_a_producer
 from .pipe import Pipe
 from .produce import Part, ProduceCall
 from .security.sasl_mechanisms import SaslError, shown_text
@@ -281,6 +282,11 @@ class Guest(Session):
                 for item in request.partitions
                 if self._rights.get(item.topic, (0, 0.0))[1] <= now
             }
+            if unknown and request.acks == 0 and not names_a_producer(request):
+                # He may be gone before an answer comes. It passes over his own connection: the broker judges it there.
+                self._produces.popleft()
+                ProduceCall(self._host, self, request, slot.header.api_version, partial(self._answer, slot)).start()
+                continue
             if unknown:
                 if len(self._rights) > limits.GUEST_TOPICS_MAX:
                     self._rights.clear()

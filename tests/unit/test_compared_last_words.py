@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from idemproxy.codecs.headers import encode_request_header
-from idemproxy.proxy.last_words import hear_out
+from idemproxy.codecs.produce import ProduceRequest, parse_request
+from idemproxy.proxy.last_words import hear_out, names_a_producer
 from idemproxy.proxy.versions import ApiKey
 from testkit.raw_client import RawClient, batch
 
@@ -39,3 +40,21 @@ def test_nothing_more_is_taken_once_the_connection_was_ended_over_one_of_them() 
     taken: list[bytes] = []
     hear_out([produce(0), produce(0), produce(0)], taken.append, lambda: len(taken) == 2)
     assert len(taken) == 2
+
+
+def read(version: int, *records: bytes | None) -> ProduceRequest:
+    body = RawClient.produce_body([("t", number, one) for number, one in enumerate(records)], version=version, acks=0)
+    return parse_request(body, 0, version)
+
+
+def test_a_request_names_a_producer_if_any_batch_of_it_does() -> None:
+    plain, named, cut = batch([b"a"]), batch([b"a"], producer_id=0), batch([b"a"], producer_id=7)[:60]
+    for version in (3, 9):
+        assert names_a_producer(read(version, plain, cut, None, named))
+        assert not names_a_producer(read(version, plain, plain))
+    assert names_a_producer(read(2, named)), "which is judged as one of a later version"
+
+
+def test_what_cannot_be_read_names_nobody_and_is_left_to_whoever_refuses_it() -> None:
+    cut = batch([b"a"], producer_id=7)[:60]
+    assert not names_a_producer(read(3, cut, None, b"", b"\0" * 100))
