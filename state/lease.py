@@ -15,13 +15,16 @@ MARGIN_SECONDS = 1.0
 class Lease:
     """Times are seconds of one clock that never stands still (CLOCK_BOOTTIME)."""
 
-    __slots__ = ("_held", "ends_at", "incarnation", "ttl_seconds")
+    __slots__ = ("_held", "ends_at", "incarnation", "is_registered", "ttl_seconds")
 
     def __init__(self, incarnation: bytes, ttl_seconds: float = LEASE_SECONDS) -> None:
         assert ttl_seconds > MARGIN_SECONDS, "a lease that never allows anything"
         self.incarnation = incarnation
         self.ttl_seconds = ttl_seconds
         self.ends_at = float("-inf")
+        self.is_registered = False
+        """The store was seen to have its registration. Who was registered once is never registered again: what it
+        sent under the registration that has gone would count anew."""
         self._held = False
 
     @property

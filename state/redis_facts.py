@@ -16,9 +16,16 @@ EMBEDDED_VERSION_MIN = (6, 2)
 GENERATION_BYTES = 16
 DEFAULT_PORT = 6379
 
+NOT_REGISTERED = "NOMEMBER"
+"""The code with which the swap script refuses who is not registered, or no longer."""
+
 _SWAP_SCRIPT = """-- idemproxy swap, generation {generation}
--- KEYS[1]; ARGV: expected version (8 bytes, zero: absent), new value, time to live in ms (0: none)
--- 1: stored; else what is there, nil when absent
+-- KEYS: the value's, the sender's registration
+-- ARGV: expected version (8 bytes, zero: absent), new value, time to live in ms (0: none)
+-- 1: stored; else what is there, nil when absent; an error when the registration is gone
+if redis.call('EXISTS', KEYS[2]) == 0 then
+  return redis.error_reply('{not_registered} the registration of the sender is gone')
+end
 local fits
 if ARGV[1] == '\\0\\0\\0\\0\\0\\0\\0\\0' then
   fits = redis.call('EXISTS', KEYS[1]) == 0
@@ -151,8 +158,10 @@ def swap_script(generation: bytes) -> bytes:
     """Return the text of the compare-and-swap script of one life of the data.
 
     The generation is in the text, hence in its digest: a server with another life does not know the script (NOSCRIPT).
+    FLUSHALL leaves that life as it is and takes the registrations away: what was sent before and is executed only
+    afterwards is refused by the script itself.
     """
-    return _SWAP_SCRIPT.format(generation=generation.hex()).encode()
+    return _SWAP_SCRIPT.format(generation=generation.hex(), not_registered=NOT_REGISTERED).encode()
 
 
 def script_sha(text: bytes) -> bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from .redis_facts import (
+    NOT_REGISTERED,
     VERSION_MIN,
     eviction_refusal_of,
     generation_of,
@@ -132,7 +133,7 @@ class Greeting:
             return
         # Before 7.0 SCRIPT LOAD goes into the append-only file, so a restarted server would know the script of its
         # earlier life. One that was run and has only read does not. No value has this version, so here it reads.
-        trial = pack(b"EVAL", text, b"1", self._trial_key, b"\xff" * 8, b"", b"0")
+        trial = pack(b"EVAL", text, b"2", self._trial_key, self._trial_key, b"\xff" * 8, b"", b"0")
         self._link.call(trial, partial(self._check_trial, greeted))
 
     def _check_script(self, greeted: Greeted, reply: Reply | StoreAway) -> None:
@@ -142,7 +143,8 @@ class Greeting:
             give_up_on(self._link, self._refuse, reply)
 
     def _check_trial(self, greeted: Greeted, reply: Reply | StoreAway) -> None:
-        if reply is None or isinstance(reply, bytes):
+        ran = reply is None or isinstance(reply, bytes)
+        if ran or (isinstance(reply, ReplyError) and reply.code == NOT_REGISTERED):
             self._greeted(greeted)
         else:
             give_up_on(self._link, self._refuse, reply)

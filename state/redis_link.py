@@ -52,11 +52,13 @@ def pack(*parts: bytes) -> bytes:
 class SwapCommand:
     """The EVALSHA of one loaded swap script: all that does not change from call to call is put together once."""
 
-    __slots__ = ("_head", "_tail", "_ttl_ms")
+    __slots__ = ("_head", "_middle", "_tail", "_ttl_ms")
 
-    def __init__(self, sha: bytes) -> None:
+    def __init__(self, sha: bytes, member_key: bytes) -> None:
+        """``member_key``: of the sender's registration, without which the swap is refused."""
         assert len(sha) == 40
-        self._head = b"*7\r\n$7\r\nEVALSHA\r\n$40\r\n" + sha + b"\r\n$1\r\n1\r\n$"
+        self._head = b"*8\r\n$7\r\nEVALSHA\r\n$40\r\n" + sha + b"\r\n$1\r\n2\r\n$"
+        self._middle = b"\r\n$%d\r\n%b\r\n$8\r\n" % (len(member_key), member_key)
         self._ttl_ms = -1
         self._tail = b""
 
@@ -66,10 +68,11 @@ class SwapCommand:
             text = b"%d" % ttl_ms
             self._ttl_ms, self._tail = ttl_ms, b"\r\n$%d\r\n%b\r\n" % (len(text), text)
         version = expected_version.to_bytes(8, "big")
-        return b"%b%d\r\n%b\r\n$8\r\n%b\r\n$%d\r\n%b%b" % (
+        return b"%b%d\r\n%b%b%b\r\n$%d\r\n%b%b" % (
             self._head,
             len(key),
             key,
+            self._middle,
             version,
             len(value),
             value,

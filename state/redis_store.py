@@ -13,6 +13,7 @@ from ..reactor import Address, Reactor, Timer
 from .lease import RENEW_SECONDS, Lease
 from .redis_facts import (
     EMBEDDED_VERSION_MIN,
+    NOT_REGISTERED,
     VERSION_MIN,
     eviction_refusal_of,
     generation_of,
@@ -40,8 +41,9 @@ BEATS_PER_CHECK = 15
 """Eviction policy and append-only file are looked at again with every so many heartbeats: 30 s."""
 
 _SWAPPED = Swapped()
-_LIFE_CODES = ("NOSCRIPT", "READONLY")
-"""Refusals after which this connection is over: the server may have begun another life (rule R10)."""
+_LIFE_CODES = ("NOSCRIPT", "READONLY", NOT_REGISTERED)
+"""Refusals after which this connection is over: the server may have begun another life, or has lost its data with our
+registration. What is true of it shows when the next connection is opened (rule R10)."""
 
 
 class RedisStore:
@@ -64,8 +66,9 @@ class RedisStore:
     ) -> None:
         """``on_generation``: once for the first life of the data that is seen, then once for every change.
 
-        ``on_lease_lost``: once per loss; others may have taken over what this incarnation had open. It comes before a
-        later renewal allows sending again. ``embedded``: the server is our own, so an older version will do.
+        ``on_lease_lost``: once per loss; others may have taken over what this incarnation had open, and where its
+        registration is gone nothing works before ``begin_incarnation``. ``embedded``: the server is our own, so an
+        older version will do.
         """
         assert is_cluster_name(cluster), cluster
         self.lease = Lease(incarnation)
@@ -83,7 +86,7 @@ class RedisStore:
         self._on_lease_lost = on_lease_lost
         self._report = report
         self._link: RedisLink | None = None
-        self._command = SwapCommand(b"0" * 40)
+        self._command = SwapCommand(b"0" * 40, self._own_key)
         self._known_generation: bytes | None = None
         self._away = StoreAway("not connected to Redis yet")
         self._backoff = BACKOFF_SECONDS_MIN
@@ -221,7 +224,7 @@ class RedisStore:
             return reply
         if isinstance(reply, ReplyError):
             if any(reply.mentions(code) for code in _LIFE_CODES):
-                self._drop(f"Redis may have begun a new life: {reply.text}")
+                self._drop(f"Redis may have begun a new life, or lost its data: {reply.text}")
             return StoreAway(reply.text)
         self._drop("Redis gave a reply of the wrong kind")
         return StoreAway("Redis gave a reply of the wrong kind")
@@ -245,7 +248,7 @@ class RedisStore:
 
     def _be_ready(self, link: RedisLink, greeted: Greeted) -> None:
         generation = greeted.generation
-        self._command = SwapCommand(greeted.sha)
+        self._command = SwapCommand(greeted.sha, self._own_key)
         self.generation = generation
         self._backoff = BACKOFF_SECONDS_MIN
         self._beats = 0
@@ -308,28 +311,40 @@ class RedisStore:
             link.reset("the data of Redis began a new life")
 
     def _renew(self, link: RedisLink, renewed: Callable[[], None]) -> None:
-        """Write the registration again. If it was gone while the lease ran, others may believe that we are dead."""
-        sent_at = self._reactor.now()
-        was_there = True
+        """Write the registration: the first time only where there is none, later only over the one that is there.
 
-        def look(reply: Reply | StoreAway) -> None:
-            nonlocal was_there
-            was_there = reply != 0
+        One that has gone is never brought back: swaps of before, which may still be on their way, would count again.
+        """
+        lease, sent_at = self.lease, self._reactor.now()
+        was_registered = lease.is_registered
 
         def take(reply: Reply | StoreAway) -> None:
-            if reply != b"OK":
+            if reply is not None and reply != b"OK":
                 give_up_on(link, self._refuse, reply)
-            elif not self._is_stopping and self._extend(sent_at, was_there):
+                return
+            lease.is_registered = True
+            if self._is_stopping:
+                return
+            if reply is None and was_registered:
+                self._end_incarnation(link)
+            elif reply is None:  # by our first try, whose reply was lost: nobody else has this incarnation
+                self._renew(link, renewed)
+            elif self._extend(sent_at):
                 renewed()
 
-        link.call(pack(b"EXISTS", self._own_key), look)
-        ttl_ms = int(self.lease.ttl_seconds * 1000)
-        link.call(pack(b"SET", self._own_key, b"1", b"PX", b"%d" % ttl_ms), take)
+        condition, ttl_ms = b"XX" if was_registered else b"NX", int(lease.ttl_seconds * 1000)
+        link.call(pack(b"SET", self._own_key, b"1", condition, b"PX", b"%d" % ttl_ms), take)
 
-    def _extend(self, sent_at: float, was_there: bool) -> bool:
+    def _end_incarnation(self, link: RedisLink) -> None:
+        """Its registration is gone: others may believe that we are dead, or Redis has lost its data (rule R10)."""
+        self.lease.give_up()
+        self._on_lease_lost()
+        link.reset("the registration is gone")
+
+    def _extend(self, sent_at: float) -> bool:
         """A renewal was confirmed. False when the owner began another incarnation over it: this link has ended then."""
         lease, now = self.lease, self._reactor.now()
-        if lease.notice_end(now) or (not was_there and lease.give_up()):
+        if lease.notice_end(now):
             self._on_lease_lost()
         if self.lease is not lease:
             return False

@@ -75,14 +75,32 @@ def test_an_incarnation_that_slept_is_dead_for_others_and_learns_it_before_it_ma
     assert not proxy.store.lease.may_send(proxy.reactor.now())
     proxy.reactor.run_until(lambda: proxy.store.lease.may_send(proxy.reactor.now()))
     assert proxy.lease_losses == [False]
-    assert server.call("EXISTS", member_key(CLUSTER, b"incarnat")) == 1
+    assert server.call("EXISTS", member_key(CLUSTER, b"incarnat")) == 0
+    assert server.call("EXISTS", member_key(CLUSTER, b"number01")) == 1
 
 
 def test_a_registration_that_somebody_deleted_counts_as_a_lost_lease(proxy: Proxy, server: RedisProcess) -> None:
     server.call("FLUSHALL")
     proxy.reactor.run_until(lambda: bool(proxy.lease_losses), 4.0)
-    proxy.reactor.run_for(0.05)
-    assert proxy.store.lease.may_send(proxy.reactor.now())
+    proxy.reactor.run_until(lambda: proxy.store.lease.may_send(proxy.reactor.now()))
+    proxy.reactor.run_for(2.3)
+    assert server.call("EXISTS", member_key(CLUSTER, b"incarnat")) == 0, "no renewal brings it back"
+    assert server.call("EXISTS", member_key(CLUSTER, b"number01")) == 1
+    assert proxy.lease_losses == [False]
+
+
+def test_a_swap_of_an_incarnation_whose_registration_is_gone_stores_nothing_and_a_new_one_begins(
+    proxy: Proxy, server: RedisProcess
+) -> None:
+    server.call("DEL", member_key(CLUSTER, b"incarnat"))
+    started = proxy.reactor.now()
+    assert "NOMEMBER" in proxy.swap(0, value(1)).reason
+    assert server.call("GET", KEY) is None
+    proxy.ready()
+    proxy.reactor.run_until(lambda: proxy.store.lease.may_send(proxy.reactor.now()))
+    assert proxy.reactor.now() - started < 1.5, "sooner than the next heartbeat"
+    assert proxy.lease_losses == [False]
+    assert proxy.swap(0, value(1)) == Swapped()
 
 
 def test_the_lease_of_a_dead_earlier_life_can_be_ended(proxy: Proxy, server: RedisProcess) -> None:

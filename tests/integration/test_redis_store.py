@@ -47,6 +47,13 @@ def proxy(server: RedisProcess, reactor: SelectReactor) -> Proxy:
     return Proxy(reactor, server.socket_path).ready()
 
 
+def swap_command(generation: bytes, expected: int, new: bytes) -> bytes:
+    """A swap as the first incarnation sends it."""
+    keys = (b"2", KEY, member_key(CLUSTER, b"incarnat"))
+    sha = script_sha(swap_script(generation))
+    return hiredis.pack_command((b"EVALSHA", sha, *keys, expected.to_bytes(8, "big"), new, b"0"))
+
+
 # ---------------------------------------------------------------------- swap, read, claim
 def test_an_absent_key_is_swapped_in_by_version_zero_and_read_back(proxy: Proxy) -> None:
     assert proxy.read() is None
@@ -150,14 +157,34 @@ def test_a_command_that_arrives_late_through_an_old_socket_is_fenced_by_the_vers
 ) -> None:
     proxy.swap(0, value(1))
     assert proxy.store.generation is not None
-    sha = script_sha(swap_script(proxy.store.generation))
-    late = hiredis.pack_command((b"EVALSHA", sha, b"1", KEY, (1).to_bytes(8, "big"), value(2, b"late reserve"), b"0"))
+    late = swap_command(proxy.store.generation, 1, value(2, b"late reserve"))
     with server.open() as old_socket:
         old_socket.sendall(late[:-1])
         assert proxy.swap(1, value(2, b"release")) == Swapped()
         old_socket.sendall(late[-1:])
         assert reply_of(old_socket) == value(2, b"release")
     assert proxy.read() == value(2, b"release")
+
+
+@pytest.mark.parametrize(("expected", "anew"), [(0, None), (1, value(1, b"written anew"))])
+def test_a_command_that_arrives_late_after_a_flush_is_fenced_by_the_registration(
+    proxy: Proxy, server: RedisProcess, expected: int, anew: bytes | None
+) -> None:
+    """FLUSHALL leaves generation and script as they are, and a version may be there a second time."""
+    generation = proxy.store.generation
+    assert generation is not None
+    late = swap_command(generation, expected, value(2, b"of long ago"))
+    with server.open() as old_socket:
+        old_socket.sendall(late[:-1])
+        server.call("FLUSHALL")
+        proxy.until_event(StoreLost)
+        proxy.ready()
+        if anew is not None:
+            assert proxy.swap(0, anew) == Swapped()
+        old_socket.sendall(late[-1:])
+        assert "NOMEMBER" in str(reply_of(old_socket))
+    assert proxy.read() == anew
+    assert proxy.generations == [generation]
 
 
 def test_before_the_first_connection_everything_is_away(reactor: SelectReactor, directory: Path) -> None:
@@ -203,7 +230,7 @@ def test_a_restarted_server_does_not_know_the_script_of_its_earlier_life(proxy: 
     server.kill()
     server.start()
     assert server.call("GET", KEY) == value(1)
-    assert str(server.call("EVALSHA", sha, 1, KEY, b"\0" * 7 + b"\1", value(2), 0)).startswith("NOSCRIPT")
+    assert str(server.call("EVALSHA", sha, 2, KEY, KEY, b"\0" * 7 + b"\1", value(2), 0)).startswith("NOSCRIPT")
 
 
 def test_an_unknown_script_ends_the_connection_and_is_loaded_only_on_the_next(

@@ -141,7 +141,7 @@ LIVES = (
         "script_without_generation",
         "R10: the swap script carries the generation in its text",
         _SCENES + "test_the_swap_script_of_another_life_of_the_data_is_another_script",
-        ("state.redis_facts", "format(generation=generation.hex())", "format(generation='')"),
+        ("state.redis_facts", "format(generation=generation.hex(), ", "format(generation='', "),
     ),
     mutant(
         "promotion_unnoticed",
@@ -153,7 +153,7 @@ LIVES = (
         "script_loaded_again",
         "R10: an unknown script means another life of the data, never a second try",
         "integration/test_redis_store.py::test_an_unknown_script_ends_the_connection_and_is_loaded_only_on_the_next",
-        ("state.redis_store", '_LIFE_CODES = ("NOSCRIPT", "READONLY")\n', '_LIFE_CODES = ("READONLY",)\n'),
+        ("state.redis_store", '_LIFE_CODES = ("NOSCRIPT", ', "_LIFE_CODES = ("),
         deaths=("liveness",),
         is_quick=False,
     ),
@@ -161,7 +161,7 @@ LIVES = (
         "replica_written_on",
         "R10: READONLY means another life of the data",
         "integration/test_redis_store.py::test_a_server_that_became_a_replica_is_given_up_at_the_first_write",
-        ("state.redis_store", '_LIFE_CODES = ("NOSCRIPT", "READONLY")\n', '_LIFE_CODES = ("NOSCRIPT",)\n'),
+        ("state.redis_store", '_LIFE_CODES = ("NOSCRIPT", "READONLY", ', '_LIFE_CODES = ("NOSCRIPT", '),
         is_quick=False,
     ),
     mutant(
@@ -170,10 +170,29 @@ LIVES = (
         _SCENES + "test_a_registration_that_is_gone_is_the_end_of_the_incarnation",
         (
             "state.redis_store",
-            "        if lease.notice_end(now) or (not was_there and lease.give_up()):\n",
-            "        if lease.notice_end(now):\n",
+            'pack(b"SET", self._own_key, b"1", condition, b"PX", b"%d" % ttl_ms)',
+            'pack(b"SET", self._own_key, b"1", b"PX", b"%d" % ttl_ms)',
         ),
         deaths=("I1",),
+    ),
+    mutant(
+        "swap_of_the_unregistered",
+        "R10: a swap counts only while its sender is registered",
+        "integration/test_redis_store.py::"
+        "test_a_command_that_arrives_late_after_a_flush_is_fenced_by_the_registration[0-None]",
+        (
+            "state.redis_facts",
+            "if redis.call('EXISTS', KEYS[2]) == 0 then",
+            "if redis.call('EXISTS', KEYS[2]) == 2 then",
+        ),
+        is_quick=False,
+    ),
+    mutant(
+        "refused_and_not_noticed",
+        "R10: who is refused as not registered begins anew, sooner than the next heartbeat",
+        "unit/test_state_redis_registration.py::"
+        "test_who_is_refused_as_not_registered_begins_anew_before_the_next_heartbeat",
+        ("state.redis_store", '"READONLY", NOT_REGISTERED)', '"READONLY")'),
     ),
     mutant(
         "clients_stay_connected",

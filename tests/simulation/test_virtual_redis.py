@@ -125,7 +125,7 @@ def random_command(random: Random, keys: Sequence[bytes]) -> tuple[bytes, ...]:
     """One command that the proxy might send."""
     key = random.choice(keys)
     value = value_of(random.randrange(1, 4), random)
-    swap = (b"EVALSHA", SHA, b"1", key, random.randrange(4).to_bytes(8, "big"), value)
+    swap = (b"EVALSHA", SHA, b"2", key, random.choice(keys), random.randrange(4).to_bytes(8, "big"), value)
     return random.choice(
         [
             (b"GET", key),
@@ -135,12 +135,14 @@ def random_command(random: Random, keys: Sequence[bytes]) -> tuple[bytes, ...]:
             (b"SET", key, value, b"PX", b"60000"),
             (b"SET", key, value, b"NX"),
             (b"SET", key, value, b"NX", b"PX", b"60000"),
+            (b"SET", key, value, b"XX", b"PX", b"60000"),
+            (b"SET", key, value, b"NX", b"XX"),
             (b"SET", key, value, b"PX", b"0"),
             (b"SET", key, b"short"),
             (*swap, b"0"),
             (*swap, b"60000"),
             swap[:2] + swap[2:] + (b"0",),
-            (b"EVALSHA", b"0" * 40, b"1", key, bytes(8), value, b"0"),
+            (b"EVALSHA", b"0" * 40, b"2", key, key, bytes(8), value, b"0"),
             (b"SCRIPT", b"LOAD", SCRIPT),
             (b"SCRIPT", b"EXISTS", SHA, b"0" * 40),
             (b"CONFIG", b"GET", b"maxmemory-policy"),
@@ -167,20 +169,40 @@ def test_the_virtual_server_answers_as_the_real_one(seed: int, real_redis: socke
 
 
 def test_time_to_live_is_the_same_as_on_the_real_server(real_redis: socket.socket) -> None:
-    key = b"ttl-key"
+    key, member = b"ttl-key", b"ttl-member"
     commands = [
         (b"SCRIPT", b"LOAD", SCRIPT),
-        (b"EVALSHA", SHA, b"1", key, bytes(8), value_of(1, Random(1)), b"5000"),
+        (b"EVALSHA", SHA, b"2", key, member, bytes(8), value_of(1, Random(1)), b"5000"),
         (b"PTTL", key),
-        (b"EVALSHA", SHA, b"1", key, (1).to_bytes(8, "big"), value_of(2, Random(2)), b"0"),
+        (b"EVALSHA", SHA, b"2", key, member, (1).to_bytes(8, "big"), value_of(2, Random(2)), b"0"),
         (b"PTTL", key),
         (b"PTTL", b"absent"),
     ]
     world = World()
+    commands[:0] = [(b"SET", member, b"1", b"NX", b"PX", b"60000")]
     for replies in (world.ask(world.connect(), *commands), ask_real(real_redis, commands)):
-        assert isinstance(replies[2], int)
-        assert 4000 < replies[2] <= 5000
-        assert replies[3:] == [1, -1, -2]
+        assert isinstance(replies[3], int)
+        assert 4000 < replies[3] <= 5000
+        assert replies[4:] == [1, -1, -2]
+
+
+def test_who_is_not_registered_swaps_nothing_and_a_renewal_does_not_register_on_both_servers(
+    real_redis: socket.socket,
+) -> None:
+    key, member = b"idem:c:{t/0}:1", b"idem:c:member:1"
+    first = (b"EVALSHA", SHA, b"2", key, member, bytes(8), value_of(1, Random(1)), b"0")
+    second = (b"EVALSHA", SHA, b"2", key, member, (1).to_bytes(8, "big"), value_of(2, Random(2)), b"0")
+    renewal = (b"SET", member, b"1", b"XX", b"PX", b"6000")
+    commands: list[tuple[bytes, ...]] = [
+        (b"SCRIPT", b"LOAD", SCRIPT), first, renewal, (b"EXISTS", member, key),
+        (b"SET", member, b"1", b"NX", b"PX", b"6000"), renewal, first, second,
+        (b"FLUSHALL",), first, renewal, first, second, (b"EXISTS", member, key),
+    ]  # fmt: skip
+    refusal = "NOMEMBER"
+    expected = [SHA, refusal, None, 0, b"OK", b"OK", 1, 1, b"OK", refusal, None, refusal, refusal, 0]
+    world = World()
+    for replies in (world.ask(world.connect(), *commands), ask_real(real_redis, commands)):
+        assert [comparable(reply) for reply in replies] == expected
 
 
 def test_what_info_says_is_accepted_by_the_store_as_the_real_servers_is(real_redis: socket.socket) -> None:
@@ -216,7 +238,8 @@ def test_a_restart_changes_the_run_id_and_forgets_scripts_and_the_last_writes() 
     assert client.reason is not None
     assert world.redis.run_id != before
     again = world.connect()
-    replies = world.ask(again, (b"GET", b"a"), (b"GET", b"b"), (b"EVALSHA", SHA, b"1", b"a", bytes(8), b"v" * 9, b"0"))
+    swap = (b"EVALSHA", SHA, b"2", b"a", b"m", bytes(8), b"v" * 9, b"0")
+    replies = world.ask(again, (b"GET", b"a"), (b"GET", b"b"), swap)
     assert replies[:2] == [b"1", None]
     assert str(replies[2]).startswith("NOSCRIPT")
 
@@ -305,12 +328,13 @@ def test_seeded_faults_break_connections_and_never_the_data(seed: int) -> None:
     for _ in range(200):
         if client.reason is not None:
             client = world.connect()
+        world.redis.put(b"m", b"1")
         world.ask(client, (b"SCRIPT", b"LOAD", SCRIPT))
         stored = world.redis.get(b"k")
         before = 0 if stored is None else int.from_bytes(stored[1:9], "big")
         assert before >= version, "a version never goes back"
         version = before
-        swap = (b"EVALSHA", SHA, b"1", b"k", before.to_bytes(8, "big"), value_of(before + 1, random), b"0")
+        swap = (b"EVALSHA", SHA, b"2", b"k", b"m", before.to_bytes(8, "big"), value_of(before + 1, random), b"0")
         world.ask(client, swap, seconds=0.6)
     assert version > 100
     assert sum(world.redis.faults_done.values()) == world.redis.key_commands

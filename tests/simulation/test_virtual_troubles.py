@@ -17,8 +17,10 @@ from testkit.virtual_connection import FramePart
 from testkit.virtual_network import Network, NetworkSettings
 from testkit.virtual_redis_server import READONLY, REFUSALS
 
-SWAP = (b"EVALSHA", SHA, b"1", b"idem:c:{t/0}:1", bytes(8), b"\x01" + (1).to_bytes(8, "big"), b"0")
-STALE_SWAP = (b"EVALSHA", SHA, b"1", b"idem:c:{t/0}:1", (7).to_bytes(8, "big"), b"\x01" + bytes(8), b"0")
+KEYS = (b"2", b"idem:c:{t/0}:1", b"idem:c:member:1")
+SWAP = (b"EVALSHA", SHA, *KEYS, bytes(8), b"\x01" + (1).to_bytes(8, "big"), b"0")
+STALE_SWAP = (b"EVALSHA", SHA, *KEYS, (7).to_bytes(8, "big"), b"\x01" + bytes(8), b"0")
+UNREGISTERED_SWAP = (b"EVALSHA", SHA, *KEYS[:2], b"idem:c:member:2", bytes(8), b"\x01" + bytes(8), b"0")
 
 
 # ---------------------------------------------------------------------- network
@@ -122,7 +124,7 @@ def bring_into(server: RedisProcess, state: str) -> None:
 
 def codes_in(replies: list[object]) -> list[str]:
     """Which of the codes each reply mentions: versions differ in where in the text it stands."""
-    known = (*REFUSALS, "READONLY")
+    known = (*REFUSALS, "READONLY", "NOMEMBER")
     return [
         next((code for code in known if isinstance(reply, Exception) and code in str(reply)), repr(reply))
         for reply in replies
@@ -134,11 +136,14 @@ def test_a_server_that_takes_no_writes_says_so_as_the_real_one_does_and_still_re
     state: str, real: RedisProcess
 ) -> None:
     commands = [SWAP, STALE_SWAP, (b"SET", b"k", b"v"), (b"GET", b"k"), (b"EXISTS", b"k"), (b"DEL", b"k")]
-    real.call("SCRIPT", "LOAD", SCRIPT)
+    commands += [UNREGISTERED_SWAP, (b"SET", KEYS[2], b"1", b"XX"), (b"SET", b"k", b"v", b"XX")]
+    before = ((b"SCRIPT", b"LOAD", SCRIPT), (b"SET", KEYS[2], b"1"))
+    for command in before:
+        real.call(*command)
     bring_into(real, state)
     world = World()
     client = world.connect()
-    world.ask(client, (b"SCRIPT", b"LOAD", SCRIPT))
+    world.ask(client, *before)
     if state == "READONLY":
         world.redis.demote(100.0)
     else:
@@ -147,6 +152,7 @@ def test_a_server_that_takes_no_writes_says_so_as_the_real_one_does_and_still_re
     assert ours == codes_in([real.call(*command) for command in commands])
     assert ours[0] == ours[2] == state
     assert ours[3:5] == ["None", "0"]
+    assert ours[6:] == ["NOMEMBER", state, state]
 
 
 # ---------------------------------------------------------------------- lives of Redis

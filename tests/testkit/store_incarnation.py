@@ -1,4 +1,4 @@
-"""One incarnation of the proxy on a real redis-server: its reactor, its store, and what it was told."""
+"""One proxy on a real redis-server: its reactor, its store, and what it was told."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def value(version: int, rest: bytes = b"") -> bytes:
 
 
 class Proxy:
-    """One incarnation: its reactor, its store, what it was told."""
+    """One process: its reactor, its store, what it was told. A lease that is lost is followed by a new incarnation."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Proxy:
             cluster=CLUSTER,
             incarnation=incarnation,
             on_generation=self.generations.append,
-            on_lease_lost=lambda: self.lease_losses.append(self.store.lease.may_send(reactor.now())),
+            on_lease_lost=self._begin_anew,
             report=self.events.append,
             username=username,
             password=password,
@@ -51,6 +51,11 @@ class Proxy:
             embedded=embedded,
         )
         self.store.start()
+
+    def _begin_anew(self) -> None:
+        """As the engine does."""
+        self.lease_losses.append(self.store.lease.may_send(self.reactor.now()))
+        self.store.begin_incarnation(b"number%02d" % len(self.lease_losses))
 
     def ready(self, seconds: float = 10.0) -> Proxy:
         """Until the store can be used."""

@@ -164,8 +164,7 @@ class VirtualRedis:
 
     def flush(self) -> None:
         """FLUSHALL by somebody else: everything is gone, the server lives on."""
-        self.server.data.clear()
-        self.server.forget_journal()
+        self.server.flush()
 
     def _begin_life(self, old: RedisServer) -> None:
         self.lives += 1

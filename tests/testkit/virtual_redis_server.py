@@ -147,13 +147,13 @@ class RedisServer:
         return self.get(key)
 
     def set_value(self, rest: Sequence[bytes]) -> Reply:
-        """SET key value [NX] [PX ms | EX s]."""
+        """SET key value [NX | XX] [PX ms | EX s]."""
         key, value, *options = rest
-        ttl_ms, only_new = 0, False
+        ttl_ms, condition = 0, b""
         while options:
             option = options.pop(0).upper()
-            if option == b"NX":
-                only_new = True
+            if option in (b"NX", b"XX") and condition in (b"", option):
+                condition = option
             elif option in (b"PX", b"EX"):
                 ttl_ms = int(options.pop(0)) * (1000 if option == b"EX" else 1)
                 if ttl_ms <= 0:
@@ -162,7 +162,7 @@ class RedisServer:
                 return ReplyError("ERR syntax error")
         if (refusal := self.refusal_of(b"SET")) is not None:
             return ReplyError(refusal)
-        if only_new and self.get(key) is not None:
+        if condition and (self.get(key) is None) is not (condition == b"NX"):
             return None
         self.write(key, value, ttl_ms)
         return "OK"
@@ -181,6 +181,12 @@ class RedisServer:
                 self.write(key, None, 0)
                 count += 1
         return count
+
+    def flush(self, rest: Sequence[bytes] = ()) -> Reply:
+        """FLUSHALL: everything is gone, the process lives on, scripts and all."""
+        self.data.clear()
+        self.forget_journal()
+        return "OK"
 
     def time_to_live(self, rest: Sequence[bytes]) -> Reply:
         """PTTL key: milliseconds, -1 for ever, -2 absent."""
@@ -227,19 +233,22 @@ class RedisServer:
         return ReplyError("ERR only SCRIPT LOAD and SCRIPT EXISTS are known here")
 
     def evalsha(self, rest: Sequence[bytes]) -> Reply:
-        """EVALSHA of the swap script: digest, one key, version, value, ttl."""
+        """EVALSHA of the swap script: digest, two keys, version, value, ttl."""
         text = self.scripts.get(rest[0].lower())
         if text is None:
             return ReplyError("NOSCRIPT No matching script. Please use EVAL.")
         assert SWAP_MARKER in text, "a script that is not the swap script"
         keys = int(rest[1])
-        assert keys == 1, f"the swap script takes one key, not {keys}"
-        key, expected_version, value, ttl_ms = rest[2:]
-        return self.swap(key, expected_version, value, int(ttl_ms))
+        assert keys == 2, f"the swap script takes two keys, not {keys}"
+        key, member_key, expected_version, value, ttl_ms = rest[2:]
+        return self.swap(key, member_key, expected_version, value, int(ttl_ms))
 
-    def swap(self, key: bytes, expected_version: bytes, value: bytes, ttl_ms: int) -> Reply:
-        """What the swap script does: set if the version (bytes 1 to 9) is the expected one, else say what is there."""
+    def swap(self, key: bytes, member_key: bytes, expected_version: bytes, value: bytes, ttl_ms: int) -> Reply:
+        """What the swap script does: set if the version (bytes 1 to 9) is the expected one, else say what is there;
+        refuse who is not registered."""
         assert len(expected_version) == 8
+        if self.get(member_key) is None:
+            return ReplyError("NOMEMBER the registration of the sender is gone")
         present = self.get(key)
         fits = present is None if expected_version == bytes(8) else (present or b"")[1:9] == expected_version
         if not fits:
@@ -261,6 +270,7 @@ COMMANDS: dict[bytes, Callable[[RedisServer, Sequence[bytes]], Reply]] = {
     b"CONFIG": RedisServer.config,
     b"SCRIPT": RedisServer.script,
     b"EVALSHA": RedisServer.evalsha,
+    b"FLUSHALL": RedisServer.flush,
     b"SELECT": lambda server, rest: "OK",
     b"CLIENT": lambda server, rest: "OK",
 }

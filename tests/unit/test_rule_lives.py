@@ -1,7 +1,7 @@
 """Rules R10, R11, R12, each in the shortest scene in which exactly it matters: lives of the store's data, what is told
 to clients while something is in doubt, epochs of a producer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +12,8 @@ from idemproxy.state.decide import BatchIdentity, OutOfOrder, decide
 from idemproxy.state.entry import Entry
 from idemproxy.state.redis_facts import generation_of, script_sha, swap_script
 from testkit.staged_sequencer import GENERATION, NEXT_INCARNATION, Client, Stage
+from testkit.virtual_redis import RedisFaultRates
+from testkit.virtual_redis_connection import RedisFault
 from testkit.virtual_world import TOPIC, World, WorldSettings
 
 TIMED_OUT, HELD_BACK, OUT_OF_ORDER, FENCED = 7, 19, 45, 47
@@ -166,6 +168,34 @@ def test_a_registration_that_is_gone_is_the_end_of_the_incarnation() -> None:
     world.redis.data.clear()
     world.network.run(5)
     assert proxy.engine.shared.incarnation != before, "others may have taken over what it reserved"
+
+
+def test_a_reserve_of_before_a_flush_that_is_executed_afterwards_brings_no_old_state_back() -> None:
+    """The first reserve's connection breaks; it is executed when ten batches are stored, everything was deleted, and
+    the proxy that might remember them is another one."""
+    world = World(1, WorldSettings(redis_faults=RedisFaultRates(late_seconds=(5.0, 5.0))))
+    world.start()
+    waiting = [RedisFault.LATE]
+
+    def choose(number: int, name: bytes, rest: Sequence[bytes]) -> RedisFault:
+        return waiting.pop() if waiting and name == b"EVALSHA" else RedisFault.NONE
+
+    world.redis.choose_fault = choose
+    (client,) = world.clients
+    batches = []
+    for _ in range(10):
+        batches.append(client.send(TOPIC, 0, 1))
+        assert world.network.run(4.0, lambda: client.is_done)
+    assert world.redis.faults_done[RedisFault.LATE] == 1
+    world.redis.flush()
+    world.proxies[0].crash()
+    world.network.run(6.0)
+    for _ in range(3):
+        batches.append(client.send(TOPIC, 0, 1))
+    assert world.network.run(40.0, lambda: client.is_done)
+    told = {answer.error_code for batch in batches for answer in batch.answers}
+    assert OUT_OF_ORDER not in told
+    assert not any(batch.was_renumbered or batch.failed for batch in batches)
 
 
 def test_connections_of_idempotent_clients_are_closed_when_the_data_begin_a_new_life() -> None:

@@ -92,14 +92,15 @@ def test_a_packed_command_is_what_the_c_library_packs() -> None:
 @pytest.mark.parametrize("ttl_ms", [0, 1, 86_400_000])
 def test_the_swap_command_is_what_the_c_library_packs(ttl_ms: int) -> None:
     sha = b"f" * 40
-    command = SwapCommand(sha)
+    command = SwapCommand(sha, b"a member")
     for version, value in [(0, b""), (1, b"\r\n$5"), (2**64 - 1, b"v" * 300)]:
-        parts = (b"EVALSHA", sha, b"1", b"k\xc3\xa9y", version.to_bytes(8, "big"), value, b"%d" % ttl_ms)
+        keys = (b"2", b"k\xc3\xa9y", b"a member")
+        parts = (b"EVALSHA", sha, *keys, version.to_bytes(8, "big"), value, b"%d" % ttl_ms)
         assert command.pack(b"k\xc3\xa9y", version, value, ttl_ms) == hiredis.pack_command(parts)
 
 
 def test_the_time_to_live_may_change_from_call_to_call() -> None:
-    command = SwapCommand(b"f" * 40)
+    command = SwapCommand(b"f" * 40, b"a member")
     packed = [command.pack(b"k", 1, b"v", ttl_ms) for ttl_ms in (0, 5000, 5000, 0)]
     assert packed[0] == packed[3]
     assert packed[1] == packed[2]

@@ -2,101 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from idemproxy.state.lease import LEASE_SECONDS, MARGIN_SECONDS
-from idemproxy.state.redis_store import RedisStore
 from idemproxy.state.store import (
     Conflict,
     StoreAway,
-    StoreEvent,
     StoreLost,
     StoreRefused,
     Swapped,
     member_key,
 )
-from testkit.virtual_network import Network
-from testkit.virtual_redis import RedisFaultRates, VirtualRedis
-
-ADDRESS = ("redis", 6379)
-FIRST = b"first---"
-
-
-def value(version: int, rest: bytes = b"") -> bytes:
-    """A stored value."""
-    return b"\x01" + version.to_bytes(8, "big") + rest
-
-
-class Scene:
-    """One store and one server. ``renews``: the owner begins a new incarnation whenever the rules ask for one."""
-
-    def __init__(self, seed: int = 1, *, renews: bool = False, rates: RedisFaultRates | None = None) -> None:
-        self.network = Network(seed)
-        self.redis = VirtualRedis(self.network, ADDRESS, rates=rates)
-        self.host = self.network.host("proxy")
-        self.events: list[StoreEvent] = []
-        self.generations: list[bytes] = []
-        self.losses: list[float] = []
-        self.incarnations = [FIRST]
-        self.renews = renews
-        self.store = RedisStore(
-            self.host,
-            ADDRESS,
-            cluster="c",
-            incarnation=FIRST,
-            on_generation=self._on_generation,
-            on_lease_lost=self._on_lease_lost,
-            report=self.events.append,
-        )
-        self.store.start()
-
-    def _on_generation(self, generation: bytes) -> None:
-        assert self.store.generation == generation
-        self.generations.append(generation)
-        if self.renews and len(self.generations) > 1:
-            self._begin()
-
-    def _on_lease_lost(self) -> None:
-        assert not self.store.lease.may_send(self.host.now())
-        self.losses.append(self.host.now())
-        if self.renews:
-            self._begin()
-
-    def _begin(self) -> None:
-        self.incarnations.append(b"number%02d" % len(self.incarnations))
-        self.store.begin_incarnation(self.incarnations[-1])
-
-    def ready(self, seconds: float = 5.0) -> Scene:
-        """Until the store can be used."""
-        assert self.network.run(seconds, lambda: self.store.generation is not None)
-        return self
-
-    def until(self, done: Callable[[], bool], seconds: float = 60.0) -> None:
-        """Run until then."""
-        assert self.network.run(seconds, done)
-
-    def ask(self, call: Callable[[Callable[[Any], None]], None]) -> Any:
-        """The one answer to a call."""
-        got: list[Any] = []
-        self.host.post(lambda: call(got.append))
-        self.until(lambda: bool(got))
-        return got[0]
-
-    def may_send(self) -> bool:
-        """Whether a frame may leave now."""
-        return self.store.lease.may_send(self.host.now())
-
-    def registered(self) -> set[bytes]:
-        """Incarnations whose lease runs, as the server sees it."""
-        return {name for name in self.incarnations if self.redis.get(member_key("c", name)) is not None}
+from testkit.store_scene import FIRST, StoreScene, value
+from testkit.virtual_redis import RedisFaultRates
 
 
 # ---------------------------------------------------------------------- the lease
 def test_the_lease_is_held_while_the_server_answers() -> None:
-    scene = Scene().ready()
+    scene = StoreScene().ready()
     for _ in range(600):
         scene.network.run(0.1)
         assert scene.may_send()
@@ -106,7 +31,7 @@ def test_the_lease_is_held_while_the_server_answers() -> None:
 
 
 def test_a_short_absence_costs_no_lease() -> None:
-    scene = Scene().ready()
+    scene = StoreScene().ready()
     scene.network.run(1.0)
     scene.redis.restart(down_seconds=1.0)
     scene.until(lambda: len(scene.generations) == 2)
@@ -115,7 +40,7 @@ def test_a_short_absence_costs_no_lease() -> None:
 
 
 def test_while_the_server_is_away_the_lease_runs_out_and_the_owner_is_told_at_its_end() -> None:
-    scene = Scene().ready()
+    scene = StoreScene(renews=True).ready()
     scene.redis.restart(down_seconds=20.0)
     end = scene.store.lease.ends_at
     scene.until(lambda: not scene.may_send())
@@ -129,7 +54,7 @@ def test_while_the_server_is_away_the_lease_runs_out_and_the_owner_is_told_at_it
 
 def test_our_deadline_always_comes_before_the_servers_expiry() -> None:
     for seed in range(20):
-        scene = Scene(seed).ready()
+        scene = StoreScene(seed).ready()
         scene.network.run(scene.network.random.random() * 10)
         scene.store.stop(lambda: None) if seed % 2 else scene.host.crash()
         end = scene.store.lease.ends_at
@@ -140,7 +65,7 @@ def test_our_deadline_always_comes_before_the_servers_expiry() -> None:
 
 
 def test_a_paused_process_learns_of_the_loss_before_it_may_send_again() -> None:
-    scene = Scene().ready()
+    scene = StoreScene(renews=True).ready()
     scene.host.pause(LEASE_SECONDS + 3.0)
     scene.network.run(LEASE_SECONDS + 2.9)
     assert scene.registered() == set()
@@ -153,7 +78,7 @@ def test_a_paused_process_learns_of_the_loss_before_it_may_send_again() -> None:
 @pytest.mark.parametrize("pause", [4.5, 5.5, 9.0])
 def test_a_renewal_whose_reply_waited_while_the_process_slept_is_one_loss(pause: float) -> None:
     """The reply lies in the socket when the process wakes, and is read before the timer of the lease runs."""
-    scene = Scene().ready()
+    scene = StoreScene(renews=True).ready()
     beats = scene.redis.key_commands
     scene.until(lambda: scene.redis.key_commands > beats)
     scene.host.pause(pause)
@@ -166,7 +91,7 @@ def test_a_renewal_whose_reply_waited_while_the_process_slept_is_one_loss(pause:
 
 # ---------------------------------------------------------------------- incarnations
 def test_a_new_incarnation_is_registered_before_it_may_send() -> None:
-    scene = Scene().ready()
+    scene = StoreScene().ready()
     scene.host.post(lambda: scene.store.begin_incarnation(b"second--"))
     scene.incarnations.append(b"second--")
     scene.until(lambda: scene.store.lease.incarnation == b"second--")
@@ -181,7 +106,7 @@ def test_a_new_incarnation_is_registered_before_it_may_send() -> None:
 
 
 def test_a_new_incarnation_begun_when_the_generation_changes_gets_ready() -> None:
-    scene = Scene(renews=True).ready()
+    scene = StoreScene(renews=True).ready()
     scene.redis.restart()
     scene.until(lambda: len(scene.generations) == 2)
     scene.until(lambda: scene.store.generation is not None and scene.may_send())
@@ -191,7 +116,7 @@ def test_a_new_incarnation_begun_when_the_generation_changes_gets_ready() -> Non
 
 
 def test_a_registration_that_was_lost_with_the_servers_data_makes_a_new_incarnation_and_one_generation() -> None:
-    scene = Scene(renews=True).ready()
+    scene = StoreScene(renews=True).ready()
     scene.network.run(1.0)
     scene.redis.restart(lose_last_writes=100)
     answers: list[Any] = []
@@ -212,7 +137,7 @@ def test_a_registration_that_was_lost_with_the_servers_data_makes_a_new_incarnat
 
 # ---------------------------------------------------------------------- absence and refusal
 def test_a_server_that_stays_away_is_asked_about_once_a_second_and_reported_once() -> None:
-    scene = Scene().ready()
+    scene = StoreScene().ready()
     attempts = 0
     connect = scene.network.connect
 
@@ -229,7 +154,7 @@ def test_a_server_that_stays_away_is_asked_about_once_a_second_and_reported_once
 
 
 def test_a_policy_that_begins_to_evict_is_noticed_within_half_a_minute() -> None:
-    scene = Scene().ready()
+    scene = StoreScene().ready()
     scene.redis.maxmemory_policy = "allkeys-lru"
     scene.until(lambda: any(isinstance(event, StoreRefused) for event in scene.events), 31.0)
     assert scene.store.generation is None
@@ -239,7 +164,7 @@ def test_a_policy_that_begins_to_evict_is_noticed_within_half_a_minute() -> None
 
 
 def test_an_away_answer_comes_in_a_later_step_than_the_call() -> None:
-    scene = Scene()
+    scene = StoreScene()
     got: list[Any] = []
     scene.store.read(b"k", got.append)
     assert got == []
@@ -250,7 +175,7 @@ def test_an_away_answer_comes_in_a_later_step_than_the_call() -> None:
 @pytest.mark.parametrize("after", [0.0, 0.001, 0.002, 0.003, 0.005, 0.01, 1.0, 2.0, 2.001])
 @pytest.mark.parametrize("is_there", [True, False])
 def test_stopping_ends_in_whatever_state_it_comes(after: float, is_there: bool) -> None:
-    scene = Scene()
+    scene = StoreScene()
     if not is_there:
         scene.redis.restart(down_seconds=100.0)
     scene.network.run(after)
@@ -266,7 +191,7 @@ def test_stopping_ends_in_whatever_state_it_comes(after: float, is_there: bool) 
 
 
 def test_stopping_while_the_server_hangs_ends_by_the_links_patience() -> None:
-    scene = Scene().ready()
+    scene = StoreScene().ready()
     scene.redis.host.pause(100.0)
     stopped: list[bool] = []
     scene.host.post(lambda: scene.store.stop(lambda: stopped.append(True)))
@@ -280,7 +205,7 @@ RATES = RedisFaultRates(lost_reply=0.03, lost_command=0.02, late=0.03, slow=0.05
 @pytest.mark.parametrize("seed", range(30))
 def test_under_faults_every_call_is_answered_once_and_a_swap_that_was_confirmed_was_made(seed: int) -> None:
     """Two keys, calls without pause, a server that loses, delays, refuses and restarts, an owner that begins anew."""
-    scene = Scene(seed, renews=True, rates=RATES)
+    scene = StoreScene(seed, renews=True, rates=RATES)
     random = scene.network.random
     versions = {b"a": 0, b"b": 0}
     calls = answers = confirmed = 0
