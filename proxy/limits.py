@@ -205,6 +205,9 @@ SECOND_LOOKS_SECONDS: Final = (60.0, 540.0)
 """After a batch was sent again: one minute later and ten minutes later it is looked for twice (rule R14)."""
 UNDECIDED_MAX: Final = 4
 """Tries to resolve a doubt before the client is told that it cannot be decided."""
+READ_BACK_SECONDS: Final = 600.0
+"""So often an append of a partition is read back, to see whether the broker keeps the marker: a message format or a
+codec may be changed at any time, and one small fetch of a partition in ten minutes is nothing to its broker."""
 BOUND_AGE_SECONDS: Final = 10.0
 """A lower bound older than this is read anew before a reserve, so that a doubt later costs a short scan (rule R8)."""
 
