@@ -154,8 +154,9 @@ class Pipe:
                         self._patience.large_answer(room)
                 if self.is_closed:
                     return
-            self._look_for_room()
-            self._read_or_not()
+            if self._is_held or self._splitter.due_bytes > limits.BACKLOG_BYTES:
+                self._look_for_room()
+                self._read_or_not()
         except WireError as error:
             if self._wire is not None:
                 self._wire.reset()

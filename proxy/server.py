@@ -68,6 +68,7 @@ class Server:
         self._load = load
         self._journal = journal
         self._report = report
+        self._telemetry = telemetry
         self._directory = DataDirectory(settings.data_directory)
         self._embedded = EmbeddedRedis(settings.data_directory / "redis") if settings.redis is None else None
         self._reactor = TrioReactor(lambda where, error: report(FlowFailed(where, error)))
@@ -98,11 +99,10 @@ class Server:
             self.engine.shared.step_begins = self._reactor.now
         self.engine.shared.wants_outcomes = journal is not None
         self.engine.shared.merges_producers = settings.merge_producers
-        self._take_over(settings)
-        self._store: RedisStore | None = None
-        self._telemetry = telemetry
         if telemetry is not None:
             telemetry.later = self._reactor.later
+        self._take_over(settings)
+        self._store: RedisStore | None = None
         self._admin = self._open_admin()
         self._are_marks_kept = True
         self._know_marks()
@@ -311,6 +311,8 @@ class Server:
         shared.expiry_ms = settings.producer_expiry_seconds * 1000
         shared.marks.horizon_seconds = settings.retry_horizon_seconds
         self.engine.set_caps(settings.limits)
+        if self._telemetry is not None:
+            self._telemetry.lines_per_minute_max = settings.log_lines_per_minute_max
         if self._sasl is not None and settings.upstream_sasl is not None:
             self._sasl.replace(settings.upstream_sasl)
         if settings.producer_expiry_seconds < limits.PRODUCER_EXPIRY_SECONDS_SAFE:

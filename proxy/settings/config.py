@@ -65,6 +65,7 @@ class Settings:
     merge_producers: bool = False
     retry_horizon_seconds: int = limits.RETRY_HORIZON_SECONDS
     dropped_headers: tuple[str, ...] = TRACING_HEADERS
+    log_lines_per_minute_max: int = limits.LINES_PER_MINUTE_MAX
     limits: Caps = Caps()
     admin: tuple[str, int] | None = None
     log_level: str = "info"

@@ -304,6 +304,8 @@ class LogSection(Section):
     """The least that is written."""
     format: Literal["text", "json"] = "text"
     """text for people, json for collectors: one object per line."""
+    lines_per_minute_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.LINES_PER_MINUTE_MAX
+    """Of each kind that clients can cause at will, such as refusals; one line says how many more there were. 0: all."""
 
 
 def _no_clashes(listeners: list[ListenerSection]) -> list[ListenerSection]:
@@ -391,5 +393,6 @@ class Configuration(BaseSettings):
             admin=parse_host_and_port(self.admin.bind) if self.admin is not None else None,
             log_level=self.log.level,
             log_format=self.log.format,
+            log_lines_per_minute_max=self.log.lines_per_minute_max,
             journal=self.journal,
         )

@@ -21,6 +21,7 @@ _NAMES: Mapping[str, str] = {
     "admin": "admin.bind",
     "log_level": "log.level",
     "log_format": "log.format",
+    "log_lines_per_minute_max": "log.lines_per_minute_max",
 }
 """Where a field of the settings stands in the file, if it is called otherwise there."""
 

@@ -45,6 +45,8 @@ class Telemetry:
         self.spans = spans
         self.recent: deque[Line] = deque(maxlen=limits.RECENT_LINES_MAX)
         """The last lines, oldest first."""
+        self.lines_per_minute_max = limits.LINES_PER_MINUTE_MAX
+        """Of each kind that clients can cause at will; 0: all of them."""
         self.later: Later | None = None
         """Calls back after so many seconds, if there is a clock: for the lines that sum others up."""
         self._now = time.monotonic
@@ -75,9 +77,12 @@ class Telemetry:
         _LOG.log(level, text, *values, extra=ids)
         self.recent.append(Line(time.time(), logging.getLevelName(level).lower(), text % values))
 
-    def may_write(self, kind: str, most: int = limits.LINES_PER_MINUTE_MAX) -> bool:
-        """May a line be written of something that clients can cause at will? What is left out is summed up later."""
-        now = self._now()
+    def may_write(self, kind: str, least: int = 0) -> bool:
+        """May a line be written of something that clients can cause at will? What is left out is summed up later.
+        ``least``: so many of this kind may, whatever is set."""
+        if not self.lines_per_minute_max:
+            return True
+        most, now = max(least, self.lines_per_minute_max), self._now()
         self._sum_up(now)
         if self._quiet.admits(kind, most, now):
             return True

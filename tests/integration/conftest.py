@@ -40,7 +40,10 @@ def legacy_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCl
 @pytest.fixture(scope="module")
 def shared_proxy(legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
     """A proxy with a private Redis in front of the broker. Tests do not stop it; who has to takes one of his own."""
-    with ProxyProcess(tmp_path_factory.mktemp("proxy"), legacy_broker.address(0)) as running:
+    directory = tmp_path_factory.mktemp("proxy")
+    config = directory / "idemproxy.yaml"
+    config.write_text("log: {lines_per_minute_max: 0}\n")  # hundreds of refusals, and each one is looked for
+    with ProxyProcess(directory, legacy_broker.address(0), options=("--config", str(config))) as running:
         yield running
 
 

@@ -85,7 +85,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         upstream = {"bootstrap": [f"{host}:{port}"], "tls": client_tls(authority), "sasl": sasl}
         listener = {"tls": listener_tls(authority.issue("listener")), "authentication": "pass_through"}
         many = {"failed_logins_per_minute_max": 0}  # else the first tests of refusals shut the later ones out
-        proxy = ConfiguredProxy(directory / "proxy", listener, {"upstream": upstream, "limits": many})
+        lines = {"lines_per_minute_max": 0}
+        proxy = ConfiguredProxy(directory / "proxy", listener, {"upstream": upstream, "limits": many, "log": lines})
         plain_port = neighbouring_ports(2)
         proxy.configuration["listeners"][0]["broker_ids"] = "0"
         plain = {"name": "plain", "bind": f"127.0.0.1:{plain_port}", "broker_ids": "0"}

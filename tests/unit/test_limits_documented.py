@@ -106,7 +106,10 @@ def test_every_limit_of_clients_has_a_row(section: str) -> None:
 
 
 def test_every_setting_stands_beside_the_limit_that_is_its_default() -> None:
-    caps = {field.name: field.default for field in fields(Caps)} | {"producers.expiry_seconds": 24 * 3600}
+    caps = {field.name: field.default for field in fields(Caps)} | {
+        "producers.expiry_seconds": limits.PRODUCER_EXPIRY_SECONDS,
+        "log.lines_per_minute_max": limits.LINES_PER_MINUTE_MAX,
+    }
     told = {setting: named(row[1])[0][0] for row in rows() for setting in re.findall(r"`([\w.]+)`", row[2])}
     assert set(told) == set(caps) - OTHER_SETTINGS
     assert {setting: getattr(limits, name) for setting, name in told.items()} == {

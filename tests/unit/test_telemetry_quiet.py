@@ -104,6 +104,18 @@ def test_duplicates_have_lines_enough_and_not_without_end(caplog: pytest.LogCapt
     assert caplog.messages[-1] == "duplicate: 3 more lines like these in a minute were left out"
 
 
+@pytest.mark.parametrize(("most", "lines"), [(0, 5000), (3, 4), (100, 101)])
+def test_how_many_lines_there_are_is_a_setting_and_zero_is_all(
+    most: int, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene()
+    scene.telemetry.lines_per_minute_max = most
+    with caplog.at_level(logging.INFO, "idemproxy"):
+        scene.tell(events.SlowClient("c", "nothing"), 5000)
+        scene.wait(60)
+    assert len(caplog.messages) == lines
+
+
 def test_a_minute_begins_with_its_first_line() -> None:
     quiet = Quiet()
     assert quiet.next_end is None

@@ -143,7 +143,11 @@
 {{- end -}}
 {{- $_ := set $config "limits" $limits -}}
 {{- $_ := set $config "admin" (dict "bind" (include "idemproxy.place" (list $values.bindAddress $values.admin.port))) -}}
-{{- $_ := set $config "log" (dict "level" $values.log.level "format" $values.log.format) -}}
+{{- $log := dict "level" $values.log.level "format" $values.log.format -}}
+{{- with $values.log -}}
+{{- if not (kindIs "invalid" .linesPerMinuteMax) -}}{{- $_ := set $log "lines_per_minute_max" (int64 .linesPerMinuteMax) -}}{{- end -}}
+{{- end -}}
+{{- $_ := set $config "log" $log -}}
 {{- with $values.journal -}}{{- $_ := set $config "journal" . -}}{{- end -}}
 {{- toYaml (mergeOverwrite $config (deepCopy $values.extraConfig)) -}}
 {{- end -}}
