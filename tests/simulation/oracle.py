@@ -31,6 +31,8 @@ Name = tuple[int, int, int]
 """Producer id, producer epoch, sequence."""
 ANSWER_SECONDS_MAX = 60.0
 """A request whose connection works is answered by then, or the connection is closed."""
+BEHIND_SECONDS = 1.0
+"""Answers leave in the order of the requests, so the failure that made a gap may be told behind the gap."""
 NOT_YOURS = 49
 TOLD_TO_THIEVES = (NOT_YOURS, *RETRIABLE)
 """It may be too early to tell, but never anything of the owner's state."""
@@ -329,7 +331,7 @@ class Oracle:
                 self.allowed[Allowed.OLDER_THAN_THE_LOG] += 1
             elif there:  # in the log then, or taken later: in any case no gap that was proven
                 self._say(partition, f"{what}, which is in the log under that name")
-            elif any(one.failed is not None and one.failed[0] <= answer.at for one in mine):
+            elif any(one.failed is not None and one.failed[0] <= answer.at + BEHIND_SECONDS for one in mine):
                 self.allowed[Allowed.BEHIND_A_FAILURE] += 1
             elif may_be_untold(self.cluster.partitions[partition]):
                 self.allowed[Allowed.CANNOT_BE_TOLD] += 1
