@@ -50,6 +50,8 @@ class Guest(Session):
     """The endpoint of one client connection. ``below``: opens connections upstream on which nobody has shown anything
     yet."""
 
+    asks_rights = True
+
     def __init__(
         self,
         below: Reactor,
@@ -87,10 +89,10 @@ class Guest(Session):
         super().connected(wire)
         self._host.reactor.later(limits.SASL_SECONDS, self._look_whether_authenticated)
 
-    def _end(self) -> None:
+    def _end(self, leaves_upstream: bool = False) -> None:
         if self._relay is not None and not self.is_authenticated:
             self._relay.close()
-        super()._end()
+        super()._end(leaves_upstream)
 
     def _look_whether_authenticated(self) -> None:
         if not self.is_closed and not self.is_authenticated:
@@ -263,7 +265,8 @@ class Guest(Session):
 
     # ------------------------------------------------------------------ what the broker is asked first
     def _upstream(self, broker: Broker) -> Pipe:
-        assert self._pipe is not None
+        if self._pipe is None or self._pipe.is_closed:
+            raise WireError("his own connection has ended")
         return self._pipe
 
     def _produce(self, slot: _Slot, frame: bytes) -> None:

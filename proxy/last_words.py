@@ -1,29 +1,103 @@
-"""What a client wants no answer to, and may have sent right before it hung up: it counts, as at a broker (rule R16).
+"""What a client wants no answer to and sent right before it hung up: it counts, as at a broker (rule R16).
 
-Of all else nothing is taken from a client that has gone (rule R17). Only looks; the session does with it what it does
-with every request."""
+Of all else nothing is taken from a client that has gone (rule R17). Handled in turns like every client's requests, so
+that thousands of them at a hang-up hold nobody up."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
 
 from ..codecs.errors import WireError
 from ..codecs.headers import parse_request_header
 from ..codecs.produce import API_KEY as PRODUCE_KEY
-from ..codecs.produce import ProduceRequest, parse_request
+from ..codecs.produce import PartitionRecords, ProduceRequest, parse_request
 from ..codecs.record_batch import parse_single_batch
+from ..reactor import Reactor
+from ..state.behind import Behind
+from . import limits
+from .batch import Answer
+from .produce import Outside, ProduceCall
+
+PlainPart = tuple[PartitionRecords, Callable[[Answer], None]]
 
 
-def hear_out(waiting: Iterable[bytes], handle: Callable[[bytes], None], is_closed: Callable[[], bool]) -> None:
-    """Handle, of the requests that wait, those that have no answer; the first bad one is the end."""
-    try:
-        for frame in list(waiting):  # which may be emptied meanwhile
-            if is_closed():
-                return
-            if _has_no_answer(frame):
-                handle(frame)
-    except WireError:
-        return
+class Host(Outside, Protocol):
+    """What is needed of the engine."""
+
+    @property
+    def reactor(self) -> Reactor: ...
+
+    def hold_bytes(self, count: int) -> None: ...
+
+
+class Gone(Protocol):
+    """A session whose client has hung up."""
+
+    asks_rights: bool
+
+    @property
+    def behind(self) -> Behind: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def principal(self) -> bytes: ...
+
+    def produce_plainly(self, acks: int, timeout_ms: int, parts: list[PlainPart]) -> None: ...
+
+    def close_upstream(self) -> None:
+        """Nothing more is passed on."""
+        ...
+
+
+class LastWords:
+    """Of one client: stands for it as long as anything is left. Begins when it is made."""
+
+    is_closed = True
+
+    def __init__(self, host: Host, gone: Gone, waiting: deque[bytes]) -> None:
+        """``waiting``: requests in their order, whose bytes are held."""
+        self.is_idempotent = False
+        self.behind = gone.behind
+        self.name = gone.name
+        self.principal = gone.principal
+        self.produce_plainly = gone.produce_plainly
+        self._host = host
+        self._gone = gone
+        self._waiting = waiting
+        self._turn()
+
+    def abort(self, reason: str) -> None:
+        """One of them was refused: a broker would have hung up there."""
+        self._drop()
+
+    def _turn(self) -> None:
+        for _ in range(min(limits.REQUESTS_PER_TURN_MAX, len(self._waiting))):
+            frame = self._waiting.popleft()
+            self._host.hold_bytes(-len(frame))
+            try:
+                self._take(frame)
+            except WireError:
+                self._drop()
+        if self._waiting:
+            self._host.reactor.later(0, self._turn)
+        else:
+            self._gone.close_upstream()
+
+    def _take(self, frame: bytes) -> None:
+        header = parse_request_header(frame)
+        if header.api_key != PRODUCE_KEY:
+            return
+        request = parse_request(frame, header.body_offset, header.api_version)
+        if request.acks == 0 and not (self._gone.asks_rights and names_a_producer(request)):
+            ProduceCall(self._host, self, request, header.api_version, lambda _nothing: None).start()
+
+    def _drop(self) -> None:
+        self._host.hold_bytes(-sum(map(len, self._waiting)))
+        self._waiting.clear()
 
 
 def names_a_producer(request: ProduceRequest) -> bool:
@@ -36,10 +110,3 @@ def names_a_producer(request: ProduceRequest) -> bool:
         except WireError:
             continue
     return False
-
-
-def _has_no_answer(frame: bytes) -> bool:
-    header = parse_request_header(frame)
-    if header.api_key != PRODUCE_KEY:
-        return False
-    return parse_request(frame, header.body_offset, header.api_version).acks == 0

@@ -14,7 +14,6 @@ from ..codecs import produce as produce_codec
 from ..codecs.errors import WireError
 from ..codecs.framing import FrameSplitter
 from ..codecs.headers import RequestHeader, encode_response_header, parse_request_header
-from ..codecs.produce import PartitionRecords
 from ..reactor import Buffer, Wire
 from ..state.behind import Behind
 from ..state.entry import NO_PRINCIPAL
@@ -29,7 +28,7 @@ from .bridge.table import plan
 from .crowd import Crowd
 from .door import Visit
 from .events import ClientRefused, SlowClient
-from .last_words import hear_out
+from .last_words import LastWords, PlainPart
 from .patience import Patience
 from .pipe import Pipe
 from .plain import old_format
@@ -42,7 +41,6 @@ from .versions import ApiKey
 _PRODUCE_KEY = int(ApiKey.PRODUCE)
 _PLAIN_VERSION = 2
 _FINISHED_KEYS = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID)
-PlainPart = tuple[PartitionRecords, Callable[[Answer], None]]
 
 
 class _Slot:
@@ -60,6 +58,9 @@ class Session:
     """The endpoint of one client connection. ``broker_id``: whose listener it came to, None for the bootstrap port.
     ``place_of``: where clients of this listener reach each broker. ``principal``: who is at the other end, as far as
     that is known (``state/entry.py``). ``visit``: what the door keeps of the connection."""
+
+    asks_rights = False
+    """Has the broker to be asked whether it may do what the proxy does for it?"""
 
     def __init__(
         self,
@@ -205,8 +206,15 @@ class Session:
 
     def lost(self, reason: str) -> None:
         """The client has gone: nothing is forwarded for it from here on (rule R17), but what has no answer."""
-        hear_out(self._waiting, self._handle, lambda: self.is_closed)
-        self._end()
+        waiting, self._waiting = self._waiting, deque()
+        self._end(leaves_upstream=bool(waiting))
+        if waiting:
+            LastWords(self._host, self, waiting)
+
+    def close_upstream(self) -> None:
+        """Nothing more is passed on."""
+        if self._pipe is not None:
+            self._pipe.close()
 
     def abort(self, reason: str) -> None:
         """Close the connection."""
@@ -376,7 +384,7 @@ class Session:
         self._host.report(ClientRefused(self.name, reason))
         self.abort(reason)
 
-    def _end(self) -> None:
+    def _end(self, leaves_upstream: bool = False) -> None:
         if not self.is_closed:
             self.is_closed = True
             self._wire = None
@@ -385,6 +393,6 @@ class Session:
             self._patience.end()
             self._slots.clear()
             self._waiting.clear()
-            if self._pipe is not None:
-                self._pipe.close()
+            if not leaves_upstream:
+                self.close_upstream()
             self._host.session_ended(self)

@@ -22,8 +22,8 @@ _ACCEPTS_PER_PASS_MAX = 64
 _ACCEPT_PAUSE_SECONDS = 0.1
 _CHUNKS_PER_WRITE_MAX = 512
 """Below the kernel's IOV_MAX of 1024."""
-_LAST_READS_MAX = 128
-"""8 MiB: the kernel holds 6 MiB at most, as it is set up."""
+_LAST_READS_MAX = 32
+"""2 MiB of a connection that was not read from: the kernel seldom holds more, and everybody else waits meanwhile."""
 _JOIN_BYTES_MAX = 16 * 1024
 """Small writes are joined, large ones are handed over as they lie: the join costs 60 us per MB."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)

@@ -98,7 +98,7 @@ def test_batches_without_acks_are_all_stored_though_their_client_hangs_up_behind
 def test_a_producer_without_acks_may_flush_and_go(
     shared_proxy: ProxyProcess, secure: Secure, client: RawClient, place: Place, over_tls: bool
 ) -> None:
-    count = 5000
+    count = 3000
     settings: dict[str, str | int | bool] = {"acks": 0, "linger.ms": 0, "batch.num.messages": 1}
     if over_tls:
         settings |= {"security.protocol": "ssl", "ssl.ca.location": str(secure.authority.ca_file)}

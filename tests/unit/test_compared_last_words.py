@@ -1,47 +1,115 @@
-"""Of what a client sent before it hung up, only what has no answer is taken (rules R16 and R17)."""
+"""Of what a client sent before it hung up, only what has no answer is taken (rules R16 and R17), and in turns."""
 
 from __future__ import annotations
 
-from idemproxy.codecs.headers import encode_request_header
 from idemproxy.codecs.produce import ProduceRequest, parse_request
-from idemproxy.proxy.last_words import hear_out, names_a_producer
+from idemproxy.proxy.last_words import names_a_producer
+from idemproxy.proxy.session import Session
 from idemproxy.proxy.versions import ApiKey
 from testkit.raw_client import RawClient, batch
+from testkit.virtual_line import Line, request
+from testkit.virtual_world import TOPIC, World, WorldSettings
+
+MANY = 2000
 
 
-def request(api_key: int, version: int, body: bytes) -> bytes:
-    return encode_request_header(api_key, version, 1, "gone") + body
+def produce(value: bytes, acks: int, version: int = 3, producer_id: int = -1, sequence: int = 0) -> bytes:
+    """One request, without its size."""
+    records = batch([value], producer_id=producer_id, sequence=sequence)
+    body = RawClient.produce_body([(TOPIC, 0, records)], version=version, acks=acks, timeout_ms=60_000)
+    return request(1, ApiKey.PRODUCE, version, body)[4:]
 
 
-def produce(acks: int, version: int = 3, producer_id: int = -1) -> bytes:
-    records = batch([b"a"], producer_id=producer_id)
-    return request(ApiKey.PRODUCE, version, RawClient.produce_body([("t", 0, records)], version=version, acks=acks))
+class Scene:
+    def __init__(self) -> None:
+        self.world = World(1, WorldSettings(brokers=1))
+        self.world.start()
+        (self.proxy,) = self.world.proxies
+        self.engine = self.proxy.engine
+        self.line = self.client()
+        (self.session,) = self.engine.sessions
+        assert isinstance(self.session, Session)
+
+    def client(self) -> Line:
+        line = Line()
+        self.world.network.host("client").connect(self.proxy.address, line)
+        assert self.world.network.run(1, lambda: line.wire is not None)
+        self.world.network.run(0.1)
+        return line
+
+    def leave(self, *waiting: bytes) -> None:
+        """The client hangs up, and so much of it was not taken yet."""
+        self.session._waiting.extend(waiting)
+        self.engine.hold_bytes(sum(map(len, waiting)))
+        assert self.line.wire is not None
+        self.line.wire.close()
+        assert self.world.network.run(1, lambda: self.session not in self.engine.sessions)
+
+    def run(self, seconds: float) -> None:
+        self.world.network.run(seconds)
+
+    @property
+    def stored(self) -> int:
+        """Records in the log."""
+        return self.world.cluster.log(TOPIC, 0).end_offset
 
 
-def never() -> bool:
-    return False
+def test_what_has_no_answer_is_stored_whatever_version_it_came_in_and_nothing_else_is() -> None:
+    scene = Scene()
+    others = [produce(b"a", -1), produce(b"b", 1), request(1, ApiKey.METADATA, 1, b"\0\0\0\0")[4:]]
+    scene.leave(*others, produce(b"c", 0), produce(b"d", 0, version=9), *others, produce(b"e", 0, version=2))
+    scene.run(5)
+    assert scene.stored == 3
+    assert scene.engine.bytes_held == 0
+    assert scene.proxy.errors == []
 
 
-def test_only_a_produce_without_an_answer_is_taken_in_any_version_with_and_without_a_producer_id() -> None:
-    wanted = [produce(0), produce(0, version=2), produce(0, version=9), produce(0, producer_id=7)]
-    others = [produce(-1), produce(1), produce(-1, producer_id=7), request(ApiKey.METADATA, 1, b"\0\0\0\0")]
-    taken: list[bytes] = []
-    hear_out([*others, *wanted, *others], taken.append, never)
-    assert taken == wanted
+def test_batches_with_a_producer_id_are_checked_as_ever() -> None:
+    scene = Scene()
+    scene.leave(
+        produce(b"first", 0, producer_id=8, sequence=0),
+        produce(b"second", 0, producer_id=8, sequence=1),
+        produce(b"second again", 0, producer_id=8, sequence=1),
+        produce(b"behind a gap", 0, producer_id=8, sequence=5),
+    )
+    scene.run(30)
+    assert scene.stored == 2
+    assert scene.engine.bytes_held == 0
+    assert scene.proxy.errors == []
+
+
+def test_thousands_of_them_hold_nobody_up() -> None:
+    scene = Scene()
+    behaving = scene.client()
+    assert behaving.wire is not None
+    scene.leave(*[produce(b"x", 0)] * MANY)
+    behaving.wire.send(request(1, ApiKey.API_VERSIONS, 0))
+    assert scene.world.network.run(1, lambda: bool(behaving.answers))
+    assert scene.stored < MANY / 2
+    scene.run(10)
+    assert scene.stored == MANY
+    assert scene.engine.bytes_held == 0
 
 
 def test_nothing_is_taken_behind_one_that_cannot_be_read() -> None:
-    taken: list[bytes] = []
-    hear_out([produce(0), request(ApiKey.PRODUCE, 3, b"\xff"), produce(0)], taken.append, never)
-    assert taken == [produce(0)]
+    scene = Scene()
+    scene.leave(produce(b"a", 0), request(1, ApiKey.PRODUCE, 3, b"\xff")[4:], *[produce(b"b", 0)] * 20)
+    scene.run(5)
+    assert scene.stored == 1
+    assert scene.engine.bytes_held == 0
 
 
-def test_nothing_more_is_taken_once_the_connection_was_ended_over_one_of_them() -> None:
-    taken: list[bytes] = []
-    hear_out([produce(0), produce(0), produce(0)], taken.append, lambda: len(taken) == 2)
-    assert len(taken) == 2
+def test_nothing_is_taken_behind_one_that_is_refused_as_its_broker_would_have_hung_up_there() -> None:
+    scene = Scene()
+    damaged = batch([b"a"])[:-1] + b"\xff"
+    refused = request(1, ApiKey.PRODUCE, 3, RawClient.produce_body([(TOPIC, 0, damaged)], acks=0))[4:]
+    scene.leave(produce(b"a", 0), refused, *[produce(b"b", 0)] * 20)
+    scene.run(5)
+    assert scene.stored == 1
+    assert scene.engine.bytes_held == 0
 
 
+# ---------------------------------------------------------------------- whose batches they are
 def read(version: int, *records: bytes | None) -> ProduceRequest:
     body = RawClient.produce_body([("t", number, one) for number, one in enumerate(records)], version=version, acks=0)
     return parse_request(body, 0, version)
