@@ -75,7 +75,9 @@ class LastWords:
         self._drop()
 
     def _turn(self) -> None:
-        for _ in range(min(limits.REQUESTS_PER_TURN_MAX, len(self._waiting))):
+        for _ in range(limits.REQUESTS_PER_TURN_MAX):
+            if not self._waiting:
+                break
             frame = self._waiting.popleft()
             self._host.hold_bytes(-len(frame))
             try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 from confluent_kafka import Producer
 
+from idemproxy.proxy.limits import REQUESTS_PER_TURN_MAX
 from idemproxy.proxy.versions import ApiKey
 from testkit.proxy_process import wait_until
 from testkit.raw_client import HIGH_WATERMARK, RawClient, batch
@@ -18,6 +20,7 @@ USERS = {"idemproxy": "our secret", "alice": "alice's secret", "bob": "bob's sec
 RIGHTS = ("Read", "Write", "Describe")
 TOPIC = "alices"
 STORED_SECONDS_MAX = 15
+SETTLED_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -85,3 +88,21 @@ def test_who_may_not_write_and_wants_no_answer_moves_nothing_and_is_hung_up_on(w
     with RawClient(world.cluster.address(0)) as direct, authenticated(world, "alice") as alice:
         assert direct.end_offset(TOPIC, 3) == 0
         assert alice.produce_one(TOPIC, 3, named).base_offset == 0, "it is due, and was not before"
+
+
+@pytest.mark.parametrize("name", ["nobody", "bob"])
+def test_what_a_stranger_or_someone_without_the_right_leaves_behind_is_not_stored(world: World, name: str) -> None:
+    with RawClient(world.cluster.address(0)) as direct:
+        before = direct.end_offset(TOPIC, 0)
+        with RawClient(world.proxy.address) if name == "nobody" else authenticated(world, name) as client:
+            kept: list[bytes] = []
+            send, client.send_bytes = client.send_bytes, kept.append  # type: ignore[method-assign]
+            for _ in range(2 * REQUESTS_PER_TURN_MAX):
+                client.send(ApiKey.API_VERSIONS, 0, b"")
+            for number in range(2 * REQUESTS_PER_TURN_MAX):
+                client.send_produce([(TOPIC, 0, batch([b"plain"], producer_id=-1 if number % 2 else 77))], acks=0)
+            send(b"".join(kept))
+        time.sleep(SETTLED_SECONDS)
+        assert direct.end_offset(TOPIC, 0) == before
+    assert "error of ours" not in world.proxy.log
+    assert "Traceback" not in world.proxy.log

@@ -89,6 +89,7 @@ def test_thousands_of_them_hold_nobody_up() -> None:
     scene.run(10)
     assert scene.stored == MANY
     assert scene.engine.bytes_held == 0
+    assert scene.proxy.errors == []
 
 
 def test_nothing_is_taken_behind_one_that_cannot_be_read() -> None:
@@ -97,6 +98,7 @@ def test_nothing_is_taken_behind_one_that_cannot_be_read() -> None:
     scene.run(5)
     assert scene.stored == 1
     assert scene.engine.bytes_held == 0
+    assert scene.proxy.errors == []
 
 
 def test_nothing_is_taken_behind_one_that_is_refused_as_its_broker_would_have_hung_up_there() -> None:
@@ -107,6 +109,7 @@ def test_nothing_is_taken_behind_one_that_is_refused_as_its_broker_would_have_hu
     scene.run(5)
     assert scene.stored == 1
     assert scene.engine.bytes_held == 0
+    assert scene.proxy.errors == []
 
 
 # ---------------------------------------------------------------------- whose batches they are
