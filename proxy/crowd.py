@@ -6,7 +6,7 @@ for it. Pure: told by sessions, woken by the end of a pass and by timers; knows 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..reactor import Reactor
 from . import limits
@@ -49,6 +49,13 @@ class Crowd:
             self._is_refill_planned = True
             self._reactor.at_flush(self._refill)
         return True
+
+    def stops(self, requests: Sequence[bytes]) -> bool:
+        """Is it to be looked which of these may be taken? Nearly always one comes alone, and is taken at once."""
+        if len(requests) == 1 and self._is_refill_planned and self._left > 0:
+            self._left -= 1 + len(requests[0]) // limits.CROWD_COST_BYTES
+            return False
+        return len(requests) != 1 or not self.takes(len(requests[0]))
 
     def wait(self, turn: Turn) -> None:
         """Call back when it is this connection's turn, in the order of those who wait."""

@@ -107,7 +107,8 @@ class Session:
         """Bytes of requests."""
         try:
             frames = self._splitter.feed(data)
-            if len(frames) > limits.REQUESTS_PER_TURN_MAX or self._waiting or self._crowd.is_counted:
+            has_many, crowd = len(frames) > limits.REQUESTS_PER_TURN_MAX or self._waiting, self._crowd
+            if has_many or (crowd.is_counted and crowd.stops(frames)):
                 frames = self._first_of(frames)
             for frame in frames:
                 self._handle(frame)
