@@ -1,7 +1,8 @@
 """One ordered connection to Redis, shared by many callers: commands out, replies matched first in, first out. Sans-IO.
 
 All commands of one pass leave as one piece of bytes. A command that is not answered in time ends the connection and all
-that waits on it: a Redis that hangs must not be trusted, and what it does later is fenced by versions. Knows no keys.
+that waits on it: a Redis that hangs must not be trusted, and what it does later is fenced by versions and by the
+registration of the sender. Knows no keys.
 """
 
 from __future__ import annotations
