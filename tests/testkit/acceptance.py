@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -77,17 +77,25 @@ def resolved_in(log: str) -> list[Resolved]:
 class LossyScene:
     """A real broker, the proxy, and a relay between them that swallows an answer when it is told to."""
 
-    def __init__(self, directory: Path, broker_settings: Mapping[str, str | int] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        broker_settings: Mapping[str, str | int] | None = None,
+        *,
+        version: str = "0.10.2.2",
+        make_proxy: Callable[[Path, tuple[str, int]], ProxyProcess] = ProxyProcess,
+    ) -> None:
         (port,) = free_ports(1)
         self.cluster = LegacyCluster(
             directory / "cluster",
+            version=version,
             advertised={0: (HOST, port)},
             auto_create_topics=False,
             broker_settings=broker_settings,
         )
         plan = FaultPlan(kinds=[FaultKind.LOST_ANSWER], every_nth_produce=1)
         self.relay = FaultRelay(self.cluster.address(0), plan=plan, port=port)
-        self.proxy = ProxyProcess(directory / "proxy", (HOST, port))
+        self.proxy = make_proxy(directory / "proxy", (HOST, port))
 
     def __enter__(self) -> LossyScene:
         self.relay.start()

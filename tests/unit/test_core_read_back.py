@@ -12,7 +12,7 @@ from idemproxy.proxy.events import DoubtResolved, MarkerLost, Said
 from idemproxy.proxy.shared import read_back
 from testkit.staged_sequencer import PARTITION, TOPIC, Client, Stage
 
-UNDECIDABLE = 87
+IN_DOUBT, UNDECIDABLE = 7, 87
 
 
 def raise_format(stage: Stage) -> None:
@@ -87,6 +87,17 @@ def test_a_lost_request_there_is_sent_again_if_nothing_came_since_the_last_look_
     request = stage.send(client, 2)
     stage.run(60)
     assert request.offset == 2
+
+
+def test_a_duplicate_there_whose_connection_is_gone_is_not_confirmed_and_not_appended() -> None:
+    stage = Stage()
+    raise_format(stage)
+    send_some(stage, Client(), 0)
+    stage.lane.is_open = False
+    retry = stage.send(Client(), 0)
+    stage.run(60)
+    assert retry.code == IN_DOUBT
+    assert stage.stored_values() == [b"value 0"]
 
 
 def test_a_format_that_is_raised_later_is_noticed() -> None:

@@ -1,0 +1,128 @@
+"""A broker from 0.11 on behind the proxy, in both formats that it can store, and when the format is raised and lowered
+under a proxy that runs. In its own format it stores our wrappers without their key: the marker is gone."""
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from testkit.acceptance import LossyScene, insist, resolved_in
+from testkit.kafka_cluster import fresh_topic
+from testkit.proxy_process import ProxyProcess
+from testkit.raw_client import RawClient, batch
+
+OLD_FORMAT = {"message.format.version": "0.10.2"}
+NEW_FORMAT = {"message.format.version": "1.1"}
+DECIDED_SECONDS_MAX = 40.0
+SAID_SECONDS_MAX = 10.0
+NOTICED_SECONDS_MAX = 20.0
+UNDECIDABLE = 87
+LOOK_SECONDS = 0.2
+PROGRAM = f"""
+import sys
+from idemproxy.proxy import limits, main
+limits.READ_BACK_SECONDS = {LOOK_SECONDS}
+sys.exit(main.main())
+"""
+"""As shipped, but for how often it looks whether the marker is kept."""
+
+
+class AttentiveProxy(ProxyProcess):
+    """Looks again soon."""
+
+    def __init__(self, directory: Path, upstream: tuple[str, int]) -> None:
+        super().__init__(directory, upstream)
+        python, *module = self._command[:3]
+        assert (python, module) == (sys.executable, ["-m", "idemproxy"])
+        self._command[:3] = [python, "-c", PROGRAM]
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LossyScene]:
+    with LossyScene(tmp_path_factory.mktemp("raised"), version="1.1.1", make_proxy=AttentiveProxy) as running:
+        yield running
+
+
+def results(scene: LossyScene, producer_id: int) -> list[str]:
+    return [one.result for one in resolved_in(scene.proxy.log) if one.producer_id == producer_id]
+
+
+def values(scene: LossyScene, place: tuple[str, int]) -> list[bytes]:
+    """What a consumer of today finds that reads from the broker itself, in whatever format it is stored."""
+    settings = {"bootstrap.servers": scene.cluster.bootstrap, "group.id": "reader", "enable.partition.eof": True}
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition(*place, 0)])
+    found = []
+    try:
+        while (message := consumer.poll(30)) is not None and message.error() is None:
+            found.append(message.value())
+    finally:
+        consumer.close()
+    return found
+
+
+def lines(scene: LossyScene, text: str) -> int:
+    return sum(text in line for line in scene.proxy.log.splitlines())
+
+
+def test_where_it_stores_the_old_format_markers_are_kept_and_a_lost_answer_is_found(scene: LossyScene) -> None:
+    place = (fresh_topic(scene.cluster, 1, config=OLD_FORMAT), 0)
+    with RawClient(scene.proxy.address) as client:
+        producer_id = client.new_producer_id()
+        insist(client, place, batch([b"first"], producer_id=producer_id))
+        scene.lose_answer(client, place, batch([b"second"], producer_id=producer_id, sequence=1))
+    assert results(scene, producer_id) == ["found"]
+    assert values(scene, place) == [b"first", b"second"]
+    assert lines(scene, f"topic {place[0]} keeps") == 0
+
+
+def test_where_it_stores_its_own_format_that_is_said_at_once_and_a_lost_answer_fails_for_good(
+    scene: LossyScene,
+) -> None:
+    place = (fresh_topic(scene.cluster, 1), 0)
+    with RawClient(scene.proxy.address) as client:
+        producer_id = client.new_producer_id()
+        insist(client, place, batch([b"first"], producer_id=producer_id))
+        assert "magic 2" in scene.proxy.wait_for_log(f"topic {place[0]} keeps no markers", SAID_SECONDS_MAX)
+        records = batch([b"second"], producer_id=producer_id, sequence=1)
+        scene.lose_answer_of(client, place, records, timeout_ms=1000)
+        scene.proxy.wait_for_log(f"resolved as unknown: producer {producer_id} ", DECIDED_SECONDS_MAX)
+        answer = client.produce_one(*place, records, version=8, timeout_ms=30_000)
+        assert (answer.error_code, answer.base_offset) == (UNDECIDABLE, -1)
+        assert insist(client, place, batch([b"third"], producer_id=producer_id, epoch=1)).base_offset == 2
+    assert values(scene, place) == [b"first", b"second", b"third"]
+    assert lines(scene, f"topic {place[0]} keeps") == 1
+
+
+def test_a_format_that_is_raised_under_a_running_proxy_is_noticed_and_so_is_its_return(scene: LossyScene) -> None:
+    place = (fresh_topic(scene.cluster, 1, config=OLD_FORMAT), 0)
+    with RawClient(scene.proxy.address) as client:
+        producer_id = client.new_producer_id()
+        sent = 0
+
+        def send_one() -> None:
+            nonlocal sent
+            insist(client, place, batch([b"%d" % sent], producer_id=producer_id, sequence=sent))
+            sent += 1
+
+        def send_until(text: str) -> None:
+            end = time.monotonic() + NOTICED_SECONDS_MAX
+            while not lines(scene, text):
+                assert time.monotonic() < end, scene.proxy.log[-2000:]
+                send_one()
+                time.sleep(LOOK_SECONDS / 2)
+
+        send_one()
+        scene.cluster.alter_topic_config(place[0], NEW_FORMAT)
+        send_until(f"topic {place[0]} keeps no markers")
+        scene.cluster.alter_topic_config(place[0], OLD_FORMAT)
+        send_until(f"topic {place[0]} keeps markers again")
+        send_one()  # from here on the log need not be read below it
+        scene.lose_answer(client, place, batch([b"last"], producer_id=producer_id, sequence=sent))
+        assert scene.told == sent
+    assert results(scene, producer_id) == ["found"]
+    assert values(scene, place) == [*(b"%d" % number for number in range(sent)), b"last"]
+    assert lines(scene, f"topic {place[0]} keeps") == 2
