@@ -104,6 +104,12 @@ def test_the_product_takes_the_configuration_of_every_example(helm: Path, file: 
     assert "word" not in re.sub("password", "", done.stdout)
 
 
+@pytest.mark.parametrize("lines", [None, 0, 500])
+def test_how_many_lines_clients_may_cause_stands_there_if_it_was_said(helm: Path, lines: int | None) -> None:
+    log = configuration_of(render_minimal(helm, log__linesPerMinuteMax=lines))["log"]
+    assert log.get("lines_per_minute_max") == lines
+
+
 @pytest.mark.parametrize("section", SECTIONS)
 def test_every_setting_of_a_section_is_a_value_with_the_same_bounds(section: str) -> None:
     chart = json.loads((CHART / "values.schema.json").read_text())["properties"][section]["properties"]

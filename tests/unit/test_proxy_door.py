@@ -10,7 +10,10 @@ from idemproxy.proxy import limits
 from idemproxy.proxy.door import Door, Visit, address_of
 from idemproxy.proxy.events import ConnectionRefused
 from idemproxy.proxy.settings.config import Caps
+from idemproxy.proxy.telemetry.metric_names import CONNECTIONS_REFUSED, REFUSALS
+from idemproxy.proxy.telemetry.reports import Telemetry
 from testkit.virtual_network import Network
+from testkit.virtual_world import World, WorldSettings
 
 HERE, THERE = "192.0.2.1", "192.0.2.2"
 NO_PACE = {"accepts_per_second_max": 0}
@@ -187,3 +190,37 @@ def test_without_a_pace_nobody_waits() -> None:
     scene = Scene(**NO_PACE, connections_per_address_max=0)
     scene.enter(count=5000)
     assert scene.door.wait_seconds() == 0
+
+
+# ---------------------------------------------------------------------- behind the door
+def test_a_full_proxy_and_one_that_is_ending_say_why_they_take_nobody() -> None:
+    world = World(1, WorldSettings(brokers=1))
+    world.start()
+    (proxy,) = world.proxies
+    engine, scene = proxy.engine, Scene(**NO_PACE)
+    engine.set_caps(Caps(connections_max=1))
+    (first, second) = scene.enter(count=2)
+    assert engine.accept(None, nowhere, visit=first) is not None
+    assert engine.accept(None, nowhere, visit=second) is None
+    engine.drain(lambda: None)
+    engine.set_caps(Caps())
+    assert engine.accept(None, nowhere) is None
+    said = [event for _, _, event in proxy.events if isinstance(event, ConnectionRefused)]
+    assert said == [
+        ConnectionRefused(HERE, "too_many", "1 connections are open"),
+        ConnectionRefused("a client", "draining", "the proxy is ending"),
+    ]
+
+
+def nowhere(_broker_id: int, _host: str) -> None:
+    """Clients of this listener reach no broker."""
+
+
+def test_every_reason_is_a_series_of_its_own_from_the_start() -> None:
+    telemetry = Telemetry()
+    before = {labels: value for metric, labels, value in telemetry.metrics.samples() if metric is CONNECTIONS_REFUSED}
+    assert before == {(reason,): 0 for reason in REFUSALS}
+    for number, reason in enumerate(REFUSALS):
+        for _ in range(number + 1):
+            telemetry(ConnectionRefused(HERE, reason, "no"))
+    assert [telemetry.counts[f"connections_refused_total{{reason={reason}}}"] for reason in REFUSALS] == [1, 2, 3, 4, 5]
