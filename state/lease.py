@@ -15,7 +15,7 @@ MARGIN_SECONDS = 1.0
 class Lease:
     """Times are seconds of one clock that never stands still (CLOCK_BOOTTIME)."""
 
-    __slots__ = ("_held", "ends_at", "incarnation", "is_registered", "ttl_seconds")
+    __slots__ = ("_held", "ends_at", "incarnation", "is_registered", "tries_unanswered", "ttl_seconds")
 
     def __init__(self, incarnation: bytes, ttl_seconds: float = LEASE_SECONDS) -> None:
         assert ttl_seconds > MARGIN_SECONDS, "a lease that never allows anything"
@@ -25,6 +25,8 @@ class Lease:
         self.is_registered = False
         """The store was seen to have its registration. Who was registered once is never registered again: what it
         sent under the registration that has gone would count anew."""
+        self.tries_unanswered = 0
+        """First registrations of which nobody knows whether they were executed, or will be."""
         self._held = False
 
     @property

@@ -311,35 +311,60 @@ class RedisStore:
             link.reset("the data of Redis began a new life")
 
     def _renew(self, link: RedisLink, renewed: Callable[[], None]) -> None:
-        """Write the registration: the first time only where there is none, later only over the one that is there.
-
-        One that has gone is never brought back: swaps of before, which may still be on their way, would count again.
-        """
-        lease, sent_at = self.lease, self._reactor.now()
-        was_registered = lease.is_registered
+        """Write the registration again, over the one that is there: one that has gone is never brought back, as swaps
+        of before, which may still be on their way, would count again."""
+        if not self.lease.is_registered:
+            self._register(link, renewed)
+            return
+        sent_at = self._reactor.now()
 
         def take(reply: Reply | StoreAway) -> None:
             if reply is not None and reply != b"OK":
                 give_up_on(link, self._refuse, reply)
+            elif self._is_stopping:
                 return
-            lease.is_registered = True
-            if self._is_stopping:
-                return
-            if reply is None and was_registered:
+            elif reply is None:
                 self._end_incarnation(link)
-            elif reply is None:  # by our first try, whose reply was lost: nobody else has this incarnation
-                self._renew(link, renewed)
             elif self._extend(sent_at):
                 renewed()
 
-        condition, ttl_ms = b"XX" if was_registered else b"NX", int(lease.ttl_seconds * 1000)
-        link.call(pack(b"SET", self._own_key, b"1", condition, b"PX", b"%d" % ttl_ms), take)
+        link.call(self._registration(b"XX"), take)
+
+    def _register(self, link: RedisLink, registered: Callable[[], None]) -> None:
+        """Write the registration where there is none. If there is one, then by a try of ours whose reply was lost:
+        nobody else has this incarnation. A try that may be executed yet is the end of it: it would bring back what has
+        gone."""
+        lease, sent_at = self.lease, self._reactor.now()
+        lease.tries_unanswered += 1
+
+        def take(reply: Reply | StoreAway) -> None:
+            if isinstance(reply, StoreAway):
+                return
+            lease.tries_unanswered -= 1
+            if reply is not None and reply != b"OK":
+                give_up_on(link, self._refuse, reply)
+                return
+            lease.is_registered = True
+            executed = 1 if reply is None else 0
+            if self._is_stopping:
+                return
+            if lease.tries_unanswered > executed:
+                self._end_incarnation(link)
+            elif executed:
+                self._renew(link, registered)
+            elif self._extend(sent_at):
+                registered()
+
+        link.call(self._registration(b"NX"), take)
+
+    def _registration(self, condition: bytes) -> bytes:
+        return pack(b"SET", self._own_key, b"1", condition, b"PX", b"%d" % int(self.lease.ttl_seconds * 1000))
 
     def _end_incarnation(self, link: RedisLink) -> None:
-        """Its registration is gone: others may believe that we are dead, or Redis has lost its data (rule R10)."""
+        """Its registration is gone, or cannot be relied on: others may believe that we are dead (rules R1, R10)."""
         self.lease.give_up()
         self._on_lease_lost()
-        link.reset("the registration is gone")
+        link.reset("the registration cannot be relied on")
 
     def _extend(self, sent_at: float) -> bool:
         """A renewal was confirmed. False when the owner began another incarnation over it: this link has ended then."""

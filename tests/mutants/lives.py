@@ -170,8 +170,8 @@ LIVES = (
         _SCENES + "test_a_registration_that_is_gone_is_the_end_of_the_incarnation",
         (
             "state.redis_store",
-            'pack(b"SET", self._own_key, b"1", condition, b"PX", b"%d" % ttl_ms)',
-            'pack(b"SET", self._own_key, b"1", b"PX", b"%d" % ttl_ms)',
+            'pack(b"SET", self._own_key, b"1", condition, b"PX", ',
+            'pack(b"SET", self._own_key, b"1", b"PX", ',
         ),
         deaths=("I1",),
     ),
@@ -186,6 +186,13 @@ LIVES = (
             "if redis.call('EXISTS', KEYS[2]) == 2 then",
         ),
         is_quick=False,
+    ),
+    mutant(
+        "late_registration_used",
+        "R10: an incarnation whose first registration may be executed yet is not used",
+        "unit/test_state_redis_registration.py::"
+        "test_an_incarnation_whose_first_registration_may_be_executed_yet_is_not_used[LATE]",
+        ("state.redis_store", "            if lease.tries_unanswered > executed:\n", "            if False:\n"),
     ),
     mutant(
         "refused_and_not_noticed",

@@ -86,18 +86,43 @@ def test_who_is_refused_as_not_registered_begins_anew_before_the_next_heartbeat(
     assert scene.registered() == {b"number01"}
 
 
-@pytest.mark.parametrize("fault", [RedisFault.LOST_REPLY, RedisFault.LOST_COMMAND, RedisFault.LATE])
-def test_a_registration_whose_first_reply_was_lost_is_ours_and_counts_from_its_renewal(fault: RedisFault) -> None:
-    scene = StoreScene(renews=True, rates=RedisFaultRates(late_seconds=(0.5, 0.5)))
-    strikes(scene, fault, is_registration)
+def test_a_registration_whose_first_reply_was_lost_is_ours_and_counts_from_its_renewal() -> None:
+    scene = StoreScene(renews=True)
+    strikes(scene, RedisFault.LOST_REPLY, is_registration)
     scene.ready()
-    assert scene.redis.faults_done[fault] == 1
+    assert scene.redis.faults_done[RedisFault.LOST_REPLY] == 1
     assert scene.registered() == {FIRST}
     expires_at = scene.redis.data[member_key("c", FIRST)].expires_at
     assert expires_at is not None
     assert expires_at >= scene.store.lease.ends_at
     scene.network.run(30.0)
     assert scene.may_send()
+    assert scene.losses == []
+
+
+@pytest.mark.parametrize("fault", [RedisFault.LOST_COMMAND, RedisFault.LATE], ids=lambda fault: fault.name)
+def test_an_incarnation_whose_first_registration_may_be_executed_yet_is_not_used(fault: RedisFault) -> None:
+    """It could bring the registration back after a FLUSHALL."""
+    scene = StoreScene(renews=True, rates=RedisFaultRates(late_seconds=(5.0, 5.0)))
+    strikes(scene, fault, is_registration)
+    scene.ready()
+    scene.until(scene.may_send)
+    assert scene.redis.faults_done[fault] == 1
+    scene.redis.flush()
+    scene.network.run(6.0)
+    assert (FIRST in scene.registered()) is (fault is RedisFault.LATE)
+    assert scene.incarnations == [FIRST, b"number01", b"number02"]
+    assert scene.store.lease.incarnation == b"number02"
+    assert scene.may_send()
+    assert len(scene.generations) == 1
+
+
+def test_a_refused_registration_is_tried_again_under_the_same_incarnation() -> None:
+    scene = StoreScene(renews=True)
+    strikes(scene, RedisFault.REFUSED, is_registration)
+    scene.ready()
+    assert scene.redis.faults_done[RedisFault.REFUSED] == 1
+    assert scene.registered() == {FIRST}
     assert scene.losses == []
 
 
