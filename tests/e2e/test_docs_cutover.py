@@ -98,4 +98,5 @@ def test_brokers_are_upgraded_in_place_and_the_proxy_is_taken_away(tmp_path: Pat
         # Who stayed behind the proxy for too long can still write, as long as no answer is lost.
         with ProxyProcess(tmp_path / "proxy3", cluster.address(0)) as proxy:
             produce(proxy.address, "late")
+            proxy.wait_for_log(f"topic {TOPIC} keeps no markers")
             assert consume(cluster.address(0)) == records("old", "between", "new", "late")

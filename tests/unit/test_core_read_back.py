@@ -100,6 +100,21 @@ def test_a_duplicate_there_whose_connection_is_gone_is_not_confirmed_and_not_app
     assert stage.stored_values() == [b"value 0"]
 
 
+def test_after_a_loss_in_the_store_a_producer_there_is_told_that_nobody_can_tell() -> None:
+    stage = Stage()
+    raise_format(stage)
+    send_some(stage, Client(), 0)
+    before = dict(stage.values)
+    send_some(stage, Client(), 1)
+    stage.values = before
+    stage.die()
+    stage.begin_era()
+    retry = stage.send(Client(), 1)
+    stage.run(60)
+    assert retry.code == UNDECIDABLE
+    assert stage.stored_values() == [b"value 0", b"value 1"]
+
+
 def test_a_format_that_is_raised_later_is_noticed() -> None:
     stage = Stage()
     client = Client()
