@@ -45,9 +45,7 @@ class Crowd:
         if self._left <= 0:
             return False
         self._left -= 1 + request_bytes // limits.CROWD_COST_BYTES
-        if not self._is_refill_planned:
-            self._is_refill_planned = True
-            self._reactor.at_flush(self._refill)
+        self._plan_refill()
         return True
 
     def stops(self, requests: Sequence[bytes]) -> bool:
@@ -71,12 +69,17 @@ class Crowd:
         self._is_turn_planned = False
         for _ in range(len(self._waiting)):
             if self._left <= 0:
-                self._plan_turn()
-                if not self._is_refill_planned:
-                    self._refill()
+                self._plan_refill()  # and with it the next turn, after the others have had theirs
                 return
             self._waiting.popleft()()
 
+    def _plan_refill(self) -> None:
+        if not self._is_refill_planned:
+            self._is_refill_planned = True
+            self._reactor.at_flush(self._refill)
+
     def _refill(self) -> None:
         self._is_refill_planned = False
+        if self._waiting:
+            self._plan_turn()
         self._left = min(limits.CROWD_COST_PER_TURN, self._left + limits.CROWD_COST_PER_TURN)

@@ -10,6 +10,8 @@ from idemproxy.proxy import limits
 from idemproxy.proxy.crowd import Crowd
 from idemproxy.proxy.door import Door
 from idemproxy.proxy.settings.config import Caps
+from idemproxy.reactor import Reactor
+from testkit.select_reactor import SelectReactor
 from testkit.virtual_line import Line, request
 from testkit.virtual_network import Network
 from testkit.virtual_world import World, WorldSettings
@@ -95,10 +97,10 @@ def test_the_flood_itself_gets_all_its_answers_in_order_and_every_connection_get
 class Turns:
     """A crowd and its connections, whose requests are taken as sessions do it."""
 
-    def __init__(self, connections: int) -> None:
+    def __init__(self, connections: int, reactor: Reactor | None = None) -> None:
         self.network = Network(1)
         self.host = self.network.host("proxy")
-        self.crowd = Crowd(self.host)
+        self.crowd = Crowd(reactor or self.host)
         for _ in range(connections):
             self.crowd.joined()
         self.taken: list[int] = []
@@ -144,6 +146,14 @@ def test_large_requests_cost_more_so_that_bytes_are_shared_as_well(request_bytes
     turns.network.run(60, lambda: len(turns.taken) == 40)
     turns_bytes = limits.CROWD_COST_PER_TURN * limits.CROWD_COST_BYTES
     assert turns.host.passes_run - passes >= 39 * request_bytes / turns_bytes / 1.2
+
+
+def test_turns_come_to_an_end_on_a_reactor_that_runs_what_is_due_at_once() -> None:
+    with SelectReactor() as reactor:
+        turns = Turns(100, reactor)
+        turns.waits(1, [limits.MIB] * 10)
+        turns.waits(2, [1] * 200)
+        reactor.run_until(lambda: len(turns.taken) == 210)
 
 
 def test_connections_that_wait_have_their_turn_one_after_the_other() -> None:
