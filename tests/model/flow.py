@@ -77,8 +77,8 @@ class FlowPart:
         if self.answer_first:                                                            # R7
             for t in parts:
                 s2 = self.answer_part(s2, t, 'ack', True)
-        mark = (0, None)
-        if self.lower in ('own', 'known', 'known LEO'):
+        mark = s.pr[p].mark
+        if self.lower in ('own', 'known', 'known LEO') and self.anchors:
             mark = max(s.pr[p].mark, (w.x + 1, s.log[w.x]), key=lambda m: m[0])
         yield (f'P{p} has the broker\'s answer for {self.parts_name(w)}: {w.x}',
                self.setp(s2, p, w=w._replace(pc='finish', parts=parts), mark=mark))

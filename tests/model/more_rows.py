@@ -3,7 +3,9 @@
 g merging, as far as other proxies, clients that have gone and losses are concerned; m more than two proxies; n settling fails,
 and the second look (R14); o what cannot be decided; p the bound of a producer's first batch (R8); q before the window (R9), and
 the end of the sequence numbers; w the witness rule with its members and its barrier (R10), in the model of members.py; v the
-same joined with the whole model (witness.py); x marks of time and high watermark (R10, marks.py).
+same joined with the whole model (witness.py); x marks of time and high watermark (R10, marks.py); r what is told behind a batch that is
+unfinished (R11, order.py); t a topic that is made anew (R8); u
+what is waited for (R13, R17); y registrations that fence swaps (R2, R7).
 """
 F = dict(crash=1, broken=1, reconnect=1)
 G = dict(N=3, window=3, group=2, tries=2)
@@ -23,6 +25,11 @@ END = dict(begin=2 ** 31 - 1, N=3)                             # the second batc
 X = dict(flush=1, mark=1, reconnect=1, tries=2)                # Redis emptied, one mark
 REGROWN = dict(X, unclean=2, foreign=1, producers=2, N=1, window=1, apart=True, after=(
     'foreign', 'C0 sends', 'P0 reserves', 'P0 forwards', 'BROKER appends', 'P0 notes', 'UNCLEAN', 'UNCLEAN'))
+ANEW = dict(anew=1, broken=1, foreign=1, reconnect=1, lower='known', window=1, tries=2, anchors=False)
+COMMITTED = ('C0 sends', 'P0 reserves', 'P0 forwards', 'BROKER appends', 'P0 has', 'P0 commits')
+FLUSHALL = dict(flushall=1, slow=1, reconnect=1, tries=3)
+R = dict(order_of=True)                                        # a model of its own
+R3 = dict(R, N=3, window=3, in_time=2, lost=1, fail=1)
 RESEND = dict(producers=2, N=2, window=2, group=2, tries=2, merge=True, client='resend')
 
 ROWS = [
@@ -217,6 +224,50 @@ ROWS = [
  ('x19', 'marks, progress', 'holds', 0, dict(flush=1, mark=1, reconnect=1, broken=1, **L)),
  ('x20', 'marks, three proxies', 'holds', 0, dict(P3, flush=1, mark=1, crash=1, reconnect=1)),
  ('x21', 'marks, merge', 'holds', 0, dict(M, flush=1, mark=1, reconnect=1)),
+ ('r1', 'what failed on a connection is waited for, though its client has given it up', 'T', 1,
+  dict(R, again='any', in_time=1, expire=1, **L)),
+ ('r2', 'of what failed there only what failed later is waited for', 'holds', 1, dict(R, in_time=2, lost=1, fail=1, expire=1, bad=1, **L)),
+ ('r3', 'same, two in flight, safety', 'holds', 1, dict(R, in_time=4, lost=1, fail=2, expire=1, bad=1)),
+ ('r4', 'same, three in flight', 'holds', 0, dict(R3, expire=1)),
+ ('r5', 'same, a client that sends again at each answer', 'holds', 0, dict(R3, reads='one', in_time=3)),
+ ('r6', 'same, a client that sends again one by one', 'holds', 1, dict(R3, retries='alone', reads='one')),
+ ('r7', 'same, one or two are in the log already, a new connection', 'holds', 0, dict(R3, bring=1)),
+ ('r8', 'nothing that failed is waited for', 'G', 1, dict(R, again=None, in_time=2, lost=1)),
+ ('r9', 'what has come again and waits in the queue is not waited for', 'G', 1, dict(R, queued=False, in_time=2, lost=1)),
+ ('r10', 'same, a new connection, nothing has failed there', 'G', 1, dict(R, queued=False, again='any', bring=1, in_time=1, lost=1)),
+ ('r11', 'what got through takes the notes of lower ones along', 'G', 1, dict(R3, forgets='lower')),
+ ('r12', 'later in the order of the answers', 'G', 1, dict(R3, order='answers')),
+ ('r13', 'same, a client that sends again one by one', 'holds', 1, dict(R3, order='answers', retries='alone')),
+ ('r14', 'LIMIT: two connections at a time, a batch follows while a lower one is under way over the other', 'G', 1,
+  dict(R, move=1, moves='any', in_time=1)),
+ ('r15', 'the client moves to its other connection when nothing is under way', 'holds', 0, dict(R3, move=2, expire=1)),
+ ('r16', 'same, at another proxy', 'holds', 0, dict(R3, move=2, expire=1, proxies=2)),
+ ('r17', 'a new epoch ahead of its first batch: 45 at once', 'H', 1, dict(R3, goal='H', bad=1, lost=0, ahead='never')),
+ ('r18', 'same, held back once', 'holds', 0, dict(R3, goal='H', bad=1, lost=0)),
+ ('r19', 'same, held back as long as the older epoch failed last', 'T', 1, dict(R3, bad=1, expire=1, lost=0, in_time=0, ahead='always', **L)),
+ ('t1', 'topic made anew between commit and reserve; an end without a record to compare is a bound', 'I1', 1,
+  dict(ANEW, unanchored=True, after=COMMITTED + ('the topic',))),
+ ('t2', 'same, it is none', 'holds', 1, dict(ANEW, after=COMMITTED + ('the topic',))),
+ ('t3', 'same, made anew between reserve and doubt', 'I1', 1, dict(ANEW, unanchored=True)),
+ ('t4', 'same, it is none', 'holds', 1, ANEW),
+ ('t5', 'same, two writes lost: a rebuild begins at an end without a record to compare', 'I1', 1,
+  dict(ANEW, broken=0, loss=1, undo=2, unanchored='rebuild', after=COMMITTED + ('the topic',))),
+ ('t6', 'same, it begins at 0', 'holds', 1, dict(ANEW, broken=0, loss=1, undo=2, after=COMMITTED + ('the topic',))),
+ ('t7', 'topic made anew, ends with the record below them', 'holds', 0, dict(ANEW, anchors=True, crash=1)),
+ ('t8', 'topic made anew, nothing to compare, crash, progress', 'holds', 0, dict(ANEW, crash=1, **L)),
+ ('u1', 'what a living owner has given up is waited for', 'T', 1, dict(L, veil=1, broken=1, reconnect=1, waits_for_given_up=True)),
+ ('u2', 'same, by a rebuild only', 'T', 1, dict(L, veil=1, broken=1, reconnect=1, restart=1, N=1, window=1, waits_for_given_up='rebuild')),
+ ('u3', 'it is waited for by nobody', 'holds', 1, dict(L, veil=1, broken=1, reconnect=1, restart=1, N=1, window=1)),
+ ('u4', 'a value that cannot be read: what its writer owes is forgotten', 'T', 1, dict(L, dim=1, reconnect=1, unreadable='forgotten')),
+ ('u5', 'same, it is owed until it can be read', 'holds', 1, dict(L, dim=1, reconnect=1, broken=1)),
+ ('u6', 'same, lost replies', 'holds', 0, dict(L, dim=1, reconnect=1, slow=1)),
+ ('u7', 'same, safety', 'holds', 0, dict(F, dim=1, slow=1)),
+ ('y1', 'FLUSHALL, a swap of before is executed after it: registrations are not compared', 'I1', 1, dict(FLUSHALL, registration=None)),
+ ('y2', 'same, compared, but a renewal brings back one that has gone', 'I1', 1, dict(FLUSHALL, registration='renewed')),
+ ('y3', 'same, never brought back', 'holds', 1, FLUSHALL),
+ ('y4', 'same, crash', 'holds', 0, dict(FLUSHALL, crash=1)),
+ ('y5', 'same, two FLUSHALLs, two slow replies', 'holds', 0, dict(FLUSHALL, flushall=2, slow=2)),
+ ('y6', 'same, progress', 'holds', 0, dict(FLUSHALL, **L)),
  ('f9', 'group: a commit counts as done by another when its first batch is', 'I3', 0,
   dict(group=2, tries=2, crash=1, slow=1, loss=1, reconnect=1, broken=1, group_done='first')),
 ]

@@ -1,0 +1,272 @@
+"""Rule R11: what is told of a batch while a lower one of its producer is unfinished. Clients take 45, and any failure for good, as
+the end of an epoch: they send what is unfinished again as the first batches of a new one. What of it is in the log is there twice then.
+
+A model of its own: one producer that keeps its order when it sends again, connections that carry requests and answers in order,
+one or two proxies with a queue each and the notes of each connection (state/behind.py), one entry. How a doubt ends is left open.
+
+Safety    G  no batch twice in the log
+          H  45 is never told of a batch while the client has a lower one to bring whose end is not known yet
+Progress  T  from every reachable state, without any further fault, all batches can still become acknowledged or given up
+"""
+import time
+from collections import defaultdict, deque, namedtuple
+
+from state import put
+
+RULES = dict(
+    # a batch that failed on its connection and comes again waits for lower ones that failed there: 'later' than it did | at 'any'
+    # time | None is waited for; later in the order of their 'requests' | of their 'answers'
+    again='later', order='requests',
+    # a batch of a newer epoch that does not begin it, where one of an older epoch has failed for good: held back 'once' |
+    # 'always' | 'never'
+    ahead='once',
+    # a batch that got through takes the notes of 'lower' ones along | only its 'own'
+    forgets='own',
+    # a lower batch of the same connection that waits in the queue is waited for too
+    queued=True,
+)
+WORLD = dict(
+    N=2, window=2, proxies=1,
+    begin=(), bring=0,            # batches that are in the log and in the entry, though their client has no answer
+    goal='G',                     # which of the two is looked for
+    reads='all',                  # what has been answered is read before more is sent | 'one' answer may come before it
+    retries='pipelined',          # a batch is sent again while lower ones are under way | 'alone'
+    moves='idle',                 # it goes on over its other connection when nothing is under way | at 'any' time
+)
+FAULTS = dict(
+    fail=0,      # what is forwarded is not stored: retriable error
+    in_time=0,   # whoever waits is answered with a retriable error, because its time is up (R18)
+    lost=0,      # nobody can tell whether it is stored: failure for good
+    bad=0,       # refused for good, not stored
+    expire=0,    # the client gives up a batch that is to be sent again
+    move=0,      # the client goes on over its other connection
+)
+NAMES = tuple(FAULTS)
+
+# st of a batch: N new, F under way, R to send again, A acknowledged, X given up. names: (epoch, sequence) of each batch.
+# entry: epoch, next sequence. intent: None or (proxy, batch, epoch, sequence, given up). log: (batch, epoch)
+State = namedtuple('State', 'st names cur conns entry intent log bud told')
+# one connection: requests not yet answered or not yet read, in order; what failed on it, the latest last; epoch of which
+# something failed for good (-1: none); failed: (epoch, sequence, number)
+Conn = namedtuple('Conn', 'reqs failed ended')
+# where: 0 on its way, 1 at the proxy; answer: None, 'ok', 'err' retriable, 'fatal', 'gap'
+Req = namedtuple('Req', 'b ep seq where answer no')
+
+
+class Order:
+    notice = False
+
+    def __init__(self, forever=False, **changes):
+        assert not set(changes) - set(RULES) - set(WORLD) - set(FAULTS), changes
+        for k, v in {**RULES, **WORLD, **FAULTS, **changes}.items():
+            setattr(self, k, v)
+        self.forever = forever
+
+    def first(self):
+        n = self.N
+        return State('R' * self.bring + 'N' * (n - self.bring), tuple((0, b) for b in range(n)), 0, (Conn((), (), -1),) * 2, (0, self.bring), None,
+                     tuple((b, 0) for b in range(self.bring)), tuple(getattr(self, f) for f in NAMES), False)
+
+    def left(self, s, fault):
+        return s.bud[NAMES.index(fault)]
+
+    def spend(self, s, fault):
+        i = NAMES.index(fault)
+        return s._replace(bud=put(s.bud, i, s.bud[i] - 1))
+
+    def steps(self, s):
+        yield from self.client(s)
+        for k in range(2):
+            yield from self.reads_answer(s, k)
+            for i, r in enumerate(s.conns[k].reqs):
+                if r.where == 0:
+                    yield f'b{r.b} (epoch {r.ep}, sequence {r.seq}) reaches P{k % self.proxies}', self.with_req(s, k, i, r._replace(where=1))
+                    break
+        for p in range(self.proxies):
+            yield from self.proxy(s, p)
+
+    # ------------------------------------------------------------------ client
+    def client(self, s):
+        if self.reads == 'all' and any(c.reqs and c.reqs[0].answer for c in s.conns):
+            return
+        for b in range(self.N):
+            if s.st[b] in 'NR' and s.st.count('F') < self.window and not (self.retries == 'alone' and s.st[b] == 'R' and 'F' in s.st[:b]):
+                c = s.conns[s.cur]
+                no = 0 if self.order == 'answers' else 1 + max([-1, *(r.no for r in c.reqs), *(x[2] for x in c.failed)])
+                t = s._replace(st=s.st[:b] + 'F' + s.st[b + 1:])
+                t = t._replace(conns=put(s.conns, s.cur, c._replace(reqs=c.reqs + (Req(b, *s.names[b], 0, None, no),))))
+                yield f'C sends b{b} (epoch {s.names[b][0]}, sequence {s.names[b][1]})' + (f' over connection {s.cur}' if self.move else ''), t
+            if s.st[b] in 'NR':
+                if s.st[b] == 'R' and self.left(s, 'expire'):
+                    yield f'C gives b{b} up', self.spend(s._replace(st=s.st[:b] + 'X' + s.st[b + 1:]), 'expire')
+                break
+        if self.left(s, 'move') and (self.moves == 'any' or 'F' not in s.st):
+            yield 'C goes on over its other connection', self.spend(s._replace(cur=1 - s.cur), 'move')
+
+    def reads_answer(self, s, k):
+        c = s.conns[k]
+        if not c.reqs or not c.reqs[0].answer:
+            return
+        r = c.reqs[0]
+        stale = r.ep < s.names[r.b][0]                          # it has a new name already, and is sent again under that
+        x = 'A' if r.answer == 'ok' else 'R' if r.answer == 'err' or (r.answer == 'gap' and stale) else 'X'
+        known = {b for b, ep in s.log if ep == s.names[b][0]} | {y.b for d in s.conns for y in d.reqs if y.answer not in (None, 'err')}
+        if s.intent and s.intent[4]:
+            known.add(s.intent[1])
+        told = s.told or (r.answer == 'gap' and not stale and any(s.st[b] in 'FRN' and b not in known for b in range(r.b)))
+        s = s._replace(st=s.st[:r.b] + x + s.st[r.b + 1:], conns=put(s.conns, k, self.numbered(c._replace(reqs=c.reqs[1:]))), told=told)
+        if x == 'X':
+            names, due = list(s.names), 0
+            for b in range(self.N):
+                if s.st[b] in 'FRN':
+                    names[b], due = (r.ep + 1, due), due + 1
+            s = s._replace(names=tuple(names))
+        yield f'C reads "{r.answer}" for b{r.b}', s
+
+    # ------------------------------------------------------------------ proxy
+    def with_req(self, s, k, i, r):
+        return s._replace(conns=put(s.conns, k, s.conns[k]._replace(reqs=put(s.conns[k].reqs, i, r))))
+
+    def answer(self, s, k, i, kind):
+        """Where a failure for good is to be told, R11: not before what is lower."""
+        c = s.conns[k]
+        r = c.reqs[i]
+        if kind in ('gap', 'fatal') and self.is_behind(c, r):
+            kind = 'err'
+        failed, ended, name = [x for x in c.failed if x[:2] != (r.ep, r.seq)], c.ended, (r.ep, r.seq)
+        if kind == 'err':
+            failed.append((*name, r.no if self.order == 'requests' else 1 + max((x[2] for x in c.failed), default=0)))
+        elif kind == 'ok':
+            failed = [x for x in failed if x[:2] > name or self.forgets == 'own']
+            ended = -1 if ended < r.ep else ended
+        else:
+            failed = [x for x in failed if x[0] >= r.ep or r.seq]
+            ended = r.ep
+        reqs = put(c.reqs, i, r._replace(answer=kind))
+        return s._replace(conns=put(s.conns, k, self.numbered(Conn(reqs, tuple(sorted(failed, key=lambda x: x[2])), ended))))
+
+    def numbered(self, c):
+        """The same, with small numbers."""
+        if self.order == 'answers':
+            return c._replace(failed=tuple((*x[:2], i) for i, x in enumerate(c.failed)))
+        rank = {no: i for i, no in enumerate(sorted({x[2] for x in c.failed} | {r.no for r in c.reqs}))}
+        return c._replace(reqs=tuple(r._replace(no=rank[r.no]) for r in c.reqs), failed=tuple((*x[:2], rank[x[2]]) for x in c.failed))
+
+    def is_behind(self, c, r):
+        name, failed = (r.ep, r.seq), c.failed
+        since = next((x[2] for x in failed if x[:2] == name), None)
+        if self.queued and any(y.where and not y.answer and (y.ep, y.seq) < name and (y.ep == r.ep or r.seq) for y in c.reqs):
+            return True
+        if r.seq and -1 < c.ended < r.ep and (self.ahead == 'always' or (self.ahead == 'once' and since is None)):
+            return True
+        if self.again is None:
+            return False
+        if self.again == 'later' and since is not None:
+            failed = [x for x in failed if x[2] > since]
+        return any((x[0] == r.ep and x[1] < r.seq) or (x[0] < r.ep and r.seq) for x in failed)
+
+    def waiting(self, s, p):
+        return [(k, i, r) for k in range(2) if k % self.proxies == p for i, r in enumerate(s.conns[k].reqs) if r.where and not r.answer]
+
+    def proxy(self, s, p):
+        queue = self.waiting(s, p)
+        if self.left(s, 'in_time'):
+            for k, i, r in queue:
+                yield f'P{p} answers b{r.b} in time: retriable error', self.spend(self.answer(s, k, i, 'err'), 'in_time')
+        if s.intent and not s.intent[4]:
+            if s.intent[0] == p:
+                yield from self.resolve(s, p)
+            return                                                              # parks, or is at work
+        newest = max((r.ep for _, _, r in queue), default=0)
+        for k, i, r in queue:
+            if r.ep < newest:
+                yield f'P{p} has a newer epoch than that of b{r.b}: retriable error', self.answer(s, k, i, 'err')
+                return
+        if queue:
+            k, i, r = next((x for x in queue if (x[2].ep, x[2].seq) == s.entry), queue[0])
+            yield from self.decide(s, p, k, i, r)
+
+    def decide(self, s, p, k, i, r):
+        ep, due = s.entry
+        if s.intent and s.intent[1:4] == (r.b, r.ep, r.seq):
+            yield f'P{p} has given b{r.b} up', self.answer(s, k, i, 'fatal')
+        elif (r.ep, r.seq) == s.entry or (r.ep > ep and r.seq == 0):
+            yield f'P{p} reserves and forwards b{r.b}', s._replace(intent=(p, r.b, r.ep, r.seq, False))
+        elif r.ep < ep:
+            yield f'P{p} fences b{r.b}', self.answer(s, k, i, 'fatal')
+        elif r.ep == ep and r.seq < due:
+            yield f'P{p} b{r.b} is a duplicate', self.answer(s, k, i, 'ok')
+        else:
+            t = self.answer(s, k, i, 'gap')
+            yield f'P{p} finds a gap before b{r.b}: ' + ('45' if t.conns[k].reqs[i].answer == 'gap' else 'held back'), t
+
+    def resolve(self, s, p):
+        """How it ends: stored, not stored, or nobody can tell. Who waits for it at this proxy is answered."""
+        _, b, ep, seq, _ = s.intent
+
+        def end(t, kind):
+            for k, i, r in self.waiting(t, p):
+                if (r.b, r.ep, r.seq) == (b, ep, seq):
+                    t = self.answer(t, k, i, kind)
+            return t
+
+        stored = s._replace(log=tuple(sorted(s.log + ((b, ep),))))
+        yield f'b{b} is stored', end(stored._replace(entry=(ep, seq + 1), intent=None), 'ok')
+        if self.left(s, 'fail'):
+            yield f'b{b} is not stored: retriable error', self.spend(end(s._replace(intent=None), 'err'), 'fail')
+        if self.left(s, 'bad'):
+            yield f'b{b} is refused for good', self.spend(end(s._replace(intent=None), 'fatal'), 'bad')
+        if self.left(s, 'lost'):
+            lost = s.intent[:4] + (True,)
+            entry = s.entry if s.entry[0] == ep else (ep, seq)
+            yield f'b{b} is given up, it is stored', self.spend(end(stored._replace(intent=lost, entry=entry), 'fatal'), 'lost')
+            yield f'b{b} is given up, it is not stored', self.spend(end(s._replace(intent=lost, entry=entry), 'fatal'), 'lost')
+
+    # ------------------------------------------------------------------ searches
+    def verdict(self, s):
+        if self.goal == 'H':
+            return 'H TOLD 45 THOUGH A LOWER ONE COMES' if s.told else None
+        return 'G DUPLICATE' if len({b for b, _ in s.log}) < len(s.log) else None
+
+    def search(self, limit=3_000_000):
+        """Breadth first: every state, where it came from, and (to look for T) the steps without a fault backward."""
+        origin, todo, back = {self.first(): None}, deque([self.first()]), defaultdict(list)
+        while todo:
+            s = todo.popleft()
+            for label, t in self.steps(s):
+                if self.forever and t.bud == s.bud:
+                    back[t].append(s)
+                if t in origin:
+                    continue
+                origin[t] = (s, label)
+                if not self.forever and self.verdict(t):
+                    return origin, back, t
+                todo.append(t)
+            if len(origin) > limit:
+                raise RuntimeError('too many states')
+        return origin, back, None
+
+    def check(self):
+        began = time.process_time()
+        origin, _, bad = self.search()
+        return self.verdict(bad) if bad else 'HOLDS', len(origin), time.process_time() - began, self.trace(origin, bad) if bad else []
+
+    def live(self):
+        began = time.process_time()
+        origin, back, _ = self.search()
+        good = [s for s in origin if set(s.st) <= set('AX')]
+        reach = set(good)
+        while good:
+            for y in back[good.pop()]:
+                if y not in reach:
+                    reach.add(y)
+                    good.append(y)
+        doomed = next((s for s in origin if s not in reach), None)
+        return 'HOLDS' if doomed is None else 'T STUCK', len(origin), time.process_time() - began, self.trace(origin, doomed) if doomed else []
+
+    def trace(self, origin, s):
+        out = [f'==> log={s.log} client={s.st} notes={[c.failed for c in s.conns]}']
+        while origin[s] is not None:
+            s, label = origin[s]
+            out.append(label)
+        return out[::-1]
