@@ -29,6 +29,7 @@ from .resolver import (
     Position,
     Searched,
     Undecidable,
+    Unreadable,
     covered,
     is_covered,
     look_at,
@@ -46,8 +47,9 @@ async def answer_duplicate(sequencer: Sequencer, batch: Batch, verdict: Duplicat
         there = await _is_in_log(sequencer, batch, verdict.base_offset)
     if batch in sequencer.queue:
         sequencer.queue.remove(batch)
-    if isinstance(there, Later):
-        sequencer.answer(batch, answers.in_doubt(there.reason), "duplicate_unverified")
+    if isinstance(there, Later):  # what cannot be read may stay so for ever
+        told = answers.undecidable if isinstance(there, Unreadable) else answers.in_doubt
+        sequencer.answer(batch, told(there.reason), "duplicate_unverified")
     elif there:
         sequencer.answer(batch, answers.appended(verdict.base_offset, verdict.log_append_time_ms), "duplicate")
         sequencer.shared.report(DuplicateAnswered(batch.waiters[0].connection.name, sequencer.topic))

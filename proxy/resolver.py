@@ -187,8 +187,8 @@ async def look_at(topic: str, partition: int, offset: int, fits: Callable[[Shall
                 await Leader(topic, partition, refresh=True)
             elif shown.offset > offset:
                 message = await message_at(leader, topic, partition, offset)
-                if not isinstance(message, Later):
-                    return message is not None and fits(message)
+                if isinstance(message, Unreadable) or not isinstance(message, Later):
+                    return message if isinstance(message, Later) else message is not None and fits(message)
             elif end.offset <= offset:
                 return False
         if await Now() - started > limits.SCAN_SECONDS_MAX:

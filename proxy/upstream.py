@@ -160,6 +160,8 @@ class Broker:
         self._probe_answers: list[memoryview | None] = []
         self._backoff = limits.CONNECT_BACKOFF_SECONDS_MIN
         self._closed = False
+        self._losses = 0
+        """Since the broker could be asked last. The first one may be no more than an idle connection that it closed."""
         self._said_lost = False
         self._shared_questions: dict[Question[Any], list[Callable[[Any], None]]] = {}
         self._fetches: deque[tuple[Question[Any], Callable[[Any], None]]] = deque()
@@ -272,6 +274,7 @@ class Broker:
         self.version, self.ranges = found.version, found.ranges
         self.is_ready = True
         self._backoff = limits.CONNECT_BACKOFF_SECONDS_MIN
+        self._losses = 0
         if self._said_lost:
             self._said_lost = False
             self._report(Said("info", f"broker {self.id} at {_name(self.address)} is back"))
@@ -285,7 +288,8 @@ class Broker:
         self.pool.set_usable(False)
         if self._closed:
             return
-        if not self._said_lost:
+        self._losses += 1
+        if self._losses > 1 and not self._said_lost:
             self._said_lost = True
             self._report(Said("warning", f"broker {self.id} at {_name(self.address)} is away: {reason}"))
         self._reactor.later(self._backoff, self.open)

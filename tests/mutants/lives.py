@@ -301,7 +301,7 @@ LIVES = (
         "epoch_keeps_the_window",
         "R12: the window is cleared when the epoch changes",
         _SCENES + "test_a_new_epoch_has_a_window_of_its_own",
-        ("state.commit", "next_sequence=0, window=(), first_base_offset", "next_sequence=0, first_base_offset"),
+        ("state.commit", "        next_sequence=0,\n        window=(),\n", "        next_sequence=0,\n"),
         deaths=("I3",),
     ),
     mutant(
@@ -310,8 +310,9 @@ LIVES = (
         _SCENES + "test_the_end_of_the_last_commit_stays_a_bound_for_the_next_epoch",
         (
             "state.commit",
-            "next_sequence=0, window=(), first_base_offset=NO_OFFSET)",
-            "next_sequence=0, window=(), first_base_offset=NO_OFFSET, end_offset=NO_OFFSET, anchor=bytes(8))",
+            "        window=(),\n        first_base_offset=NO_OFFSET,\n",
+            "        window=(),\n        first_base_offset=NO_OFFSET,\n"
+            "        end_offset=NO_OFFSET,\n        anchor=bytes(8),\n",
         ),
     ),
     mutant(

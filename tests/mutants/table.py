@@ -9,8 +9,9 @@ from mutants.lives import LIVES
 from mutants.log import LOG
 from mutants.merging import MERGING
 from mutants.mutant import Mutant
+from mutants.parts import PARTS
 from mutants.shell import SHELL
 
 MUTANTS: tuple[Mutant, ...] = tuple(
-    sorted((*ANSWERS, *INTENTS, *LANES, *LIVES, *LOG, *MERGING, *SHELL), key=lambda mutant: mutant.number)
+    sorted((*ANSWERS, *INTENTS, *LANES, *LIVES, *LOG, *MERGING, *PARTS, *SHELL), key=lambda mutant: mutant.number)
 )

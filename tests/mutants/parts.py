@@ -1,0 +1,101 @@
+"""Mutants of batches that are stored in parts, and of bounds and intents that nobody can go by: rules R6, R8, R10, R11,
+R17."""
+
+from __future__ import annotations
+
+from mutants.mutant import mutant
+
+_PARTS = "unit/test_core_parts.py::"
+
+PARTS = (
+    mutant(
+        "part_without_marker_sent_again",
+        "R6: a part that may be stored without a marker is not sent again",
+        _PARTS + "test_a_second_part_without_a_marker_whose_answer_is_lost_has_one_copy",
+        ("proxy.forward", "            self._contents.add(piece.parcel.inner.first_content)\n", ""),
+        deaths=("I1",),
+    ),
+    mutant(
+        "rest_without_marker_sent_again",
+        "R6: nor by who takes over",
+        _PARTS + "test_who_takes_over_sends_no_rest_that_may_be_stored_without_a_marker",
+        (
+            "proxy.doubt",
+            "        while missing := self._first_missing(intent, result) - contents:\n",
+            "        while missing := set[bytes]():\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "bound_of_another_log",
+        "R8: a bound without an anchor is none where another one is recognised",
+        "unit/test_core_bounds.py::test_of_two_bounds_the_one_that_is_recognised_is_taken_wherever_it_is",
+        ("proxy.resolver", "        return self.anchor != NO_ANCHOR\n", "        return True\n"),
+        deaths=("I1",),
+    ),
+    mutant(
+        "rebuild_below_no_anchor_trusted",
+        "R10: what no log contradicts is no bound of a rebuild",
+        "unit/test_core_unmarked.py::test_after_a_loss_in_the_store_it_is_looked_for_in_the_whole_new_log",
+        (
+            "proxy.doubt",
+            "        bound = Position(entry.end_offset if entry.anchor != NO_ANCHOR else 0, entry.anchor)\n",
+            "        bound = Position(max(entry.end_offset, 0), entry.anchor)\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "rebuilt_part_forgotten",
+        "R10: a rebuild that may end in the middle of a batch says so in the entry",
+        "unit/test_core_refusals.py::test_a_batch_of_which_a_rebuild_found_the_first_part_gets_its_rest",
+        ("state.commit", "    is_rebuilt = entry.is_rebuilt or bool(stored)\n", "    is_rebuilt = False\n"),
+        deaths=("I1", "45"),
+    ),
+    mutant(
+        "given_up_waited_for",
+        "R11: what a client has given up is waited for no longer",
+        "unit/test_state_behind.py::test_a_batch_that_comes_again_waits_only_for_what_failed_after_it",
+        (
+            "state.behind",
+            "            while next(failed) != (epoch, sequence):\n                pass\n",
+            "            pass\n",
+        ),
+        deaths=("liveness",),
+    ),
+    mutant(
+        "new_epoch_ahead_of_its_first_batch",
+        "R11: a new epoch that is sent ahead of its first batch has no gap yet",
+        "unit/test_core_behind.py::test_an_epoch_that_begins_ahead_of_its_first_batch_has_no_gap",
+        (
+            "state.behind",
+            "            if sequence != 0 and self._ended.get(key, epoch) < epoch:\n",
+            "            if False:\n",
+        ),
+        deaths=("45",),
+    ),
+    mutant(
+        "held_back_before_a_part",
+        "R17: what lies before a batch that lacks its rest is answered",
+        "unit/test_core_refusals.py::test_what_lies_before_a_batch_that_lacks_its_rest_is_answered",
+        ("proxy.doubt", "            if isinstance(verdict, Duplicate):\n", "            if False:\n"),
+        deaths=("liveness",),
+    ),
+    mutant(
+        "given_up_by_the_living_waited_for",
+        "R17: what a living proxy has given up is waited for by nobody",
+        "unit/test_core_several.py::test_who_comes_in_another_life_of_the_store_does_not_wait_for_a_living_proxy_that_has_given_up",
+        (
+            "proxy.doubt",
+            "        intent = entry.intent if entry is not None and entry.has_open_intent else None\n",
+            "        intent = entry.intent if entry is not None else None\n",
+        ),
+        deaths=("liveness",),
+    ),
+    mutant(
+        "unreadable_intent_left",
+        "R17: an intent in a value that cannot be read is looked after by who may have written it",
+        "unit/test_core_away.py::test_an_intent_in_a_value_that_cannot_be_read_for_a_while_is_resolved_when_it_can",
+        ("proxy.sequencer", "        if self.held.is_unreadable:\n", "        if False:\n"),
+        deaths=("liveness",),
+    ),
+)
