@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..codecs.record_batch import BatchHeader
-from ..state.behind import Behind, Key
+from ..state.behind import Behind, Key, comes_before
 from ..state.decide import BatchIdentity
 from ..state.entry import NO_OFFSET, NO_PRINCIPAL, NO_TIME
 from ..values import value
@@ -74,10 +75,23 @@ class Batch:
                 return True
         return False
 
-    def is_behind(self, key: Key) -> bool:
-        """Has something to be sent again first, on a connection where somebody waits for it (rule R11)?"""
-        waiting = (waiter for waiter in self.waiters if not waiter.gone)
-        return any(waiter.connection.behind.has_failed_before(key, self.identity) for waiter in waiting)
+    def is_behind(self, key: Key, others: Iterable[Batch]) -> bool:
+        """Does something come before it on a connection where somebody waits for it: to be sent again, or among
+        ``others``, which are not answered yet (rule R11)?"""
+        connections = [waiter.connection for waiter in self.waiters if not waiter.gone]
+        if any(connection.behind.has_failed_before(key, self.identity) for connection in connections):
+            return True
+        lower = [
+            other
+            for other in others
+            if comes_before(other.identity.producer_epoch, other.identity.base_sequence, self.identity)
+        ]
+        return any(
+            waiter.connection is connection and not waiter.gone
+            for other in lower
+            for waiter in other.waiters
+            for connection in connections
+        )
 
     def is_same(self, other: Batch) -> bool:
         """Is ``other`` a retry of this one, by the same principal?"""

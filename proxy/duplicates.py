@@ -16,7 +16,7 @@ from ..codecs.message_set import ShallowMessage
 from ..codecs.parts import content_digests
 from ..state.commit import Stored, reopened
 from ..state.decide import BatchIdentity, Duplicate, is_in_intent, records_in_log
-from ..state.entry import NO_ANCHOR, NO_OFFSET, Intent, IntentBatch
+from ..state.entry import NO_ANCHOR, NO_OFFSET, NOBODY, Intent, IntentBatch
 from ..state.sequence import distance
 from . import answers, limits
 from .batch import Answer, Batch
@@ -106,7 +106,7 @@ async def reopen(sequencer: Sequencer, batch: Batch) -> bool:
         return False
     leader = sequencer.shared.leader_of(sequencer.topic, sequencer.partition)
     intent = Intent(
-        sequencer.shared.incarnation,
+        NOBODY,  # whoever comes takes it over: our client may go meanwhile (R17)
         identity.producer_epoch,
         (IntentBatch(identity.base_sequence, identity.record_count, batch.header.crc),),
         parts[0].base_offset,

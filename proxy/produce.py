@@ -91,13 +91,14 @@ class Client(Protocol):
 class Part:
     """One partition of one request: waits for the answer of its batch."""
 
-    __slots__ = ("_call", "_identity", "_index", "_key", "answered")
+    __slots__ = ("_call", "_identity", "_index", "_key", "_request", "answered")
 
     def __init__(self, call: ProduceCall, index: int) -> None:
         self._call = call
         self._index = index
         self._key: tuple[int, str, int] | None = None
         self._identity: BatchIdentity | None = None
+        self._request = 0
         self.answered = False
 
     @property
@@ -109,6 +110,7 @@ class Part:
         """Which batch it is, so that a retriable failure of it is remembered (rule R11)."""
         self._key = key
         self._identity = identity
+        self._request = self._call.client.behind.request_number()
 
     @property
     def gone(self) -> bool:
@@ -126,7 +128,8 @@ class Part:
             self.answered = True
             if self._key is not None and self._identity is not None:
                 comes_again = answers.comes_again(answer.error_code, self._identity.record_count)
-                self._call.client.behind.note(self._key, self._identity, answer.error_code, comes_again)
+                notes = self._call.client.behind
+                notes.note(self._key, self._identity, answer.error_code, comes_again, self._request)
             self._call.part_answered(self._index, answer)
 
 

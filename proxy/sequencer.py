@@ -306,8 +306,7 @@ class Sequencer:
     def answer(self, batch: Batch, answer: Answer, verdict: str) -> None:
         """Answer everybody who waits for the batch. A failure for good makes clients send what is unfinished again
         under a new epoch: none as long as a lower batch, that may be in the log, is to be sent again."""
-        behind = answer.error_code and answers.makes_a_gap(answer.error_code) and batch.is_behind(self.key)
-        if behind:  # rule R11
+        if answers.makes_a_gap(answer.error_code) and batch.is_behind(self.key, (*self.out, *self.queue)):  # rule R11
             answer = answers.held_back("behind a batch that has to be sent again first")
             verdict = "held_back"
         for waiter in batch.waiters:

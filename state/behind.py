@@ -1,7 +1,7 @@
 """What failed on one client connection and will be sent again, so that what follows it there is no gap (rule R11).
 Pure: told of every answer, asked before a refusal.
 
-Nothing is kept of a batch that got through or failed for good; a producer that goes on sending clears its own notes."""
+A batch that got through, or failed for good, leaves no note; of those that a client gave up the latest few are kept."""
 
 from __future__ import annotations
 
@@ -10,27 +10,46 @@ from .sequence import is_ahead
 
 Key = tuple[int, str, int]
 """Producer id, topic, partition."""
+NOTES_MAX = 16
+"""Of one producer on one partition: more than a client has in flight, retries included."""
+
+
+def comes_before(epoch: int, sequence: int, batch: BatchIdentity) -> bool:
+    """Has the batch with this epoch and base sequence to come before ``batch``? A lower sequence of its epoch; or
+    anything of an older epoch: a client sends what is unfinished again as the first batches of the new one, before
+    which nothing comes."""
+    if epoch == batch.producer_epoch:
+        return is_ahead(sequence, batch.base_sequence)
+    return epoch < batch.producer_epoch and batch.base_sequence != 0
 
 
 class Behind:
     """The notes of one connection."""
 
-    __slots__ = ("_ended", "_failed")
+    __slots__ = ("_ended", "_failed", "_requests")
 
     def __init__(self) -> None:
+        self._requests = 0
         self._ended: dict[Key, int] = {}
         """The epoch of which a batch failed for good last, until one of a newer epoch got through."""
-        self._failed: dict[Key, dict[tuple[int, int], None]] = {}
-        """Epoch and base sequence of what failed retriably and did not get through since, the latest failure last."""
+        self._failed: dict[Key, dict[tuple[int, int], int]] = {}
+        """Epoch and base sequence of what failed retriably and did not get through since, and in which request on this
+        connection it did so last."""
 
-    def note(self, key: Key, identity: BatchIdentity, error_code: int, retriable: bool) -> None:
-        """Remember a retriable failure; forget it when the batch failed for good, or when it or a later one got
-        through, perhaps over another connection."""
+    def request_number(self) -> int:
+        """Return the number of a request that comes now."""
+        self._requests += 1
+        return self._requests
+
+    def note(self, key: Key, identity: BatchIdentity, error_code: int, comes_again: bool, request: int) -> None:
+        """Remember a failure after which the client sends it again; forget it when the batch got through or failed for
+        good. Of other batches of its epoch that says nothing."""
         epoch, sequence = identity.producer_epoch, identity.base_sequence
-        if error_code and retriable:
+        if error_code and comes_again:
             failures = self._failed.setdefault(key, {})
-            failures.pop((epoch, sequence), None)
-            failures[epoch, sequence] = None
+            failures[epoch, sequence] = max(request, failures.get((epoch, sequence), 0))
+            if len(failures) > NOTES_MAX:
+                del failures[min(failures, key=failures.__getitem__)]
             return
         if error_code:
             self._ended[key] = epoch
@@ -40,34 +59,22 @@ class Behind:
         if failed is None:
             return
         failed.pop((epoch, sequence), None)
-        if not error_code:
-            is_left = [one for one in failed if one[0] > epoch or (one[0] == epoch and is_ahead(sequence, one[1]))]
-            failed = dict.fromkeys(is_left)
-        elif sequence == 0:  # what an older epoch left was sent again as this one, or will not be
-            failed = dict.fromkeys(one for one in failed if one[0] >= epoch)
-        if failed:
-            self._failed[key] = failed
-        else:
+        if not error_code or sequence == 0:  # what an older epoch left was sent again as this one, or will not be
+            failed = self._failed[key] = {one: number for one, number in failed.items() if one[0] >= epoch}
+        if not failed:
             del self._failed[key]
 
     def has_failed_before(self, key: Key, identity: BatchIdentity) -> bool:
-        """Did something fail that has to come before this batch, and was not sent again? A lower sequence of its epoch,
-        retriably; or anything of an older epoch: a client sends what is unfinished again as the first batches of the
-        new one, before which nothing comes.
+        """Did something fail here that has to come before this batch, and comes again?
 
-        What is sent again comes in its order. So if this batch has failed here too and comes again, what failed before
-        it did and has not come is given up, and is waited for no longer."""
+        What is sent again comes in its order. So if this batch has failed here too and comes again, what was sent last
+        before it was is given up, and is waited for no longer."""
         epoch, sequence = identity.producer_epoch, identity.base_sequence
-        failed = iter(self._failed.get(key, ()))
-        if (epoch, sequence) not in self._failed.get(key, ()):
-            if sequence != 0 and self._ended.get(key, epoch) < epoch:
-                return True
-        else:
-            while next(failed) != (epoch, sequence):
-                pass
-        return any(
-            (one[0] == epoch and is_ahead(one[1], sequence)) or (one[0] < epoch and sequence != 0) for one in failed
-        )
+        failed = self._failed.get(key, {})
+        own_request = failed.get((epoch, sequence), 0)
+        if not own_request and sequence != 0 and self._ended.get(key, epoch) < epoch:
+            return True
+        return any(number > own_request and comes_before(*one, identity) for one, number in failed.items())
 
     def has_ended_older(self, key: Key, producer_epoch: int) -> bool:
         """Was a batch of an older epoch sent over this connection, and failed for good, and was the first one of the

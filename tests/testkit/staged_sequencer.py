@@ -56,6 +56,7 @@ class Request:
         self.connection = client
         self.answers: list[Answer] = []
         self._identity = identity
+        self._number = client.behind.request_number()
 
     @property
     def gone(self) -> bool:
@@ -66,7 +67,7 @@ class Request:
             self.answers.append(answer)
             retriable = answer.error_code in (2, 3, 6, 7, 19)
             key = (PRODUCER_ID, TOPIC, PARTITION)
-            self.connection.behind.note(key, self._identity, answer.error_code, retriable)
+            self.connection.behind.note(key, self._identity, answer.error_code, retriable, self._number)
 
     @property
     def code(self) -> int | None:

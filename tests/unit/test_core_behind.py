@@ -83,7 +83,7 @@ def test_an_epoch_that_begins_ahead_of_its_first_batch_has_no_gap() -> None:
     assert gap.code == OUT_OF_ORDER
 
 
-def test_a_failure_that_was_mended_over_another_connection_holds_nothing_back() -> None:
+def test_a_failure_that_was_mended_over_another_connection_is_waited_for_once() -> None:
     stage, client = a_stage_with_one_batch()
     stage.outcomes.append(stage.refuses(NOT_LEADER))
     assert stage.send(client, 1).code == NOT_LEADER
@@ -93,9 +93,46 @@ def test_a_failure_that_was_mended_over_another_connection_holds_nothing_back() 
     stage.run(1)
     assert stage.send(client, 2).offset == 2
     stage.run(1)
+    first = stage.send(client, 9)
+    stage.run(1)
     gap = stage.send(client, 9)
     stage.run(1)
-    assert gap.code == OUT_OF_ORDER
+    assert (first.code, gap.code) == (HELD_BACK, OUT_OF_ORDER)
+
+
+def test_nothing_fails_for_good_as_long_as_a_batch_before_it_waits_for_its_answer() -> None:
+    """It was stored before its client came here, and comes behind: to be told that it is there."""
+    stage, client = a_stage_with_one_batch()
+    stage.outcomes.append(lambda effect: (stage.take(effect), stage.never_answers(effect))[1])
+    stage.send(client, 1)
+    stage.die()
+    here = Client()
+    lower, upper = stage.send(here, 1), stage.send(here, 2, headers=[("a-header", b"")])
+    stage.run(10)
+    assert (lower.offset, upper.code) == (1, HELD_BACK)
+    again = stage.send(here, 2, headers=[("a-header", b"")])
+    stage.run(1)
+    assert again.code == UNSUPPORTED
+    assert stage.stored_values() == [b"value 0", b"value 1"]
+
+
+def test_a_batch_that_got_through_does_not_hide_one_before_it_that_comes_again() -> None:
+    stage, client = a_stage_with_one_batch()
+    stage.outcomes.append(stage.loses_answer)
+    lower = stage.send(client, 1)
+    lower.answer(answers.in_doubt("its time is up"))
+    stage.run(10)
+    assert stage.send(client, 2).offset == 2
+    stage.run(1)
+    upper = stage.send(client, 3, headers=[("a-header", b"")])
+    stage.run(1)
+    assert upper.code == HELD_BACK
+    assert stage.send(client, 1).code in (None, 0)
+    stage.run(10)
+    again = stage.send(client, 3, headers=[("a-header", b"")])
+    stage.run(1)
+    assert again.code == UNSUPPORTED
+    assert stage.stored_values() == [b"value 0", b"value 1", b"value 2"]
 
 
 def test_what_an_older_epoch_left_holds_nothing_back_once_the_new_one_has_begun() -> None:

@@ -1,6 +1,6 @@
 """What failed on a connection and comes again: what follows it is no gap (rule R11), and nothing else is held back."""
 
-from idemproxy.state.behind import Behind
+from idemproxy.state.behind import NOTES_MAX, Behind
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.sequence import SEQUENCE_MODULUS
 
@@ -13,10 +13,10 @@ def batch(epoch: int, sequence: int) -> BatchIdentity:
 
 
 def after(*answers: tuple[int, int, int]) -> Behind:
-    """The notes after answers (epoch, base sequence, error code)."""
+    """The notes after requests with these answers (epoch, base sequence, error code)."""
     behind = Behind()
     for epoch, sequence, error_code in answers:
-        behind.note(KEY, batch(epoch, sequence), error_code, error_code == RETRIABLE)
+        behind.note(KEY, batch(epoch, sequence), error_code, error_code == RETRIABLE, behind.request_number())
     return behind
 
 
@@ -44,10 +44,28 @@ def test_an_older_epoch_is_not_behind_a_newer_one() -> None:
     assert not after((1, 0, RETRIABLE)).has_failed_before(KEY, batch(0, 54))
 
 
-def test_success_of_a_later_batch_or_epoch_clears_what_came_before() -> None:
-    assert not after((0, 5, RETRIABLE), (0, 7, 0)).has_failed_before(KEY, batch(0, 8))
-    assert not after((0, 53, RETRIABLE), (1, 0, 0)).has_failed_before(KEY, batch(1, 2))
+def test_a_success_says_nothing_of_other_batches() -> None:
+    """The lower one may be stored meanwhile, and its client not know of it: a refusal would make it a second copy."""
+    assert after((0, 5, RETRIABLE), (0, 7, 0)).has_failed_before(KEY, batch(0, 8))
     assert after((0, 5, RETRIABLE), (0, 4, 0)).has_failed_before(KEY, batch(0, 6))
+    assert not after((0, 5, RETRIABLE), (0, 5, 0)).has_failed_before(KEY, batch(0, 6))
+
+
+def test_of_a_partition_the_latest_notes_are_kept() -> None:
+    behind = after(*((0, sequence, RETRIABLE) for sequence in range(NOTES_MAX + 1)))
+    assert not behind.has_failed_before(KEY, batch(0, 1))
+    assert after(*((0, sequence, RETRIABLE) for sequence in range(NOTES_MAX))).has_failed_before(KEY, batch(0, 100))
+
+
+def test_requests_count_in_the_order_in_which_they_came() -> None:
+    """The lower batch came again before the upper one did; its answer was the later one to be known."""
+    behind = Behind()
+    lower, upper = behind.request_number(), behind.request_number()
+    behind.note(KEY, batch(0, 5), RETRIABLE, True, lower)
+    again = behind.request_number()
+    behind.note(KEY, batch(0, 5), RETRIABLE, True, again)
+    behind.note(KEY, batch(0, 6), RETRIABLE, True, upper)
+    assert behind.has_failed_before(KEY, batch(0, 6))
 
 
 def test_the_first_batch_of_an_epoch_that_fails_for_good_ends_what_the_older_one_left() -> None:
