@@ -223,14 +223,22 @@ LIVES = (
         "successor_out_of_order",
         "R11: a batch behind one that failed retriably is no gap",
         _SCENES + "test_a_batch_behind_one_that_has_to_be_sent_again_is_no_gap",
-        ("proxy.sequencer", "        if behind:  # rule R11\n", "        if False:\n"),
+        (
+            "proxy.sequencer",
+            "        if answers.makes_a_gap(answer.error_code) and batch.is_behind(",
+            "        if False and batch.is_behind(",
+        ),
         deaths=("45",),
     ),
     mutant(
         "older_epochs_forgotten",
         "R11: what an older epoch left to be sent again stands before a newer one",
         "unit/test_core_behind.py::test_an_epoch_that_begins_before_the_older_ones_batch_was_sent_again_has_no_gap",
-        ("state.behind", " or (one[0] < epoch and sequence != 0)", ""),
+        (
+            "state.behind",
+            "    return epoch < batch.producer_epoch and batch.base_sequence != 0\n",
+            "    return False\n",
+        ),
         deaths=("45",),
     ),
     mutant(

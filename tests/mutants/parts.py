@@ -57,10 +57,36 @@ PARTS = (
         "unit/test_state_behind.py::test_a_batch_that_comes_again_waits_only_for_what_failed_after_it",
         (
             "state.behind",
-            "            while next(failed) != (epoch, sequence):\n                pass\n",
-            "            pass\n",
+            "        own_request = failed.get((epoch, sequence), 0)\n",
+            "        own_request = 0\n",
         ),
         deaths=("liveness",),
+    ),
+    mutant(
+        "refused_before_the_one_that_waits",
+        "R11: nothing fails for good as long as a lower batch of its connection waits for its answer",
+        "unit/test_core_behind.py::test_nothing_fails_for_good_as_long_as_a_batch_before_it_waits_for_its_answer",
+        ("proxy.sequencer", "batch.is_behind(self.key, (*self.out, *self.queue))", "batch.is_behind(self.key, ())"),
+    ),
+    mutant(
+        "success_forgets_lower_ones",
+        "R11: a success says nothing of the batches before it",
+        "unit/test_core_behind.py::test_a_batch_that_got_through_does_not_hide_one_before_it_that_comes_again",
+        (
+            "state.behind",
+            "        failed.pop((epoch, sequence), None)\n",
+            "        failed.clear()\n",
+        ),
+    ),
+    mutant(
+        "order_of_answers",
+        "R11: what comes again counts in the order of the requests",
+        "unit/test_state_behind.py::test_requests_count_in_the_order_in_which_they_came",
+        (
+            "state.behind",
+            "            failures[epoch, sequence] = max(request, failures.get((epoch, sequence), 0))\n",
+            "            failures[epoch, sequence] = self._requests = self._requests + 1\n",
+        ),
     ),
     mutant(
         "new_epoch_ahead_of_its_first_batch",
@@ -68,8 +94,8 @@ PARTS = (
         "unit/test_core_behind.py::test_an_epoch_that_begins_ahead_of_its_first_batch_has_no_gap",
         (
             "state.behind",
-            "            if sequence != 0 and self._ended.get(key, epoch) < epoch:\n",
-            "            if False:\n",
+            "        if not own_request and sequence != 0 and self._ended.get(key, epoch) < epoch:\n",
+            "        if False:\n",
         ),
         deaths=("45",),
     ),
