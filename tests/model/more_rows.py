@@ -4,7 +4,7 @@ g merging, as far as other proxies, clients that have gone and losses are concer
 and the second look (R14); o what cannot be decided; p the bound of a producer's first batch (R8); q before the window (R9), and
 the end of the sequence numbers; w the witness rule with its members and its barrier (R10), in the model of members.py; v the
 same joined with the whole model (witness.py); x marks of time and high watermark (R10, marks.py); r what is told behind a batch that is
-unfinished (R11, order.py); t a topic that is made anew (R8); u
+unfinished (R11, order.py); s batches in parts (R6, R10, parts.py); t a topic that is made anew (R8); u
 what is waited for (R13, R17); y registrations that fence swaps (R2, R7).
 """
 F = dict(crash=1, broken=1, reconnect=1)
@@ -29,6 +29,7 @@ ANEW = dict(anew=1, broken=1, foreign=1, reconnect=1, lower='known', window=1, t
 COMMITTED = ('C0 sends', 'P0 reserves', 'P0 forwards', 'BROKER appends', 'P0 has', 'P0 commits')
 FLUSHALL = dict(flushall=1, slow=1, reconnect=1, tries=3)
 R = dict(order_of=True)                                        # a model of its own
+S = dict(parts_of=True, crash=1, broken=1, reconnect=1)           # a model of its own
 R3 = dict(R, N=3, window=3, in_time=2, lost=1, fail=1)
 RESEND = dict(producers=2, N=2, window=2, group=2, tries=2, merge=True, client='resend')
 
@@ -245,6 +246,19 @@ ROWS = [
  ('r17', 'a new epoch ahead of its first batch: 45 at once', 'H', 1, dict(R3, goal='H', bad=1, lost=0, ahead='never')),
  ('r18', 'same, held back once', 'holds', 0, dict(R3, goal='H', bad=1, lost=0)),
  ('r19', 'same, held back as long as the older epoch failed last', 'T', 1, dict(R3, bad=1, expire=1, lost=0, in_time=0, ahead='always', **L)),
+ ('s1', 'parts: a rebuild finds the first one only, nobody knows', 'E', 1, dict(S, loss=1, reopened=None)),
+ ('s2', 'same, who has rebuilt it knows, another proxy does not', 'E', 1, dict(S, loss=1, reopened='memory')),
+ ('s3', 'same, the entry says it', 'holds', 1, dict(S, loss=1)),
+ ('s4', 'same, two losses, two crashes', 'holds', 0, dict(S, loss=2, crash=2, broken=2, reconnect=2)),
+ ('s5', 'the rest is stored without a marker: only the first content is looked for', 'D', 1, dict(S, unmark=1, contents='first')),
+ ('s6', 'same, a rebuild', 'D', 1, dict(S, crash=0, broken=0, loss=1, unmark=1, contents='first')),
+ ('s7', 'same, the contents of all parts', 'holds', 1, dict(S, loss=1, unmark=1)),
+ ('s8', 'same, larger', 'holds', 0, dict(S, loss=2, unmark=1, crash=2, broken=2, reconnect=2)),
+ ('s9', 'a batch lacks its rest: its client brings the one before it first, and that is held back', 'T', 1,
+  dict(S, a_open=True, before='held', **L)),
+ ('s10', 'same, it is answered', 'holds', 1, dict(S, a_open=True, loss=1, unmark=1, **L)),
+ ('s11', 'an intent that is opened again belongs to who has opened it, his client goes', 'T', 1, dict(S, loss=1, reopened_for='who', **L)),
+ ('s12', 'same, to nobody', 'holds', 1, dict(S, loss=1, **L)),
  ('t1', 'topic made anew between commit and reserve; an end without a record to compare is a bound', 'I1', 1,
   dict(ANEW, unanchored=True, after=COMMITTED + ('the topic',))),
  ('t2', 'same, it is none', 'holds', 1, dict(ANEW, after=COMMITTED + ('the topic',))),
@@ -254,7 +268,6 @@ ROWS = [
   dict(ANEW, broken=0, loss=1, undo=2, unanchored='rebuild', after=COMMITTED + ('the topic',))),
  ('t6', 'same, it begins at 0', 'holds', 1, dict(ANEW, broken=0, loss=1, undo=2, after=COMMITTED + ('the topic',))),
  ('t7', 'topic made anew, ends with the record below them', 'holds', 0, dict(ANEW, anchors=True, crash=1)),
- ('t8', 'topic made anew, nothing to compare, crash, progress', 'holds', 0, dict(ANEW, crash=1, **L)),
  ('u1', 'what a living owner has given up is waited for', 'T', 1, dict(L, veil=1, broken=1, reconnect=1, waits_for_given_up=True)),
  ('u2', 'same, by a rebuild only', 'T', 1, dict(L, veil=1, broken=1, reconnect=1, restart=1, N=1, window=1, waits_for_given_up='rebuild')),
  ('u3', 'it is waited for by nobody', 'holds', 1, dict(L, veil=1, broken=1, reconnect=1, restart=1, N=1, window=1)),

@@ -254,7 +254,7 @@ class Order:
     def live(self):
         began = time.process_time()
         origin, back, _ = self.search()
-        good = [s for s in origin if set(s.st) <= set('AX')]
+        good = [s for s in origin if self.is_done(s)]
         reach = set(good)
         while good:
             for y in back[good.pop()]:
@@ -264,8 +264,14 @@ class Order:
         doomed = next((s for s in origin if s not in reach), None)
         return 'HOLDS' if doomed is None else 'T STUCK', len(origin), time.process_time() - began, self.trace(origin, doomed) if doomed else []
 
+    def is_done(self, s):
+        return set(s.st) <= set('AX')
+
+    def show(self, s):
+        return f'==> log={s.log} client={s.st} notes={[c.failed for c in s.conns]}'
+
     def trace(self, origin, s):
-        out = [f'==> log={s.log} client={s.st} notes={[c.failed for c in s.conns]}']
+        out = [self.show(s)]
         while origin[s] is not None:
             s, label = origin[s]
             out.append(label)
