@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..codecs.record_batch import BatchHeader
 from ..state.behind import Behind, Key, comes_before
 from ..state.decide import BatchIdentity
 from ..state.entry import NO_OFFSET, NO_PRINCIPAL, NO_TIME
 from ..values import value
+
+if TYPE_CHECKING:
+    from .effects import Append
+    from .outcome import Outcome
 
 
 @value(frozen=True, slots=True)
@@ -23,15 +27,27 @@ class Answer:
     message: str | None = None
 
 
+class Way(Protocol):
+    """The only way to the log for the batches of one client, who shows the broker itself who he is: his own connection
+    to it."""
+
+    def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
+        """Send it, or refuse it; ``done`` gets the outcome, once, never from inside this call."""
+        ...
+
+
 class Connection(Protocol):
     """The client connection a request came on. ``behind``: what failed retriably on it, see ``Behind``. ``name``: what
-    the client calls itself."""
+    the client calls itself. ``way``: None where the proxy sends for everybody."""
 
     @property
     def behind(self) -> Behind: ...
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def way(self) -> Way | None: ...
 
 
 class Waiter(Protocol):
@@ -75,6 +91,15 @@ class Batch:
                 return True
         return False
 
+    @property
+    def way(self) -> Way | None:
+        """How it has to leave: over the connection of whoever waits for it, the newest one. All who ever wait for it
+        are of one principal and one kind, so one that has to leave so never leaves otherwise."""
+        for waiter in reversed(self.waiters):
+            if not waiter.gone:
+                return waiter.connection.way
+        return self.waiters[-1].connection.way if self.waiters else None
+
     def is_behind(self, key: Key, others: Iterable[Batch]) -> bool:
         """Does something come before it on a connection where somebody waits for it: to be sent again, or among
         ``others``, which are not answered yet (rule R11)?"""
@@ -99,6 +124,7 @@ class Batch:
             self.identity == other.identity
             and self.header.crc == other.header.crc
             and self.principal == other.principal
+            and (self.way is None) == (other.way is None)
         )
 
     def attach(self, other: Batch) -> None:

@@ -12,6 +12,7 @@ from ..codecs.marker import Identity
 from ..reactor import Buffer
 from ..state.store import Conflict, StoreAway, Swapped
 from ..values import value
+from .batch import Way
 from .bridge.asks import Question
 from .outcome import Outcome
 from .parcel import Parcel
@@ -82,7 +83,7 @@ class Append(Effect[Outcome]):
     """Append one message set to a partition, at most once. A ``Parcel`` may leave together with those of others.
 
     ``may_send``: asked in the step of the send itself, for the deadline and for clients that have gone (rules R4, R17);
-    a text is the reason why not. ``timeout_ms``: what the client gave.
+    a text is the reason why not. ``timeout_ms``: what the client gave. ``way``: the client's own, None: the pool's.
     """
 
     broker_id: int
@@ -92,6 +93,7 @@ class Append(Effect[Outcome]):
     timeout_ms: int
     may_send: Callable[[], str | None]
     identities: tuple[Identity, ...] = ()
+    way: Way | None = None
 
     @property
     def parcel(self) -> Parcel | None:

@@ -25,6 +25,7 @@ from .events import ConnectionRefused, GenerationChanged, IncarnationBegun, Prod
 from .flow_runner import FlowRunner, Resume
 from .holdings import Holdings
 from .init_producer import ProducerIds
+from .lane import LanePool
 from .outcome import NotSent
 from .produce import ProduceCall, Sweeper
 from .sequencer import Sequencer
@@ -121,7 +122,7 @@ class Engine(Holdings):
         self.topology = Topology(
             reactor,
             upstream,
-            may_send=self._may_send,
+            may_send=self.may_send,
             report=report,
             on_brokers=self._brokers_changed,
             on_ready=self._broker_ready,
@@ -130,6 +131,8 @@ class Engine(Holdings):
         self.shared.leader_of = self.topology.leader_of
         self.shared.is_reachable = lambda broker_id: self.target(broker_id) is not None
         self.sessions: set[Session] = set()
+        self.guest_lanes: dict[LanePool, None] = {}
+        """Each belongs to one client; with a produce out it outlives his session."""
         self.requests_by_key: dict[int, int] = {}
         self.sessions_accepted = 0
         self._idle_look_at = 0.0
@@ -224,15 +227,16 @@ class Engine(Holdings):
         for session in list(self.sessions):
             if session.is_idempotent:
                 session.abort("the state has begun a new life")
-        for broker in self.topology.brokers:
-            broker.pool.give_up_busy("a new incarnation begins")
+        for pool in (*(broker.pool for broker in self.topology.brokers), *self.guest_lanes):
+            pool.give_up_busy("a new incarnation begins")
 
     def _wait_for_old_leases(self) -> None:
         """What was granted under a lost state may still be on its way: those leases have to run out first (rule
         R10)."""
         self.shared.grace_until = self.reactor.now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS
 
-    def _may_send(self) -> bool:
+    def may_send(self) -> bool:
+        """Does the lease still allow to send (rule R4)?"""
         return self._store is not None and self._store.lease.may_send(self.reactor.now())
 
     # ------------------------------------------------------------------ what sessions and produce calls need
@@ -330,6 +334,8 @@ class Engine(Holdings):
         """Drop every connection at once."""
         for session in list(self.sessions):
             session.abort("the proxy ends")
+        for pool in list(self.guest_lanes):
+            pool.close()
         self.topology.close()
 
     # ------------------------------------------------------------------ effects
@@ -351,6 +357,9 @@ class Engine(Holdings):
         return self._store
 
     def _append(self, effect: Append, resume: Resume) -> None:
+        if effect.way is not None:
+            effect.way.append(effect, resume)
+            return
         broker = self.topology.broker(effect.broker_id)
         if broker is None or not broker.is_ready:
             self.reactor.later(0, lambda: resume(NotSent("the broker is away")))

@@ -84,12 +84,12 @@ class Forward:
                 self._timeout_ms,
                 self._may_send,
                 piece.identities,
+                self._group[0].way,
             )
             if started:
                 sequencer.step("append", self._group, started, type(outcome).__name__)
             if self._shared.wants_outcomes:
-                place = (self._leader, sequencer.topic, sequencer.partition)
-                self._shared.report(ended(*place, piece.identities, outcome))
+                self._shared.report(ended(self._leader, *sequencer.key[1:], piece.identities, outcome))
             if isinstance(outcome, Appended):
                 outcome = await self._confirmed(piece, outcome)
             if isinstance(outcome, Appended):

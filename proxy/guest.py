@@ -1,14 +1,14 @@
 """A client that shows the broker itself who he is: a session whose connection upstream is his own. Sans-IO.
 
 Until the broker has accepted him only ApiVersions and the exchange of tokens are answered. Afterwards the broker
-judges all that goes on over his connection. What the proxy does for him as its own principal (produce with a producer
-id, Metadata) it does only after the broker was asked, on that same connection, whether he may: an empty Produce is
-judged like any other and stores nothing. Moves no state before that."""
+judges all that goes on over his connection, his batches with a producer id too (``guest_lane.py``). Before one of them
+moves any state, and before anything is told from it, the broker is asked on that same connection whether he may write
+there (``rights.py``): an empty Produce is judged like any other and stores nothing."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -18,19 +18,20 @@ from ..codecs.error_codes import ErrorCode
 from ..codecs.errors import WireError
 from ..codecs.framing import FrameSplitter, frame
 from ..codecs.headers import parse_request_header
-from ..codecs.produce import PartitionRecords, ProduceRequest
+from ..codecs.produce import ProduceRequest
 from ..reactor import Reactor, Wire
 from ..state.entry import NO_PRINCIPAL, principal_of
 from . import limits
-from .batch import Answer
 from .bridge import api_versions
 from .bridge.metadata import Topic, encode_client_answer, encode_question, parse_answer, parse_client_request
 from .door import Visit
 from .engine import Engine
 from .events import ClientRefused
+from .guest_call import GuestCall
+from .guest_lane import GuestLanes, GuestPipe
 from .last_words import names_a_producer
 from .pipe import Pipe
-from .produce import Part, ProduceCall
+from .rights import DENIED, Rights
 from .security.sasl_mechanisms import SaslError, shown_text
 from .security.sasl_names import MECHANISMS, Conversation
 from .security.sasl_relay import SaslRelay
@@ -42,8 +43,6 @@ from .versions import ApiKey
 SASL_RANGES: Mapping[int, tuple[int, int]] = {ApiKey.SASL_HANDSHAKE: (0, 1), ApiKey.SASL_AUTHENTICATE: (0, 1)}
 _EMPTY_PRODUCE_VERSION = 2
 _EMPTY_PRODUCE_TIMEOUT_MS = 1000
-_DENIED = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-"""The second one is for topics that he may not even know of."""
 
 
 class Guest(Session):
@@ -73,10 +72,9 @@ class Guest(Session):
         self._token_slot: _Slot | None = None
         """Of the SaslAuthenticate that waits for the broker's answer."""
         self._is_token_out = False
-        self._rights: dict[str, tuple[int, float]] = {}
-        """Error code of a produce to the topic, and until when that is believed."""
-        self._asked_rights: frozenset[str] = frozenset()
-        self._produces: deque[tuple[_Slot, ProduceRequest]] = deque()
+        self.rights = Rights(host.now, self._ask_rights)
+        self._lanes: GuestLanes | None = None
+        self._produces: deque[tuple[_Slot, ProduceRequest, float]] = deque()
 
     @property
     def is_authenticated(self) -> bool:
@@ -93,6 +91,7 @@ class Guest(Session):
         if self._relay is not None and not self.is_authenticated:
             self._relay.close()
         super()._end(leaves_upstream)
+        self.rights.end()
 
     def _look_whether_authenticated(self) -> None:
         if not self.is_closed and not self.is_authenticated:
@@ -226,10 +225,28 @@ class Guest(Session):
             return
         self.principal = principal_of(f"User:{self._conversation.name}")
         self._splitter = FrameSplitter(self._host.caps.request_bytes_max)
-        self._pipe = self._relay.pipe(self.abort)
-        self._pipe.share(self._host, self._patience)
+        pipe = self._relay.pipe(self.abort, GuestPipe)
+        pipe.share(self._host, self._patience)
+        self._pipe = pipe
+        self.way = self._lanes = self._own_lanes(pipe)
         if self._visit is not None:
             self._visit.is_known()
+
+    def _own_lanes(self, pipe: GuestPipe) -> GuestLanes:
+        engine, broker = self._engine, self._broker
+        assert broker is not None
+        lanes = GuestLanes(
+            engine.reactor,
+            broker.id,
+            pipe,
+            self.rights,
+            may_send=engine.may_send,
+            is_there=lambda: engine.target(broker.id) is broker,
+            is_over=lambda lanes: engine.guest_lanes.pop(lanes, None),
+            report=engine.report,
+        )
+        engine.guest_lanes[lanes] = None
+        return lanes
 
     def _refused(self, reason: str, is_certain: bool) -> None:
         """The broker said no, or the connection ended. From an old broker that is a no as well, if it lives on: clients
@@ -272,40 +289,32 @@ class Guest(Session):
     def _produce(self, slot: _Slot, frame: bytes) -> None:
         header = slot.header
         request = produce_codec.parse_request(frame, header.body_offset, header.api_version)
-        self._produces.append((slot, request))
+        self._produces.append((slot, request, self._engine.now()))
         self._admit()
 
     def _admit(self) -> None:
         """Let requests on in their order, as far as it is known what he may do."""
-        while self._produces and not self.is_closed:
-            slot, request = self._produces[0]
-            now = self._engine.now()
-            unknown = {
-                item.topic: item.partition
-                for item in request.partitions
-                if self._rights.get(item.topic, (0, 0.0))[1] <= now
-            }
-            if unknown and request.acks == 0 and not names_a_producer(request):
-                # He may be gone before an answer comes. It passes over his own connection: the broker judges it there.
-                self._produces.popleft()
-                ProduceCall(self._host, self, request, slot.header.api_version, partial(self._answer, slot)).start()
-                continue
-            if unknown:
-                if len(self._rights) > limits.GUEST_TOPICS_MAX:
-                    self._rights.clear()
-                    unknown = {item.topic: item.partition for item in request.partitions}
-                self._ask_rights(unknown)
+        lanes = self._lanes
+        while self._produces and not self.is_closed and lanes is not None:
+            slot, request, came_at = self._produces[0]
+            topics = {item.topic: item.partition for item in request.partitions}
+            missing = self.rights.missing(topics)
+            denied: Mapping[str, int] = {}
+            # One that wants no answer passes over his own connection, where the broker judges it: he may be gone before
+            # it has said anything to us.
+            if not missing:
+                denied = {topic: code for topic in topics if (code := self.rights.code_of(topic))}
+            elif request.acks != 0 or names_a_producer(request):
+                self.rights.want(missing)
                 return
             self._produces.popleft()
-            denied = {item.topic: code for item in request.partitions if (code := self._rights[item.topic][0])}
-            call = ProduceCall if not denied else partial(_GuestCall, denied)
-            call(self._host, self, request, slot.header.api_version, partial(self._answer, slot)).start()
+            version, done = slot.header.api_version, partial(self._answer, slot)
+            call = GuestCall(self._host, self, request, version, done)
+            call.judge(self.rights, lanes, denied, came_at)
+            call.start()
 
     def _ask_rights(self, topics: Mapping[str, int]) -> None:
         """Ask by an empty produce to one partition of each topic."""
-        if self._asked_rights:
-            return  # the answer looks again
-        self._asked_rights = frozenset(topics)
         parts = [(topic, partition, b"") for topic, partition in topics.items()]
         body = produce_codec.encode_request(_EMPTY_PRODUCE_VERSION, 1, _EMPTY_PRODUCE_TIMEOUT_MS, parts)
         assert self._pipe is not None
@@ -314,20 +323,10 @@ class Guest(Session):
         def answered(response: memoryview) -> None:
             timer.cancel()
             found, _ = produce_codec.parse_response(response, 0, _EMPTY_PRODUCE_VERSION)
-            self._learn_rights({one.topic: one.error_code for one in found})
+            self.rights.answered({one.topic: one.error_code for one in found})
+            self._admit()
 
         self._pipe.request(ApiKey.PRODUCE, _EMPTY_PRODUCE_VERSION, body, answered)
-
-    def _learn_rights(self, codes: Mapping[str, int]) -> None:
-        asked, self._asked_rights = self._asked_rights, frozenset()
-        if asked - codes.keys():
-            raise WireError("the broker's answer leaves a topic out")
-        now = self._engine.now()
-        for topic in asked:
-            code = codes[topic] if codes[topic] in _DENIED else 0
-            seconds = limits.DENIAL_SECONDS if code else limits.RIGHTS_SECONDS
-            self._rights[topic] = (code, now + seconds)
-        self._admit()
 
     def _metadata(self, frame: bytes) -> None:
         """Answer from memory, but only of what the broker shows him itself."""
@@ -351,7 +350,7 @@ class Guest(Session):
         def answered(response: memoryview) -> None:
             seen = parse_answer(asked_version, response).topics
             shown = {name: topic.error_code for name, topic in seen.items()}
-            visible = [name for name, code in shown.items() if code not in _DENIED]
+            visible = [name for name, code in shown.items() if code not in DENIED]
             wanted = None if names is None else visible
             topology.freshen(wanted, False, lambda: self._tell(slot, question.topics, shown))
 
@@ -360,7 +359,7 @@ class Guest(Session):
     def _tell(self, slot: _Slot, asked: tuple[str, ...] | None, shown: Mapping[str, int]) -> None:
         cluster = self._engine.topology.cluster
         denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        topics = {name: topic for name, topic in cluster.topics.items() if shown.get(name, denied) not in _DENIED}
+        topics = {name: topic for name, topic in cluster.topics.items() if shown.get(name, denied) not in DENIED}
         topics |= {name: Topic(name, denied, False, ()) for name, code in shown.items() if code == denied}
         body = encode_client_answer(
             slot.header.api_version,
@@ -370,25 +369,3 @@ class Guest(Session):
             fallback_cluster_id=self._engine.fallback_cluster_id,
         )
         self._answer(slot, body)
-
-
-class _GuestCall(ProduceCall):
-    """A request of which some topics are closed to who sent it."""
-
-    def __init__(self, denied: Mapping[str, int], *arguments: object) -> None:
-        super().__init__(*arguments)  # type: ignore[arg-type]
-        self._denied = denied
-
-    def _start_part(
-        self,
-        item: PartitionRecords,
-        part: Part,
-        timeout_ms: int,
-        now: float,
-        plain: list[tuple[PartitionRecords, Callable[[Answer], None]]],
-    ) -> None:
-        code = self._denied.get(item.topic)
-        if code is None:
-            super()._start_part(item, part, timeout_ms, now, plain)
-        else:
-            self._refuse(part, item, Answer(code, message="the broker does not let this client write here"))

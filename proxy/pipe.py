@@ -71,9 +71,7 @@ class Pipe:
             self._expected.append((self._correlation_id, api_key, api_version, answered))
         else:
             self._may_end = False  # nobody would know what became of it
-            if not self._is_count_planned:
-                self._is_count_planned = True
-                self._reactor.later(0, self._count_backlog)
+            self._plan_count()
         size = len(header) + sum(map(len, body))
         chunks = (size.to_bytes(4, "big"), header, *body)
         if self._wire is None:
@@ -96,10 +94,19 @@ class Pipe:
         if self._accounts is not None and self._patience is not None:
             self._room = self._accounts.ask_room(due_bytes, self._read_or_not, self._patience.looks_new())
 
+    @property
+    def _unsent_bytes(self) -> int:
+        wire = self._wire or self._closed_wire
+        return self._early_bytes if wire is None else wire.unsent
+
+    def _plan_count(self) -> None:
+        if not self._is_count_planned:
+            self._is_count_planned = True
+            self._reactor.later(0, self._count_backlog)
+
     def _count_backlog(self) -> None:
         """What has no answer is counted until the broker takes it, also when its sender has gone."""
-        wire = self._wire or self._closed_wire
-        unsent = self._early_bytes if wire is None else wire.unsent
+        unsent = self._unsent_bytes
         if self._accounts is None or self._patience is None:
             return
         if unsent <= limits.BACKLOG_BYTES:

@@ -26,7 +26,7 @@ from ..codecs.record_batch import (
 from ..state.behind import Behind
 from ..state.decide import BatchIdentity
 from . import answers, limits
-from .batch import Answer, Batch
+from .batch import Answer, Batch, Way
 from .events import ClientRefused
 
 if TYPE_CHECKING:
@@ -76,6 +76,9 @@ class Client(Protocol):
 
     @property
     def principal(self) -> bytes: ...
+
+    @property
+    def way(self) -> Way | None: ...
 
     def abort(self, reason: str) -> None:
         """Close the connection: the only answer that acks=0 has."""

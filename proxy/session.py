@@ -18,7 +18,7 @@ from ..reactor import Buffer, Wire
 from ..state.behind import Behind
 from ..state.entry import NO_PRINCIPAL
 from . import limits
-from .batch import Answer
+from .batch import Answer, Way
 from .bridge import api_versions
 from .bridge.base import Addresses, Refused
 from .bridge.init_producer_id import encode_init_producer_id, parse_init_producer_id
@@ -76,6 +76,7 @@ class Session:
         self.is_idempotent = False
         """It has asked for a producer id, or used one (rule R10 closes those connections)."""
         self.name = "client"
+        self.way: Way | None = None
         self._host = host
         self._broker_id = broker_id
         self._place_of = place_of

@@ -7,6 +7,7 @@ needs nothing: newer brokers take bare tokens too, after a SaslHandshake 0."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from ...codecs import messages
 from ...codecs.errors import WireError
@@ -19,6 +20,7 @@ from ..versions import ApiKey, BrokerRanges
 from .sasl_mechanisms import SaslError
 
 _CLIENT_ID = "idemproxy-client"
+P = TypeVar("P", bound=Pipe)
 
 
 class SaslRelay:
@@ -61,13 +63,13 @@ class SaslRelay:
             self._asked = None
             self._send(frame(token))
 
-    def pipe(self, broken: Callable[[str], None]) -> Pipe:
+    def pipe(self, broken: Callable[[str], None], make: type[P]) -> P:
         """The client is accepted: what follows on this connection are his requests."""
         assert self._wire is not None
         assert not self._buffer
         self._is_over = True
         handed = _Handed(self._reactor, self._wire)
-        pipe = Pipe(handed, "", broken)
+        pipe = make(handed, "", broken)
         # The reactor looks the methods up at every call: from here on they are the pipe's own.
         self.received = pipe.received  # type: ignore[method-assign]
         self.lost = pipe.lost  # type: ignore[method-assign]

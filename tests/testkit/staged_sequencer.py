@@ -15,7 +15,7 @@ from typing import Any, cast
 from idemproxy.codecs.compression import Codec, compress, decompress
 from idemproxy.codecs.message_set import encode_message, iterate_shallow
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
-from idemproxy.proxy.batch import Answer, Batch
+from idemproxy.proxy.batch import Answer, Batch, Way
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset, OffsetAnswer
 from idemproxy.proxy.effects import Append, Ask, Leader, MemberAlive, Now, Pause, Read, Swap, Wait
 from idemproxy.proxy.flow_runner import FlowRunner, Resume
@@ -45,6 +45,7 @@ class Client:
     def __init__(self, principal: str | None = None) -> None:
         self.behind = Behind()
         self.name = "client"
+        self.way: Way | None = None
         self.is_closed = False
         self.principal = principal_of(principal)
 

@@ -6,6 +6,7 @@ from base64 import urlsafe_b64encode
 import pytest
 
 from idemproxy.codecs.framing import frame
+from idemproxy.proxy.pipe import Pipe
 from idemproxy.proxy.security.sasl_mechanisms import SaslError
 from idemproxy.proxy.security.sasl_names import MECHANISMS, Conversation
 from idemproxy.proxy.security.sasl_relay import SaslRelay
@@ -63,7 +64,7 @@ def test_tokens_reach_every_broker_from_every_client(
     assert (scene.tokens, scene.reasons) == ([b""], [])
     assert scene.log == ["connected", "SASL_HANDSHAKE", how]
     broken: list[str] = []
-    pipe = scene.relay.pipe(broken.append)
+    pipe = scene.relay.pipe(broken.append, Pipe)
     bodies: list[bytes] = []
     pipe.request(ApiKey.LIST_GROUPS, 0, [b""], lambda body: bodies.append(bytes(body)))
     scene.network.run(1)
