@@ -13,6 +13,8 @@ from testkit.sasl_cluster import SaslCluster
 from testkit.tls_proxy import ConfiguredProxy
 
 RIGHTS = ("Read", "Write", "Describe")
+OURS = ("Read", "Describe")
+"""Enough to find out what became of a batch; the proxy's own principal appends nothing."""
 USERS = {"idemproxy": "our secret", "java": "java's secret", "librdkafka": "librdkafka's secret"}
 PARTITIONS = 4
 RECORDS = 4_000
@@ -35,7 +37,7 @@ def jaas(name: str, mechanism: str) -> dict[str, str]:
 def test_every_batch_is_there_once_when_the_broker_is_killed_and_stopped(tmp_path: Path) -> None:
     with SaslCluster(tmp_path / "kafka", USERS, auto_create_topics=False) as cluster, ChildProcesses() as children:
         cluster.create_topic("topic", PARTITIONS)
-        cluster.allow("Topic:topic", {name: RIGHTS for name in USERS})
+        cluster.allow("Topic:topic", {name: RIGHTS for name in USERS} | {"idemproxy": OURS})
         sasl = {"mechanism": "SCRAM-SHA-256", "username": "idemproxy", "password": USERS["idemproxy"]}
         upstream = {"bootstrap": ["{}:{}".format(*cluster.sasl_address(0))], "sasl": sasl}
         with ConfiguredProxy(tmp_path / "proxy", {"authentication": "pass_through"}, {"upstream": upstream}) as proxy:
@@ -93,7 +95,7 @@ def test_every_batch_is_there_once_when_the_broker_is_killed_and_stopped(tmp_pat
 def test_java_shows_the_broker_who_it_is(tmp_path: Path, version: str, mechanism: str) -> None:
     with SaslCluster(tmp_path / "kafka", USERS, auto_create_topics=False) as cluster, ChildProcesses() as children:
         cluster.create_topic("topic", PARTITIONS)
-        cluster.allow("Topic:topic", {name: RIGHTS for name in USERS})
+        cluster.allow("Topic:topic", {name: RIGHTS for name in USERS} | {"idemproxy": OURS})
         cluster.allow("Group:*", {"java": ["Read"]})
         sasl = {"mechanism": "SCRAM-SHA-256", "username": "idemproxy", "password": USERS["idemproxy"]}
         upstream = {"bootstrap": ["{}:{}".format(*cluster.sasl_address(0))], "sasl": sasl}

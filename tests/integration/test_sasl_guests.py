@@ -25,6 +25,8 @@ from testkit.tls_proxy import ConfiguredProxy, client_tls, listener_tls
 RECORDS = 300
 WAIT_SECONDS = 30.0
 RIGHTS = ("Read", "Write", "Describe")
+OURS = ("Read", "Describe")
+"""The proxy's own principal appends nothing here."""
 USERS = {"idemproxy": "our secret", "alice": "alice's secret", "bob": "bob's secret"}
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -74,11 +76,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with SaslCluster(directory / "kafka", USERS, auto_create_topics=False, **options) as cluster:
         for topic in ("python", "confluent", "alices", "hidden", "late"):
             cluster.create_topic(topic, 4)
-        cluster.allow("Topic:python", {"idemproxy": RIGHTS, "alice": RIGHTS})
-        cluster.allow("Topic:confluent", {"idemproxy": RIGHTS, "alice": RIGHTS})
-        cluster.allow("Topic:alices", {"idemproxy": RIGHTS, "alice": RIGHTS, "bob": ["Describe", "Read"]})
-        cluster.allow("Topic:hidden", {"idemproxy": RIGHTS, "alice": RIGHTS})
-        cluster.allow("Topic:late", {"idemproxy": RIGHTS, "alice": ["Describe", "Read"]})
+        cluster.allow("Topic:python", {"idemproxy": OURS, "alice": RIGHTS})
+        cluster.allow("Topic:confluent", {"idemproxy": OURS, "alice": RIGHTS})
+        cluster.allow("Topic:alices", {"idemproxy": OURS, "alice": RIGHTS, "bob": ["Describe", "Read"]})
+        cluster.allow("Topic:hidden", {"idemproxy": OURS, "alice": RIGHTS})
+        cluster.allow("Topic:late", {"idemproxy": OURS, "alice": ["Describe", "Read"]})
         cluster.allow("Group:*", {"alice": ["Read"]})
         host, port = cluster.sasl_tls_address(0)
         sasl = {"mechanism": "SCRAM-SHA-256", "username": "idemproxy", "password": USERS["idemproxy"]}
@@ -303,7 +305,7 @@ def test_who_may_not_write_learns_nothing_and_moves_nothing(world: World) -> Non
 
 
 def test_a_producer_id_belongs_to_who_got_it(world: World) -> None:
-    world.cluster.allow("Topic:alices", {"idemproxy": RIGHTS, "alice": RIGHTS, "bob": RIGHTS})
+    world.cluster.allow("Topic:alices", {"idemproxy": OURS, "alice": RIGHTS, "bob": RIGHTS})
     with authenticated(world, "alice") as alice, authenticated(world, "bob", version=0) as bob:
         producer_id = alice.new_producer_id()
         assert alice.produce_one("alices", 1, batch([b"a"], producer_id=producer_id, sequence=0)).error_code == 0
@@ -316,7 +318,7 @@ def test_a_producer_id_belongs_to_who_got_it(world: World) -> None:
 
 def test_one_topic_that_is_closed_leaves_the_others_of_a_request_alone(world: World) -> None:
     with authenticated(world, "bob") as bob, authenticated(world, "alice") as alice:
-        world.cluster.allow("Topic:confluent", {"idemproxy": RIGHTS, "alice": RIGHTS, "bob": RIGHTS})
+        world.cluster.allow("Topic:confluent", {"idemproxy": OURS, "alice": RIGHTS, "bob": RIGHTS})
         producer_id = bob.new_producer_id()
         records = batch([b"x"], producer_id=producer_id, sequence=0)
         wait_until(lambda: bob.produce_one("confluent", 3, batch([b"y"])).error_code == 0, "bob may write")
@@ -352,10 +354,10 @@ def test_rights_that_are_given_and_taken_count_within_seconds(world: World) -> N
         producer_id = alice.new_producer_id()
         records = [batch([b"%d" % n], producer_id=producer_id, sequence=n) for n in range(3)]
         assert alice.produce_one("late", 0, records[0]).error_code == 29
-        world.cluster.allow("Topic:late", {"idemproxy": RIGHTS, "alice": RIGHTS})
+        world.cluster.allow("Topic:late", {"idemproxy": OURS, "alice": RIGHTS})
         wait_until(lambda: alice.produce_one("late", 0, records[0]).error_code == 0, "she may write", 5)
         assert alice.produce_one("late", 0, records[1]).base_offset == 1
-        world.cluster.allow("Topic:late", {"idemproxy": RIGHTS, "alice": ["Describe", "Read"]})
+        world.cluster.allow("Topic:late", {"idemproxy": OURS, "alice": ["Describe", "Read"]})
         wait_until(lambda: alice.produce_one("late", 0, records[1]).error_code == 29, "she may not", 15)
         assert alice.produce_one("late", 0, records[2]).error_code == 29
         assert alice.values("late", 0) == [b"0", b"1"]
@@ -370,7 +372,7 @@ def test_without_an_answer_a_denied_produce_ends_the_connection(world: World) ->
 def test_librdkafka_is_told_that_it_may_not_write_and_kafka_python_too(world: World) -> None:
     told: list[int] = []
     producer = Producer({**world.librdkafka("bob", "SCRAM-SHA-256"), "enable.idempotence": True})
-    world.cluster.allow("Topic:late", {"idemproxy": RIGHTS, "bob": ["Describe"]})
+    world.cluster.allow("Topic:late", {"idemproxy": OURS, "bob": ["Describe"]})
     producer.produce("late", b"no", partition=1, on_delivery=lambda error, _m: told.append(error.code()))
     producer.flush(WAIT_SECONDS)
     assert told == [KafkaError.TOPIC_AUTHORIZATION_FAILED]

@@ -86,7 +86,7 @@ class Chaos:
         refusals = self.settings.broker_faults.refusals
         state_was_lost = any(name in self.troubles.done for name in LOSE_WRITES)
         problems += self.oracle.finish(refusals, state_was_lost=state_was_lost)
-        problems += judge_thief(world.thief) + world.errors()
+        problems += judge_thief(world.thief, self._is_thief_denied) + world.errors()
         return Outcome(
             self.seed,
             self.batches_asked,
@@ -144,6 +144,10 @@ class Chaos:
             for partition in range(self.settings.partitions):
                 client.send(TOPIC, partition)
         self._run_until(LAST_SECONDS_MAX, lambda: self.world.is_done)
+
+    @property
+    def _is_thief_denied(self) -> bool:
+        return self.settings.has_guests and not self.settings.thief_may_write
 
     def _faults(self) -> dict[str, int]:
         """Kind -> how many there were."""

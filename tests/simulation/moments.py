@@ -134,7 +134,7 @@ class Moments:
         return [
             client
             for client in self.world.clients
-            if client.connection is not None and client.connection.address == proxy.address
+            if client.connection is not None and client.connection.address in proxy.addresses
         ]
 
     def _within(self, seconds: float, act: Callable[[], Any]) -> None:

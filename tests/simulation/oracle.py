@@ -20,7 +20,7 @@ from idemproxy.codecs.message_set import iterate_shallow
 from testkit.virtual_broker_faults import ProduceSeen
 from testkit.virtual_client import VirtualClient
 from testkit.virtual_cluster import VirtualCluster
-from testkit.virtual_log import Message, Stored
+from testkit.virtual_log import Message, Stored, parse_messages
 from testkit.virtual_network import Network
 from testkit.virtual_producer import RETRIABLE, SEQUENCE_LIMIT, Answer, Batch, Identity, TopicPartition
 from testkit.virtual_thief import VirtualThief
@@ -33,9 +33,8 @@ ANSWER_SECONDS_MAX = 60.0
 """A request whose connection works is answered by then, or the connection is closed."""
 BEHIND_SECONDS = 1.0
 """Answers leave in the order of the requests, so the failure that made a gap may be told behind the gap."""
-NOT_YOURS = 49
-TOLD_TO_THIEVES = (NOT_YOURS, *RETRIABLE)
-"""It may be too early to tell, but never anything of the owner's state."""
+NOT_YOURS, DENIED = 49, 29
+"""What thieves are told. It may be too early to tell, but never anything of the owner's state."""
 OUT_OF_ORDER, FENCED, UNKNOWN_PRODUCER, UNKNOWN_ERROR = 45, 47, 59, -1
 
 
@@ -140,12 +139,22 @@ class Oracle:
         return values
 
     def _produce_arrived(self, seen: ProduceSeen) -> None:
+        if self.cluster.users is not None:
+            self._judge_sender(seen)
         self._asked_for[seen.number] = list(self._producers_of(seen))
         for where in self._asked_for[seen.number]:
             other = self._outstanding.get(where)
             if other is not None and self._still_waits(other):
                 self.violations.append(f"R3: {where} is in request {seen.number} and in {other.number}, unanswered")
             self._outstanding[where] = seen
+
+    def _judge_sender(self, seen: ProduceSeen) -> None:
+        """Every record is sent by who made it: its value begins with his name."""
+        for topic, partition, message_set in seen.body.partitions:
+            for message in parse_messages(message_set or b""):
+                makers = {(record.value or b"").split(b"/")[0].decode() for record in message.records}
+                if makers != {seen.principal}:
+                    self._say((topic, partition), f"{seen.principal!r} sends what {makers} have made")
 
     def _still_waits(self, seen: ProduceSeen) -> bool:
         """Does its sender wait for the answer? Of a connection that was half-open the broker has heard nothing."""
@@ -342,12 +351,14 @@ class Oracle:
         self.violations.append(f"{partition[0]}-{partition[1]}: {what}")
 
 
-def judge_thief(thief: VirtualThief) -> list[str]:
-    """Return what a client was told that it must not be told, when it produces with a producer id of somebody else."""
+def judge_thief(thief: VirtualThief, is_denied: bool = False) -> list[str]:
+    """Return what a client was told that it must not be told, when it produces with a producer id of somebody else.
+    ``is_denied``: the brokers do not let him write at all, and he may hear nothing else."""
+    may_hear = (DENIED if is_denied else NOT_YOURS, *RETRIABLE)
     return [
         f"{thief.host.name} is told {code}, offset {offset}, for {identity} at {at:.3f}"
         for at, identity, code, offset in thief.answers
-        if code not in TOLD_TO_THIEVES or offset >= 0
+        if code not in may_hear or offset >= 0
     ]
 
 

@@ -6,7 +6,7 @@ runs of their own. Draws only; nothing runs here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from simulation.moments import CLEAN_THE_LOG, LOSE_WRITES_TOO, MOMENT_TROUBLES
@@ -143,6 +143,8 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     has_principals = draw.chance(0.3)
     if has_principals:  # whom an id was issued to is known to Redis alone
         troubles |= {FLUSH: 0.0, THEFT: THEFTS_MAX * random.random()}
+    guests = Random(f"{seed}/guests")
+    has_guests = has_principals and guests.random() < 0.5
     compression = random.choice((0, 1, 2, 3)) if draw.chance(0.06) else None
     forbidden = LOSE_WRITES if compression is not None or troubles["compression changed"] else ()
     troubles |= dict.fromkeys(forbidden, 0.0)
@@ -162,8 +164,12 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         merge_producers=merges,
         horizon_seconds=random.choice(HORIZONS_SECONDS),
         has_principals=has_principals,
+        has_guests=has_guests,
+        thief_may_write=guests.random() < 0.5,
         package=package,
     )
+    if has_guests:  # they know no leaders: of one partition it is found by trying
+        settings = replace(settings, partitions=1)
     # The first client is patient, so that every world demands that all is done in the end.
     impatient = 0.7 if troubles["giving up in a doubt"] else 0.3
     delivery = [None, *(random.uniform(3, 30) if draw.chance(impatient) else None for _ in range(clients - 1))]

@@ -110,7 +110,7 @@ class Troubles:
                 act(proxy)
 
     def _proxy_takes_no_connections(self) -> None:
-        self._away(self.random.choice(self.world.proxies).address)
+        self._away(self._address_of(self.random.choice(self.world.proxies)))
 
     def _away(self, address: Address) -> None:
         seconds, silently = self.random.choice((0.2, 1.5, 4.0)), self.random.random() < 0.5
@@ -280,8 +280,12 @@ class Troubles:
         epoch = max(0, producer.producer_epoch + random.choice((-1, 0, 0, 0, 1)))
         sequence = random.choice((due, due, 0, max(0, due - 1), due + 1, due + 50))
         identity = Identity(producer.producer_id, epoch, sequence, random.choice((1, 1, 3)))
-        self.world.thief.produce(random.choice(self.world.proxies).address, place, identity)
+        self.world.thief.produce(self._address_of(random.choice(self.world.proxies)), place, identity)
         return True
+
+    def _address_of(self, proxy: VirtualProxy) -> Address:
+        """One that clients come to."""
+        return proxy.addresses[0] if len(proxy.addresses) == 1 else self.random.choice(proxy.addresses)
 
     def _slow_reader(self) -> None:
         self.random.choice(self.world.clients).read_nothing(self.random.choice((0.5, 3.0, 8.0)))

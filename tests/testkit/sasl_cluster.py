@@ -49,7 +49,8 @@ def _put(keeper: ZooKeeper, path: str, data: bytes) -> None:
 
 class SaslCluster(LegacyCluster):
     """Brokers that take SASL at ``sasl_address`` (with ``authority`` and ``own`` also over TLS at
-    ``sasl_tls_address``). ``users``: password by name, for every mechanism."""
+    ``sasl_tls_address``). ``users``: password by name, for every mechanism. ``tells_rights``: the brokers' output
+    has a line for everything that was allowed or denied."""
 
     def __init__(
         self,
@@ -59,12 +60,14 @@ class SaslCluster(LegacyCluster):
         mechanisms: Sequence[str] = MECHANISMS,
         authority: Authority | None = None,
         own: Files | None = None,
+        tells_rights: bool = False,
         **options: Any,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         login = directory / "jaas.conf"
         super().__init__(directory, java_options=[f"-Djava.security.auth.login.config={login}"], **options)
         self._users = dict(users)
+        self._tells_rights = tells_rights
         plain = "".join(f' user_{name}="{password}"' for name, password in users.items())
         scram = [one for one in mechanisms if one in _HASHES]  # before 0.10.2 there is no such module
         login.write_text(
@@ -129,6 +132,12 @@ class SaslCluster(LegacyCluster):
             _put(keeper, f"/kafka-acl/{kind}/{name}", _json({"version": 1, "acls": acls}))
             keeper.create("/kafka-acl-changes/acl_changes_", resource.encode(), SEQUENTIAL)
         time.sleep(0.2)
+
+    def _start_zookeeper(self) -> None:
+        super()._start_zookeeper()
+        if self._tells_rights:
+            with (self.directory / "log4j.properties").open("a") as settings:
+                settings.write("log4j.logger.kafka.authorizer.logger=DEBUG\n")
 
     def _broker_settings(self, broker: int) -> dict[str, str]:
         settings = super()._broker_settings(broker) | self._sasl_settings

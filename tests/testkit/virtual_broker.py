@@ -18,7 +18,8 @@ from testkit.virtual_wire import VirtualWire
 if TYPE_CHECKING:
     from testkit.virtual_cluster import Broker, Part, VirtualCluster
 
-OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER = 1, 3, 5, 6
+OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, DENIED = 1, 3, 5, 6, 29
+WITHOUT_A_NAME = (kafka.API_VERSIONS, kafka.SASL_HANDSHAKE)
 PRODUCE_KEY_BYTES = b"\x00\x00"
 VERSIONS = {api: (low, high) for api, low, high in kafka.API_RANGES_0_10_2}
 LOOK_SECONDS = 0.05
@@ -40,6 +41,8 @@ class BrokerConnection:
         self._buffer = b""
         self._frames: deque[bytes] = deque()
         self._is_muted = False
+        self._principal = ""
+        self._awaits_token = False
         self._unanswered: ProduceSeen | None = None
 
     # ------------------------------------------------------------------ endpoint
@@ -79,6 +82,9 @@ class BrokerConnection:
     def _next(self) -> None:
         while self._frames and not self._is_muted:
             frame = self._frames.popleft()
+            if self._awaits_token:
+                self._introduce(frame)
+                continue
             try:
                 self._serve(kafka.parse_request(frame))
             except kafka.BadRequest:
@@ -92,6 +98,8 @@ class BrokerConnection:
                 self._answer(request, b"\x00\x23" + kafka.array([]))
                 return
             raise kafka.BadRequest(f"api {key} version {version}")
+        if self._cluster.users is not None and not self._principal and key not in WITHOUT_A_NAME:
+            raise kafka.BadRequest(f"api {key} before anybody has shown who he is")
         self._is_muted = True
         if key == kafka.PRODUCE:
             self._produce(request)
@@ -103,8 +111,21 @@ class BrokerConnection:
             self._metadata(request)
         elif key == kafka.API_VERSIONS:
             self._answer(request, kafka.api_versions_answer())
+        elif key == kafka.SASL_HANDSHAKE and self._cluster.users is not None:
+            self._awaits_token = True
+            self._answer(request, b"\x00\x00" + kafka.array([kafka.string("PLAIN")]))
         else:
             raise kafka.BadRequest(f"api {key} is no part of this world")
+
+    def _introduce(self, token: bytes) -> None:
+        """SASL PLAIN with a bare token: a wrong one ends the connection, as before 1.0."""
+        self._awaits_token = False
+        _, name, password = token.decode().split("\0")
+        if name in (self._cluster.users or {}) and password == f"{name}'s secret" and self._wire is not None:
+            self._principal = name
+            self._wire.send(bytes(4))
+        else:
+            self._break()
 
     def _answer(self, request: kafka.Request, body: bytes, *, correlation_shift: int = 0) -> None:
         """Send an answer and serve the next request."""
@@ -134,13 +155,17 @@ class BrokerConnection:
         cluster, network = self._cluster, self._cluster.network
         body = kafka.parse_produce(request.body)
         cluster.produce_count += 1
-        seen = ProduceSeen(cluster.produce_count, self._broker.number, self._life, self._number, self._peer, body)
+        where = self._broker.number, self._life, self._number, self._peer
+        seen = ProduceSeen(cluster.produce_count, *where, body, self._principal)
         body = self._last_of_each(body)
         if body.acks != 0 and any(frame[:2] == PRODUCE_KEY_BYTES for frame in self._frames):
             self._pipelined()
         self._unanswered = seen
         for watch in cluster.on_produce:
             watch(seen)
+        if cluster.users is not None and not cluster.users[self._principal]:
+            self._answer_parts(request, [(topic, number, DENIED, -1) for topic, number, _ in body.partitions])
+            return
         fault = cluster.choose_fault(seen)
         cluster.faults_done[fault.value] = cluster.faults_done.get(fault.value, 0) + 1
         network.note(f"broker-{self._broker.number}", f"produce {seen.number} {fault.value}")

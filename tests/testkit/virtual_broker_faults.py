@@ -78,6 +78,8 @@ class ProduceSeen(NamedTuple):
     connection: int
     peer: str
     body: ProduceBody
+    principal: str = ""
+    """Who sent it, where brokers ask."""
 
 
 FaultChoice = Callable[[ProduceSeen], BrokerFault]

@@ -102,6 +102,8 @@ class VirtualCluster:
         self.faults_done: dict[str, int] = {}
         self.throttle: tuple[float, float] = 0.0, 0.0
         """Until when quotas are enforced, and how long each answer to a produce is held then."""
+        self.users: dict[str, bool] | None = None
+        """Who may write, by name, where the brokers ask who is there (SASL PLAIN); None: they do not ask."""
         self.produce_count = 0
         self.violations: list[str] = []
         self.on_produce: list[Callable[[ProduceSeen], None]] = []

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 2, 3, 18, 22
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, SASL_HANDSHAKE, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 2, 3, 17, 18, 22
 
 API_RANGES_0_10_2: tuple[tuple[int, int, int], ...] = (
     (0, 0, 2), (1, 0, 3), (2, 0, 1), (3, 0, 2), (4, 0, 0), (5, 0, 0), (6, 0, 3), (7, 1, 1), (8, 0, 2), (9, 0, 2),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,9 +17,12 @@ from typing import Any
 from idemproxy.proxy.limits import MARKS_WRITTEN_SECONDS
 from idemproxy.reactor import Address
 from testkit.virtual_client import EPOCH_MS
+from testkit.virtual_guest import password_of
 from testkit.virtual_network import Network, VirtualReactor
 
 CLUSTER_NAME = "simulated"
+OWN_NAME = "idemproxy"
+"""The proxies' own principal, where brokers ask: it may not write."""
 EVENTS_MAX = 4_000
 """Events that are kept of one proxy, for people who look at a failure."""
 
@@ -57,10 +61,12 @@ class VirtualProxy:
         merge_producers: bool = False,
         horizon_seconds: float | None = None,
         has_principals: bool = False,
+        guests_at: Sequence[int] = (),
     ) -> None:
         """``clock_offset``: how long its machine was up before the run. ``clock_rate``: its seconds in a second.
         ``horizon_seconds``: the longest time after which a client retries; None: as shipped. ``has_principals``: it
-        knows its clients by name, as with certificates."""
+        knows its clients by name, as with certificates. ``guests_at``: the brokers, if they ask who is there: clients then
+        show them at one port each, and the proxy is a principal of its own."""
         self.network = network
         self.name = name
         self.address: Address = (name, 9092)
@@ -83,6 +89,8 @@ class VirtualProxy:
         self._merge_producers = merge_producers
         self._horizon_seconds = horizon_seconds
         self._has_principals = has_principals
+        self._guests_at = tuple(guests_at)
+        self._package = package
         self._engine_module = importlib.import_module(f"{package}.proxy.engine")
         self._store_module = importlib.import_module(f"{package}.state.redis_store")
         self._random = Random(f"{network.seed}/{name}")
@@ -145,7 +153,7 @@ class VirtualProxy:
     def _new_engine(self) -> Any:
         host = self.host
         engine = self._engine_module.Engine(
-            host,
+            self._as_a_principal(host) if self._guests_at else host,
             (self._upstream,),
             cluster=CLUSTER_NAME,
             report=self._report,
@@ -161,6 +169,14 @@ class VirtualProxy:
             engine.shared.marks.unpack(self.marks, host.now(), self._wall_ms())
         engine.sessions = _InOrder()
         return engine
+
+    def _as_a_principal(self, host: VirtualReactor) -> Any:
+        """As proxy/server.py reaches brokers that ask who is there."""
+        sasl = importlib.import_module(f"{self._package}.proxy.security.sasl")
+        mechanisms = importlib.import_module(f"{self._package}.proxy.security.sasl_mechanisms")
+        settings = importlib.import_module(f"{self._package}.proxy.settings.sasl")
+        ours = settings.SaslClient(settings.PLAIN, OWN_NAME, password_of(OWN_NAME))
+        return sasl.OverSasl(host, mechanisms.Credentials(ours, self._random.randbytes), self._report)
 
     def _wall_ms(self) -> int:
         return EPOCH_MS + int(self.network.now * 1000)
@@ -196,7 +212,18 @@ class VirtualProxy:
             def accept() -> Any:
                 return engine.accept(None, _place_of, f"CN={host.caller}" if self._has_principals else None)
 
-            self.network.listen(host, self.address, accept)
+            if not self._guests_at:
+                self.network.listen(host, self.address, accept)
+                return
+            guest = importlib.import_module(f"{self._package}.proxy.guest").Guest
+            for address, broker_id in zip(self.addresses, self._guests_at, strict=True):
+                make = partial(engine.accept, broker_id, _place_of, make=partial(guest, host))
+                self.network.listen(host, address, make)
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where clients come to: one port for all, or one for each broker."""
+        return [(self.name, 9093 + broker_id) for broker_id in self._guests_at] or [self.address]
 
     # ------------------------------------------------------------------ ends
     def crash(self, *, down_seconds: float | None = 0.5, half_open: bool = False) -> None:
@@ -218,7 +245,8 @@ class VirtualProxy:
             return
         self._is_ending = True
         host, engine, store = self.host, self.engine, self.store
-        self.network.unlisten(self.address)
+        for address in self.addresses:
+            self.network.unlisten(address)
 
         def stopped() -> None:
             engine.close()

@@ -5,7 +5,7 @@ Owns its connections and what it was answered. It judges nothing and never tries
 
 from __future__ import annotations
 
-from idemproxy.reactor import Address, Wire
+from idemproxy.reactor import Address, Endpoint, Wire
 from testkit import virtual_client_bytes as wire_bytes
 from testkit.virtual_client import EPOCH_MS
 from testkit.virtual_network import Network
@@ -31,7 +31,11 @@ class VirtualThief:
         name = identity.producer_id, identity.producer_epoch, identity.base_sequence
         data = wire_bytes.batch_bytes(values, *name, EPOCH_MS + int(self.network.now * 1000), 0)
         request = wire_bytes.produce(1, self.host.name, TIMEOUT_MS, [(*place, data)], -1)
-        self.host.connect(address, _Try(self, place, identity, request))
+        self.host.connect(address, self.endpoint(_Try(self, place, identity, request)))
+
+    def endpoint(self, one: Endpoint) -> Endpoint:
+        """What a connection is opened with."""
+        return one
 
 
 class _Try:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from testkit.virtual_broker_faults import BrokerFaultRates
 from testkit.virtual_client import ClientSettings, VirtualClient
 from testkit.virtual_cluster import ClusterSettings, VirtualCluster
+from testkit.virtual_guest import VirtualGuest, VirtualIntruder
 from testkit.virtual_log import MESSAGE_BYTES_MAX
 from testkit.virtual_network import Network, NetworkSettings
-from testkit.virtual_proxy import VirtualProxy
+from testkit.virtual_proxy import OWN_NAME, VirtualProxy
 from testkit.virtual_redis import BLOCK, RedisFaultRates, VirtualRedis
 from testkit.virtual_thief import VirtualThief
 
@@ -45,6 +46,10 @@ class WorldSettings:
     """The longest time after which a client retries, as the proxies are told; None: as shipped."""
     has_principals: bool = False
     """Clients have names, as with certificates, and the proxies know them; one more is a thief."""
+    has_guests: bool = False
+    """Clients show the brokers themselves who they are, and the brokers judge what they write."""
+    thief_may_write: bool = False
+    """Where there are guests: the thief may write as well, under his own name."""
     package: str = "idemproxy"
     """Under which name the proxy is imported: the shipped one, or a patched copy."""
 
@@ -77,15 +82,20 @@ class World:
                 merge_producers=settings.merge_producers,
                 horizon_seconds=settings.horizon_seconds,
                 has_principals=settings.has_principals,
+                guests_at=tuple(self.cluster.brokers) if settings.has_guests else (),
             )
             for number, (offset, rate) in enumerate(clocks, 1)
         ]
-        addresses = [proxy.address for proxy in self.proxies]
+        addresses = [address for proxy in self.proxies for address in proxy.addresses]
+        make_client = VirtualGuest if settings.has_guests else VirtualClient
         self.clients = [
-            VirtualClient(self.network, f"client-{number}", addresses, settings.client)
+            make_client(self.network, f"client-{number}", addresses, settings.client)
             for number in range(1, settings.clients + 1)
         ]
-        self.thief = VirtualThief(self.network)
+        self.thief = (VirtualIntruder if settings.has_guests else VirtualThief)(self.network)
+        if settings.has_guests:
+            self.cluster.users = {client.name: True for client in self.clients}
+            self.cluster.users |= {OWN_NAME: False, self.thief.host.name: settings.thief_may_write}
 
     def start(self) -> None:
         """Run until every proxy listens; faults begin then."""
