@@ -82,11 +82,8 @@ class BrokerConnection:
     def _next(self) -> None:
         while self._frames and not self._is_muted:
             frame = self._frames.popleft()
-            if self._awaits_token:
-                self._introduce(frame)
-                continue
             try:
-                self._serve(kafka.parse_request(frame))
+                self._introduce(frame) if self._awaits_token else self._serve(kafka.parse_request(frame))
             except kafka.BadRequest:
                 self._break()
 
@@ -119,10 +116,8 @@ class BrokerConnection:
 
     def _introduce(self, token: bytes) -> None:
         """SASL PLAIN with a bare token: a wrong one ends the connection, as before 1.0."""
-        self._awaits_token = False
-        _, name, password = token.decode().split("\0")
-        if name in (self._cluster.users or {}) and password == f"{name}'s secret" and self._wire is not None:
-            self._principal = name
+        self._awaits_token, self._principal = False, self._cluster.user_of(token)
+        if self._principal and self._wire is not None:
             self._wire.send(bytes(4))
         else:
             self._break()
@@ -164,8 +159,7 @@ class BrokerConnection:
         for watch in cluster.on_produce:
             watch(seen)
         if cluster.users is not None and not cluster.users[self._principal]:
-            self._answer_parts(request, [(topic, number, DENIED, -1) for topic, number, _ in body.partitions])
-            return
+            return self._answer_parts(request, [(topic, number, DENIED, -1) for topic, number, _ in body.partitions])
         fault = cluster.choose_fault(seen)
         cluster.faults_done[fault.value] = cluster.faults_done.get(fault.value, 0) + 1
         network.note(f"broker-{self._broker.number}", f"produce {seen.number} {fault.value}")

@@ -129,6 +129,11 @@ class VirtualCluster:
         """The log of a partition."""
         return self.partitions[topic, partition].log
 
+    def user_of(self, token: bytes) -> str:
+        """The name in a token of PLAIN, empty if the password is not his."""
+        _, name, password = token.decode().split("\0")
+        return name if name in (self.users or {}) and password == f"{name}'s secret" else ""
+
     def find(self, topic: str, number: int) -> Partition | None:
         """The partition, None while there is none."""
         found = self.partitions.get((topic, number))

@@ -113,6 +113,8 @@ class _GuestSession(_Session):
             super().connected(wire)
 
     def _answer(self, frame: bytes) -> None:
+        if self._is_over:  # it went elsewhere at the answer before
+            return
         is_produce = bool(self.waiting[next(iter(self.waiting))].batches)
         super()._answer(frame)
         if is_produce and any(code == NOT_LEADER for code, _ in parse_produce(frame[4:]).values()):

@@ -65,8 +65,8 @@ class VirtualProxy:
     ) -> None:
         """``clock_offset``: how long its machine was up before the run. ``clock_rate``: its seconds in a second.
         ``horizon_seconds``: the longest time after which a client retries; None: as shipped. ``has_principals``: it
-        knows its clients by name, as with certificates. ``guests_at``: the brokers, if they ask who is there: clients then
-        show them at one port each, and the proxy is a principal of its own."""
+        knows its clients by name, as with certificates. ``guests_at``: the brokers, if they ask who is there: clients
+        then show them at one port each, and the proxy is a principal of its own."""
         self.network = network
         self.name = name
         self.address: Address = (name, 9092)
