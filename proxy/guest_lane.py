@@ -332,6 +332,7 @@ class GuestLanes(LanePool):
         self._over(reason)
 
     def _over(self, reason: str) -> None:
-        self._is_over = True
+        if not self._is_over:
+            self._is_over = True
+            self._tell_over(self)
         self.refuse_waiting(reason)
-        self._tell_over(self)

@@ -59,15 +59,25 @@ class BrokerConnection:
         while len(self._buffer) >= 4:
             size = int.from_bytes(self._buffer[:4], "big", signed=True)
             if not 0 < size <= 100 * 1024 * 1024:
-                self._break()
-                return
+                return self._break()
             if len(self._buffer) < 4 + size:
                 return self._next()
-            if self._unanswered is not None and self._buffer[4:6] == PRODUCE_KEY_BYTES:
-                self._pipelined()
+            self._look_at_order(self._buffer[4 : 4 + size])
             self._frames.append(self._buffer[4 : 4 + size])
             self._buffer = self._buffer[4 + size :]
         self._next()
+
+    def _look_at_order(self, frame: bytes) -> None:
+        """R3. On a connection that a client has for himself nothing else is out while a batch is."""
+        out = self._unanswered
+        if out is not None and frame[:2] == PRODUCE_KEY_BYTES:
+            self._pipelined()
+            return
+        has_batch_out = out is not None and any(row[2] for row in out.body.partitions)
+        is_busy = (self._is_muted or self._frames) and self._cluster.is_guest(self._principal)
+        if is_busy and (has_batch_out or kafka.has_records(frame)):
+            what = f"a batch and something else are out on connection {self._number} of {self._principal}"
+            self._cluster.violations.append(what)
 
     def lost(self, reason: str) -> None:
         """The client has gone. What is being done goes on; of what queues behind it some is executed, some is not."""
@@ -382,18 +392,8 @@ class BrokerConnection:
     def _metadata(self, request: kafka.Request) -> None:
         cluster = self._cluster
         wanted = kafka.parse_metadata(request.body, request.api_version)
-        known = dict.fromkeys(topic for topic, number in cluster.partitions if cluster.find(topic, number))
-        up = [number for number, broker in cluster.brokers.items() if broker.is_up]
-        topics = []
-        for name in list(known) if wanted is None else wanted:
-            rows = []
-            for (topic, number), partition in cluster.partitions.items():
-                if topic == name and not partition.is_deleted:
-                    code = LEADER_NOT_AVAILABLE if partition.leader is None else 0
-                    leader = -1 if partition.leader is None else partition.leader
-                    in_sync = [replica for replica in partition.replicas if replica in up]
-                    rows.append((code, number, leader, partition.replicas, in_sync))
-            topics.append((0 if rows else UNKNOWN_TOPIC, name, rows))
+        up = cluster.numbers_up
+        topics = cluster.described(wanted)
         brokers = [(number, *cluster.brokers[number].address) for number in up]
         answer = kafka.metadata_answer(request.api_version, brokers, cluster.cluster_id, min(up, default=-1), topics)
         self._answer(request, answer)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from idemproxy.reactor import Address
 from testkit.virtual_broker import BrokerConnection
@@ -17,7 +18,7 @@ from testkit.virtual_kafka_bytes import ProduceBody
 from testkit.virtual_log import PartitionLog, Refusal
 from testkit.virtual_network import Network, VirtualReactor
 
-NOT_LEADER, UNKNOWN_TOPIC, TIMED_OUT = 6, 3, 7
+NOT_LEADER, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, TIMED_OUT = 6, 3, 5, 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,30 @@ class VirtualCluster:
     def log(self, topic: str, partition: int) -> PartitionLog:
         """The log of a partition."""
         return self.partitions[topic, partition].log
+
+    @property
+    def numbers_up(self) -> list[int]:
+        """Brokers that run."""
+        return [number for number, broker in self.brokers.items() if broker.is_up]
+
+    def described(self, wanted: Sequence[str] | None) -> list[tuple[int, str, list[tuple[int, int, int, Any, Any]]]]:
+        """Topics as Metadata has them: these, or all."""
+        known = dict.fromkeys(topic for topic, number in self.partitions if self.find(topic, number))
+        up, topics = self.numbers_up, []
+        for name in list(known) if wanted is None else wanted:
+            rows = []
+            for (topic, number), partition in self.partitions.items():
+                if topic == name and not partition.is_deleted:
+                    code = LEADER_NOT_AVAILABLE if partition.leader is None else 0
+                    leader = -1 if partition.leader is None else partition.leader
+                    in_sync = [replica for replica in partition.replicas if replica in up]
+                    rows.append((code, number, leader, partition.replicas, in_sync))
+            topics.append((0 if rows else UNKNOWN_TOPIC, name, rows))
+        return topics
+
+    def is_guest(self, principal: str) -> bool:
+        """Is it somebody who may write, where the brokers ask?"""
+        return bool((self.users or {}).get(principal))
 
     def user_of(self, token: bytes) -> str:
         """The name in a token of PLAIN, empty if the password is not his."""

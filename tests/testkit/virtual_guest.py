@@ -10,12 +10,15 @@ import struct
 
 from idemproxy.reactor import Endpoint, Wire
 from testkit.virtual_client import VirtualClient, _Session
-from testkit.virtual_client_bytes import parse_produce
-from testkit.virtual_kafka_bytes import SASL_HANDSHAKE, Reader, string
+from testkit.virtual_client_bytes import _framed, parse_produce
+from testkit.virtual_kafka_bytes import FETCH, METADATA, SASL_HANDSHAKE, Reader, string
+from testkit.virtual_producer import Batch
 from testkit.virtual_thief import VirtualThief
 
 OPENING_SECONDS_MAX = 12.0
 NOT_LEADER = 6
+OTHERS_SHARE = 0.15
+"""Of batches in front of which a client asks something else, and of those behind which he does."""
 
 
 def password_of(name: str) -> str:
@@ -27,6 +30,17 @@ def handshake(client_id: str) -> bytes:
     """A SaslHandshake 0 for PLAIN."""
     body = struct.pack(">hhi", SASL_HANDSHAKE, 0, 0) + string(client_id) + string("PLAIN")
     return struct.pack(">i", len(body)) + body
+
+
+def metadata(correlation_id: int, client_id: str, topic: str) -> bytes:
+    """A Metadata 1 of one topic."""
+    return _framed(METADATA, 1, correlation_id, client_id, struct.pack(">i", 1) + string(topic))
+
+
+def fetch(correlation_id: int, client_id: str, topic: str, partition: int, offset: int, wait_ms: int) -> bytes:
+    """A Fetch 3 that waits so long when there is nothing."""
+    body = struct.pack(">iiiii", -1, wait_ms, 1, 1_000, 1) + string(topic)
+    return _framed(FETCH, 3, correlation_id, client_id, body + struct.pack(">iiqi", 1, partition, offset, 1_000))
 
 
 def token(name: str) -> bytes:
@@ -103,7 +117,34 @@ class VirtualGuest(VirtualClient):
 
 
 class _GuestSession(_Session):
-    """A session that may have been given up before it was introduced."""
+    """A session that may have been given up before it was introduced. Now and then it asks something else between two
+    batches."""
+
+    def __init__(self, client: VirtualClient) -> None:
+        super().__init__(client)
+        self._others: set[int] = set()
+
+    def produce(self, batches: list[Batch]) -> None:
+        """One request, and perhaps something else before or behind it."""
+        network = self._client.network
+        before, behind = (network.chance(OTHERS_SHARE) for _ in range(2))
+        if before:
+            self._ask_something()
+        super().produce(batches)
+        if behind:
+            self._ask_something()
+
+    def _ask_something(self) -> None:
+        correlation_id = self._register([])
+        self._others.add(correlation_id)
+        network, partition = self._client.network, next(iter(self._client.producer.partitions))
+        if network.chance(0.5):
+            self._write(metadata(correlation_id, self._client.name, partition[0]))
+        else:
+            wait_ms = network.random.choice((0, 100, 700, 2_500))
+            told = [(one.acknowledged[1], one) for one in self._client.batches if one.acknowledged is not None]
+            end = max((offset + len(one.values) for offset, one in told), default=0)
+            self._write(fetch(correlation_id, self._client.name, *partition, end, wait_ms))
 
     def connected(self, wire: Wire) -> None:
         """Begin to work."""
@@ -115,7 +156,13 @@ class _GuestSession(_Session):
     def _answer(self, frame: bytes) -> None:
         if self._is_over:  # it went elsewhere at the answer before
             return
-        is_produce = bool(self.waiting[next(iter(self.waiting))].batches)
+        first = next(iter(self.waiting))
+        if first in self._others:
+            assert Reader(frame).int32() == first, "answers are not in the order of the requests"
+            self.waiting.pop(first).deadline.cancel()
+            self._client.plan()
+            return
+        is_produce = bool(self.waiting[first].batches)
         super()._answer(frame)
         if is_produce and any(code == NOT_LEADER for code, _ in parse_produce(frame[4:]).values()):
             self._client.move()

@@ -107,6 +107,12 @@ class Reader:
             raise BadRequest(f"{len(self.data) - self.position} bytes too many")
 
 
+def has_records(frame: bytes) -> bool:
+    """Is it a produce request with something in it?"""
+    request = parse_request(frame)
+    return request.api_key == PRODUCE and any(row[2] for row in parse_produce(request.body).partitions)
+
+
 def string(text: str | None) -> bytes:
     """A nullable string."""
     if text is None:

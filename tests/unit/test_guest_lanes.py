@@ -1,0 +1,484 @@
+"""The lane of one client at the wire, and who may forward what of his (DESIGN section 7; rules R3, R4, R16, R17)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from idemproxy.codecs.framing import frame
+from idemproxy.codecs.headers import encode_response_header
+from idemproxy.proxy.effects import Append
+from idemproxy.proxy.guest_lane import GuestLanes, GuestPipe
+from idemproxy.proxy.outcome import Appended, InDoubt, NotSent, Outcome, Refused
+from idemproxy.proxy.rights import Rights
+from idemproxy.proxy.versions import ApiKey
+from idemproxy.reactor import Address, Wire
+from testkit import virtual_kafka_bytes as kafka
+from testkit.staged_sequencer import Client, Stage
+from testkit.virtual_network import Network, NetworkSettings
+
+BROKER, TOPIC = 1, "topic"
+ADDRESS: Address = ("kafka", 9092)
+WINDOW_BYTES = 4096
+CALM = NetworkSettings(split_chance=0, partial_write_chance=0, truncation_chance=0, window_bytes=WINDOW_BYTES)
+NOT_LEADER, DENIED = 6, 29
+
+
+class BrokerEnd:
+    """The broker's end of the client's connection: keeps requests until the test answers them."""
+
+    def __init__(self) -> None:
+        self.wire: Wire | None = None
+        self.data = b""
+        self.is_lost = False
+
+    def connected(self, wire: Wire) -> None:
+        self.wire = wire
+
+    def received(self, data: bytes) -> None:
+        self.data += data
+
+    def lost(self, reason: str) -> None:
+        self.is_lost = True
+
+    @property
+    def frames(self) -> list[bytes]:
+        """Whole requests that are not answered."""
+        data, found = self.data, []
+        while len(data) >= 4 and len(data) >= (end := 4 + int.from_bytes(data[:4], "big")):
+            found.append(data[4:end])
+            data = data[end:]
+        return found
+
+    @property
+    def keys(self) -> list[int]:
+        return [int.from_bytes(one[:2], "big") for one in self.frames]
+
+    def drop(self) -> kafka.Request:
+        """Forget the oldest request."""
+        request = kafka.parse_request(self.frames[0])
+        self.data = self.data[4 + len(self.frames[0]) :]
+        return request
+
+    def answer(self, body: bytes = b"") -> None:
+        request = self.drop()
+        assert self.wire is not None
+        start = encode_response_header(request.api_key, request.api_version, request.correlation_id)
+        self.wire.send(frame(start + body))
+
+    def appends(self, code: int = 0, offset: int = 7) -> None:
+        """Answer the oldest request, a produce."""
+        rows = [(topic, number, code, offset) for topic, number, _ in self.partitions]
+        self.answer(kafka.produce_answer(2, rows))
+
+    @property
+    def partitions(self) -> list[tuple[str, int, bytes | None]]:
+        return kafka.parse_produce(kafka.parse_request(self.frames[0]).body).partitions
+
+
+class Scene:
+    """A client whom the broker has accepted, and his lane."""
+
+    def __init__(self) -> None:
+        self.network = Network(1, CALM)
+        self.broker = self.network.host("kafka")
+        self.end = BrokerEnd()
+        self.network.listen(self.broker, ADDRESS, lambda: self.end)
+        host = self.network.host("proxy")
+        self.broken: list[str] = []
+        self.answers: list[bytes] = []
+        self.over: list[GuestLanes] = []
+        self.events: list[Any] = []
+        self.may_send = self.is_there = True
+        self.pipe = GuestPipe(host, ADDRESS, self.broken.append)
+        self.rights = Rights(host.now, lambda _topics: None)
+        self.lanes = GuestLanes(
+            host,
+            BROKER,
+            self.pipe,
+            self.rights,
+            may_send=lambda: self.may_send,
+            is_there=lambda: self.is_there,
+            is_over=self.over.append,
+            report=self.events.append,
+        )
+        self.run()
+
+    def ask(self, name: bytes) -> None:
+        """Something of the client's own."""
+        self.pipe.request(ApiKey.LIST_GROUPS, 0, [name], lambda body: self.answers.append(bytes(body)))
+
+    def append(
+        self,
+        partition: int = 0,
+        *,
+        size: int = 100,
+        broker: int = BROKER,
+        may_send: Callable[[], str | None] = lambda: None,
+    ) -> list[Outcome]:
+        """Ask for an append; what comes of it will be in the list."""
+        outcomes: list[Outcome] = []
+        self.lanes.append(Append(broker, TOPIC, partition, bytes(size), 30_000, may_send), outcomes.append)
+        return outcomes
+
+    def run(self, seconds: float = 0.05) -> None:
+        self.network.run(seconds)
+
+
+# ---------------------------------------------------------------------- one produce, and nothing else
+def test_a_batch_leaves_when_everything_before_it_is_answered() -> None:
+    scene = Scene()
+    scene.ask(b"one")
+    scene.ask(b"two")
+    outcomes = scene.append()
+    scene.run()
+    assert scene.end.keys == [ApiKey.LIST_GROUPS] * 2
+    scene.end.answer()
+    scene.run()
+    assert scene.end.keys == [ApiKey.LIST_GROUPS]
+    scene.end.answer()
+    scene.run()
+    assert scene.end.keys == [ApiKey.PRODUCE]
+    scene.end.appends(offset=41)
+    scene.run()
+    assert [one.base_offset for one in outcomes if isinstance(one, Appended)] == [41]
+
+
+def test_what_the_client_asks_meanwhile_waits_behind_it_in_its_order() -> None:
+    scene = Scene()
+    scene.append(0)
+    scene.run()
+    scene.append(1)
+    scene.ask(b"one")
+    scene.ask(b"two")
+    scene.run()
+    assert scene.end.keys == [ApiKey.PRODUCE]
+    scene.end.appends()
+    scene.run()
+    assert [frame[-3:] for frame in scene.end.frames] == [b"one", b"two"], "and the next batch behind them"
+    scene.ask(b"six")
+    for said in (b"1", b"2"):
+        scene.end.answer(said)
+    scene.run()
+    assert scene.end.keys == [ApiKey.PRODUCE]
+    scene.end.appends()
+    scene.run()
+    scene.end.answer(b"6")
+    scene.run()
+    assert scene.answers == [b"1", b"2", b"6"]
+
+
+def test_behind_requests_without_an_answer_one_that_has_one_leaves_first() -> None:
+    scene = Scene()
+    scene.pipe.request(ApiKey.PRODUCE, 2, [b"acks 0"], None)
+    scene.append()
+    scene.run()
+    scene.end.drop()
+    assert scene.end.keys == [ApiKey.API_VERSIONS], "nobody knows how long the broker works on what was before"
+    scene.end.answer()
+    scene.run()
+    assert scene.end.keys == [ApiKey.PRODUCE]
+
+
+def test_whether_it_may_still_be_sent_is_asked_when_its_turn_has_come() -> None:
+    scene = Scene()
+    scene.ask(b"one")
+    reasons: list[str | None] = [None]
+    outcomes = scene.append(may_send=lambda: reasons[0])
+    scene.run()
+    reasons[0] = "a client has gone"
+    scene.end.answer()
+    scene.run()
+    assert (outcomes, scene.end.keys) == ([NotSent("a client has gone")], [])
+    scene.ask(b"two")
+    scene.run()
+    assert len(scene.end.keys) == 1, "others go on"
+
+
+def test_a_batch_behind_a_request_that_takes_long_is_given_back_and_may_come_again() -> None:
+    scene = Scene()
+    scene.ask(b"fetch")
+    outcomes = scene.append()
+    scene.run(3)
+    assert [type(one) for one in outcomes] == [NotSent]
+    again = scene.append()
+    scene.end.answer()
+    scene.run()
+    scene.end.appends()
+    scene.run()
+    assert [type(one) for one in again] == [Appended]
+
+
+def test_what_is_held_back_for_a_client_does_not_hold_the_answer_to_his_batch() -> None:
+    scene = Scene()
+    outcomes = scene.append()
+    scene.run()
+    scene.pipe.hold(True)
+    scene.end.appends()
+    scene.run()
+    assert [type(one) for one in outcomes] == [Appended]
+    scene.ask(b"one")
+    scene.run()
+    scene.end.answer()
+    scene.run()
+    assert scene.answers == []
+    scene.pipe.hold(False)
+    scene.run()
+    assert len(scene.answers) == 1
+
+
+# ---------------------------------------------------------------------- where it may not go
+def test_for_another_broker_it_is_refused_as_that_one_would_not_be_asked() -> None:
+    scene = Scene()
+    outcomes = scene.append(broker=2)
+    scene.run()
+    assert (outcomes, scene.end.keys) == ([Refused(NOT_LEADER)], [])
+
+
+def test_nothing_is_sent_to_a_broker_whose_version_is_not_certain_now() -> None:
+    scene = Scene()
+    scene.is_there = False
+    outcomes = scene.append()
+    scene.run()
+    assert (outcomes, scene.end.keys) == ([NotSent("the broker is away")], [])
+    scene.is_there = True
+    scene.ask(b"one")
+    outcomes = scene.append()
+    scene.run()
+    scene.is_there = False
+    scene.end.answer()
+    scene.run()
+    assert (outcomes, scene.end.keys) == ([NotSent("the broker is away")], [])
+
+
+def test_over_a_connection_that_has_ended_nothing_is_sent() -> None:
+    scene = Scene()
+    scene.pipe.close()
+    outcomes = scene.append()
+    scene.run()
+    assert [type(one) for one in outcomes] == [NotSent]
+    assert scene.over == [scene.lanes]
+
+
+# ---------------------------------------------------------------------- R4, doubt
+def test_past_the_deadline_the_rest_of_a_batch_does_not_leave() -> None:
+    scene = Scene()
+    scene.append()
+    scene.run()
+    scene.end.appends()
+    scene.run()
+    scene.broker.pause(3)
+    outcomes = scene.append(size=3 * WINDOW_BYTES)
+    scene.run(1)
+    scene.may_send = False
+    scene.run(5)
+    assert len(scene.end.data) <= WINDOW_BYTES
+    assert scene.end.is_lost
+    assert [one.is_late for one in outcomes if isinstance(one, InDoubt)] == [True]
+    assert len(scene.broken) == 1, "his connection with it"
+
+
+def test_what_the_client_asks_himself_needs_no_lease() -> None:
+    scene = Scene()
+    scene.append()
+    scene.run()
+    scene.end.appends()
+    scene.run()
+    scene.may_send = False
+    outcomes = scene.append()
+    scene.ask(b"one")
+    scene.run()
+    assert scene.end.keys == [ApiKey.LIST_GROUPS]
+    scene.end.answer()
+    scene.run()
+    assert (outcomes, scene.end.keys) == ([NotSent("the lease has ended")], [])
+
+
+@pytest.mark.parametrize("how", ["lost", "silent", "garbage", "new era", "the end"])
+def test_a_batch_that_was_out_when_its_connection_ended_is_in_doubt_once(how: str) -> None:
+    scene = Scene()
+    outcomes, waiting = scene.append(), scene.append(1)
+    scene.run()
+    assert scene.end.wire is not None
+    if how == "lost":
+        scene.end.wire.reset()
+    elif how == "garbage":
+        scene.end.wire.send(frame(b"\xff\xff\xff\xff"))
+    elif how == "new era":
+        scene.lanes.give_up_busy("a new era")
+    elif how == "the end":
+        scene.lanes.close()
+    scene.run(20)
+    assert [type(one) for one in (*outcomes, *waiting)] in ([InDoubt, InDoubt], [InDoubt, NotSent])
+    assert len(scene.broken) == 1
+    assert scene.over == [scene.lanes]
+    assert scene.network.open_connections() == []
+
+
+# ---------------------------------------------------------------------- the client goes
+def test_when_the_client_goes_the_connection_stays_until_the_answer_is_there() -> None:
+    scene = Scene()
+    outcomes = scene.append(0)
+    scene.run()
+    waiting = scene.append(1, may_send=lambda: "a client has gone")
+    scene.ask(b"one")
+    scene.pipe.close()
+    scene.run()
+    assert waiting == [NotSent("a client has gone")]
+    assert not scene.end.is_lost
+    scene.end.appends()
+    scene.run()
+    assert [type(one) for one in outcomes] == [Appended]
+    assert scene.end.is_lost
+    assert scene.end.keys == []
+    assert (scene.broken, scene.over) == ([], [scene.lanes])
+
+
+def test_what_wants_no_answer_is_sent_though_he_has_gone() -> None:
+    scene = Scene()
+    scene.lanes.count_silent(1)
+    scene.append(0)
+    scene.run()
+    scene.pipe.request(ApiKey.PRODUCE, 2, [b"acks 0"], None)
+    scene.pipe.close()
+    scene.end.appends()
+    scene.run()
+    assert scene.end.data.endswith(b"acks 0")
+    scene.end.drop()
+    outcomes = scene.append(1)
+    scene.run()
+    scene.end.answer()  # to the question that is put behind what has none
+    scene.run()
+    scene.end.appends()
+    scene.run()
+    assert [type(one) for one in outcomes] == [Appended]
+    assert not scene.end.is_lost
+    scene.lanes.count_silent(-1)
+    scene.run()
+    assert scene.end.is_lost
+
+
+def test_the_connection_is_not_closed_on_what_the_broker_may_not_have_read() -> None:
+    """After a batch its socket is one that is reset when it is closed."""
+    scene = Scene()
+    scene.append(0)
+    scene.run()
+    scene.end.appends()
+    scene.run()
+    scene.pipe.request(ApiKey.PRODUCE, 2, [b"acks 0"], None)
+    scene.pipe.close()
+    scene.run()
+    assert not scene.end.is_lost
+    scene.end.drop()
+    scene.end.answer()
+    scene.run()
+    assert scene.end.is_lost
+
+
+# ---------------------------------------------------------------------- what the broker says of him
+def test_an_append_tells_what_he_may_do() -> None:
+    scene = Scene()
+    heard: list[int] = []
+    for code, offset in ((0, 7), (DENIED, -1)):
+        scene.run()
+        since = scene.lanes._reactor.now()
+        scene.rights.confirm(TOPIC, 0, since, heard.append)
+        scene.append()
+        scene.run()
+        scene.end.appends(code, offset)
+        scene.run()
+        scene.rights.confirm(TOPIC, 0, since, heard.append)
+    assert heard == [0, DENIED]
+
+
+def test_rights_are_asked_again_for_what_came_after_the_last_question() -> None:
+    now, asked, heard = [100.0], list[Any](), list[int]()
+    rights = Rights(lambda: now[0], asked.append)
+    rights.want({"a": 0, "b": 1})
+    rights.answered({"a": 0, "b": DENIED})
+    assert (rights.missing({"a": 0, "b": 1}), rights.code_of("b")) == ({}, DENIED)
+    now[0] += 0.5
+    rights.confirm("a", 3, now[0], heard.append)
+    rights.confirm("a", 4, now[0] - 1, heard.append)
+    assert (asked, heard) == ([{"a": 0, "b": 1}, {"a": 3}], [0])
+    now[0] += 0.5
+    rights.confirm("a", 5, now[0], heard.append)
+    rights.answered({"a": 0})
+    assert (asked[2:], heard) == ([{"a": 5}], [0, 0]), "it came after the question that was out"
+    rights.answered({"a": DENIED})
+    assert heard == [0, 0, DENIED]
+    now[0] += 1
+    assert rights.missing({"a": 0, "b": 1}) == {"a": 0, "b": 1}, "a no is believed for a second"
+    rights.confirm("c", 0, now[0], heard.append)
+    rights.end()
+    rights.confirm("c", 0, now[0], heard.append)
+    assert (heard[3:], len(asked)) == ([0, 0], 4), "he has gone: nobody hears it, and nothing is asked"
+
+
+# ---------------------------------------------------------------------- who may forward
+class Way:
+    """Of one client."""
+
+    def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
+        raise AssertionError("the stage carries appends out itself")
+
+
+def guest(way: Way) -> Client:
+    client = Client("User:alice")
+    client.way = way
+    return client
+
+
+def test_a_batch_that_the_log_does_not_have_goes_again_over_the_connection_of_its_retry() -> None:
+    stage, first, second = Stage(), Way(), Way()
+    stage.outcomes.append(stage.loses_request)
+    one = guest(first)
+    stage.send(one, 0)
+    stage.run(0.5)
+    one.is_closed = True
+    retry = stage.send(guest(second), 0)
+    stage.run(20)
+    assert (retry.code, retry.offset) == (0, 0)
+    assert [effect.way for effect in stage.sent] == [first, second]
+
+
+def test_nobody_forwards_a_guests_batch_when_he_has_gone() -> None:
+    stage, way = Stage(), Way()
+    stage.outcomes.append(stage.loses_request)
+    one = guest(way)
+    stage.send(one, 0)
+    stage.run(0.5)
+    one.is_closed = True
+    stage.run(60)
+    assert [effect.way for effect in stage.sent] == [way]
+    assert stage.entry().intent is None
+
+
+def test_the_rest_of_a_batch_in_parts_goes_over_the_connection_that_brings_it_again() -> None:
+    stage, first, second = Stage(), Way(), Way()
+    stage.shared.set_bytes_max["topic"] = 120
+    stage.outcomes.extend([stage.succeeds, stage.loses_request])
+    one = guest(first)
+    values = [b"%d" % number * 40 for number in range(4)]
+    stage.send(one, 0, *values)
+    stage.run(0.2)
+    one.is_closed = True
+    stage.run(30)
+    retry = stage.send(guest(second), 0, *values)
+    stage.run(30)
+    assert retry.code == 0
+    assert stage.stored_values() == values
+    assert {effect.way for effect in stage.sent} == {first, second}
+    assert stage.sent[-1].way is second
+
+
+def test_a_batch_of_another_kind_of_client_does_not_join() -> None:
+    """Should a certificate bear the very name: what has to leave over a client's own connection never leaves by the
+    pool."""
+    stage, way = Stage(), Way()
+    stage.outcomes.append(stage.loses_request)
+    stage.send(guest(way), 0)
+    stage.send(Client("User:alice"), 0)
+    stage.run(20)
+    assert stage.sent[0].way is way
+    assert [b.way for b in (*stage.sequencer.out, *stage.sequencer.queue)] in ([], [None])
