@@ -1,4 +1,4 @@
-"""The lane of one client at the wire, and who may forward what of his (DESIGN section 7; rules R3, R4, R16, R17)."""
+"""The lane of one client at the wire (DESIGN section 7; rules R3, R4, R16, R17)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,6 @@ from idemproxy.proxy.rights import Rights
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.reactor import Address, Wire
 from testkit import virtual_kafka_bytes as kafka
-from testkit.staged_sequencer import Client, Stage
 from testkit.virtual_network import Network, NetworkSettings
 
 BROKER, TOPIC = 1, "topic"
@@ -389,96 +388,3 @@ def test_an_append_tells_what_he_may_do() -> None:
         scene.run()
         scene.rights.confirm(TOPIC, 0, since, heard.append)
     assert heard == [0, DENIED]
-
-
-def test_rights_are_asked_again_for_what_came_after_the_last_question() -> None:
-    now, asked, heard = [100.0], list[Any](), list[int]()
-    rights = Rights(lambda: now[0], asked.append)
-    rights.want({"a": 0, "b": 1})
-    rights.answered({"a": 0, "b": DENIED})
-    assert (rights.missing({"a": 0, "b": 1}), rights.code_of("b")) == ({}, DENIED)
-    now[0] += 0.5
-    rights.confirm("a", 3, now[0], heard.append)
-    rights.confirm("a", 4, now[0] - 1, heard.append)
-    assert (asked, heard) == ([{"a": 0, "b": 1}, {"a": 3}], [0])
-    now[0] += 0.5
-    rights.confirm("a", 5, now[0], heard.append)
-    rights.answered({"a": 0})
-    assert (asked[2:], heard) == ([{"a": 5}], [0, 0]), "it came after the question that was out"
-    rights.answered({"a": DENIED})
-    assert heard == [0, 0, DENIED]
-    now[0] += 1
-    assert rights.missing({"a": 0, "b": 1}) == {"a": 0, "b": 1}, "a no is believed for a second"
-    rights.confirm("c", 0, now[0], heard.append)
-    rights.end()
-    rights.confirm("c", 0, now[0], heard.append)
-    assert (heard[3:], len(asked)) == ([0, 0], 4), "he has gone: nobody hears it, and nothing is asked"
-
-
-# ---------------------------------------------------------------------- who may forward
-class Way:
-    """Of one client."""
-
-    def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
-        raise AssertionError("the stage carries appends out itself")
-
-
-def guest(way: Way) -> Client:
-    client = Client("User:alice")
-    client.way = way
-    return client
-
-
-def test_a_batch_that_the_log_does_not_have_goes_again_over_the_connection_of_its_retry() -> None:
-    stage, first, second = Stage(), Way(), Way()
-    stage.outcomes.append(stage.loses_request)
-    one = guest(first)
-    stage.send(one, 0)
-    stage.run(0.5)
-    one.is_closed = True
-    retry = stage.send(guest(second), 0)
-    stage.run(20)
-    assert (retry.code, retry.offset) == (0, 0)
-    assert [effect.way for effect in stage.sent] == [first, second]
-
-
-def test_nobody_forwards_a_guests_batch_when_he_has_gone() -> None:
-    stage, way = Stage(), Way()
-    stage.outcomes.append(stage.loses_request)
-    one = guest(way)
-    stage.send(one, 0)
-    stage.run(0.5)
-    one.is_closed = True
-    stage.run(60)
-    assert [effect.way for effect in stage.sent] == [way]
-    assert stage.entry().intent is None
-
-
-def test_the_rest_of_a_batch_in_parts_goes_over_the_connection_that_brings_it_again() -> None:
-    stage, first, second = Stage(), Way(), Way()
-    stage.shared.set_bytes_max["topic"] = 120
-    stage.outcomes.extend([stage.succeeds, stage.loses_request])
-    one = guest(first)
-    values = [b"%d" % number * 40 for number in range(4)]
-    stage.send(one, 0, *values)
-    stage.run(0.2)
-    one.is_closed = True
-    stage.run(30)
-    retry = stage.send(guest(second), 0, *values)
-    stage.run(30)
-    assert retry.code == 0
-    assert stage.stored_values() == values
-    assert {effect.way for effect in stage.sent} == {first, second}
-    assert stage.sent[-1].way is second
-
-
-def test_a_batch_of_another_kind_of_client_does_not_join() -> None:
-    """Should a certificate bear the very name: what has to leave over a client's own connection never leaves by the
-    pool."""
-    stage, way = Stage(), Way()
-    stage.outcomes.append(stage.loses_request)
-    stage.send(guest(way), 0)
-    stage.send(Client("User:alice"), 0)
-    stage.run(20)
-    assert stage.sent[0].way is way
-    assert [b.way for b in (*stage.sequencer.out, *stage.sequencer.queue)] in ([], [None])
