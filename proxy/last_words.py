@@ -17,7 +17,7 @@ from ..codecs.record_batch import parse_single_batch
 from ..reactor import Reactor
 from ..state.behind import Behind
 from . import limits
-from .batch import Answer
+from .batch import Answer, Way
 from .produce import Outside, ProduceCall
 
 PlainPart = tuple[PartitionRecords, Callable[[Answer], None]]
@@ -35,8 +35,6 @@ class Host(Outside, Protocol):
 class Gone(Protocol):
     """A session whose client has hung up."""
 
-    asks_rights: bool
-
     @property
     def behind(self) -> Behind: ...
 
@@ -45,6 +43,9 @@ class Gone(Protocol):
 
     @property
     def principal(self) -> bytes: ...
+
+    @property
+    def way(self) -> Way | None: ...
 
     def produce_plainly(self, acks: int, timeout_ms: int, parts: list[PlainPart]) -> None: ...
 
@@ -64,6 +65,7 @@ class LastWords:
         self.behind = gone.behind
         self.name = gone.name
         self.principal = gone.principal
+        self.way = gone.way
         self.produce_plainly = gone.produce_plainly
         self._host = host
         self._gone = gone
@@ -94,7 +96,7 @@ class LastWords:
         if header.api_key != PRODUCE_KEY:
             return
         request = parse_request(frame, header.body_offset, header.api_version)
-        if request.acks == 0 and not (self._gone.asks_rights and names_a_producer(request)):
+        if request.acks == 0 and not (self._gone.way is not None and names_a_producer(request)):
             ProduceCall(self._host, self, request, header.api_version, lambda _nothing: None).start()
 
     def _drop(self) -> None:

@@ -59,8 +59,8 @@ class Session:
     ``place_of``: where clients of this listener reach each broker. ``principal``: who is at the other end, as far as
     that is known (``state/entry.py``). ``visit``: what the door keeps of the connection."""
 
-    asks_rights = False
-    """Has the broker to be asked whether it may do what the proxy does for it?"""
+    way: Way | None = None
+    """Over which alone its batches reach the broker; None: the proxy sends them for everybody."""
 
     def __init__(
         self,
@@ -76,7 +76,6 @@ class Session:
         self.is_idempotent = False
         """It has asked for a producer id, or used one (rule R10 closes those connections)."""
         self.name = "client"
-        self.way: Way | None = None
         self._host = host
         self._broker_id = broker_id
         self._place_of = place_of
