@@ -227,8 +227,10 @@ class Engine(Holdings):
         for session in list(self.sessions):
             if session.is_idempotent:
                 session.abort("the state has begun a new life")
-        for pool in (*(broker.pool for broker in self.topology.brokers), *self.guest_lanes):
-            pool.give_up_busy("a new incarnation begins")
+        for broker in self.topology.brokers:
+            broker.pool.give_up_busy("a new incarnation begins")
+        for lanes in list(self.guest_lanes):
+            lanes.give_up_busy("a new incarnation begins")
 
     def _wait_for_old_leases(self) -> None:
         """What was granted under a lost state may still be on its way: those leases have to run out first (rule
@@ -334,8 +336,8 @@ class Engine(Holdings):
         """Drop every connection at once."""
         for session in list(self.sessions):
             session.abort("the proxy ends")
-        for pool in list(self.guest_lanes):
-            pool.close()
+        for lanes in list(self.guest_lanes):
+            lanes.close()
         self.topology.close()
 
     # ------------------------------------------------------------------ effects

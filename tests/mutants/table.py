@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mutants.answers import ANSWERS
+from mutants.guests import GUESTS
 from mutants.intents import INTENTS
 from mutants.lanes import LANES
 from mutants.lives import LIVES
@@ -13,5 +14,7 @@ from mutants.parts import PARTS
 from mutants.shell import SHELL
 
 MUTANTS: tuple[Mutant, ...] = tuple(
-    sorted((*ANSWERS, *INTENTS, *LANES, *LIVES, *LOG, *MERGING, *PARTS, *SHELL), key=lambda mutant: mutant.number)
+    sorted(
+        (*ANSWERS, *GUESTS, *INTENTS, *LANES, *LIVES, *LOG, *MERGING, *PARTS, *SHELL), key=lambda mutant: mutant.number
+    )
 )

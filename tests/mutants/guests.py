@@ -1,0 +1,92 @@
+"""Mutants of lanes that belong to one client: rules R3, R4, R13, R16, R17 where clients show brokers who they are."""
+
+from __future__ import annotations
+
+from mutants.mutant import mutant
+
+_WIRE = "unit/test_guest_lanes.py::"
+_FORWARDS = "unit/test_guest_forwards.py::"
+
+GUESTS = (
+    mutant(
+        "others_beside_a_batch",
+        "R3: what a client asks while a batch of his is out waits behind it",
+        _WIRE + "test_what_the_client_asks_meanwhile_waits_behind_it_in_its_order",
+        ("proxy.guest_lane", "        if self._granted is None and not self.is_alone:\n", "        if True:\n"),
+        deaths=("a batch and something else",),
+    ),
+    mutant(
+        "batch_behind_others",
+        "R3: a batch leaves when everything before it on its connection is answered",
+        _WIRE + "test_a_batch_leaves_when_everything_before_it_is_answered",
+        (
+            "proxy.guest_lane",
+            "self._granted is None or self._expected or self.is_alone",
+            "self._granted is None or self.is_alone",
+        ),
+        deaths=("a batch and something else",),
+    ),
+    mutant(
+        "silent_requests_are_taken_for_done",
+        "R3: also what has no answer lies before it no longer",
+        _WIRE + "test_behind_requests_without_an_answer_one_that_has_one_leaves_first",
+        (
+            "proxy.guest_lane",
+            "        if self._is_last_silent:  # it may still lie in the broker\n",
+            "        if False:\n",
+        ),
+    ),
+    mutant(
+        "guests_lane_not_fenced",
+        "R4: the lease is looked at around every write of a client's batch",
+        _WIRE + "test_past_the_deadline_the_rest_of_a_batch_does_not_leave",
+        ("proxy.guest_lane", "not self.is_alone or may_send()", "True"),
+    ),
+    mutant(
+        "guests_outlive_an_era",
+        "R4: what was out under the lease of another incarnation is reset",
+        "unit/test_guest_engine.py::test_a_new_incarnation_resets_what_a_client_has_out_though_he_has_gone",
+        ("proxy.engine", '            lanes.give_up_busy("a new incarnation begins")\n', "            pass\n"),
+    ),
+    mutant(
+        "retry_of_another_kind_joins",
+        "R13: who sends over his own connection is joined by his like only",
+        _FORWARDS + "test_a_batch_of_another_kind_of_client_does_not_join",
+        ("proxy.batch", "            and (self.way is None) == (other.way is None)\n", ""),
+    ),
+    mutant(
+        "first_connection_for_ever",
+        "R13: a batch goes over the connection of its newest retry",
+        _FORWARDS + "test_a_batch_that_the_log_does_not_have_goes_again_over_the_connection_of_its_retry",
+        (
+            "proxy.forward",
+            "                self._group[0].way,\n",
+            "                self.__dict__.setdefault('way', self._group[0].way),\n",
+        ),
+    ),
+    mutant(
+        "gone_with_the_client",
+        "R16: what wants no answer is sent though its client has gone",
+        _WIRE + "test_what_wants_no_answer_is_sent_though_he_has_gone",
+        ("proxy.guest_lane", "bool(self._waiting or self._silent)", "False"),
+    ),
+    mutant(
+        "pool_for_everybody",
+        "R17: a client's batch leaves over his own connection, or not at all",
+        "unit/test_guest_engine.py::test_what_a_client_sends_is_appended_as_his_own",
+        ("proxy.engine", "        if effect.way is not None:\n", "        if False:\n"),
+        deaths=("t-0: 'idemproxy' sends",),
+    ),
+    mutant(
+        "guests_batch_to_any_broker",
+        "R17: for another broker than that of the connection a batch is refused",
+        _WIRE + "test_for_another_broker_it_is_refused_as_that_one_would_not_be_asked",
+        ("proxy.guest_lane", "        elif effect.broker_id != self.broker_id:\n", "        elif False:\n"),
+    ),
+    mutant(
+        "told_before_it_was_asked",
+        "R17: nothing is told from memory before the broker was asked since the request came",
+        "unit/test_guest_engine.py::test_a_duplicate_is_told_only_after_the_broker_was_asked_again",
+        ("proxy.guest_call", "answer.error_code not in _TELLS_OF_STATE", "True"),
+    ),
+)
