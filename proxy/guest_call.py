@@ -7,7 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..codecs.error_codes import ErrorCode
+from ..codecs.errors import WireError
 from ..codecs.produce import PartitionRecords
+from ..codecs.record_batch import parse_single_batch
+from ..state.decide import BatchIdentity
+from . import answers
 from .batch import Answer
 from .guest_lane import GuestLanes
 from .produce import Part, ProduceCall
@@ -36,6 +40,8 @@ class GuestCall(ProduceCall):
         self._lanes = lanes
         self._denied = denied
         self._came_at = came_at
+        self._unconfirmed: set[int] = set()
+        """Parts that are done, and wait for a word of the broker."""
 
     def start(self) -> None:
         """Check every partition and send it on its way."""
@@ -45,16 +51,33 @@ class GuestCall(ProduceCall):
 
     def part_answered(self, index: int, answer: Answer) -> None:
         """One partition is done."""
-        item = self.request.partitions[index]
-        if not self._parts[index].is_named or answer.error_code not in _TELLS_OF_STATE:
+        item, part = self.request.partitions[index], self._parts[index]
+        if not part.is_named or answer.error_code not in _TELLS_OF_STATE:
             super().part_answered(index, answer)
             return
+        self._unconfirmed.add(index)
+        self._rights.confirm(item.topic, item.partition, self._came_at, lambda code: self._heard(index, answer, code))
 
-        def go_on(code: int) -> None:
-            told = answer if code == 0 else Answer(code, message=_CLOSED)
-            super(GuestCall, self).part_answered(index, told)
+    def time_is_up(self) -> None:
+        """Rule R18: also what waits for a word of the broker is answered."""
+        super().time_is_up()
+        for index in sorted(self._unconfirmed):
+            self._tell(index, answers.in_doubt("the broker has not said yet whether this client may write here"))
 
-        self._rights.confirm(item.topic, item.partition, self._came_at, go_on)
+    def _heard(self, index: int, answer: Answer, code: int) -> None:
+        if index not in self._unconfirmed:
+            return
+        if code:
+            self._tell(index, Answer(code, message=_CLOSED))
+        else:
+            self._unconfirmed.remove(index)
+            super().part_answered(index, answer)
+
+    def _tell(self, index: int, answer: Answer) -> None:
+        """Something else than what was found."""
+        self._unconfirmed.remove(index)
+        self._parts[index].note(answer.error_code)
+        super().part_answered(index, answer)
 
     def _finish(self) -> None:
         super()._finish()
@@ -73,4 +96,15 @@ class GuestCall(ProduceCall):
         if code is None:
             super()._start_part(item, part, timeout_ms, now, plain)
         else:
+            self._name(item, part)
             self._refuse(part, item, Answer(code, message=_CLOSED))
+
+    def _name(self, item: PartitionRecords, part: Part) -> None:
+        """What may come again, and comes before others, is remembered (rule R11)."""
+        try:
+            header = parse_single_batch(memoryview(b"") if item.records is None else item.records)
+        except WireError:
+            return
+        if header.producer_id >= 0:
+            identity = BatchIdentity(header.producer_epoch, header.base_sequence, header.record_count)
+            part.names((header.producer_id, item.topic, item.partition), identity)

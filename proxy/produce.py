@@ -129,11 +129,15 @@ class Part:
         """Take the answer."""
         if not self.answered:
             self.answered = True
-            if self._key is not None and self._identity is not None:
-                comes_again = answers.comes_again(answer.error_code, self._identity.record_count)
-                notes = self._call.client.behind
-                notes.note(self._key, self._identity, answer.error_code, comes_again, self._request)
+            self.note(answer.error_code)
             self._call.part_answered(self._index, answer)
+
+    def note(self, error_code: int) -> None:
+        """This is what its client is told."""
+        if self._key is not None and self._identity is not None:
+            comes_again = answers.comes_again(error_code, self._identity.record_count)
+            notes = self._call.client.behind
+            notes.note(self._key, self._identity, error_code, comes_again, self._request)
 
 
 class ProduceCall:

@@ -12,7 +12,7 @@ from testkit.virtual_guest import Introduced
 from testkit.virtual_producer import Identity
 from testkit.virtual_world import TOPIC, World, WorldSettings
 
-DENIED, NOT_YOURS = 29, 49
+UNKNOWN, TIMED_OUT, HELD_BACK, DENIED, NOT_YOURS = 3, 7, 19, 29, 49
 
 
 class Scene:
@@ -129,11 +129,11 @@ class Raw:
     def lost(self, reason: str) -> None:
         raise AssertionError(reason)
 
-    def produce(self, producer_id: int, sequence: int) -> tuple[int, int]:
+    def produce(self, producer_id: int, sequence: int, timeout_ms: int = 10_000) -> tuple[int, int]:
         """One batch, and what is told of it."""
         assert self._wire is not None
         data = wire_bytes.batch_bytes([b"raw/%d" % sequence], producer_id, 0, sequence, 0)
-        self._wire.send(wire_bytes.produce(1, "raw", 10_000, [(TOPIC, 0, data)]))
+        self._wire.send(wire_bytes.produce(1, "raw", timeout_ms, [(TOPIC, 0, data)]))
         known = len(self.told)
         self._scene.run(30, lambda: len(self.told) > known)
         self._scene.run(0.1)
@@ -206,3 +206,31 @@ def test_a_client_that_goes_while_his_batch_is_out_leaves_no_doubt() -> None:
     assert [event for _, _, event in proxy.events if type(event).__name__ == "DoubtOpened"] == []
     assert len(proxy.engine.guest_lanes) == 0
     assert len(scene.world.cluster.log(TOPIC, 0).messages) == 2
+
+
+def test_what_waits_for_a_word_of_the_broker_is_answered_in_time() -> None:
+    """Rule R18: a duplicate is known at once, and the broker is silent on whether this client may hear it."""
+    scene = Scene()
+    scene.send()
+    raw = Raw(scene)
+    assert raw.produce(4711, 0) == (0, 1)
+    scene.world.cluster.rates = BrokerFaultRates(slow=(9.0, 9.0))
+    scene.world.cluster.choose_fault = lambda seen: BrokerFault.SLOW
+    began = scene.world.network.now
+    code, _ = raw.produce(4711, 0, timeout_ms=4_000)
+    assert (code, scene.world.network.now - began < 4) == (TIMED_OUT, True)
+    assert scene.world.errors() == []
+
+
+def test_nothing_is_a_gap_behind_a_batch_that_was_refused_for_now() -> None:
+    """Rule R11: 3 for a topic that he may not know of yet is retriable; the batch behind it comes when he may."""
+    scene = Scene()
+    scene.send()
+    raw = Raw(scene)
+    scene.world.cluster.partitions[TOPIC, 0].is_deleted = True
+    assert raw.produce(4711, 0)[0] == UNKNOWN
+    scene.world.cluster.partitions[TOPIC, 0].is_deleted = False
+    scene.run(2)
+    assert raw.produce(4711, 1)[0] == HELD_BACK
+    assert [raw.produce(4711, sequence)[0] for sequence in (0, 1)] == [0, 0]
+    assert scene.world.errors() == []
