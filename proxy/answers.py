@@ -176,3 +176,15 @@ def makes_a_gap(error_code: int) -> bool:
     known already."""
     harmless = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH)
     return error_code not in harmless and not is_retriable(error_code)
+
+
+def tells_of_state(error_code: int) -> bool:
+    """Does whoever is told this learn something of what was written before, by him or by others?"""
+    return error_code in (
+        ErrorCode.NONE,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_RECORD,
+    )

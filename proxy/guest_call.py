@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ..codecs.error_codes import ErrorCode
 from ..codecs.errors import WireError
 from ..codecs.produce import PartitionRecords
 from ..codecs.record_batch import parse_single_batch
@@ -18,15 +17,6 @@ from .produce import Part, ProduceCall
 from .rights import Rights
 
 _CLOSED = "the broker does not let this client write here"
-_TELLS_OF_STATE = (
-    ErrorCode.NONE,
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
-    ErrorCode.INVALID_PRODUCER_EPOCH,
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-    ErrorCode.INVALID_RECORD,
-)
-"""Whoever is told one of these learns something of what others have written, or of what he has written before."""
 
 
 class GuestCall(ProduceCall):
@@ -52,7 +42,7 @@ class GuestCall(ProduceCall):
     def part_answered(self, index: int, answer: Answer) -> None:
         """One partition is done."""
         item, part = self.request.partitions[index], self._parts[index]
-        if not part.is_named or answer.error_code not in _TELLS_OF_STATE:
+        if not part.is_named or not answers.tells_of_state(answer.error_code):
             super().part_answered(index, answer)
             return
         self._unconfirmed.add(index)

@@ -138,6 +138,11 @@ class GuestPipe(Pipe):
     def _unsent_bytes(self) -> int:
         return super()._unsent_bytes + self._behind_bytes
 
+    def _read_or_not(self) -> None:
+        if self.is_alone or self.is_leaving:
+            self._is_held = False  # also if a large answer came right before
+        super()._read_or_not()
+
     def _end_here(self, reason: str) -> None:
         self._granted = None
         self._behind.clear()

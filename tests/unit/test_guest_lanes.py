@@ -388,3 +388,14 @@ def test_an_append_tells_what_he_may_do() -> None:
         scene.run()
         scene.rights.confirm(TOPIC, 0, since, heard.append)
     assert heard == [0, DENIED]
+
+
+def test_a_large_answer_right_before_a_batch_does_not_keep_that_from_its_answer() -> None:
+    scene = Scene()
+    outcomes = scene.append()
+    scene.run()
+    scene.pipe._is_held = True  # as a pipe does then, until its client was looked at
+    scene.pipe._read_or_not()
+    scene.end.appends()
+    scene.run()
+    assert [type(one) for one in outcomes] == [Appended]
