@@ -233,13 +233,17 @@ class Guest(Session):
     def _own_lanes(self, pipe: GuestPipe) -> GuestLanes:
         engine, broker = self._engine, self._broker
         assert broker is not None
+
+        def is_there() -> bool | None:
+            return None if engine.topology.broker(broker.id) is not broker else broker.is_ready
+
         lanes = GuestLanes(
             engine.reactor,
             broker.id,
             pipe,
             self.rights,
             may_send=engine.may_send,
-            is_there=lambda: engine.target(broker.id) is broker,
+            is_there=is_there,
             is_over=lambda lanes: engine.guest_lanes.pop(lanes, None),
             report=engine.report,
         )

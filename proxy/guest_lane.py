@@ -231,8 +231,8 @@ class _Seat:
 
 class GuestLanes(LanePool):
     """The way of one client's batches: a pool of one lane. ``is_there``: is the broker that the connection leads to
-    still the one with this id, and known? ``is_over``: told when nothing more can come of it. ``rights``: hears what
-    the broker says of appends."""
+    still the one with this id, and known (None: it never will be again)? ``is_over``: told when nothing more can come
+    of it. ``rights``: hears what the broker says of appends."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class GuestLanes(LanePool):
         rights: Rights,
         *,
         may_send: Callable[[], bool],
-        is_there: Callable[[], bool],
+        is_there: Callable[[], bool | None],
         is_over: Callable[[GuestLanes], None],
         report: Report,
     ) -> None:
@@ -269,8 +269,10 @@ class GuestLanes(LanePool):
             outcome = NotSent("the client's connection has ended")
         elif effect.broker_id != self.broker_id:
             outcome = Refused(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        elif not self._is_there():
+        elif not (is_there := self._is_there()):
             outcome = NotSent("the broker is away")
+            if is_there is None:
+                self._reactor.later(0, self._send_away)
         if outcome is not None:
             told = outcome
             self._reactor.later(0, lambda: done(told))
@@ -313,6 +315,11 @@ class GuestLanes(LanePool):
             for lane in self._lanes:
                 lane.is_forsaken = lane.is_busy
         super()._look_after()
+
+    def _send_away(self) -> None:
+        """Where his connection leads there is no broker with this id any more: he comes again and finds the new one."""
+        self._pipe.reset()
+        self._ended("the broker has moved")
 
     def _hear(self, topic: str, done: Callable[[Outcome], None], outcome: Outcome) -> None:
         if isinstance(outcome, Appended):

@@ -2,6 +2,7 @@
 and what he hears of it (DESIGN section 7)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from simulation.oracle import Oracle
 
@@ -234,3 +235,17 @@ def test_nothing_is_a_gap_behind_a_batch_that_was_refused_for_now() -> None:
     assert raw.produce(4711, 1)[0] == HELD_BACK
     assert [raw.produce(4711, sequence)[0] for sequence in (0, 1)] == [0, 0]
     assert scene.world.errors() == []
+
+
+def test_a_client_whose_broker_has_moved_is_sent_to_the_new_place() -> None:
+    scene = Scene()
+    scene.send()
+    (proxy,) = scene.world.proxies
+    opened = scene.client.connections_opened
+    place = proxy.engine.topology.cluster.brokers[1]
+    proxy.engine.topology._update_brokers({1: replace(place, host="elsewhere")})
+    proxy.engine.topology._update_brokers({1: place})
+    scene.run(1)
+    scene.send()
+    assert scene.client.connections_opened > opened
+    scene.check()
