@@ -37,7 +37,7 @@ run: upstream uv  ## the proxy in front of your brokers: make run UPSTREAM=host:
 	@exec $(RUN_PROXY) idemproxy run --upstream "$(UPSTREAM)"
 
 test: uv  ## all tests, file by file in two processes; PYTEST_ARGS="-k marker -x" for some of them
-	@$(RUN_TOOLS) pytest --numprocesses $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
+	@$(RUN_TOOLS) pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: uv  ## ruff, its format check, and the import contracts
 	@$(RUN_TOOLS) ruff check

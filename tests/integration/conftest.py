@@ -10,7 +10,7 @@ from testkit.proxy_process import ProxyProcess
 from testkit.raw_client import RawClient
 from testkit.witness import Witness
 
-PARTITIONS = 128
+PARTITIONS = 160
 TOPICS: Mapping[str, Mapping[str, str | int]] = {
     "plain": {},
     "compacted": {"cleanup.policy": "compact"},

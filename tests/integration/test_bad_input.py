@@ -338,7 +338,7 @@ def test_transactions_are_refused_at_every_door(client: RawClient, witness: Witn
 # ---------------------------------------------------------------------- places that are not there
 @pytest.mark.parametrize(
     "missing",
-    [("plain", 128), ("plain", -1), ("plain", 2**31 - 1), ("no-such", 0), ("", 0), ("a/b", 0), ("n" * 250, 0)],
+    [("plain", 1_000), ("plain", -1), ("plain", 2**31 - 1), ("no-such", 0), ("", 0), ("a/b", 0), ("n" * 250, 0)],
 )
 def test_an_unknown_partition_is_told_and_not_created(
     client: RawClient, direct: RawClient, witness: Witness, missing: Place

@@ -17,6 +17,8 @@ from testkit.kafka_cluster import librdkafka_settings
 from testkit.proxy_process import wait_until
 from testkit.raw_client import RawClient, batch
 
+Place = tuple[str, int]
+
 BACK_SECONDS_MAX = 40.0
 
 
@@ -151,7 +153,7 @@ def test_a_broker_that_moves_to_another_address_keeps_its_port_and_its_producers
 
 
 def test_a_client_is_led_by_the_advertised_names_of_the_listener_it_came_to(
-    legacy_broker: LegacyCluster, tmp_path: Path
+    legacy_broker: LegacyCluster, place: Place, tmp_path: Path
 ) -> None:
     ports = sorted(free_ports(2))
     with Forwarder("127.0.0.1", ("127.0.0.1", ports[1])) as gate:
@@ -168,6 +170,6 @@ def test_a_client_is_led_by_the_advertised_names_of_the_listener_it_came_to(
         with ConfiguredProxy(tmp_path, settings) as proxy:
             proxy.wait_for_log("point clients at")
             producer = Producer(librdkafka_settings(f"127.0.0.1:{ports[0]}", enable_idempotence=True))
-            producer.produce("plain", b"through the gate", partition=102)
+            producer.produce(place[0], b"through the gate", partition=place[1])
             assert producer.flush(30) == 0
     assert gate.connections >= 1, "it went where it was told to"

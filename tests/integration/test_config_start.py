@@ -29,6 +29,8 @@ from testkit.proxy_process import wait_until
 from testkit.raw_client import RawClient, batch
 from testkit.two_proxies_redis import ExternalRedis
 
+Place = tuple[str, int]
+
 SILENT_PORT = 9
 """Nobody listens there."""
 
@@ -74,7 +76,7 @@ def write(path: Path, data: Mapping[str, Any]) -> Path:
 
 # ---------------------------------------------------------------------- run
 def test_a_file_with_two_listeners_serves_clients_at_both_and_tells_each_its_own_addresses(
-    legacy_broker: LegacyCluster, tmp_path: Path
+    legacy_broker: LegacyCluster, place: Place, tmp_path: Path
 ) -> None:
     first, second, third, fourth = sorted(free_ports(4))
     settings = {
@@ -95,14 +97,14 @@ def test_a_file_with_two_listeners_serves_clients_at_both_and_tells_each_its_own
         with RawClient(("127.0.0.1", first)) as client:
             assert brokers_of(client) == {0: ("127.0.0.1", second)}
             producer_id = client.new_producer_id()
-            assert client.produce_one("plain", 100, batch([b"a"], producer_id=producer_id)).error_code == 0
+            assert client.produce_one(*place, batch([b"a"], producer_id=producer_id)).error_code == 0
         with RawClient(("127.0.0.1", second)) as client:
-            again = client.produce_one("plain", 100, batch([b"b"], producer_id=producer_id, sequence=1))
+            again = client.produce_one(*place, batch([b"b"], producer_id=producer_id, sequence=1))
             assert again.error_code == 0
         with RawClient(("::1", third)) as client:
             assert brokers_of(client) == {0: ("broker-0.kafka.example", fourth + 1)}
         with RawClient(("::1", fourth)) as client:
-            known = client.produce_one("plain", 100, batch([b"b"], producer_id=producer_id, sequence=1))
+            known = client.produce_one(*place, batch([b"b"], producer_id=producer_id, sequence=1))
             assert (known.error_code, known.base_offset) == (again.error_code, again.base_offset)
 
 
@@ -217,7 +219,7 @@ def test_a_hangup_reloads_what_can_change_and_refuses_the_rest_by_name(
         assert proxy.stop() == 0
 
 
-def test_hangups_disturb_no_producer(legacy_broker: LegacyCluster, tmp_path: Path) -> None:
+def test_hangups_disturb_no_producer(legacy_broker: LegacyCluster, place: Place, tmp_path: Path) -> None:
     bootstrap, first = sorted(free_ports(2))
     settings: dict[str, Any] = {
         "upstream": {"bootstrap": [bootstrap_of(legacy_broker)]},
@@ -236,7 +238,7 @@ def test_hangups_disturb_no_producer(legacy_broker: LegacyCluster, tmp_path: Pat
         producer = Producer(librdkafka_settings(f"127.0.0.1:{bootstrap}", enable_idempotence=True, linger_ms=0))
         for number in range(hangups):
             for _ in range(records_each):
-                producer.produce("plain", b"x", partition=103, on_delivery=delivered)
+                producer.produce(place[0], b"x", partition=place[1], on_delivery=delivered)
                 producer.poll(0.001)
             proxy.write({**settings, "limits": {"connections_max": 1000 + number}})
             proxy.signal(signal.SIGHUP)
@@ -248,7 +250,7 @@ def test_hangups_disturb_no_producer(legacy_broker: LegacyCluster, tmp_path: Pat
 
 
 def test_a_hangup_goes_on_in_a_new_file_when_the_journal_was_moved_away_or_nothing_changes(
-    legacy_broker: LegacyCluster, tmp_path: Path
+    legacy_broker: LegacyCluster, place: Place, tmp_path: Path
 ) -> None:
     bootstrap, first = sorted(free_ports(2))
     journal = tmp_path / "journal" / "lines"
@@ -263,7 +265,7 @@ def test_a_hangup_goes_on_in_a_new_file_when_the_journal_was_moved_away_or_nothi
 
         def append(sequence: int) -> None:
             records = batch([b"a"], producer_id=producer_id, sequence=sequence)
-            assert client.produce_one("plain", 101, records).error_code == 0
+            assert client.produce_one(*place, records).error_code == 0
 
         append(0)
         moved = journal.rename(tmp_path / "moved")

@@ -11,8 +11,12 @@ from testkit.tls_proxy import ConfiguredProxy, client_tls
 from testkit.tls_terminator import TlsTerminator
 from testkit.two_proxies_redis import ExternalRedis
 
+Place = tuple[str, int]
 
-def test_the_state_is_kept_in_a_redis_that_is_reached_over_tls(legacy_broker: LegacyCluster, tmp_path: Path) -> None:
+
+def test_the_state_is_kept_in_a_redis_that_is_reached_over_tls(
+    legacy_broker: LegacyCluster, place: Place, tmp_path: Path
+) -> None:
     authority, other = Authority(tmp_path / "ours"), Authority(tmp_path / "others")
     own = authority.issue("own")
     settings = {
@@ -28,7 +32,7 @@ def test_the_state_is_kept_in_a_redis_that_is_reached_over_tls(legacy_broker: Le
             producer = KafkaProducer(
                 bootstrap_servers="{}:{}".format(*proxy.address), enable_idempotence=True, request_timeout_ms=20_000
             )
-            producer.send("plain", b"one", partition=127).get(20)
+            producer.send(place[0], b"one", partition=place[1]).get(20)
             producer.close()
             wait_until(lambda: bool(redis.call("KEYS", "idem:*:{*")), "the producer is in Redis")
         settings["redis"]["tls"] = client_tls(other)
