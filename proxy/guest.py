@@ -49,6 +49,8 @@ class Guest(Session):
     """The endpoint of one client connection. ``below``: opens connections upstream on which nobody has shown anything
     yet."""
 
+    asks_who_is_there = True
+
     def __init__(
         self,
         below: Reactor,

@@ -47,6 +47,11 @@ class Gone(Protocol):
     @property
     def way(self) -> Way | None: ...
 
+    @property
+    def asks_who_is_there(self) -> bool:
+        """Has the client to show that, so that nothing is appended for it by us?"""
+        ...
+
     def produce_plainly(self, acks: int, timeout_ms: int, parts: list[PlainPart]) -> None: ...
 
     def close_upstream(self) -> None:
@@ -96,7 +101,7 @@ class LastWords:
         if header.api_key != PRODUCE_KEY:
             return
         request = parse_request(frame, header.body_offset, header.api_version)
-        if request.acks == 0 and not (self._gone.way is not None and names_a_producer(request)):
+        if request.acks == 0 and not (self._gone.asks_who_is_there and names_a_producer(request)):
             ProduceCall(self._host, self, request, header.api_version, lambda _nothing: None).start()
 
     def _drop(self) -> None:

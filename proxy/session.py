@@ -59,6 +59,7 @@ class Session:
     ``place_of``: where clients of this listener reach each broker. ``principal``: who is at the other end, as far as
     that is known (``state/entry.py``). ``visit``: what the door keeps of the connection."""
 
+    asks_who_is_there: bool = False
     way: Way | None = None
     """Over which alone its batches reach the broker; None: the proxy sends them for everybody."""
 
@@ -389,8 +390,7 @@ class Session:
         if not self.is_closed:
             self.is_closed = True
             self._wire = None
-            held = sum(slot.request_bytes for slot in self._slots) + sum(map(len, self._waiting))
-            self._host.hold_bytes(-held)
+            self._host.hold_bytes(-sum(slot.request_bytes for slot in self._slots) - sum(map(len, self._waiting)))
             self._patience.end()
             self._slots.clear()
             self._waiting.clear()
