@@ -24,7 +24,7 @@ _partitions = itertools.count()
 
 
 def _partitions_of(topic: str) -> int:
-    return PARTITIONS if topic == "plain" else 4
+    return PARTITIONS if topic == "plain" else 8
 
 
 @pytest.fixture(scope="session")

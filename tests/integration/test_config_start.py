@@ -318,10 +318,10 @@ def test_check_tells_addresses_of_different_clusters(legacy_broker: LegacyCluste
 
 
 def test_check_tries_the_brokers_and_redis_and_says_what_is_wrong_in_a_line_each(
-    legacy_broker: LegacyCluster, tmp_path: Path
+    legacy_broker: LegacyCluster, place: Place, tmp_path: Path
 ) -> None:
     producer = Producer(librdkafka_settings(legacy_broker.bootstrap))
-    producer.produce("small", b"x", partition=1)
+    producer.produce(place[0], b"x", partition=place[1])
     assert producer.flush(10) == 0
     with ExternalRedis() as redis:
         settings = {

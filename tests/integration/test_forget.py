@@ -73,17 +73,17 @@ def test_a_forgotten_producer_goes_on_and_its_retries_find_their_first_copy(
 
 
 def test_forgetting_one_partition_leaves_the_others(producer: RawClient, redis: ExternalRedis, url: str) -> None:
-    places = [("compacted", 1), ("compacted", 2)]
+    places = [("compacted", 5), ("compacted", 6)]
     producer_id = producer.new_producer_id()
     for place in places:
         records = batch([b"v"], producer_id=producer_id, sequence=0, key=b"k")
         assert producer.produce_one(*place, records).error_code == 0
         wait_until(lambda place=place: stored(redis, producer_id, place).intent is None, "it is committed")
-    arguments = ("forget", "producer", producer_id, "--topic", "compacted", "--partition", 2, "--yes", "--redis", url)
+    arguments = ("forget", "producer", producer_id, "--topic", "compacted", "--partition", 6, "--yes", "--redis", url)
     assert idemproxy(*arguments).returncode == 0
     states = {row["partition"]: row["state"] for row in objects_of("producer", producer_id, "--redis", url)}
-    assert states == {1: "quiet", 2: "suspect"}
-    unclear = idemproxy("forget", "producer", producer_id, "--partition", 2, "--yes", "--redis", url)
+    assert states == {5: "quiet", 6: "suspect"}
+    unclear = idemproxy("forget", "producer", producer_id, "--partition", 6, "--yes", "--redis", url)
     assert (unclear.returncode, unclear.stdout) == (2, "")
     assert "--topic" in unclear.stderr
 
