@@ -15,9 +15,8 @@ from ..codecs.produce import API_KEY as PRODUCE_KEY
 from ..codecs.produce import PartitionRecords, ProduceRequest, parse_request
 from ..codecs.record_batch import parse_single_batch
 from ..reactor import Reactor
-from ..state.behind import Behind
 from . import limits
-from .batch import Answer, Way
+from .batch import Answer, Connection
 from .produce import Outside, ProduceCall
 
 PlainPart = tuple[PartitionRecords, Callable[[Answer], None]]
@@ -32,20 +31,11 @@ class Host(Outside, Protocol):
     def hold_bytes(self, count: int) -> None: ...
 
 
-class Gone(Protocol):
+class Gone(Connection, Protocol):
     """A session whose client has hung up."""
 
     @property
-    def behind(self) -> Behind: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
     def principal(self) -> bytes: ...
-
-    @property
-    def way(self) -> Way | None: ...
 
     @property
     def asks_who_is_there(self) -> bool:

@@ -129,3 +129,12 @@ def test_a_request_names_a_producer_if_any_batch_of_it_does() -> None:
 def test_what_cannot_be_read_names_nobody_and_is_left_to_whoever_refuses_it() -> None:
     cut = batch([b"a"], producer_id=7)[:60]
     assert not names_a_producer(read(3, cut, None, b"", b"\0" * 100))
+
+
+def test_nothing_is_appended_by_the_proxy_for_who_has_to_show_the_broker_who_he_is() -> None:
+    """Whether he has or not: what has a producer id is dropped, the rest the broker judges on his own connection."""
+    scene = Scene()
+    scene.session.asks_who_is_there = True
+    scene.leave(produce(b"named", 0, producer_id=77), produce(b"plain", 0), produce(b"named", 0, producer_id=78))
+    scene.run(20)
+    assert scene.stored == 1
