@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from common import ROOT, extract
+
 PASSES_PER_ROUND = 12
 
 
@@ -146,13 +147,6 @@ def profile(case: Case, rounds: int) -> None:
     pstats.Stats(profiler).sort_stats("tottime").print_stats(60)
 
 
-def extract(commit: str, directory: str) -> Path:
-    """Put the files of a commit into a directory."""
-    archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit], stdout=subprocess.PIPE, check=True).stdout
-    subprocess.run(["tar", "-x", "-C", directory], input=archive, check=True)
-    return Path(directory)
-
-
 def main() -> None:
     """Run the cases, or serve one of them."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -170,7 +164,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as directory:
             trees = {"now": ROOT}
             if options.against:
-                trees = {options.against: extract(options.against, directory), **trees}
+                trees = {options.against: extract(options.against, Path(directory)), **trees}
             for index in range(len(CASES)) if options.case is None else (options.case,):
                 compare(index, trees, options.rounds)
 

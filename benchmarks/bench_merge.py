@@ -8,22 +8,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import statistics
-import subprocess
 import tempfile
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench_produce import PARTITIONS, ROOT, Case, Side, cpu_seconds, measure, proxy
+from bench_produce import PARTITIONS, Case, Side, cpu_seconds, measure, proxy
+from common import ROOT, save, spread
 
-from idemproxy import __version__
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.segments import shallow_messages
 
-RESULTS = ROOT / "benchmarks" / "results" / "merge.jsonl"
 CASES = (
     Case("one record of 100 B, 200 producers", 200, 1, 100, 1),
     Case("one record of 100 B, 50 producers", 50, 1, 100, 1),
@@ -77,7 +71,7 @@ def main() -> None:
     rows = [_row(name, sides["apart"], sides["merged"]) for name, sides in found.items()]
     print(json.dumps(rows, indent=2))
     if not options.dry:
-        _save(rows)
+        save("merge", {"redis": "appendfsync everysec", "partitions": PARTITIONS, "rows": rows})
 
 
 def _row(name: str, apart: list[Figures], merged: list[Figures]) -> dict[str, object]:
@@ -85,27 +79,11 @@ def _row(name: str, apart: list[Figures], merged: list[Figures]) -> dict[str, ob
     row: dict[str, object] = {"case": name}
     keys = ("requests_per_second", "cpu_us_per_request", "broker_cpu_us_per_request", "p50_ms", "p99_ms")
     for key in (*keys, "requests_per_wrapper"):
-        row[f"apart_{key}"] = _spread([one[key] for one in apart])
-        row[f"merged_{key}"] = _spread([one[key] for one in merged])
+        row[f"apart_{key}"] = spread([one[key] for one in apart])
+        row[f"merged_{key}"] = spread([one[key] for one in merged])
     for key in keys:
-        row[f"{key}_ratio"] = _spread([m[key] / a[key] for a, m in zip(apart, merged, strict=True)])
+        row[f"{key}_ratio"] = spread([m[key] / a[key] for a, m in zip(apart, merged, strict=True)])
     return row
-
-
-def _spread(values: list[float]) -> list[float]:
-    return [round(min(values), 3), round(statistics.median(values), 3), round(max(values), 3)]
-
-
-def _save(rows: list[dict[str, object]]) -> None:
-    RESULTS.parent.mkdir(exist_ok=True)
-    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip()
-    stamp = {
-        "date": time.strftime("%Y-%m-%d"), "version": __version__, "python": platform.python_version(),
-        "commit": commit, "broker": "0.10.2.2", "redis": "appendfsync everysec", "cores": os.cpu_count(),
-        "partitions": PARTITIONS, "rows": rows,
-    }  # fmt: skip
-    with RESULTS.open("a") as results:
-        results.write(json.dumps(stamp) + "\n")
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,12 +19,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from idemproxy import __version__
+from common import ROOT, extract, save, spread
+
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import free_ports
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "produce.jsonl"
 PARTITIONS = 6
 Found = dict[str, dict[str, list[dict[str, float]]]]
 """By case and side: the figures of each round."""
@@ -123,14 +120,6 @@ def measure(case: Case, side: Side, seconds: float) -> dict[str, float]:
     }
 
 
-def extract(commit: str, directory: Path) -> Path:
-    """Put the files of a commit into a directory."""
-    directory.mkdir()
-    archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit], stdout=subprocess.PIPE, check=True).stdout
-    subprocess.run(["tar", "-x", "-C", str(directory)], input=archive, check=True)
-    return directory
-
-
 def main() -> None:
     """Start a broker and the proxies, run every case in turn on all, print and save."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -168,37 +157,23 @@ def _report(found: Found, against: str | None, *, is_saved: bool) -> None:
         row: dict[str, object] = {"case": name}
         for side, figures in sides.items():
             for key in ("requests_per_second", "p50_ms", "p99_ms"):
-                row[f"{side}_{key}"] = _spread([one[key] for one in figures])
+                row[f"{side}_{key}"] = spread([one[key] for one in figures])
             if side != "direct":
                 pairs = list(zip(sides["direct"], figures, strict=True))
-                row[f"{side}_throughput_ratio"] = _spread(
+                row[f"{side}_throughput_ratio"] = spread(
                     [p["requests_per_second"] / d["requests_per_second"] for d, p in pairs]
                 )
                 for key in ("p50_ms", "p99_ms"):
-                    row[f"{side}_added_{key}"] = _spread([p[key] - d[key] for d, p in pairs])
+                    row[f"{side}_added_{key}"] = spread([p[key] - d[key] for d, p in pairs])
                 for key in ("cpu_us_per_request", "cpu_seconds_per_gb"):
-                    row[f"{side}_{key}"] = _spread([one[key] for one in figures])
+                    row[f"{side}_{key}"] = spread([one[key] for one in figures])
         if "before" in sides:
             pairs = list(zip(sides["before"], sides["proxied"], strict=True))
-            row["cpu_now_over_before"] = _spread([n["cpu_us_per_request"] / b["cpu_us_per_request"] for b, n in pairs])
+            row["cpu_now_over_before"] = spread([n["cpu_us_per_request"] / b["cpu_us_per_request"] for b, n in pairs])
         rows.append(row)
         print(json.dumps(row, indent=2))
-    if not is_saved:
-        return
-    RESULTS.parent.mkdir(exist_ok=True)
-    with RESULTS.open("a") as results:
-        stamp = {
-            "date": time.strftime("%Y-%m-%d"), "version": __version__, "python": platform.python_version(),
-            "commit": subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip(),
-            "before": against, "broker": "0.10.2.2", "redis": "appendfsync everysec", "cores": os.cpu_count(),
-            "rows": rows,
-        }  # fmt: skip
-        results.write(json.dumps(stamp) + "\n")
-
-
-def _spread(values: list[float]) -> list[float]:
-    """Lowest, median, highest."""
-    return [round(min(values), 3), round(statistics.median(values), 3), round(max(values), 3)]
+    if is_saved:
+        save("produce", {"before": against, "redis": "appendfsync everysec", "rows": rows})
 
 
 if __name__ == "__main__":

@@ -8,9 +8,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import platform
 import statistics
-import subprocess
 import tempfile
 import time
 import tracemalloc
@@ -18,16 +16,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench_produce import CASES, PARTITIONS, ROOT, Case, Side, measure, proxy
+from bench_produce import CASES, PARTITIONS, Case, Side, measure, proxy
+from common import ROOT, save
 from hot_world import World
 from redis import Redis
 
-from idemproxy import __version__
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.state.commit import reserved
 from idemproxy.state.entry import Intent, IntentBatch, pack, unpack
 
-RESULTS = ROOT / "benchmarks" / "results" / "state.jsonl"
 SWAP = "cmdstat_evalsha"
 LIMIT_BYTES = 300
 LIMIT_COMMANDS = 1.05
@@ -67,7 +64,7 @@ def bytes_in_redis(redis: Redis) -> dict[str, object]:
     intent for one batch is open."""
     entries = _values(redis)
     used: list[Any] = [redis.memory_usage(key, samples=0) for key in entries]
-    busy = []
+    busy: list[Any] = []
     for key, value in list(entries.items())[:10]:
         entry = unpack(value)
         batches = (IntentBatch(entry.next_sequence, 1, 0),)
@@ -120,12 +117,7 @@ def main() -> None:
     print(json.dumps(found, indent=2))
     print(f"goals: {LIMIT_COMMANDS} swaps per batch when busy, {LIMIT_BYTES} bytes per producer and partition in Redis")
     if not options.dry:
-        stamp = {
-            "date": time.strftime("%Y-%m-%d"), "version": __version__, "python": platform.python_version(),
-            "commit": subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip(),
-        }  # fmt: skip
-        with RESULTS.open("a") as results:
-            results.write(json.dumps({**stamp, **found}) + "\n")
+        save("state", found)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,20 @@
 """What measuring and tracing cost a produce request: the same code without, with metrics, with spans, round by round.
 
 The engine is run by hand (``hot_world.py``), so the figures are the proxy's own CPU. Spans are made and batched as in a
-real process, and dropped where they would be sent."""
+real process, and dropped where they would be sent. Adds a line of JSON to ``benchmarks/results/telemetry.jsonl``."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from bench_hot_path import CASES, ROOT, Side, serve
+from bench_hot_path import CASES, Side, serve
+from common import ROOT, save
 
 
 def _nothing(_world: Any) -> None:
@@ -70,10 +72,13 @@ def main() -> None:
         for number in range(options.rounds):
             for side in sides if number % 2 else reversed(sides):
                 side.run_round()
-    print(CASES[options.case].name)
+    case, rows = CASES[options.case], []
+    print(case.name)
     for side in sides:
         ratio = statistics.median([new / old for old, new in zip(sides[0].seconds, side.seconds, strict=True)])
-        print("   ", json.dumps({**side.report(CASES[options.case]), "ratio_of_the_pairs": round(ratio, 3)}))
+        rows.append({**side.report(case), "ratio_of_the_pairs": round(ratio, 3)})
+        print("   ", json.dumps(rows[-1]))
+    save("telemetry", {"case": case.name, "rounds": options.rounds, "rows": rows, "load": os.getloadavg()[0]})
 
 
 if __name__ == "__main__":

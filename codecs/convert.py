@@ -91,36 +91,9 @@ class Inner(NamedTuple):
     first_content: bytes
 
 
-def content_of(key: Buffer | None, value: Buffer | None) -> bytes:
-    """Return the digest of a record that is about to be sent: 8 bytes of BLAKE2b over key and value."""
-    return content_digest(key, value)
-
-
 def content_of_message(message: ShallowMessage) -> bytes:
-    """Return the same digest from a stored record (a plain message, or one from inside a wrapper)."""
+    """Return the digest of a stored record (a plain message, or one from inside a wrapper) as of one that is sent."""
     return content_digest(message.key, message.value)
-
-
-def to_wrapper(
-    batches: Sequence[memoryview],
-    *,
-    key: bytes | None,
-    codec: Codec,
-    policy: HeaderPolicy,
-    output_bytes_max: int,
-    compress_harder: bool = False,
-    headers: Sequence[BatchHeader] | None = None,
-) -> Converted:
-    """Return one wrapper of format v1 that holds all records of the batches, in order.
-
-    Offset n-1, inner offsets 0 to n-1, timestamp = the highest inner one: what 0.10.0 takes without rewriting it.
-    ``codec`` is the wrapper's: NONE becomes gzip without compression (``compress_harder``: with), ZSTD becomes gzip.
-    ``headers``: of the batches, where they were read before. Raises WireError for what a batch contains, LimitExceeded
-    when it would be above ``output_bytes_max`` bytes decompressed, HeaderRefused by the policy.
-    """
-    inner = to_inner(batches, policy=policy, output_bytes_max=output_bytes_max, headers=headers)
-    wrapper = wrap(inner, key=key, codec=codec, compress_harder=compress_harder)
-    return Converted(wrapper, inner.record_count, inner.first_content)
 
 
 def to_inner(
@@ -130,7 +103,11 @@ def to_inner(
     output_bytes_max: int,
     headers: Sequence[BatchHeader] | None = None,
 ) -> Inner:
-    """Return all records of the batches, in order, as messages of format v1. Arguments and errors as ``to_wrapper``."""
+    """Return all records of the batches, in order, as messages of format v1.
+
+    ``headers``: of the batches, where they were read before. Raises WireError for what a batch contains, LimitExceeded
+    when it would be above ``output_bytes_max`` bytes decompressed, HeaderRefused by the policy.
+    """
     return _convert(batches, headers or [parse_single_batch(batch) for batch in batches], 1, policy, output_bytes_max)
 
 
@@ -150,7 +127,11 @@ def joined(inners: Sequence[Inner]) -> Inner:
 
 
 def wrap(inner: Inner, *, key: bytes | None, codec: Codec, compress_harder: bool = False) -> bytes:
-    """Return one wrapper of format v1 with the records in it. ``codec``, ``compress_harder``: as in ``to_wrapper``."""
+    """Return one wrapper of format v1 with the records in it.
+
+    Offset n-1, inner offsets 0 to n-1, timestamp = the highest inner one: what 0.10.0 takes without rewriting it.
+    ``codec`` is the wrapper's: NONE becomes gzip without compression (``compress_harder``: with), ZSTD becomes gzip.
+    """
     return encode_message(
         key,
         _compress(codec, inner.message_set, 1, compress_harder),
@@ -173,7 +154,7 @@ def to_message_set(
     """Return one batch as format v0 or v1: plain messages for codec NONE, else one wrapper without a key.
 
     ``wrap`` makes NONE a wrapper too (gzip without compression), so that the batch is stored as a whole or not at all.
-    Raises like ``to_wrapper``.
+    Raises like ``to_inner``.
     """
     inner = _convert((batch,), (parse_single_batch(batch),), magic, policy, output_bytes_max)
     if codec is Codec.NONE and not wrap:

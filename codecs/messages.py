@@ -100,11 +100,6 @@ def fields_of(message: Message) -> dict[str, Any]:
     return {name: getattr(message, name) for name, field in message.fields.items() if field.for_version_q(version)}
 
 
-def as_dict(message: Message) -> dict[str, Any]:
-    """Return the same with nested parts as dicts, all the way down: to change, log or compare."""
-    return dict(message.to_dict(json=False))
-
-
 def _class_of(api_key: int, kind: str, api_version: int) -> Any:
     message_class = LIBRARY_CLASSES.get((api_key, kind))
     if message_class is None or not 0 <= api_version <= message_class.max_version:

@@ -64,14 +64,6 @@ class BatchHeader(NamedTuple):
     def is_log_append_time(self) -> bool:
         return bool(self.attributes & LOG_APPEND_TIME_FLAG)
 
-    @property
-    def is_transactional(self) -> bool:
-        return bool(self.attributes & TRANSACTIONAL_FLAG)
-
-    @property
-    def is_control(self) -> bool:
-        return bool(self.attributes & CONTROL_FLAG)
-
 
 class Record(NamedTuple):
     """One record. ``timestamp`` is absolute, in ms."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from . import broker_metadata
 from .broker_metadata import ClusterState
@@ -93,7 +93,7 @@ class LegacyCluster:
         self._paused: set[int] = set()
         self._zookeeper_process: ChildProcess | None = None
 
-    def __enter__(self) -> LegacyCluster:
+    def __enter__(self) -> Self:
         try:
             self._start_zookeeper()
             for broker in self.broker_ids:

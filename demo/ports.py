@@ -17,12 +17,26 @@ def free_ports(count: int) -> list[int]:
     for candidate in random.SystemRandom().sample(range(_LOWEST, _HIGHEST), _TRIES_MAX):
         if len(found) == count:
             break
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, candidate))
-            except OSError:
-                continue
-        found.append(candidate)
+        if _is_free(candidate):
+            found.append(candidate)
     if len(found) < count:
         raise OSError(f"no {count} free ports on {HOST} between {_LOWEST} and {_HIGHEST}")
     return found
+
+
+def neighbouring_ports(count: int) -> int:
+    """Return the first of so many consecutive free ports: a proxy derives its brokers' listeners from one number."""
+    for _ in range(_TRIES_MAX):
+        (first,) = free_ports(1)
+        if all(_is_free(port) for port in range(first + 1, first + count)):
+            return first
+    raise OSError(f"no {count} free ports side by side on {HOST}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True

@@ -15,13 +15,12 @@ from pathlib import Path
 
 from ..state.redis_server import EmbeddedRedis, EmbeddedRedisError
 from .child_processes import ChildProcess, ChildProcesses
-from .ports import HOST, free_ports
+from .ports import HOST, neighbouring_ports
 
 START_SECONDS_MAX = 40.0
 STOP_SECONDS_MAX = 40.0
 """More than the proxy's own limit for its drain."""
 _POLL_SECONDS = 0.05
-_PORT_TRIES_MAX = 100
 
 
 class ProxyFailed(Exception):
@@ -33,7 +32,7 @@ class ProxyProcess:
 
     def __init__(self, directory: Path, upstream: tuple[str, int]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self.address = (HOST, _two_ports())
+        self.address = (HOST, neighbouring_ports(2))
         self.log = directory / "proxy.log"
         self.kills = 0
         self._directory = directory
@@ -104,16 +103,3 @@ class ProxyProcess:
 
     def _last_output(self) -> str:
         return "" if self._process is None else self._process.last_output()
-
-
-def _two_ports() -> int:
-    """Return a free port whose neighbour is free too: the listener of broker 0 is the next one."""
-    for _ in range(_PORT_TRIES_MAX):
-        (port,) = free_ports(1)
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port + 1))
-            except OSError:
-                continue
-            return port
-    raise ProxyFailed(f"no two free ports side by side on {HOST}")

@@ -4,19 +4,21 @@ nothing to either."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import trio
 
+from ..codecs.error_codes import ErrorCode
 from ..codecs.errors import WireError
 from ..codecs.record_batch import magic_of
 from ..reactor import Address, Reactor
 from ..state.redis_facts import VERSION_MIN, RedisAddress, warnings_of
 from ..state.redis_greeting import Greeted, Greeting, Login
-from ..state.redis_link import RedisLink
-from ..state.store import member_key
+from ..state.redis_link import RedisLink, Reply, ReplyError, pack
+from ..state.store import StoreAway, member_key
+from . import limits
 from .bridge.asks import FetchAnswer, FetchRecords, LatestOffset, Metadata, OffsetAnswer
 from .bridge.metadata import Cluster, Topic
 from .effects import Unanswered
@@ -28,11 +30,12 @@ from .settings.addresses import shown
 from .settings.config import Settings
 from .transport import TrioReactor
 from .upstream import Broker
+from .versions import NEWER
 
 PATIENCE_SECONDS = 5.0
 TOPICS_LOOKED_AT = 50
-_FETCH_BYTES = 1024 * 1024
 _FORMAT_V1 = 1
+_NO_RIGHT = "NOPERM"
 
 
 class Finding(NamedTuple):
@@ -86,6 +89,11 @@ async def _try_redis(reactor: Reactor, redis: RedisAddress, cluster: str) -> lis
             done.set()
 
     def greeted(answer: Greeted) -> None:
+        _try_rights(link, member_key(cluster, bytes(8)), answer.sha, partial(tried, answer))
+
+    def tried(answer: Greeted, refused: list[str]) -> None:
+        if refused:
+            end("problem", f"this user may not {', '.join(refused)}; docs/SECURITY.md has all that a proxy needs")
         info = answer.info
         file = "append-only file on" if info.get("aof_enabled") == "1" else "no append-only file"
         end("ok", f"version {info.get('redis_version')}, {info.get('role')}, {info.get('maxmemory_policy')}, {file}")
@@ -104,11 +112,35 @@ async def _try_redis(reactor: Reactor, redis: RedisAddress, cluster: str) -> lis
     return found
 
 
+def _try_rights(link: RedisLink, nobody: bytes, sha: bytes, done: Callable[[list[str]], None]) -> None:
+    """Ask for what a proxy does, in a way that writes nothing. ``nobody``: a key that no proxy has; ``done`` gets the
+    names of the commands that this user may not run."""
+    trials = [
+        (b"GET", nobody),
+        (b"EXISTS", nobody),
+        (b"GETRANGE", nobody, b"0", b"0"),
+        (b"SET", nobody, b"", b"XX"),  # only over what is there: nothing
+        (b"DEL", nobody),
+        (b"EVALSHA", sha, b"2", nobody, nobody, bytes(8), b"", b"0"),  # ends before it looks: nobody is registered
+    ]
+    refused: list[str] = []
+
+    def take(name: bytes, is_last: bool, reply: Reply | StoreAway) -> None:
+        if isinstance(reply, ReplyError) and reply.mentions(_NO_RIGHT):
+            refused.append(name.decode())
+        if is_last:
+            done(refused)
+
+    for trial in trials:
+        link.call(pack(*trial), partial(take, trial[0], trial is trials[-1]))
+
+
 # ---------------------------------------------------------------------- brokers
 class _Tried:
-    """One broker, and what was said about it."""
+    """One broker, and what was said about it. ``what``: its name in the findings, before the address."""
 
-    def __init__(self, reactor: Reactor, broker_id: int, address: Address) -> None:
+    def __init__(self, reactor: Reactor, what: str, broker_id: int, address: Address) -> None:
+        self.what = f"{what} {shown(address)}"
         self.reason = f"no answer within {PATIENCE_SECONDS:g} s"
         self.is_over = trio.Event()
         self.broker = Broker(
@@ -126,13 +158,13 @@ class _Tried:
             self.reason = event.what.partition(": ")[2] or event.what
             self.is_over.set()
 
-    def finding(self, what: str) -> Finding:
+    def finding(self) -> Finding:
         """What came of it."""
         if not self.broker.is_ready:
-            return Finding("problem", what, self.reason)
-        if self.broker.version == "newer":
-            return Finding("warning", what, "has producer ids of its own: idemproxy is made for older brokers")
-        return Finding("ok", what, f"Kafka {self.broker.version}")
+            return Finding("problem", self.what, self.reason)
+        if self.broker.version == NEWER:
+            return Finding("warning", self.what, "has producer ids of its own: idemproxy is made for older brokers")
+        return Finding("ok", self.what, f"Kafka {self.broker.version}")
 
 
 class _Brokers:
@@ -141,12 +173,13 @@ class _Brokers:
     def __init__(self, reactor: Reactor, send: Callable[[], None]) -> None:
         self._reactor = reactor
         self._send = send
+        self._unreadable: list[str] = []
 
     async def look(self, upstream: Iterable[tuple[str, int]]) -> list[Finding]:
         """Return a finding per address and per broker, and what the topics are stored as."""
-        first = [_Tried(self._reactor, -1, address) for address in upstream]
+        first = [_Tried(self._reactor, "upstream", -1, address) for address in upstream]
         await _wait_for(first)
-        findings = [one.finding(f"upstream {shown(one.broker.address)}") for one in first]
+        findings = [one.finding() for one in first]
         told: list[Cluster] = []
         for one in first:
             if one.broker.is_ready:
@@ -154,21 +187,24 @@ class _Brokers:
                 if isinstance(answer, Cluster):
                     told.append(answer)
                 else:
-                    what = f"upstream {shown(one.broker.address)}"
-                    findings.append(Finding("problem", what, f"no metadata: {answer.reason}"))
-        if not told:
-            return findings
+                    findings.append(Finding("problem", one.what, f"no metadata: {answer.reason}"))
         if len({cluster.cluster_id for cluster in told}) > 1:
             ids = ", ".join(sorted({str(cluster.cluster_id) for cluster in told}))
             findings.append(Finding("problem", "upstream", f"the addresses belong to several clusters: {ids}"))
-        cluster = told[0]
+        if told:
+            findings += await self._look_at_cluster(told[0])
+        for one in first:
+            one.broker.close()
+        return findings
+
+    async def _look_at_cluster(self, cluster: Cluster) -> list[Finding]:
         places = sorted(cluster.brokers.items())
-        tried = {key: _Tried(self._reactor, key, (place.host, place.port)) for key, place in places}
-        await _wait_for(tried.values())
-        findings += [one.finding(f"broker {key} at {shown(one.broker.address)}") for key, one in tried.items()]
-        brokers = {key: one.broker for key, one in tried.items() if one.broker.is_ready}
+        tried = [_Tried(self._reactor, f"broker {key} at", key, (place.host, place.port)) for key, place in places]
+        await _wait_for(tried)
+        findings = [one.finding() for one in tried]
+        brokers = {key: one.broker for (key, _), one in zip(places, tried, strict=True) if one.broker.is_ready}
         findings += await self._look_at_topics(cluster, brokers)
-        for one in (*first, *tried.values()):
+        for one in tried:
             one.broker.close()
         return findings
 
@@ -180,24 +216,32 @@ class _Brokers:
             if magic is not None:
                 formats.setdefault(magic, []).append(name)
         findings = []
+        if self._unreadable:
+            text = (
+                f"our principal may not read {_some(self._unreadable)}: what is in doubt there could not be found out"
+            )
+            findings.append(Finding("warning", f"topics, {len(names)}", text))
         for magic, found in sorted(formats.items()):
             text = f"message format v{magic} in {len(found)} of the {min(len(names), TOPICS_LOOKED_AT)} looked at"
             if magic != _FORMAT_V1:
-                text += f" ({', '.join(found[:5])}{', ...' if len(found) > 5 else ''}): only v1 is written by idemproxy"
+                text += f" ({_some(found)}): only v1 is written by idemproxy"
             findings.append(Finding("ok" if magic == _FORMAT_V1 else "warning", f"topics, {len(names)}", text))
         return findings or [Finding("ok", f"topics, {len(names)}", "none has a message that would tell its format")]
 
     async def _format_of(self, topic: Topic, brokers: dict[int, Broker]) -> int | None:
         """The format of the newest message of one partition; None where there is none, or nobody tells."""
-        for partition in topic.partitions:
+        for number, partition in enumerate(topic.partitions):
             broker = brokers.get(partition.leader)
             if broker is None:
                 continue
             end = await self._answer(partial(broker.ask, LatestOffset(topic.name, partition.index)))
-            if not isinstance(end, OffsetAnswer) or end.error_code or end.offset <= 0:
-                continue
-            question = FetchRecords(topic.name, partition.index, end.offset - 1, _FETCH_BYTES)
+            if not isinstance(end, OffsetAnswer) or end.error_code or (end.offset <= 0 and number):
+                continue  # the first one is read though it is empty: may it be?
+            question = FetchRecords(topic.name, partition.index, max(0, end.offset - 1), limits.FETCH_BYTES)
             answer = await self._answer(partial(broker.ask, question))
+            if isinstance(answer, FetchAnswer) and answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                self._unreadable.append(topic.name)
+                return None
             if isinstance(answer, FetchAnswer) and answer.records:
                 try:
                     return magic_of(answer.records)
@@ -218,6 +262,10 @@ class _Brokers:
         self._send()
         await done.wait()
         return got[0]
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
 
 
 async def _wait_for(tried: Iterable[_Tried]) -> None:

@@ -16,6 +16,7 @@ from ..state.commit import Stored, blurred, committed, fresh, given_up, released
 from ..state.decide import BatchIdentity, BelowWindow, Duplicate, decide, is_in_intent
 from ..state.entry import (
     NO_ANCHOR,
+    NO_CONTENT,
     NO_GENERATION,
     NOBODY,
     Entry,
@@ -28,9 +29,10 @@ from .duplicates import answer_below_window, answer_duplicate, contents_of
 from .effects import Leader, MemberAlive, Now, Wait
 from .events import DoubtOpened, DoubtResolved, TakenOver
 from .forward import Forward
+from .log_ends import Later, Position
 from .plan import Plan, rest_of
 from .rebuild import completed, is_enough, lowest_of
-from .resolver import Later, LogSearch, Position, Searched, Undecidable, covered, is_covered
+from .resolver import LogSearch, Searched, Undecidable, covered, is_covered
 
 if TYPE_CHECKING:
     from .sequencer import Sequencer
@@ -42,7 +44,7 @@ class Doubt:
     def __init__(self, sequencer: Sequencer, *, suspect: bool) -> None:
         self._sequencer = sequencer
         self._shared = sequencer.shared
-        self._suspect = suspect
+        self._is_suspect = suspect
         self._era = sequencer.shared.era
         self._settle_on: set[int] = set()
         """Brokers that an intent before this one was meant for."""
@@ -55,7 +57,7 @@ class Doubt:
     async def work(self) -> None:
         """Do what can be done now: wait a little, or resolve."""
         sequencer = self._sequencer
-        if self._suspect and not await self._is_quiet():
+        if self._is_suspect and not await self._is_quiet():
             return
         entry = sequencer.entry
         intent = entry.intent if entry is not None and entry.has_open_intent else None
@@ -67,7 +69,7 @@ class Doubt:
                     sequencer.owes_until = max(sequencer.owes_until, lease_ends)
                 await sequencer.park()
                 return
-        if self._suspect:
+        if self._is_suspect:
             await self._rebuild(entry)
         else:
             assert entry is not None
@@ -213,7 +215,7 @@ class Doubt:
             (),
             bound.offset,
             bound.anchor,
-            bytes(8),
+            NO_CONTENT,
             -1 if leader is None else leader,
         )
         if not await sequencer.write(replace(entry, version=entry.version + 1, intent=claim)):
@@ -265,7 +267,7 @@ class Doubt:
         sequencer = self._sequencer
         sequence = intent.batches[0].base_sequence if intent.batches else -1
         where = (sequencer.producer_id, sequencer.topic, sequencer.partition, sequence)
-        with self._shared.in_doubt(DoubtOpened(*where, "suspect" if self._suspect else "open intent")):
+        with self._shared.in_doubt(DoubtOpened(*where, "suspect" if self._is_suspect else "open intent")):
             return await self._find_out(intent, contents, where)
 
     async def _find_out(

@@ -23,17 +23,8 @@ from .batch import Answer, Batch
 from .effects import Now, Wait
 from .events import DuplicateAnswered
 from .log_chunk import carries, has_content, pieces_of
-from .resolver import (
-    Later,
-    LogSearch,
-    Position,
-    Searched,
-    Undecidable,
-    Unreadable,
-    covered,
-    is_covered,
-    look_at,
-)
+from .log_ends import Later, Position, Unreadable, look_at
+from .resolver import LogSearch, Searched, Undecidable, covered, is_covered
 
 if TYPE_CHECKING:
     from .sequencer import Sequencer
@@ -41,8 +32,8 @@ if TYPE_CHECKING:
 
 async def answer_duplicate(sequencer: Sequencer, batch: Batch, verdict: Duplicate) -> None:
     """Rule R9: the stored offset, after one look at it in the log unless its connection still lives."""
-    lane = sequencer.lanes.get(verdict.base_offset)
-    there: bool | Later = getattr(lane, "is_open", False)
+    lane = sequencer.acknowledged_by.get((batch.identity.producer_epoch, batch.identity.base_sequence))
+    there: bool | Later = lane is not None and lane.is_open
     if not there:
         there = await _is_in_log(sequencer, batch, verdict.base_offset)
     if batch in sequencer.queue:
@@ -60,7 +51,7 @@ async def answer_duplicate(sequencer: Sequencer, batch: Batch, verdict: Duplicat
 async def _is_in_log(sequencer: Sequencer, batch: Batch, base_offset: int) -> bool | Later:
     entry = sequencer.entry
     assert entry is not None
-    stored = next(piece for piece in entry.window if piece.base_offset == base_offset)
+    stored = next(piece for piece in entry.window if piece.base_sequence == batch.identity.base_sequence)
     piece = Stored(entry.producer_epoch, stored.base_sequence, stored.record_count, stored.base_offset)
     content = next(iter(contents_of(batch)), None)
 
@@ -82,7 +73,7 @@ def why_hidden(sequencer: Sequencer, batch: Batch) -> str | None:
         return None
     if batch.identity.base_sequence == 0 and epoch > entry.producer_epoch:
         for waiter in batch.waiters:
-            if not waiter.gone and waiter.connection.behind.has_ended_older(sequencer.key, epoch):
+            if not waiter.is_gone and waiter.connection.behind.has_ended_older(sequencer.key, epoch):
                 return None  # it begins an epoch of which its client has sent nothing before
     return "the log does not tell all of this producer"
 
@@ -129,15 +120,14 @@ async def answer_below_window(sequencer: Sequencer, batch: Batch) -> None:
 
 
 async def _search_below_window(sequencer: Sequencer, batch: Batch) -> tuple[Answer, str]:
-    """Is a batch in the log that lies before the window? Its content has to fit too, or a client that restarts its
+    """Is a batch in the log that begins before the window? Its content has to fit too, or a client that restarts its
     sequences would lose records in silence."""
     entry = sequencer.entry
     assert entry is not None
     if entry.first_base_offset == NO_OFFSET:
         return answers.in_doubt("where this epoch begins in the log is not known"), "below_window_unknown"
     contents = contents_of(batch)
-    stop_at = entry.window[0].base_offset if entry.window else None
-    search = WindowSearch(sequencer, batch.identity, entry.first_base_offset, stop_at, contents[:1])
+    search = WindowSearch(sequencer, batch.identity, entry.first_base_offset, entry.end_offset, contents[:1])
     started = await Now()
     result = await _run_to_end(search)
     sequencer.step("resolve", (batch,), started, "below the window")
@@ -189,10 +179,15 @@ class WindowSearch(LogSearch):
             set(),
             lambda pieces: is_covered(pieces, batch),
         )
-        self._settled = True
+        self._is_settled = True
         self._stop_at = stop_at
         self._batch = batch
         self.stored_contents: list[bytes] = []
+
+    async def _begin(self, leader: int, log_end: int) -> Later | None:
+        """What was read of another leader's log counts no longer."""
+        self.stored_contents = []
+        return await super()._begin(leader, log_end)
 
     def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
         """Note the contents, if it has something of the batch."""

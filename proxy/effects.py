@@ -5,7 +5,7 @@ handler and sends the result back in, so the same flow runs on sockets and in th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from typing import Any, Generic, TypeVar
 
 from ..codecs.marker import Identity
@@ -126,6 +126,14 @@ class Leader(Effect[int | None]):
     topic: str
     partition: int
     refresh: bool = False
+
+
+@value(frozen=True, slots=True)
+class Replicas(Effect[Collection[int]]):
+    """The brokers that have the partition, as last seen: each of them may be its leader, or believe that it is."""
+
+    topic: str
+    partition: int
 
 
 @value(frozen=True, slots=True)

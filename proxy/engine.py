@@ -27,6 +27,7 @@ from .holdings import Holdings
 from .init_producer import ProducerIds
 from .lane import LanePool
 from .outcome import NotSent
+from .passes import Pass
 from .produce import ProduceCall, Sweeper
 from .sequencer import Sequencer
 from .session import Session
@@ -115,6 +116,7 @@ class Engine(Holdings):
         self.reactor = reactor
         self.now: Callable[[], float] = reactor.now
         self.report = report
+        self.current_pass = Pass(reactor)
         self.is_draining = False
         self.shared = Shared(cluster, report, random_bytes(INCARNATION_BYTES))
         self.shared.wall_clock_ms = wall_clock_ms
@@ -227,10 +229,14 @@ class Engine(Holdings):
         for session in list(self.sessions):
             if session.is_idempotent:
                 session.abort("the state has begun a new life")
+        self.reset_busy("a new incarnation begins")
+
+    def reset_busy(self, reason: str) -> None:
+        """Reset every connection over which an append is out: what of it has not left never does (rule R4)."""
         for broker in self.topology.brokers:
-            broker.pool.give_up_busy("a new incarnation begins")
+            broker.pool.give_up_busy(reason)
         for lanes in list(self.guest_lanes):
-            lanes.give_up_busy("a new incarnation begins")
+            lanes.give_up_busy(reason)
 
     def _wait_for_old_leases(self) -> None:
         """What was granted under a lost state may still be on its way: those leases have to run out first (rule
@@ -265,7 +271,9 @@ class Engine(Holdings):
         return broker if broker is not None and broker.is_ready else None
 
     def sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer | None:
-        """The one place where a producer's batches of a partition are worked on. None: too many are at work."""
+        """The one place where a producer's batches of a partition are worked on. None: too many are at work at once."""
+        if self.current_pass.is_too_long:
+            return None
         key = (producer_id, topic, partition)
         return self._sequencers.get(key, lambda: Sequencer(self.shared, self.runner, *key))
 
@@ -342,14 +350,16 @@ class Engine(Holdings):
 
     # ------------------------------------------------------------------ effects
     def _handlers(self) -> dict[type, Callable[[Any, Resume], None]]:
+        turn = self.current_pass.in_turn  # what a flow does next may be to convert a batch
         return {
-            effects.Read: lambda e, resume: self._stored().read(e.key, resume),
-            effects.Swap: lambda e, resume: self._stored().swap(e.key, e.expected_version, e.value, e.ttl_ms, resume),
-            effects.MemberAlive: lambda e, resume: self._stored().member_alive(e.incarnation, resume),
-            effects.Append: self._append,
-            effects.Ask: lambda e, resume: self.topology.ask(e.broker_id, e.question, resume),
-            effects.Leader: lambda e, resume: self.topology.leader(e.topic, e.partition, e.refresh, resume),
-            effects.Wait: lambda e, resume: self.reactor.later(e.seconds, lambda: resume(None)),
+            effects.Read: lambda e, resume: self._stored().read(e.key, turn(resume)),
+            effects.Swap: lambda e, done: self._stored().swap(e.key, e.expected_version, e.value, e.ttl_ms, turn(done)),
+            effects.MemberAlive: lambda e, resume: self._stored().member_alive(e.incarnation, turn(resume)),
+            effects.Append: lambda e, resume: self._append(e, turn(resume)),
+            effects.Ask: lambda e, resume: self.topology.ask(e.broker_id, e.question, turn(resume)),
+            effects.Leader: lambda e, resume: self.topology.leader(e.topic, e.partition, e.refresh, turn(resume)),
+            effects.Replicas: lambda e, resume: resume(self.topology.replicas_of(e.topic, e.partition)),
+            effects.Wait: lambda e, resume: self.reactor.later(e.seconds, lambda: turn(resume)(None)),
             effects.Pause: self._pause,
             effects.Now: lambda _, resume: resume(self.reactor.now()),
         }

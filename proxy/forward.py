@@ -19,14 +19,15 @@ from ..state.commit import Stored, committed, given_up, released, renewed
 from ..state.decide import BatchIdentity
 from ..state.entry import NO_ANCHOR, NOBODY, WindowBatch
 from . import answers, limits
-from .batch import Answer, Batch
+from .batch import Acknowledger, Answer, Batch
 from .effects import Append, Leader, Now, Wait
 from .events import DoubtOpened, DoubtResolved, LateWrite, Reforwarded
 from .log_chunk import carries
+from .log_ends import Later, Position, look_at
 from .outcome import CONTENT_ERRORS, ROUTING_ERRORS, Appended, InDoubt, NotSent, Outcome, Refused, ended
 from .plan import Piece, Plan, halves, located, make_piece, offset_of, rest_of, stay_apart
-from .resolver import Later, LogSearch, Position, Searched, Undecidable, covered, is_covered, look_at
-from .shared import read_back
+from .read_back import read_back
+from .resolver import LogSearch, Searched, Undecidable, covered, is_covered
 
 if TYPE_CHECKING:
     from .sequencer import Sequencer
@@ -52,9 +53,9 @@ class Forward:
         self._owner = entry.intent.owner
         self._placed = list(placed)
         self._anchor = entry.anchor
-        self._clean = True
+        self._is_clean = True
         self._log_append_time_ms = -1
-        self._lane: object | None = None
+        self._lane: Acknowledger | None = None
         self._last: Piece | None = None
         self._bound = Position(entry.intent.lower_bound, entry.intent.anchor)
 
@@ -110,7 +111,7 @@ class Forward:
         if self._shared.incarnation != self._owner:
             return "the incarnation that reserved it has ended"
         for batch in self._group:
-            if not batch.wanted:
+            if not batch.is_wanted:
                 return "a client has gone"
         if self._sequencer.is_outdated(self._first.producer_epoch):
             return "its client has begun a newer epoch"
@@ -122,7 +123,7 @@ class Forward:
         with everything that was in the wrapper."""
         if outcome.error_code == 0:
             return outcome
-        self._clean = False
+        self._is_clean = False
         self._shared.forget_bound(self._sequencer.topic, self._sequencer.partition)
         wanted, anchor = located(piece, outcome.base_offset), outcome.anchor or piece.anchor
 
@@ -160,8 +161,8 @@ class Forward:
             assert sequencer.entry is not None
             entry = committed(sequencer.entry, window, end_offset, self._anchor)
             sequencer.held.hold(entry, self._group if self._shared.step_begins() else ())
-            sequencer.remember_lane([batch.base_offset for batch in window], self._lane)
-            if self._clean:
+            sequencer.remember_lane(self._group, self._lane)
+            if self._is_clean:
                 if self._anchor != NO_ANCHOR:
                     self._shared.note_bound(sequencer.topic, sequencer.partition, Position(end_offset, self._anchor))
                 self._look_back(end_offset - 1)
@@ -170,7 +171,7 @@ class Forward:
         measure = self._shared.measure
         for batch, stored in zip(self._group, window, strict=True):
             sequencer.answer(batch, answers.appended(stored.base_offset, stored.log_append_time_ms), "appended")
-            if measure is not None and self._clean:
+            if measure is not None and self._is_clean and self._lane is not None:
                 measure(batch.arrived_at, self._lane)
 
     def _look_back(self, last_offset: int) -> None:
@@ -234,7 +235,7 @@ class Forward:
     def _one_by_one(self) -> bool:
         """One of the group may be what the broker does not like: alone, it is known which (rule R19)."""
         for batch in self._group:
-            batch.alone = True
+            batch.is_alone = True
         self._let_go()
         self._sequencer.put_back(self._group)
         return False
@@ -244,7 +245,7 @@ class Forward:
         sequencer = self._sequencer
         self._shared.note_too_large(sequencer.topic, len(piece.message_set))
         if not piece.is_compressed:
-            self._pieces[0] = make_piece(sequencer.target, piece.sources, harder=True)[0]
+            self._pieces[0] = make_piece(sequencer.target, piece.sources, compress_harder=True)[0]
             if len(self._pieces[0].message_set) < len(piece.message_set):
                 return True
         if piece.identities[0].record_count == 1 or len(self._pieces) >= limits.PARTS_MAX:
@@ -296,7 +297,7 @@ class Forward:
         records = sum(piece.record_count for piece in self._placed)
         total = sum(batch.identity.record_count for batch in self._group)
         await self._report(started, search, "found" if records >= total else "prefix" if records else "not_found", "")
-        self._clean = False
+        self._is_clean = False
         if records >= total:
             self._pieces.clear()
             self._anchor = result.anchor
@@ -322,8 +323,7 @@ class Forward:
 
     def _new_search(self, broker_id: int) -> LogSearch:
         entry = self._sequencer.entry
-        assert entry is not None
-        assert entry.intent is not None
+        assert entry is not None and entry.intent is not None  # noqa: PT018
         return LogSearch(
             self._sequencer.topic,
             self._sequencer.partition,

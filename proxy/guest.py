@@ -8,7 +8,7 @@ there (``rights.py``): an empty Produce is judged like any other and stores noth
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -29,8 +29,9 @@ from .engine import Engine
 from .events import ClientRefused
 from .guest_call import GuestCall
 from .guest_lane import GuestLanes, GuestPipe
-from .last_words import names_a_producer
+from .last_words import SilentCall, names_a_producer
 from .pipe import Pipe
+from .plain import TOPIC_CHARACTERS_MAX
 from .rights import DENIED, Rights
 from .security.sasl_mechanisms import SaslError, shown_text
 from .security.sasl_names import MECHANISMS, Conversation
@@ -43,6 +44,10 @@ from .versions import ApiKey
 SASL_RANGES: Mapping[int, tuple[int, int]] = {ApiKey.SASL_HANDSHAKE: (0, 1), ApiKey.SASL_AUTHENTICATE: (0, 1)}
 _EMPTY_PRODUCE_VERSION = 2
 _EMPTY_PRODUCE_TIMEOUT_MS = 1000
+
+
+class _SilentGuestCall(SilentCall, GuestCall):
+    """One that wants no answer."""
 
 
 class Guest(Session):
@@ -67,6 +72,7 @@ class Guest(Session):
         self._splitter = FrameSplitter(min(limits.SASL_FRAME_BYTES_MAX, host.caps.request_bytes_max))
         self._relay: SaslRelay | None = None
         self._conversation: Conversation | None = None
+        self._handshakes = 0
         self._handshake_version = -1
         self._broker: Broker | None = None
         self._token_slot: _Slot | None = None
@@ -157,6 +163,9 @@ class Guest(Session):
 
     # ------------------------------------------------------------------ authentication
     def _handshake(self, slot: _Slot, mechanism: str) -> None:
+        self._handshakes += 1
+        if self._handshakes > limits.SASL_HANDSHAKES_MAX:
+            raise WireError("SaslHandshake again and again")
         broker = self._host.target(self._broker_id)
         if broker is None:
             self.abort("the broker is away")
@@ -293,16 +302,19 @@ class Guest(Session):
     def _produce(self, slot: _Slot, frame: bytes) -> None:
         header = slot.header
         request = produce_codec.parse_request(frame, header.body_offset, header.api_version)
+        if any(len(item.topic) > TOPIC_CHARACTERS_MAX for item in request.partitions):
+            raise WireError("no topic has so long a name")  # it would not fit into a question to the broker
         self._produces.append((slot, request, self._engine.now()))
         self._admit()
 
-    def _admit(self) -> None:
-        """Let requests on in their order, as far as it is known what he may do."""
+    def _admit(self, told: Collection[str] = ()) -> None:
+        """Let requests on in their order, as far as it is known what he may do. ``told``: topics that the broker has
+        just closed to him. That counts now, however long it took to say it; else a slow one would be asked for ever."""
         lanes = self._lanes
         while self._produces and not self.is_closed and lanes is not None:
             slot, request, came_at = self._produces[0]
             topics = {item.topic: item.partition for item in request.partitions}
-            missing = self.rights.missing(topics)
+            missing = self.rights.missing({topic: topics[topic] for topic in topics if topic not in told})
             denied: Mapping[str, int] = {}
             # One that wants no answer passes over his own connection, where the broker judges it: he may be gone before
             # it has said anything to us.
@@ -313,7 +325,8 @@ class Guest(Session):
                 return
             self._produces.popleft()
             version, done = slot.header.api_version, partial(self._answer, slot)
-            call = GuestCall(self._host, self, request, version, done)
+            make = GuestCall if request.acks else _SilentGuestCall
+            call = make(self._host, self, request, version, done)
             call.judge(self.rights, lanes, denied, came_at)
             call.start()
 
@@ -328,7 +341,7 @@ class Guest(Session):
             self._waits_for_rights.cancel()
             found, _ = produce_codec.parse_response(response, 0, _EMPTY_PRODUCE_VERSION)
             self.rights.answered({one.topic: one.error_code for one in found})
-            self._admit()
+            self._admit({one.topic for one in found if one.error_code in DENIED})
 
         self._pipe.request(ApiKey.PRODUCE, _EMPTY_PRODUCE_VERSION, body, answered)
 

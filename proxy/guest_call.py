@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from ..codecs.errors import WireError
 from ..codecs.produce import PartitionRecords
 from ..codecs.record_batch import parse_single_batch
-from ..state.decide import BatchIdentity
 from . import answers
 from .batch import Answer
 from .guest_lane import GuestLanes
@@ -96,5 +95,4 @@ class GuestCall(ProduceCall):
         except WireError:
             return
         if header.producer_id >= 0:
-            identity = BatchIdentity(header.producer_epoch, header.base_sequence, header.record_count)
-            part.names((header.producer_id, item.topic, item.partition), identity)
+            part.names(item.topic, item.partition, header)

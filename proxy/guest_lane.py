@@ -296,7 +296,7 @@ class GuestLanes(LanePool):
     # ------------------------------------------------------------------ inside
     def _dispatch(self) -> None:
         """Have the connection alone first. What may be sent is asked when it is (rules R4, R17)."""
-        self._flush_planned = False
+        self._is_flush_planned = False
         if not self._lanes and not self._is_over:
             self._open_one()
         if self._waiting and self.idle_lanes:

@@ -46,6 +46,8 @@ class HeldEntry:
 
     async def learn(self) -> bool:
         """Know the entry, from memory or from Redis. False: the store is away, or has what this version cannot read."""
+        if not self.is_unwritten and self._may_have_expired:
+            self.forget()  # another one may have begun since, and its version may be the one that we remember
         if self._known_era == self._shared.era:
             self.was_just_read = False
             return True
@@ -141,12 +143,13 @@ class HeldEntry:
             return block
         return block is None or block.generation != self._shared.generation
 
-    async def may_start_anywhere(self) -> bool:
-        """Its state may have expired: then it starts by any sequence, as Kafka does since 2.5 (KIP-360)."""
-        if not self.is_blank:
-            return False
+    async def may_start_anywhere(self) -> bool | None:
+        """Its state may have expired: then it starts by any sequence, as Kafka does since 2.5 (KIP-360). None: the
+        store went away, or was emptied, since the entry was read."""
         block = await self._block()
-        return isinstance(block, Block) and self._shared.wall_clock_ms() - block.claimed_at_ms > self._shared.expiry_ms
+        if isinstance(block, StoreAway) or (block is None and self.entry is None):
+            return None
+        return block is not None and self._shared.wall_clock_ms() - block.claimed_at_ms > self._shared.expiry_ms
 
     def _take(self, value: bytes | None) -> bool:
         try:
@@ -159,7 +162,7 @@ class HeldEntry:
             return False
         self._unreadable = None
         version = stored.version if stored else NO_VERSION
-        if version < self._stored_version and self._is_ours():
+        if version < self._stored_version and not self._may_have_expired:
             self._notice_loss(version)
         lost = self._lost
         if lost is None:
@@ -174,11 +177,12 @@ class HeldEntry:
         self.commits = ()
         return True
 
-    def _is_ours(self) -> bool:
-        """Did we write it, and so short a time ago that it can not have expired?"""
+    @property
+    def _may_have_expired(self) -> bool:
+        """Unless we wrote it, and so short a time ago that it can not."""
         age_ms = (self._shared.recent_time - self._written_at) * 1000
         expiry_ms = self._shared.expiry_ms
-        return age_ms < expiry_ms - min(limits.EXPIRY_SLACK_SECONDS * 1000, expiry_ms // 2)
+        return age_ms >= expiry_ms - min(limits.EXPIRY_SLACK_SECONDS * 1000, expiry_ms // 2)
 
     def _notice_loss(self, version: int) -> None:
         """The store has less than what it had confirmed, in the same life of its data. What we know of this producer is

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ..codecs.errors import WireError
 from ..codecs.framing import FrameSplitter
 from ..codecs.headers import encode_request_header, parse_response_header
-from ..codecs.produce import encode_request, parse_response
+from ..codecs.produce import API_KEY, BROKER_VERSION_MAX, encode_request, parse_response
 from ..reactor import Address, Reactor, Wire
 from . import limits
 from .effects import Append
@@ -23,8 +23,6 @@ from .events import AppendMerged, AppendSent, LaneLost, Report
 from .load import Job, Load
 from .outcome import InDoubt, NotSent, Outcome, classify
 
-_PRODUCE_KEY = 0
-_PRODUCE_VERSION = 2
 _CLIENT_ID = "idemproxy"
 
 
@@ -68,9 +66,9 @@ class Lane:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         self.sent_at = now
         self.timeout_seconds = timeout
-        header = encode_request_header(_PRODUCE_KEY, _PRODUCE_VERSION, self._correlation_id, _CLIENT_ID)
+        header = encode_request_header(API_KEY, BROKER_VERSION_MAX, self._correlation_id, _CLIENT_ID)
         parts = [(load.topic, load.partition, load.message_set()) for load in loads]
-        body = encode_request(_PRODUCE_VERSION, -1, round(timeout * 1000), parts)
+        body = encode_request(BROKER_VERSION_MAX, -1, round(timeout * 1000), parts)
         size = len(header) + sum(map(len, body))
         self._wire.send(size.to_bytes(4, "big"), header, *body)
 
@@ -114,10 +112,10 @@ class Lane:
         return False
 
     def _answer(self, frame: bytes) -> None:
-        correlation_id, body_offset = parse_response_header(frame, _PRODUCE_KEY, _PRODUCE_VERSION)
+        correlation_id, body_offset = parse_response_header(frame, API_KEY, BROKER_VERSION_MAX)
         if not self._loads or correlation_id != self._correlation_id:
             raise WireError(f"correlation id {correlation_id} was not asked for")
-        answers, throttle_ms = parse_response(frame, body_offset, _PRODUCE_VERSION)
+        answers, throttle_ms = parse_response(frame, body_offset, BROKER_VERSION_MAX)
         found = {(answer.topic, answer.partition): answer for answer in answers}
         loads, self._loads = self._loads, []
         self._pool.answered(self, loads, throttle_ms)
@@ -162,8 +160,8 @@ class LanePool:
         self._lanes_max = lanes_max
         self._lanes: list[Lane] = []
         self._waiting: deque[Job] = deque()
-        self._flush_planned = False
-        self._watching = False
+        self._is_flush_planned = False
+        self._is_watching = False
         self._throttled_until = 0.0
         self._slow: dict[tuple[str, int], float] = {}
         self.is_usable = False
@@ -223,8 +221,8 @@ class LanePool:
     # ------------------------------------------------------------------ from the lanes
     def lane_idle(self) -> None:
         """Something can be sent, or is there to be sent: put requests together at the end of this pass."""
-        if self._waiting and self.is_usable and not self._flush_planned:
-            self._flush_planned = True
+        if self._waiting and self.is_usable and not self._is_flush_planned:
+            self._is_flush_planned = True
             self._reactor.at_flush(self._dispatch)
 
     def lane_ended(self, lane: Lane, reason: str, was_busy: bool) -> None:
@@ -245,7 +243,7 @@ class LanePool:
 
     # ------------------------------------------------------------------ inside
     def _dispatch(self) -> None:
-        self._flush_planned = False
+        self._is_flush_planned = False
         while self._waiting and self.is_usable:
             lane = next((lane for lane in self._lanes if lane.is_idle), None)
             if lane is None:
@@ -318,13 +316,13 @@ class LanePool:
         return False
 
     def _watch(self) -> None:
-        if not self._watching:
-            self._watching = True
+        if not self._is_watching:
+            self._is_watching = True
             self._reactor.later(1.0, self._look_after)
 
     def _look_after(self) -> None:
         """Once a second: requests that are out too long, and appends that no lane could take."""
-        self._watching = False
+        self._is_watching = False
         now = self._reactor.now()
         for lane in list(self._lanes):
             patience = limits.LANE_PATIENCE_SECONDS

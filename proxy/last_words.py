@@ -1,4 +1,5 @@
-"""What a client wants no answer to and sent right before it hung up: it counts, as at a broker (rule R16).
+"""What a client wants no answer to: it is counted as long as it waits, and also what was sent right before the client
+hung up is taken, as at a broker (rule R16).
 
 Of all else nothing is taken from a client that has gone (rule R17). Handled in turns like every client's requests, so
 that thousands of them at a hang-up hold nobody up."""
@@ -17,9 +18,35 @@ from ..codecs.record_batch import parse_single_batch
 from ..reactor import Reactor
 from . import limits
 from .batch import Answer, Connection
-from .produce import Outside, ProduceCall
+from .passes import Pass
+from .produce import Client, Outside, ProduceCall
 
 PlainPart = tuple[PartitionRecords, Callable[[Answer], None]]
+
+
+class Silent(Client, Protocol):
+    """Who sends requests that want no answer."""
+
+    def hold_silent(self, count: int) -> None:
+        """So many bytes of them wait to be appended by the proxy, or (negative) do so no more."""
+        ...
+
+
+class SilentCall(ProduceCall):
+    """A request that wants no answer. Its place among the answers is free at once, and so nobody else counts what it
+    leaves to be appended."""
+
+    client: Silent
+
+    def start(self) -> None:
+        """Check every partition and send it on its way."""
+        self._bytes = sum(len(item.records) for item in self.request.partitions if item.records is not None)
+        self.client.hold_silent(self._bytes)
+        super().start()
+
+    def _finish(self) -> None:
+        super()._finish()
+        self.client.hold_silent(-self._bytes)
 
 
 class Host(Outside, Protocol):
@@ -27,6 +54,9 @@ class Host(Outside, Protocol):
 
     @property
     def reactor(self) -> Reactor: ...
+
+    @property
+    def current_pass(self) -> Pass: ...
 
     def hold_bytes(self, count: int) -> None: ...
 
@@ -71,9 +101,13 @@ class LastWords:
         """One of them was refused: a broker would have hung up there."""
         self._drop()
 
+    def hold_silent(self, count: int) -> None:
+        """Count it for all clients together."""
+        self._host.hold_bytes(count)
+
     def _turn(self) -> None:
         for _ in range(limits.REQUESTS_PER_TURN_MAX):
-            if not self._waiting:
+            if not self._waiting or self._host.current_pass.is_long():
                 break
             frame = self._waiting.popleft()
             self._host.hold_bytes(-len(frame))
@@ -92,7 +126,7 @@ class LastWords:
             return
         request = parse_request(frame, header.body_offset, header.api_version)
         if request.acks == 0 and not (self._gone.asks_who_is_there and names_a_producer(request)):
-            ProduceCall(self._host, self, request, header.api_version, lambda _nothing: None).start()
+            SilentCall(self._host, self, request, header.api_version, lambda _nothing: None).start()
 
     def _drop(self) -> None:
         self._host.hold_bytes(-sum(map(len, self._waiting)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from ..state import lease
+
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
@@ -20,9 +22,13 @@ REQUESTS_IN_FLIGHT_MAX: Final = 16
 """Clients keep up to five; what is beyond waits in the socket."""
 REQUESTS_PER_TURN_MAX: Final = 5
 """Of one client, before the others have their turn, however many have arrived."""
+FAILURES_NOTED_MAX: Final = 5_000
+"""Producers and partitions of one connection of which a batch failed there: each is a note of up to half a KiB. Few
+clients have so many in one request; those come again on a new connection, as after any other."""
 SESSION_UNSENT_BYTES_MAX: Final = 4 * MIB
 """Answers that a slow client has not taken; above this nothing more is read from it."""
 CONNECTIONS_MAX: Final = 10_000
+"""Each may cost two descriptors: its own, and one of the connection to a broker that belongs to it."""
 CONNECTIONS_PER_ADDRESS_MAX: Final = 500
 """A host with many executors keeps some dozens to each broker. Of IPv6 a whole /64 counts as one address."""
 ACCEPTS_PER_SECOND_MAX: Final = 200
@@ -46,6 +52,7 @@ UNANSWERED_BYTES_MAX: Final = 256 * MIB
 BACKLOG_BYTES: Final = 64 * KIB
 """A client that has more answers waiting than this is looked after."""
 BACKLOG_LOOK_SECONDS: Final = 1.0
+"""So long after an answer it is looked whether it was taken: the kernel may just not have come to it."""
 UNTAKEN_SECONDS: Final = 30.0
 """A client that is not read from, because of what it does not take, and takes nothing for so long is hung up on."""
 UNTAKEN_SECONDS_SCARCE: Final = 5.0
@@ -63,6 +70,7 @@ IDLE_LOOK_SECONDS: Final = 60.0
 
 # TLS
 TLS_HANDSHAKE_SECONDS: Final = 10.0
+"""Handshakes wait for each other, one step in each pass, and a whole fleet may come at once."""
 TLS_HANDSHAKES_MAX: Final = 1_000
 """Of clients, unfinished at a time. Above it the oldest one is hung up on."""
 CERTIFICATE_LOOK_SECONDS: Final = 10.0
@@ -75,6 +83,8 @@ SASL_SECONDS: Final = 10.0
 """From an open connection to a shown principal."""
 SASL_FRAME_BYTES_MAX: Final = 64 * KIB
 """Before a principal was shown; tokens with many claims take some KiB."""
+SASL_HANDSHAKES_MAX: Final = 4
+"""Of one connection: each opens a connection to the broker, and clients that try another mechanism need two."""
 UNAUTHENTICATED_PER_ADDRESS_MAX: Final = 64
 UNAUTHENTICATED_MAX: Final = 1_000
 """Connections that have not shown who is there, where that is asked for. Above it the oldest one is hung up on."""
@@ -110,6 +120,13 @@ QUEUED_BATCHES_MAX: Final = 32
 PARTS_MAX: Final = 64
 """Parts into which one batch may be split for a broker's size limit."""
 
+# Turns
+PASS_SECONDS: Final = 0.5
+"""Once a pass of the reactor has taken so long, requests that came wait for the next one: the lease is renewed, and
+everybody else served, in between."""
+PASS_SECONDS_MAX: Final = 2.0
+"""What is left of a request then is refused for now: it comes again, and goes on there."""
+
 # Lanes
 LANES_PER_BROKER: Final = 4
 """One lane adds an answer time to the median, four add a fifth of it, eight no less."""
@@ -117,6 +134,8 @@ LANE_REQUEST_BYTES_MAX: Final = 128 * KIB
 """Appends that are put into one upstream request; keeps one slow append from holding much."""
 UPSTREAM_TIMEOUT_SECONDS_MAX: Final = 5.0
 UPSTREAM_TIMEOUT_SECONDS_MIN: Final = 0.5
+"""A broker is given half of the clients' own time, within these: one that has lost its followers says so only when the
+time is up (rule R5)."""
 LANE_PATIENCE_SECONDS: Final = 10.0
 """Beyond the produce timeout: an answer later than this is taken for lost, unless the broker throttles."""
 LANE_THROTTLED_PATIENCE_SECONDS: Final = 300.0
@@ -124,22 +143,27 @@ LANE_THROTTLED_PATIENCE_SECONDS: Final = 300.0
 SLOW_APPEND_SECONDS: Final = 1.0
 """A partition that took longer gets upstream requests of its own for a while (rule R19)."""
 SLOW_PARTITION_SECONDS: Final = 30.0
+"""That while."""
 CONNECT_SECONDS_MAX: Final = 5.0
 """For one address. The kernel alone tries for two minutes, more and more seldom."""
 CONNECT_BACKOFF_SECONDS_MIN: Final = 0.05
 CONNECT_BACKOFF_SECONDS_MAX: Final = 1.0
+"""Between two tries, doubled each time: a broker that comes back is used again within a second."""
 LEADER_AWAY_SECONDS: Final = 0.5
 """A batch whose leader is known and cannot be reached looks again so often."""
 ASK_SECONDS_MAX: Final = 5.0
 """A question on the control connection that is not answered by then: the connection is given up."""
 
 # The store
-LEASE_SECONDS: Final = 6.0
-LEASE_RENEW_SECONDS: Final = 2.0
-LEASE_MARGIN_SECONDS: Final = 1.0
+LEASE_SECONDS: Final = lease.LEASE_SECONDS
+"""Others wait so long for an incarnation that has died, and a new one for what the lost one was granted (R1, R10)."""
+LEASE_RENEW_SECONDS: Final = lease.RENEW_SECONDS
+LEASE_MARGIN_SECONDS: Final = lease.MARGIN_SECONDS
 """No byte of a produce leaves later than this before the lease ends (rule R4)."""
 STORE_WAIT_SHARE: Final = 0.25
 STORE_WAIT_SECONDS_MAX: Final = 8.0
+"""A request waits for Redis for this share of its own timeout, and no longer than this; then its client comes again
+(rule R2)."""
 COMMIT_IDLE_SECONDS: Final = 0.05
 """A commit rides on the next reserve; with none in this time it goes alone."""
 PRODUCER_EXPIRY_SECONDS: Final = 24 * 3600
@@ -175,20 +199,28 @@ SEQUENCERS_MAX: Final = 100_000
 ANSWER_SHARE: Final = 0.75
 """A produce is answered after this share of its own timeout (rule R18)."""
 ANSWER_SWEEP_SECONDS: Final = 0.1
+"""So often it is looked whose time is up: one timer for all of them."""
 PRODUCE_TIMEOUT_MS_MIN: Final = 1_000
 """A client that asks for less is treated as if it had asked for this."""
 
 # Doubt
 SETTLE_SECONDS: Final = 1.0
+"""A broker that was seen awake for so long has executed whatever it had read before (rule R6)."""
 PROBE_SECONDS: Final = 0.1
+"""Meanwhile it is asked so often."""
 PROBE_LATE_SECONDS: Final = 0.3
+"""An answer later than this: the broker may have stood still, and its second begins anew."""
 LEADER_GONE_SECONDS: Final = 10.0
 """A broker that cannot be connected to for this long, while another one leads, has lost its ZooKeeper session."""
 SCAN_BYTES_MAX: Final = 256 * MIB
 SCAN_SECONDS_MAX: Final = 30.0
+"""Of one try to find a batch in the log: whoever waits is told then, and the next try goes on where this one ended."""
 FETCH_BYTES: Final = 1 * MIB
+"""Where the log is read through: what a broker of that time fetches itself."""
 FETCH_ONE_BYTES: Final = 64 * KIB
 """Where only one message is wanted."""
+CHUNK_RECORDS_MAX: Final = 20_000
+"""Of other producers, in one fetch, after which no further message of it is taken apart: 70 ms for everybody."""
 CHUNKS_KEPT: Final = 32
 CHUNK_KEPT_BYTES_MAX: Final = 2 * MIB
 CHUNK_KEPT_SECONDS: Final = 2.0
@@ -227,8 +259,11 @@ SPAN_LINKS_MAX: Final = 32
 
 # Topology
 METADATA_FRESH_SECONDS: Final = 1.0
+"""What was learned since is told to clients without asking again: after a restart all of them ask at once."""
 METADATA_WAIT_SECONDS: Final = 1.0
+"""Whoever waits for a newer answer gets what is known by then: clients are answered while brokers are away, too."""
 METADATA_AGE_SECONDS: Final = 30.0
+"""The whole cluster is asked for at least so often: nobody tells of new brokers and topics."""
 LISTEN_AGAIN_SECONDS: Final = 5.0
 """A port of ours that somebody else has is tried again so often."""
 ANSWERS_KEPT_MAX: Final = 1_000
@@ -240,5 +275,6 @@ DRAIN_SECONDS: Final = 25.0
 assert LEASE_RENEW_SECONDS * 2 < LEASE_SECONDS - LEASE_MARGIN_SECONDS, "two renewals fit into a lease"
 assert LANE_REQUEST_BYTES_MAX < REQUEST_BYTES_MAX
 assert UPSTREAM_TIMEOUT_SECONDS_MIN < UPSTREAM_TIMEOUT_SECONDS_MAX < LANE_PATIENCE_SECONDS
+assert PASS_SECONDS < PASS_SECONDS_MAX < LEASE_SECONDS - LEASE_RENEW_SECONDS, "a lease outlives a long pass"
 assert FETCH_BYTES <= FETCH_BYTES_MAX <= SCAN_BYTES_MAX
 assert PROBE_SECONDS < PROBE_LATE_SECONDS < SETTLE_SECONDS

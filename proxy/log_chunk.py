@@ -53,6 +53,8 @@ class LogChunk:
             for message in message_set.iterate_shallow(answer.records):
                 if message.offset >= start:
                     self._take(message)
+                if len(self._foreign) >= limits.CHUNK_RECORDS_MAX:
+                    break
         except WireError as error:
             self.unreadable = str(error)
 

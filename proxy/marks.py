@@ -15,7 +15,7 @@ from ..reactor import Buffer
 from ..state.entry import NO_ANCHOR
 from ..values import value
 from . import limits
-from .resolver import Position
+from .log_ends import Position
 
 Place = tuple[str, int]
 """Topic and partition."""

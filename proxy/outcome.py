@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from ..codecs.error_codes import ErrorCode
 from ..codecs.marker import Identity
+from ..state.entry import NO_OFFSET
 from ..values import value
+from .batch import Acknowledger
 from .events import AppendEnded
 
 
@@ -19,8 +21,8 @@ class Appended:
     base_offset: int
     error_code: int = 0
     log_append_time_ms: int = -1
-    lane: object | None = None
-    """Something that is ``is_open`` as long as the connection that brought the answer lives (rule R9)."""
+    lane: Acknowledger | None = None
+    """Whose answer it is; None: it was seen in the log."""
     anchor: bytes = b""
 
 
@@ -53,16 +55,21 @@ class InDoubt:
 
 Outcome = Appended | Refused | NotSent | InDoubt
 
-_NAMES: dict[type, str] = {Appended: "appended", Refused: "refused", NotSent: "not_sent", InDoubt: "in_doubt"}
-
 
 def ended(
     broker_id: int, topic: str, partition: int, identities: tuple[Identity, ...], outcome: Outcome
 ) -> AppendEnded:
     """Return the event that tells of an outcome."""
-    offset, code = getattr(outcome, "base_offset", -1), getattr(outcome, "error_code", 0)
-    reason = getattr(outcome, "reason", "")
-    return AppendEnded(broker_id, topic, partition, identities, _NAMES[type(outcome)], offset, code, reason)
+    where = (broker_id, topic, partition, identities)
+    match outcome:
+        case Appended():
+            return AppendEnded(*where, "appended", outcome.base_offset, outcome.error_code, "")
+        case Refused():
+            return AppendEnded(*where, "refused", NO_OFFSET, outcome.error_code, "")
+        case NotSent():
+            return AppendEnded(*where, "not_sent", NO_OFFSET, 0, outcome.reason)
+        case InDoubt():
+            return AppendEnded(*where, "in_doubt", NO_OFFSET, outcome.error_code, outcome.reason)
 
 
 CONTENT_ERRORS = frozenset(
@@ -86,7 +93,7 @@ ROUTING_ERRORS = frozenset(
 _KNOWN_REFUSALS = frozenset(int(code) for code in ErrorCode) - {int(ErrorCode.UNKNOWN_SERVER_ERROR)}
 
 
-def classify(error_code: int, base_offset: int, log_append_time_ms: int, lane: object, broker_id: int) -> Outcome:
+def classify(error_code: int, base_offset: int, log_append_time_ms: int, lane: Acknowledger, broker_id: int) -> Outcome:
     """Return what one partition's part of a produce answer says about its append."""
     if base_offset >= 0:
         return Appended(base_offset, error_code, log_append_time_ms, lane)

@@ -19,9 +19,9 @@ _BYTES_PER_WRAPPER = 128
 
 class Parcel:
     """``inner``: the records. ``joined_bytes_max``: the largest wrapper that they may be a part of together with
-    others; 0: they go alone. ``harder``: compressed even if the client did not compress."""
+    others; 0: they go alone. ``compress_harder``: compressed even if the client did not compress."""
 
-    __slots__ = ("_anchor", "_message_set", "codec", "harder", "identities", "inner", "joined_bytes_max")
+    __slots__ = ("_anchor", "_message_set", "codec", "compress_harder", "identities", "inner", "joined_bytes_max")
 
     def __init__(
         self,
@@ -29,13 +29,13 @@ class Parcel:
         inner: Inner,
         codec: Codec,
         *,
-        harder: bool = False,
+        compress_harder: bool = False,
         joined_bytes_max: int = 0,
     ) -> None:
         self.identities = identities
         self.inner = inner
         self.codec = codec
-        self.harder = harder
+        self.compress_harder = compress_harder
         self.joined_bytes_max = joined_bytes_max
         self._message_set: bytes | None = None
         self._anchor = b""
@@ -52,7 +52,9 @@ class Parcel:
         if self._message_set is None:
             marker = encode_marker(self.identities)
             self._anchor = anchor_of_marker(marker)
-            self._message_set = convert.wrap(self.inner, key=marker, codec=self.codec, compress_harder=self.harder)
+            self._message_set = convert.wrap(
+                self.inner, key=marker, codec=self.codec, compress_harder=self.compress_harder
+            )
         return self._message_set
 
     @property

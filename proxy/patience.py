@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..reactor import Reactor, Timer, Wire
+from ..state.behind import Behind
 from . import limits
 from .holdings import Room
 from .settings.config import Caps
@@ -70,6 +71,17 @@ class Client(Protocol):
         ...
 
 
+class Notes(Behind):
+    """What failed on one connection (rule R11). Producers and partitions may be named there without end."""
+
+    __slots__ = ()
+
+    @property
+    def are_too_many(self) -> bool:
+        """Are they more than any client has at work?"""
+        return len(self._failed) + len(self._ended) > limits.FAILURES_NOTED_MAX
+
+
 class Patience:
     """With one client. ``is_new``: it has not taken a large answer yet. ``unfinished_bytes``: of a request that has not
     arrived completely. ``was_active``: set when bytes come. ``is_watched``: it, or its broker, is not read from, or may
@@ -87,6 +99,7 @@ class Patience:
         "_poll_timer",
         "_taken_at",
         "_unsent",
+        "_unsent_at_look",
         "_unsent_at_poll",
         "_weigh_timer",
         "_wire",
@@ -110,6 +123,7 @@ class Patience:
         self._taken_at = 0.0
         self._idle_looks = 0
         self._unsent = 0
+        self._unsent_at_look = 0
         self._unsent_at_poll = 0
         self._large: list[Room] = []
         self._has_had_large = False
@@ -132,6 +146,12 @@ class Patience:
         self._accounts.hold_bytes(-self.unfinished_bytes)
         self._accounts.hold_answers(-self._unsent, self.is_new)
         self.unfinished_bytes = self._unsent = 0
+
+    def part(self) -> None:
+        """Close the connection after what was answered; who does not take that soon does not get it."""
+        if self._wire is not None:
+            self._wire.close()
+            self._accounts.reactor.later(limits.UNTAKEN_SECONDS_SCARCE, self._wire.reset)
 
     # ------------------------------------------------------------------ told by the session
     def request_has(self, unfinished_bytes: int, begins: bool) -> None:
@@ -213,9 +233,12 @@ class Patience:
             wire.resume()
 
     def is_idle(self) -> bool:
-        """Has it asked for nothing in the last looks, of which this is one?"""
+        """Has it asked for nothing, and taken nothing, in the last looks, of which this is one?"""
         wire = self._wire
-        if self.was_active or self._client.in_flight or wire is None or wire.unsent:
+        if wire is None:
+            return False
+        unsent_before, self._unsent_at_look = self._unsent_at_look, wire.unsent
+        if self.was_active or self._client.in_flight or wire.unsent != unsent_before:
             self.was_active = False
             self._idle_looks = 0
             return False

@@ -68,12 +68,12 @@ def plan_group(target: Target, group: Sequence[Batch]) -> Plan:
     that cannot be read.
     """
     sources = tuple([batch.records for batch in group])
-    piece, content = _wrap(target, sources, [batch.header for batch in group], harder=False)
+    piece, content = _wrap(target, sources, [batch.header for batch in group], compress_harder=False)
     size_max = target.shared.set_bytes_max.get(target.topic)
     pieces = [piece]
     if size_max is not None:
         if len(piece.message_set) >= size_max and not piece.is_compressed:
-            piece, _ = make_piece(target, piece.sources, harder=True)
+            piece, _ = make_piece(target, piece.sources, compress_harder=True)
             pieces = [piece]
         if len(group) == 1:
             pieces = _fitting(target, piece, size_max)
@@ -90,20 +90,20 @@ def _may_be_merged(target: Target, group: Sequence[Batch], pieces: Sequence[Piec
     records are."""
     return (
         len(pieces) == 1
-        and not pieces[0].parcel.harder
+        and not pieces[0].parcel.compress_harder
         and target.topic not in target.shared.unmarked
-        and not any(batch.alone or batch.apart for batch in group)
+        and not any(batch.is_alone or batch.is_apart for batch in group)
     )
 
 
-def make_piece(target: Target, sources: tuple[memoryview, ...], *, harder: bool) -> tuple[Piece, bytes]:
-    """Make one wrapper and the digest of its first record; ``harder``: compressed even if the client did not
+def make_piece(target: Target, sources: tuple[memoryview, ...], *, compress_harder: bool) -> tuple[Piece, bytes]:
+    """Make one wrapper and the digest of its first record; ``compress_harder``: compressed even if the client did not
     compress."""
-    return _wrap(target, sources, [parse_single_batch(source) for source in sources], harder=harder)
+    return _wrap(target, sources, [parse_single_batch(source) for source in sources], compress_harder=compress_harder)
 
 
 def _wrap(
-    target: Target, sources: tuple[memoryview, ...], headers: Sequence[BatchHeader], *, harder: bool
+    target: Target, sources: tuple[memoryview, ...], headers: Sequence[BatchHeader], *, compress_harder: bool
 ) -> tuple[Piece, bytes]:
     producer_id = target.producer_id
     identities = tuple(
@@ -116,8 +116,8 @@ def _wrap(
     inner = convert.to_inner(
         sources, policy=target.shared.policy, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX, headers=headers
     )
-    parcel = Parcel(identities, inner, codec, harder=harder)
-    return Piece(sources, identities, parcel, harder or bool(codec)), inner.first_content
+    parcel = Parcel(identities, inner, codec, compress_harder=compress_harder)
+    return Piece(sources, identities, parcel, compress_harder or bool(codec)), inner.first_content
 
 
 def _fitting(target: Target, piece: Piece, size_max: int) -> list[Piece]:
@@ -134,8 +134,9 @@ def _fitting(target: Target, piece: Piece, size_max: int) -> list[Piece]:
 
 
 def halves(target: Target, piece: Piece) -> list[Piece]:
+    """Return the records of a piece of one batch in two, each compressed; one of a single record comes back alone."""
     parts = convert.split(piece.sources[0], 2, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX)
-    return [make_piece(target, (part,), harder=True)[0] for part in parts]
+    return [make_piece(target, (part,), compress_harder=True)[0] for part in parts]
 
 
 def rest_of(target: Target, group: Sequence[Batch], records_found: int, pieces: Sequence[Piece] = ()) -> list[Piece]:
@@ -149,7 +150,7 @@ def rest_of(target: Target, group: Sequence[Batch], records_found: int, pieces: 
         return list(plan_group(target, group).pieces)
     assert len(group) == 1
     left = rest_of_batch(group[0].records, records_found, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX)
-    piece, _ = make_piece(target, (left,), harder=True)
+    piece, _ = make_piece(target, (left,), compress_harder=True)
     size_max = target.shared.set_bytes_max.get(target.topic)
     return [piece] if size_max is None else _fitting(target, piece, size_max)
 
@@ -175,7 +176,7 @@ def offset_of(placed: Sequence[Stored], sequence: int) -> int:
 def stay_apart(group: Iterable[Batch], pieces: Iterable[Piece]) -> None:
     """From now on these are not merged with other producers'."""
     for batch in group:
-        batch.apart = True
+        batch.is_apart = True
     for piece in pieces:
         piece.parcel.joined_bytes_max = 0
 
@@ -185,7 +186,7 @@ def gather(first: Batch, queue: Iterable[Batch]) -> list[Batch]:
     connection, small enough together."""
     group = [first]
     size = len(first.records)
-    while not group[-1].alone and len(group) < GROUP_BATCHES_MAX:
+    while not group[-1].is_alone and len(group) < GROUP_BATCHES_MAX:
         last = group[-1].identity
         due = advance(last.base_sequence, last.record_count)
         found = _follower(queue, last.producer_epoch, due, first)
@@ -200,9 +201,9 @@ def _follower(queue: Iterable[Batch], producer_epoch: int, due: int, first: Batc
     """What comes right after, from a connection that the group's first batch came on."""
     for batch in queue:
         identity = batch.identity
-        if identity.base_sequence != due or identity.producer_epoch != producer_epoch or batch.alone:
+        if identity.base_sequence != due or identity.producer_epoch != producer_epoch or batch.is_alone:
             continue
-        connections = {id(waiter.connection) for waiter in first.waiters if not waiter.gone}
-        if any(id(waiter.connection) in connections for waiter in batch.waiters if not waiter.gone):
+        connections = {id(waiter.connection) for waiter in first.waiters if not waiter.is_gone}
+        if any(id(waiter.connection) in connections for waiter in batch.waiters if not waiter.is_gone):
             return batch
     return None

@@ -2,7 +2,7 @@
 
 Every check that needs no state is made here, before a sequencer hears of the batch: what fails them moves no state
 and is never forwarded. Batches with a producer id go to their sequencer, batches without one go on as they come
-(``plain_produce.py``)."""
+(``plain.py``)."""
 
 from __future__ import annotations
 
@@ -109,14 +109,15 @@ class Part:
         """Has it a batch with a producer id?"""
         return self._key is not None
 
-    def names(self, key: tuple[int, str, int], identity: BatchIdentity) -> None:
-        """Which batch it is, so that a retriable failure of it is remembered (rule R11)."""
-        self._key = key
-        self._identity = identity
+    def names(self, topic: str, partition: int, header: BatchHeader) -> BatchIdentity:
+        """Return which batch it is, and keep it, so that a retriable failure of it is remembered (rule R11)."""
+        self._key = (header.producer_id, topic, partition)
+        self._identity = identity = BatchIdentity(header.producer_epoch, header.base_sequence, header.record_count)
         self._request = self._call.client.behind.request_number()
+        return identity
 
     @property
-    def gone(self) -> bool:
+    def is_gone(self) -> bool:
         """Answered, or the connection is closed; who asked for no answer stays (rule R16)."""
         return self.answered or (self._call.client.is_closed and self._call.request.acks != 0)
 
@@ -131,6 +132,16 @@ class Part:
             self.answered = True
             self.note(answer.error_code)
             self._call.part_answered(self._index, answer)
+
+    def hold(self) -> None:
+        """Its batch waits for something: what comes behind it is no gap (rule R11)."""
+        if self._key is not None and self._identity is not None:
+            self._call.client.behind.hold(self._key, self._identity)
+
+    def let_go(self) -> None:
+        """It waits no longer."""
+        if self._key is not None and self._identity is not None:
+            self._call.client.behind.let_go(self._key, self._identity)
 
     def note(self, error_code: int) -> None:
         """This is what its client is told."""
@@ -222,8 +233,7 @@ class ProduceCall:
             if refusal is None and header.producer_id >= 0 and self.request.acks not in (-1, 0, 1):
                 refusal = answers.invalid_acks(self.request.acks)
             if refusal is None and header.producer_id >= 0:
-                identity = BatchIdentity(header.producer_epoch, header.base_sequence, header.record_count)
-                part.names((header.producer_id, item.topic, item.partition), identity)
+                identity = part.names(item.topic, item.partition, header)
                 self._is_named = self.client.is_idempotent = True
             if refusal is None:
                 verify_crc(records, header)
@@ -239,7 +249,7 @@ class ProduceCall:
             part.answer(answers.held_back("the proxy is shutting down"))
         else:
             batch = Batch(identity, records, header, timeout_ms, now, [part], self.client.principal)
-            self._route(item.topic, item.partition, header.producer_id, batch)
+            self._route(item.topic, item.partition, header.producer_id, part, batch)
 
     def _judge(self, header: BatchHeader) -> Answer | None:
         """What no broker would take from a producer."""
@@ -252,20 +262,22 @@ class ProduceCall:
             return answers.invalid("a batch with a producer id needs a sequence and an epoch", self._version)
         return None
 
-    def _route(self, topic: str, partition: int, producer_id: int, batch: Batch) -> None:
+    def _route(self, topic: str, partition: int, producer_id: int, part: Part, batch: Batch) -> None:
         known = self.outside.has_partition(topic, partition)
         if known:
             self._submit(topic, partition, producer_id, batch)
         elif known is None and _TOPIC_NAME.fullmatch(topic):
-            self.outside.look_for_topic(topic, lambda: self._route_found(topic, partition, producer_id, batch))
+            part.hold()
+            self.outside.look_for_topic(topic, lambda: self._route_found(topic, partition, producer_id, part, batch))
         else:
-            batch.waiters[0].answer(answers.unknown_partition())
+            part.answer(answers.unknown_partition())
 
-    def _route_found(self, topic: str, partition: int, producer_id: int, batch: Batch) -> None:
+    def _route_found(self, topic: str, partition: int, producer_id: int, part: Part, batch: Batch) -> None:
+        part.let_go()
         if self.outside.has_partition(topic, partition):
             self._submit(topic, partition, producer_id, batch)
         else:
-            batch.waiters[0].answer(answers.unknown_partition())
+            part.answer(answers.unknown_partition())
 
     def _submit(self, topic: str, partition: int, producer_id: int, batch: Batch) -> None:
         sequencer = self.outside.sequencer(producer_id, topic, partition)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from ..codecs import message_set
-from ..codecs.errors import WireError
+from ..codecs.error_codes import ErrorCode
 from ..codecs.marker import Identity, anchor_of
 from ..codecs.message_set import ShallowMessage
 from ..state.commit import Stored
@@ -20,14 +19,10 @@ from ..state.entry import NO_ANCHOR, NO_OFFSET
 from ..state.sequence import advance
 from ..values import value
 from . import limits
-from .bridge.asks import EarliestOffset, FetchRecords, LatestOffset
-from .effects import Ask, Leader, Now, Unanswered, Wait
+from .bridge.asks import EarliestOffset
+from .effects import Ask, Leader, Now, Unanswered
 from .log_chunk import LogChunk, ReadLog, pieces_of
-
-_OFFSET_OUT_OF_RANGE = 1
-_HIGH_WATERMARK = -1
-_LOG_END = -3
-"""Replica ids: -1 is shown the high watermark; -3 the log end, by leaders only (-2 is answered by followers too)."""
+from .log_ends import Later, Position, current_end, settle
 
 
 @value(frozen=True, slots=True)
@@ -42,159 +37,10 @@ class Searched:
 
 
 @value(frozen=True, slots=True)
-class Later:
-    """Not finished, for a reason that passes: try again, the search goes on where it stopped."""
-
-    reason: str
-
-
-@value(frozen=True, slots=True)
-class Unreadable(Later):
-    """Others may have stored what this version cannot read; it may stay for ever."""
-
-
-@value(frozen=True, slots=True)
 class Undecidable:
     """The log as it is can not prove that something is absent."""
 
     reason: str
-
-
-@value(frozen=True, slots=True)
-class Position:
-    """An offset that is safe as a lower bound, and what names the record just below it."""
-
-    offset: int
-    anchor: bytes
-
-    @property
-    def is_recognised(self) -> bool:
-        """Can it be told from the same offset of another log?"""
-        return self.anchor != NO_ANCHOR
-
-
-async def settle(topic: str, partition: int, broker_ids: set[int]) -> Later | None:
-    """Wait until each broker was seen awake for one second, so that it has executed whatever it had read (rule R6).
-
-    A broker that cannot be reached need not answer once another one has led the partition for longer than its session.
-    """
-    started = await Now()
-    for broker_id in sorted(broker_ids):
-        awake_since: float | None = None
-        while True:
-            asked = await Now()
-            answer = await Ask(broker_id, LatestOffset(topic, partition, _HIGH_WATERMARK))
-            now = await Now()
-            late = isinstance(answer, Unanswered) or now - asked > limits.PROBE_LATE_SECONDS
-            if late:
-                awake_since = None
-            elif awake_since is None:
-                awake_since = now
-            elif now - awake_since >= limits.SETTLE_SECONDS:
-                break
-            if isinstance(answer, Unanswered) and now - started > limits.LEADER_GONE_SECONDS:
-                leader = await Leader(topic, partition, refresh=True)
-                if leader is not None and leader != broker_id:
-                    break
-            if now - started > limits.SCAN_SECONDS_MAX:
-                return Later(f"broker {broker_id} was not seen awake for a second")
-            await Wait(limits.PROBE_SECONDS)
-    return None
-
-
-async def current_end(topic: str, partition: int) -> tuple[int, int] | Later:
-    """Return (leader, log end offset) once the high watermark has reached that end, so that fetches show all of it."""
-    started = await Now()
-    end = NO_OFFSET
-    while True:
-        leader = await Leader(topic, partition, refresh=end == NO_OFFSET)
-        if leader is not None:
-            answer = await Ask(leader, LatestOffset(topic, partition, _LOG_END))
-            shown = await Ask(leader, LatestOffset(topic, partition, _HIGH_WATERMARK))
-            if isinstance(answer, Unanswered) or isinstance(shown, Unanswered) or answer.error_code or shown.error_code:
-                end = NO_OFFSET
-            else:
-                # A later end is of no interest: nothing of ours came after the settling. A lower one means truncation.
-                end = answer.offset if end == NO_OFFSET else min(end, answer.offset)
-                if shown.offset >= end:
-                    return leader, end
-        if await Now() - started > limits.SCAN_SECONDS_MAX:
-            return Later("the high watermark has not reached the end of the log" if leader else "no leader is known")
-        await Wait(limits.PROBE_SECONDS)
-
-
-async def message_at(
-    leader: int, topic: str, partition: int, offset: int, count_bytes: Callable[[int], None] = lambda _: None
-) -> ShallowMessage | Later | None:
-    """Return the stored message that contains ``offset``; None: the log has none there (any more). ``count_bytes`` is
-    told what every fetch brought."""
-    fetch_bytes = limits.FETCH_ONE_BYTES
-    while True:
-        answer = await Ask(leader, FetchRecords(topic, partition, offset, fetch_bytes))
-        if isinstance(answer, Unanswered):
-            return Later(answer.reason)
-        if answer.error_code == _OFFSET_OUT_OF_RANGE:
-            return None
-        if answer.error_code:
-            return Later(f"the leader answers a fetch with code {answer.error_code}")
-        count_bytes(len(answer.records))
-        try:
-            for message in message_set.iterate_shallow(answer.records):
-                if message.offset == offset:
-                    return message  # whatever is in it: only its last offset is its own
-                if message.offset > offset:
-                    first, _ = message_set.span(message, limits.DECOMPRESSED_BYTES_MAX)
-                    return message if first <= offset else None
-        except WireError as error:
-            return Unreadable(f"the stored message at offset {offset} cannot be read: {error}")
-        if not len(answer.records):
-            hidden = answer.high_watermark <= offset  # it fell back since it was asked for: nothing is proven
-            return Later(f"the high watermark has not passed offset {offset}") if hidden else None
-        if fetch_bytes >= limits.FETCH_BYTES_MAX:
-            return Unreadable("a stored message is larger than the largest fetch")
-        fetch_bytes = min(fetch_bytes * 8, limits.FETCH_BYTES_MAX)
-
-
-async def newest_position(topic: str, partition: int) -> Position | Later:
-    """Return the high watermark of the current leader, with its anchor: a safe bound for whatever is appended later
-    (rule R8)."""
-    leader = await Leader(topic, partition)
-    if leader is None:
-        return Later("no leader is known")
-    answer = await Ask(leader, LatestOffset(topic, partition, _HIGH_WATERMARK))
-    if isinstance(answer, Unanswered):
-        return Later(answer.reason)
-    if answer.error_code:
-        await Leader(topic, partition, refresh=True)
-        return Later(f"the leader answers with code {answer.error_code}")
-    if answer.offset == 0:
-        return Position(0, NO_ANCHOR)
-    below = await message_at(leader, topic, partition, answer.offset - 1)
-    if isinstance(below, Later) and not isinstance(below, Unreadable):
-        return below
-    return Position(answer.offset, anchor_of(below) if isinstance(below, ShallowMessage) else NO_ANCHOR)
-
-
-async def look_at(topic: str, partition: int, offset: int, fits: Callable[[ShallowMessage], bool]) -> bool | Later:
-    """Is the message that contains ``offset`` one that ``fits`` (rules R5, R9)? False: for certain not."""
-    started = await Now()
-    leader = await Leader(topic, partition, refresh=True)  # who led when it was appended may not know of its successor
-    while True:
-        if leader is not None:
-            shown = await Ask(leader, LatestOffset(topic, partition, _HIGH_WATERMARK))
-            end = await Ask(leader, LatestOffset(topic, partition, _LOG_END))
-            if isinstance(shown, Unanswered) or isinstance(end, Unanswered) or shown.error_code or end.error_code:
-                await Leader(topic, partition, refresh=True)
-            elif shown.offset > offset:
-                message = await message_at(leader, topic, partition, offset)
-                if isinstance(message, Unreadable) or not isinstance(message, Later):
-                    return message if isinstance(message, Later) else message is not None and fits(message)
-            elif end.offset <= offset:
-                return False
-        if await Now() - started > limits.SCAN_SECONDS_MAX:
-            return Later(f"the high watermark has not passed offset {offset}")
-        await Wait(limits.PROBE_SECONDS)
-        leader = await Leader(topic, partition)
 
 
 def covered(pieces: Sequence[Stored], first: BatchIdentity) -> list[Stored]:
@@ -239,7 +85,7 @@ class LogSearch:
         self._contents = frozenset(contents)
         self._settle_on = settle_on
         self._enough = enough
-        self._settled = False
+        self._is_settled = False
         self._stop_at: int | None = None
         self._next: int | None = None
         self._leader: int | None = None
@@ -269,15 +115,15 @@ class LogSearch:
 
     async def run(self) -> Searched | Later | Undecidable:
         """Search, within the budget of one try."""
-        if not self._settled:
+        if not self._is_settled:
             leader = await Leader(self._topic, self._partition, refresh=True)
             if leader is None:
                 return Later("no leader is known")
             unsettled = await settle(self._topic, self._partition, self._settle_on | {leader})
             if unsettled is not None:
                 return unsettled
-            self._settled = True
-        end = await current_end(self._topic, self._partition)
+            self._is_settled = True
+        end = await current_end(self._topic, self._partition, self._settle_on)
         if isinstance(end, Later):
             return end
         leader, log_end = end
@@ -303,7 +149,7 @@ class LogSearch:
             chunk = await self._read(leader, bound.offset - 1)
             if isinstance(chunk, Unanswered):
                 return Later(chunk.reason)
-            if chunk.error_code not in (0, _OFFSET_OUT_OF_RANGE):
+            if chunk.error_code not in (0, ErrorCode.OFFSET_OUT_OF_RANGE):
                 return Later(f"the leader answers a fetch with code {chunk.error_code}")
             retained = bound.offset - 1 >= earliest.offset
             below = chunk.message_at(bound.offset - 1)
@@ -343,6 +189,8 @@ class LogSearch:
             if isinstance(chunk, Unanswered):
                 return Later(chunk.reason)
             if chunk.error_code:
+                if chunk.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    self._next = None  # retention has come past it: begin anew above that
                 return Later(f"the leader answers a fetch with code {chunk.error_code}")
             if chunk.end > self._next:
                 self._take(chunk, log_end)

@@ -81,14 +81,14 @@ class Rights:
 
     def answered(self, codes: Mapping[str, int]) -> None:
         """The broker's answer to the question that was put last. Raises WireError if it leaves a topic out."""
-        asked, self._asked = self._asked, frozenset()
-        if asked - codes.keys():
+        if self._asked - codes.keys():
             raise WireError("the broker's answer leaves a topic out")
-        for topic in asked:
+        for topic in self._asked:
             self.told(topic, codes[topic] if codes[topic] in DENIED else 0, self._asked_at)
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             self.confirm(one.topic, one.partition, one.since, one.then)
+        self._asked = frozenset()  # only now: those who still wait are put into one question
         self._ask_more()
 
     def end(self) -> None:
@@ -103,8 +103,10 @@ class Rights:
         return now - asked_at < (limits.DENIAL_SECONDS if code else limits.RIGHTS_SECONDS)
 
     def _ask_more(self) -> None:
+        if self._asked or self._is_over:
+            return
         topics = self._wanted | {one.topic: one.partition for one in self._waiting}
-        if topics and not self._asked and not self._is_over:
+        if topics:
             self._wanted = {}
             self._asked = frozenset(topics)
             self._asked_at = self._now()

@@ -15,28 +15,21 @@ from typing import TYPE_CHECKING
 from ..codecs.convert import HeaderRefused
 from ..codecs.errors import WireError
 from ..state.commit import reserved
-from ..state.decide import (
-    Append,
-    BelowWindow,
-    Duplicate,
-    Fenced,
-    OutOfOrder,
-    Verdict,
-    decide,
-)
+from ..state.decide import Append, BelowWindow, Duplicate, Fenced, OutOfOrder, Verdict, decide
 from ..state.entry import WINDOW_BATCHES_MAX, Entry, Intent, IntentBatch
 from ..state.store import StoreAway
 from . import answers, limits
-from .batch import Answer, Batch
+from .batch import Acknowledger, Answer, Batch
 from .doubt import Doubt
 from .duplicates import answer_below_window, answer_duplicate, reopen, why_hidden
 from .effects import Bell, Leader, Now, Pause, Wait
 from .events import BatchAnswered, FlowFailed, RetryJoined, StepDone
 from .forward import Forward
 from .held_entry import HeldEntry
+from .log_ends import Later, Position
 from .plan import Target, gather, plan_group
-from .resolver import Later, Position
-from .shared import Shared, look_for_copies, lower_bound
+from .second_look import look_for_copies
+from .shared import Shared, lower_bound
 
 if TYPE_CHECKING:
     from .flow_runner import Flow, FlowRunner
@@ -59,8 +52,8 @@ class Sequencer:
         self.out: list[Batch] = []
         self.bell = Bell()
         self.held = HeldEntry(shared, self.bell, producer_id, topic, partition)
-        self.lanes: dict[int, object] = {}
-        """Base offset -> the connection that acknowledged it: while it lives, nothing can have vanished (rule R9)."""
+        self.acknowledged_by: dict[tuple[int, int], Acknowledger | None] = {}
+        """Epoch and base sequence -> the connection that acknowledged it, under which nothing can vanish (rule R9)."""
         self.owes_until = _NOTHING_OWED
         """Until then an intent that may be open is looked after, also when nobody waits here (rules R6, R17)."""
         self.parks = 0
@@ -107,7 +100,7 @@ class Sequencer:
     @property
     def is_awaited(self) -> bool:
         """Does anybody here wait for an answer?"""
-        return any(batch.wanted for batch in (*self.out, *self.queue))
+        return any(batch.is_wanted for batch in (*self.out, *self.queue))
 
     @property
     def is_idle(self) -> bool:
@@ -120,7 +113,8 @@ class Sequencer:
         after."""
         while True:
             self.drop_unwanted()
-            if not self.queue and (self.owes_until == _NOTHING_OWED or not await self._owes()):
+            is_owing = self.owes_until != _NOTHING_OWED and not self.shared.is_draining
+            if not self.queue and not (is_owing and await Now() < self.owes_until):
                 if not self.held.is_unwritten:
                     return
                 if not await Pause(self.bell, limits.COMMIT_IDLE_SECONDS):
@@ -139,9 +133,6 @@ class Sequencer:
             if self.queue:
                 await self._work_on(self._next_batch())
 
-    async def _owes(self) -> bool:
-        return not self.shared.is_draining and await Now() < self.owes_until
-
     async def park(self, seconds: float | None = None) -> None:
         """Look at the stored state again later: at first soon, then more seldom, unless it is known when."""
         if self.shared.is_draining:
@@ -155,19 +146,21 @@ class Sequencer:
 
     async def _work_on(self, batch: Batch) -> None:
         held = self.held
-        entry = held.entry
-        any_start = held.is_blank and batch.identity.base_sequence != 0 and await held.may_start_anywhere()
-        verdict = decide(None if any_start else entry, batch.identity, any_start)
+        any_start = held.is_blank and batch.may_begin(self.key) and await held.may_start_anywhere()
+        if any_start is None:
+            return await self._read_again()
+        if any_start and (not batch.comes_again(self.key) or batch.is_behind(self.key, self.queue)):
+            self.queue.remove(batch)  # what its client has sent before it may still come, over another connection too
+            self.answer(batch, answers.held_back("what comes before it may have to be sent again"), "held_back")
+            return
+        verdict = decide(None if held.is_blank else held.entry, batch.identity, any_start)
         hidden = None if isinstance(verdict, Duplicate | Fenced) else why_hidden(self, batch)
         if isinstance(verdict, Append) and hidden is None:
             await self._append(gather(batch, self.queue))
         elif isinstance(verdict, Duplicate):
             await answer_duplicate(self, batch, verdict)
         elif not self.held.was_just_read:
-            # Rule R11: the authority is read again before a refusal. A commit that waits goes there first: without it
-            # its intent would be found open, and be looked for in the log.
-            await self._write_held()
-            self.held.forget()
+            await self._read_again()  # rule R11: before a refusal
         elif hidden is not None:
             self.queue.remove(batch)
             self.answer(batch, answers.undecidable(hidden), "undecidable")
@@ -198,7 +191,8 @@ class Sequencer:
         bound = await lower_bound(self.shared, self.topic, self.partition, self.entry)
         if leader is None or isinstance(bound, Later):
             self.take_from_queue(group)
-            self._answer_group(group, answers.no_leader(), "no_leader")
+            for batch in group:
+                self.answer(batch, answers.no_leader(), "no_leader")
             return
         first = group[0].identity
         batches = tuple([IntentBatch(b.identity.base_sequence, b.identity.record_count, b.header.crc) for b in group])
@@ -231,6 +225,11 @@ class Sequencer:
             self.step("commit", commits, begun, "alone" if entry.intent is None else "carried by the next reserve")
         return written
 
+    async def _read_again(self) -> None:
+        """The next look is at the store. A commit that waits goes there first, or its intent would be found open."""
+        await self._write_held()
+        self.held.forget()
+
     async def _write_held(self) -> None:
         """What is known and not written yet goes alone."""
         if self.entry is not None and self.held.is_unwritten:
@@ -241,7 +240,7 @@ class Sequencer:
         now = await Now()
         for batch in (*self.queue, *self.out):
             patience = min(batch.timeout_ms / 1000 * limits.STORE_WAIT_SHARE, limits.STORE_WAIT_SECONDS_MAX)
-            if batch.wanted and (now - batch.arrived_at >= patience or self.shared.is_draining):
+            if batch.is_wanted and (now - batch.arrived_at >= patience or self.shared.is_draining):
                 self.answer(batch, answers.in_doubt(reason), "store_away")
         self.drop_unwanted()
 
@@ -283,7 +282,7 @@ class Sequencer:
         """Batches that were not forwarded are due again, before the others. One that nobody wants is dropped and not
         out any more: a retry that joined it would wait for an answer that nobody gives."""
         self.out = []
-        self.queue.extendleft(batch for batch in reversed(group) if batch.wanted)
+        self.queue.extendleft(batch for batch in reversed(group) if batch.is_wanted)
 
     def drop_unwanted(self) -> None:
         """Rule R17: nobody starts for a client that has gone, or that was answered. Nor, rule R12, for one that has
@@ -294,8 +293,8 @@ class Sequencer:
                 if batch.identity.producer_epoch < newest:
                     self.answer(batch, answers.in_doubt("a newer epoch of this producer is here"), "newer_epoch")
         for batch in self.queue:
-            if not batch.wanted:
-                self.queue = deque(one for one in self.queue if one.wanted)
+            if not batch.is_wanted:
+                self.queue = deque(one for one in self.queue if one.is_wanted)
                 return
 
     def is_outdated(self, producer_epoch: int) -> bool:
@@ -329,16 +328,12 @@ class Sequencer:
             )
         )
 
-    def _answer_group(self, group: list[Batch], answer: Answer, verdict: str) -> None:
-        for batch in group:
-            self.answer(batch, answer, verdict)
-
-    def remember_lane(self, base_offsets: list[int], lane: object | None) -> None:
+    def remember_lane(self, group: Iterable[Batch], lane: Acknowledger | None) -> None:
         """Which connection acknowledged these batches: of as many as the window holds."""
-        for offset in base_offsets:
-            self.lanes[offset] = lane
-        while len(self.lanes) > WINDOW_BATCHES_MAX:
-            del self.lanes[next(iter(self.lanes))]
+        for batch in group:
+            self.acknowledged_by[batch.identity.producer_epoch, batch.identity.base_sequence] = lane
+        while len(self.acknowledged_by) > WINDOW_BATCHES_MAX:
+            del self.acknowledged_by[next(iter(self.acknowledged_by))]
 
     def _turn_away_foreign(self) -> None:
         """Who has not been issued the producer id learns nothing of its state, and moves none."""
@@ -350,7 +345,7 @@ class Sequencer:
         """A batch of the group cannot be carried; alone, it is known which."""
         if len(group) > 1:
             for batch in group:
-                batch.alone = True
+                batch.is_alone = True
         else:
             self.take_from_queue(group)
             self.answer(group[0], answer, verdict)
@@ -384,8 +379,7 @@ class Sequencer:
         """An error of ours: whoever waits gets a retriable answer. Then the state is read anew, and an intent that was
         left open is resolved: other proxies wait for us as long as we live (rule R17)."""
         self.shared.report(FlowFailed(f"producer {self.producer_id} on {self.topic}-{self.partition}", error))
-        batches = [*self.out, *self.queue]
-        self.out = []
+        batches, self.out = [*self.out, *self.queue], []
         self.queue.clear()
         self.held.forget()
         self.owes_until = float("inf")

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 _DESCRIPTORS_WANTED = 65_536
 _DESCRIPTORS_PER_CLIENT = 2
 """Its own, and one of the connection to a broker that belongs to it."""
+_WAITING_TOLD_SECONDS = 5.0
+"""So often a start that cannot go on says what it waits for."""
 
 
 class Server:
@@ -218,13 +220,13 @@ class Server:
         """Start the private server again when it has died; its data begin a new life then (rule R10)."""
         if self._embedded is None:
             return
-        away_since: float | None = None
+        was_away = False
         while not self._stop.is_set():
             await trio.sleep(limits.LEASE_RENEW_SECONDS)
             if self._store is not None and self._store.generation is not None:
-                away_since = None
-            elif away_since is None:
-                away_since = trio.current_time()
+                was_away = False
+            elif not was_away:
+                was_away = True  # a connection alone may be lost, and is made again by then
             else:
                 try:
                     await trio.to_thread.run_sync(self._embedded.start)
@@ -275,10 +277,10 @@ class Server:
     async def _say_when_ready(self) -> None:
         waited = 0.0
         while not self._ready.is_set():
-            with trio.move_on_after(5):
+            with trio.move_on_after(_WAITING_TOLD_SECONDS):
                 await self._ready.wait()
                 break
-            waited += 5
+            waited += _WAITING_TOLD_SECONDS
             missing = "a broker" if not self.engine.topology.is_known else "Redis"
             where = ", ".join(map(shown, self._settings.upstream))
             self._report(Said("warning", f"still waiting for {missing} after {waited:.0f} s (upstream {where})"))
@@ -366,6 +368,7 @@ class Server:
             await _called_back(self.engine.drain)
         if scope.cancelled_caught:
             self._report(Said("warning", "the drain took too long: what is left is resolved by the next start"))
+            self.engine.reset_busy("the proxy ends")  # before others take us for dead
         assert self._store is not None
         with trio.move_on_after(limits.ASK_SECONDS_MAX):
             await _called_back(self._store.stop)

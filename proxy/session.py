@@ -7,7 +7,7 @@ one-after-the-other order is kept."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from ..codecs import produce as produce_codec
@@ -15,10 +15,9 @@ from ..codecs.errors import WireError
 from ..codecs.framing import FrameSplitter
 from ..codecs.headers import RequestHeader, encode_response_header, parse_request_header
 from ..reactor import Buffer, Wire
-from ..state.behind import Behind
 from ..state.entry import NO_PRINCIPAL
 from . import limits
-from .batch import Answer, Way
+from .batch import Way
 from .bridge import api_versions
 from .bridge.base import Addresses, Refused
 from .bridge.init_producer_id import encode_init_producer_id, parse_init_producer_id
@@ -28,10 +27,10 @@ from .bridge.table import plan
 from .crowd import Crowd
 from .door import Visit
 from .events import ClientRefused, SlowClient
-from .last_words import LastWords, PlainPart
-from .patience import Patience
+from .last_words import LastWords, PlainPart, SilentCall
+from .patience import Notes, Patience
 from .pipe import Pipe
-from .plain import old_format
+from .plain import PlainBatches
 from .produce import ProduceCall
 from .session_host import Host
 from .settings.addresses import PlaceOf
@@ -39,7 +38,6 @@ from .upstream import Broker
 from .versions import ApiKey
 
 _PRODUCE_KEY = int(ApiKey.PRODUCE)
-_PLAIN_VERSION = 2
 _FINISHED_KEYS = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID)
 
 
@@ -71,7 +69,7 @@ class Session:
         principal: bytes = NO_PRINCIPAL,
         visit: Visit | None = None,
     ) -> None:
-        self.behind = Behind()
+        self.behind = Notes()
         self.principal = principal
         self.is_closed = False
         self.is_idempotent = False
@@ -90,6 +88,7 @@ class Session:
         self._patience = Patience(host, self)
         self._flush_planned = False
         self._pipe: Pipe | None = None
+        self._silent_bytes = 0
 
     @property
     def has_produce_in_flight(self) -> bool:
@@ -109,7 +108,7 @@ class Session:
         try:
             frames = self._splitter.feed(data)
             has_many, crowd = len(frames) > limits.REQUESTS_PER_TURN_MAX or self._waiting, self._crowd
-            if has_many or (crowd.is_counted and crowd.stops(frames)):
+            if has_many or self._host.current_pass.is_long() or (crowd.is_counted and crowd.stops(frames)):
                 frames = self._first_of(frames)
             for frame in frames:
                 self._handle(frame)
@@ -134,8 +133,16 @@ class Session:
 
     @property
     def has_upstream_backlog(self) -> bool:
-        """Does the broker not take what it sends?"""
-        return self._pipe is not None and self._pipe.backlog_bytes > self._host.caps.unsent_bytes_max
+        """Is not taken, or not appended, what it sends and wants no answer to?"""
+        most = self._host.caps.unsent_bytes_max
+        return self._silent_bytes > most or (self._pipe is not None and self._pipe.backlog_bytes > most)
+
+    def hold_silent(self, count: int) -> None:
+        """So many bytes that want no answer wait to be appended, or (negative) do so no more."""
+        self._silent_bytes += count
+        self._host.hold_bytes(count)
+        if self.has_upstream_backlog:
+            self._patience.control()
 
     @property
     def has_ready_answers(self) -> bool:
@@ -144,7 +151,7 @@ class Session:
 
     def _first_of(self, frames: list[bytes]) -> list[bytes]:
         """Return those that are taken now; the others wait for their turn, and everybody else has his in between."""
-        free = 0 if self._waiting else min(self._free, len(frames))
+        free = 0 if self._waiting or self._host.current_pass.is_long() else min(self._free, len(frames))
         if self._crowd.is_counted:
             free = sum(1 for frame in frames[:free] if self._crowd.takes(len(frame)))
         if free < len(frames):
@@ -178,6 +185,8 @@ class Session:
             return  # until an answer leaves
         try:
             for _ in range(min(self._free, len(self._waiting))):
+                if self._host.current_pass.is_long():
+                    break
                 if crowd.is_counted and not crowd.takes(len(self._waiting[0])):
                     break
                 frame = self._waiting.popleft()
@@ -204,7 +213,8 @@ class Session:
     def look_whether_idle(self) -> None:
         """Close it if nothing was asked for long. To be called every ``IDLE_LOOK_SECONDS``."""
         if self._patience.is_idle():
-            self.close()
+            self._patience.part()
+            self._end()
 
     def lost(self, reason: str) -> None:
         """The client has gone: nothing is forwarded for it from here on (rule R17), but what has no answer."""
@@ -260,7 +270,8 @@ class Session:
     def _produce(self, slot: _Slot, frame: bytes) -> None:
         header = slot.header
         request = produce_codec.parse_request(frame, header.body_offset, header.api_version)
-        ProduceCall(self._host, self, request, header.api_version, partial(self._answer, slot)).start()
+        make = ProduceCall if request.acks else SilentCall
+        make(self._host, self, request, header.api_version, partial(self._answer, slot)).start()
 
     def _init_producer_id(self, slot: _Slot, body: memoryview) -> None:
         request = parse_init_producer_id(body, slot.header.api_version)
@@ -293,42 +304,17 @@ class Session:
         self._upstream(broker).request(slot.header.api_key, bridge.broker_version, request, answered)
 
     def produce_plainly(self, acks: int, timeout_ms: int, parts: list[PlainPart]) -> None:
-        """Rule R20: batches without a producer id go on in order, with their own acks, converted where the format
-        asks for it."""
+        """Rule R20: batches without a producer id go on."""
         broker = self._host.target(self._broker_id)
         if broker is None:
             self.abort("the broker is away")
             return
-        sendable: list[tuple[str, int, Buffer]] = []
-        waiting: dict[tuple[str, int], Callable[[Answer], None]] = {}
-        for item, answer in parts:
-            message_set = old_format(item, self._host.shared.policy)
-            if isinstance(message_set, Answer):
-                self._host.report(ClientRefused(self.name, message_set.message or ""))
-                answer(message_set)
-            else:
-                sendable.append((item.topic, item.partition, message_set))
-                waiting[(item.topic, item.partition)] = answer
-        if not sendable:
-            return
-        body = produce_codec.encode_request(_PLAIN_VERSION, acks, timeout_ms, sendable)
-        pipe = self._upstream(broker)
-        if acks == 0:
-            pipe.request(ApiKey.PRODUCE, _PLAIN_VERSION, body, None)
-            for answer in waiting.values():
-                answer(Answer(0))
-            return
+        batches = PlainBatches(parts, self._host, self._report_refusal)
+        if batches.sendable:
+            batches.send(self._upstream(broker), acks, timeout_ms, self.abort)
 
-        def answered(response: memoryview) -> None:
-            found, _throttle_ms = produce_codec.parse_response(response, 0, _PLAIN_VERSION)
-            for one in found:
-                done = waiting.pop((one.topic, one.partition), None)
-                if done is not None:
-                    done(Answer(one.error_code, one.base_offset, one.log_append_time_ms))
-            if waiting:
-                self.abort("the broker's answer leaves a partition out")
-
-        pipe.request(ApiKey.PRODUCE, _PLAIN_VERSION, body, answered)
+    def _report_refusal(self, what: str) -> None:
+        self._host.report(ClientRefused(self.name, what))
 
     def _upstream(self, broker: Broker) -> Pipe:
         if self._pipe is None or self._pipe.is_closed:
@@ -376,6 +362,11 @@ class Session:
             self._wire.send(*out)
             if self._wire.unsent > limits.BACKLOG_BYTES:
                 self._patience.answers_wait()
+        if self.behind.are_too_many:
+            self._report_refusal(f"batches of more than {limits.FAILURES_NOTED_MAX} producers and partitions failed")
+            self._patience.part()
+            self._end()
+            return
         if self._waiting:
             self._plan_turn()
         if self._patience.is_watched:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from .bridge.base import Addresses
 from .bridge.init_producer_id import InitProducerIdRequest
 from .bridge.metadata import ClientQuestion
+from .passes import Pass
 from .patience import Accounts
 from .produce import Outside
 from .settings.addresses import PlaceOf
@@ -23,6 +24,9 @@ class Host(Outside, Accounts, Protocol):
 
     @property
     def shared(self) -> Shared: ...
+
+    @property
+    def current_pass(self) -> Pass: ...
 
     def advertised(self) -> Mapping[int, tuple[int, int]]: ...
 

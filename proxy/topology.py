@@ -6,10 +6,11 @@ it may be created, because brokers before 0.11 create what is named."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..codecs.error_codes import ErrorCode
 from ..reactor import Address, Reactor
 from . import limits
 from .bridge.asks import Metadata, Question
@@ -17,6 +18,7 @@ from .bridge.metadata import BrokerAddress, Cluster, Topic
 from .effects import Unanswered
 from .events import Report, Said
 from .upstream import Broker
+from .versions import NEWER
 
 BOOTSTRAP_ID = -1
 Done = Callable[[], None]
@@ -84,6 +86,11 @@ class Topology:
         """The leader as last seen."""
         leader = self._leaders.get((topic, partition))
         return leader if leader in self._brokers else None
+
+    def replicas_of(self, topic: str, partition: int) -> Collection[int]:
+        """The brokers that have it, as last seen."""
+        seen = self.cluster.topics.get(topic)
+        return next((one.replicas for one in seen.partitions if one.index == partition), ()) if seen else ()
 
     def has_partition(self, topic: str, partition: int) -> bool | None:
         """Is there such a partition? None: the topic has not been seen."""
@@ -160,9 +167,9 @@ class Topology:
         now = self._reactor.now()
         known: dict[str, Topic] = {} if topics is None else dict(self.cluster.topics)
         for name, topic in answer.topics.items():
-            if topic.error_code in (0, 5):
+            if topic.error_code in (0, ErrorCode.LEADER_NOT_AVAILABLE):
                 known[name] = topic
-            elif topic.error_code == 3:
+            elif topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 known.pop(name, None)
         for name in topics if topics is not None else answer.topics:
             self._learned_at[name] = now
@@ -197,7 +204,7 @@ class Topology:
         )
 
     def _broker_ready(self, broker: Broker) -> None:
-        if broker.version == "newer":
+        if broker.version == NEWER:
             self._report(
                 Said("warning", f"broker {broker.id} has producer ids of its own: idemproxy is made for older ones")
             )

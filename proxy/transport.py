@@ -138,7 +138,10 @@ class TrioReactor:
                     for descriptor, events in self._epoll.poll(0, _EVENTS_PER_PASS_MAX):
                         source = self._sources.get(descriptor)
                         if source is not None:
-                            source.handle(events)
+                            try:
+                                source.handle(events)
+                            except Exception as error:
+                                self._give_up(source, error)
                     self.end_pass()
         finally:
             for source in list(self._sources.values()):
@@ -154,8 +157,17 @@ class TrioReactor:
                     self.guarded("flush", flush)
             dirty, self._dirty = self._dirty, []
             for wire in dirty:
-                wire.write()
+                try:
+                    wire.write()
+                except Exception as error:
+                    self._give_up(wire, error)
         self.pass_ended()
+
+    def _give_up(self, source: Source, error: Exception) -> None:
+        """An error of ours in one socket: the others go on, and so do those who listen."""
+        self.failed("socket", error)
+        if isinstance(source, SocketWire):
+            self.guarded("socket", lambda: source.fail("error of ours"))
 
     def guarded(self, what: str, callback: Callable[[], None]) -> bool:
         """Call; an error of ours is reported and does not stop the others. False then."""

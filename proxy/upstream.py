@@ -22,6 +22,7 @@ from .events import Report, Said
 from .lane import LanePool
 from .log_chunk import ReadLog
 from .log_reader import LogReader
+from .settings.addresses import shown
 from .versions import BrokerRanges, Detected, Probe, detect
 
 _CLIENT_ID = "idemproxy-control"
@@ -53,7 +54,7 @@ class ControlConnection:
         self._splitter = FrameSplitter(limits.RESPONSE_BYTES_MAX)
         self._pending: deque[_Pending] = deque()
         self._correlation_id = 0
-        self._watched = False
+        self._is_watched = False
         self._is_closed = False
 
     def request(
@@ -66,8 +67,8 @@ class ControlConnection:
         pending = _Pending(api_key, api_version, self._correlation_id, self._reactor.now(), answered)
         self._pending.append(pending)
         self._wire.send((len(header) + len(body)).to_bytes(4, "big"), header, body)
-        if not self._watched:
-            self._watched = True
+        if not self._is_watched:
+            self._is_watched = True
             self._reactor.later(limits.ASK_SECONDS_MAX, self._watch)
 
     def close(self) -> None:
@@ -115,12 +116,12 @@ class ControlConnection:
         pending.answered(memoryview(frame)[body_offset:], "")
 
     def _watch(self) -> None:
-        self._watched = False
+        self._is_watched = False
         if self._pending:
             if self._reactor.now() - self._pending[0].asked_at >= limits.ASK_SECONDS_MAX:
                 self._give_up("no answer in time")
             else:
-                self._watched = True
+                self._is_watched = True
                 self._reactor.later(limits.PROBE_SECONDS, self._watch)
 
     def _give_up(self, reason: str) -> None:
@@ -159,10 +160,10 @@ class Broker:
         self._control: ControlConnection | None = None
         self._probe_answers: list[memoryview | None] = []
         self._backoff = limits.CONNECT_BACKOFF_SECONDS_MIN
-        self._closed = False
+        self._is_closed = False
         self._losses = 0
         """Since the broker could be asked last. The first one may be no more than an idle connection that it closed."""
-        self._said_lost = False
+        self._has_said_lost = False
         self._shared_questions: dict[Question[Any], list[Callable[[Any], None]]] = {}
         self._fetches: deque[tuple[Question[Any], Callable[[Any], None]]] = deque()
         self._fetching = 0
@@ -170,13 +171,13 @@ class Broker:
 
     def open(self) -> None:
         """Connect, and connect again whenever the connection is lost."""
-        if not self._closed:
+        if not self._is_closed:
             self._control = ControlConnection(self._reactor, self._opened, self._lost)
             self._reactor.connect(self.address, self._control)
 
     def close(self) -> None:
         """The broker is no part of the cluster any more, or has moved."""
-        self._closed = True
+        self._is_closed = True
         self.is_ready = False
         if self._control is not None:
             self._control.close()
@@ -266,7 +267,7 @@ class Broker:
     def _detected(self, found: Detected) -> None:
         reason = found.reason if not found.ranges else _NOT_SERVED.get(found.version)
         if reason:
-            self._report(Said("error", f"broker {self.id} at {_name(self.address)} cannot be served: {reason}"))
+            self._report(Said("error", f"broker {self.id} at {shown(self.address)} cannot be served: {reason}"))
             assert self._control is not None
             self._control.close()
             self._lost(reason)
@@ -275,9 +276,9 @@ class Broker:
         self.is_ready = True
         self._backoff = limits.CONNECT_BACKOFF_SECONDS_MIN
         self._losses = 0
-        if self._said_lost:
-            self._said_lost = False
-            self._report(Said("info", f"broker {self.id} at {_name(self.address)} is back"))
+        if self._has_said_lost:
+            self._has_said_lost = False
+            self._report(Said("info", f"broker {self.id} at {shown(self.address)} is back"))
         self.pool.set_usable(True)
         self._on_ready(self)
 
@@ -286,12 +287,12 @@ class Broker:
         self._control = None
         self._logs.forget()
         self.pool.set_usable(False)
-        if self._closed:
+        if self._is_closed:
             return
         self._losses += 1
-        if self._losses > 1 and not self._said_lost:
-            self._said_lost = True
-            self._report(Said("warning", f"broker {self.id} at {_name(self.address)} is away: {reason}"))
+        if self._losses > 1 and not self._has_said_lost:
+            self._has_said_lost = True
+            self._report(Said("warning", f"broker {self.id} at {shown(self.address)} is away: {reason}"))
         self._reactor.later(self._backoff, self.open)
         self._backoff = min(self._backoff * 2, limits.CONNECT_BACKOFF_SECONDS_MAX)
 
@@ -301,7 +302,3 @@ def _only_grows(question: Question[Any]) -> bool:
     if isinstance(question, LatestOffset):
         return question.replica_id == HIGH_WATERMARK_REPLICA_ID
     return isinstance(question, EarliestOffset)
-
-
-def _name(address: Address) -> str:
-    return address if isinstance(address, str) else f"{address[0]}:{address[1]}"

@@ -26,7 +26,7 @@ def comes_before(epoch: int, sequence: int, batch: BatchIdentity) -> bool:
 class Behind:
     """The notes of one connection."""
 
-    __slots__ = ("_ended", "_failed", "_requests")
+    __slots__ = ("_ended", "_failed", "_held", "_requests")
 
     def __init__(self) -> None:
         self._requests = 0
@@ -35,11 +35,24 @@ class Behind:
         self._failed: dict[Key, dict[tuple[int, int], int]] = {}
         """Epoch and base sequence of what failed retriably and did not get through since, and in which request on this
         connection it did so last."""
+        self._held: dict[Key, list[tuple[int, int]]] = {}
+        """Epoch and base sequence of what has come and is not with its producer's other batches yet."""
 
     def request_number(self) -> int:
         """Return the number of a request that comes now."""
         self._requests += 1
         return self._requests
+
+    def hold(self, key: Key, identity: BatchIdentity) -> None:
+        """The batch waits before it comes to the others of its producer: what is sent behind it may overtake it."""
+        self._held.setdefault(key, []).append((identity.producer_epoch, identity.base_sequence))
+
+    def let_go(self, key: Key, identity: BatchIdentity) -> None:
+        """It waits no longer."""
+        held = self._held[key]
+        held.remove((identity.producer_epoch, identity.base_sequence))
+        if not held:
+            del self._held[key]
 
     def note(self, key: Key, identity: BatchIdentity, error_code: int, comes_again: bool, request: int) -> None:
         """Remember a failure after which the client sends it again; forget it when the batch got through or failed for
@@ -65,16 +78,26 @@ class Behind:
             del self._failed[key]
 
     def has_failed_before(self, key: Key, identity: BatchIdentity) -> bool:
-        """Did something fail here that has to come before this batch, and comes again?
+        """Did something fail here that has to come before this batch, and comes again? Or has it come, and waits?
 
         What is sent again comes in its order. So if this batch has failed here too and comes again, what was sent last
         before it was is given up, and is waited for no longer."""
         epoch, sequence = identity.producer_epoch, identity.base_sequence
+        if self._held and any(comes_before(*one, identity) for one in self._held.get(key, ())):
+            return True
         failed = self._failed.get(key, {})
         own_request = failed.get((epoch, sequence), 0)
         if not own_request and sequence != 0 and self._ended.get(key, epoch) < epoch:
             return True
         return any(number > own_request and comes_before(*one, identity) for one, number in failed.items())
+
+    def has_ended(self, key: Key, producer_epoch: int) -> bool:
+        """Did a batch of this epoch fail for good here, and was no newer epoch seen since? Its client begins one."""
+        return self._ended.get(key) == producer_epoch
+
+    def has_failed(self, key: Key, identity: BatchIdentity) -> bool:
+        """Did this batch itself fail here, so that it comes again behind what comes before it?"""
+        return (identity.producer_epoch, identity.base_sequence) in self._failed.get(key, ())
 
     def has_ended_older(self, key: Key, producer_epoch: int) -> bool:
         """Was a batch of an older epoch sent over this connection, and failed for good, and was the first one of the

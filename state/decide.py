@@ -35,7 +35,8 @@ class Duplicate:
 
 @value(frozen=True, slots=True)
 class BelowWindow:
-    """It lies before what the window remembers: a duplicate if the log has it."""
+    """It begins before what the window remembers: a duplicate if the log has it. Of a batch that was stored in parts
+    a window that was rebuilt may have the last ones."""
 
 
 @value(frozen=True, slots=True)
@@ -60,7 +61,7 @@ _BELOW = BelowWindow()
 
 
 def decide(entry: Entry | None, batch: BatchIdentity, any_start: bool = False) -> Verdict:
-    """Return what a broker would do with ``batch``. An open intent is not looked at: see ``find_in_intent``.
+    """Return what a broker would do with ``batch``. An open intent is not looked at: see ``is_in_intent``.
 
     ``entry`` None: nothing is stored of this producer here; then only sequence 0 starts it, or any (``any_start``: its
     state has expired, as Kafka does since KIP-360).
@@ -82,8 +83,8 @@ def decide(entry: Entry | None, batch: BatchIdentity, any_start: bool = False) -
         return _APPEND
     if not entry.window or is_ahead(entry.next_sequence, batch.base_sequence):
         return OutOfOrder(entry.next_sequence, "there is a gap before this batch")
-    last = last_of(batch.base_sequence, batch.record_count)
-    if is_ahead(last, entry.window[0].base_sequence):
+    begins_below = is_ahead(batch.base_sequence, entry.window[0].base_sequence)
+    if begins_below and is_ahead(last_of(batch.base_sequence, batch.record_count), entry.next_sequence):
         return _BELOW
     return OutOfOrder(entry.next_sequence, "the batch overlaps with batches that are in the log")
 
@@ -115,16 +116,8 @@ def records_in_log(entry: Entry, batch: BatchIdentity) -> int:
 
 
 def is_in_intent(intent: Intent, batch: BatchIdentity, crc: int) -> bool:
-    """Is it one of the intent's batches, with the same content?"""
-    index = find_in_intent(intent, batch)
-    return index is not None and intent.batches[index].crc == crc
-
-
-def find_in_intent(intent: Intent | None, batch: BatchIdentity) -> int | None:
-    """Return the place of the batch in the intent's group, None if it is not part of it (rule R13)."""
-    if intent is None or intent.producer_epoch != batch.producer_epoch:
-        return None
-    for index, member in enumerate(intent.batches):
-        if (member.base_sequence, member.record_count) == (batch.base_sequence, batch.record_count):
-            return index
-    return None
+    """Is it one of the intent's batches, with the same content (rule R13)?"""
+    return intent.producer_epoch == batch.producer_epoch and any(
+        (member.base_sequence, member.record_count, member.crc) == (batch.base_sequence, batch.record_count, crc)
+        for member in intent.batches
+    )

@@ -22,7 +22,9 @@ GIVEN_UP = 255
 NO_OFFSET = -1
 NO_TIME = -1
 NO_ANCHOR = bytes(8)
+NO_CONTENT = bytes(8)
 NO_PRINCIPAL = bytes(8)
+NO_INCARNATION = bytes(8)
 NO_GENERATION = bytes(16)
 NOBODY = bytes(8)
 """The owner of an intent that its owner has left: no lease ever has this name, so whoever needs it takes it over."""

@@ -62,7 +62,9 @@ def parse_redis_url(url: str) -> RedisAddress:
     """
     parts = urlsplit(url)
     if parts.scheme == "rediss":
-        raise ValueError("Redis over TLS (rediss://) is not supported yet; use redis:// inside a private network")
+        raise ValueError(
+            "TLS to Redis is a setting of its own (redis.tls): a Redis URL begins with redis:// or unix://"
+        )
     if parts.scheme not in ("redis", "unix"):
         raise ValueError("a Redis URL begins with redis:// or unix://")
     username = unquote(parts.username) if parts.username else None

@@ -6,7 +6,7 @@ grow with the number of keys. Reads change nothing; the one write is ``forget``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -127,7 +127,7 @@ class RedisInspection:
             protocol=2,
             **_place_of(address),
         )
-        with _told():
+        with _redis_errors_as_sentences():
             # One connection, opened now: what is said to the server holds for it. The methods are half typed.
             self._redis: Any = redis.Redis(connection_pool=self._pool, single_connection_client=True)
         self._leaves_no_trace = False
@@ -142,7 +142,7 @@ class RedisInspection:
 
     def server(self) -> ServerFacts:
         """Connect and look at the server. To be called first."""
-        with _told():
+        with _redis_errors_as_sentences():
             info: dict[str, str] = {}
             for section in (b"server", b"replication"):
                 # Not ``info()``: it takes an id for a number where it can.
@@ -183,12 +183,6 @@ class RedisInspection:
             if isinstance(row, EntryRow) and topic in (None, row.place.topic):
                 yield row
 
-    def members(self) -> Iterator[MemberRow]:
-        """Yield the living incarnations."""
-        for row in self._rows(prefix(self.cluster) + b"member:*"):
-            if isinstance(row, MemberRow):
-                yield row
-
     def blocks(self) -> Iterator[BlockRow]:
         """Yield the claimed blocks of producer ids."""
         for row in self._rows(prefix(self.cluster) + b"block:*"):
@@ -198,7 +192,7 @@ class RedisInspection:
     def cluster_names(self) -> list[str]:
         """Return the cluster names that have something stored, at most a hundred."""
         names: set[str] = set()
-        with _told():
+        with _redis_errors_as_sentences():
             for key in self._redis.scan_iter(match=b"idem:*", count=PAGE_KEYS):
                 if (name := cluster_of(key)) is not None and len(names) < _CLUSTER_NAMES_MAX:
                     names.add(name)
@@ -210,7 +204,7 @@ class RedisInspection:
 
         It expires when it would have; in ``expiry_ms`` if it never would, as what has an open intent."""
         key = row.place.key(self.cluster)
-        with _told(), self._redis.pipeline(transaction=True) as pipe:
+        with _redis_errors_as_sentences(), self._redis.pipeline(transaction=True) as pipe:
             pipe.watch(key)
             if pipe.get(key) != row.stored:
                 return NotForgotten("it has changed since it was shown")
@@ -233,14 +227,14 @@ class RedisInspection:
 
     # ------------------------------------------------------------------ inside
     def _rows(self, pattern: bytes) -> Iterator[Row]:
-        with _told():
+        with _redis_errors_as_sentences():
             keys = self._redis.scan_iter(match=pattern, count=PAGE_KEYS)
             while page := list(islice(keys, PAGE_KEYS)):
                 yield from self._page(page)
 
     def _page(self, keys: Sequence[bytes]) -> list[Row]:
         """Return what a few keys hold, without those that are gone by now."""
-        with _told():
+        with _redis_errors_as_sentences():
             places = [parse_key(self.cluster, key) for key in keys]
             with self._redis.pipeline(transaction=False) as pipe:
                 for key, place in zip(keys, places, strict=True):
@@ -321,15 +315,13 @@ def _connection_class(address: RedisAddress, over_tls: Callable[[Any], Any] | No
     return OverTls
 
 
-class _told:
-    """Turns what redis-py raises into one sentence."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, RedisError):
-            raise InspectionError(f"Redis: {error}") from None
+@contextmanager
+def _redis_errors_as_sentences() -> Iterator[None]:
+    """Turn what redis-py raises into one sentence."""
+    try:
+        yield
+    except RedisError as error:
+        raise InspectionError(f"Redis: {error}") from None
 
 
 def _literal(text: bytes) -> bytes:

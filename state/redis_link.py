@@ -101,11 +101,6 @@ class RedisLink:
         self._marks: deque[tuple[float, int]] = deque()
         self._watchdog: Timer = reactor.later(REPLY_SECONDS_MAX, self._watch)
 
-    @property
-    def unanswered(self) -> int:
-        """Commands that wait for their reply."""
-        return len(self._pending)
-
     def call(self, command: bytes, answered: Answered) -> None:
         """Send a packed command with this pass. ``answered`` gets the reply, or StoreAway if the link ends first."""
         assert self._wire is not None, "a link is used only while it is open"

@@ -1,4 +1,5 @@
-"""Arithmetic on sequence numbers, modulo 2**31: the only place that knows the wrap.
+"""Arithmetic on sequence numbers, modulo 2**31. The codecs stand beside this folder and know the wrap for themselves: a
+test ties them to it.
 
 A sequence counts records of one producer on one partition and one epoch. Base and last sequence of a batch are both
 inclusive. Source: Kafka DefaultRecordBatch.incrementSequence, decrementSequence; ProducerAppendInfo.inSequence. Two
@@ -29,8 +30,3 @@ def is_ahead(expected: int, sequence: int, modulus: int = SEQUENCE_MODULUS) -> b
     """Tell whether ``sequence`` lies after ``expected``: the nearer half of the ring is ahead, the other half
     behind."""
     return 0 < (sequence - expected) % modulus < modulus // 2
-
-
-def covers(base_sequence: int, record_count: int, sequence: int, modulus: int = SEQUENCE_MODULUS) -> bool:
-    """Tell whether a batch contains ``sequence``."""
-    return (sequence - base_sequence) % modulus < record_count

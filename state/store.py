@@ -14,8 +14,6 @@ from ..values import value
 
 NO_VERSION = 0
 """The version of an absent value; stored ones begin at 1."""
-VERSION_START, VERSION_END = 1, 9
-"""Where the version lies in a value: big endian, unsigned. Byte 0 is the format."""
 
 _CLUSTER_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 

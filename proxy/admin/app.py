@@ -71,8 +71,8 @@ def make_app(watched: Watched, rates: Rates, metrics_text: Callable[[], bytes]) 
         return Route(path, answer)
 
     def producers(request: Request) -> Any:
-        number = _number(request, "producer_id", None, 2**63 - 1)
-        return views.producers(watched, number, request.query_params.get("topic"), _count(request))
+        producer_id = _number(request, "producer_id", 2**63 - 1)
+        return views.producers(watched, producer_id, request.query_params.get("topic"), _limit(request))
 
     return Starlette(
         routes=[
@@ -85,7 +85,7 @@ def make_app(watched: Watched, rates: Rates, metrics_text: Callable[[], bytes]) 
             json_route("/api/v1/producers", producers),
             json_route("/api/v1/doubts", lambda _: views.doubts(watched)),
             json_route("/api/v1/duplicates", lambda _: views.duplicates(watched)),
-            json_route("/api/v1/events", lambda request: views.lines(watched, _count(request))),
+            json_route("/api/v1/events", lambda request: views.lines(watched, _limit(request))),
             json_route("/api/v1/page", lambda _: views.page(watched, rates)),
             *(_page_route(path, name) for path, name in _PAGE.items()),
         ],
@@ -97,14 +97,17 @@ class _BadQuery(Exception):
     """A parameter that cannot be used; one sentence."""
 
 
-def _count(request: Request) -> int:
-    return _number(request, "limit", views.LIST_DEFAULT, views.LIST_MAX) or 0
+def _limit(request: Request) -> int:
+    """How many entries of a list are wanted."""
+    number = _number(request, "limit", views.LIST_MAX)
+    return views.LIST_DEFAULT if number is None else number
 
 
-def _number(request: Request, name: str, default: int | None, highest: int) -> int | None:
+def _number(request: Request, name: str, highest: int) -> int | None:
+    """Return what a parameter says, None when it is not there."""
     text = request.query_params.get(name)
     if text is None:
-        return default
+        return None
     if not text.isascii() or not text.isdecimal() or len(text) > 19 or int(text) > highest:
         raise _BadQuery(f"{name}={text[:32]!r}: a whole number is wanted, at most {highest}")
     return int(text)

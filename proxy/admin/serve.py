@@ -18,6 +18,7 @@ from ... import __version__
 from ...state.redis_store import RedisStore
 from ..engine import Engine
 from ..events import FlowFailed, Said
+from ..settings.addresses import join_host_and_port
 from ..settings.config import ConfigError
 from ..telemetry.metrics_export import MetricExport
 from ..telemetry.otel import metric_exporter_from_environment, resource
@@ -94,7 +95,7 @@ def _bound(host: str, port: int) -> socket.socket:
         opened.bind((host, port))
     except OSError as error:
         opened.close()
-        raise ConfigError(f"admin: cannot listen on {host}:{port}: {error.strerror}") from None
+        raise ConfigError(f"admin: cannot listen on {join_host_and_port(host, port)}: {error.strerror}") from None
     return opened
 
 

@@ -9,11 +9,12 @@ from itertools import islice
 from typing import Any, Final
 
 from ..sequencer import Sequencer
+from ..settings.addresses import shown
 from ..telemetry import metric_names as names
 from ..telemetry.metrics import Buckets
 from ..upstream import Broker
 from .rates import Rates
-from .vitals import Watched, concerns, reasons_not_ready
+from .vitals import NO_WAYS, Watched, Ways, concerns, reasons_not_ready, ways_of_guests
 
 Json = dict[str, Any]
 LIST_DEFAULT: Final = 100
@@ -92,7 +93,9 @@ def history(rates: Rates) -> Json:
 
 def brokers(watched: Watched) -> list[Json]:
     """Every broker of the cluster and the connections to it, by id."""
-    return [_broker(one) for one in sorted(watched.engine.topology.brokers, key=lambda broker: broker.id)]
+    ways = ways_of_guests(watched.engine)
+    every = sorted(watched.engine.topology.brokers, key=lambda broker: broker.id)
+    return [_broker(one, ways.get(one.id, NO_WAYS)) for one in every]
 
 
 def producers(watched: Watched, producer_id: int | None, topic: str | None, count: int) -> Json:
@@ -147,16 +150,17 @@ def page(watched: Watched, rates: Rates) -> Json:
     }
 
 
-def _broker(broker: Broker) -> Json:
-    address = broker.address
+def _broker(broker: Broker, own: Ways) -> Json:
     return {
         "id": broker.id,
-        "address": address if isinstance(address, str) else f"{address[0]}:{address[1]}",
+        "address": shown(broker.address),
         "version": broker.version,
         "ready": broker.is_ready,
         "lanes_busy": broker.pool.busy_lanes,
         "lanes_idle": broker.pool.idle_lanes,
-        "appends_waiting": broker.pool.waiting_appends,
+        "own_lanes_busy": own.busy,
+        "own_lanes_idle": own.idle,
+        "appends_waiting": broker.pool.waiting_appends + own.waiting,
     }
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...state.redis_store import RedisStore
 from .. import limits
@@ -50,6 +51,26 @@ class Watched:
         """The age of the oldest doubt, to a second; 0 without one."""
         begun = [since for since, _ in list(self.engine.shared.doubts.values())]
         return max(0.0, self.now() - min(begun)) if begun else 0.0
+
+
+class Ways(NamedTuple):
+    """Connections of single clients to one broker that have carried a batch, and appends that wait for one."""
+
+    busy: int
+    idle: int
+    waiting: int
+
+
+NO_WAYS = Ways(0, 0, 0)
+
+
+def ways_of_guests(engine: Engine) -> dict[int, Ways]:
+    """Return, by broker, the lanes of those clients who show it who they are; brokers without any are left out."""
+    found: dict[int, Ways] = {}
+    for lanes in list(engine.guest_lanes):
+        busy, idle, waiting = found.get(lanes.broker_id, NO_WAYS)
+        found[lanes.broker_id] = Ways(busy + lanes.busy_lanes, idle + lanes.idle_lanes, waiting + lanes.waiting_appends)
+    return found
 
 
 def reasons_not_ready(watched: Watched) -> list[str]:
@@ -107,12 +128,16 @@ def samples(watched: Watched) -> Iterator[Sample]:
     yield Sample(names.DOUBT_AGE, (), watched.oldest_doubt_seconds)
     yield Sample(names.STORE_UP, (), int(watched.is_store_up))
     yield Sample(names.LEASE_REMAINING, (), watched.lease_seconds)
+    ways = ways_of_guests(engine)
     for broker in engine.topology.brokers:
         name, pool = (str(broker.id),), broker.pool
+        own = ways.get(broker.id, NO_WAYS)
         yield Sample(names.BROKER_UP, name, int(broker.is_ready))
         yield Sample(names.LANES, (*name, "busy"), pool.busy_lanes)
         yield Sample(names.LANES, (*name, "idle"), pool.idle_lanes)
-        yield Sample(names.APPENDS_WAITING, name, pool.waiting_appends)
+        yield Sample(names.LANES, (*name, "own_busy"), own.busy)
+        yield Sample(names.LANES, (*name, "own_idle"), own.idle)
+        yield Sample(names.APPENDS_WAITING, name, pool.waiting_appends + own.waiting)
 
 
 def _requests(engine: Engine) -> Iterator[tuple[str, int]]:

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from struct import Struct
 
 from ...codecs.error_codes import ErrorCode
-from ...reactor import Buffer
 from ..versions import OWN_RANGES, ApiKey
 from .base import THROTTLE_NONE
-from .fields import INT16, INT32, NO_TAGS, Reader, uvarint
+from .fields import INT16, INT32, NO_TAGS, uvarint
 
 _RANGE = Struct(">hhh")
 
@@ -40,15 +39,3 @@ def encode(api_version: int, error_code: int, ranges: Mapping[int, tuple[int, in
     if api_version >= 1:
         parts.append(THROTTLE_NONE)
     return b"".join(parts) + tail
-
-
-def parse_v0(body: Buffer) -> tuple[int, dict[int, tuple[int, int]]]:
-    """Return (error_code, ranges) of a broker's v0 answer."""
-    reader = Reader(body)
-    error_code = reader.int16("error_code")
-    ranges: dict[int, tuple[int, int]] = {}
-    for _ in range(reader.count("api_keys", _RANGE.size)):
-        key, first, last = reader.unpack(_RANGE, "api_key")
-        ranges[key] = (first, last)
-    reader.finish()
-    return error_code, ranges

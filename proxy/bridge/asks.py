@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from ...codecs.errors import Malformed, UnsupportedVersion
 from ...reactor import Buffer
 from ..versions import ApiKey, BrokerRanges
-from . import api_versions, metadata
+from . import metadata
 from .fields import INT32, Reader, string
 
 T_co = TypeVar("T_co", covariant=True)
@@ -221,32 +221,6 @@ class Metadata:
     def parse(self, api_version: int, body: Buffer) -> metadata.Cluster:
         """What the broker knows of the cluster."""
         return metadata.parse_answer(api_version, body)
-
-
-@dataclass(frozen=True, slots=True)
-class ApiVersions:
-    """Which versions the broker has. Only for brokers that are known to be 0.10 or later: 0.9 hangs."""
-
-    @property
-    def api_key(self) -> int:
-        """ApiVersions."""
-        return ApiKey.API_VERSIONS
-
-    def version_for(self, ranges: BrokerRanges) -> int:
-        """v0: every broker that has the API has this one."""
-        return _version(ranges, ApiKey.API_VERSIONS, 0)
-
-    def encode(self, api_version: int) -> bytes:
-        """The request body, which is empty in v0."""
-        assert api_version == 0
-        return b""
-
-    def parse(self, api_version: int, body: Buffer) -> BrokerRanges:
-        """The broker's ranges. A refusal is raised as UnsupportedVersion: there is nothing to go on with."""
-        error_code, ranges = api_versions.parse_v0(body)
-        if error_code:
-            raise UnsupportedVersion(ApiKey.API_VERSIONS, api_version)
-        return ranges
 
 
 def _version(ranges: BrokerRanges, api_key: int, known_max: int) -> int:

@@ -1,4 +1,4 @@
-"""What every bridge is: typing and two small values. Knows no API.
+"""What every bridge is: typing, two small values and the limit of what is rewritten. Knows no API.
 
 A bridge serves one request and its answer: ask ``table.plan`` for a new one each time, some remember what they took
 out of the request.
@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ...codecs.errors import LimitExceeded
+from ...codecs.messages import REQUEST_BYTES_MAX
 from ...reactor import Buffer
 
 Chunks = Sequence[Buffer]
@@ -32,6 +34,12 @@ class Refused:
     error_code: int
     reason: str
     answer: bytes | None = None
+
+
+def check_size(body: memoryview) -> None:
+    """Raise LimitExceeded for a body that takes too long to rewrite, entry by entry: everybody else waits."""
+    if len(body) > REQUEST_BYTES_MAX:
+        raise LimitExceeded(f"request to be rewritten: {len(body)} bytes, the limit is {REQUEST_BYTES_MAX} bytes")
 
 
 class Bridge(Protocol):

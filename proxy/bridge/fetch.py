@@ -9,7 +9,7 @@ from struct import Struct, pack
 
 from ...codecs.errors import Malformed, Truncated
 from ...reactor import Buffer
-from .base import THROTTLE_NONE, Chunks, Refused
+from .base import THROTTLE_NONE, Chunks, Refused, check_size
 from .fields import INT32, Reader
 
 BRIDGED_VERSION_MAX = 4
@@ -54,6 +54,7 @@ class Fetch:
             return (body[:_ISOLATION_AT], body[topics_at:])
         if self._client_version < 3:
             return (body,)
+        check_size(body)
         return (body[:_MAX_BYTES_AT], _with_enough_bytes(body[topics_at:]))
 
     def response(self, body: memoryview) -> Chunks:

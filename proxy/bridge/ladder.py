@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ...reactor import Buffer
-from .base import THROTTLE_NONE, Chunks, Refused
+from .base import THROTTLE_NONE, Chunks, Refused, check_size
 
 
 class Step(Protocol):
@@ -49,6 +49,8 @@ class Ladder:
 
     def request(self, body: memoryview) -> Chunks | Refused:
         """All steps down, or the first refusal with its answer brought up again."""
+        if any(not isinstance(step, Throttle) for step in self._steps):
+            check_size(body)
         current: Buffer = body
         for depth, step in enumerate(self._steps):
             lower = step.down(current)

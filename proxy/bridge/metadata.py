@@ -8,13 +8,14 @@ KafkaApis.handleTopicMetadataRequest 0.8.2 to 0.11, MetadataRequest and Metadata
 from __future__ import annotations
 
 import hashlib
+import re
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import Struct, pack
 
 from ...codecs.error_codes import ErrorCode
-from ...codecs.errors import UnsupportedVersion
+from ...codecs.errors import LimitExceeded, UnsupportedVersion
 from ...reactor import Buffer
 from ..limits import ANSWERS_KEPT_BYTES_MAX, ANSWERS_KEPT_MAX
 from ..versions import ApiKey, BrokerRanges
@@ -23,6 +24,10 @@ from .fields import INT16, INT32, Reader, nullable_string, string
 
 CLIENT_VERSION_MAX = 4
 QUESTION_VERSION_MAX = 4
+TOPICS_ASKED_MAX = 100_000
+"""Topics that one client may ask for by name: no cluster of these versions has so many, and each costs microseconds."""
+TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,255}")
+"""What brokers take as a name; later ones only 249 characters."""
 NO_BROKER = -1
 _BROKER_BYTES_MIN = 10
 _TOPIC_BYTES_MIN = 8
@@ -99,13 +104,15 @@ def encode_question(
 def encode_request(version: int, topics: Sequence[str] | None, allow_auto_topic_creation: bool = True) -> bytes:
     """Return the body. ``topics`` None: all; empty: only the brokers, which can not be said in v0 (all come then).
 
-    A broker before 0.11 may create what is named, whatever is allowed here: name only what is known to exist.
+    A broker before 0.11 may create what is named, whatever is allowed here: name only what is known to exist. Names
+    that no topic can have are left out: clients choose them, at any length.
     """
     assert 0 <= version <= QUESTION_VERSION_MAX
     if topics is None:
         names = INT32.pack(0) if version == 0 else INT32.pack(-1)
     else:
-        names = b"".join([INT32.pack(len(topics)), *map(string, topics)])
+        possible = [name for name in topics if TOPIC_NAME.fullmatch(name)]
+        names = b"".join([INT32.pack(len(possible)), *map(string, possible)])
     return names + pack(">?", allow_auto_topic_creation) if version >= 4 else names
 
 
@@ -143,11 +150,13 @@ def _parse_topic(reader: Reader, version: int) -> Topic:
 
 
 def parse_client_request(version: int, body: Buffer) -> ClientQuestion:
-    """A client's request body, v0 to v4."""
+    """A client's request body, v0 to v4. LimitExceeded for more than ``TOPICS_ASKED_MAX`` topics."""
     if not 0 <= version <= CLIENT_VERSION_MAX:
         raise UnsupportedVersion(ApiKey.METADATA, version)
     reader = Reader(body)
     count = reader.count("topics", 2, null_is=-1 if version >= 1 else None)
+    if count > TOPICS_ASKED_MAX:
+        raise LimitExceeded(f"metadata request: {count} topics, the limit is {TOPICS_ASKED_MAX}")
     names = tuple(reader.string("topic name") for _ in range(count))
     allow_auto_topic_creation = reader.boolean("allow_auto_topic_creation") if version >= 4 else True
     reader.finish()
@@ -161,9 +170,9 @@ def encode_client_answer(
     """Return the body for a client at v0 to v4: the brokers of ``addresses`` only, so no address of a real broker
     gets out.
 
-    ``topics`` None: all that the cluster lists. One that it does not list gets 3. A leader that has no address here
-    is told as "no leader now" (5), which makes the client ask again. The controller is the cluster's, else the lowest
-    broker with an address.
+    ``topics`` None: all that the cluster lists. One that it does not list gets 3, or 17 if no topic can have that name.
+    A leader that has no address here is told as "no leader now" (5), which makes the client ask again. The controller
+    is the cluster's, else the lowest broker with an address.
     """
     assert 0 <= version <= CLIENT_VERSION_MAX
     alive = sorted(broker_id for broker_id in cluster.brokers if broker_id in addresses)
@@ -223,7 +232,9 @@ def _controller(told: int | None, alive: list[int]) -> int:
 
 def _append_topic(parts: list[bytes], version: int, name: str, topic: Topic | None, alive: frozenset[int]) -> None:
     if topic is None:
-        topic = Topic(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False, ())
+        is_possible = TOPIC_NAME.fullmatch(name) is not None
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_possible else ErrorCode.INVALID_TOPIC_EXCEPTION
+        topic = Topic(name, code, False, ())
     parts += (INT16.pack(topic.error_code), string(name))
     if version >= 1:
         parts.append(b"\x01" if topic.is_internal else b"\x00")

@@ -4,7 +4,7 @@ Never touches what a living proxy may be writing, unless it is told to; never wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
 
 from ...state.entry import Entry
@@ -42,32 +42,38 @@ def forget_producer(
         print(line, file=out)
     in_use = [row for row in found if row.is_owner_alive]
     if in_use and not force:
-        for row in in_use:
-            assert isinstance(row.entry, Entry)
-            owner = owner_of(row.entry)
-            assert owner is not None
-            print(f"{_where(row)}: proxy {owner.hex()} is alive and may be writing it now", file=out)
+        _name_owners(in_use, out)
         print("nothing was forgotten; wait, stop that proxy, or use --force", file=out)
         return 1
     print(f"\n{COST}", file=out)
     if in_use:
         print(FORCED, file=out)
-    producer_id = found[0].place.producer_id
-    if ask is not None:
-        print(f"\nType the producer id to forget it ({len(found)} partitions): ", end="", file=out, flush=True)
-        if ask().strip() != str(producer_id):
-            print("that is not its id: nothing was forgotten", file=out)
-            return 1
-    done = failed = 0
+    if ask is not None and not _is_meant(ask, found, out):
+        return 1
+    failed = 0
     for row in found:
         result = inspection.forget(row, expiry_ms=expiry_ms, although_owner_lives=force)
         if isinstance(result, NotForgotten):
             failed += 1
             print(f"{_where(row)}: not forgotten: {result.reason}", file=out)
-        else:
-            done += 1
-    print(f"forgotten on {done} of {done + failed} partitions", file=out)
+    print(f"forgotten on {len(found) - failed} of {len(found)} partitions", file=out)
     return 1 if failed else 0
+
+
+def _name_owners(in_use: Iterable[EntryRow], out: TextIO) -> None:
+    for row in in_use:
+        assert isinstance(row.entry, Entry)
+        owner = owner_of(row.entry)
+        assert owner is not None
+        print(f"{_where(row)}: proxy {owner.hex()} is alive and may be writing it now", file=out)
+
+
+def _is_meant(ask: Callable[[], str], found: Sequence[EntryRow], out: TextIO) -> bool:
+    print(f"\nType the producer id to forget it ({len(found)} partitions): ", end="", file=out, flush=True)
+    if ask().strip() == str(found[0].place.producer_id):
+        return True
+    print("that is not its id: nothing was forgotten", file=out)
+    return False
 
 
 def _where(row: EntryRow) -> str:

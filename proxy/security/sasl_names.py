@@ -58,7 +58,7 @@ def _name_in_scram(token: bytes) -> str:
     names = [part[2:] for part in attributes.split(b",") if part.startswith(b"n=")]
     if header != b"n" or len(names) != 1 or not attributes.startswith(b"n="):
         raise SaslError("the client's first message is no SCRAM that is known here")
-    if b",tokenauth=true" in attributes:
+    if b",tokenauth=true" in attributes.lower():  # brokers do not look at its case
         raise SaslError("delegation tokens are not passed through: they do not say who their owner is")
     name = names[0]
     if acting_for not in (b"", name):
@@ -71,9 +71,11 @@ def _name_in_scram(token: bytes) -> str:
 
 def _name_in_token(token: bytes) -> str:
     _, acting_for, rest = _gs2(token)
-    bearer = [part[len(b"auth=Bearer ") :] for part in rest.split(b"\x01") if part.startswith(b"auth=Bearer ")]
-    parts = bearer[0].split(b".") if len(bearer) == 1 else []
-    if len(parts) != 3:
+    # Of several brokers believe the last, however its scheme is written: with two it is not certain who was meant.
+    said = [part[len(b"auth=") :] for part in rest.split(b"\x01") if part.startswith(b"auth=")]
+    scheme, _, bearer = said[0].partition(b" ") if len(said) == 1 else (b"", b"", b"")
+    parts = bearer.strip(b" ").split(b".")
+    if scheme.lower() != b"bearer" or len(parts) != 3:
         raise SaslError("the client's token is no JSON web token")
     try:
         claims = json.loads(urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))

@@ -208,12 +208,13 @@ class Certificates:
         problems: list[str] = []
         read: list[tuple[TlsSide, TlsSide]] = []
         for side in sides:
-            side.stamp = _stamp(side.settings)  # also of bad files: they are complained of once
+            stamp = _stamp(side.settings)
             try:
                 new = TlsSide(side.settings, side.place)
                 self._refuse_expired(side, new)
             except TlsError as error:
                 problems.append(f"{side.place}: {error}")
+                side.stamp = stamp  # bad files are complained of once; good ones left out here are looked at again
             else:
                 read.append((side, new))
         if problems:

@@ -65,10 +65,12 @@ class TlsWire(SocketWire):
         "_handshakes",
         "_heard",
         "_incoming",
+        "_of_tls",
         "_outgoing",
         "_plain",
         "_timer",
         "_tls",
+        "_unheard",
         "_waiting_plain",
     )
 
@@ -89,6 +91,8 @@ class TlsWire(SocketWire):
         self._tls = cast(TlsObject, made)
         self._handshakes: Handshakes | None = handshakes
         self._heard = False
+        self._unheard = self._of_tls = 0
+        """Bytes that have come since the last one for the endpoint; and those of TLS itself that it does not take."""
         self._plain: deque[Buffer] = deque()
         self._waiting_plain = 0
         self._finishing = False
@@ -128,7 +132,12 @@ class TlsWire(SocketWire):
         """Encrypt what is queued, a piece at a time as the kernel takes it."""
         self._is_dirty = False
         while self._open:
-            if not self._queued and not self._seal():
+            try:
+                has_more = bool(self._queued) or self._seal()
+            except ssl.SSLError as error:  # it has begun a message of TLS itself, and has to end it first
+                self.fail(f"TLS: nothing can be sent: {explain(error)}")
+                return
+            if not has_more:
                 if self._finishing and not self._closing:
                     self._say_goodbye()
                     continue
@@ -157,8 +166,8 @@ class TlsWire(SocketWire):
         if self._handshakes is not None and not self._handshakes.take_turn(self._reactor):
             return
         pieces: list[bytes] = []
-        have, reason = 0, ""
-        while not reason and have + _RECEIVE_BYTES <= limits.RECEIVE_BYTES:
+        have, taken, reason, pending = 0, 0, "", self._outgoing.pending
+        while not reason and taken + _RECEIVE_BYTES <= limits.RECEIVE_BYTES:
             try:
                 data = self._socket.recv(_RECEIVE_BYTES)
             except BlockingIOError:
@@ -170,11 +179,13 @@ class TlsWire(SocketWire):
                 reason = self._end_of_stream()
                 break
             self._incoming.write(data)
+            taken += len(data)
             if self._handshakes is not None and not self._shake(data):
                 return  # else what came behind the handshake is for the endpoint
-            have, reason = self._decrypt(pieces, have)
-            if len(data) < _RECEIVE_BYTES:
+            had, (have, reason) = have, self._decrypt(pieces, have)
+            if len(data) < _RECEIVE_BYTES or have == had:
                 break
+        reason = reason or self._judge(taken, have, pending)
         if pieces and not self._finishing:
             try:
                 self._endpoint.received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
@@ -185,6 +196,14 @@ class TlsWire(SocketWire):
             self.fail(reason)
         elif self._open and self._outgoing.pending:
             self._want_write()
+
+    def _judge(self, taken: int, have: int, pending: int) -> str:
+        """TLS has messages of its own (new keys, and answers to them). Some are nothing, but without end they cost as
+        much memory and time as a peer likes: say what is wrong then. ``pending``: bytes that waited before this."""
+        self._unheard = 0 if have else self._unheard + taken
+        self._of_tls = (self._of_tls if self.unsent or pending else 0) + self._outgoing.pending - pending
+        is_too_much = self._unheard > limits.BACKLOG_BYTES or self._of_tls > limits.BACKLOG_BYTES
+        return "the peer sends messages of TLS itself without end" if is_too_much else ""
 
     def _decrypt(self, pieces: list[bytes], have: int) -> tuple[int, str]:
         """Add all that can be read now; return its size and, at the end of the connection, the reason."""

@@ -3,12 +3,22 @@ sections. A check raises ValueError with a sentence; no secret is ever in one.""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    WithJsonSchema,
+)
 
 from ...state.redis_facts import parse_redis_url
 from ...state.store import is_cluster_name
@@ -54,8 +64,16 @@ def _readable(path: Path) -> Path:
 
 
 def _without_password(url: str) -> str:
-    password = urlsplit(url).password
-    return url.replace(f":{password}@", f":{_MASK}@") if password else url
+    """Whatever stands between the first colon behind // and the last @."""
+    return re.sub(r"(//[^:@/]*:).*@", rf"\1{_MASK}@", url, flags=re.DOTALL)
+
+
+def _redis_url(url: str) -> None:
+    try:
+        urlsplit(url)
+    except ValueError:  # it says a part of the text, which may be one of a password
+        raise ValueError("this is no URL") from None
+    parse_redis_url(url)
 
 
 def _cluster_name(name: str) -> None:
@@ -65,11 +83,12 @@ def _cluster_name(name: str) -> None:
 
 HostAndPort = Annotated[str, _checked(parse_host_and_port)]
 ReadableFile = Annotated[Path, AfterValidator(_readable)]
-RedisUrl = Annotated[str, _checked(parse_redis_url), PlainSerializer(_without_password)]
+RedisUrl = Annotated[str, _checked(_redis_url), PlainSerializer(_without_password)]
 BrokerIds = Annotated[
     str,
     BeforeValidator(lambda value: str(value) if type(value) is int else value),
     _checked(parse_broker_ids),
+    WithJsonSchema({"type": ["string", "integer"]}),
 ]
 _Value = TypeVar("_Value")
 TextList = Annotated[list[_Value], BeforeValidator(_commas)]

@@ -42,6 +42,8 @@ _FOREIGN = re.compile(
     r"IDEMPROXY_(TEST_|CHAOS_|CACHE_DIR$|MAVEN_REPOSITORY$|CONFIG$)|.*_(SERVICE_HOST|SERVICE_PORT\w*|PORT(_\d+_\w+)?)$"
 )
 """Ours for other things than settings, and what Kubernetes puts there for a service of this name."""
+_NAMED_IN_YAML = re.compile(r"(alias|tag|handle) ['\"].*", re.DOTALL)
+"""A password that begins with * or ! and stands there without quotes is one of these to YAML."""
 _SHOWN_MAX = 60
 _SECRET = re.compile(r"password|url|file")
 
@@ -147,7 +149,8 @@ def _read(path: Path) -> _File:
         data = loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
-        raise ConfigError(f"{path}:{line}: this is no YAML: {error.problem}") from None
+        what = _NAMED_IN_YAML.sub(r"\1", str(error.problem))
+        raise ConfigError(f"{path}:{line}: this is no YAML: {what}") from None
     except RecursionError:
         raise ConfigError(f"{path}: this is no YAML of ours: it is nested too deeply") from None
     except (yaml.YAMLError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
@@ -25,6 +26,9 @@ _NAMES: Mapping[str, str] = {
 }
 """Where a field of the settings stands in the file, if it is called otherwise there."""
 
+_IN_FILE = re.compile(r"(?<=\])\.(?:host|port|advertised\.\w+)$")
+"""Of a listener: parts of an address."""
+
 _RELOADED = (
     "limits.",
     "upstream.sasl.",
@@ -45,9 +49,14 @@ class Changes:
 
 def changes(old: Settings, new: Settings) -> Changes:
     """Return what differs. No value is shown: there are passwords among them."""
-    names = list(_differences(old, new, ""))
+    names = list(dict.fromkeys(_IN_FILE.sub(_as_in_file, name) for name in _differences(old, new, "")))
     taken = tuple(name for name in names if name.startswith(_RELOADED))
     return Changes(taken, tuple(name for name in names if name not in taken))
+
+
+def _as_in_file(match: re.Match[str]) -> str:
+    """An address is one text there."""
+    return ".advertised" if match[0].startswith(".advertised") else ".bind"
 
 
 def _differences(old: Any, new: Any, place: str) -> Iterator[str]:

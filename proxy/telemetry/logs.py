@@ -5,6 +5,10 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Callable
+
+from .. import limits
+from .quiet import Quiet
 
 _TEXT = "%(asctime)s %(levelname)s %(message)s"
 
@@ -28,10 +32,23 @@ def set_up(level: str, form: str) -> None:
     sys.unraisablehook = _unraisable
 
 
-def _unraisable(ignored: sys.UnraisableHookArgs) -> None:
-    """An error that Python itself can hand to nobody, such as in a callback of its TLS: one line, no traceback."""
-    what = ignored.err_msg or "Exception ignored"
-    logging.getLogger("idemproxy").warning("%s: %.200r", what, ignored.exc_value)
+class _Unraisable:
+    """An error that Python itself can hand to nobody, such as in a callback of its TLS, where any client can cause it:
+    one line, no traceback, and not without end."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._quiet = Quiet()
+
+    def __call__(self, ignored: sys.UnraisableHookArgs) -> None:
+        log, now = logging.getLogger("idemproxy"), self._now()
+        for _, count in self._quiet.ended(now):
+            log.warning("%d more errors that nobody could be told of were left out", count)
+        if self._quiet.admits("unraisable", limits.LINES_PER_MINUTE_MAX, now):
+            log.warning("%s: %.200r", ignored.err_msg or "Exception ignored", ignored.exc_value)
+
+
+_unraisable = _Unraisable()
 
 
 def _json() -> logging.Formatter:

@@ -126,7 +126,14 @@ ENTRIES_LIMIT: Final = Metric("entries.limit", "gauge", "{entry}", "Above it idl
 DOUBTS: Final = Metric("doubts", "gauge", "{append}", "Appends in doubt now.")
 DOUBT_AGE: Final = Metric("doubt.age", "gauge", "s", "Age of the oldest doubt; 0 without one.")
 BROKER_UP: Final = Metric("broker.up", "gauge", "1", "1 if the broker can be asked and produced to.", ("broker",))
-LANES: Final = Metric("lanes", "gauge", "{connection}", "Connections for produce now.", ("broker", "state"))
+LANES: Final = Metric(
+    "lanes",
+    "gauge",
+    "{connection}",
+    "Connections for produce now, busy or idle. own_busy, own_idle: those that belong to one client each "
+    "(pass_through).",
+    ("broker", "state"),
+)
 APPENDS_WAITING: Final = Metric(
     "appends.waiting", "gauge", "{append}", "Groups that wait for a connection to their broker.", ("broker",)
 )

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from ...state import store
 from .. import events, limits
+from ..batch import Acknowledger
 from . import metric_names as names
 from .metric_names import OTHER, Metric
 
@@ -138,7 +139,7 @@ class Metrics:
         """From now on ``pass_ended`` is called after each pass: only then an answer has left."""
         self._now = now
 
-    def appended(self, arrived_at: float, lane: Any) -> None:
+    def appended(self, arrived_at: float, lane: Acknowledger) -> None:
         """A batch was appended; the lane has just brought the broker's answer. Times are seconds of one clock."""
         sent_at, answered_at = lane.sent_at, lane.answered_at
         if self._now is not None and arrived_at <= sent_at:  # else a retry has taken the first try's place since

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("idemproxy")
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_BATCH = "producer %d epoch %d sequence %d on %s-%d"
 Taker = Callable[[Any], None]
 Later = Callable[[float, Callable[[], None]], object]
 
@@ -135,53 +136,38 @@ def _said(telemetry: Telemetry, event: events.Said) -> None:
 
 
 def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
-    if event.verdict == "appended" and telemetry.spans is None:
+    """One line for what an operator wants to read of it; of most batches there is nothing to be said."""
+    is_appended = event.verdict == "appended"
+    if is_appended and telemetry.spans is None:
         return
     span, was_in_doubt = None, False
     if telemetry.spans is not None:
         was_in_doubt = telemetry.spans.was_in_doubt(event)
         span = telemetry.spans.answered(event)
-    if event.verdict == "appended":
+    if is_appended:
         if was_in_doubt:  # the lines of a doubt itself cannot name a trace: it begins with the answer
-            telemetry.log(
-                logging.INFO,
-                "answered after a doubt: producer %d epoch %d sequence %d on %s-%d has offset %d",
-                event.producer_id,
-                event.producer_epoch,
-                event.base_sequence,
-                event.topic,
-                event.partition,
-                event.base_offset,
-                span=span,
-            )
+            text = f"answered after a doubt: {_BATCH} has offset %d"
+            telemetry.log(logging.INFO, text, *_named(event), event.base_offset, span=span)
     elif event.verdict == "duplicate":
-        if not telemetry.may_write("duplicate", limits.DUPLICATE_LINES_PER_MINUTE_MAX):
-            return
-        telemetry.log(
-            logging.INFO,
-            "duplicate: producer %d epoch %d sequence %d on %s-%d answered with offset %d",
-            event.producer_id,
-            event.producer_epoch,
-            event.base_sequence,
-            event.topic,
-            event.partition,
-            event.base_offset,
-            span=span,
-        )
+        if telemetry.may_write("duplicate", limits.DUPLICATE_LINES_PER_MINUTE_MAX):
+            text = f"duplicate: {_BATCH} answered with offset %d"
+            telemetry.log(logging.INFO, text, *_named(event), event.base_offset, span=span)
     elif telemetry.may_write(event.verdict):
+        is_trouble = event.error_code and event.verdict != "duplicate_below_window"
         telemetry.log(
-            logging.WARNING if event.error_code and event.verdict != "duplicate_below_window" else logging.INFO,
-            "%s: producer %d epoch %d sequence %d on %s-%d: code %d: %s",
+            logging.WARNING if is_trouble else logging.INFO,
+            f"%s: {_BATCH}: code %d: %s",
             event.verdict,
-            event.producer_id,
-            event.producer_epoch,
-            event.base_sequence,
-            event.topic,
-            event.partition,
+            *_named(event),
             event.error_code,
             event.message,
             span=span,
         )
+
+
+def _named(event: events.BatchAnswered) -> tuple[int, int, int, str, int]:
+    """What ``_BATCH`` wants."""
+    return event.producer_id, event.producer_epoch, event.base_sequence, event.topic, event.partition
 
 
 def _step_done(telemetry: Telemetry, event: events.StepDone) -> None:

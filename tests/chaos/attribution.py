@@ -69,7 +69,6 @@ class Judge:
         self._journals = journals
         self._faults = faults
         self._with_proxies = with_proxies
-        self._ids: dict[tuple[str, Place], set[int]] = {}
 
     def attribute(self, findings: Findings, producer_ids: Mapping[str, set[int]]) -> Attribution:
         """``producer_ids``: those that each producer had, by its name."""

@@ -223,7 +223,7 @@ def test_what_another_proxy_found_in_the_log_counts_as_acknowledged_and_what_it_
     assert attributed(journals_of(tmp_path, b=b, a=[sent(500)]), LOST).losses.records == {Cause.UNEXPLAINED: 1}
 
 
-def test_without_proxies_every_anomaly_is_counted_and_none_is_a_violation(tmp_path: Path) -> None:
+def test_without_proxies_every_anomaly_is_counted_and_none_is_a_violation() -> None:
     findings = Findings(copies=TWICE.copies, losses=LOST.losses, inversions=[Inversion("p", PLACE, 0, 1, 1)])
     result = attributed(Journals({}), findings, with_proxies=False)
     assert result.unexplained == 0

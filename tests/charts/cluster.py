@@ -111,7 +111,7 @@ def suites_and_page(folder: Path) -> list[str]:
     """Run the chart's own suites and make its page of values again. Returns what is wrong."""
     failures: list[str] = []
     suites = len(list((CHART / "tests").glob("*_test.yaml")))
-    command = [built("helm-unittest", UNITTEST), "--strict", str(CHART)]
+    command: list[str | Path] = [built("helm-unittest", UNITTEST), "--strict", str(CHART)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     if done.returncode != 0 or f"Test Suites: {suites} passed, {suites} total" not in done.stdout:
         failures.append(f"helm-unittest: {done.stdout}{done.stderr}")

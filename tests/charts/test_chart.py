@@ -111,6 +111,7 @@ CERT_MANAGER = {"enabled": True, "issuerRef": {"name": ""}}
             {"redis__url": "redis://:p@r", "redis__passwordSecret__name": "s"},
             "redis.passwordSecret.name: redis.url has",
         ),
+        ({"redis__username": "u"}, "redis.username: it goes with redis.url or redis.existingSecret, and its password"),
         (
             {"upstream__sasl": {"mechanism": "PLAIN", "username": "u"}},
             "upstream.sasl: PLAIN needs username and password",
@@ -138,6 +139,7 @@ CERT_MANAGER = {"enabled": True, "issuerRef": {"name": ""}}
         ),
         (SNI_LISTENER | {"listeners__clients__advertised": "k-{id}.example:9"}, "listeners.clients.bootstrapName: sni"),
         ({"listeners__clients__service__type": "NodePort"}, "listeners.clients.service.nodePortOffset: the nodes'"),
+        ({"listeners__clients__service__port": 443}, "listeners.clients.service.port: with routing by port"),
         ({"listeners__clients__service__type": "ExternalName"}, "/listeners/clients/service/type"),
         ({"terminationGracePeriodSeconds": 30}, "terminationGracePeriodSeconds: 45 are needed"),
         ({"limits__drainSeconds": 60, "terminationGracePeriodSeconds": 75}, "terminationGracePeriodSeconds: 80 are"),
@@ -202,11 +204,14 @@ def test_the_notes_name_the_addresses_that_producers_need(helm: Path, tmp_path: 
     wrapped = '{{ define "notes" }}' + notes + '{{ end }}\nkind: Notes\ntext: {{ include "notes" . | toJson }}\n'
     (chart / "templates/notes.yaml").write_text(wrapped)
     text = ""
-    for example in ("replicas", "sni"):
+    for example in ("replicas", "sni", "everything"):
         done = run_helm(helm, "template", "proxy", chart, "--values", CHART / f"ci/{example}-values.yaml")
         assert done.returncode == 0, done.stderr
         text += next(item["text"] for item in yaml.safe_load_all(done.stdout) if item and item["kind"] == "Notes")
     assert "bootstrap.servers=kafka.example.com:19092" in text
     assert "broker 1003: kafka.example.com:19095" in text
-    assert "bootstrap.servers=kafka.example.com:9094 (TLS)" in text
+    assert "bootstrap.servers=kafka.example.com:443 (TLS)" in text
     assert "broker 3: broker-3.kafka.example.com:443" in text
+    assert "bootstrap.servers=nodes.example.com:30092" in text
+    assert "broker 2: nodes.example.com:30095" in text
+    assert "{" not in text

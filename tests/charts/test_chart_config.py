@@ -20,7 +20,7 @@ TAKEN_OTHERWISE = {
     "upstream": set(),
     "upstream.sasl": {"password", "password_file", "token_file"},
     "upstream.tls": {"ca_file", "cert_file", "key_file", "key_password", "key_password_file"},
-    "redis": {"username", "password", "password_file"},
+    "redis": {"password", "password_file"},
     "listeners": {"name", "bind", "first_broker_port", "broker_ids"},
     "listeners.tls": {
         "cert_file",
@@ -97,7 +97,7 @@ class EverySecret(dict[str, Anything]):
 def test_the_product_takes_the_configuration_of_every_example(helm: Path, file: Path, tmp_path: Path) -> None:
     manifests = render(helm, file)
     pod = NodePod(tmp_path, manifests, pod_of(manifests), EverySecret())
-    command = [*PROXY, "check", pod.fill_volumes()["/etc/idemproxy"] / "idemproxy.yaml"]
+    command: list[str | Path] = [*PROXY, "check", pod.fill_volumes()["/etc/idemproxy"] / "idemproxy.yaml"]
     environment = os.environ | pod.environment()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -71,10 +71,11 @@ def test_alerts_and_dashboard_ask_only_for_metrics_and_labels_that_the_product_h
         grouped: set[str] = set()
         for node in nodes(promql.parse(text)):
             if isinstance(node, promql.VectorSelector):
-                unknown = {matcher.name for matcher in node.matchers.matchers} - series.get(node.name, set())
-                problems += [f"{place}: {node.name} has no label {label}" for label in unknown if node.name in series]
-                problems += [f"{place}: there is no {node.name}"] * (node.name not in series)
-                selected |= series.get(node.name, set())
+                name = node.name or "a series without a name"
+                unknown = {matcher.name for matcher in node.matchers.matchers} - series.get(name, set())
+                problems += [f"{place}: {name} has no label {label}" for label in unknown if name in series]
+                problems += [f"{place}: there is no {name}"] * (name not in series)
+                selected |= series.get(name, set())
             elif isinstance(node, promql.AggregateExpr) and node.modifier is not None:
                 grouped |= set(node.modifier.labels)
         problems += [f"{place}: nothing has the label {label}" for label in grouped - selected]
@@ -98,14 +99,14 @@ def test_legends_and_texts_name_only_labels_that_the_expression_leaves(helm: Pat
     for rule in rules(helm):
         used = set(re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])))
         tree = promql.parse(rule["expr"])
-        groups = [set(node.modifier.labels) for node in nodes(tree) if isinstance(node, promql.AggregateExpr)]
-        left = groups[0] if groups else OF_PROMETHEUS
+        sums = [node.modifier for node in nodes(tree) if isinstance(node, promql.AggregateExpr)]
+        left = OF_PROMETHEUS if not sums else set() if sums[0] is None else set(sums[0].labels)
         assert used <= left, rule["alert"]
     for panel in panels():
         for target in panel["targets"]:
             used = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
-            groups = re.findall(r" by \(([^)]*)\)", target["expr"])
-            assert used <= {name.strip() for group in groups for name in group.split(",")}, panel["title"]
+            named = re.findall(r" by \(([^)]*)\)", target["expr"])
+            assert used <= {name.strip() for group in named for name in group.split(",")}, panel["title"]
 
 
 def test_the_panels_do_not_overlap_and_have_a_description() -> None:

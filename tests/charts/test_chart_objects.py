@@ -22,6 +22,7 @@ from charts.rendering import (
 )
 
 from idemproxy.proxy import limits
+from idemproxy.proxy.telemetry.otel import wants
 
 EVERYTHING = CHART / "ci/everything-values.yaml"
 SNI = CHART / "ci/sni-values.yaml"
@@ -91,9 +92,15 @@ def test_the_probes_ask_the_admin_port(helm: Path) -> None:
 
 
 def test_what_the_proxy_holds_at_most_fits_into_the_pods_memory(helm: Path) -> None:
+    """What docs/SIZING.md adds up, with the figures that it has for the process and for one producer."""
     memory = container_of(render_minimal(helm))["resources"]["limits"]["memory"]
-    assert memory == "1Gi"
-    assert 2 * limits.CLIENT_BYTES_IN_FLIGHT_MAX <= 2**30
+    rows = (ROOT / "docs/SIZING.md").read_text()
+    (process,) = re.findall(r"^\| the process itself.*\| (\d+) MB \|$", rows, re.MULTILINE)
+    (producer,) = re.findall(r"^\| a producer on a partition that is in memory .*\| ([\d,]+) \|$", rows, re.MULTILINE)
+    (connection,) = re.findall(r"^\| clients to a proxy .*\| (\d+) KB idle;", rows, re.MULTILINE)
+    held = 2 * limits.CLIENT_BYTES_IN_FLIGHT_MAX + limits.UNANSWERED_BYTES_MAX
+    known = limits.SEQUENCERS_MAX * int(producer.replace(",", "")) + limits.CONNECTIONS_MAX * int(connection) * 1000
+    assert held + known + int(process) * 10**6 < int(memory.removesuffix("Mi")) * 2**20
 
 
 def test_an_embedded_redis_gets_no_url_and_a_volume_that_stays(helm: Path) -> None:
@@ -171,6 +178,10 @@ def test_tracing_is_asked_for_by_the_standard_variables(helm: Path) -> None:
     assert variables["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://collector.monitoring:4317"
     assert variables["OTEL_EXPORTER_OTLP_PROTOCOL"] == "grpc"
     assert variables["OTEL_TRACES_SAMPLER_ARG"] == "0.5"
+    assert wants("traces", variables)
+    assert not wants("metrics", variables), "an endpoint for spans need not take metrics"
+    both = container_of(render_minimal(helm, tracing={"endpoint": "http://c:4318", "metrics": True}))["env"]
+    assert wants("metrics", {variable["name"]: str(variable.get("value")) for variable in both})
     assert not [name for name in str(container_of(render_minimal(helm)).get("env")).split() if "OTEL" in name]
 
 
@@ -197,6 +208,20 @@ def test_with_sni_there_is_one_port_and_a_name_for_each_broker(helm: Path) -> No
     assert {port["port"] for item in inside for port in item["spec"]["ports"]} == {9093}
     outside = [item for item in manifests if item["kind"] == "Service" and "outside" in item["metadata"]["name"]]
     assert [item["spec"]["type"] for item in outside] == ["LoadBalancer"]
+    assert outside[0]["spec"]["ports"] == [{"name": "bootstrap", "port": 443, "targetPort": 9094}]
+
+
+def test_with_sni_the_port_of_a_service_is_the_one_that_clients_are_told(helm: Path) -> None:
+    listener = {"routing": "sni", "tls": {"enabled": True, "secretName": "s"}, "service": {"port": 443}}
+    manifests = render_minimal(helm, listeners__clients=listener, upstream__brokerIds=[4])
+    services = [item for item in manifests if item["kind"] == "Service" and "clients" in item["metadata"]["name"]]
+    assert [(port["port"], port["targetPort"]) for item in services for port in item["spec"]["ports"]] == [
+        (443, 9092)
+    ] * 2
+    told = configuration_of(manifests)["listeners"][0]
+    assert (told["bind"], told["advertised"].rpartition(":")[2]) == ("0.0.0.0:9092", "443")
+    (tested,) = (item for item in manifests if item["kind"] == "Pod")
+    assert tested["spec"]["containers"][0]["args"][-1] == "proxy-idemproxy-clients:443:tls"
 
 
 def test_the_ports_of_the_nodes_are_those_that_clients_are_told(helm: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from charts.node import PROXY
-from charts.rendering import CHART, ROOT, render, run_helm
+from charts.rendering import CHART, ROOT, configuration_of, render, run_helm
 
 PAGE = (ROOT / "docs/DEPLOY.md").read_text()
 BLOCKS = dict(re.findall(r"```yaml\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
@@ -27,6 +27,14 @@ CHART_VALUES = sorted(set(BLOCKS) - {"idemproxy.yaml"})
 def test_the_values_on_the_page_render(helm: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text(BLOCKS[name])
     assert len(render(helm, tmp_path / name)) > 5
+
+
+def test_the_port_that_clients_from_outside_are_told_is_open_at_the_load_balancer(helm: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside.yaml").write_text(BLOCKS["outside.yaml"])
+    manifests = render(helm, tmp_path / "outside.yaml")
+    (outside,) = (one for one in configuration_of(manifests)["listeners"] if one["name"] == "outside")
+    (service,) = (one for one in manifests if one["kind"] == "Service" and one["spec"].get("type") == "LoadBalancer")
+    assert str(service["spec"]["ports"][0]["port"]) == outside["advertised"].rpartition(":")[2]
 
 
 @pytest.mark.parametrize("command", [line for line in COMMANDS if re.match(r"helm (install|upgrade)", line)])
@@ -60,7 +68,7 @@ def test_the_page_names_every_alert_and_only_values_that_there_are() -> None:
     alerts = {item["alert"] for item in yaml.safe_load((CHART / "files/alerts.yaml").read_text())}
     assert set(re.findall(r"\bIdemproxy\w+", PAGE)) == alerts
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    roots = "redis|upstream|persistence|networkPolicy|prometheusRule|serviceMonitor|dashboard|autoscaling|test"
+    roots = "redis|upstream|persistence|networkPolicy|prometheusRule|serviceMonitor|dashboard|autoscaling|tracing|test"
     paths = re.findall(rf"`((?:{roots})(?:\.[a-zA-Z]+)+)\b(?!_)", PAGE)
     assert len(paths) > 15
     for path in paths:

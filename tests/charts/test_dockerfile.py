@@ -282,7 +282,7 @@ def test_the_base_image_is_slim_and_pinned_by_version_and_digest_and_both_stages
 
 def test_hadolint_has_nothing_to_say() -> None:
     program = Path(sys.executable).parent / "hadolint"
-    command = [program, "--failure-threshold", "style", "--no-color", str(ROOT / "Dockerfile")]
+    command: list[str | Path] = [program, "--failure-threshold", "style", "--no-color", str(ROOT / "Dockerfile")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 

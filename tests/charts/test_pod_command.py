@@ -3,7 +3,6 @@ Redis, the Redis that the chart can bring, and what `helm test` runs."""
 
 import re
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from charts.rendering import one, pod_of, render
 from confluent_kafka import Producer
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from idemproxy.demo.ports import free_ports
+from idemproxy.demo.ports import free_ports, neighbouring_ports
 from idemproxy.demo.segments import read_partition
 from idemproxy.proxy.telemetry.metric_names import METRICS
 from idemproxy.proxy.versions import ApiKey
@@ -35,18 +34,6 @@ def broker(tmp_path: Path) -> Iterator[LegacyCluster]:
     with LegacyCluster(tmp_path / "cluster") as cluster:
         cluster.create_topic("orders", 1)
         yield cluster
-
-
-def neighbouring_ports() -> int:
-    """Return a free port whose next one is free too: broker 0 is served there."""
-    for port in free_ports(50):
-        with socket.socket() as next_one:
-            try:
-                next_one.bind(("127.0.0.1", port + 1))
-            except OSError:
-                continue
-            return port
-    raise OSError("no two free ports side by side")
 
 
 def values_for(broker: LegacyCluster, port: int) -> dict[str, Any]:
@@ -89,7 +76,7 @@ def helm_test(manifests: list[dict[str, Any]], ids: str | None = None) -> subpro
 def test_the_rendered_pods_command_serves_an_idempotent_producer_and_ends_on_sigterm(
     helm: Path, external_redis: str, broker: LegacyCluster, tmp_path: Path
 ) -> None:
-    port = neighbouring_ports()
+    port = neighbouring_ports(2)
     values = values_for(broker, port)
     manifests = render(helm, redis__url=external_redis, **values)
     with NodePod(tmp_path / "pod", manifests, pod_of(manifests), {}) as pod:
@@ -114,7 +101,7 @@ def test_the_rendered_pods_command_serves_an_idempotent_producer_and_ends_on_sig
 def test_certificates_and_the_password_of_redis_reach_the_proxy_as_files(
     helm: Path, external_redis: str, broker: LegacyCluster, tmp_path: Path
 ) -> None:
-    port = neighbouring_ports()
+    port = neighbouring_ports(2)
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -127,6 +114,7 @@ def test_certificates_and_the_password_of_redis_reach_the_proxy_as_files(
     }
     values = values_for(broker, port) | {
         "redis__url": external_redis.replace(f":{REDIS_PASSWORD}@", ""),
+        "redis__username": "default",
         "redis__passwordSecret__name": "login",
         "listeners__clients__tls": {"enabled": True, "secretName": "server"},
     }
@@ -179,7 +167,7 @@ def test_with_sni_certificate_services_and_what_clients_are_told_have_the_same_n
 @pytest.mark.timeout(120)
 def test_helm_test_fails_with_the_reason_where_a_client_would_not_get_through(helm: Path, tmp_path: Path) -> None:
     port, admin = free_ports(2)
-    values = {"upstream__bootstrap": ["127.0.0.1:1"], "redis__embedded": True, "admin__port": admin}
+    values: dict[str, Any] = {"upstream__bootstrap": ["127.0.0.1:1"], "redis__embedded": True, "admin__port": admin}
     manifests = render(helm, **values, listeners__clients__port=port)
     with NodePod(tmp_path / "pod", manifests, pod_of(manifests), {}) as pod:
         pod.start(PROXY)
@@ -198,7 +186,10 @@ def test_helm_test_fails_with_the_reason_where_a_client_would_not_get_through(he
 
 def test_the_charts_own_redis_starts_with_its_settings_and_asks_for_the_password(helm: Path, tmp_path: Path) -> None:
     (port,) = free_ports(1)
-    values = {"redis__bundled__enabled": True, "redis__passwordSecret": {"name": "login", "key": "secret"}}
+    values: dict[str, Any] = {
+        "redis__bundled__enabled": True,
+        "redis__passwordSecret": {"name": "login", "key": "secret"},
+    }
     manifests = render(helm, upstream__bootstrap=["kafka:9092"], **values)
     settings = one(manifests, "ConfigMap", "proxy-idemproxy-redis")["data"]
     settings["redis.conf"] = settings["redis.conf"].replace("port 6379", f"port {port}")
@@ -221,7 +212,7 @@ def test_the_charts_own_redis_starts_with_its_settings_and_asks_for_the_password
         client.close()
 
 
-def answers(client: "redis.Redis[bytes]") -> bool:
+def answers(client: redis.Redis) -> bool:
     try:
         return bool(client.ping())
     except redis.ConnectionError:

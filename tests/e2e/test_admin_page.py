@@ -110,8 +110,8 @@ def test_the_numbers_move_without_a_reload(watched: Watched, pictures: Path) -> 
     assert page.evaluate("window.notReloaded")
     expect(page.locator("#producers")).to_contain_text("2000")
     expect(page.locator("#producers")).to_contain_text("idle")
-    ((broker, address, version, state, *_),) = cells(page, "brokers")
-    assert (broker, version, state) == ("0", "0.10.2", "connected")
+    ((broker, address, version, state, _busy, _idle, own, waiting),) = cells(page, "brokers")
+    assert (broker, version, state, own, waiting) == ("0", "0.10.2", "connected", "0 of 0", "0")
     assert address.endswith(f":{watched.cluster.address(0)[1]}")
     ((place, producer, epoch, following, window, work),) = (
         row for row in cells(page, "producers") if row[0].startswith(topic)
@@ -194,6 +194,9 @@ def test_a_narrow_window_needs_no_sideways_scrolling_of_the_page(watched: Watche
     expect(page.locator("#producers")).to_contain_text(f"{topic}-0")
     page.set_viewport_size({"width": 360, "height": 740})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    line = "one => one.getBoundingClientRect().height / parseFloat(getComputedStyle(one).lineHeight)"
+    state = page.locator("#brokers td:nth-child(4)")
+    assert state.evaluate(line) < 2, "no word of the table is broken"
 
 
 def test_names_that_clients_choose_are_text_and_never_markup(watched: Watched) -> None:

@@ -73,7 +73,7 @@ def send_traced(
     before = propagate.get_global_textmap()
     propagate.set_global_textmap(propagator)
     try:
-        producer = ConfluentKafkaInstrumentor.instrument_producer(
+        producer: Any = ConfluentKafkaInstrumentor.instrument_producer(
             Producer(common | {"linger.ms": 300} | settings), tracer_provider=provider
         )
         for number in range(2):
@@ -188,7 +188,7 @@ def test_a_line_of_the_log_names_the_trace_that_it_is_about(
     provider = TracerProvider(shutdown_on_exit=False)
     host, port = proxy.address
     settings: Any = librdkafka_settings(f"{host}:{port}", enable_idempotence=True)
-    producer = ConfluentKafkaInstrumentor.instrument_producer(Producer(settings), tracer_provider=provider)
+    producer: Any = ConfluentKafkaInstrumentor.instrument_producer(Producer(settings), tracer_provider=provider)
     producer.produce(topic, value=b"v", partition=0)
     producer.flush(30)
     provider.shutdown()

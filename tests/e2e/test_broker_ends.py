@@ -53,7 +53,7 @@ class SteadyProducer(threading.Thread):
         """Stop, and return how many records are still under way when their time is over."""
         self._stopping.set()
         self.join(10)
-        return self._producer.flush(60)
+        return int(self._producer.flush(60))
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         value, offset = message.value(), message.offset()

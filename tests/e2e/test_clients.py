@@ -108,7 +108,7 @@ def test_every_codec_arrives_and_is_read_back_by_the_same_client(
             )
             for name, compression in names.items()
         }
-        acknowledged = {}
+        acknowledged: dict[tuple[str, int, int], int] = {}
         for name, program in programs.items():
             outcome = program.wait()
             assert (outcome["acked"], outcome["errors"]) == (RECORDS_PER_CODEC, []), name

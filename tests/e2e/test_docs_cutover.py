@@ -1,7 +1,7 @@
 """docs/CUTOVER.md, the way back and the way on: brokers that are upgraded in place under the proxy, and the proxy taken
 away. What consumers see is read by a client that knows nothing of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ COUNT = 20
 
 
 @contextmanager
-def broker(directory: Path, version: str, settings: dict[str, str | int] | None = None) -> Iterator[LegacyCluster]:
+def broker(directory: Path, version: str, settings: Mapping[str, str | int] | None = None) -> Iterator[LegacyCluster]:
     """One broker in one of its lives; it ends in order, as in a rolling upgrade."""
     with LegacyCluster(directory, version=version, broker_settings=settings) as cluster:
         yield cluster

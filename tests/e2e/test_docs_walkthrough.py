@@ -16,12 +16,11 @@ from playwright.sync_api import Browser, Page, expect
 
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.jars import CACHE_VARIABLE, cache_directory
-from idemproxy.demo.ports import HOST, free_ports
+from idemproxy.demo.ports import HOST, free_ports, neighbouring_ports
 from idemproxy.demo.segments import read_partition
 from testkit.browser import open_browser
 from testkit.collector import collector_program
 from testkit.followed_page import FollowedPage
-from testkit.proxy_process import neighbouring_ports
 from testkit.two_proxies_redis import external_server_binary
 
 ROOT = Path(__file__).resolve().parents[2]

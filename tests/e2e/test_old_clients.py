@@ -57,7 +57,7 @@ def produce_plainly(
             )
             for name, compression in names.items()
         }
-        acknowledged = {}
+        acknowledged: dict[tuple[str, int, int], int] = {}
         for name, program in programs.items():
             outcome = program.wait()
             assert (outcome["acked"], outcome["errors"]) == (RECORDS, []), name

@@ -54,9 +54,16 @@ def test_java_clients_that_ask_their_bootstrap_servers_again_go_on_at_the_other_
         bootstrap = ",".join("{}:{}".format(*proxy.address) for proxy in proxies)
         programs = [
             start_producer(
-                *(children, tmp_path),
-                **{"version": version, "bootstrap": bootstrap, "topic": name, "name": name, "settings": settings},
-                **{"partitions": 1, "records": RECORDS, "records_per_second": PER_SECOND},
+                children,
+                tmp_path,
+                version=version,
+                bootstrap=bootstrap,
+                topic=name,
+                name=name,
+                settings=settings,
+                partitions=1,
+                records=RECORDS,
+                records_per_second=PER_SECOND,
             )
             for name, (version, settings) in clients.items()
         ]

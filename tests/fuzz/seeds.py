@@ -15,8 +15,8 @@ from idemproxy.codecs.framing import frame
 from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.message_set import encode_message, encode_set
 from idemproxy.codecs.record_batch import Record, encode_batch
+from idemproxy.proxy.log_ends import Position
 from idemproxy.proxy.marks import Marks
-from idemproxy.proxy.resolver import Position
 from idemproxy.state.entry import GIVEN_UP, Entry, Intent, IntentBatch, WindowBatch, pack
 from idemproxy.state.producer_ids import pack_block
 

@@ -14,7 +14,7 @@ from crc32c import crc32c
 from idemproxy.codecs import messages
 from idemproxy.codecs import produce as produce_codec
 from idemproxy.codecs.compression import Codec, decompress
-from idemproxy.codecs.convert import HeaderPolicy, HeaderRefused, split, to_message_set, to_wrapper
+from idemproxy.codecs.convert import HeaderPolicy, HeaderRefused, split, to_message_set
 from idemproxy.codecs.errors import WireError
 from idemproxy.codecs.framing import FrameSplitter
 from idemproxy.codecs.headers import parse_request_header, parse_response_header
@@ -22,7 +22,7 @@ from idemproxy.codecs.marker import anchor_of, encode_marker, parse_marker
 from idemproxy.codecs.message_set import inner_messages, iterate_shallow, span, tail_is_partial, verify_crc
 from idemproxy.codecs.parts import content_digests, rest_of_batch
 from idemproxy.codecs.record_batch import iterate_records, magic_of, parse_single_batch
-from idemproxy.proxy.bridge import api_versions, asks, metadata
+from idemproxy.proxy.bridge import asks, metadata
 from idemproxy.proxy.bridge.base import Refused
 from idemproxy.proxy.bridge.init_producer_id import parse_init_producer_id
 from idemproxy.proxy.bridge.refusals import refusal
@@ -30,7 +30,7 @@ from idemproxy.proxy.bridge.table import plan
 from idemproxy.proxy.marks import Marks, MarksFormatError
 from idemproxy.proxy.security.sasl_mechanisms import OAuthBearer, SaslError, Scram
 from idemproxy.proxy.security.sasl_names import MECHANISMS, Conversation
-from idemproxy.proxy.versions import KNOWN, OWN_RANGES, PASSED_MAX
+from idemproxy.proxy.versions import KNOWN, OWN_RANGES, PASSED_MAX, detect
 from idemproxy.reactor import Buffer
 from idemproxy.state.entry import StoredFormatError, pack, unpack
 from idemproxy.state.inspection import EntryPlace, parse_key
@@ -38,12 +38,18 @@ from idemproxy.state.producer_ids import unpack_block
 from idemproxy.state.redis_facts import parse_info, parse_redis_url
 from idemproxy.state.redis_link import REPLY_BYTES_MAX, RedisLink, Reply
 from idemproxy.state.store import StoreAway
+from testkit.wrappers import to_wrapper
 
 OUTPUT_BYTES_MAX = 1 << 20
 FRAME_BYTES_MAX = 1 << 16
 _BATCH_HEAD_BYTES, _BATCH_LENGTH_AT, _MAGIC_AT, _CRC_AT, _SIGNED_AT = 61, 8, 16, 17, 21
 _ADDRESSES = {0: ("proxy", 9093), 1: ("proxy", 9094)}
 _LEGACY = KNOWN["0.10.2"]
+_OLD_METADATA, _NEW_METADATA = (
+    messages.encode_response(3, version, brokers=[{"node_id": 1, "host": "h", "port": 9092}], topics=[])
+    for version in (0, 1)
+)
+"""What a broker says first that is asked for its version, one before and one since 0.10."""
 _NONCE = b"fyko"
 _POLICY = HeaderPolicy(("*",))
 
@@ -189,9 +195,10 @@ def broker_answer(data: bytes) -> None:
         body = memoryview(frame)[offset:]
         if api_key == 0:
             produce_codec.parse_response(frame, offset, version)
-        elif api_key == 18:
-            api_versions.parse_v0(body)
-        elif api_key in PASSED_MAX and api_key not in OWN_RANGES:
+        elif api_key in (1, 3, 18):
+            for earlier in ([], [_OLD_METADATA], [_NEW_METADATA]):
+                detect([*earlier, body])
+        if api_key in PASSED_MAX and api_key not in OWN_RANGES:
             bridge = plan(api_key, version, _LEGACY, _ADDRESSES)
             if not isinstance(bridge, Refused):
                 bridge.response(body)
@@ -200,7 +207,6 @@ def broker_answer(data: bytes) -> None:
         asks.EarliestOffset("t", 0),
         asks.FetchRecords("t", 0, 0, 1 << 20),
         asks.Metadata(None),
-        asks.ApiVersions(),
     ):
         if question.api_key == api_key:
             with suppress(WireError):

@@ -10,7 +10,7 @@ from testkit.proxy_process import ProxyProcess
 from testkit.raw_client import RawClient
 from testkit.witness import Witness
 
-PARTITIONS = 160
+PARTITIONS = 192
 TOPICS: Mapping[str, Mapping[str, str | int]] = {
     "plain": {},
     "compacted": {"cleanup.policy": "compact"},
@@ -72,9 +72,19 @@ def direct(legacy_broker: LegacyCluster) -> Iterator[RawClient]:
         yield connection
 
 
-@pytest.fixture
-def place() -> Place:
-    """A topic and a partition of it that no other test uses; empty."""
+def _unused_place() -> Place:
     number = next(_partitions)
     assert number < PARTITIONS, "more tests than partitions: raise PARTITIONS"
     return "plain", number
+
+
+@pytest.fixture
+def place() -> Place:
+    """A topic and a partition of it that no other test uses; empty."""
+    return _unused_place()
+
+
+@pytest.fixture
+def other_place() -> Place:
+    """One more of these."""
+    return _unused_place()

@@ -18,7 +18,6 @@ from idemproxy.codecs.headers import encode_request_header, parse_response_heade
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.bridge.asks import (
     LOG_END_REPLICA_ID,
-    ApiVersions,
     EarliestOffset,
     FetchRecords,
     LatestOffset,
@@ -182,7 +181,7 @@ def test_an_unknown_partition_is_answered_with_a_code(broker: Broker) -> None:
     assert ask(ranges, FetchRecords(topic, 7, 0, 1000)).error_code == 3
 
 
-def test_metadata_and_api_versions_are_answered(broker: Broker) -> None:
+def test_metadata_is_answered(broker: Broker) -> None:
     topic = broker.topic()
     ask, ranges = broker.link.question, broker.ranges
     for topics in (None, (topic,)):
@@ -197,8 +196,6 @@ def test_metadata_and_api_versions_are_answered(broker: Broker) -> None:
             )
             assert (told.brokers[0].host, told.brokers[0].port) == PROXY
             assert told.topics[topic] == cluster.topics[topic]
-    if ApiKey.API_VERSIONS in ranges:
-        assert ask(ranges, ApiVersions()) == ranges
 
 
 @pytest.mark.parametrize("version", range(5))

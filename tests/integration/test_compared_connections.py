@@ -46,7 +46,7 @@ class AllAtOnce:
         self._client = client
         self._kept: list[bytes] = []
         self._send = client.send_bytes
-        client.send_bytes = self._kept.append  # type: ignore[method-assign]
+        client.send_bytes = self._kept.append  # type: ignore[assignment, method-assign]
 
     def go(self) -> None:
         """Send it all."""

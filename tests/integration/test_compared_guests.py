@@ -96,7 +96,7 @@ def test_what_a_stranger_or_someone_without_the_right_leaves_behind_is_not_store
         before = direct.end_offset(TOPIC, 0)
         with RawClient(world.proxy.address) if name == "nobody" else authenticated(world, name) as client:
             kept: list[bytes] = []
-            send, client.send_bytes = client.send_bytes, kept.append  # type: ignore[method-assign]
+            send, client.send_bytes = client.send_bytes, kept.append  # type: ignore[assignment, method-assign]
             for _ in range(2 * REQUESTS_PER_TURN_MAX):
                 client.send(ApiKey.API_VERSIONS, 0, b"")
             for number in range(2 * REQUESTS_PER_TURN_MAX):

@@ -75,7 +75,7 @@ def test_bootstrap_addresses_that_lead_nowhere_do_not_delay_the_start(
     good = legacy_broker.address(0)
     quick = seconds_to_the_first_client(tmp_path / "quick", [good])
     with address_that_takes_no_connection() as deaf, address_that_says_nothing() as dumb:
-        nobody = (HOST, *free_ports(1))
+        nobody = (HOST, free_ports(1)[0])
         bad = [deaf, dumb, nobody, deaf, dumb]
         slow = seconds_to_the_first_client(tmp_path / "slow", [*bad, good])
     assert slow < quick + 3

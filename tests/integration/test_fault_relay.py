@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
@@ -357,7 +358,7 @@ def test_broker_addresses_are_rewritten_in_every_version_of_metadata(version: in
             MetadataResponse.MetadataResponseBroker(node_id=number, host=host, port=port, rack=None)
             for number, (host, port) in enumerate(places)
         ]
-        body = MetadataResponse(
+        body: bytes = MetadataResponse(
             version=version, throttle_time_ms=0, brokers=brokers, cluster_id="c", controller_id=1, topics=[]
         ).encode()
         tags = b"\0" if version >= 9 else b""
@@ -370,10 +371,10 @@ def test_broker_addresses_are_rewritten_in_every_version_of_metadata(version: in
 @pytest.mark.parametrize("version", range(7))
 def test_the_coordinator_is_rewritten_in_every_version_of_find_coordinator(version: int) -> None:
     def frame(host: str, port: int) -> bytes:
-        place = {"node_id": 3, "host": host, "port": port, "error_code": 0, "error_message": None}
+        place: dict[str, Any] = {"node_id": 3, "host": host, "port": port, "error_code": 0, "error_message": None}
         if version >= 4:
             place = {"coordinators": [FindCoordinatorResponse.Coordinator(key="g", **place)]}
-        body = FindCoordinatorResponse(version=version, throttle_time_ms=0, **place).encode()
+        body: bytes = FindCoordinatorResponse(version=version, throttle_time_ms=0, **place).encode()
         tags = b"\0" if version >= 3 else b""
         return struct.pack(">ii", 4 + len(tags) + len(body), 77) + tags + body
 

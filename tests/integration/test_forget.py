@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -39,6 +40,11 @@ def proxy(legacy_broker: LegacyCluster, url: str, tmp_path_factory: pytest.TempP
 def producer(proxy: ProxyProcess) -> Iterator[RawClient]:
     with RawClient(proxy.address) as client:
         yield client
+
+
+def is_quiet(redis: ExternalRedis, producer_id: int, place: Place) -> bool:
+    """Is everything committed?"""
+    return stored(redis, producer_id, place).intent is None
 
 
 def test_forgetting_asks_first_and_says_what_it_costs(
@@ -78,7 +84,7 @@ def test_forgetting_one_partition_leaves_the_others(producer: RawClient, redis: 
     for place in places:
         records = batch([b"v"], producer_id=producer_id, sequence=0, key=b"k")
         assert producer.produce_one(*place, records).error_code == 0
-        wait_until(lambda place=place: stored(redis, producer_id, place).intent is None, "it is committed")
+        wait_until(partial(is_quiet, redis, producer_id, place), "it is committed")
     arguments = ("forget", "producer", producer_id, "--topic", "compacted", "--partition", 6, "--yes", "--redis", url)
     assert idemproxy(*arguments).returncode == 0
     states = {row["partition"]: row["state"] for row in objects_of("producer", producer_id, "--redis", url)}

@@ -101,9 +101,7 @@ def test_a_producer_is_shown_with_the_window_that_the_proxy_keeps(
     assert idemproxy("inspect", "producer", 7, "--redis", url).returncode == 1
 
 
-def test_a_topic_and_one_partition_of_it_are_shown_alone(
-    producer: RawClient, redis: ExternalRedis, url: str, place: Place
-) -> None:
+def test_a_topic_and_one_partition_of_it_are_shown_alone(producer: RawClient, redis: ExternalRedis, url: str) -> None:
     first, second = (begin(producer, redis, ("small", partition)) for partition in (2, 3))
     assert {row["producer_id"] for row in objects_of("topic", "small", "--redis", url)} >= {str(first), str(second)}
     assert [row["producer_id"] for row in objects_of("topic", "small", "--partition", 3, "--redis", url)] == [

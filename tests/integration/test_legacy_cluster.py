@@ -71,7 +71,7 @@ def test_what_was_produced_stands_in_the_segment_files_of_leader_and_follower(
 def test_a_setting_of_a_topic_that_is_altered_takes_effect(cluster: LegacyCluster) -> None:
     topic = fresh_topic(cluster, 1)
     cluster.alter_topic_config(topic, {"max.message.bytes": 1000})
-    errors = []
+    errors: list[object] = []
     producer = Producer(librdkafka_settings(cluster.bootstrap))
     deadline = time.monotonic() + 10
     while not errors and time.monotonic() < deadline:
@@ -100,6 +100,8 @@ def test_a_killed_leader_is_replaced_and_comes_back_in_sync_with_nothing_lost(cl
 def test_a_stopped_broker_comes_back(cluster: LegacyCluster) -> None:
     topic = fresh_topic(cluster, PARTITIONS, 2)
     cluster.stop_broker(1)
+    with pytest.raises(ConnectionRefusedError):
+        broker_metadata.ask(cluster.address(1))
     cluster.start_broker(1)
     cluster.wait_in_sync(topic, PARTITIONS)
 

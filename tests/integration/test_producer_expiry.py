@@ -48,6 +48,7 @@ def test_an_idle_producer_expires_its_commits_renew_it_and_then_any_sequence_beg
         assert isinstance(left_ms, int)
         assert 0 < left_ms <= EXPIRY_SECONDS * 1000
         wait_until(lambda: proxy.redis("EXISTS", key) == 0, "the entry expires")
+        assert send(client, place, producer_id, 40) == (19, -1), "what comes before it may still come"
         assert send(client, place, producer_id, 40) == (0, 6)
         assert send(client, place, producer_id, 41) == (0, 7)
         assert send(client, place, producer_id, 50)[0] == 45

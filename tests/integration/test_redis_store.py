@@ -51,7 +51,8 @@ def swap_command(generation: bytes, expected: int, new: bytes) -> bytes:
     """A swap as the first incarnation sends it."""
     keys = (b"2", KEY, member_key(CLUSTER, b"incarnat"))
     sha = script_sha(swap_script(generation))
-    return hiredis.pack_command((b"EVALSHA", sha, *keys, expected.to_bytes(8, "big"), new, b"0"))
+    command: bytes = hiredis.pack_command((b"EVALSHA", sha, *keys, expected.to_bytes(8, "big"), new, b"0"))
+    return command
 
 
 # ---------------------------------------------------------------------- swap, read, claim
@@ -309,9 +310,7 @@ def test_a_server_that_cannot_save_refuses_writes_until_it_can(
     assert proxy.ready().swap(0, value(1)) == Swapped()
 
 
-def test_a_server_that_is_still_loading_its_data_is_waited_for(
-    proxy: Proxy, server: RedisProcess, reactor: SelectReactor
-) -> None:
+def test_a_server_that_is_still_loading_its_data_is_waited_for(proxy: Proxy, server: RedisProcess) -> None:
     with server.open() as connection:
         for number in range(2500):
             converse(connection, "SET", number, "x")

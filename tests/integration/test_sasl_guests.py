@@ -14,10 +14,11 @@ from kafka.structs import TopicPartition
 
 from idemproxy.codecs import messages
 from idemproxy.codecs.framing import frame
+from idemproxy.demo.ports import neighbouring_ports
 from idemproxy.proxy import limits
 from idemproxy.proxy.versions import ApiKey
 from testkit.certificates import Authority
-from testkit.proxy_process import neighbouring_ports, wait_until
+from testkit.proxy_process import wait_until
 from testkit.raw_client import RawClient, batch
 from testkit.sasl_cluster import SaslCluster
 from testkit.tls_proxy import ConfiguredProxy, client_tls, listener_tls
@@ -72,8 +73,8 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     directory = tmp_path_factory.mktemp("guests")
     authority = Authority(directory / "ours")
-    options = {"authority": authority, "own": authority.issue("broker")}
-    with SaslCluster(directory / "kafka", USERS, auto_create_topics=False, **options) as cluster:
+    own = authority.issue("broker")
+    with SaslCluster(directory / "kafka", USERS, auto_create_topics=False, authority=authority, own=own) as cluster:
         for topic in ("python", "confluent", "alices", "hidden", "late"):
             cluster.create_topic(topic, 4)
         cluster.allow("Topic:python", {"idemproxy": OURS, "alice": RIGHTS})
@@ -235,8 +236,15 @@ def test_guests_leave_no_connection_to_the_broker_behind(world: World) -> None:
         rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
         return sum(row[2].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
 
-    time.sleep(1)  # what tests before this one have closed
-    before = connections()
+    counted = [connections()]
+
+    def is_quiet() -> bool:
+        time.sleep(1)
+        counted.append(connections())
+        return counted[-1] == counted[-2]
+
+    wait_until(is_quiet, "what tests before this one have left is closed")
+    before = counted[-1]
     clients = [authenticated(world, "alice", version=number % 2) for number in range(10)]
     unfinished = [RawClient(world.plain_address) for _ in range(10)]
     for client in unfinished:

@@ -53,8 +53,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     directory = tmp_path_factory.mktemp("sasl")
     authority = Authority(directory / "ours")
     users = {OURS: SECRET, "alice": "alice's"}
-    options = {"authority": authority, "own": authority.issue("broker")}
-    with SaslCluster(directory / "kafka", users, auto_create_topics=False, **options) as cluster:
+    own = authority.issue("broker")
+    with SaslCluster(directory / "kafka", users, auto_create_topics=False, authority=authority, own=own) as cluster:
         for topic in ("open", "closed", "late"):
             cluster.create_topic(topic, 4)
         cluster.allow("Topic:open", {OURS: RIGHTS})
@@ -164,16 +164,33 @@ def test_check_tries_the_credentials(world: World, tmp_path: Path) -> None:
     assert text.startswith("authentication failed: the broker hung up on SCRAM-SHA-512 as 'idemproxy'")
 
 
+def test_check_names_the_topics_that_the_principal_may_not_read(world: World, tmp_path: Path) -> None:
+    world.cluster.create_topic("unread", 2)
+    world.cluster.allow("Topic:unread", {OURS: ["Describe"]})
+    lines = all_checked(tmp_path, world.upstream("SCRAM-SHA-256"))
+    (told,) = (line for line in lines if "may not read" in line)
+    assert told.startswith("warning topics, ")
+    assert "unread" in told
+    assert "open" not in told
+    world.cluster.allow("Topic:unread", {OURS: ["Describe", "Read"]})
+    assert not [line for line in all_checked(tmp_path, world.upstream("SCRAM-SHA-256")) if "unread" in line]
+
+
 def checked(directory: Path, upstream: dict[str, Any]) -> list[str]:
     """Return sign and text of what ``check --connect`` says about the address to begin with."""
+    line = next(line for line in all_checked(directory, upstream) if " upstream 127.0.0.1" in line)
+    sign, _, rest = line.partition(" ")
+    return [sign, rest.strip().split(": ", 1)[1]]
+
+
+def all_checked(directory: Path, upstream: dict[str, Any]) -> list[str]:
+    """Return all lines of it."""
     file = directory / "checked.yaml"
     file.write_text(yaml.safe_dump({"upstream": upstream, "data_directory": str(directory)}))
     command = [sys.executable, "-m", "idemproxy", "check", str(file), "--connect"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert SECRET not in done.stdout + done.stderr
-    line = next(line for line in done.stdout.splitlines() if " upstream 127.0.0.1" in line)
-    sign, _, rest = line.partition(" ")
-    return [sign, rest.strip().split(": ", 1)[1]]
+    return done.stdout.splitlines()
 
 
 def test_what_the_broker_refuses_our_principal_is_refused_to_clients_and_moves_nothing(

@@ -6,6 +6,7 @@ from base64 import urlsafe_b64encode
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from kafka import KafkaProducer
 
 from idemproxy.proxy.versions import ApiKey
@@ -91,6 +92,21 @@ def test_proxy_and_clients_show_tokens(tmp_path: Path) -> None:
                     records = batch([b"%d" % sequence], producer_id=producer_id, sequence=sequence)
                     answer = client.produce_one("topic", 0, records)
                     assert (answer.error_code, answer.base_offset) == (0, sequence)
+            offsets: list[int] = []
+            settings = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER"}
+            producer = Producer(
+                {
+                    "bootstrap.servers": "{}:{}".format(*proxy.address),
+                    "enable.idempotence": True,
+                    "oauth_cb": lambda _: (web_token("alice").decode(), time.time() + 3600),
+                    **settings,
+                }
+            )
+            for number in range(RECORDS):
+                value = b"%d" % number
+                producer.produce("topic", value, on_delivery=lambda _e, message: offsets.append(message.offset()))
+            assert producer.flush(30) == 0
+            assert offsets == list(range(2, 2 + RECORDS))
             assert proxy.stop() == 0
         finally:
             proxy.__exit__()

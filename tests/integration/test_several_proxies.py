@@ -18,7 +18,7 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.state.store import entry_key
 from testkit.proxy_process import wait_until
 from testkit.raw_client import RawClient, batch
-from testkit.two_proxies import TwoProxies
+from testkit.two_proxies import TwoProxies, stop_before
 from testkit.two_proxies_client import RETRIABLE, Load, Place, RovingProducer
 from testkit.two_proxies_program import STOP_BEFORE_APPEND, STOP_BEFORE_WRITE
 from testkit.two_proxies_redis import ExternalRedis
@@ -29,7 +29,6 @@ LEASE_SECONDS = 6.0
 TAKEOVER_SECONDS_MAX = 20.0
 QUIET_SECONDS = 1.0
 PARTITIONS = 24
-MakeProducer = Callable[[], RovingProducer]
 
 
 @pytest.fixture(scope="module")
@@ -173,8 +172,7 @@ def test_a_proxy_that_slept_past_its_lease_between_reserve_and_send_sends_nothin
 ) -> None:
     sleeper = pair.proxies[0]
     losses = sleeper.log.count("the lease was lost")
-    sleeper.signal(STOP_BEFORE_APPEND)
-    time.sleep(0.1)
+    stop_before(sleeper, STOP_BEFORE_APPEND)
     (sequence,) = producer.add(1)
     producer.send()
     wait_until(lambda: is_reserved(pair, producer), "it is reserved")
@@ -311,8 +309,7 @@ def test_a_proxy_that_writes_after_redis_forgot_its_intent_is_waited_for_by_the_
 ) -> None:
     """It sleeps between its look at the lease and the write, for less than the lease; meanwhile Redis is emptied."""
     sleeper = pair.proxies[0]
-    sleeper.signal(STOP_BEFORE_WRITE)
-    time.sleep(0.1)
+    stop_before(sleeper, STOP_BEFORE_WRITE)
     (sequence,) = producer.add(1)
     producer.send()
     wait_until(lambda: is_reserved(pair, producer), "it is reserved")

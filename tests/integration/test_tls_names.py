@@ -18,6 +18,8 @@ from idemproxy.proxy import limits
 from idemproxy.proxy.settings.tls import TlsClient
 from testkit.tls_scene import Recorder, Scene, TlsKit, play, until
 
+WHILE_SECONDS = 0.3
+
 
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory: pytest.TempPathFactory) -> TlsKit:
@@ -128,7 +130,7 @@ def test_the_addresses_of_a_name_are_tried_in_turn_and_the_good_one_comes_first_
 def test_an_address_that_says_nothing_is_left_for_the_next_one_after_a_while(
     kit: TlsKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "CONNECT_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(limits, "CONNECT_SECONDS_MAX", WHILE_SECONDS)
 
     async def act(scene: Scene) -> None:
         trio.socket.set_custom_hostname_resolver(Names("kafka.test", ["127.0.0.9", "127.0.0.1"]))
@@ -141,8 +143,12 @@ def test_an_address_that_says_nothing_is_left_for_the_next_one_after_a_while(
                 crowd.setblocking(False)
                 crowd.connect_ex(silent.getsockname())
             far = Recorder()
+            begun = trio.current_time()
             scene.reactor.connect(("kafka.test", plain.port), far)
             await until(lambda: far.wire)
+            assert trio.current_time() - begun >= WHILE_SECONDS, "the silent one was tried first"
+            await until(lambda: scene.accepted)
+            assert far.reasons == []
 
     play(kit.server, act)
 

@@ -1,6 +1,7 @@
 """Redis over TLS, with a certificate of ours: a proxy keeps its state there and says why it can not."""
 
 from pathlib import Path
+from typing import Any
 
 from kafka import KafkaProducer
 
@@ -19,7 +20,7 @@ def test_the_state_is_kept_in_a_redis_that_is_reached_over_tls(
 ) -> None:
     authority, other = Authority(tmp_path / "ours"), Authority(tmp_path / "others")
     own = authority.issue("own")
-    settings = {
+    settings: dict[str, Any] = {
         "upstream": {"bootstrap": ["{}:{}".format(*legacy_broker.address(0))]},
         "redis": {"tls": client_tls(authority, own)},
     }

@@ -167,6 +167,21 @@ def test_a_reload_on_demand_takes_all_or_nothing(scene: Scene) -> None:
     assert (scene.shown, common_name_of(other)) == ("renewed", "renewed")
 
 
+def test_a_good_certificate_that_a_reload_left_out_is_taken_when_the_files_are_looked_at(scene: Scene) -> None:
+    second = scene.authority.issue("second", common_name="first")
+    other = scene.certificates.side(TlsServer(second.cert, second.key), "listeners[1].tls")
+    scene.renew("renewed")
+    second.cert.write_text("broken")
+    assert scene.certificates.reload()
+    scene.timers.ring()
+    assert (scene.shown, common_name_of(other)) == ("renewed", "first")
+    scene.timers.ring()
+    assert len(scene.said("error")) == 1, "the broken one is complained of once"
+    scene.authority.issue("second", common_name="renewed", into=second)
+    scene.timers.ring()
+    assert common_name_of(other) == "renewed"
+
+
 def test_a_new_list_of_revoked_certificates_is_taken_like_a_new_certificate(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     own = authority.issue("own")

@@ -9,7 +9,6 @@ from testkit.crashes import stored_values
 from testkit.kafka_cluster import fresh_topic
 from testkit.raw_client import RawClient, batch
 
-DECIDED_SECONDS_MAX = 40.0
 UNDECIDABLE = 87
 
 
@@ -45,10 +44,7 @@ def test_where_the_topic_is_stored_uncompressed_it_is_said_and_a_lost_answer_fai
         producer_id = client.new_producer_id()
         insist(client, place, batch([b"first"], producer_id=producer_id))
         scene.proxy.wait_for_log(f"topic {place[0]} keeps no markers", 10)
-        records = batch([b"second"], producer_id=producer_id, sequence=1)
-        scene.lose_answer_of(client, place, records, timeout_ms=1000)
-        scene.proxy.wait_for_log(f"resolved as unknown: producer {producer_id} ", DECIDED_SECONDS_MAX)
-        answer = client.produce_one(*place, records, version=8, timeout_ms=30_000)
+        answer = scene.lose_undecidably(client, place, producer_id)
         assert (answer.error_code, answer.base_offset) == (UNDECIDABLE, -1)
         assert insist(client, place, batch([b"third"], producer_id=producer_id, epoch=1)).base_offset == 2
     assert [value for _, value in stored_values(scene.cluster, place)] == [b"first", b"second", b"third"]

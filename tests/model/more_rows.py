@@ -4,8 +4,9 @@ g merging, as far as other proxies, clients that have gone and losses are concer
 and the second look (R14); o what cannot be decided; p the bound of a producer's first batch (R8); q before the window (R9), and
 the end of the sequence numbers; w the witness rule with its members and its barrier (R10), in the model of members.py; v the
 same joined with the whole model (witness.py); x marks of time and high watermark (R10, marks.py); r what is told behind a batch that is
-unfinished (R11, order.py); s batches in parts (R6, R10, parts.py); t a topic that is made anew (R8); u
-what is waited for (R13, R17); y registrations that fence swaps (R2, R7).
+unfinished, and how an expired producer begins (R11, order.py); s batches in parts (R6, R10, parts.py); t a topic that is made anew (R8); u
+what is waited for (R13, R17); y registrations that fence swaps (R2, R7); z versions over an expiry (R2, expiry.py); B9 and on a leader
+that does not know that it is deposed (R6, R9, deposed.py).
 """
 F = dict(crash=1, broken=1, reconnect=1)
 G = dict(N=3, window=3, group=2, tries=2)
@@ -30,6 +31,11 @@ COMMITTED = ('C0 sends', 'P0 reserves', 'P0 forwards', 'BROKER appends', 'P0 has
 FLUSHALL = dict(flushall=1, slow=1, reconnect=1, tries=3)
 R = dict(order_of=True)                                        # a model of its own
 S = dict(parts_of=True, crash=1, broken=1, reconnect=1)           # a model of its own
+BEGIN = dict(R, expired=True, goal='OG', in_time=2, fail=2, bad=1)
+ALONE = dict(BEGIN, goal='O', retries='alone', moves='any')    # two connections at a time: see r14
+Z = dict(expiry_of=True, N=3, days=4, reconnect=3)                # a model of its own
+TWO = dict(leaders_of=True)                                       # a model of its own
+ANSWERED = dict(TWO, lost=1)
 R3 = dict(R, N=3, window=3, in_time=2, lost=1, fail=1)
 RESEND = dict(producers=2, N=2, window=2, group=2, tries=2, merge=True, client='resend')
 
@@ -246,6 +252,29 @@ ROWS = [
  ('r17', 'a new epoch ahead of its first batch: 45 at once', 'H', 1, dict(R3, goal='H', bad=1, lost=0, ahead='never')),
  ('r18', 'same, held back once', 'holds', 0, dict(R3, goal='H', bad=1, lost=0)),
  ('r19', 'same, held back as long as the older epoch failed last', 'T', 1, dict(R3, bad=1, expire=1, lost=0, in_time=0, ahead='always', **L)),
+ ('r20', 'expired: begins with any sequence', 'O', 1, dict(R, expired=True, goal='O', starts='any', fail=1)),
+ ('r21', 'same, unless something comes before it on its connection; two connections at a time', 'O', 1, dict(ALONE, move=1, starts='nothing before')),
+ ('r22', 'same, the client moves when nothing is under way', 'holds', 0, dict(BEGIN, move=1, starts='nothing before')),
+ ('r23', 'only when it comes again, whatever comes before it; sent again while lower ones are under way', 'O', 1, dict(BEGIN, starts='second time')),
+ ('r24', 'same, a client whose retry waits for all before it', 'holds', 1, dict(ALONE, move=1, starts='second time')),
+ ('r25', 'when it comes again and nothing comes before it, though a lower one has failed for good', 'G', 1, dict(BEGIN, after_end=False)),
+ ('r26', 'same, unless one has', 'holds', 1, dict(BEGIN, lost=1, expire=1)),
+ ('r27', 'same, three in flight', 'holds', 0, dict(BEGIN, lost=1, expire=1, fail=1, N=3, window=3)),
+ ('r28', 'same, a client that sends again at each answer', 'holds', 1, dict(BEGIN, reads='one', lost=1, expire=1)),
+ ('r29', 'same, the client moves when nothing is under way', 'holds', 0, dict(BEGIN, move=2, lost=1, expire=1)),
+ ('r30', 'same, to another proxy', 'holds', 0, dict(BEGIN, move=2, lost=1, expire=1, proxies=2)),
+ ('r31', 'same, two connections at a time, a client whose retry waits for all before it', 'holds', 1, dict(ALONE, fail=1, move=1, lost=1, expire=1)),
+ ('r32', 'same, two proxies, moves twice', 'holds', 0, dict(ALONE, move=2, lost=1, expire=1, proxies=2)),
+ ('r33', 'LIMIT: two connections at a time, a client that sends again while lower ones are under way', 'O', 1, dict(ALONE, move=1, retries='pipelined')),
+ ('r34', 'same as r26, progress', 'holds', 1, dict(BEGIN, lost=1, expire=1, **L)),
+ ('r35', 'same as r31, progress', 'holds', 1, dict(ALONE, fail=1, in_time=1, move=1, lost=1, expire=1, **L)),
+ ('r36', 'same as r26, 45', 'holds', 1, dict(BEGIN, goal='H')),
+ ('r37', 'a batch whose topic is looked for is seen by nobody', 'H', 1, dict(R, goal='H', unknown=1, fail=1, looked_for=None)),
+ ('r38', 'same, it is noted as if it had failed', 'H', 1, dict(R, goal='H', unknown=2, fail=1, looked_for='failed')),
+ ('r39', 'same, expired', 'O', 1, dict(BEGIN, unknown=2, looked_for='failed')),
+ ('r40', 'it is held: what comes after it waits', 'holds', 1, dict(R, goal='H', unknown=2, fail=2, in_time=2, bad=1)),
+ ('r41', 'same, expired', 'holds', 1, dict(BEGIN, unknown=2, fail=1, lost=1, expire=1)),
+ ('r42', 'same, progress', 'holds', 1, dict(BEGIN, unknown=2, fail=1, in_time=1, lost=1, expire=1, **L)),
  ('s1', 'parts: a rebuild finds the first one only, nobody knows', 'E', 1, dict(S, loss=1, reopened=None)),
  ('s2', 'same, who has rebuilt it knows, another proxy does not', 'E', 1, dict(S, loss=1, reopened='memory')),
  ('s3', 'same, the entry says it', 'holds', 1, dict(S, loss=1)),
@@ -281,6 +310,30 @@ ROWS = [
  ('y4', 'same, crash', 'holds', 0, dict(FLUSHALL, crash=1)),
  ('y5', 'same, two FLUSHALLs, two slow replies', 'holds', 0, dict(FLUSHALL, flushall=2, slow=2)),
  ('y6', 'same, progress', 'holds', 0, dict(FLUSHALL, **L)),
+ ('z1', 'an entry expires: what a proxy remembers of it is believed', 'G', 1, dict(Z, N=2, days=2, reconnect=2, learns_again=None)),
+ ('z2', 'same, until it has expired by its own clock, which is behind', 'G', 1, dict(Z, N=2, days=2, reconnect=2, lag=1, learns_again='when')),
+ ('z3', 'same, no longer than it can not have expired', 'holds', 1, dict(Z, N=2, reconnect=2, lag=1)),
+ ('z4', 'same, larger', 'holds', 0, dict(Z, lag=1)),
+ ('z5', 'same, progress', 'holds', 1, dict(Z, N=2, reconnect=2, lag=1, **L)),
+ ('z6', 'LIMIT: it expires between being read and swapped, and begins anew in between', 'G', 1, dict(Z, N=2, days=2, reconnect=2, between=1)),
+ ('z7', 'same, no version is that of another life', 'holds', 1, dict(Z, N=2, reconnect=2, between=1, versions='own')),
+ ('z8', 'same, what is remembered is believed', 'holds', 0, dict(Z, between=1, versions='own', learns_again=None)),
+ ('B9', 'A is deposed and does not know it, its log is read', 'G', 1, dict(TWO, broken=1, rivals=None)),
+ ('B10', 'the end of the log is the least that any leader tells', 'G', 1, dict(TWO, broken=1, foreign=2, ends='least')),
+ ('B11', 'nothing is concluded while another one leads that it was sent to', 'holds', 1, dict(TWO, broken=2, foreign=2)),
+ ('B12', 'same, progress', 'holds', 1, dict(TWO, broken=2, foreign=1, **L)),
+ ('B13', 'LIMIT: that one cannot be reached meanwhile', 'G', 1, dict(TWO, broken=1, away=1)),
+ ('B14', 'a duplicate is looked at in the log of A', 'E', 1, dict(ANSWERED, rivals_of_stored=None, short='read')),
+ ('B15', 'a batch below the window is looked for in the log of A', 'E', 1, dict(ANSWERED, brings='below', rivals_of_stored=None, short='read')),
+ ('B16', 'a duplicate, a log that ends before it proves nothing', 'holds', 1, dict(ANSWERED, broken=1, foreign=2, rivals_of_stored=None)),
+ ('B17', 'below the window, same', 'holds', 1, dict(ANSWERED, broken=1, foreign=2, brings='below', rivals_of_stored=None)),
+ ('B18', 'a duplicate, all brokers are asked who leads', 'holds', 1, dict(ANSWERED, broken=1, foreign=2, short='read')),
+ ('B19', 'below the window, same', 'holds', 1, dict(ANSWERED, broken=1, foreign=2, brings='below', short='read')),
+ ('B20', 'a rebuild reads the log of A', 'G', 1, dict(ANSWERED, brings='rebuild', rivals_of_stored=None)),
+ ('B21', 'same, all brokers are asked who leads', 'holds', 1, dict(ANSWERED, broken=1, foreign=2, brings='rebuild')),
+ ('B22', 'same, progress', 'holds', 1, dict(ANSWERED, broken=1, foreign=1, brings='rebuild', **L)),
+ ('B23', 'a doubt, all brokers are asked who leads, progress', 'holds', 1, dict(TWO, broken=2, foreign=2, rivals='all', **L)),
+ ('B24', 'same, safety', 'holds', 1, dict(TWO, broken=2, foreign=2, rivals='all')),
  ('f9', 'group: a commit counts as done by another when its first batch is', 'I3', 0,
   dict(group=2, tries=2, crash=1, slow=1, loss=1, reconnect=1, broken=1, group_done='first')),
 ]

@@ -6,6 +6,7 @@ one or two proxies with a queue each and the notes of each connection (state/beh
 
 Safety    G  no batch twice in the log
           H  45 is never told of a batch while the client has a lower one to bring whose end is not known yet
+          O  no batch is stored while the client has a lower one of its epoch to bring whose end is not known yet
 Progress  T  from every reachable state, without any further fault, all batches can still become acknowledged or given up
 """
 import time
@@ -24,11 +25,20 @@ RULES = dict(
     forgets='own',
     # a lower batch of the same connection that waits in the queue is waited for too
     queued=True,
+    # a batch whose topic is looked for (and which nobody sees meanwhile) is 'held': what comes after it waits | noted as 'failed' | None
+    looked_for='held',
+    # a producer whose entry has expired begins with any sequence: a batch that comes 'again' on a connection on which it failed
+    # before, and has nothing before it there | that has 'nothing before' it on its connection | that comes again ('second time'
+    # only) | 'any' batch
+    starts='again',
+    # a batch of whose epoch something failed for good on its connection does not begin either
+    after_end=True,
 )
 WORLD = dict(
     N=2, window=2, proxies=1,
+    expired=False,                # the entry is gone, the batches have sequences from 1 on
     begin=(), bring=0,            # batches that are in the log and in the entry, though their client has no answer
-    goal='G',                     # which of the two is looked for
+    goal='G',                     # which one is looked for; 'OG': both
     reads='all',                  # what has been answered is read before more is sent | 'one' answer may come before it
     retries='pipelined',          # a batch is sent again while lower ones are under way | 'alone'
     moves='idle',                 # it goes on over its other connection when nothing is under way | at 'any' time
@@ -40,16 +50,17 @@ FAULTS = dict(
     bad=0,       # refused for good, not stored
     expire=0,    # the client gives up a batch that is to be sent again
     move=0,      # the client goes on over its other connection
+    unknown=0,   # the proxy looks for the topic of what has just come
 )
 NAMES = tuple(FAULTS)
 
 # st of a batch: N new, F under way, R to send again, A acknowledged, X given up. names: (epoch, sequence) of each batch.
-# entry: epoch, next sequence. intent: None or (proxy, batch, epoch, sequence, given up). log: (batch, epoch)
+# entry: epoch, next sequence (None: nothing is known). intent: None or (proxy, batch, epoch, sequence, given up). log: (batch, epoch)
 State = namedtuple('State', 'st names cur conns entry intent log bud told')
 # one connection: requests not yet answered or not yet read, in order; what failed on it, the latest last; epoch of which
 # something failed for good (-1: none); failed: (epoch, sequence, number)
 Conn = namedtuple('Conn', 'reqs failed ended')
-# where: 0 on its way, 1 at the proxy; answer: None, 'ok', 'err' retriable, 'fatal', 'gap'
+# where: 0 on its way, 1 at the proxy, 2 there, but its topic is looked for; answer: None, 'ok', 'err' retriable, 'fatal', 'gap'
 Req = namedtuple('Req', 'b ep seq where answer no')
 
 
@@ -64,7 +75,8 @@ class Order:
 
     def first(self):
         n = self.N
-        return State('R' * self.bring + 'N' * (n - self.bring), tuple((0, b) for b in range(n)), 0, (Conn((), (), -1),) * 2, (0, self.bring), None,
+        return State('R' * self.bring + 'N' * (n - self.bring), tuple((0, b + self.expired) for b in range(n)), 0, (Conn((), (), -1),) * 2,
+                     (0, None if self.expired else self.bring), None,
                      tuple((b, 0) for b in range(self.bring)), tuple(getattr(self, f) for f in NAMES), False)
 
     def left(self, s, fault):
@@ -81,7 +93,12 @@ class Order:
             for i, r in enumerate(s.conns[k].reqs):
                 if r.where == 0:
                     yield f'b{r.b} (epoch {r.ep}, sequence {r.seq}) reaches P{k % self.proxies}', self.with_req(s, k, i, r._replace(where=1))
+                    if self.left(s, 'unknown'):
+                        yield f'P{k % self.proxies} looks for the topic of b{r.b}', self.spend(self.looks_for(s, k, i, r), 'unknown')
                     break
+            i, r = next(((i, r) for i, r in enumerate(s.conns[k].reqs) if r.where == 2), (None, None))
+            if r:
+                yield f'P{k % self.proxies} has found the topic of b{r.b}', self.with_req(s, k, i, r._replace(where=1))
         for p in range(self.proxies):
             yield from self.proxy(s, p)
 
@@ -124,6 +141,14 @@ class Order:
         yield f'C reads "{r.answer}" for b{r.b}', s
 
     # ------------------------------------------------------------------ proxy
+    def looks_for(self, s, k, i, r):
+        s = self.with_req(s, k, i, r._replace(where=2))
+        if self.looked_for != 'failed':
+            return s
+        c = s.conns[k]
+        failed = [x for x in c.failed if x[:2] != (r.ep, r.seq)] + [(r.ep, r.seq, r.no)]
+        return s._replace(conns=put(s.conns, k, self.numbered(c._replace(failed=tuple(sorted(failed, key=lambda x: x[2]))))))
+
     def with_req(self, s, k, i, r):
         return s._replace(conns=put(s.conns, k, s.conns[k]._replace(reqs=put(s.conns[k].reqs, i, r))))
 
@@ -155,7 +180,9 @@ class Order:
     def is_behind(self, c, r):
         name, failed = (r.ep, r.seq), c.failed
         since = next((x[2] for x in failed if x[:2] == name), None)
-        if self.queued and any(y.where and not y.answer and (y.ep, y.seq) < name and (y.ep == r.ep or r.seq) for y in c.reqs):
+        if self.looked_for == 'held' and any(y.where == 2 and (y.ep, y.seq) < name and (y.ep == r.ep or r.seq) for y in c.reqs):
+            return True
+        if self.queued and any(y.where == 1 and not y.answer and (y.ep, y.seq) < name and (y.ep == r.ep or r.seq) for y in c.reqs):
             return True
         if r.seq and -1 < c.ended < r.ep and (self.ahead == 'always' or (self.ahead == 'once' and since is None)):
             return True
@@ -166,7 +193,7 @@ class Order:
         return any((x[0] == r.ep and x[1] < r.seq) or (x[0] < r.ep and r.seq) for x in failed)
 
     def waiting(self, s, p):
-        return [(k, i, r) for k in range(2) if k % self.proxies == p for i, r in enumerate(s.conns[k].reqs) if r.where and not r.answer]
+        return [(k, i, r) for k in range(2) if k % self.proxies == p for i, r in enumerate(s.conns[k].reqs) if r.where == 1 and not r.answer]
 
     def proxy(self, s, p):
         queue = self.waiting(s, p)
@@ -188,17 +215,30 @@ class Order:
 
     def decide(self, s, p, k, i, r):
         ep, due = s.entry
-        if s.intent and s.intent[1:4] == (r.b, r.ep, r.seq):
+        starts = due is None and r.seq != 0 and s.intent is None
+        if starts and self.after_end and s.conns[k].ended == r.ep:
+            starts = False
+        elif starts and not self.may_start(s.conns[k], r):
+            yield f'P{p} tells b{r.b} to come again: its producer has expired', self.answer(s, k, i, 'err')
+            return
+        if starts:
+            yield f'P{p} reserves and forwards b{r.b}: its producer has expired', s._replace(intent=(p, r.b, r.ep, r.seq, False))
+        elif s.intent and s.intent[1:4] == (r.b, r.ep, r.seq):
             yield f'P{p} has given b{r.b} up', self.answer(s, k, i, 'fatal')
-        elif (r.ep, r.seq) == s.entry or (r.ep > ep and r.seq == 0):
+        elif (r.ep, r.seq) == s.entry or (r.seq == 0 and (r.ep > ep or due is None)):
             yield f'P{p} reserves and forwards b{r.b}', s._replace(intent=(p, r.b, r.ep, r.seq, False))
         elif r.ep < ep:
             yield f'P{p} fences b{r.b}', self.answer(s, k, i, 'fatal')
-        elif r.ep == ep and r.seq < due:
+        elif r.ep == ep and due is not None and r.seq < due:
             yield f'P{p} b{r.b} is a duplicate', self.answer(s, k, i, 'ok')
         else:
             t = self.answer(s, k, i, 'gap')
             yield f'P{p} finds a gap before b{r.b}: ' + ('45' if t.conns[k].reqs[i].answer == 'gap' else 'held back'), t
+
+    def may_start(self, c, r):
+        comes_again = any(x[:2] == (r.ep, r.seq) for x in c.failed)
+        nothing_before = not self.is_behind(c, r)
+        return {'again': comes_again and nothing_before, 'second time': comes_again, 'nothing before': nothing_before, 'any': True}[self.starts]
 
     def resolve(self, s, p):
         """How it ends: stored, not stored, or nobody can tell. Who waits for it at this proxy is answered."""
@@ -211,14 +251,15 @@ class Order:
             return t
 
         stored = s._replace(log=tuple(sorted(s.log + ((b, ep),))))
+        left = (ep, seq) if ep and s.entry[1] is None else s.entry         # of epoch 0 nothing is left that tells it from an absent one
         yield f'b{b} is stored', end(stored._replace(entry=(ep, seq + 1), intent=None), 'ok')
         if self.left(s, 'fail'):
-            yield f'b{b} is not stored: retriable error', self.spend(end(s._replace(intent=None), 'err'), 'fail')
+            yield f'b{b} is not stored: retriable error', self.spend(end(s._replace(intent=None, entry=left), 'err'), 'fail')
         if self.left(s, 'bad'):
-            yield f'b{b} is refused for good', self.spend(end(s._replace(intent=None), 'fatal'), 'bad')
+            yield f'b{b} is refused for good', self.spend(end(s._replace(intent=None, entry=left), 'fatal'), 'bad')
         if self.left(s, 'lost'):
             lost = s.intent[:4] + (True,)
-            entry = s.entry if s.entry[0] == ep else (ep, seq)
+            entry = s.entry if s.entry[0] == ep and s.entry[1] is not None else (ep, seq)
             yield f'b{b} is given up, it is stored', self.spend(end(stored._replace(intent=lost, entry=entry), 'fatal'), 'lost')
             yield f'b{b} is given up, it is not stored', self.spend(end(s._replace(intent=lost, entry=entry), 'fatal'), 'lost')
 
@@ -226,7 +267,17 @@ class Order:
     def verdict(self, s):
         if self.goal == 'H':
             return 'H TOLD 45 THOUGH A LOWER ONE COMES' if s.told else None
+        if 'O' in self.goal and self.is_overtaken(s):
+            return 'O A HIGHER BATCH IS STORED FIRST'
+        if self.goal == 'O':
+            return None
         return 'G DUPLICATE' if len({b for b, _ in s.log}) < len(s.log) else None
+
+    def is_overtaken(self, s):
+        """Is a batch stored though a lower one of its epoch is still to come, whose end is not known?"""
+        ended = {y.b for c in s.conns for y in c.reqs if y.answer in ('fatal', 'gap')}
+        return any(s.st[low] in 'FR' and s.names[low][0] == ep and (low, ep) not in s.log and low not in ended
+                   for b, ep in s.log for low in range(b))
 
     def search(self, limit=3_000_000):
         """Breadth first: every state, where it came from, and (to look for T) the steps without a fault backward."""

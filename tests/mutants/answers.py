@@ -26,6 +26,13 @@ ANSWERS = (
         ("state.redis_store", "        if was_ready and self._link is not None:\n", "        if False:\n"),
     ),
     mutant(
+        "dead_for_others_before_the_reset",
+        "R15: SIGTERM: what is out when the drain's time is over is reset before the lease is released",
+        "unit/test_proxy_ends.py::"
+        "test_what_is_out_after_a_drain_that_took_too_long_is_reset_before_others_take_the_proxy_for_dead",
+        ("proxy.server", '            self.engine.reset_busy("the proxy ends")', "            pass"),
+    ),
+    mutant(
         "ends_and_goes_on_taking",
         "R15: SIGTERM: nothing new is accepted",
         _SCENES + "test_a_proxy_that_is_ending_takes_nothing_new",
@@ -47,8 +54,8 @@ ANSWERS = (
         _SCENES + "test_idempotent_batches_are_written_to_all_replicas_whatever_the_client_asks_for",
         (
             "proxy.lane",
-            "encode_request(_PRODUCE_VERSION, -1, ",
-            "encode_request(_PRODUCE_VERSION, 1, ",
+            "encode_request(BROKER_VERSION_MAX, -1, ",
+            "encode_request(BROKER_VERSION_MAX, 1, ",
         ),
         deaths=("I3",),
     ),
@@ -75,6 +82,16 @@ ANSWERS = (
         deaths=("the user",),
     ),
     mutant(
+        "taken_apart_without_end",
+        "R19: however many records a fetch brings, others wait for so many only",
+        "unit/test_core_log_reader.py::test_a_chunk_of_many_records_ends_early_and_what_follows_is_read_next",
+        (
+            "proxy.log_chunk",
+            "                if len(self._foreign) >= limits.CHUNK_RECORDS_MAX:\n",
+            "                if False:\n",
+        ),
+    ),
+    mutant(
         "corrupt_for_ever",
         "R19: a 2 that remains becomes 87",
         _SCENES + "test_a_batch_that_the_broker_finds_corrupt_failed_for_good",
@@ -90,9 +107,9 @@ ANSWERS = (
         "R20: who has no producer id keeps his acks",
         _SCENES + "test_what_has_no_producer_id_keeps_its_acks_and_gets_no_marker_and_no_entry",
         (
-            "proxy.session",
-            "encode_request(_PLAIN_VERSION, acks, ",
-            "encode_request(_PLAIN_VERSION, -1, ",
+            "proxy.plain",
+            "encode_request(_VERSION, acks, ",
+            "encode_request(_VERSION, -1, ",
         ),
     ),
 )

@@ -46,7 +46,7 @@ GUESTS = (
         "guests_outlive_an_era",
         "R4: what was out under the lease of another incarnation is reset",
         "unit/test_guest_engine.py::test_a_new_incarnation_resets_what_a_client_has_out_though_he_has_gone",
-        ("proxy.engine", '            lanes.give_up_busy("a new incarnation begins")\n', "            pass\n"),
+        ("proxy.engine", "            lanes.give_up_busy(reason)\n", "            pass\n"),
     ),
     mutant(
         "retry_of_another_kind_joins",
@@ -82,6 +82,12 @@ GUESTS = (
         "R17: for another broker than that of the connection a batch is refused",
         _WIRE + "test_for_another_broker_it_is_refused_as_that_one_would_not_be_asked",
         ("proxy.guest_lane", "        elif effect.broker_id != self.broker_id:\n", "        elif False:\n"),
+    ),
+    mutant(
+        "asked_while_it_is_asked",
+        "R17: one question about a client's rights is out at a time",
+        "unit/test_guest_forwards.py::test_while_a_question_is_out_nothing_is_asked_again_however_many_wait",
+        ("proxy.rights", "        if self._asked or self._is_over:\n", "        if self._is_over:\n"),
     ),
     mutant(
         "told_before_it_was_asked",

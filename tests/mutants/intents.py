@@ -97,8 +97,8 @@ INTENTS = (
         _SCENES + "test_a_request_waits_for_the_store_for_a_quarter_of_its_time_and_no_longer",
         (
             "proxy.sequencer",
-            "            if batch.wanted and (now - batch.arrived_at >= patience or ",
-            "            if batch.wanted and (",
+            "            if batch.is_wanted and (now - batch.arrived_at >= patience or ",
+            "            if batch.is_wanted and (",
         ),
     ),
     mutant(
@@ -142,7 +142,7 @@ INTENTS = (
         _SCENES + "test_a_retry_does_not_take_the_place_of_another_that_waits",
         (
             "proxy.batch",
-            "        self.waiters = [waiter for waiter in self.waiters if not waiter.gone] + other.waiters\n",
+            "        self.waiters = [waiter for waiter in self.waiters if not waiter.is_gone] + other.waiters\n",
             "        self.waiters = other.waiters\n",
         ),
     ),
@@ -163,7 +163,7 @@ INTENTS = (
         _SCENES + "test_nothing_is_sent_for_a_client_that_has_gone",
         (
             "proxy.forward",
-            '            if not batch.wanted:\n                return "a c',
+            '            if not batch.is_wanted:\n                return "a c',
             '            if False:\n                return "a c',
         ),
         deaths=("I1",),
@@ -174,8 +174,8 @@ INTENTS = (
         _SCENES + "test_every_batch_of_a_group_needs_its_client",
         (
             "proxy.forward",
-            '            if not batch.wanted:\n                return "a c',
-            '            if not any(one.wanted for one in self._group):\n                return "a c',
+            '            if not batch.is_wanted:\n                return "a c',
+            '            if not any(one.is_wanted for one in self._group):\n                return "a c',
         ),
         deaths=("I1",),
     ),

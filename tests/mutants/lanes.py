@@ -86,7 +86,7 @@ LANES = (
         "next_incarnation_sends_the_rest",
         "R4: a frame of one incarnation is not finished under the lease of the next",
         _SCENES + "test_what_left_in_part_under_one_incarnation_does_not_go_on_under_the_next",
-        ("proxy.engine", '            broker.pool.give_up_busy("a new incarnation begins")\n', "            pass\n"),
+        ("proxy.engine", "            broker.pool.give_up_busy(reason)\n", "            pass\n"),
     ),
     mutant(
         "any_correlation_id",

@@ -6,6 +6,7 @@ from mutants.mutant import mutant
 
 _SCENES = "unit/test_rule_log.py::"
 _DUPLICATES = "unit/test_rule_duplicates.py::"
+_LEADERS = "unit/test_core_two_leaders.py::"
 
 LOG = (
     mutant(
@@ -44,7 +45,7 @@ LOG = (
         "no_settle",
         "R6: a broker is seen awake for a second before the log is read",
         _SCENES + "test_the_log_is_not_read_before_the_broker_was_seen_awake_for_a_second",
-        ("proxy.resolver", "        self._settled = False\n", "        self._settled = True\n"),
+        ("proxy.resolver", "        self._is_settled = False\n", "        self._is_settled = True\n"),
         deaths=("I1",),
     ),
     mutant(
@@ -62,8 +63,44 @@ LOG = (
         "scan_to_high_watermark",
         "R6: the log is read to its end, not to the high watermark",
         _SCENES + "test_the_log_is_read_to_its_end_once_that_is_replicated",
-        ("proxy.resolver", "_LOG_END = -3\n", "_LOG_END = -1\n"),
+        ("proxy.bridge.asks", "LOG_END_REPLICA_ID = -3\n", "LOG_END_REPLICA_ID = -1\n"),
         deaths=("I1",),
+    ),
+    mutant(
+        "log_of_a_deposed_leader",
+        "R6: nothing is concluded as long as two brokers say that they lead",
+        _LEADERS + "test_the_log_of_a_leader_that_has_been_deposed_proves_no_absence",
+        (
+            "proxy.log_ends",
+            "                    if not await _has_rival(topic, partition, leader, may_lead):\n",
+            "                    if True:\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "rivals_that_it_was_sent_to",
+        "R6: every replica is asked whether it leads, not only who may have something of ours",
+        _LEADERS + "test_a_batch_below_the_window_that_a_deposed_leader_lacks_is_no_gap",
+        ("proxy.log_ends", "sorted({*replicas, *may_lead} - {leader})", "sorted({*may_lead} - {leader})"),
+        deaths=("45",),
+    ),
+    mutant(
+        "end_told_by_another_leader",
+        "R6: the log is read to the end that its own leader has told",
+        _LEADERS + "test_the_end_of_a_deposed_leaders_log_is_not_that_of_the_true_ones",
+        ("proxy.log_ends", "if end == NO_OFFSET or leader != told_by else", "if end == NO_OFFSET else"),
+        deaths=("I1",),
+    ),
+    mutant(
+        "start_that_moves",
+        "R6: a search that retention has overtaken begins anew",
+        _SCENES + "test_a_search_that_retention_has_overtaken_begins_anew_where_the_log_begins_now",
+        (
+            "proxy.resolver",
+            "                    self._next = None  # retention",
+            "                    pass  # retention",
+        ),
+        deaths=("liveness",),
     ),
     mutant(
         "sent_again_without_renewal",
@@ -124,12 +161,12 @@ LOG = (
         "R8: the bound of a first batch is a high watermark, never the log end",
         _SCENES + "test_the_bound_of_a_first_batch_is_a_high_watermark_and_not_the_end_of_the_log",
         (
-            "proxy.resolver",
-            "    answer = await Ask(leader, LatestOffset(topic, partition, _HIGH_WATERMARK))\n"
+            "proxy.log_ends",
+            "    answer = await Ask(leader, LatestOffset(topic, partition, HIGH_WATERMARK_REPLICA_ID))\n"
             "    if isinstance(answer, Unanswered):\n"
             "        return Later(answer.reason)\n"
             "    if answer.error_code:\n",
-            "    answer = await Ask(leader, LatestOffset(topic, partition, _LOG_END))\n"
+            "    answer = await Ask(leader, LatestOffset(topic, partition, LOG_END_REPLICA_ID))\n"
             "    if isinstance(answer, Unanswered):\n"
             "        return Later(answer.reason)\n"
             "    if not answer.error_code:\n"
@@ -197,6 +234,53 @@ LOG = (
             "        there = True\n",
         ),
         deaths=("I3",),
+    ),
+    mutant(
+        "vanished_from_a_deposed_leader",
+        "R9: what a log is too short for has not vanished as long as another broker says that it leads",
+        _LEADERS + "test_a_batch_that_a_deposed_leader_lacks_has_not_vanished",
+        (
+            "proxy.log_ends",
+            "            elif end.offset <= offset and not await _has_rival(topic, partition, leader):\n",
+            "            elif end.offset <= offset:\n",
+        ),
+    ),
+    mutant(
+        "another_one_at_a_deposed_leader",
+        "R9: nor has that in whose place the log of one of them has something else",
+        _LEADERS + "test_nor_has_one_in_whose_place_a_deposed_leader_has_another",
+        (
+            "proxy.log_ends",
+            "                if not isinstance(message, Later) and not await _has_rival(topic, partition, leader):\n",
+            "                if not isinstance(message, Later):\n",
+        ),
+    ),
+    mutant(
+        "lane_by_offset",
+        "R9: a connection confirms what it acknowledged, not what lay at the same offset before",
+        _DUPLICATES + "test_a_batch_that_was_cut_off_is_not_confirmed_by_the_connection_of_the_one_that_lies_there_now",
+        (
+            "proxy.sequencer",
+            "[batch.identity.producer_epoch, batch.identity.base_sequence] = lane\n",
+            "[0, dict((one.base_sequence, one.base_offset) for one in self.entry.window)"
+            "[batch.identity.base_sequence]] = lane\n",
+        ),
+        (
+            "proxy.duplicates",
+            ".get((batch.identity.producer_epoch, batch.identity.base_sequence))",
+            ".get((0, verdict.base_offset))",
+        ),
+        deaths=("I3",),
+    ),
+    mutant(
+        "piece_by_offset",
+        "R9: a duplicate is compared with its own place in the window, not with another batch of the same offset",
+        _DUPLICATES + "test_a_batch_that_lies_where_one_that_was_cut_off_lay_is_found_there",
+        (
+            "proxy.duplicates",
+            "if piece.base_sequence == batch.identity.base_sequence)",
+            "if piece.base_offset == base_offset)",
+        ),
     ),
     mutant(
         "vanished_sent_again",

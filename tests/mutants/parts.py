@@ -1,11 +1,12 @@
-"""Mutants of batches that are stored in parts, and of bounds and intents that nobody can go by: rules R6, R8, R10, R11,
-R17."""
+"""Mutants of batches that are stored in parts, and of bounds and intents that nobody can go by: rules R6, R8, R9, R10,
+R11, R17."""
 
 from __future__ import annotations
 
 from mutants.mutant import mutant
 
 _PARTS = "unit/test_core_parts.py::"
+_BELOW = "unit/test_core_below.py::"
 
 PARTS = (
     mutant(
@@ -30,7 +31,7 @@ PARTS = (
         "bound_of_another_log",
         "R8: a bound without an anchor is none where another one is recognised",
         "unit/test_core_bounds.py::test_of_two_bounds_the_one_that_is_recognised_is_taken_wherever_it_is",
-        ("proxy.resolver", "        return self.anchor != NO_ANCHOR\n", "        return True\n"),
+        ("proxy.log_ends", "        return self.anchor != NO_ANCHOR\n", "        return True\n"),
         deaths=("I1",),
     ),
     mutant(
@@ -98,6 +99,56 @@ PARTS = (
             "        if False:\n",
         ),
         deaths=("45",),
+    ),
+    mutant(
+        "rebuilt_window_counts_parts",
+        "R9: the log decides about a batch that begins below the window, also when its last part is in it",
+        _BELOW + "test_a_batch_of_which_a_rebuilt_window_has_the_last_part_only_is_a_duplicate",
+        (
+            "state.decide",
+            "    begins_below = is_ahead(batch.base_sequence, entry.window[0].base_sequence)\n",
+            "    last = last_of(batch.base_sequence, batch.record_count)\n"
+            "    begins_below = is_ahead(last, entry.window[0].base_sequence)\n",
+        ),
+        deaths=("45",),
+    ),
+    mutant(
+        "searched_up_to_the_window",
+        "R9: what begins below the window may end in it: the log is searched to the last commit",
+        _BELOW + "test_a_batch_of_more_parts_than_a_rebuilt_window_holds_is_a_duplicate",
+        (
+            "proxy.duplicates",
+            "batch.identity, entry.first_base_offset, entry.end_offset, contents[:1]",
+            "batch.identity, entry.first_base_offset, entry.window[0].base_offset, contents[:1]",
+        ),
+        deaths=("45",),
+    ),
+    mutant(
+        "contents_of_two_logs",
+        "R9: what was read of another leader's log counts no longer",
+        _BELOW + "test_a_batch_in_parts_is_known_though_the_leader_moves_while_it_is_looked_for",
+        (
+            "proxy.duplicates",
+            "        self.stored_contents = []\n        return await super()._begin(leader, log_end)\n",
+            "        return await super()._begin(leader, log_end)\n",
+        ),
+        deaths=("45",),
+    ),
+    mutant(
+        "looked_for_and_overtaken",
+        "R11: a batch whose topic is looked for is no gap for what follows it on its connection",
+        "unit/test_core_behind.py::test_what_overtakes_a_batch_whose_topic_is_looked_for_is_no_gap",
+        ("state.behind", "        if self._held and any(", "        if False and any("),
+    ),
+    mutant(
+        "looked_for_is_a_failure",
+        "R11: that its topic was looked for is no failure of a batch",
+        "unit/test_core_behind.py::test_that_a_topic_was_looked_for_is_no_failure_of_the_batches_that_waited",
+        (
+            "proxy.produce",
+            "            part.hold()\n",
+            "            part.hold()\n            part.note(answers.no_leader().error_code)\n",
+        ),
     ),
     mutant(
         "held_back_before_a_part",

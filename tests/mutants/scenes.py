@@ -11,6 +11,8 @@ from idemproxy.proxy.outcome import InDoubt, Outcome
 from testkit.staged_sequencer import Client, Stage
 from testkit.virtual_log import PartitionLog
 
+_TOO_LARGE = 10
+
 
 def foreign(stage: Stage, *values: bytes, replicated: bool = True) -> None:
     """Records of a writer past the proxy."""
@@ -41,6 +43,16 @@ def dies_after(stage: Stage, act: Callable[[Append], Any]) -> Callable[[Append],
         return stage.never_answers(effect)
 
     return outcome
+
+
+def takes_no_more_than(stage: Stage, bytes_max: int) -> None:
+    """From now on the broker refuses every message set of more than so many bytes as too large."""
+
+    def judge(effect: Append) -> Outcome:
+        stage.outcomes.append(judge)
+        return stage.refuses(_TOO_LARGE)(effect) if len(effect.message_set) > bytes_max else stage.succeeds(effect)
+
+    stage.outcomes.append(judge)
 
 
 class SleepingBroker:

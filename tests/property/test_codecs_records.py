@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from idemproxy.codecs import messages  # noqa: F401  (imports the library without warnings)
 from idemproxy.codecs.compression import Codec, compress, decompress, store_gzip
-from idemproxy.codecs.convert import HeaderPolicy, split, to_message_set, to_wrapper
+from idemproxy.codecs.convert import HeaderPolicy, split, to_message_set
 from idemproxy.codecs.errors import WireError
 from idemproxy.codecs.marker import Identity, anchor_of, anchor_of_marker, encode_marker, parse_marker
 from idemproxy.codecs.message_set import (
@@ -34,6 +34,7 @@ from idemproxy.codecs.record_batch import (
     parse_single_batch,
 )
 from idemproxy.codecs.record_batch import verify_crc as verify_batch
+from testkit.wrappers import to_wrapper
 
 library = import_module("kafka.record.memory_records")
 aiokafka_records = import_module("aiokafka.record._crecords")

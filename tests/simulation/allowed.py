@@ -6,10 +6,14 @@ pass only by one of these names, under the condition that stands in the oracle b
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import Enum
+
+from simulation.log_records import InLog
 
 from testkit.virtual_broker_faults import CONTENT_CODES, FINAL_CODES
 from testkit.virtual_cluster import Partition
+from testkit.virtual_producer import Answer, Batch, Identity
 
 CANNOT_BE_TOLD = 87
 """What a producer gets for a batch of which nobody can tell whether it is in the log, or which is no longer there."""
@@ -32,6 +36,14 @@ class Allowed(Enum):
         "the first copy was deleted by retention and Redis began a new life: what is that old is taken for no retry"
     )
     BEHIND_A_FAILURE = "45 behind a batch that failed for good or was given up: the gap is real"
+    OVERTAKEN = (
+        "45 for what came to the log afterwards, over a connection that its client had left and the proxy had not seen "
+        "end: a broker does the same"
+    )
+    BEGINS_LATE = (
+        "an id that is older than its state may live begins with any sequence, as at a broker; its client had given up "
+        "what came before"
+    )
     OLD_EPOCH = "47 for what was still under way when its producer itself began a newer epoch"
 
 
@@ -45,3 +57,22 @@ def may_be_refused(code: int, refusals: tuple[int, ...]) -> bool:
 def may_be_untold(partition: Partition) -> bool:
     """Has anything happened to the log after which its records no longer tell what was appended?"""
     return bool(partition.met) or partition.log.compression is not None
+
+
+def was_overtaken(batch: Batch, told: Answer, there: Sequence[InLog]) -> bool:
+    """Was the batch still on its way over a connection that its client had left, and appended after the answer?"""
+    later = [record for record in there if record.appended_at > told.at]
+    return bool(there) and len(later) == len(there) and told.identity in batch.overtaken_as
+
+
+def begins_late(record: InLog, given_up: Mapping[tuple[int, int, int], float]) -> bool:
+    """Had its client told its user by then that everything before it in its epoch has failed?"""
+    before = ((record.producer_id, record.producer_epoch, sequence) for sequence in range(record.sequence))
+    return all(given_up.get(name, record.appended_at) < record.appended_at for name in before)
+
+
+def has_newer_epoch(batch: Batch, told: Identity) -> bool:
+    """Was the batch sent by the same producer in a newer epoch?"""
+    return any(
+        one.producer_id == told.producer_id and one.producer_epoch > told.producer_epoch for one in batch.sent_as
+    )

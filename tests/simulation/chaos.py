@@ -68,7 +68,8 @@ class Chaos:
         self.world = World(seed, self.settings)
         for client, delivery in zip(self.world.clients, self.shape.delivery, strict=True):
             client.settings = replace(client.settings, delivery=delivery)
-        self.oracle = Oracle(self.world.cluster, self.world.clients)
+        ids_get_old = self.settings.wall_clock_rate > 1 or self.settings.expiry_seconds is not None
+        self.oracle = Oracle(self.world.cluster, self.world.clients, ids_get_old=ids_get_old)
         self.troubles = Troubles(self.world, self.random)
         self.calm_seconds = 0.0
 

@@ -10,9 +10,16 @@ table in ``allowed``: each use of it is counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from simulation.allowed import Allowed, may_be_refused, may_be_untold
+from simulation.allowed import (
+    Allowed,
+    begins_late,
+    has_newer_epoch,
+    may_be_refused,
+    may_be_untold,
+    was_overtaken,
+)
 from simulation.log_records import InLog, holds_all, records_of, stored_with
 
 from idemproxy.codecs.marker import parse_marker
@@ -22,7 +29,7 @@ from testkit.virtual_client import VirtualClient
 from testkit.virtual_cluster import VirtualCluster
 from testkit.virtual_log import Message, Stored, parse_messages
 from testkit.virtual_network import Network
-from testkit.virtual_producer import RETRIABLE, SEQUENCE_LIMIT, Answer, Batch, Identity, TopicPartition
+from testkit.virtual_producer import RETRIABLE, SEQUENCE_LIMIT, Answer, Batch, TopicPartition
 from testkit.virtual_thief import VirtualThief
 from testkit.virtual_wire import VirtualWire
 
@@ -41,7 +48,8 @@ OUT_OF_ORDER, FENCED, UNKNOWN_PRODUCER, UNKNOWN_ERROR = 45, 47, 59, -1
 class Oracle:
     """Watches one cluster and its clients from the start; ``violations`` is complete after ``finish``."""
 
-    def __init__(self, cluster: VirtualCluster, clients: Sequence[VirtualClient]) -> None:
+    def __init__(self, cluster: VirtualCluster, clients: Sequence[VirtualClient], *, ids_get_old: bool = False) -> None:
+        """``ids_get_old``: producer ids outlive the time after which what is known of them may have expired."""
         self.cluster = cluster
         self.clients = clients
         self.violations: list[str] = []
@@ -50,6 +58,7 @@ class Oracle:
         """The longest that a request waited on a connection that worked."""
         self._refusals: tuple[int, ...] = cluster.rates.refusals
         self._state_was_lost = False
+        self._ids_get_old = ids_get_old
         self._outstanding: dict[Where, ProduceSeen] = {}
         self._lost_values: dict[TopicPartition, tuple[int, set[bytes]]] = {}
         """Of each partition how many lost messages were looked at, and the values in them."""
@@ -193,6 +202,7 @@ class Oracle:
         lost, _ = records_of(self.cluster.log(*partition).lost)
         places: dict[bytes, list[InLog]] = {}
         names: dict[Name, bytes] = {}
+        given_up: dict[Name, float] = {}
         for record in records:
             places.setdefault(record.value, []).append(record)
         for _, batch in told:
@@ -200,10 +210,12 @@ class Oracle:
                 for index, value in enumerate(batch.values):
                     sequence = (identity.base_sequence + index) % SEQUENCE_LIMIT
                     names[identity.producer_id, identity.producer_epoch, sequence] = value
+                    if batch.failed is not None:
+                        given_up[identity.producer_id, identity.producer_epoch, sequence] = batch.failed[0]
         for record in records:
             if names.get(record.name) != record.value:
                 self._say(partition, f"{record} was never sent under that name")
-        self._check_names(partition, records, {record.name for record in lost})
+        self._check_names(partition, records, {record.name for record in lost}, given_up)
         gone = {record.value for record in lost}
         for client in self.clients:
             mine = [batch for owner, batch in told if owner is client]
@@ -214,7 +226,13 @@ class Oracle:
                 for answer in batch.answers:
                     self._check_answer(partition, batch, answer, mine, places)
 
-    def _check_names(self, partition: TopicPartition, records: Sequence[InLog], lost: set[Name]) -> None:
+    def _check_names(
+        self,
+        partition: TopicPartition,
+        records: Sequence[InLog],
+        lost: set[Name],
+        given_up: Mapping[Name, float],
+    ) -> None:
         """I1 and I2 by identity: in every epoch the sequences follow each other, and no older epoch comes after."""
         last: dict[int, InLog] = {}
         first_places: dict[Name, int] = {}
@@ -231,6 +249,8 @@ class Oracle:
                 self._say(partition, f"I2: {record} comes after epoch {before.producer_epoch}")
             elif record.sequence != due and self._fills_the_gap(record, due, lost):
                 self.allowed[Allowed.LOST_BY_BROKERS] += 1
+            elif record.sequence != due and begins and self._ids_get_old and begins_late(record, given_up):
+                self.allowed[Allowed.BEGINS_LATE] += 1
             elif record.sequence != due and begins:
                 self._say(partition, f"I2: epoch {record.producer_epoch} begins with {record}")
             elif record.sequence != due and before is not None:
@@ -329,7 +349,7 @@ class Oracle:
         if answer.error_code in (UNKNOWN_PRODUCER, UNKNOWN_ERROR):
             self._say(partition, what)
         elif answer.error_code == FENCED:
-            if any(_epochs(one, answer.identity) for one in mine):
+            if any(has_newer_epoch(one, answer.identity) for one in mine):
                 self.allowed[Allowed.OLD_EPOCH] += 1
             else:
                 self._say(partition, what)
@@ -338,6 +358,8 @@ class Oracle:
             there = [record for record in places.get(batch.values[0], []) if record.name == asked]
             if there and self._is_too_old(partition, there[-1].offset):
                 self.allowed[Allowed.OLDER_THAN_THE_LOG] += 1
+            elif was_overtaken(batch, answer, there):
+                self.allowed[Allowed.OVERTAKEN] += 1
             elif there:  # in the log then, or taken later: in any case no gap that was proven
                 self._say(partition, f"{what}, which is in the log under that name")
             elif any(one.failed is not None and one.failed[0] <= answer.at + BEHIND_SECONDS for one in mine):
@@ -360,13 +382,6 @@ def judge_thief(thief: VirtualThief, is_denied: bool = False) -> list[str]:
         for at, identity, code, offset in thief.answers
         if code not in may_hear or offset >= 0
     ]
-
-
-def _epochs(batch: Batch, told: Identity) -> bool:
-    """Was the batch sent by the same producer in a newer epoch?"""
-    return any(
-        one.producer_id == told.producer_id and one.producer_epoch > told.producer_epoch for one in batch.sent_as
-    )
 
 
 def _shown(found: object) -> str:

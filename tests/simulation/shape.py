@@ -29,7 +29,13 @@ CHAOS_SECONDS = 12.0
 IDLE_SECONDS = (660.0, 1800.0)
 IDLE_SHARE = 0.05
 """Of worlds that are idle for longer than anybody retries, and go on then."""
+EXPIRY_SECONDS = 600.0
+"""In half of them: what is known of a producer expires meanwhile."""
 HORIZONS_SECONDS = (300.0, 600.0)
+OLD_IDS_SHARE = 0.1
+"""Of worlds in which producer ids are soon older than what may have expired."""
+WALL_CLOCK_RATES = (6_000.0, 60_000.0)
+"""A day in 14 s, or in 1.4."""
 BATCHES = 25
 """About so many batches has a world when nobody says otherwise; each seed draws from a third of it to the double."""
 BROKER_KINDS = tuple(kind for kind in BrokerFault if kind is not BrokerFault.NONE)
@@ -143,6 +149,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     has_principals = draw.chance(0.3)
     if has_principals:  # whom an id was issued to is known to Redis alone
         troubles |= {FLUSH: 0.0, THEFT: THEFTS_MAX * random.random()}
+    old_ids = Random(f"{seed}/old ids")
     guests = Random(f"{seed}/guests")
     has_guests = has_principals and guests.random() < 0.5
     compression = random.choice((0, 1, 2, 3)) if draw.chance(0.06) else None
@@ -166,6 +173,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         has_principals=has_principals,
         has_guests=has_guests,
         thief_may_write=guests.random() < 0.5,
+        wall_clock_rate=old_ids.choice(WALL_CLOCK_RATES) if old_ids.random() < OLD_IDS_SHARE else 1.0,
         package=package,
     )
     if has_guests:  # they know no leaders: of one partition it is found by trying
@@ -173,7 +181,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     # The first client is patient, so that every world demands that all is done in the end.
     impatient = 0.7 if troubles["giving up in a doubt"] else 0.3
     delivery = [None, *(random.uniform(3, 30) if draw.chance(impatient) else None for _ in range(clients - 1))]
-    return Shape(
+    shape = Shape(
         settings,
         troubles,
         max(1, round(random.choice((0.3, 0.7, 1.0, 2.0)) * batches)),
@@ -183,6 +191,9 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         random.uniform(*IDLE_SECONDS) if (has_idle := draw.chance(IDLE_SHARE)) else 0.0,
         has_idle and not has_principals and FLUSH not in forbidden and draw.chance(0.7),
     )
+    if shape.idle_seconds and old_ids.random() < 0.5:
+        shape = replace(shape, settings=replace(settings, expiry_seconds=EXPIRY_SECONDS))
+    return shape
 
 
 def _clock_rate(draw: _Draw) -> float:

@@ -81,7 +81,7 @@ def test_a_survivor_and_an_error_show_in_the_exit_status(
 
 
 def test_a_copy_with_no_line_changed_is_not_caught() -> None:
-    patch = Patch("proxy.resolver", "_LOG_END = -3\n", "_LOG_END = -3\n")
+    patch = Patch("proxy.bridge.asks", "LOG_END_REPLICA_ID = -3\n", "LOG_END_REPLICA_ID = -3\n")
     with patched_package("mutant_of_nothing", (patch,)) as package:
         assert run_case(batches=2, package=package).problems == []
         assert run_seed(1, package=package).problems == []
@@ -100,8 +100,18 @@ SCENE = "unit/test_rule_log.py::test_a_batch_is_sent_three_times_at_most"
     "strange",
     [
         mutant("stale", "R6: x", SCENE, ("proxy.resolver", "a line that was never there", "")),
-        mutant("untested", "R6: x", SCENE + "_and_no_more", ("proxy.resolver", "_LOG_END = -3\n", "_LOG_END = -1\n")),
-        mutant("broken", "R6: x", SCENE, ("proxy.resolver", "_LOG_END = -3\n", "_LOG_END = no_such_name\n")),
+        mutant(
+            "untested",
+            "R6: x",
+            SCENE + "_and_no_more",
+            ("proxy.bridge.asks", "LOG_END_REPLICA_ID = -3\n", "LOG_END_REPLICA_ID = -1\n"),
+        ),
+        mutant(
+            "broken",
+            "R6: x",
+            SCENE,
+            ("proxy.bridge.asks", "LOG_END_REPLICA_ID = -3\n", "LOG_END_REPLICA_ID = no_such_name\n"),
+        ),
         mutant(
             "misspelt",
             "R6: x",

@@ -19,7 +19,13 @@ from testkit.virtual_redis_connection import RedisFault
 FIRST_SEED = 1
 SEEDS = 1000
 JOBS = 2
-RARELY_NEEDED = {Allowed.OLD_EPOCH, Allowed.OLDER_THAN_THE_LOG}
+RARELY_NEEDED = {
+    Allowed.BEGINS_LATE,
+    Allowed.OLD_EPOCH,
+    Allowed.OLDER_THAN_THE_LOG,
+    Allowed.OVERTAKEN,
+    Allowed.OWN_COPY,
+}
 """A thousand worlds may do without."""
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+import pytest
+
 from idemproxy.codecs.framing import FrameSplitter, frame
 from idemproxy.codecs.headers import encode_response_header, parse_request_header
 from idemproxy.codecs.produce import PartitionAnswer, encode_response, parse_request
 from idemproxy.codecs.record_batch import BatchHeader, parse_single_batch, verify_crc
 from idemproxy.reactor import Wire
 from testkit.virtual_client import ClientSettings, VirtualClient
+from testkit.virtual_connection import Direction
 from testkit.virtual_network import Network
 
 ADDRESS = ("server", 9092)
@@ -177,6 +180,24 @@ def test_45_for_a_batch_behind_an_unfinished_one_is_only_sent_again() -> None:
     client.send(TOPIC, 0)
     assert network.run(5, lambda: client.is_done)
     assert server.sequences() == [(0, 0), (0, 1), (0, 0), (0, 1)]
+
+
+@pytest.mark.parametrize("held_seconds", [2.0, 0.0])
+def test_a_45_counts_as_overtaken_only_while_the_first_try_is_still_on_its_way(held_seconds: float) -> None:
+    network, server, client = world(lambda batch: 0)
+    client.send(TOPIC, 0)
+    assert network.run(5, lambda: client.is_done)
+    server.script = lambda batch: 0 if batch.producer_epoch else 45
+    batch = client.send(TOPIC, 0)
+
+    def strand(way: Direction, data: bytes) -> None:
+        network.watchers.remove(strand)
+        network.schedule(0, lambda: way.sender.connection.strand(held_seconds))
+
+    network.watchers.append(strand)
+    assert network.run(5, lambda: client.is_done)
+    assert batch.renumbered_for
+    assert bool(batch.overtaken_as) == bool(held_seconds)
 
 
 def test_59_bumps_the_epoch() -> None:

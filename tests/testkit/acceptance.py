@@ -29,9 +29,9 @@ from .proxy_process import ProxyProcess, wait_until
 from .raw_client import TIMEOUT_MS, RawClient, batch
 from .results import append_result
 
-GIGABYTE = 1_000_000_000
 READ_BYTES_MAX = 2 * limits.FETCH_BYTES
 ANSWER_SECONDS_MAX = 5.0
+UNDECIDED_SECONDS_MAX = 40.0
 _FOREIGN_SET_BYTES = 900_000
 _IN_FLIGHT = 4
 _RESOLVED = re.compile(r"resolved as (\w+): producer (\d+) sequence (\d+) on \S+, (\d+) bytes read in ([0-9.]+) s")
@@ -137,6 +137,16 @@ class LossyScene:
         self.relay.set_faults(False)
         (answer,) = client.produce_answer()
         return answer
+
+    def lose_undecidably(self, client: RawClient, place: tuple[str, int], producer_id: int) -> PartitionAnswer:
+        """Lose the answer to a producer's second batch, where nobody can tell whether it is stored.
+
+        Return what a retry of it is told in the end.
+        """
+        records = batch([b"second"], producer_id=producer_id, sequence=1)
+        self.lose_answer_of(client, place, records, timeout_ms=1000)
+        self.proxy.wait_for_log(f"resolved as unknown: producer {producer_id} ", UNDECIDED_SECONDS_MAX)
+        return client.produce_one(*place, records, version=8, timeout_ms=30_000)
 
 
 def insist(client: RawClient, place: tuple[str, int], records: bytes, timeout_ms: int = TIMEOUT_MS) -> PartitionAnswer:

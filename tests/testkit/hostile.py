@@ -29,7 +29,6 @@ from .results import append_result
 TOPIC = "well-behaved"
 PAUSE_SECONDS = 0.01
 P99_RATIO_MAX = 3.0
-OPENED_SECONDS_MAX = 180.0
 SPARE_CONNECTIONS = 200
 """Above the hostile ones, for who behaves: a full proxy lets nobody in, whatever they do."""
 _KIB = 1024

@@ -13,9 +13,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Self
 
 from idemproxy.demo.child_processes import ChildProcess, ChildProcesses
-from idemproxy.demo.ports import HOST, free_ports
+from idemproxy.demo.ports import HOST, neighbouring_ports
 from idemproxy.state.entry import Entry, pack, unpack
 from idemproxy.state.redis_server import EmbeddedRedis
 from idemproxy.state.store import entry_key
@@ -34,19 +35,6 @@ def wait_until(condition: Callable[[], bool], what: str, seconds_max: float = QU
     while not condition():
         assert time.monotonic() < end, f"not within {seconds_max:.0f} s: {what}"
         time.sleep(_POLL_SECONDS)
-
-
-def neighbouring_ports(count: int) -> int:
-    """Return the first of ``count`` consecutive free ports: the proxy derives its listeners from one number."""
-    while True:
-        (first,) = free_ports(1)
-        try:
-            for port in range(first + 1, first + count):
-                with socket.socket() as probe:
-                    probe.bind((HOST, port))
-        except OSError:
-            continue
-        return first
 
 
 class ProxyProcess:
@@ -70,7 +58,7 @@ class ProxyProcess:
             *("--data-dir", os.fspath(self.data_directory), *options),
         ]
 
-    def __enter__(self) -> ProxyProcess:
+    def __enter__(self) -> Self:
         try:
             self.start()
         except BaseException:

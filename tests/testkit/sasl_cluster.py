@@ -47,6 +47,28 @@ def _put(keeper: ZooKeeper, path: str, data: bytes) -> None:
     keeper.set(path, data)
 
 
+AUTHORIZED: Mapping[str, str] = {
+    "authorizer.class.name": "kafka.security.auth.SimpleAclAuthorizer",
+    "allow.everyone.if.no.acl.found": "false",
+    "super.users": "User:ANONYMOUS",
+}
+"""Settings of brokers that refuse everything that is not allowed, but for who comes plainly."""
+
+
+def allow(cluster: LegacyCluster, resource: str, rights: Mapping[str, Sequence[str]]) -> None:
+    """Replace the ACLs of a resource of brokers with these settings: operations by user."""
+    acls = [
+        {"principal": f"User:{name}", "permissionType": "Allow", "operation": operation, "host": "*"}
+        for name, operations in rights.items()
+        for operation in operations
+    ]
+    kind, _, name = resource.partition(":")
+    with ZooKeeper(cluster.zookeeper_address) as keeper:
+        _put(keeper, f"/kafka-acl/{kind}/{name}", _json({"version": 1, "acls": acls}))
+        keeper.create("/kafka-acl-changes/acl_changes_", resource.encode(), SEQUENTIAL)
+    time.sleep(0.2)
+
+
 class SaslCluster(LegacyCluster):
     """Brokers that take SASL at ``sasl_address`` (with ``authority`` and ``own`` also over TLS at
     ``sasl_tls_address``). ``users``: password by name, for every mechanism. ``tells_rights``: the brokers' output
@@ -79,9 +101,7 @@ class SaslCluster(LegacyCluster):
         self._sasl_ports = free_ports(2 * len(self.broker_ids))
         self._sasl_settings = {
             "sasl.enabled.mechanisms": ",".join(mechanisms),
-            "authorizer.class.name": "kafka.security.auth.SimpleAclAuthorizer",
-            "allow.everyone.if.no.acl.found": "false",
-            "super.users": "User:ANONYMOUS",
+            **AUTHORIZED,
         }
         if "OAUTHBEARER" in mechanisms:  # tokens without a signature, from Kafka 2.0 on
             module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -122,16 +142,7 @@ class SaslCluster(LegacyCluster):
     def allow(self, resource: str, rights: Mapping[str, Sequence[str]]) -> None:
         """Replace the ACLs of a resource (``Topic:name``, ``Cluster:kafka-cluster``, ``Group:*``): operations by user.
         Brokers take them within moments."""
-        acls = [
-            {"principal": f"User:{name}", "permissionType": "Allow", "operation": operation, "host": "*"}
-            for name, operations in rights.items()
-            for operation in operations
-        ]
-        kind, _, name = resource.partition(":")
-        with ZooKeeper(self.zookeeper_address) as keeper:
-            _put(keeper, f"/kafka-acl/{kind}/{name}", _json({"version": 1, "acls": acls}))
-            keeper.create("/kafka-acl-changes/acl_changes_", resource.encode(), SEQUENTIAL)
-        time.sleep(0.2)
+        allow(self, resource, rights)
 
     def _start_zookeeper(self) -> None:
         super()._start_zookeeper()

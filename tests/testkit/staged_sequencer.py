@@ -9,15 +9,16 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, cast
 
 from idemproxy.codecs.compression import Codec, compress, decompress
+from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.message_set import encode_message, iterate_shallow
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
 from idemproxy.proxy.batch import Answer, Batch, Way
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset, OffsetAnswer
-from idemproxy.proxy.effects import Append, Ask, Leader, MemberAlive, Now, Pause, Read, Swap, Wait
+from idemproxy.proxy.effects import Append, Ask, Leader, MemberAlive, Now, Pause, Read, Replicas, Swap, Wait
 from idemproxy.proxy.flow_runner import FlowRunner, Resume
 from idemproxy.proxy.log_chunk import LogChunk, ReadLog
 from idemproxy.proxy.outcome import Appended, InDoubt, NotSent, Outcome, Refused
@@ -60,7 +61,7 @@ class Request:
         self._number = client.behind.request_number()
 
     @property
-    def gone(self) -> bool:
+    def is_gone(self) -> bool:
         return bool(self.answers) or self.connection.is_closed
 
     def answer(self, answer: Answer) -> None:
@@ -104,6 +105,8 @@ class Lane:
 
     def __init__(self) -> None:
         self.is_open = True
+        self.sent_at = 0.0
+        self.answered_at = 0.0
 
 
 class Stage:
@@ -116,6 +119,7 @@ class Stage:
         self.log = PartitionLog(keeps_wrapper_keys=keeps_markers)
         self.earliest = 0
         self.leader: int | None = 1
+        self.replicas: Collection[int] = (1, 2)
         self.values: dict[bytes, bytes] = {BLOCK_KEY: pack_block(GENERATION, 0)}
         self.alive: set[bytes] = set()
         self.is_registered = True
@@ -128,7 +132,7 @@ class Stage:
         self.asked: list[tuple[int, Any]] = []
         self.swapped: list[Entry] = []
         self.events: list[Any] = []
-        self.before: dict[type, Callable[[Any], None]] = {}
+        self.before: dict[type, Callable[[Any], object]] = {}
         """Called in the step of an effect of this type, before it is carried out."""
         self.reply: Callable[[int, Any], Any] = lambda _broker_id, _question: None
         """What a broker answers instead of the truth; None: the truth."""
@@ -235,6 +239,7 @@ class Stage:
             Append: self._append,
             Ask: self._ask,
             Leader: lambda _effect: self.leader,
+            Replicas: lambda _effect: self.replicas,
             Now: lambda _effect: self.now,
         }
 
@@ -292,6 +297,8 @@ class Stage:
         if isinstance(question, EarliestOffset):
             return OffsetAnswer(0, self.earliest)
         if isinstance(question, LatestOffset):
+            if question.replica_id != -1 and effect.broker_id != self.leader:  # only the leader tells its log's end
+                return OffsetAnswer(int(ErrorCode.NOT_LEADER_OR_FOLLOWER), -1)
             return OffsetAnswer(0, self.log.high_watermark if question.replica_id == -1 else self.log.end_offset)
         assert isinstance(question, FetchRecords)
         if not self.earliest <= question.offset <= self.log.end_offset:

@@ -26,7 +26,7 @@ from idemproxy.state.store import entry_key
 
 from .proxy_process import wait_until
 from .results import append_result
-from .two_proxies import TwoProxies
+from .two_proxies import TwoProxies, stop_before
 from .two_proxies_client import IN_FLIGHT_MAX, Load, Place, RovingProducer
 from .two_proxies_program import STOP_BEFORE_APPEND, STOP_BEFORE_WRITE, uncovered_in
 from .two_proxies_relays import Keeping
@@ -173,8 +173,7 @@ class Bench:
             producer.insist(lambda: proxy.address, SETTLED_SECONDS_MAX)
         self.pair.redis.wait_until_quiet()
         if moment in (Moment.BEFORE_APPEND, Moment.BEFORE_WRITE):
-            proxy.signal(STOP_BEFORE_APPEND if moment is Moment.BEFORE_APPEND else STOP_BEFORE_WRITE)
-            time.sleep(0.1)
+            stop_before(proxy, STOP_BEFORE_APPEND if moment is Moment.BEFORE_APPEND else STOP_BEFORE_WRITE)
         else:
             relay.keep(Keeping.ANSWERS if moment is Moment.ANSWER_HELD else Keeping.REQUESTS)
         for producer in self._producers:

@@ -6,6 +6,7 @@ Owns the processes; who produces, and what is broken when, is the caller's.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ from idemproxy.demo.ports import HOST
 
 from . import two_proxies_program
 from .crashes import stored_values
-from .proxy_process import ProxyProcess
+from .proxy_process import ProxyProcess, wait_until
 from .two_proxies_redis import ExternalRedis
 from .two_proxies_relays import KeepingRelay
 
@@ -97,3 +98,10 @@ class TwoProxies:
             log = (self._directory / f"proxy-{index}" / "proxy.log").read_text(errors="replace")
             found += [line for line in log.splitlines() if "error of ours" in line or "DUPLICATE" in line]
         return found[:5]
+
+
+def stop_before(proxy: ProxyProcess, number: signal.Signals) -> None:
+    """Have it stop itself at that moment (``STOP_BEFORE_...``); return when it knows."""
+    heard = proxy.log.count(two_proxies_program.HEARD)
+    proxy.signal(number)
+    wait_until(lambda: proxy.log.count(two_proxies_program.HEARD) > heard, "the signal is heard")

@@ -1,8 +1,8 @@
 """The shipped proxy that can be stopped between its looks at the lease, and that measures what no look covers.
 
 ``two_proxies_program.py run ...`` is ``idemproxy run ...``. SIGUSR1: before its next append, SIGUSR2: after the first
-look and before the write, it stops itself as SIGSTOP does. At its end it writes the times from each last look to the
-end of its write into its log. The product has no switch for it.
+look and before the write, it stops itself as SIGSTOP does; that it has heard the signal is in its log. At its end it
+writes the times from each last look to the end of its write there. The product has no switch for it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 from idemproxy.proxy.effects import Append, Effect
@@ -22,6 +23,7 @@ from idemproxy.proxy.main import main
 from idemproxy.proxy.sockets import SocketWire
 
 SAYS = "uncovered nanoseconds: "
+HEARD = "will stop itself"
 STOP_BEFORE_APPEND, STOP_BEFORE_WRITE = signal.SIGUSR1, signal.SIGUSR2
 
 _armed: set[int] = set()
@@ -57,7 +59,12 @@ def _stop_between_looks() -> None:
     FlowRunner.perform = stopping_perform  # type: ignore[method-assign]
     Lane.send = stopping_send  # type: ignore[assignment, method-assign]
     for number in (STOP_BEFORE_APPEND, STOP_BEFORE_WRITE):
-        signal.signal(number, lambda number, _frame: _armed.add(number))
+        signal.signal(number, _arm)
+
+
+def _arm(number: int, _frame: FrameType | None) -> None:
+    _armed.add(number)
+    os.write(sys.stderr.fileno(), f"{HEARD}\n".encode())
 
 
 def _measure() -> None:

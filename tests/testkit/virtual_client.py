@@ -15,7 +15,7 @@ from testkit import virtual_client_bytes as wire_bytes
 from testkit.virtual_connection import Connection
 from testkit.virtual_kafka_bytes import Reader
 from testkit.virtual_network import Network
-from testkit.virtual_producer import Batch, Identity, ProducerState, TopicPartition
+from testkit.virtual_producer import OUT_OF_ORDER, Batch, Identity, ProducerState, TopicPartition
 from testkit.virtual_wire import VirtualWire
 
 EPOCH_MS = 1_700_000_000_000
@@ -76,6 +76,8 @@ class VirtualClient:
         """So many batches from the first one on were done when somebody looked."""
         self._counts: dict[TopicPartition, int] = {}
         self._session: _Session | None = None
+        self._left: list[Connection] = []
+        """Connections that it has ended or lost, of which something may still arrive."""
         self._not_before = 0.0
         self._pump_is_planned = False
         self._connect_is_planned = False
@@ -204,12 +206,20 @@ class VirtualClient:
     # ------------------------------------------------------------------ what a session tells
     def session_ended(self, session: _Session, open_batches: list[Batch]) -> None:
         """What was in flight there is sent again, in order."""
+        self._left = [connection for connection in self._left if connection.directions[0].is_delivering]
+        if session.connection is not None:
+            self._left.append(session.connection)
         if self._session is session:
             self._session = None
         for batch in sorted(open_batches, key=lambda batch: batch.first):
             if batch.is_live:
                 self.producer.retry(batch)
         self.plan()
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Is anything still on its way over a connection that it has left?"""
+        return any(connection.directions[0].is_delivering for connection in self._left)
 
     def _expire(self) -> None:
         delivery = self.settings.delivery
@@ -226,6 +236,7 @@ class _Session:
 
     def __init__(self, client: VirtualClient) -> None:
         self.wire: Wire | None = None
+        self.connection: Connection | None = None
         self.waiting: dict[int, _Request] = {}
         self._client = client
         self._data = b""
@@ -235,7 +246,8 @@ class _Session:
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: Wire) -> None:
         """Begin to work."""
-        self.wire = wire
+        assert isinstance(wire, VirtualWire)
+        self.wire, self.connection = wire, wire.connection
         self._client.plan()
 
     def received(self, data: bytes) -> None:
@@ -319,6 +331,8 @@ class _Session:
                 if error not in (0, 46):
                     client.back_off()
                 was_live = batch.is_live
+                if error == OUT_OF_ORDER and client.is_overtaken:
+                    batch.overtaken_as.append(identity)
                 client.producer.answered(batch, error, base_offset, client.host.now(), identity)
                 if was_live and batch.acknowledged is not None:
                     for tell in client.on_acknowledged:

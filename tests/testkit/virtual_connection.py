@@ -122,6 +122,11 @@ class Direction:
         return not self._has_ended and not self._swallows
 
     @property
+    def is_delivering(self) -> bool:
+        """Bytes are on their way and will arrive, whether or not their sender is still there."""
+        return bool(self._in_flight) and self._may_arrive_bytes != 0
+
+    @property
     def room_bytes(self) -> int:
         """What a write may add before the window is full; what nobody will read needs no room."""
         if not self.is_healthy:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from idemproxy.codecs.compression import Codec
-from idemproxy.codecs.convert import HeaderPolicy, to_wrapper
+from idemproxy.codecs.convert import HeaderPolicy
 from idemproxy.codecs.headers import encode_request_header
 from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.record_batch import Record, encode_batch
@@ -19,6 +19,7 @@ from idemproxy.reactor import Wire
 from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates
 from testkit.virtual_cluster import ClusterSettings, VirtualCluster
 from testkit.virtual_network import Network, NetworkSettings
+from testkit.wrappers import to_wrapper
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in a way that Python 3.11 warns of

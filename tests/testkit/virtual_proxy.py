@@ -62,11 +62,14 @@ class VirtualProxy:
         horizon_seconds: float | None = None,
         has_principals: bool = False,
         guests_at: Sequence[int] = (),
+        expiry_seconds: float | None = None,
+        wall_clock_rate: float = 1.0,
     ) -> None:
         """``clock_offset``: how long its machine was up before the run. ``clock_rate``: its seconds in a second.
         ``horizon_seconds``: the longest time after which a client retries; None: as shipped. ``has_principals``: it
         knows its clients by name, as with certificates. ``guests_at``: the brokers, if they ask who is there: clients
-        then show them at one port each, and the proxy is a principal of its own."""
+        then show them at one port each, and the proxy is a principal of its own. ``expiry_seconds``: of
+        the state of an idle producer; None: as shipped. ``wall_clock_rate``: of the clock by which ids get old."""
         self.network = network
         self.name = name
         self.address: Address = (name, 9092)
@@ -90,6 +93,8 @@ class VirtualProxy:
         self._horizon_seconds = horizon_seconds
         self._has_principals = has_principals
         self._guests_at = tuple(guests_at)
+        self._expiry_seconds = expiry_seconds
+        self._wall_clock_rate = wall_clock_rate
         self._package = package
         self._engine_module = importlib.import_module(f"{package}.proxy.engine")
         self._store_module = importlib.import_module(f"{package}.state.redis_store")
@@ -158,11 +163,13 @@ class VirtualProxy:
             cluster=CLUSTER_NAME,
             report=self._report,
             random_bytes=self._random.randbytes,
-            wall_clock_ms=self._wall_ms,
+            wall_clock_ms=lambda: EPOCH_MS + int(self.network.now * 1000 * self._wall_clock_rate),
             on_brokers=lambda brokers: self._listen_when_ready(host),
             on_ready=lambda: self._listen_when_ready(host),
         )
         engine.shared.merges_producers = self._merge_producers
+        if self._expiry_seconds is not None:
+            engine.shared.expiry_ms = int(self._expiry_seconds * 1000)
         if self._horizon_seconds is not None:
             engine.shared.marks.horizon_seconds = self._horizon_seconds
         if self.marks is not None:

@@ -50,6 +50,10 @@ class WorldSettings:
     """Clients show the brokers themselves who they are, and the brokers judge what they write."""
     thief_may_write: bool = False
     """Where there are guests: the thief may write as well, under his own name."""
+    expiry_seconds: float | None = None
+    """After which the state of an idle producer expires; None: as shipped."""
+    wall_clock_rate: float = 1.0
+    """How fast the wall clocks go by which producer ids get old."""
     package: str = "idemproxy"
     """Under which name the proxy is imported: the shipped one, or a patched copy."""
 
@@ -83,6 +87,8 @@ class World:
                 horizon_seconds=settings.horizon_seconds,
                 has_principals=settings.has_principals,
                 guests_at=tuple(self.cluster.brokers) if settings.has_guests else (),
+                expiry_seconds=settings.expiry_seconds,
+                wall_clock_rate=settings.wall_clock_rate,
             )
             for number, (offset, rate) in enumerate(clocks, 1)
         ]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from idemproxy.codecs import messages, produce
-from idemproxy.codecs.errors import Malformed, WireError
+from idemproxy.codecs.errors import LimitExceeded, Malformed, WireError
 from idemproxy.proxy.bridge.base import Bridge, Refused
 from idemproxy.proxy.bridge.fetch import PARTITION_BYTES_MIN
-from idemproxy.proxy.bridge.refusals import refusal
+from idemproxy.proxy.bridge.refusals import REFUSED_BYTES_MAX, refusal
 from idemproxy.proxy.bridge.table import plan
 from idemproxy.proxy.versions import KNOWN, ApiKey
 
@@ -209,7 +209,7 @@ def refused_codes(key: int, version: int, /, **fields: Any) -> list[int]:
     """Refuse a request and return the codes in the answer."""
     body = refusal(key, version, messages.encode_request(key, version, **fields))
     assert body is not None
-    return error_codes(messages.as_dict(messages.decode_response(key, version, body)))
+    return error_codes(messages.decode_response(key, version, body).to_dict(json=False))
 
 
 COMMITTED = [{"name": "t", "partitions": [{"partition_index": 0}, {"partition_index": 1}]}]
@@ -274,7 +274,7 @@ def test_a_produce_is_refused_partition_by_partition(version: int) -> None:
     body = messages.encode_request(0, version, acks=-1, timeout_ms=1, topic_data=topics)
     answer = refusal(ApiKey.PRODUCE, version, body)
     assert answer is not None
-    assert error_codes(messages.as_dict(messages.decode_response(0, version, answer))) == [35, 35]
+    assert error_codes(messages.decode_response(0, version, answer).to_dict(json=False)) == [35, 35]
 
 
 def test_a_produce_that_waits_for_no_answer_gets_none() -> None:
@@ -290,6 +290,18 @@ def test_a_refused_request_that_can_not_be_read_closes_the_connection() -> None:
     assert refusal(ApiKey.OFFSET_COMMIT, 2, b"\xff\xff\xff") is None
 
 
+def test_a_refused_request_is_not_taken_apart_at_the_cost_of_everybody_else() -> None:
+    def asking(count: int) -> bytes:
+        return count.to_bytes(4, "big") + bytes(2 * count) + b"\1"
+
+    assert refusal(ApiKey.METADATA, 5, asking(1_000)) is not None
+    assert refusal(ApiKey.METADATA, 5, asking(REFUSED_BYTES_MAX // 2)) is None, (
+        "its decoding takes seconds if it is large"
+    )
+    told_at_the_top = refusal(ApiKey.FETCH, 11, bytes(REFUSED_BYTES_MAX + 1))
+    assert told_at_the_top is not None
+
+
 def test_an_unknown_version_of_api_versions_gets_what_every_client_can_read() -> None:
     body = refusal(ApiKey.API_VERSIONS, 9, b"")
     assert body is not None
@@ -303,6 +315,23 @@ def test_what_is_not_served_has_no_bridge_even_where_the_broker_has_it(key: int,
     assert isinstance(refused, Refused)
     assert refused.error_code == 35
     assert refused.reason
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "release"),
+    [(ApiKey.LIST_OFFSETS, 1, "0.10.0"), (ApiKey.CREATE_TOPICS, 1, "0.10.1"), (ApiKey.FETCH, 4, "0.10.0")],
+)
+def test_a_request_that_would_keep_everybody_waiting_while_it_is_rewritten_is_refused(
+    key: int, version: int, release: str
+) -> None:
+    body = memoryview(b"\xff" * 4 + bytes(messages.REQUEST_BYTES_MAX))
+    with pytest.raises(LimitExceeded):
+        bridge_for(key, version, release).request(body)
+
+
+def test_a_large_request_that_goes_through_as_it_is_may_be_large() -> None:
+    body = memoryview(bytes(messages.REQUEST_BYTES_MAX + 1))
+    assert bridge_for(ApiKey.SYNC_GROUP, 1, "0.10.2").request(body) == (body,)
 
 
 def test_garbage_from_a_broker_is_a_wire_error() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from idemproxy.codecs import messages
-from idemproxy.codecs.errors import UnsupportedVersion, WireError
+from idemproxy.codecs.errors import LimitExceeded, UnsupportedVersion, WireError
 from idemproxy.proxy.bridge import api_versions, metadata
 from idemproxy.proxy.bridge.init_producer_id import (
     InitProducerIdRequest,
@@ -185,10 +185,34 @@ def test_our_question_is_what_the_library_writes(version: int, names: list[str] 
     assert body == messages.encode_request(METADATA, version, topics=topics, allow_auto_topic_creation=False)
 
 
+NO_TOPICS_NAMES = ["", ".", "..", "a b", "a/b", "größer", "x" * 256, "a\n"]
+
+
+@pytest.mark.parametrize("name", NO_TOPICS_NAMES)
+def test_a_name_that_no_topic_can_have_is_invalid_and_no_broker_is_asked_for_it(name: str) -> None:
+    told = encode_client_answer(1, Cluster(None, 1, BROKERS), [name, "x" * 255], ADDRESSES, fallback_cluster_id="x")
+    assert {one.name: one.error_code for one in parse_answer(1, told).topics.values()} == {name: 17, "x" * 255: 3}
+
+    for version in (1, 4):
+        asked = metadata.encode_request(version, [name, "x" * 255])
+        assert asked == metadata.encode_request(version, ["x" * 255])
+
+
 @pytest.mark.parametrize("count", [-2, 2**31 - 1])
 def test_an_impossible_number_of_topics_is_a_wire_error(count: int) -> None:
     with pytest.raises(WireError):
         parse_client_request(1, count.to_bytes(4, "big", signed=True))
+
+
+def test_more_topics_than_any_cluster_has_are_refused_before_they_are_read() -> None:
+    def asking(count: int) -> bytes:
+        return count.to_bytes(4, "big") + bytes(2 * count)
+
+    named = parse_client_request(1, asking(metadata.TOPICS_ASKED_MAX)).topics
+    assert named is not None
+    assert len(named) == metadata.TOPICS_ASKED_MAX
+    with pytest.raises(LimitExceeded):
+        parse_client_request(1, asking(metadata.TOPICS_ASKED_MAX + 1))
 
 
 def test_a_null_list_in_version_0_is_a_wire_error() -> None:
@@ -211,16 +235,9 @@ def test_api_versions_is_answered_in_full(version: int) -> None:
 
 @pytest.mark.parametrize("version", [-1, 4, 5, 99])
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0_with_its_own_range(version: int) -> None:
-    error_code, ranges = api_versions.parse_v0(api_versions.answer(version, {0: (0, 3)}))
-    assert (error_code, ranges) == (35, {18: (0, 3)})
-
-
-def test_a_brokers_api_versions_are_read_and_garbage_is_a_wire_error() -> None:
-    body = api_versions.encode(0, 0, KNOWN["0.10.2"])
-    assert api_versions.parse_v0(body) == (0, KNOWN["0.10.2"])
-    for broken in (b"", body[:-1], body + b"\0", b"\0\0\xff\xff\xff\xfe"):
-        with pytest.raises(WireError):
-            api_versions.parse_v0(broken)
+    told = messages.decode_response(18, 0, api_versions.answer(version, {0: (0, 3)}))
+    assert told.error_code == 35
+    assert [(one.api_key, one.min_version, one.max_version) for one in told.api_keys] == [(18, 0, 3)]
 
 
 # InitProducerId

@@ -15,16 +15,14 @@ from idemproxy.codecs.convert import (
     Converted,
     HeaderPolicy,
     HeaderRefused,
-    content_of,
     content_of_message,
     joined,
     to_inner,
     to_message_set,
-    to_wrapper,
     wrap,
 )
 from idemproxy.codecs.errors import LimitExceeded, Malformed, WireError
-from idemproxy.codecs.marker import Identity, encode_marker, parse_marker
+from idemproxy.codecs.marker import Identity, content_digest, encode_marker, parse_marker
 from idemproxy.codecs.message_set import ShallowMessage, inner_messages, iterate_shallow, verify_crc
 from idemproxy.codecs.primitives import encode_varlong
 from idemproxy.codecs.record_batch import (
@@ -34,6 +32,7 @@ from idemproxy.codecs.record_batch import (
     iterate_records,
     parse_single_batch,
 )
+from testkit.wrappers import to_wrapper
 
 library = import_module("kafka.record.memory_records")
 aiokafka_records = import_module("aiokafka.record._crecords")
@@ -85,7 +84,7 @@ def test_a_wrapper_holds_all_records_of_all_batches_in_order(sent: Codec, codec:
         (index, record.timestamp, record.key, record.value) for index, record in enumerate(expected)
     ]
     verify_inner_crcs(message)
-    assert converted.first_content == content_of(b"key", b"value")
+    assert converted.first_content == content_digest(b"key", b"value")
     assert converted.first_content == content_of_message(inner_messages(message, NO_LIMIT)[0])
 
 
@@ -119,7 +118,7 @@ def test_what_was_converted_apart_is_wrapped_as_if_it_had_come_together(codec: C
     together = joined([*apart[:1], joined(apart[1:])])
 
     assert wrap(together, key=MARKER, codec=codec) == convert(*batches, codec=codec).message_set
-    assert (together.record_count, together.first_content) == (7, content_of(b"key", b"value"))
+    assert (together.record_count, together.first_content) == (7, content_digest(b"key", b"value"))
     assert [one.record_count for one in apart] == [4, 1, 2], "they can be wrapped once more, with others"
     assert wrap(apart[2], key=MARKER, codec=codec) == convert(batches[2], codec=codec).message_set
 

@@ -68,7 +68,7 @@ def test_a_batch_of_the_library_is_read(codec: Codec) -> None:
 
     verify_crc(batch, header)
     assert header.size_bytes == len(batch)
-    assert (header.codec, header.is_transactional, header.is_control) == (codec, False, False)
+    assert header.attributes == header.codec == codec
     assert (header.last_offset_delta, header.record_count) == (3, 4)
     assert (header.base_timestamp, header.max_timestamp) == (1_700_000_000_000, 1_700_000_900_000)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (2**40, 7, 99)
@@ -96,8 +96,7 @@ def test_attributes_are_told_apart() -> None:
 
     header = parse_single_batch(as_view(encode_batch(RECORDS, codec=Codec.ZSTD, attributes=flags)))
 
-    assert header.is_transactional
-    assert header.is_control
+    assert header.attributes == flags | Codec.ZSTD
     assert header.is_log_append_time
     assert header.codec == Codec.ZSTD
 

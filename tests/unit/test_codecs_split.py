@@ -47,7 +47,7 @@ def test_parts_of_a_batch_are_batches_that_follow_each_other(count: int, codec: 
         verify_crc(part, header)
         assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 2, sequence)
         assert header.codec == codec
-        assert header.is_transactional
+        assert header.attributes & TRANSACTIONAL_FLAG
         sequence = (sequence + header.record_count) % 2**31
         read += [r._replace(offset_delta=len(read) + r.offset_delta) for r in iterate_records(part, header, NO_LIMIT)]
     assert read == records

@@ -237,17 +237,17 @@ def test_what_kubernetes_puts_into_the_environment_is_no_mistake(monkeypatch: py
 
 
 # ---------------------------------------------------------------------- secrets
-def test_no_secret_is_shown_in_settings_problems_or_what_check_prints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_secret_is_shown_in_settings_problems_or_what_check_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IDEMPROXY_REDIS__PASSWORD", "hunter2")
     configuration = load_configuration(None, UPSTREAM | {"redis": "redis://h"})
     assert configuration.to_settings().redis == RedisAddress(("h", 6379), None, "hunter2")
     assert "hunter2" not in repr(configuration)
     assert "hunter2" not in repr(configuration.to_settings())
     assert "hunter2" not in json.dumps(configuration.model_dump(mode="json"))
-    assert "hunter2" not in "\n".join(problems(None, UPSTREAM | {"redis": "redis://u:hunter2@h:bad"}))
-    assert "hunter2" not in "\n".join(problems(None, UPSTREAM | {"redis": "http://u:hunter2@h"}))
+    for url in ("redis://u:hunter2@h:bad", "http://u:hunter2@h"):
+        found = problems(None, UPSTREAM | {"redis": url})
+        assert len(found) == 1
+        assert "hunter2" not in found[0]
     shown = load_configuration(None, UPSTREAM | {"redis": "unix:///x"}).model_dump(mode="json")["redis"]
     assert shown["password"] == "**********"
     assert shown["url"] == "unix:///x"
@@ -267,9 +267,21 @@ def test_a_secret_in_the_wrong_place_is_not_shown_either(tmp_path: Path, monkeyp
     assert problems(None, UPSTREAM) == ["IDEMPROXY_LISTENERS: input should be a valid list"]
 
 
-def test_the_password_of_a_url_is_masked() -> None:
-    shown = load_configuration(None, UPSTREAM | {"redis": "redis://u:p%40ss@h:1"}).model_dump(mode="json")["redis"]
-    assert shown["url"] == "redis://u:**********@h:1"
+@pytest.mark.parametrize("written", ["!hunter2", "!hunter2'", "!hunter2!now", "*hunter2"])
+def test_a_password_that_is_something_else_to_yaml_is_not_shown(tmp_path: Path, written: str) -> None:
+    (problem,) = problems(file(tmp_path, f"redis:\n  password: {written}\n"), UPSTREAM)
+    assert "yaml:2: this is no YAML: " in problem
+    assert "hunter2" not in problem
+
+
+@pytest.mark.parametrize("password", ["p%40ss", "p@:ss", "p\tss"])
+def test_the_password_of_a_url_is_masked(password: str) -> None:
+    configuration = load_configuration(None, UPSTREAM | {"redis": f"redis://u:{password}@h:1"})
+    assert configuration.model_dump(mode="json")["redis"]["url"] == "redis://u:**********@h:1"
+
+
+def test_of_a_url_that_is_none_nothing_is_shown() -> None:
+    assert problems(None, UPSTREAM | {"redis": "redis://:1[hunter2]@h"}) == ["--redis: this is no URL"]
 
 
 # ---------------------------------------------------------------------- schema and documentation
@@ -322,7 +334,7 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
         upstream=(("other", 1),),
         redis=RedisAddress(("h", 6379), None, "secret"),
         merge_producers=True,
-        listeners=(replace(old.listeners[0], port=1, advertised=Advertised("me")),),
+        listeners=(replace(old.listeners[0], host="::1", port=1, advertised=Advertised("me")),),
     )
     found = changes(old, new)
     assert set(found.taken) == {
@@ -336,7 +348,8 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
         "upstream.bootstrap",
         "redis",
         "producers.merge",
-        "listeners[0].port",
-        "listeners[0].advertised.host",
+        "listeners[0].bind",
+        "listeners[0].advertised",
     }
+    assert len(found.refused) == 5, "each once"
     assert changes(old, replace(old, listeners=(old.listeners[0],) * 2)).refused == ("listeners",)

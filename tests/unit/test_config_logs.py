@@ -3,22 +3,14 @@
 import json
 import logging
 import re
-import sys
-from collections.abc import Iterator
 
 import pytest
 
+from idemproxy.proxy import limits
+from idemproxy.proxy.telemetry import logs
 from idemproxy.proxy.telemetry.logs import set_up
 
-
-@pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level, hook = root.handlers[:], root.level, sys.unraisablehook
-    yield
-    sys.unraisablehook = hook
-    root.handlers[:] = handlers
-    root.setLevel(level)
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
 
 
 def test_a_json_line_is_one_object_with_time_level_text_and_what_it_carries(capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,3 +69,25 @@ def test_what_is_below_the_level_is_not_written_and_the_level_can_be_changed(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert json.loads(lines[0])["message"] == "but this"
+
+
+def test_errors_that_nobody_can_take_do_not_fill_the_log(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client causes one with each server's name that is no ASCII."""
+
+    class Falls:
+        def __del__(self) -> None:
+            raise ValueError("fallen")
+
+    now = 1000.0
+    monkeypatch.setattr(logs, "_unraisable", logs._Unraisable(lambda: now))
+    set_up("info", "text")
+    for _ in range(limits.LINES_PER_MINUTE_MAX + 7):
+        Falls()
+    assert capsys.readouterr().err.count("fallen") == limits.LINES_PER_MINUTE_MAX
+    now += 61
+    Falls()
+    assert re.fullmatch(
+        r".* WARNING 7 more errors that nobody could be told of were left out\n.*fallen.*\n", capsys.readouterr().err
+    )

@@ -1,10 +1,17 @@
 """What follows a batch that failed retriably gets no answer that makes its client begin a new epoch (rule R11)."""
 
+from collections.abc import Callable
+
 import pytest
 
 from idemproxy.codecs.error_codes import ErrorCode
-from idemproxy.proxy import answers
-from testkit.staged_sequencer import Client, Stage
+from idemproxy.codecs.produce import PartitionRecords, ProduceRequest
+from idemproxy.proxy import answers, limits
+from idemproxy.proxy.batch import Answer
+from idemproxy.proxy.produce import ProduceCall
+from idemproxy.proxy.sequencer import Sequencer
+from testkit import virtual_client_bytes as client_bytes
+from testkit.staged_sequencer import PARTITION, TOPIC, Client, Stage, batch_of
 
 NOT_LEADER, REQUEST_TIMED_OUT, HELD_BACK = 6, 7, 19
 UNSUPPORTED, OUT_OF_ORDER, INVALID = 43, 45, 87
@@ -152,3 +159,110 @@ def test_what_an_older_epoch_left_holds_nothing_back_once_the_new_one_has_begun(
 )
 def test_these_codes_make_no_client_begin_a_new_epoch(code: ErrorCode) -> None:
     assert not answers.makes_a_gap(int(code))
+
+
+# ---------------------------------------------------------------------- a topic that nobody has seen yet
+class Session(Client):
+    """A connection that sends whole requests."""
+
+    is_idempotent = True
+
+    def abort(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+    def produce_plainly(
+        self, acks: int, timeout_ms: int, parts: list[tuple[PartitionRecords, Callable[[Answer], None]]]
+    ) -> None:
+        raise AssertionError("every batch has a producer id")
+
+
+class LookedFor:
+    """What is around a request whose topic has to be looked for: a stage, and brokers that take their time."""
+
+    is_draining = False
+
+    def __init__(self) -> None:
+        self.stage = Stage()
+        self.is_known: bool | None = None
+        self.looks: list[Callable[[], None]] = []
+
+    def now(self) -> float:
+        return self.stage.now
+
+    def sequencer(self, _producer_id: int, _topic: str, _partition: int) -> Sequencer:
+        return self.stage.sequencer
+
+    def has_partition(self, _topic: str, _partition: int) -> bool | None:
+        return self.is_known
+
+    def look_for_topic(self, _topic: str, done: Callable[[], None]) -> None:
+        self.looks.append(done)
+
+    def sweep(self, call: ProduceCall) -> None:
+        """Its time is not up in this scene."""
+
+    def swept(self, call: ProduceCall) -> None:
+        """As above."""
+
+    def report(self, event: object) -> None:
+        self.stage.events.append(event)
+
+
+class Sending:
+    """A client whose requests go through that. ``told``: sequences and codes, in the order of the answers."""
+
+    def __init__(self, scene: LookedFor) -> None:
+        self.scene = scene
+        self.session = Session()
+        self.told: list[tuple[int, int]] = []
+
+    def produce(self, sequence: int) -> None:
+        item = PartitionRecords(TOPIC, PARTITION, batch_of([b"value %d" % sequence], sequence))
+
+        def tell(body: bytes | None) -> None:
+            assert body is not None
+            self.told.append((sequence, client_bytes.parse_produce(body)[TOPIC, PARTITION][0]))
+
+        ProduceCall(self.scene, self.session, ProduceRequest(None, -1, 30_000, [item]), 3, tell).start()
+
+    def find(self) -> None:
+        """The brokers have answered."""
+        self.scene.is_known = True
+        for look in self.scene.looks:
+            look()
+        self.scene.stage.run(1)
+
+
+def test_what_overtakes_a_batch_whose_topic_is_looked_for_is_no_gap() -> None:
+    """Somebody else has asked for this topic a moment before, and is answered first."""
+    scene = LookedFor()
+    client = Sending(scene)
+    client.produce(0)
+    scene.is_known = True
+    client.produce(1)
+    scene.stage.run(1)
+    client.find()
+    assert client.told == [(1, HELD_BACK), (0, 0)]
+    client.produce(1)
+    scene.stage.run(1)
+    assert client.told[2:] == [(1, 0)]
+    assert scene.stage.stored_values() == [b"value 0", b"value 1"]
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_that_a_topic_was_looked_for_is_no_failure_of_the_batches_that_waited(is_old: bool) -> None:
+    """Both wait; the first one is refused then, and comes again. An id that is old enough might begin anywhere."""
+    scene = LookedFor()
+    client = Sending(scene)
+    if is_old:
+        scene.stage.shared.wall_clock_ms = lambda: 2 * limits.PRODUCER_EXPIRY_SECONDS * 1000
+    scene.stage.outcomes.append(scene.stage.refuses(6))
+    client.produce(0)
+    client.produce(1)
+    client.find()
+    assert client.told == [(0, 6), (1, HELD_BACK)]
+    for sequence in (0, 1):
+        client.produce(sequence)
+        scene.stage.run(1)
+    assert client.told[2:] == [(0, 0), (1, 0)]
+    assert scene.stage.stored_values() == [b"value 0", b"value 1"]

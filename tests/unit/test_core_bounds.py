@@ -6,7 +6,7 @@ from typing import Any
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.message_set import encode_message, encode_set
-from idemproxy.proxy.resolver import Position
+from idemproxy.proxy.log_ends import Position
 from idemproxy.proxy.shared import lower_bound
 from idemproxy.state.commit import fresh
 from idemproxy.state.entry import NO_ANCHOR, NO_PRINCIPAL

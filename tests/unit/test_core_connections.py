@@ -127,11 +127,14 @@ def test_a_lane_that_is_given_up_while_it_is_being_opened_stays_closed() -> None
 def test_a_lane_that_is_given_up_while_it_is_being_opened_may_fail_to_open() -> None:
     clock = Clock()
     pool = pool_on(clock)
-    append_to(pool, 0, [])
+    outcomes: list[Outcome] = []
+    append_to(pool, 0, outcomes)
     clock.run()
     pool.close()
     clock.opening[0].lost("cannot connect")
     clock.run(5)
+    assert [type(outcome) for outcome in outcomes] == [NotSent]
+    assert len(clock.opening) == 1, "nothing is opened for a pool that is closed"
 
 
 def test_an_append_behind_a_busy_lane_gets_another_try_to_open_a_second_one() -> None:
@@ -216,6 +219,17 @@ def test_a_broker_that_is_closed_while_it_is_being_connected_to_stays_closed() -
     assert wire.was_reset
     assert len(clock.opening) == 1
     assert not ready
+
+
+def test_a_broker_is_named_in_the_log_as_in_the_configuration() -> None:
+    clock, said = Clock(), list[Any]()
+    broker = Broker(clock, BROKER, ("2001:db8::1", 9092), may_send=lambda: True, on_ready=_ignore, report=said.append)
+    broker.open()
+    for _ in range(2):
+        clock.opening[-1].lost("refused")
+        clock.run(5)
+    assert [event.what for event in said] == ["broker 1 at [2001:db8::1]:9092 is away: refused"]
+    broker.close()
 
 
 # ---------------------------------------------------------------------- questions

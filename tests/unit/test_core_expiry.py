@@ -4,16 +4,16 @@ from collections import Counter
 
 import pytest
 
-from idemproxy.proxy.effects import Swap
+from idemproxy.proxy.effects import Read, Swap
 from idemproxy.proxy.events import ProducerDropped, ProducerMet
 from idemproxy.proxy.settings.config import Caps, ConfigError, Settings
 from idemproxy.proxy.settings.load import load
 from idemproxy.state.entry import unpack
-from testkit.staged_sequencer import KEY, Client, Stage
+from testkit.staged_sequencer import KEY, NEXT_INCARNATION, Client, Stage
 from testkit.virtual_world import TOPIC, World, WorldSettings
 
 EXPIRY_MS = 50_000
-OUT_OF_ORDER, HELD_BACK = 45, 19
+HELD_BACK, OUT_OF_ORDER, INVALID = 19, 45, 87
 
 
 def expiring() -> Stage:
@@ -45,9 +45,122 @@ def test_only_an_id_that_was_issued_long_ago_may_have_expired(is_old: bool) -> N
         stage.run(EXPIRY_MS / 1000 - stage.now + 1000)
     else:
         stage.now = 1.0
-    answer = stage.send(Client(), 5)
+    client = Client()
+    assert stage.send(client, 5).code == (HELD_BACK if is_old else OUT_OF_ORDER)
+    answer = stage.send(client, 5)
     stage.run(1)
     assert answer.code == (0 if is_old else OUT_OF_ORDER)
+
+
+def test_what_comes_before_the_batch_with_which_an_expired_producer_begins_is_waited_for() -> None:
+    """Its first batch fails, and the ones behind it are no beginning. The retries come in order."""
+    stage, client = expiring(), Client()
+    stage.run(EXPIRY_MS / 1000 - stage.now + 1000)
+    stage.outcomes.append(stage.refuses(6))
+    first = [stage.send(client, sequence) for sequence in (0, 1, 2)]
+    stage.run(1)
+    assert [one.code for one in first] == [6, HELD_BACK, HELD_BACK]
+    again = [stage.send(client, sequence) for sequence in (0, 1, 2)]
+    stage.run(1)
+    assert [one.code for one in again] == [0, 0, 0]
+    assert stage.stored_values() == [b"value 0", b"value 1", b"value 2"]
+
+
+def test_nor_does_it_begin_behind_a_batch_that_fails_again_and_again() -> None:
+    stage, client = expiring(), Client()
+    stage.run(EXPIRY_MS / 1000 - stage.now + 1000)
+    for codes in ([6, HELD_BACK], [6, HELD_BACK], [0, 0]):
+        if codes[0]:
+            stage.outcomes.append(stage.refuses(codes[0]))
+        both = [stage.send(client, sequence) for sequence in (0, 1)]
+        stage.run(1)
+        assert [one.code for one in both] == codes
+    assert stage.stored_values() == [b"value 0", b"value 1"]
+
+
+def test_nor_behind_one_that_has_failed_for_good_as_its_client_begins_a_new_epoch() -> None:
+    stage, client = expiring(), Client()
+    stage.run(EXPIRY_MS / 1000 - stage.now + 1000)
+    for codes in ([6, HELD_BACK], [INVALID, OUT_OF_ORDER]):
+        stage.outcomes.append(stage.refuses(codes[0]))
+        both = [stage.send(client, sequence) for sequence in (0, 1)]
+        stage.run(1)
+        assert [one.code for one in both] == codes
+    newer = stage.send(client, 0, b"value 1", epoch=1)
+    stage.run(1)
+    assert newer.code == 0
+    assert stage.stored_values() == [b"value 1"]
+
+
+def test_it_does_not_begin_with_what_overtakes_its_first_batch_over_another_connection() -> None:
+    """A partition's leader moves, and with it the port that the client sends to."""
+    stage, to_one, to_another = expiring(), Client(), Client()
+    stage.run(EXPIRY_MS / 1000 - stage.now + 1000)
+    overtaking = stage.send(to_another, 1)
+    first = stage.send(to_one, 0)
+    stage.run(1)
+    assert (overtaking.code, first.code) == (HELD_BACK, 0)
+    again = stage.send(to_another, 1)
+    stage.run(1)
+    assert again.code == 0
+    assert stage.stored_values() == [b"value 0", b"value 1"]
+
+
+@pytest.mark.parametrize("reads", range(1, 6))
+def test_while_its_age_cannot_be_read_an_expired_producer_is_not_refused(reads: int) -> None:
+    """The store goes away after some of the reads that one decision takes."""
+    stage, client = expiring(), Client()
+    stage.run(EXPIRY_MS / 1000 - stage.now + 1000)
+    left = iter(range(reads))
+
+    def go_away(_read: Read) -> None:
+        stage.store_away = next(left, None) is None
+
+    stage.before[Read] = go_away
+    answers = [stage.send(client, 5)]
+    stage.run(10)
+    del stage.before[Read]
+    stage.store_away = False
+    for _ in range(2):
+        answers.append(stage.send(client, 5))
+        stage.run(10)
+    assert OUT_OF_ORDER not in [answer.code for answer in answers]
+    assert answers[-1].code == 0
+    assert stage.stored_values() == [b"value 5"]
+
+
+def test_a_beginning_in_the_middle_that_came_to_nothing_says_nothing_about_what_is_due() -> None:
+    """It was reserved and refused; what comes before it arrives after it, over another connection."""
+    stage, client = expiring(), Client()
+    stage.run(EXPIRY_MS / 1000 - stage.now + 1000)
+    stage.send(client, 3)
+    stage.outcomes.append(stage.refuses(6))
+    refused = stage.send(client, 3)
+    stage.run(1)
+    assert refused.code == 6
+    first = stage.send(Client(), 0)
+    stage.run(1)
+    assert first.code == 0
+    assert stage.stored_values() == [b"value 0"]
+
+
+def test_a_version_from_before_the_expiry_fits_no_entry_that_began_after_it_elsewhere() -> None:
+    """A day later the store has forgotten the producer, the proxy remembers it, and another proxy has begun anew."""
+    stage, other, client = expiring(), expiring(), Client()
+    stage.send(Client(), 0)
+    stage.run(EXPIRY_MS / 1000 + 100)
+    del stage.values[KEY]
+    other.values, other.log, other.now = stage.values, stage.log, stage.now
+    other.shared.recent_time, other.shared.incarnation = other.now, NEXT_INCARNATION
+    for code in (HELD_BACK, 0):
+        elsewhere = other.send(client, 1)
+        other.run(1)
+        assert elsewhere.code == code
+    stage.run(1)
+    retry = stage.send(Client(), 1)
+    stage.run(1)
+    assert (retry.code, retry.offset) == (0, elsewhere.offset)
+    assert stage.stored_values() == [b"value 0", b"value 1"]
 
 
 def test_a_producer_that_has_expired_begins_anywhere_also_after_a_new_life_of_the_store() -> None:
@@ -61,9 +174,11 @@ def test_a_producer_that_has_expired_begins_anywhere_also_after_a_new_life_of_th
     stage.log.messages.clear()
     stage.earliest = stage.log.end_offset  # retention
     stage.begin_era()
-    answer = stage.send(Client(), 2)
-    stage.run(30)
-    assert answer.code == 0
+    client = Client()
+    for code in (HELD_BACK, 0):
+        answer = stage.send(client, 2)
+        stage.run(30)
+        assert answer.code == code
     next_one = stage.send(Client(), 3)
     stage.run(1)
     assert next_one.code == 0

@@ -4,13 +4,16 @@ Counted, not timed: how many requests of the flood are handled between a request
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from idemproxy.proxy import limits
 from idemproxy.proxy.crowd import Crowd
 from idemproxy.proxy.door import Door
+from idemproxy.proxy.engine import Engine
 from idemproxy.proxy.settings.config import Caps
-from idemproxy.reactor import Reactor
+from idemproxy.reactor import Endpoint, Reactor
 from testkit.select_reactor import SelectReactor
 from testkit.virtual_line import Line, request
 from testkit.virtual_network import Network
@@ -30,13 +33,14 @@ class Scene:
         self.world = World(1, WorldSettings(brokers=1))
         self.world.start()
         (self.proxy,) = self.world.proxies
-        self.network, self.engine = self.world.network, self.proxy.engine
+        self.network = self.world.network
+        self.engine: Engine = self.proxy.engine
         self.network.update(pass_duration=(pass_seconds, pass_seconds), latency=(0.0, 0.0), split_chance=0.0)
         door = Door(self.engine.reactor, lambda: CAPS, lambda _event: None)
         for address, host in ((FLOODED, "192.0.2.1"), (OTHER, "192.0.2.2")):
-            self.network.listen(self.proxy.host, address, lambda host=host: self._accept(door, host))  # type: ignore[misc]
+            self.network.listen(self.proxy.host, address, partial(self._accept, door, host))
 
-    def _accept(self, door: Door, host: str) -> object:
+    def _accept(self, door: Door, host: str) -> Endpoint | None:
         visit = door.enter(host, asks_who_is_there=False)
         assert visit is not None
         return self.engine.accept(None, lambda _broker_id, _host: None, visit=visit)

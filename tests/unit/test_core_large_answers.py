@@ -137,12 +137,12 @@ def test_a_large_answer_that_waits_for_an_earlier_one_is_counted_and_the_next_st
     assert scene.world.network.run(1, lambda: len(session._slots) == 11)
     slot, held = session._slots[0], session._answer
     kept: list[tuple[object, ...]] = []
-    session._answer = lambda one, *chunks: kept.append((one, *chunks)) if one is slot else held(one, *chunks)  # type: ignore[method-assign]
+    session._answer = lambda one, *chunks: kept.append((one, *chunks)) if one is slot else held(one, *chunks)
     scene.run(3)
     assert len(kept) == 1
     assert ANSWER_BYTES * 0.9 < scene.engine.answer_bytes_due < 3 * ANSWER_BYTES
     assert scene.most < 3 * ANSWER_BYTES + SMALL_EACH
-    held(*kept[0])  # type: ignore[arg-type]
+    held(*kept[0])
     scene.run(5)
     assert client.answers == list(range(1, 12))
     assert scene.nothing_is_held()

@@ -4,9 +4,11 @@ a chunk of the log."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
+from mutants.scenes import foreign
 
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.marker import Identity, encode_marker
@@ -17,6 +19,7 @@ from idemproxy.proxy.effects import Unanswered
 from idemproxy.proxy.log_chunk import LogChunk, ReadLog
 from idemproxy.proxy.log_reader import LogReader
 from idemproxy.state.commit import Stored
+from testkit.staged_sequencer import Client, Stage
 from testkit.virtual_log import PartitionLog
 from testkit.virtual_network import Network
 from testkit.virtual_world import TOPIC, World, WorldSettings
@@ -61,9 +64,10 @@ class Broker:
 
     def ask(self, *offsets: int, partition: int = 0) -> None:
         for offset in offsets:
-            self.reader.read(
-                ReadLog("t", partition, offset), lambda chunk, offset=offset: self.given.append((offset, chunk))
-            )
+            self.reader.read(ReadLog("t", partition, offset), partial(self._take, offset))
+
+    def _take(self, offset: int, chunk: LogChunk | Unanswered) -> None:
+        self.given.append((offset, chunk))
 
     def run(self, seconds: float = 0.01) -> None:
         self.network.run(seconds)
@@ -213,6 +217,40 @@ def test_a_chunk_ends_before_what_cannot_be_read() -> None:
     assert chunk.unreadable is not None
     assert chunk.message_at(3) is not None, "it is there all the same"
     assert chunk.message_at(2) is None, "nobody knows where it begins"
+
+
+def test_a_chunk_of_many_records_ends_early_and_what_follows_is_read_next(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CHUNK_RECORDS_MAX", 4)
+    broker.ask(0, 9)
+    broker.run()
+    broker.answer()
+    assert broker.offsets == [0, 9]
+    broker.answer()
+    assert [(offset, chunk.end) for offset, chunk in broker.given if isinstance(chunk, LogChunk)] == [(0, 4), (9, 10)]
+
+
+def test_a_search_finds_everything_in_a_log_that_takes_many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CHUNK_RECORDS_MAX", 4)
+    stage, client = Stage(), Client()
+    for sequence in range(3):
+        foreign(stage, *(b"%d" % number for number in range(10)))
+        stage.send(client, sequence)
+        stage.run(1)
+    stage.outcomes.append(stage.loses_answer)
+    lost = stage.send(client, 3)
+    stage.run(10)
+    assert (lost.code, lost.offset) == (0, 33)
+    stage.values.clear()
+    stage.die()
+    stage.asked.clear()
+    client = Client()
+    retries = [stage.send(client, sequence) for sequence in range(4)]
+    stage.run(60)
+    assert [(retry.code, retry.offset) for retry in retries] == [(0, 10), (0, 21), (0, 32), (0, 33)]
+    scanned = {question.offset for _, question in stage.asked if isinstance(question, FetchRecords)}
+    assert {0, 4, 8, 13, 17, 21, 26} <= scanned, "each read has gone on where the one before it ended"
 
 
 # ---------------------------------------------------------------------- all together

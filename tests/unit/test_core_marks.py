@@ -5,7 +5,7 @@ from idemproxy.codecs.marker import anchor_of
 from idemproxy.codecs.message_set import encode_set, iterate_shallow
 from idemproxy.proxy import limits
 from idemproxy.proxy.events import DoubtResolved, SecondCopy
-from idemproxy.proxy.resolver import Position
+from idemproxy.proxy.log_ends import Position
 from idemproxy.state.entry import NO_ANCHOR
 from testkit import virtual_world
 from testkit.staged_sequencer import PARTITION, TOPIC, Client, Stage

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from idemproxy.codecs.headers import encode_request_header
 from idemproxy.proxy import limits
 from idemproxy.proxy.events import SlowClient
 from idemproxy.proxy.settings.config import Caps
-from idemproxy.reactor import Wire
+from testkit import virtual_line
+from testkit.virtual_line import Line
 from testkit.virtual_world import World, WorldSettings
 
 API_VERSIONS, METADATA = 18, 3
@@ -19,36 +19,7 @@ LARGE_BYTES = 10_000_000
 
 def request(correlation_id: int, api_key: int = API_VERSIONS) -> bytes:
     """A request without a body."""
-    header = encode_request_header(api_key, 0, correlation_id, "client")
-    return len(header).to_bytes(4, "big") + header
-
-
-class Client:
-    """A connection that sends what it is told to, and takes what it gets as long as it is not paused."""
-
-    def __init__(self) -> None:
-        self.wire: Wire | None = None
-        self.received_bytes = bytearray()
-        self.is_lost = False
-
-    def connected(self, wire: Wire) -> None:
-        self.wire = wire
-
-    def received(self, data: bytes) -> None:
-        self.received_bytes += data
-
-    def lost(self, reason: str) -> None:
-        self.is_lost = True
-
-    @property
-    def answers(self) -> list[int]:
-        """The correlation ids of all answers, in the order in which they came."""
-        found, position = [], 0
-        data = self.received_bytes
-        while len(data) - position >= 8:
-            found.append(int.from_bytes(data[position + 4 : position + 8], "big"))
-            position += 4 + int.from_bytes(data[position : position + 4], "big")
-        return found
+    return virtual_line.request(correlation_id, api_key)
 
 
 class Scene:
@@ -58,8 +29,8 @@ class Scene:
         (self.proxy,) = self.world.proxies
         self.proxy.engine.set_caps(Caps(unsent_bytes_max=UNSENT_MAX, bytes_in_flight_max=HELD_MAX))
 
-    def client(self) -> Client:
-        client = Client()
+    def client(self) -> Line:
+        client = Line()
         self.world.network.host("client").connect(self.proxy.address, client)
         self.run(1)
         return client
@@ -67,7 +38,7 @@ class Scene:
     def run(self, seconds: float) -> None:
         self.world.network.run(seconds)
 
-    def send(self, client: Client, data: bytes, seconds: float = 1) -> None:
+    def send(self, client: Line, data: bytes, seconds: float = 1) -> None:
         assert client.wire is not None
         client.wire.send(data)
         self.run(seconds)
@@ -139,7 +110,7 @@ def test_unfinished_requests_do_not_keep_the_others_waiting_for_long(scene: Scen
 
 
 # ---------------------------------------------------------------------- answers that are not taken
-def ask_until_nothing_is_read(scene: Scene, *clients: Client) -> None:
+def ask_until_nothing_is_read(scene: Scene, *clients: Line) -> None:
     for _ in range(40):
         for client in clients:
             scene.send(client, b"".join(request(number) for number in range(1000)), 0.5 / len(clients))
@@ -212,7 +183,7 @@ def test_thousands_of_requests_at_once_are_answered_in_turn_and_the_others_in_be
     assert greedy.wire is not None
     assert behaving.wire is not None
     most = 0
-    answered_when = []
+    answered_when: list[int] = []
     greedy.wire.send(b"".join(request(number) for number in range(1500)))
     behaving.wire.send(request(1))
     for _ in range(10_000):
@@ -250,3 +221,19 @@ def test_the_idle_time_is_a_setting_and_another_one_counts_for_connections_that_
     scene.proxy.engine.set_caps(Caps(idle_seconds=120))
     scene.run(70)
     assert client.is_lost
+
+
+def test_who_takes_nothing_of_a_little_and_asks_for_nothing_more_is_idle(scene: Scene) -> None:
+    client = scene.client()
+    assert client.wire is not None
+    client.wire.pause()
+    (session,) = scene.proxy.engine.sessions
+    assert session._wire is not None
+    while not session._wire.unsent:
+        scene.send(client, b"".join(request(number) for number in range(50)), 0.05)
+    assert session._wire.unsent < limits.BACKLOG_BYTES
+    scene.run(limits.IDLE_SECONDS - 2 * limits.IDLE_LOOK_SECONDS)
+    assert not client.is_lost
+    scene.run(4 * limits.IDLE_LOOK_SECONDS)
+    assert client.is_lost
+    assert scene.proxy.engine.answer_bytes_held == 0

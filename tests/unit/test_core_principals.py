@@ -1,5 +1,7 @@
 """A producer id belongs to the principal that it was issued to: nobody else learns anything of it, or moves it."""
 
+from functools import partial
+
 import pytest
 
 from idemproxy.proxy.bridge.init_producer_id import InitProducerIdRequest
@@ -116,11 +118,15 @@ def test_every_principal_gets_ids_of_blocks_of_its_own() -> None:
     world.start()
     names = (OWNER, THIEF, None, OWNER)
     issued: list[int] = []
+
+    def are_issued(count: int) -> bool:
+        return len(issued) == count
+
     for count, name in enumerate(names, 1):
         world.proxies[0].engine.init_producer_id(
             InitProducerIdRequest(None, 0), principal_of(name), lambda _code, producer_id: issued.append(producer_id)
         )
-        assert world.network.run(1, lambda count=count: len(issued) == count)
+        assert world.network.run(1, partial(are_issued, count))
     blocks = [block_of(producer_id) for producer_id in issued]
     assert len(set(blocks)) == 3
     assert issued[3] == issued[0] + 1

@@ -2,7 +2,7 @@
 
 from idemproxy.proxy import answers, limits
 from idemproxy.proxy.effects import Unanswered
-from idemproxy.proxy.resolver import Position
+from idemproxy.proxy.log_ends import Position
 from testkit.staged_sequencer import PARTITION, TOPIC, Client, Stage
 
 TIMED_OUT = 7

@@ -9,7 +9,7 @@ from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
 from idemproxy.proxy.events import DoubtResolved, MarkerLost, Said
-from idemproxy.proxy.shared import read_back
+from idemproxy.proxy.read_back import read_back
 from testkit.staged_sequencer import PARTITION, TOPIC, Client, Stage
 
 UNDECIDABLE = 87

@@ -227,11 +227,17 @@ def test_without_a_rebuild_a_batch_that_overlaps_is_out_of_order_whatever_is_in_
 
 
 # ---------------------------------------------------------------------- a group of which only the first batch is there
-def test_of_a_group_whose_first_batch_is_there_the_others_are_sent() -> None:
-    stage = Stage()
+def first_batch_alone() -> Append:
+    """What leaves of a group when its first batch goes alone."""
     twin = Stage()
     twin.send(Client(), 0)
-    (first_alone,) = twin.sent
+    (sent,) = twin.sent
+    return sent
+
+
+def test_of_a_group_whose_first_batch_is_there_the_others_are_sent() -> None:
+    stage = Stage()
+    first_alone = first_batch_alone()
 
     def late_copy(effect: Append) -> Outcome:
         assert len(effect.identities) == 2
@@ -249,9 +255,7 @@ def test_of_a_group_whose_first_batch_is_there_the_others_are_sent() -> None:
 
 def test_who_takes_over_a_group_whose_first_batch_is_there_drops_the_others() -> None:
     stage = Stage()
-    twin = Stage()
-    twin.send(Client(), 0)
-    (first_alone,) = twin.sent
+    first_alone = first_batch_alone()
 
     def late_copy(effect: Append) -> Outcome:
         assert len(effect.identities) == 2

@@ -3,9 +3,9 @@
 from idemproxy.proxy import limits
 from idemproxy.proxy.effects import Append
 from idemproxy.proxy.events import LateWrite, SecondCopy
+from idemproxy.proxy.log_ends import Position
 from idemproxy.proxy.outcome import InDoubt, Outcome
-from idemproxy.proxy.resolver import Position
-from idemproxy.proxy.shared import look_for_copies
+from idemproxy.proxy.second_look import look_for_copies
 from idemproxy.state.entry import NO_ANCHOR
 from testkit.staged_sequencer import TOPIC, Client, Stage
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ STEP = Step("the first batch", 0, "NONE", 0, "NONE", 0)
 RESULT = Result("1.0", DIRECT, PROXIED, (STEP,), 10, 5.0)
 
 
-def with_facts(**changes: int) -> Result:
+def with_facts(**changes: Any) -> Result:
     return replace(RESULT, proxied=replace(PROXIED, proxy=replace(FACTS, **changes)))
 
 
@@ -54,7 +55,8 @@ def test_a_clean_row_that_proves_something_ends_with_0_whatever_happened_without
 
 @pytest.mark.parametrize("what", ["duplicates", "lost", "reordered", "misplaced", "foreign"])
 def test_one_wrong_record_ends_with_1(what: str) -> None:
-    proxied = replace(PROXIED, verdict=replace(CLEAN, **{what: 1}))
+    one_wrong: dict[str, Any] = {what: 1}
+    proxied = replace(PROXIED, verdict=replace(CLEAN, **one_wrong))
     assert replace(RESULT, proxied=proxied).exit_status == 1
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -17,6 +20,12 @@ from idemproxy.state.entry import Entry
 from idemproxy.state.inspection import read_entry
 
 DAMAGED = 200
+ROOT = Path(__file__).resolve().parents[2]
+WITHIN = {"parse_answer", "read_unsigned_varint", "read_varlong"}
+"""Decoders that those in a target call."""
+ELSEWHERE = ("proxy/settings/", "proxy/inspection/", "state/inspection.py")
+"""Of the operator's tools: tests/property/test_config.py and tests/unit/test_inspection.py throw anything at them."""
+NO_DECODERS = {"read_certificates"}
 
 
 def damaged(seed: bytes, random: Random) -> bytes:
@@ -52,6 +61,18 @@ def test_the_seeds_are_whole_and_come_from_real_clients_and_a_real_broker() -> N
         parse_single_batch(memoryview(seed))
     assert all(parse_marker(seed) for seed in seeds_of("marker"))
     assert {one["who"] for one in recorded()} == {"kafka_python", "librdkafka", "broker 0.10.2.2"}
+
+
+def test_every_decoder_is_in_a_target() -> None:
+    nodes = list(ast.walk(ast.parse(Path(targets.__file__).read_text())))
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    used |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    decoders: set[str] = set()
+    for file in (file for folder in ("codecs", "state", "proxy") for file in (ROOT / folder).rglob("*.py")):
+        if not str(file.relative_to(ROOT)).startswith(ELSEWHERE):
+            decoders |= set(re.findall(r"(?m)^def ((?:parse|decode|unpack|read|decompress)\w*)\(", file.read_text()))
+    assert len(decoders) > 15
+    assert decoders - used - WITHIN == NO_DECODERS
 
 
 def test_a_decoder_that_raises_another_error_breaks_its_target(monkeypatch: pytest.MonkeyPatch) -> None:

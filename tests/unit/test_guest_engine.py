@@ -6,14 +6,22 @@ from dataclasses import replace
 
 from simulation.oracle import Oracle
 
+from idemproxy.codecs.compression import Codec, compress
+from idemproxy.codecs.marker import Identity as Marked
+from idemproxy.codecs.marker import encode_marker
+from idemproxy.codecs.message_set import encode_message
+from idemproxy.proxy import limits
+from idemproxy.proxy.versions import ApiKey
 from idemproxy.reactor import Wire
 from testkit import virtual_client_bytes as wire_bytes
+from testkit.raw_client import RawClient
 from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates, ProduceSeen
 from testkit.virtual_guest import Introduced
+from testkit.virtual_line import Line, request
 from testkit.virtual_producer import Identity
 from testkit.virtual_world import TOPIC, World, WorldSettings
 
-UNKNOWN, TIMED_OUT, HELD_BACK, DENIED, NOT_YOURS = 3, 7, 19, 29, 49
+UNKNOWN, TIMED_OUT, HELD_BACK, DENIED, INVALID_REQUEST, NOT_YOURS = 3, 7, 19, 29, 42, 49
 
 
 class Scene:
@@ -36,6 +44,12 @@ class Scene:
     @property
     def questions(self) -> int:
         return len(self.seen) - len(self.batches)
+
+    def let_write(self, principal: str, may_write: bool) -> None:
+        """From now on the broker lets him, or does not."""
+        users = self.world.cluster.users
+        assert users is not None
+        users[principal] = may_write
 
     def second_batch_meets(self, fault: BrokerFault) -> None:
         """Once; questions meet nothing."""
@@ -97,6 +111,39 @@ def test_who_may_not_write_is_told_so_and_nothing_else() -> None:
     scene.check()
 
 
+def test_who_begins_again_and_again_is_hung_up_on() -> None:
+    """Each time a connection to the broker is opened for him."""
+    scene = Scene()
+    line = Line()
+    scene.world.network.host("client").connect(scene.world.proxies[0].addresses[0], line)
+    scene.run(1)
+    assert line.wire is not None
+    mechanism = b"\0\5PLAIN"
+    for number in range(limits.SASL_HANDSHAKES_MAX):
+        line.wire.send(request(number, ApiKey.SASL_HANDSHAKE, 1, mechanism))
+        scene.run(0.2)
+    assert (line.answers, line.is_lost) == (list(range(limits.SASL_HANDSHAKES_MAX)), False)
+    line.wire.send(request(9, ApiKey.SASL_HANDSHAKE, 1, mechanism))
+    scene.run(0.2)
+    assert line.is_lost
+    scene.check()
+
+
+def test_who_may_not_write_is_told_so_by_a_slow_broker_too() -> None:
+    """Its no is believed for a second, and is older than that when it comes."""
+    scene = Scene()
+    scene.send()
+    settings = scene.world.network.settings
+    scene.world.network.settings = replace(settings, latency=(0.6, 0.6))
+    before = scene.questions
+    scene.steal(Identity(scene.client.producer.producer_id, 0, 0, 1))
+    scene.run(20)
+    scene.world.network.settings = settings
+    assert [code for _, _, code, _ in scene.world.thief.answers] == [DENIED]
+    assert scene.questions == before + 1
+    scene.check()
+
+
 def test_who_may_write_under_his_own_name_does_not_under_anothers() -> None:
     scene = Scene(thief_may_write=True)
     scene.send()
@@ -105,11 +152,49 @@ def test_who_may_write_under_his_own_name_does_not_under_anothers() -> None:
     scene.check()
 
 
+def wrapper(key: bytes | None) -> bytes:
+    """One record as an old producer sends it, but for the key."""
+    inner = encode_message(None, b"thief/1/0", magic=1, offset=0, timestamp=1, codec=Codec.NONE)
+    value = compress(Codec.GZIP, inner, magic=1)
+    return encode_message(key, value, magic=1, offset=0, timestamp=1, codec=Codec.GZIP)
+
+
+def test_nobody_writes_the_marker_of_anothers_batch_through_the_proxy() -> None:
+    """Else it would be found in the log in place of the batch that did not arrive."""
+    scene = Scene(thief_may_write=True)
+    scene.send()
+    line = Line()
+    host = scene.world.network.host("thief's")
+    host.connect(scene.world.proxies[0].addresses[0], Introduced("thief", line))
+    scene.run(1)
+    marker = encode_marker([Marked(scene.client.producer.producer_id, 0, 1, 1)])
+    codes = []
+    for number, records in enumerate((wrapper(marker), wrapper(None) + wrapper(marker), wrapper(marker[:-1]))):
+        body = RawClient.produce_body([(TOPIC, 0, records)], version=2, acks=1, timeout_ms=3_000)
+        assert line.wire is not None
+        line.wire.send(request(number, ApiKey.PRODUCE, 2, body))
+        line.data.clear()
+        scene.run(1)
+        codes.append(wire_bytes.parse_produce(bytes(line.data[8:]))[TOPIC, 0][0])
+    assert codes == [INVALID_REQUEST, INVALID_REQUEST, 0]
+    log = scene.world.cluster.log(TOPIC, 0)
+    assert log.end_offset == 2
+    faults = iter([BrokerFault.LOST_REQUEST])
+    scene.world.cluster.choose_fault = lambda seen: (
+        next(faults, BrokerFault.NONE) if seen.principal == scene.client.name else BrokerFault.NONE
+    )
+    scene.send()
+    assert next(faults, None) is None, "the first try was lost"
+    acknowledged = scene.client.batches[-1].acknowledged
+    assert acknowledged is not None
+    assert (acknowledged[1], log.end_offset) == (2, 3)
+
+
 class Raw:
     """A client that sends the same batch as often as it likes. ``told``: error codes and offsets."""
 
     def __init__(self, scene: Scene) -> None:
-        scene.world.cluster.users |= {"raw": True}
+        scene.let_write("raw", True)
         self._scene = scene
         self._wire: Wire | None = None
         self._data = b""
@@ -153,7 +238,7 @@ def test_a_duplicate_is_told_only_after_the_broker_was_asked_again() -> None:
     before = scene.questions
     assert raw.produce(producer_id, 1) == (0, 2)
     assert scene.questions == before + 1
-    scene.world.cluster.users |= {"raw": False}
+    scene.let_write("raw", False)
     for sequence in (0, 2, 3, 9):  # stored, due, never sent
         assert raw.produce(producer_id, sequence) == (DENIED, -1)
     assert scene.batches == ["client-1"] + ["raw"] * 3

@@ -36,6 +36,18 @@ def test_rights_are_asked_again_for_what_came_after_the_last_question() -> None:
     assert (heard[3:], len(asked)) == ([0, 0], 4), "he has gone: nobody hears it, and nothing is asked"
 
 
+def test_while_a_question_is_out_nothing_is_asked_again_however_many_wait() -> None:
+    asked, heard = list[Any](), list[int]()
+    rights = Rights(lambda: 100.0, asked.append)
+    for partition in range(50):
+        rights.confirm(f"topic {partition % 5}", partition, 100.0, heard.append)
+    assert asked == [{"topic 0": 0}]
+    for _ in range(5):
+        rights.answered(dict.fromkeys(asked[-1], DENIED))
+    assert heard == [DENIED] * 50
+    assert sorted(topic for question in asked for topic in question) == [f"topic {number}" for number in range(5)]
+
+
 # ---------------------------------------------------------------------- who may forward
 class Way:
     """Of one client."""

@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 
 from idemproxy.codecs.framing import frame
-from idemproxy.codecs.headers import encode_response_header
 from idemproxy.proxy.effects import Append
 from idemproxy.proxy.guest_lane import GuestLanes, GuestPipe
 from idemproxy.proxy.outcome import Appended, InDoubt, NotSent, Outcome, Refused
 from idemproxy.proxy.rights import Rights
 from idemproxy.proxy.versions import ApiKey
-from idemproxy.reactor import Address, Wire
-from testkit import virtual_kafka_bytes as kafka
+from idemproxy.reactor import Address
+from testkit.virtual_broker_end import BrokerEnd
 from testkit.virtual_network import Network, NetworkSettings
 
 BROKER, TOPIC = 1, "topic"
@@ -21,58 +20,6 @@ ADDRESS: Address = ("kafka", 9092)
 WINDOW_BYTES = 4096
 CALM = NetworkSettings(split_chance=0, partial_write_chance=0, truncation_chance=0, window_bytes=WINDOW_BYTES)
 NOT_LEADER, DENIED = 6, 29
-
-
-class BrokerEnd:
-    """The broker's end of the client's connection: keeps requests until the test answers them."""
-
-    def __init__(self) -> None:
-        self.wire: Wire | None = None
-        self.data = b""
-        self.is_lost = False
-
-    def connected(self, wire: Wire) -> None:
-        self.wire = wire
-
-    def received(self, data: bytes) -> None:
-        self.data += data
-
-    def lost(self, reason: str) -> None:
-        self.is_lost = True
-
-    @property
-    def frames(self) -> list[bytes]:
-        """Whole requests that are not answered."""
-        data, found = self.data, []
-        while len(data) >= 4 and len(data) >= (end := 4 + int.from_bytes(data[:4], "big")):
-            found.append(data[4:end])
-            data = data[end:]
-        return found
-
-    @property
-    def keys(self) -> list[int]:
-        return [int.from_bytes(one[:2], "big") for one in self.frames]
-
-    def drop(self) -> kafka.Request:
-        """Forget the oldest request."""
-        oldest = self.frames[0]
-        self.data = self.data[4 + len(oldest) :]
-        return kafka.parse_request(oldest)
-
-    def answer(self, body: bytes = b"") -> None:
-        request = self.drop()
-        assert self.wire is not None
-        start = encode_response_header(request.api_key, request.api_version, request.correlation_id)
-        self.wire.send(frame(start + body))
-
-    def appends(self, code: int = 0, offset: int = 7) -> None:
-        """Answer the oldest request, a produce."""
-        rows = [(topic, number, code, offset) for topic, number, _ in self.partitions]
-        self.answer(kafka.produce_answer(2, rows))
-
-    @property
-    def partitions(self) -> list[tuple[str, int, bytes | None]]:
-        return kafka.parse_produce(kafka.parse_request(self.frames[0]).body).partitions
 
 
 class Scene:
@@ -138,7 +85,7 @@ def test_a_batch_leaves_when_everything_before_it_is_answered() -> None:
     scene.end.answer()
     scene.run()
     assert scene.end.keys == [ApiKey.PRODUCE]
-    scene.end.appends(offset=41)
+    scene.end.answer_produce(base_offset=41)
     scene.run()
     assert [one.base_offset for one in outcomes if isinstance(one, Appended)] == [41]
 
@@ -152,7 +99,7 @@ def test_what_the_client_asks_meanwhile_waits_behind_it_in_its_order() -> None:
     scene.ask(b"two")
     scene.run()
     assert scene.end.keys == [ApiKey.PRODUCE]
-    scene.end.appends()
+    scene.end.answer_produce()
     scene.run()
     assert [frame[-3:] for frame in scene.end.frames] == [b"one", b"two"], "and the next batch behind them"
     scene.ask(b"six")
@@ -160,7 +107,7 @@ def test_what_the_client_asks_meanwhile_waits_behind_it_in_its_order() -> None:
         scene.end.answer(said)
     scene.run()
     assert scene.end.keys == [ApiKey.PRODUCE]
-    scene.end.appends()
+    scene.end.answer_produce()
     scene.run()
     scene.end.answer(b"6")
     scene.run()
@@ -203,7 +150,7 @@ def test_a_batch_behind_a_request_that_takes_long_is_given_back_and_may_come_aga
     again = scene.append()
     scene.end.answer()
     scene.run()
-    scene.end.appends()
+    scene.end.answer_produce()
     scene.run()
     assert [type(one) for one in again] == [Appended]
 
@@ -213,7 +160,7 @@ def test_what_is_held_back_for_a_client_does_not_hold_the_answer_to_his_batch() 
     outcomes = scene.append()
     scene.run()
     scene.pipe.hold(True)
-    scene.end.appends()
+    scene.end.answer_produce()
     scene.run()
     assert [type(one) for one in outcomes] == [Appended]
     scene.ask(b"one")
@@ -264,7 +211,7 @@ def test_past_the_deadline_the_rest_of_a_batch_does_not_leave() -> None:
     scene = Scene()
     scene.append()
     scene.run()
-    scene.end.appends()
+    scene.end.answer_produce()
     scene.run()
     scene.broker.pause(3)
     outcomes = scene.append(size=3 * WINDOW_BYTES)
@@ -281,7 +228,7 @@ def test_what_the_client_asks_himself_needs_no_lease() -> None:
     scene = Scene()
     scene.append()
     scene.run()
-    scene.end.appends()
+    scene.end.answer_produce()
     scene.run()
     scene.may_send = False
     outcomes = scene.append()
@@ -324,7 +271,7 @@ def test_when_the_client_goes_the_connection_stays_until_the_answer_is_there() -
     scene.pipe.close()
     scene.run()
     assert (waiting, scene.end.is_lost) == ([NotSent("a client has gone")], False)
-    scene.end.appends()
+    scene.end.answer_produce()
     scene.run()
     assert [type(one) for one in outcomes] == [Appended]
     assert scene.end.is_lost
@@ -339,7 +286,7 @@ def test_what_wants_no_answer_is_sent_though_he_has_gone() -> None:
     scene.run()
     scene.pipe.request(ApiKey.PRODUCE, 2, [b"acks 0"], None)
     scene.pipe.close()
-    scene.end.appends()
+    scene.end.answer_produce()
     scene.run()
     assert scene.end.data.endswith(b"acks 0")
     scene.end.drop()
@@ -347,7 +294,7 @@ def test_what_wants_no_answer_is_sent_though_he_has_gone() -> None:
     scene.run()
     scene.end.answer()  # to the question that is put behind what has none
     scene.run()
-    scene.end.appends()
+    scene.end.answer_produce()
     scene.run()
     assert ([type(one) for one in outcomes], scene.end.is_lost) == ([Appended], False)
     scene.lanes.count_silent(-1)
@@ -360,7 +307,7 @@ def test_the_connection_is_not_closed_on_what_the_broker_may_not_have_read() -> 
     scene = Scene()
     scene.append(0)
     scene.run()
-    scene.end.appends()
+    scene.end.answer_produce()
     scene.run()
     scene.pipe.request(ApiKey.PRODUCE, 2, [b"acks 0"], None)
     scene.pipe.close()
@@ -382,7 +329,7 @@ def test_an_append_tells_what_he_may_do() -> None:
         scene.rights.confirm(TOPIC, 0, since, heard.append)
         scene.append()
         scene.run()
-        scene.end.appends(code, offset)
+        scene.end.answer_produce(code, offset)
         scene.run()
         scene.rights.confirm(TOPIC, 0, since, heard.append)
     assert heard == [0, DENIED]
@@ -394,6 +341,6 @@ def test_a_large_answer_right_before_a_batch_does_not_keep_that_from_its_answer(
     scene.run()
     scene.pipe._is_held = True  # as a pipe does then, until its client was looked at
     scene.pipe._read_or_not()
-    scene.end.appends()
+    scene.end.answer_produce()
     scene.run()
     assert [type(one) for one in outcomes] == [Appended]

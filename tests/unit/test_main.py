@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,15 +15,7 @@ from idemproxy import __version__
 from idemproxy.proxy.main import main
 from idemproxy.proxy.settings.load import schema
 
-
-@pytest.fixture(autouse=True)
-def _log_as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level, hook = root.handlers[:], root.level, sys.unraisablehook
-    yield
-    sys.unraisablehook = hook
-    root.handlers[:] = handlers
-    root.setLevel(level)
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
 
 
 def ended(arguments: list[str]) -> int:

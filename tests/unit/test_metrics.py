@@ -27,6 +27,7 @@ class Lane:
 
     sent_at: float
     answered_at: float
+    is_open: bool = True
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
@@ -174,7 +175,7 @@ def test_prometheus_reads_what_was_counted_and_every_time_anew() -> None:
 
 
 def test_every_instrument_is_read_from_one_look_at_the_proxy() -> None:
-    looks = []
+    looks: list[None] = []
 
     def look() -> list[Sample]:
         looks.append(None)

@@ -13,15 +13,16 @@ from idemproxy.proxy.admin.rates import STEPS_KEPT, WINDOW_STEPS, Rates
 from idemproxy.proxy.admin.vitals import Watched, concerns, reasons_not_ready, samples
 from idemproxy.proxy.telemetry import metric_names as names
 from idemproxy.proxy.telemetry.reports import Telemetry
-from testkit.virtual_broker_faults import BrokerFault, ProduceSeen
+from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates, ProduceSeen
 from testkit.virtual_world import TOPIC, World, WorldSettings
 
 Series = dict[tuple[str, tuple[str, ...]], float]
 
 
-def watched_world(clients: int = 1) -> tuple[World, Watched]:
+def watched_world(clients: int = 1, has_guests: bool = False) -> tuple[World, Watched]:
     """A world of one proxy that has begun, and the look at it."""
-    world = World(1, WorldSettings(brokers=1, clients=clients))
+    guests = WorldSettings(brokers=1, partitions=2, clients=clients, has_principals=True, has_guests=True)
+    world = World(1, guests if has_guests else WorldSettings(brokers=1, clients=clients))
     world.start()
     (proxy,) = world.proxies
     telemetry = Telemetry()
@@ -205,6 +206,26 @@ def test_every_gauge_and_counter_has_as_many_labels_as_it_names() -> None:
     found = {(one.metric.name, one.labels): one.value for one in taken}
     assert found[(names.REQUESTS.name, (names.OTHER,))] == 1, "clients make no series of their own"
     assert all(type(sample.value) in (int, float) for sample in taken), "OTLP knows no truth values"
+
+
+def test_lanes_of_clients_who_show_the_broker_who_they_are_stand_apart_and_their_appends_wait_with_the_others() -> None:
+    world, watched = watched_world(has_guests=True)
+    world.cluster.rates = BrokerFaultRates(slow=(3.0, 3.0))
+    (client,) = world.clients
+    client.send(TOPIC, 0)
+    assert world.network.run(30, lambda: client.is_done)
+    (broker,) = views.brokers(watched)
+    assert [broker[f"{kind}lanes_{state}"] for kind in ("", "own_") for state in ("busy", "idle")] == [0, 0, 0, 1]
+
+    world.cluster.choose_fault = lambda one: BrokerFault.SLOW
+    client.send(TOPIC, 0)
+    assert world.network.run(2, lambda: views.brokers(watched)[0]["own_lanes_busy"] == 1)
+    client.send(TOPIC, 1)
+    assert world.network.run(2, lambda: views.brokers(watched)[0]["appends_waiting"] == 1)
+    found = series(watched)
+    lanes = {state: found[(names.LANES.name, ("1", state))] for state in ("busy", "idle", "own_busy", "own_idle")}
+    assert lanes == {"busy": 0, "idle": 0, "own_busy": 1, "own_idle": 0}
+    assert found[(names.APPENDS_WAITING.name, ("1",))] == 1
 
 
 # ---------------------------------------------------------------------- rates

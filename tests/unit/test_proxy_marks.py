@@ -2,8 +2,8 @@
 
 import pytest
 
+from idemproxy.proxy.log_ends import Position
 from idemproxy.proxy.marks import Marks, MarksFormatError
-from idemproxy.proxy.resolver import Position
 from idemproxy.state.entry import NO_ANCHOR
 
 PLACE, OTHER = ("topic", 0), ("tópico", 7)

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from idemproxy.proxy.events import Said
+from idemproxy.proxy.log_ends import Position
 from idemproxy.proxy.marks import Marks
-from idemproxy.proxy.resolver import Position
 from idemproxy.proxy.server import Server
 from idemproxy.proxy.settings.addresses import Listener
 from idemproxy.proxy.settings.config import Settings

@@ -4,10 +4,11 @@ import pytest
 
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.proxy.outcome import CONTENT_ERRORS, ROUTING_ERRORS, Appended, InDoubt, Refused, classify
+from testkit.staged_sequencer import Lane
 
 KNOWN = sorted(set(map(int, ErrorCode)) - {-1, 0})
 UNKNOWN = [-32768, -3, -2, max(KNOWN) + 1, 1000, 32767]
-LANE = object()
+LANE = Lane()
 
 
 @pytest.mark.parametrize("error_code", [-1, 0, 3, 6, 7, 19, 20, *UNKNOWN])

@@ -7,8 +7,8 @@ from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_bat
 from idemproxy.proxy.batch import Answer, Batch
 from idemproxy.proxy.effects import Append, Ask, Leader, Now, Pause, Read, Swap, Unanswered, Wait
 from idemproxy.proxy.flow_runner import FlowRunner, Resume
+from idemproxy.proxy.log_ends import Position
 from idemproxy.proxy.outcome import Appended, NotSent
-from idemproxy.proxy.resolver import Position
 from idemproxy.proxy.sequencer import Sequencer
 from idemproxy.proxy.shared import Shared
 from idemproxy.state.behind import Behind
@@ -33,7 +33,7 @@ class Client:
         self.answers: list[Answer] = []
 
     @property
-    def gone(self) -> bool:
+    def is_gone(self) -> bool:
         return self.is_closed or bool(self.answers)
 
     @property

@@ -6,7 +6,7 @@ from idemproxy.proxy import limits
 from idemproxy.proxy.effects import Append, Unanswered
 from idemproxy.proxy.events import SecondCopy
 from idemproxy.proxy.outcome import InDoubt, Outcome
-from testkit.staged_sequencer import Client, Stage
+from testkit.staged_sequencer import Client, Lane, Stage
 
 TIMED_OUT, OUT_OF_ORDER, DUPLICATE, INVALID = 7, 45, 46, 87
 
@@ -65,6 +65,42 @@ def test_a_batch_from_before_the_window_is_no_gap_as_long_as_the_log_cannot_be_r
     retry = stage.send(Client(), 1)
     stage.run(2 * limits.SCAN_SECONDS_MAX)
     assert retry.code == TIMED_OUT
+
+
+def a_stage_with_four_batches() -> tuple[Stage, Client]:
+    stage, client = Stage(), Client()
+    for sequence in range(4):
+        stage.send(client, sequence)
+        stage.run(1)
+    return stage, client
+
+
+def test_a_batch_that_lies_where_one_that_was_cut_off_lay_is_found_there() -> None:
+    stage, client = a_stage_with_four_batches()
+    stage.log.truncate(2, unclean=True)
+    stage.send(client, 4)
+    stage.run(30)
+    stage.lane.is_open = False
+    retry = stage.send(Client(), 4)
+    stage.run(60)
+    assert (retry.code, retry.offset) == (0, 2)
+    assert stage.stored_values() == [b"value 0", b"value 1", b"value 4"]
+
+
+def test_a_batch_that_was_cut_off_is_not_confirmed_by_the_connection_of_the_one_that_lies_there_now() -> None:
+    """The unclean election happens while its successor is out; that one is sent again, and no answer was heard."""
+    stage, client = a_stage_with_four_batches()
+    stage.outcomes.append(stage.loses_request)
+    stage.send(client, 4)
+    stage.lane.is_open = False
+    stage.lane = Lane()
+    stage.log.truncate(2, unclean=True)
+    client.is_closed = True
+    client = Client()
+    retries = [stage.send(client, sequence) for sequence in (2, 3, 4)]
+    stage.run(60)
+    assert stage.stored_values() == [b"value 0", b"value 1", b"value 4"]
+    assert [retry.code for retry in retries] == [INVALID, INVALID, 0]
 
 
 # ---------------------------------------------------------------------- R14

@@ -210,21 +210,24 @@ def test_a_retry_does_not_take_the_place_of_another_that_waits() -> None:
 
 
 def test_who_waits_for_another_proxys_intent_reads_again_until_it_is_committed() -> None:
+    """He has written the value himself a moment ago, so he believes what he remembers of it."""
     first = Stage()
     second = beside(first)
+    second.send(Client(), 0)
+    second.run(1)
     retries = []
 
     def meanwhile(effect: Append) -> Outcome:
-        retries.append(second.send(Client(), 0))
+        retries.append(second.send(Client(), 1))
         second.run(3)
         return first.succeeds(effect)
 
     first.outcomes.append(meanwhile)
-    first.send(Client(), 0)
+    first.send(Client(), 1)
     first.run(1)
     assert retries[0].code is None
     second.run(1)
-    assert retries[0].offset == 0
+    assert retries[0].offset == 1
 
 
 # ---------------------------------------------------------------------- R17

@@ -6,9 +6,10 @@ from simulation.oracle import Oracle
 from idemproxy.proxy.effects import Append
 from idemproxy.proxy.lane import LanePool
 from idemproxy.proxy.outcome import Appended, InDoubt, NotSent, Outcome
-from idemproxy.reactor import Address, Wire
+from idemproxy.reactor import Address
 from idemproxy.state.lease import LEASE_SECONDS, Lease
 from testkit import virtual_kafka_bytes as kafka
+from testkit.virtual_broker_end import BrokerEnd
 from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates
 from testkit.virtual_network import Network, NetworkSettings
 from testkit.virtual_world import TOPIC, World, WorldSettings
@@ -17,48 +18,6 @@ BROKER = 1
 ADDRESS: Address = ("kafka", 9092)
 WINDOW_BYTES = 4096
 CALM = NetworkSettings(split_chance=0, partial_write_chance=0, truncation_chance=0, window_bytes=WINDOW_BYTES)
-
-
-class BrokerEnd:
-    """The broker's end of one lane: keeps requests until the test answers them."""
-
-    def __init__(self) -> None:
-        self.wire: Wire | None = None
-        self.data = b""
-        self.is_lost = False
-
-    def connected(self, wire: Wire) -> None:
-        self.wire = wire
-
-    def received(self, data: bytes) -> None:
-        self.data += data
-
-    def lost(self, reason: str) -> None:
-        self.is_lost = True
-
-    @property
-    def requests(self) -> list[kafka.Request]:
-        """Whole requests that are not answered."""
-        data, found = self.data, []
-        while len(data) >= 4 and len(data) >= (end := 4 + int.from_bytes(data[:4], "big")):
-            found.append(kafka.parse_request(data[4:end]))
-            data = data[end:]
-        return found
-
-    @property
-    def partitions(self) -> list[int]:
-        """Of the oldest request."""
-        return [partition for _, partition, _ in kafka.parse_produce(self.requests[0].body).partitions]
-
-    def answer(self, *, correlation_shift: int = 0, throttle_ms: int = 0) -> None:
-        """Take the oldest request into the log."""
-        assert self.wire is not None
-        request = self.requests[0]
-        rows = [(TOPIC, partition, 0, 7) for partition in self.partitions]
-        self.data = self.data[4 + int.from_bytes(self.data[:4], "big") :]
-        self.wire.send(
-            kafka.frame(request.correlation_id + correlation_shift, kafka.produce_answer(2, rows, throttle_ms))
-        )
 
 
 class Lanes:
@@ -94,7 +53,7 @@ def test_a_lane_has_one_unanswered_request() -> None:
     for partition in range(3):
         lanes.append(partition)
         lanes.run()
-    assert [len(end.requests) for end in lanes.ends] == [1, 1, 1]
+    assert [len(end.frames) for end in lanes.ends] == [1, 1, 1]
 
 
 def test_a_request_names_a_partition_once() -> None:
@@ -135,7 +94,7 @@ def test_the_rest_of_a_frame_does_not_leave_after_the_deadline() -> None:
     lanes = Lanes()
     lanes.append(0)
     lanes.run()
-    lanes.ends[0].answer()
+    lanes.ends[0].answer_produce()
     lanes.run()
     lanes.broker.pause(3)
     outcomes = lanes.append(1, size=3 * WINDOW_BYTES)
@@ -187,7 +146,7 @@ def test_an_answer_with_a_wrong_correlation_id_says_nothing() -> None:
     lanes = Lanes()
     outcomes = lanes.append(0)
     lanes.run()
-    lanes.ends[0].answer(correlation_shift=1)
+    lanes.ends[0].answer_produce(correlation_shift=1)
     lanes.run()
     assert [type(outcome) for outcome in outcomes] == [InDoubt]
     assert lanes.ends[0].is_lost
@@ -207,12 +166,12 @@ def test_an_answer_that_a_throttling_broker_holds_back_is_waited_for() -> None:
     lanes = Lanes()
     lanes.append(0)
     lanes.run()
-    lanes.ends[0].answer(throttle_ms=1000)
+    lanes.ends[0].answer_produce(throttle_ms=1000)
     lanes.run()
     outcomes = lanes.append(0)
     lanes.run(60)
     assert outcomes == [], "quotas delay answers by up to minutes: it is slow, not lost"
-    lanes.ends[0].answer()
+    lanes.ends[0].answer_produce()
     lanes.run()
     assert [type(outcome) for outcome in outcomes] == [Appended]
 
@@ -224,7 +183,7 @@ def test_the_broker_is_given_half_of_the_clients_time_and_no_more_than_five_seco
     lanes = Lanes()
     lanes.append(0, timeout_ms=asked_ms)
     lanes.run()
-    assert kafka.parse_produce(lanes.ends[0].requests[0].body).timeout_ms == given_ms
+    assert kafka.parse_produce(kafka.parse_request(lanes.ends[0].frames[0]).body).timeout_ms == given_ms
 
 
 # ---------------------------------------------------------------------- R6
@@ -241,7 +200,7 @@ def test_a_write_over_which_the_deadline_passed_is_told() -> None:
     lanes = Lanes()
     outcomes = lanes.append(0)
     lanes.run()
-    lanes.ends[0].answer()
+    lanes.ends[0].answer_produce()
     lanes.run()
     lanes.network.watchers.append(lambda _way, _data: setattr(lanes, "may_send", False))
     outcomes = lanes.append(0)
@@ -255,10 +214,10 @@ def test_a_slow_partition_gets_requests_of_its_own() -> None:
     lanes = Lanes()
     outcomes = lanes.append(0)
     lanes.run(2)
-    lanes.ends[0].answer()
+    lanes.ends[0].answer_produce()
     lanes.run()
     assert [type(outcome) for outcome in outcomes] == [Appended]
     for partition in (1, 0, 2):
         lanes.append(partition)
     lanes.run()
-    assert sorted(end.partitions for end in lanes.ends if end.requests) == [[0], [1, 2]]
+    assert sorted(end.partitions for end in lanes.ends if end.frames) == [[0], [1, 2]]

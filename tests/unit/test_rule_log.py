@@ -7,11 +7,12 @@ from simulation.cases import Fault, run_case
 from idemproxy.codecs.marker import anchor_of
 from idemproxy.codecs.message_set import iterate_shallow
 from idemproxy.proxy import limits
+from idemproxy.proxy.bridge.asks import FetchRecords
 from idemproxy.proxy.effects import Append, Unanswered
+from idemproxy.proxy.log_ends import Position
 from idemproxy.proxy.outcome import Appended, InDoubt, Outcome, Refused, classify
-from idemproxy.proxy.resolver import Position
 from idemproxy.state.entry import NO_ANCHOR
-from testkit.staged_sequencer import NEXT_INCARNATION, PARTITION, TOPIC, Client, Stage
+from testkit.staged_sequencer import NEXT_INCARNATION, PARTITION, TOPIC, Client, Lane, Stage
 from testkit.virtual_broker_faults import BrokerFault
 
 TIMED_OUT, INVALID = 7, 87
@@ -39,8 +40,8 @@ def test_what_was_appended_with_an_error_and_has_vanished_is_no_success() -> Non
 
 
 def test_no_offset_means_not_appended_also_with_code_0_and_nothing_is_known_with_code_minus_1() -> None:
-    assert isinstance(classify(0, -1, -1, object(), 1), Refused), "an empty set: no commit"
-    assert isinstance(classify(-1, -1, -1, object(), 1), InDoubt)
+    assert isinstance(classify(0, -1, -1, Lane(), 1), Refused), "an empty set: no commit"
+    assert isinstance(classify(-1, -1, -1, Lane(), 1), InDoubt)
 
 
 def test_a_batch_that_an_unknown_error_hides_is_looked_for() -> None:
@@ -151,6 +152,21 @@ def test_records_that_retention_has_deleted_prove_nothing() -> None:
     request = stage.send(Client(), 0)
     stage.run(60)
     assert (len(stage.sent), request.code) == (1, INVALID)
+
+
+def test_a_search_that_retention_has_overtaken_begins_anew_where_the_log_begins_now() -> None:
+    stage = Stage()
+    foreign(stage, *(b"%d" % number for number in range(8)))
+    stage.values.clear()  # the producer is looked for in the whole log
+
+    def deletes_what_is_read(_broker: int, question: object) -> None:
+        if isinstance(question, FetchRecords):
+            stage.earliest = 3
+
+    stage.reply = deletes_what_is_read
+    request = stage.send(Client(), 0)
+    stage.run(60)
+    assert (request.code, request.offset) == (0, 8)
 
 
 def test_a_record_of_the_same_content_without_a_marker_proves_nothing() -> None:

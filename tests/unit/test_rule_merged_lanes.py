@@ -16,9 +16,9 @@ from idemproxy.proxy.events import AppendMerged, AppendSent
 from idemproxy.proxy.lane import LanePool
 from idemproxy.proxy.outcome import Appended, InDoubt, NotSent, Outcome, Refused
 from idemproxy.proxy.parcel import Parcel
-from idemproxy.reactor import Address, Wire
-from testkit import virtual_kafka_bytes as kafka
+from idemproxy.reactor import Address
 from testkit.crowd import CALM, producers_of
+from testkit.virtual_broker_end import BrokerEnd
 from testkit.virtual_network import Network
 from testkit.virtual_world import TOPIC
 
@@ -36,43 +36,6 @@ def parcel(
     data = memoryview(encode_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=0))
     inner = to_inner([data], policy=HeaderPolicy(), output_bytes_max=NO_LIMIT)
     return Parcel((Identity(producer_id, 0, 0, len(values)),), inner, codec, joined_bytes_max=bytes_max)
-
-
-class BrokerEnd:
-    """The broker's end of one lane: keeps requests until the test answers them."""
-
-    def __init__(self) -> None:
-        self.wire: Wire | None = None
-        self.data = b""
-
-    def connected(self, wire: Wire) -> None:
-        self.wire = wire
-
-    def received(self, data: bytes) -> None:
-        self.data += data
-
-    def lost(self, reason: str) -> None:
-        self.wire = None
-
-    @property
-    def request(self) -> kafka.Request | None:
-        """The one that waits for its answer."""
-        return kafka.parse_request(self.data[4:]) if self.data else None
-
-    @property
-    def parts(self) -> list[tuple[int, bytes]]:
-        """(partition, message set) of the request."""
-        if self.request is None:
-            return []
-        return [(number, data or b"") for _, number, data in kafka.parse_produce(self.request.body).partitions]
-
-    def answer(self, error_code: int, base_offset: int) -> None:
-        """The same for every partition."""
-        assert self.request is not None
-        assert self.wire is not None
-        rows = [(TOPIC, number, error_code, base_offset) for number, _ in self.parts]
-        self.wire.send(kafka.frame(self.request.correlation_id, kafka.produce_answer(2, rows)))
-        self.data = b""
 
 
 class Lanes:
@@ -106,7 +69,7 @@ class Lanes:
     @property
     def sent(self) -> list[list[int]]:
         """The producer ids of each wrapper that is out, in the order in which the requests left."""
-        return [producers_of(data) for end in self.ends for _, data in end.parts]
+        return [producers_of(data) for end in self.ends for _, _, data in end.produced]
 
 
 # ---------------------------------------------------------------------- what goes together
@@ -115,12 +78,12 @@ def test_appends_that_wait_together_leave_in_one_wrapper_and_each_is_told_its_ow
     told = [lanes.append(parcel(7, b"a", b"b")), lanes.append(parcel(8, b"c")), lanes.append(parcel(9, b"d", b"e"))]
     lanes.run()
     (end,) = lanes.ends
-    ((_, message_set),) = end.parts
+    ((_, _, message_set),) = end.produced
     (wrapper,) = iterate_shallow(message_set)
     assert parse_marker(wrapper.key) == (Identity(7, 0, 0, 2), Identity(8, 0, 0, 1), Identity(9, 0, 0, 2))
     inner = inner_messages(wrapper, NO_LIMIT)
-    assert [(one.offset, one.value) for one in inner] == list(enumerate([b"a", b"b", b"c", b"d", b"e"]))
-    end.answer(0, 40)
+    assert [(one.offset, bytes(one.value or b"")) for one in inner] == list(enumerate([b"a", b"b", b"c", b"d", b"e"]))
+    end.answer_produce(0, 40)
     lanes.run()
     outcomes = [one for (one,) in told]
     assert [one.base_offset for one in outcomes if isinstance(one, Appended)] == [40, 42, 43]
@@ -137,7 +100,7 @@ def test_a_producer_that_may_not_be_sent_any_more_leaves_the_others_alone() -> N
     lanes.run()
     assert lanes.sent == [[7, 9]]
     assert gone == [NotSent("a client has gone")]
-    lanes.ends[0].answer(0, 5)
+    lanes.ends[0].answer_produce(0, 5)
     lanes.run()
     assert [one.base_offset for (one,) in (first, last) if isinstance(one, Appended)] == [5, 6]
 
@@ -164,7 +127,7 @@ def test_partitions_stay_apart_and_leave_in_one_request() -> None:
             lanes.append(parcel(producer_id, b"v"), partition=partition)
     lanes.run()
     assert len(lanes.ends) == 1
-    assert [number for number, _ in lanes.ends[0].parts] == [0, 1]
+    assert lanes.ends[0].partitions == [0, 1]
     assert lanes.sent == [[7, 8, 9], [7, 8, 9]]
 
 
@@ -185,7 +148,7 @@ def test_what_does_not_go_together_leaves_in_wrappers_of_its_own(other: Parcel |
         for records in appends:
             lanes.append(records)
         lanes.run()
-        assert [len(end.parts) for end in lanes.ends] == [1, 1]
+        assert [len(end.partitions) for end in lanes.ends] == [1, 1]
         assert not any(isinstance(event, AppendMerged) for event in lanes.events)
 
 
@@ -202,7 +165,7 @@ def test_a_merged_wrapper_is_no_larger_than_a_group_may_be() -> None:
     for producer_id in range(60):
         lanes.append(parcel(producer_id, b"v" * 10_000))
     lanes.run()
-    sizes = [len(data) for end in lanes.ends for _, data in end.parts]
+    sizes = [len(data) for end in lanes.ends for _, _, data in end.produced]
     assert len(sizes) == limits.LANES_PER_BROKER
     assert limits.GROUP_BYTES_MAX - 11_000 < min(sizes) <= max(sizes) <= limits.GROUP_BYTES_MAX
 
@@ -212,13 +175,13 @@ def test_a_refused_wrapper_is_told_as_one_in_which_others_were() -> None:
     lanes = Lanes()
     told = [lanes.append(parcel(7, b"a")), lanes.append(parcel(8, b"b"))]
     lanes.run()
-    size = len(lanes.ends[0].parts[0][1])
-    lanes.ends[0].answer(CORRUPT, -1)
+    size = len(lanes.ends[0].produced[0][2])
+    lanes.ends[0].answer_produce(CORRUPT, -1)
     lanes.run()
     assert told == [[Refused(CORRUPT, size)]] * 2
     alone = lanes.append(parcel(7, b"a"))
     lanes.run()
-    lanes.ends[0].answer(CORRUPT, -1)
+    lanes.ends[0].answer_produce(CORRUPT, -1)
     lanes.run()
     assert alone == [Refused(CORRUPT)]
 

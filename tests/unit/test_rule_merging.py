@@ -144,8 +144,11 @@ def test_everybody_is_rebuilt_from_merged_wrappers_when_redis_has_lost_everythin
     crowd.send()
     crowd.finish()
     crowd.world.redis.flush()
-    crowd.send()
+    assert not [key for key in crowd.world.redis.data if b"{" in key]
+    batches = crowd.send()
     crowd.finish()
+    assert not any(batch.was_renumbered or batch.failed for batch in batches), "its sequences go on where they were"
+    assert len(crowd.seen[0]) == len(crowd.world.clients), "what was read was merged"
     crowd.check()
 
 

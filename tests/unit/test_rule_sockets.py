@@ -144,3 +144,31 @@ def test_a_peer_that_hangs_up_is_noticed_also_while_nothing_is_read_from_it() ->
         await until(lambda: endpoint.reason is not None)
 
     on_a_connection(scene)
+
+
+def test_an_error_of_ours_in_one_connection_ends_that_one_and_not_the_process() -> None:
+    failures: list[tuple[str, Exception]] = []
+
+    async def run() -> None:
+        reactor = TrioReactor(lambda where, error: failures.append((where, error)))
+        ends = [Endpoint(), Endpoint()]
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(reactor.run)
+                peers = []
+                for end in ends:
+                    reactor.connect(server.getsockname(), end)
+                    peers.append(server.accept()[0])
+                    await until(lambda end=end: end.wire is not None)  # type: ignore[misc]
+                broken, other = (cast(Wire, end.wire) for end in ends)
+                broken.fence(lambda: bool(1 // 0))
+                reactor.later(0, lambda: broken.send(b"a"))
+                await until(lambda: ends[0].reason is not None)
+                reactor.later(0, lambda: other.send(b"b"))
+                assert await trio.to_thread.run_sync(read, peers[1]) == b"b"
+                for peer in peers:
+                    peer.close()
+                nursery.cancel_scope.cancel()
+
+    trio.run(run)
+    assert [(where, type(error)) for where, error in failures] == [("socket", ZeroDivisionError)]

@@ -164,7 +164,7 @@ def test_registrations_that_are_deleted_all_the_time_make_no_busy_loop() -> None
         scene.store.swap(b"k", 0, value(1), 0, lambda answer: None)
         scene.host.later(0.001, keep_asking)
 
-    scene.network.connect = counting  # type: ignore[method-assign]
+    scene.network.connect = counting  # type: ignore[assignment, method-assign]
     delete()
     scene.host.post(keep_asking)
     scene.network.run(30.0)

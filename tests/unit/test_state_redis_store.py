@@ -58,10 +58,9 @@ def test_our_deadline_always_comes_before_the_servers_expiry() -> None:
         scene.network.run(scene.network.random.random() * 10)
         scene.store.stop(lambda: None) if seed % 2 else scene.host.crash()
         end = scene.store.lease.ends_at
-        stored = scene.redis.data.get(member_key("c", FIRST))
-        if stored is not None:
-            assert stored.expires_at is not None
-            assert end <= stored.expires_at
+        stored = scene.redis.data[member_key("c", FIRST)]
+        assert stored.expires_at is not None
+        assert end <= stored.expires_at
 
 
 def test_a_paused_process_learns_of_the_loss_before_it_may_send_again() -> None:
@@ -146,7 +145,7 @@ def test_a_server_that_stays_away_is_asked_about_once_a_second_and_reported_once
         attempts += 1
         connect(*arguments)
 
-    scene.network.connect = counting  # type: ignore[method-assign]
+    scene.network.connect = counting  # type: ignore[assignment, method-assign]
     scene.redis.restart(down_seconds=100.0)
     scene.network.run(60.0)
     assert 60 <= attempts <= 68
@@ -230,7 +229,7 @@ def test_under_faults_every_call_is_answered_once_and_a_swap_that_was_confirmed_
                     versions[key] = expected + 1
                 case Conflict(None):
                     versions[key] = 0
-                case Conflict(stored):
+                case Conflict(bytes(stored)):
                     versions[key] = int.from_bytes(stored[1:9], "big")
                 case _:
                     assert isinstance(result, StoreAway)
@@ -246,7 +245,7 @@ def test_under_faults_every_call_is_answered_once_and_a_swap_that_was_confirmed_
             written.add((key, stored))
         put(key, stored, ttl_ms)
 
-    scene.redis.put = recording  # type: ignore[method-assign]
+    scene.redis.put = recording  # type: ignore[assignment, method-assign]
     for key in versions:
         scene.host.post(lambda key=key: swap(key))  # type: ignore[misc]
     for _ in range(2):

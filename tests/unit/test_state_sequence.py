@@ -2,7 +2,10 @@
 
 import pytest
 
-from idemproxy.state.sequence import SEQUENCE_MODULUS, advance, covers, distance, is_ahead, last_of
+from idemproxy.codecs.convert import split
+from idemproxy.codecs.marker import Identity, encode_marker, parse_marker
+from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
+from idemproxy.state.sequence import SEQUENCE_MODULUS, advance, distance, is_ahead, last_of
 from testkit.kafka_reference import SEQUENCE_MAX, in_sequence, increment
 
 RINGS = [2, 3, 4, 7, 8, 16, 17]
@@ -28,14 +31,14 @@ def test_distance_is_what_advance_has_to_go(modulus: int) -> None:
 
 
 @pytest.mark.parametrize("modulus", RINGS)
-def test_a_batch_covers_its_base_its_last_and_what_lies_between(modulus: int) -> None:
+def test_a_batch_has_its_base_its_last_and_what_lies_between(modulus: int) -> None:
     for base in range(modulus):
         for count in range(1, modulus + 1):
             inside = {advance(base, index, modulus) for index in range(count)}
             assert len(inside) == count
             assert last_of(base, count, modulus) == advance(base, count - 1, modulus)
             for sequence in range(modulus):
-                assert covers(base, count, sequence, modulus) == (sequence in inside)
+                assert (distance(base, sequence, modulus) < count) == (sequence in inside)
 
 
 @pytest.mark.parametrize("modulus", RINGS)
@@ -67,3 +70,14 @@ def test_the_sequence_after_the_last_one_is_zero() -> None:
     assert last_of(SEQUENCE_MAX, 2) == 0
     assert is_ahead(SEQUENCE_MAX, 0)
     assert not is_ahead(0, SEQUENCE_MAX)
+
+
+def test_the_codecs_wrap_where_sequences_do() -> None:
+    records = [Record(index, 1000, None, b"value") for index in range(4)]
+    batch = encode_batch(records, producer_id=1, producer_epoch=0, base_sequence=SEQUENCE_MODULUS - 2)
+    parts = split(memoryview(batch), 4, output_bytes_max=1000)
+    wrapped = [advance(SEQUENCE_MODULUS - 2, index) for index in range(4)]
+    assert [parse_single_batch(part).base_sequence for part in parts] == wrapped
+    assert parse_marker(encode_marker([Identity(1, 0, SEQUENCE_MODULUS - 1, 1)])) is not None
+    with pytest.raises(AssertionError):
+        encode_marker([Identity(1, 0, SEQUENCE_MODULUS, 1)])

@@ -26,8 +26,10 @@ def test_two_with_the_same_fields_are_equal_and_have_the_same_hash() -> None:
 
 
 def test_one_of_another_class_is_never_equal() -> None:
-    assert Place("a", 1) != RealPlace("a", 1)
-    assert BatchIdentity(0, 1, 2) != WindowBatch(0, 1, 2)
+    place: object = Place("a", 1)
+    identity: object = BatchIdentity(0, 1, 2)
+    assert place != RealPlace("a", 1)
+    assert identity != WindowBatch(0, 1, 2)
 
 
 def test_it_has_no_other_attributes() -> None:

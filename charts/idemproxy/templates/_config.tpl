@@ -26,7 +26,7 @@
 {{- if $listener.advertised -}}
 {{- $listener.advertised -}}
 {{- else if eq $listener.routing "sni" -}}
-{{- include "idemproxy.inside" (list $root (printf "%s-broker-{id}" $service)) -}}:{port}
+{{- include "idemproxy.inside" (list $root (printf "%s-broker-{id}" $service)) -}}:{{- include "idemproxy.servicePort" $listener -}}
 {{- else -}}
 {{- include "idemproxy.inside" (list $root $service) -}}:{port}
 {{- end -}}
@@ -50,6 +50,32 @@
 {{- define "idemproxy.brokerPort" -}}
 {{- $listener := index . 1 -}}
 {{- eq $listener.routing "sni" | ternary (int $listener.port) (add $listener.port 1 (index . 2)) -}}
+{{- end -}}
+
+{{/* The bootstrap port of a listener's Service. */}}
+{{- define "idemproxy.servicePort" -}}
+{{- int (default .port (get .service "port")) -}}
+{{- end -}}
+
+{{/* A template of an address with {NAME}, {NAME+N} and {NAME-N} filled in. Takes (list text name value). */}}
+{{- define "idemproxy.filledIn" -}}
+{{- $text := index . 0 -}}
+{{- $name := index . 1 -}}
+{{- $value := int (index . 2) -}}
+{{- range $found := regexFindAll (printf "\\{%s[+-][0-9]+\\}" $name) $text -1 -}}
+{{- $number := $found | trimPrefix (printf "{%s" $name) | trimPrefix "+" | trimSuffix "}" -}}
+{{- $text = $text | replace $found (add $value (int $number) | toString) -}}
+{{- end -}}
+{{- $text | replace (printf "{%s}" $name) (toString $value) -}}
+{{- end -}}
+
+{{/* The port at which clients find the bootstrap name: what they are told of brokers says it too, where it can. Takes
+(list root name listener). */}}
+{{- define "idemproxy.bootstrapPort" -}}
+{{- $listener := index . 2 -}}
+{{- $port := include "idemproxy.filledIn" (list (regexFind "[^:]*$" (include "idemproxy.advertised" .)) "port" $listener.port) -}}
+{{- $says := or (eq $listener.routing "sni") (contains "{port" $listener.advertised) -}}
+{{- and $says (regexMatch "^[0-9]+$" $port) | ternary $port (include "idemproxy.servicePort" $listener) -}}
 {{- end -}}
 
 {{/* TLS towards a server. Takes (list tls folder). */}}
@@ -127,6 +153,7 @@
 {{- if $values.redis.bundled.enabled -}}
 {{- $_ := set $redis "url" (printf "redis://%s-redis:6379/0" (include "idemproxy.fullname" .)) -}}
 {{- end -}}
+{{- with $values.redis.username -}}{{- $_ := set $redis "username" . -}}{{- end -}}
 {{- if $values.redis.passwordSecret.name -}}{{- $_ := set $redis "password_file" "/etc/idemproxy-secrets/redis/password/password" -}}{{- end -}}
 {{- if $values.redis.tls.enabled -}}
 {{- $_ := set $redis "tls" (include "idemproxy.clientTls" (list $values.redis.tls "/etc/idemproxy-secrets/redis") | fromYaml) -}}

@@ -64,6 +64,8 @@
       fieldPath: metadata.name
 - name: OTEL_TRACES_EXPORTER
   value: otlp
+- name: OTEL_METRICS_EXPORTER
+  value: {{ .metrics | ternary "otlp" "none" }}
 - name: OTEL_EXPORTER_OTLP_ENDPOINT
   value: {{ .endpoint | quote }}
 - name: OTEL_EXPORTER_OTLP_PROTOCOL

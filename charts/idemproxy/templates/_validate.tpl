@@ -47,6 +47,9 @@
 {{- fail "redis.tls.enabled: redis.bundled speaks no TLS" -}}
 {{- end -}}
 {{- end -}}
+{{- if and $redis.username (or $redis.bundled.enabled $redis.embedded (not $redis.passwordSecret.name)) -}}
+{{- fail "redis.username: it goes with redis.url or redis.existingSecret, and its password into redis.passwordSecret" -}}
+{{- end -}}
 {{- if and (contains "@" $redis.url) $redis.passwordSecret.name -}}
 {{- fail "redis.passwordSecret.name: redis.url has a password already" -}}
 {{- end -}}
@@ -127,6 +130,9 @@
 {{- if and $listener.advertised (not $listener.bootstrapName) -}}
 {{- fail (printf "%s.bootstrapName: sni with names of your own needs one for bootstrap" $path) -}}
 {{- end -}}
+{{- end -}}
+{{- if and (get $listener.service "port") (eq $listener.routing "port") -}}
+{{- fail (printf "%s.service.port: with routing by port a Service has the listener's own ports; this is for sni" $path) -}}
 {{- end -}}
 {{- if eq $listener.service.type "NodePort" -}}
 {{- $first := int (add $listener.port $listener.service.nodePortOffset) -}}

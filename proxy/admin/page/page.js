@@ -133,7 +133,8 @@ function show(page) {
   fill("brokers", page.brokers.map((one) => ({
     key: String(one.id),
     cells: [String(one.id), one.address, one.version || "not known yet", one.ready ? "connected" : "away",
-      number(one.lanes_busy), number(one.lanes_idle), number(one.appends_waiting)],
+      number(one.lanes_busy), number(one.lanes_idle),
+      `${number(one.own_lanes_busy)} of ${number(one.own_lanes_busy + one.own_lanes_idle)}`, number(one.appends_waiting)],
     data: { state: one.ready ? "connected" : "away" },
   })), "No broker is known yet.");
   fill("doubts", page.doubts.map((one) => ({

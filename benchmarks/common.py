@@ -1,0 +1,35 @@
+"""What the benchmarks share: the code of another commit, the spread of some figures, a line in ``results/``. Measures
+nothing."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def extract(commit: str, directory: Path) -> Path:
+    """Put the files of a commit into a directory, made if there is none, and return it."""
+    directory.mkdir(exist_ok=True)
+    archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit], stdout=subprocess.PIPE, check=True).stdout
+    subprocess.run(["tar", "-x", "-C", str(directory)], input=archive, check=True)
+    return directory
+
+
+def spread(values: Iterable[float]) -> list[float]:
+    """Return the lowest, the median and the highest."""
+    found = list(values)
+    return [round(min(found), 3), round(statistics.median(found), 3), round(max(found), 3)]
+
+
+def save(name: str, figures: Mapping[str, object]) -> None:
+    """Add a line to ``results/<name>.jsonl``, with date, commit, and whether the code was that commit's."""
+    sys.path.append(os.fspath(ROOT / "tests"))
+    from testkit.results import append_result
+
+    append_result(name, figures)

@@ -1,0 +1,53 @@
+"""How long a pass of the reactor has taken. A batch of 60 KB may unpack to a thousand times as much, which takes a
+quarter of a second: what comes after a few of those is left for the next pass, so that everybody else, and the lease,
+has a turn in between. Knows no Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ..reactor import Reactor
+from . import limits
+
+
+class Pass:
+    """The one of this moment, of one reactor."""
+
+    __slots__ = ("_began_at", "_now", "_reactor")
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+        self._now = reactor.now
+        self._began_at: float | None = None
+        """When it was asked first in this pass."""
+
+    def is_long(self) -> bool:
+        """Has it taken so long that what can wait should?"""
+        now = self._now()
+        if self._began_at is None:
+            self._began_at = now
+            self._reactor.at_flush(self._ends)
+        return now - self._began_at > limits.PASS_SECONDS
+
+    @property
+    def is_too_long(self) -> bool:
+        """Has it taken so long that what belongs to the same request has to come again?"""
+        return self._began_at is not None and self._now() - self._began_at > limits.PASS_SECONDS_MAX
+
+    def in_turn(self, resume: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Return what calls ``resume``, in a later pass if this one is long."""
+        return partial(self._tell, resume)
+
+    def _tell(self, resume: Callable[[Any], None], value: Any) -> None:
+        began_at = self._began_at
+        if began_at is None:
+            self.is_long()
+        elif self._now() - began_at > limits.PASS_SECONDS:
+            self._reactor.later(0, lambda: self._tell(resume, value))
+            return
+        resume(value)
+
+    def _ends(self) -> None:
+        self._began_at = None
