@@ -11,7 +11,7 @@ from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.produce import PartitionAnswer
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.segments import StoredRecord
-from idemproxy.state.entry import NO_PRINCIPAL, Entry
+from idemproxy.state.entry import NO_PRINCIPAL, Entry, WindowBatch
 from idemproxy.state.sequence import SEQUENCE_MODULUS
 from idemproxy.state.store import entry_key
 from testkit.kafka_cluster import stored
@@ -225,7 +225,9 @@ def test_the_sequence_after_the_last_one_is_zero(
     assert sample is not None
     producer = Producer(client, place)
     start = SEQUENCE_MODULUS - before_wrap
-    near_the_end = Entry(1, sample.generation, NO_PRINCIPAL, 0, start)
+    # A window that is not empty says what is due; a blank entry would not.
+    last = WindowBatch(start - 1, 1, 0)
+    near_the_end = Entry(1, sample.generation, NO_PRINCIPAL, 0, start, (last,))
     shared_proxy.store_entry(near_the_end, producer.producer_id, *place)
 
     assert outcome(producer.send(start, 2)) == (0, 0), "up to the last one, across it, or right before it"
