@@ -31,7 +31,6 @@ from .guest_call import GuestCall
 from .guest_lane import GuestLanes, GuestPipe
 from .last_words import SilentCall, names_a_producer
 from .pipe import Pipe
-from .plain import TOPIC_CHARACTERS_MAX
 from .rights import DENIED, Rights
 from .security.sasl_mechanisms import SaslError, shown_text
 from .security.sasl_names import MECHANISMS, Conversation
@@ -302,7 +301,7 @@ class Guest(Session):
     def _produce(self, slot: _Slot, frame: bytes) -> None:
         header = slot.header
         request = produce_codec.parse_request(frame, header.body_offset, header.api_version)
-        if any(len(item.topic) > TOPIC_CHARACTERS_MAX for item in request.partitions):
+        if any(len(item.topic) > limits.TOPIC_CHARACTERS_MAX for item in request.partitions):
             raise WireError("no topic has so long a name")  # it would not fit into a question to the broker
         self._produces.append((slot, request, self._engine.now()))
         self._admit()

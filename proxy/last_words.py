@@ -107,7 +107,7 @@ class LastWords:
 
     def _turn(self) -> None:
         for _ in range(limits.REQUESTS_PER_TURN_MAX):
-            if not self._waiting or self._host.current_pass.is_long():
+            if not self._waiting or self._host.current_pass.is_long:
                 break
             frame = self._waiting.popleft()
             self._host.hold_bytes(-len(frame))

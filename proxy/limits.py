@@ -109,6 +109,8 @@ SCRAM_ITERATIONS_MAX: Final = 1_000_000
 """Below, passwords are found out too easily (Kafka's own minimum); above, a broker could keep us busy for seconds."""
 
 # Record batches
+TOPIC_CHARACTERS_MAX: Final = 8191
+"""No topic has so long a name, and a longer one may not fit into the request that goes on to the broker."""
 DECOMPRESSED_BYTES_MAX: Final = 64 * MIB
 """Of one batch. gzip reaches 1000:1, zstd 32,000:1, so a frame's size bounds nothing."""
 GROUP_BYTES_MAX: Final = 128 * KIB

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 from ..reactor import Reactor
 from . import limits
 
+Value = TypeVar("Value")
+
 
 class Pass:
-    """The one of this moment, of one reactor."""
+    """The one of this moment, of one reactor. It is counted from when it was asked first."""
 
     __slots__ = ("_began_at", "_now", "_reactor")
 
@@ -21,33 +23,33 @@ class Pass:
         self._reactor = reactor
         self._now = reactor.now
         self._began_at: float | None = None
-        """When it was asked first in this pass."""
 
+    @property
     def is_long(self) -> bool:
         """Has it taken so long that what can wait should?"""
-        now = self._now()
-        if self._began_at is None:
-            self._began_at = now
-            self._reactor.at_flush(self._ends)
-        return now - self._began_at > limits.PASS_SECONDS
+        return self._seconds() > limits.PASS_SECONDS
 
     @property
     def is_too_long(self) -> bool:
         """Has it taken so long that what belongs to the same request has to come again?"""
-        return self._began_at is not None and self._now() - self._began_at > limits.PASS_SECONDS_MAX
+        return self._seconds() > limits.PASS_SECONDS_MAX
 
-    def in_turn(self, resume: Callable[[Any], None]) -> Callable[[Any], None]:
+    def in_turn(self, resume: Callable[[Value], None]) -> Callable[[Value], None]:
         """Return what calls ``resume``, in a later pass if this one is long."""
         return partial(self._tell, resume)
 
-    def _tell(self, resume: Callable[[Any], None], value: Any) -> None:
-        began_at = self._began_at
-        if began_at is None:
-            self.is_long()
-        elif self._now() - began_at > limits.PASS_SECONDS:
+    def _tell(self, resume: Callable[[Value], None], value: Value) -> None:
+        if self._seconds() > limits.PASS_SECONDS:
             self._reactor.later(0, lambda: self._tell(resume, value))
-            return
-        resume(value)
+        else:
+            resume(value)
+
+    def _seconds(self) -> float:
+        now = self._now()
+        if self._began_at is None:
+            self._began_at = now
+            self._reactor.at_flush(self._ends)
+        return now - self._began_at
 
     def _ends(self) -> None:
         self._began_at = None

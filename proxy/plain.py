@@ -23,8 +23,6 @@ from .shared import Shared
 
 _VERSION = 2
 _MARKER_BEGINS = re.compile(re.escape(MAGIC))
-TOPIC_CHARACTERS_MAX = 8191
-"""No topic has so long a name, and a longer one may not fit into a request of this version."""
 
 
 class Host(Protocol):
@@ -83,18 +81,11 @@ class PlainBatches:
         pipe.request(API_KEY, _VERSION, body, answered)
 
 
-def _is_marked(records: Buffer) -> bool:
-    """Would it be taken for somebody's batches in the log? Only the proxy may say whose they are."""
-    if _MARKER_BEGINS.search(records) is None:
-        return False
-    return any(one.is_wrapper and parse_marker(one.key) is not None for one in iterate_shallow(records))
-
-
 def old_format(item: PartitionRecords, policy: HeaderPolicy) -> Buffer | Answer:
     """Return the records as a message set, converted if need be; or what the client is answered instead."""
     records = item.records
     assert records is not None
-    if len(item.topic) > TOPIC_CHARACTERS_MAX:
+    if len(item.topic) > limits.TOPIC_CHARACTERS_MAX:
         return answers.unknown_partition()
     try:
         if magic_of(records) < 2:
@@ -110,3 +101,10 @@ def old_format(item: PartitionRecords, policy: HeaderPolicy) -> Buffer | Answer:
         return answers.header_refused(refused.header, item.topic)
     except WireError as error:
         return answers.unreadable(str(error))
+
+
+def _is_marked(records: Buffer) -> bool:
+    """Would it be taken for somebody's batches in the log? Only the proxy may say whose they are."""
+    if _MARKER_BEGINS.search(records) is None:
+        return False
+    return any(one.is_wrapper and parse_marker(one.key) is not None for one in iterate_shallow(records))

@@ -108,7 +108,7 @@ class Session:
         try:
             frames = self._splitter.feed(data)
             has_many, crowd = len(frames) > limits.REQUESTS_PER_TURN_MAX or self._waiting, self._crowd
-            if has_many or self._host.current_pass.is_long() or (crowd.is_counted and crowd.stops(frames)):
+            if has_many or self._host.current_pass.is_long or (crowd.is_counted and crowd.stops(frames)):
                 frames = self._first_of(frames)
             for frame in frames:
                 self._handle(frame)
@@ -151,7 +151,7 @@ class Session:
 
     def _first_of(self, frames: list[bytes]) -> list[bytes]:
         """Return those that are taken now; the others wait for their turn, and everybody else has his in between."""
-        free = 0 if self._waiting or self._host.current_pass.is_long() else min(self._free, len(frames))
+        free = 0 if self._waiting or self._host.current_pass.is_long else min(self._free, len(frames))
         if self._crowd.is_counted:
             free = sum(1 for frame in frames[:free] if self._crowd.takes(len(frame)))
         if free < len(frames):
@@ -185,7 +185,7 @@ class Session:
             return  # until an answer leaves
         try:
             for _ in range(min(self._free, len(self._waiting))):
-                if self._host.current_pass.is_long():
+                if self._host.current_pass.is_long:
                     break
                 if crowd.is_counted and not crowd.takes(len(self._waiting[0])):
                     break
