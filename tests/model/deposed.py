@@ -10,7 +10,7 @@ Progress  T  from every reachable state, without any further fault, the batch ca
 """
 from collections import namedtuple
 
-from order import Order
+from small import Small
 from state import put
 
 RULES = dict(
@@ -27,7 +27,6 @@ RULES = dict(
 # ('rebuild', R10)
 WORLD = dict(brings='duplicate')
 FAULTS = dict(depose=1, broken=0, lost=0, foreign=0, away=0)
-NAMES = tuple(FAULTS)
 A, B = 0, 1
 FORWARDS = 2
 
@@ -38,23 +37,11 @@ State = namedtuple('State', 'logs hws lead deaf client flow pend at away bud')
 Flow = namedtuple('Flow', 'pc sent end by tries stored')
 
 
-class Deposed(Order):
-
-    def __init__(self, forever=False, **changes):
-        assert not set(changes) - set(RULES) - set(WORLD) - set(FAULTS), changes
-        for k, v in {**RULES, **WORLD, **FAULTS, **changes}.items():
-            setattr(self, k, v)
-        self.forever = forever
+class Deposed(Small):
+    tables = RULES, WORLD, FAULTS
 
     def first(self):
-        return State(((), ()), (0, 0), A, False, 'N', None, None, -1, False, tuple(getattr(self, f) for f in NAMES))
-
-    def left(self, s, fault):
-        return s.bud[NAMES.index(fault)]
-
-    def spend(self, s, fault):
-        i = NAMES.index(fault)
-        return s._replace(bud=put(s.bud, i, s.bud[i] - 1))
+        return State(((), ()), (0, 0), A, False, 'N', None, None, -1, False, self.budget())
 
     def leads(self, s, broker):
         return broker == s.lead or (broker == A and s.deaf)

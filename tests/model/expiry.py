@@ -10,7 +10,7 @@ Progress  T  from every reachable state, without any further fault, all batches 
 """
 from collections import namedtuple
 
-from order import Order
+from small import Small
 from state import put
 
 RULES = dict(
@@ -28,7 +28,6 @@ FAULTS = dict(
     reconnect=0,    # the client times out, goes on at either proxy
     between=0,      # a unit passes in Redis while something is under way
 )
-NAMES = tuple(FAULTS)
 GONE = 2
 
 # st: of each batch N new, F under way, R to send again, A acknowledged, X told 45. conn, cid: the client's proxy and connection. stored: the entry, or
@@ -40,23 +39,11 @@ Entry = namedtuple('Entry', 'life version next owner')
 Held = namedtuple('Held', 'entry age')
 
 
-class Expiry(Order):
-
-    def __init__(self, forever=False, **changes):
-        assert not set(changes) - set(RULES) - set(WORLD) - set(FAULTS), changes
-        for k, v in {**RULES, **WORLD, **FAULTS, **changes}.items():
-            setattr(self, k, v)
-        self.forever = forever
+class Expiry(Small):
+    tables = RULES, WORLD, FAULTS
 
     def first(self):
-        return State('N' * self.N, 0, 0, None, 0, (None, None), (None, None), (), 0, tuple(getattr(self, f) for f in NAMES))
-
-    def left(self, s, fault):
-        return s.bud[NAMES.index(fault)]
-
-    def spend(self, s, fault):
-        i = NAMES.index(fault)
-        return s._replace(bud=put(s.bud, i, s.bud[i] - 1))
+        return State('N' * self.N, 0, 0, None, 0, (None, None), (None, None), (), 0, self.budget())
 
     def steps(self, s):
         b = next((b for b in range(self.N) if s.st[b] not in 'AX'), None)

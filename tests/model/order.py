@@ -9,9 +9,9 @@ Safety    G  no batch twice in the log
           O  no batch is stored while the client has a lower one of its epoch to bring whose end is not known yet
 Progress  T  from every reachable state, without any further fault, all batches can still become acknowledged or given up
 """
-import time
-from collections import defaultdict, deque, namedtuple
+from collections import namedtuple
 
+from small import Small
 from state import put
 
 RULES = dict(
@@ -52,7 +52,6 @@ FAULTS = dict(
     move=0,      # the client goes on over its other connection
     unknown=0,   # the proxy looks for the topic of what has just come
 )
-NAMES = tuple(FAULTS)
 
 # st of a batch: N new, F under way, R to send again, A acknowledged, X given up. names: (epoch, sequence) of each batch.
 # entry: epoch, next sequence (None: nothing is known). intent: None or (proxy, batch, epoch, sequence, given up). log: (batch, epoch)
@@ -64,27 +63,14 @@ Conn = namedtuple('Conn', 'reqs failed ended')
 Req = namedtuple('Req', 'b ep seq where answer no')
 
 
-class Order:
-    notice = False
-
-    def __init__(self, forever=False, **changes):
-        assert not set(changes) - set(RULES) - set(WORLD) - set(FAULTS), changes
-        for k, v in {**RULES, **WORLD, **FAULTS, **changes}.items():
-            setattr(self, k, v)
-        self.forever = forever
+class Order(Small):
+    tables = RULES, WORLD, FAULTS
 
     def first(self):
         n = self.N
         return State('R' * self.bring + 'N' * (n - self.bring), tuple((0, b + self.expired) for b in range(n)), 0, (Conn((), (), -1),) * 2,
                      (0, None if self.expired else self.bring), None,
-                     tuple((b, 0) for b in range(self.bring)), tuple(getattr(self, f) for f in NAMES), False)
-
-    def left(self, s, fault):
-        return s.bud[NAMES.index(fault)]
-
-    def spend(self, s, fault):
-        i = NAMES.index(fault)
-        return s._replace(bud=put(s.bud, i, s.bud[i] - 1))
+                     tuple((b, 0) for b in range(self.bring)), self.budget(), False)
 
     def steps(self, s):
         yield from self.client(s)
@@ -263,7 +249,7 @@ class Order:
             yield f'b{b} is given up, it is stored', self.spend(end(stored._replace(intent=lost, entry=entry), 'fatal'), 'lost')
             yield f'b{b} is given up, it is not stored', self.spend(end(s._replace(intent=lost, entry=entry), 'fatal'), 'lost')
 
-    # ------------------------------------------------------------------ searches
+    # ------------------------------------------------------------------ properties
     def verdict(self, s):
         if self.goal == 'H':
             return 'H TOLD 45 THOUGH A LOWER ONE COMES' if s.told else None
@@ -279,51 +265,8 @@ class Order:
         return any(s.st[low] in 'FR' and s.names[low][0] == ep and (low, ep) not in s.log and low not in ended
                    for b, ep in s.log for low in range(b))
 
-    def search(self, limit=3_000_000):
-        """Breadth first: every state, where it came from, and (to look for T) the steps without a fault backward."""
-        origin, todo, back = {self.first(): None}, deque([self.first()]), defaultdict(list)
-        while todo:
-            s = todo.popleft()
-            for label, t in self.steps(s):
-                if self.forever and t.bud == s.bud:
-                    back[t].append(s)
-                if t in origin:
-                    continue
-                origin[t] = (s, label)
-                if not self.forever and self.verdict(t):
-                    return origin, back, t
-                todo.append(t)
-            if len(origin) > limit:
-                raise RuntimeError('too many states')
-        return origin, back, None
-
-    def check(self):
-        began = time.process_time()
-        origin, _, bad = self.search()
-        return self.verdict(bad) if bad else 'HOLDS', len(origin), time.process_time() - began, self.trace(origin, bad) if bad else []
-
-    def live(self):
-        began = time.process_time()
-        origin, back, _ = self.search()
-        good = [s for s in origin if self.is_done(s)]
-        reach = set(good)
-        while good:
-            for y in back[good.pop()]:
-                if y not in reach:
-                    reach.add(y)
-                    good.append(y)
-        doomed = next((s for s in origin if s not in reach), None)
-        return 'HOLDS' if doomed is None else 'T STUCK', len(origin), time.process_time() - began, self.trace(origin, doomed) if doomed else []
-
     def is_done(self, s):
         return set(s.st) <= set('AX')
 
     def show(self, s):
         return f'==> log={s.log} client={s.st} notes={[c.failed for c in s.conns]}'
-
-    def trace(self, origin, s):
-        out = [self.show(s)]
-        while origin[s] is not None:
-            s, label = origin[s]
-            out.append(label)
-        return out[::-1]

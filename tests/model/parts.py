@@ -9,7 +9,7 @@ Progress  T  from every reachable state, without any further fault, all batches 
 """
 from collections import namedtuple
 
-from order import Order
+from small import Small
 from state import put
 
 RULES = dict(
@@ -24,7 +24,6 @@ RULES = dict(
 )
 WORLD = dict(undo=2, a_open=False, alone=True)         # the client has no answer for a; it sends again one by one
 FAULTS = dict(broken=0, reconnect=0, crash=0, loss=0, unmark=0)
-NAMES = tuple(FAULTS)
 
 # a, b: N new, F under way, R to send again, A acknowledged, X told 45. conn: the client's proxy. cid: its connection. flows: per proxy None or
 # (pc, part, cid). log: parts with (number, has a marker). pend: (part, proxy or -1). entry: parts known (0 to 2), rebuilt, owner of the
@@ -33,24 +32,12 @@ State = namedtuple('State', 'a b conn cid flows log pend entry knows undo unmark
 Entry = namedtuple('Entry', 'parts rebuilt owner suspect')
 
 
-class Parts(Order):
-
-    def __init__(self, forever=False, **changes):
-        assert not set(changes) - set(RULES) - set(WORLD) - set(FAULTS), changes
-        for k, v in {**RULES, **WORLD, **FAULTS, **changes}.items():
-            setattr(self, k, v)
-        self.forever = forever
+class Parts(Small):
+    tables = RULES, WORLD, FAULTS
 
     def first(self):
         return State('A' if not self.a_open else 'R', 'N', 0, 0, (None, None), (), (), Entry(0, False, None, False), (False, False), (), False,
-                     tuple(getattr(self, f) for f in NAMES))
-
-    def left(self, s, fault):
-        return s.bud[NAMES.index(fault)]
-
-    def spend(self, s, fault):
-        i = NAMES.index(fault)
-        return s._replace(bud=put(s.bud, i, s.bud[i] - 1))
+                     self.budget())
 
     def steps(self, s):
         for x, name in ((s.a, 'a'), (s.b, 'b')):
