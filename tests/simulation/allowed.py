@@ -7,6 +7,7 @@ pass only by one of these names, under the condition that stands in the oracle b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from enum import Enum
 
 from simulation.log_records import InLog
@@ -15,6 +16,7 @@ from testkit.virtual_broker_faults import CONTENT_CODES, FINAL_CODES
 from testkit.virtual_cluster import Partition
 from testkit.virtual_producer import Answer, Batch, Identity
 
+OUT_OF_ORDER = 45
 CANNOT_BE_TOLD = 87
 """What a producer gets for a batch of which nobody can tell whether it is in the log, or which is no longer there."""
 
@@ -43,6 +45,11 @@ class Allowed(Enum):
     BEGINS_LATE = (
         "an id that is older than its state may live begins with any sequence, as at a broker; its client had given up "
         "what came before"
+    )
+    ASKS_IN_VAIN = (
+        "its topic was deleted, and Redis began a new life: nothing tells any more what it had sent. It is told 45 for "
+        "a batch before one that was acknowledged, and asks again until its delivery time is over, as Java does; this "
+        "one has none"
     )
     OLD_EPOCH = "47 for what was still under way when its producer itself began a newer epoch"
 
@@ -76,3 +83,14 @@ def has_newer_epoch(batch: Batch, told: Identity) -> bool:
     return any(
         one.producer_id == told.producer_id and one.producer_epoch > told.producer_epoch for one in batch.sent_as
     )
+
+
+def asks_in_vain(partition: Partition, mine: Sequence[Batch], gone: AbstractSet[bytes]) -> bool:
+    """Is the oldest unfinished batch of a producer told 45 because its topic was deleted, and sent again all the same,
+    because a later one had been acknowledged? ``gone``: what the brokers have lost."""
+    oldest = next(batch for batch in mine if not batch.is_done)
+    has_later = any(
+        one.acknowledged is not None and one.first > oldest.first and gone >= set(one.values) for one in mine
+    )
+    is_told = bool(oldest.answers) and oldest.answers[-1].error_code == OUT_OF_ORDER
+    return "topic made anew" in partition.met and has_later and is_told

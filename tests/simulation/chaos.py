@@ -83,10 +83,9 @@ class Chaos:
             problems += self._act(max(1, self.shape.batches // 3), SECOND_ACT_SHARE)
         if world.is_done:
             self._one_more_batch_each()
-            problems += self.oracle.unfinished(LAST_SECONDS_MAX)
+            problems += self.oracle.unfinished(LAST_SECONDS_MAX, state_was_lost=self._was_state_lost)
         refusals = self.settings.broker_faults.refusals
-        state_was_lost = any(name in self.troubles.done for name in LOSE_WRITES)
-        problems += self.oracle.finish(refusals, state_was_lost=state_was_lost)
+        problems += self.oracle.finish(refusals, state_was_lost=self._was_state_lost)
         problems += judge_thief(world.thief, self._is_thief_denied) + world.errors()
         return Outcome(
             self.seed,
@@ -99,6 +98,10 @@ class Chaos:
             self.calm_seconds,
             self.oracle.answer_seconds_max,
         )
+
+    @property
+    def _was_state_lost(self) -> bool:
+        return any(name in self.troubles.done for name in LOSE_WRITES)
 
     def _act(self, batches: int, share: float) -> list[str]:
         """Chaos, then calm until every user knows how each batch ended; returns who does not. ``share``: of the rates
@@ -115,7 +118,7 @@ class Chaos:
         self._run_until(CALM_SECONDS_MAX, lambda: world.is_done)
         self.calm_seconds = max(self.calm_seconds, network.now - began)
         self._run_until(QUIET_SECONDS, lambda: False)
-        return self.oracle.unfinished(network.now - began)
+        return self.oracle.unfinished(network.now - began, state_was_lost=self._was_state_lost)
 
     def _idle(self) -> None:
         """Hardly anything happens, for longer than anybody retries."""

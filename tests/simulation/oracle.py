@@ -13,7 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from simulation.allowed import (
+    OUT_OF_ORDER,
     Allowed,
+    asks_in_vain,
     begins_late,
     has_newer_epoch,
     may_be_refused,
@@ -42,7 +44,7 @@ BEHIND_SECONDS = 1.0
 """Answers leave in the order of the requests, so the failure that made a gap may be told behind the gap."""
 NOT_YOURS, DENIED = 49, 29
 """What thieves are told. It may be too early to tell, but never anything of the owner's state."""
-OUT_OF_ORDER, FENCED, UNKNOWN_PRODUCER, UNKNOWN_ERROR = 45, 47, 59, -1
+FENCED, UNKNOWN_PRODUCER, UNKNOWN_ERROR = 47, 59, -1
 
 
 class Oracle:
@@ -105,13 +107,19 @@ class Oracle:
                 if seconds > ANSWER_SECONDS_MAX:
                     self.violations.append(f"liveness: {client.name} waits {seconds:.1f} s for an answer")
 
-    def unfinished(self, seconds: float) -> list[str]:
-        """Everything has been calm for so long: a complaint of every producer that still has no answer."""
-        return [
-            f"liveness: {client.name} is not done on {topic}-{number} after {seconds:.0f} calm seconds"
-            for client in self.clients
-            for topic, number in sorted({batch.partition for batch in client.leaves if not batch.is_done})
-        ]
+    def unfinished(self, seconds: float, *, state_was_lost: bool) -> list[str]:
+        """Everything has been calm for so long: a complaint of every producer that still has no answer.
+        ``state_was_lost``: see ``finish``."""
+        problems = []
+        for client in self.clients:
+            for partition in sorted({batch.partition for batch in client.leaves if not batch.is_done}):
+                mine = [batch for batch in client.leaves if batch.partition == partition]
+                if state_was_lost and asks_in_vain(self.cluster.partitions[partition], mine, self._gone(partition)):
+                    self.allowed[Allowed.ASKS_IN_VAIN] += 1
+                    continue
+                where = f"{partition[0]}-{partition[1]}"
+                problems.append(f"liveness: {client.name} is not done on {where} after {seconds:.0f} calm seconds")
+        return problems
 
     def _acknowledged(self, batch: Batch) -> None:
         """I3 in the moment of the answer."""

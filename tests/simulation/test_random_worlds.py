@@ -20,6 +20,7 @@ FIRST_SEED = 1
 SEEDS = 1000
 JOBS = 2
 RARELY_NEEDED = {
+    Allowed.ASKS_IN_VAIN,
     Allowed.BEGINS_LATE,
     Allowed.OLD_EPOCH,
     Allowed.OLDER_THAN_THE_LOG,
