@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -60,74 +61,82 @@ def made_of(folder: Path, version: str, edits: tuple[tuple[str, str, str], ...])
     return folder
 
 
+@dataclass(frozen=True)
+class Neighbours:
+    """This version and another one, before one broker and one Redis."""
+
+    old: ProxyProcess
+    new: ProxyProcess
+    redis: ExternalRedis
+    options: tuple[str, ...]
+
+
 @pytest.fixture
-def redis() -> Iterator[ExternalRedis]:
-    with ExternalRedis() as running:
-        yield running
-
-
-def test_neighbours_share_their_producers_and_each_finishes_what_the_other_left_open(
-    legacy_broker: LegacyCluster, redis: ExternalRedis, place: Place, tmp_path: Path
-) -> None:
-    package = made_of(tmp_path / "package", NEXT_VERSION, NEXT)
-    options = ("--redis", "redis://{}:{}".format(*redis.address))
+def neighbours(request: pytest.FixtureRequest, legacy_broker: LegacyCluster, tmp_path: Path) -> Iterator[Neighbours]:
+    """With the version and the edits that the test is parametrized with."""
+    package = made_of(tmp_path / "package", *request.param)
     upstream = legacy_broker.address(0)
-    with (
-        ProxyProcess(tmp_path / "old", upstream, options=options) as old,
-        Version(package, tmp_path / "new", upstream, options) as new,
-    ):
-        with RawClient(old.address) as client:
-            producer_id = client.new_producer_id()
-            assert insist(client, place, producer_id, 0) == 0
-        with RawClient(new.address) as client:
-            assert insist(client, place, producer_id, 0) == 0, "a retry of what the old one has stored"
-            assert insist(client, place, producer_id, 2) == 2
-            ids = {producer_id, client.new_producer_id()}
-        with RawClient(old.address) as client:
-            ids.add(client.new_producer_id())
-            assert len(ids) == 3, "both take blocks of ids out of one Redis"
-            assert insist(client, place, producer_id, 2) == 2
-            assert insist(client, place, producer_id, 4) == 4
-        for ended, going_on, sequence in ((new, old, 6), (old, new, 8)):
-            with RawClient(ended.address) as client:
-                assert insist(client, place, producer_id, sequence) == sequence
-            ended.kill()  # without a commit, perhaps
-            with RawClient(going_on.address) as client:
-                assert insist(client, place, producer_id, sequence) == sequence
-            ended.start()
-        with RawClient(old.address) as client:
-            assert client.values(*place) == [b"%d" % number for number in range(10)]
-        logs = old.log + new.log
+    with ExternalRedis() as redis:
+        options = ("--redis", "redis://{}:{}".format(*redis.address))
+        with (
+            ProxyProcess(tmp_path / "old", upstream, options=options) as old,
+            Version(package, tmp_path / "new", upstream, options) as new,
+        ):
+            yield Neighbours(old, new, redis, options)
+
+
+@pytest.mark.parametrize("neighbours", [(NEXT_VERSION, NEXT)], indirect=True, ids=["the next one"])
+def test_neighbours_share_their_producers_and_each_finishes_what_the_other_left_open(
+    neighbours: Neighbours, place: Place
+) -> None:
+    old, new, options = neighbours.old, neighbours.new, neighbours.options
+    with RawClient(old.address) as client:
+        producer_id = client.new_producer_id()
+        assert insist(client, place, producer_id, 0) == 0
+    with RawClient(new.address) as client:
+        assert insist(client, place, producer_id, 0) == 0, "a retry of what the old one has stored"
+        assert insist(client, place, producer_id, 2) == 2
+        ids = {producer_id, client.new_producer_id()}
+    with RawClient(old.address) as client:
+        ids.add(client.new_producer_id())
+        assert len(ids) == 3, "both take blocks of ids out of one Redis"
+        assert insist(client, place, producer_id, 2) == 2
+        assert insist(client, place, producer_id, 4) == 4
+    for ended, going_on, sequence in ((new, old, 6), (old, new, 8)):
+        with RawClient(ended.address) as client:
+            assert insist(client, place, producer_id, sequence) == sequence
+        ended.kill()  # without a commit, perhaps
+        with RawClient(going_on.address) as client:
+            assert insist(client, place, producer_id, sequence) == sequence
+        ended.start()
+    with RawClient(old.address) as client:
+        assert client.values(*place) == [b"%d" % number for number in range(10)]
+    logs = old.log + new.log
     assert " ERROR " not in logs
     assert [row["state"] for row in objects_of("producer", producer_id, *options)] == ["quiet"]
 
 
+@pytest.mark.parametrize("neighbours", [(VERSION_TOO_FAR, TOO_FAR)], indirect=True, ids=["too far"])
 def test_what_is_too_far_ahead_to_be_read_is_left_alone_and_its_producer_waits_for_who_can(
-    legacy_broker: LegacyCluster, redis: ExternalRedis, place: Place, tmp_path: Path
+    neighbours: Neighbours, place: Place
 ) -> None:
-    package = made_of(tmp_path / "package", VERSION_TOO_FAR, TOO_FAR)
-    options = ("--redis", "redis://{}:{}".format(*redis.address))
-    upstream = legacy_broker.address(0)
-    with (
-        ProxyProcess(tmp_path / "old", upstream, options=options) as old,
-        Version(package, tmp_path / "new", upstream, options) as new,
-    ):
-        with RawClient(new.address) as client:
-            producer_id = client.new_producer_id()
-            assert insist(client, place, producer_id, 0) == 0
+    old, new, redis, options = neighbours.old, neighbours.new, neighbours.redis, neighbours.options
+    with RawClient(new.address) as client:
+        producer_id = client.new_producer_id()
+        assert insist(client, place, producer_id, 0) == 0
 
-        key = entry_key("default", producer_id, *place)
-        wait_until(lambda: int.from_bytes(redis.call("GET", key)[1:9], "big") == 2, "the commit is written")
-        before = redis.call("GET", key)
-        assert before[0] == 2
-        assert [row["state"] for row in objects_of("producer", producer_id, *options)] == ["damaged"]
-        with RawClient(old.address) as client:
-            assert send(client, place, producer_id, 2)[0] == 7, "try again"
-            other = client.new_producer_id()
-            assert insist(client, place, other, 0) == 2, "all others go on"
-        assert redis.call("GET", key) == before, "nothing is overwritten"
-        assert str(producer_id) in old.wait_for_log(f" ERROR .*{producer_id}.*format 2")
-        with RawClient(new.address) as client:
-            assert insist(client, place, producer_id, 2) == 4
-            assert insist(client, place, other, 2) == 6, "what the old one has written can be read"
-        assert " ERROR " not in new.log
+    key = entry_key("default", producer_id, *place)
+    wait_until(lambda: int.from_bytes(redis.call("GET", key)[1:9], "big") == 2, "the commit is written")
+    before = redis.call("GET", key)
+    assert before[0] == 2
+    assert [row["state"] for row in objects_of("producer", producer_id, *options)] == ["damaged"]
+    with RawClient(old.address) as client:
+        assert send(client, place, producer_id, 2)[0] == 7, "try again"
+        other = client.new_producer_id()
+        assert insist(client, place, other, 0) == 2, "all others go on"
+    assert redis.call("GET", key) == before, "nothing is overwritten"
+    assert str(producer_id) in old.wait_for_log(f" ERROR .*{producer_id}.*format 2")
+    with RawClient(new.address) as client:
+        assert insist(client, place, producer_id, 2) == 4
+        assert insist(client, place, other, 2) == 6, "what the old one has written can be read"
+    assert " ERROR " not in new.log

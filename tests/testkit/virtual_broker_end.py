@@ -5,36 +5,22 @@ from __future__ import annotations
 
 from idemproxy.codecs.framing import frame
 from idemproxy.codecs.headers import encode_response_header
-from idemproxy.reactor import Wire
 
 from . import virtual_kafka_bytes as kafka
+from .virtual_line import End
 
 PRODUCE_VERSION = 2
 
 
-class BrokerEnd:
+class BrokerEnd(End):
     """Of the requests that are not answered yet the oldest one comes first. ``data``: all of them, and what has come of
     the next one."""
-
-    def __init__(self) -> None:
-        self.wire: Wire | None = None
-        self.data = b""
-        self.is_lost = False
-
-    def connected(self, wire: Wire) -> None:
-        self.wire = wire
-
-    def received(self, data: bytes) -> None:
-        self.data += data
-
-    def lost(self, reason: str) -> None:
-        self.is_lost = True
 
     # ------------------------------------------------------------------ what is here
     @property
     def frames(self) -> list[bytes]:
         """Whole requests, without their sizes."""
-        data, found = self.data, []
+        data, found = bytes(self.data), []
         while len(data) >= 4 and len(data) >= (end := 4 + int.from_bytes(data[:4], "big")):
             found.append(data[4:end])
             data = data[end:]
@@ -61,7 +47,7 @@ class BrokerEnd:
     def drop(self) -> kafka.Request:
         """Forget the oldest request, and return it."""
         oldest = self.frames[0]
-        self.data = self.data[4 + len(oldest) :]
+        del self.data[: 4 + len(oldest)]
         return kafka.parse_request(oldest)
 
     def answer(self, body: bytes = b"", *, correlation_shift: int = 0) -> None:

@@ -1,4 +1,5 @@
-"""A client's connection on the virtual network without any manners: sends what it is told to, counts the answers."""
+"""Ends of connections on the virtual network without any manners: they send what they are told to, and count the
+answers."""
 
 from __future__ import annotations
 
@@ -12,15 +13,13 @@ def request(correlation_id: int, api_key: int, version: int = 0, body: bytes = b
     return (len(header) + len(body)).to_bytes(4, "big") + header + body
 
 
-class Line:
-    """Takes what it gets as long as its wire is not paused."""
+class End:
+    """Of any connection: keeps what comes as long as its wire is not paused."""
 
     def __init__(self) -> None:
         self.wire: Wire | None = None
         self.data = bytearray()
         self.is_lost = False
-        self._answers: list[int] = []
-        self._position = 0
 
     def connected(self, wire: Wire) -> None:
         self.wire = wire
@@ -30,6 +29,15 @@ class Line:
 
     def lost(self, reason: str) -> None:
         self.is_lost = True
+
+
+class Line(End):
+    """A client's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._answers: list[int] = []
+        self._position = 0
 
     @property
     def answers(self) -> list[int]:
