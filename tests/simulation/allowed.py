@@ -63,7 +63,8 @@ def may_be_refused(code: int, refusals: tuple[int, ...]) -> bool:
 
 def may_be_untold(partition: Partition) -> bool:
     """Has anything happened to the log after which its records no longer tell what was appended?"""
-    return bool(partition.met) or partition.log.compression is not None
+    log = partition.log
+    return bool(partition.met) or log.compression is not None or log.message_format == 0
 
 
 def was_overtaken(batch: Batch, told: Answer, there: Sequence[InLog]) -> bool:

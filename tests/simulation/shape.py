@@ -32,6 +32,8 @@ IDLE_SHARE = 0.05
 EXPIRY_SECONDS = 600.0
 """In half of them: what is known of a producer expires meanwhile."""
 HORIZONS_SECONDS = (300.0, 600.0)
+OLD_FORMAT_SHARE = 0.05
+"""Of worlds whose topic stores messages of format 0."""
 OLD_IDS_SHARE = 0.1
 """Of worlds in which producer ids are soon older than what may have expired."""
 WALL_CLOCK_RATES = (6_000.0, 60_000.0)
@@ -153,7 +155,9 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     guests = Random(f"{seed}/guests")
     has_guests = has_principals and guests.random() < 0.5
     compression = random.choice((0, 1, 2, 3)) if draw.chance(0.06) else None
-    forbidden = LOSE_WRITES if compression is not None or troubles["compression changed"] else ()
+    message_format = 0 if Random(f"{seed}/format").random() < OLD_FORMAT_SHARE else 1
+    keeps_markers = compression is None and message_format == 1 and not troubles["compression changed"]
+    forbidden = () if keeps_markers else LOSE_WRITES
     troubles |= dict.fromkeys(forbidden, 0.0)
     settings = WorldSettings(
         proxies=proxies,
@@ -168,6 +172,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         clocks=tuple((random.uniform(0, UP_SECONDS_MAX), _clock_rate(draw)) for _ in range(proxies)),
         message_bytes_max=random.choice((260, 400)) if draw.chance(0.1) else MESSAGE_BYTES_MAX,
         compression=compression,
+        message_format=message_format,
         merge_producers=merges,
         horizon_seconds=random.choice(HORIZONS_SECONDS),
         has_principals=has_principals,

@@ -84,6 +84,19 @@ def test_a_topic_with_a_codec_of_its_own_packs_anew_what_came_with_another_one(c
     assert all(parse_marker(stored.message.key) for stored in world.log.history)
 
 
+@pytest.mark.parametrize("compression", [None, 0, 1, 2])
+def test_a_topic_of_format_0_keeps_records_and_offsets_and_no_markers(compression: int | None) -> None:
+    world = World()
+    world.log.message_format, world.log.compression = 0, compression
+    client = world.connect()
+    assert world.produce(client, wrapper([b"a", b"b"])) == (0, 0)
+    assert world.produce(client, wrapper([b"c"], 2)) == (0, 2)
+    assert records_at(world, client, 0) == [(0, b"a"), (1, b"b"), (2, b"c")]
+    assert {stored.message.magic for stored in world.log.messages} == {0}
+    assert not any(stored.message.inner and stored.message.key for stored in world.log.messages)
+    assert {stored.message.magic for stored in world.log.history} == {1}, "what was sent is still known"
+
+
 def test_an_unclean_election_takes_what_was_replicated_and_it_is_known_what() -> None:
     world, client = filled()
     with pytest.raises(AssertionError, match="unclean"):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from testkit.virtual_messages import Message, Refusal, at_offset, parse_messages, repacked
+from testkit.virtual_messages import Message, Refusal, as_format_0, at_offset, parse_messages, repacked
 
 TOO_LARGE = 10
 MESSAGE_BYTES_MAX = 1_000_012
@@ -50,6 +50,8 @@ class PartitionLog:
     compression: int | None = None
     """The topic's compression.type: a codec, 0 for uncompressed, None for the producer's. What comes with another one
     is packed anew and loses its key."""
+    message_format: int = 1
+    """0: a message.format.version before 0.10. Everything is stored in that format, and wrappers lose their keys."""
     message_bytes_max: int = MESSAGE_BYTES_MAX
     start_offset: int = 0
     end_offset: int = 0
@@ -85,6 +87,8 @@ class PartitionLog:
 
     def _as_stored(self, message: Message, first: int, now: float) -> list[Stored]:
         """What the topic's settings make of it."""
+        if self.message_format == 0:
+            message = as_format_0(message, first)
         if self.compression == UNCOMPRESSED and message.inner:
             return [Stored(at, at_offset(one, at), now) for at, one in enumerate(message.inner, first)]
         codec = message.codec if self.compression is None else self.compression

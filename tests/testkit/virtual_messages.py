@@ -99,11 +99,11 @@ def _decompress(codec: int, value: bytes) -> bytes:
     return decompress(Codec(codec), value, DECOMPRESSED_BYTES_MAX, magic=1)
 
 
-def _compress(codec: int, data: bytes) -> bytes:
+def _compress(codec: int, data: bytes, magic: int) -> bytes:
     if codec == 1:
         packer = zlib.compressobj(1, zlib.DEFLATED, 31)
         return packer.compress(data) + packer.flush()
-    return compress(Codec(codec), data, magic=1)
+    return compress(Codec(codec), data, magic=magic)
 
 
 def at_offset(message: Message, offset: int) -> Message:
@@ -113,10 +113,28 @@ def at_offset(message: Message, offset: int) -> Message:
 
 def repacked(wrapper: Message, inner: Sequence[Message], codec: int) -> Message:
     """The wrapper as a broker packs it anew, around these inner messages: its key is lost."""
-    value = _compress(codec, b"".join(message.data for message in inner))
+    value = _compress(codec, b"".join(message.data for message in inner), wrapper.magic)
     body = struct.pack(">bb", wrapper.magic, codec)
     if wrapper.magic:
         body += struct.pack(">q", max(message.timestamp for message in inner))
     body += struct.pack(">ii", -1, len(value)) + value
     data = struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
     return wrapper._replace(codec=codec, key=None, value=value, data=data, inner=tuple(inner))
+
+
+def as_format_0(message: Message, first_offset: int) -> Message:
+    """The message as a broker stores it in the older format: without times, absolute offsets inside, the key lost."""
+    if not message.inner:
+        return _record_of_format_0(message)
+    inner = [at_offset(_record_of_format_0(one), first_offset + at) for at, one in enumerate(message.inner)]
+    return repacked(message._replace(magic=0, timestamp=-1), inner, message.codec)
+
+
+def _record_of_format_0(record: Message) -> Message:
+    body = b"\0\0" + _blob(record.key) + _blob(record.value)
+    data = struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
+    return record._replace(magic=0, timestamp=-1, data=data)
+
+
+def _blob(data: bytes | None) -> bytes:
+    return struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data

@@ -40,6 +40,8 @@ class WorldSettings:
     message_bytes_max: int = MESSAGE_BYTES_MAX
     compression: int | None = None
     """Of the topic: a codec, 0 for uncompressed, None for the producer's."""
+    message_format: int = 1
+    """Of the topic: 0 or 1."""
     merge_producers: bool = False
     """The proxies put several producers' batches into one wrapper."""
     horizon_seconds: float | None = None
@@ -73,6 +75,7 @@ class World:
         for partition in self.cluster.partitions.values():
             partition.log.message_bytes_max = settings.message_bytes_max
             partition.log.compression = settings.compression
+            partition.log.message_format = settings.message_format
         clocks = settings.clocks or ((0.0, 1.0),) * settings.proxies
         self.proxies = [
             VirtualProxy(
