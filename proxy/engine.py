@@ -48,8 +48,8 @@ class LeasedStore(Store, Protocol):
     @property
     def lease(self) -> Lease: ...
 
-    def begin_incarnation(self, incarnation: bytes) -> None:
-        """From now on another incarnation is registered; nothing may be sent before it is."""
+    def begin_incarnation(self, incarnation: bytes, registered: Callable[[], None]) -> None:
+        """From now on another incarnation is registered; nothing may be sent before it is. ``registered``: it is."""
         ...
 
 
@@ -221,11 +221,12 @@ class Engine(Holdings):
         assert self._store is not None
         assert self._producer_ids is not None
         self.shared.era += 1
+        self.shared.earlier_incarnations.append(self.shared.incarnation)
         self.shared.incarnation = self._random_bytes(INCARNATION_BYTES)
         self.report(IncarnationBegun(self.shared.incarnation))
         self._producer_ids.forget()
-        self._store.begin_incarnation(self.shared.incarnation)
         self._wait_for_old_leases()
+        self._store.begin_incarnation(self.shared.incarnation, self._wait_for_old_leases)
         for session in list(self.sessions):
             if session.is_idempotent:
                 session.abort("the state has begun a new life")
@@ -239,8 +240,8 @@ class Engine(Holdings):
             lanes.give_up_busy(reason)
 
     def _wait_for_old_leases(self) -> None:
-        """What was granted under a lost state may still be on its way: those leases have to run out first (rule
-        R10)."""
+        """What was granted under a lost state may still be on its way: those leases have to run out first (rule R10).
+        Until we are registered the state may be lost once more, unnoticed: from then on it counts anew."""
         self.shared.grace_until = self.reactor.now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS
 
     def may_send(self) -> bool:

@@ -184,6 +184,8 @@ MARKS_WRITTEN_SECONDS: Final = 60.0
 """So often the marks are written to the data directory."""
 EXPIRY_SLACK_SECONDS: Final = 60
 """An entry that is missing so shortly before its end may have expired by a clock that is ahead of ours."""
+EARLIER_INCARNATIONS_MAX: Final = 100
+"""Of this process; an open intent of one that is forgotten is waited for like another proxy's, a few seconds longer."""
 PARK_SECONDS_MIN: Final = 0.1
 PARK_SECONDS_MAX: Final = 1.0
 PARKS_COUNTED_MAX: Final = 10

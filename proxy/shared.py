@@ -7,6 +7,7 @@ they learn.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,7 +38,10 @@ class Shared:
     era: int = 0
     """Counts incarnations and generations of this process: what was learned in an earlier era is void."""
     grace_until: float = 0.0
-    """No suspect entry is touched before: leases of the lost state run out first (rule R10)."""
+    """No suspect entry is touched before, nor is, from the second era on, another proxy's intent: leases of the lost
+    state run out first (rules R1, R10)."""
+    earlier_incarnations: deque[bytes] = field(default_factory=lambda: deque(maxlen=limits.EARLIER_INCARNATIONS_MAX))
+    """Those of before ``incarnation``, of which nothing leaves any more: newest last."""
     recent_time: float = 0.0
     """The reactor's clock, to a second or so: for ages, without an effect."""
     step_begins: Callable[[], float] = lambda: 0.0

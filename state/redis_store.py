@@ -96,6 +96,7 @@ class RedisStore:
         self._lease_timer: Timer | None = None
         self._stopped: Callable[[], None] | None = None
         self._is_stopping = False
+        self._registered: Callable[[], None] = lambda: None
 
     # ------------------------------------------------------------------ Store
     def read(self, key: bytes, done: Callable[[bytes | StoreAway | None], None]) -> None:
@@ -144,10 +145,11 @@ class RedisStore:
         assert self._link is None, "started twice"
         self._connect()
 
-    def begin_incarnation(self, incarnation: bytes) -> None:
+    def begin_incarnation(self, incarnation: bytes, registered: Callable[[], None]) -> None:
         """Another incarnation lives here from now on: the connection is opened anew, and nothing may be sent before
-        it is registered."""
+        it is registered. ``registered`` follows then, before anything is asked, unless yet another one has begun."""
         self.lease = Lease(incarnation)
+        self._registered = registered
         self._own_key = member_key(self._cluster, incarnation)
         if self._lease_timer is not None:
             self._lease_timer.cancel()
@@ -345,6 +347,7 @@ class RedisStore:
                 give_up_on(link, self._refuse, reply)
                 return
             lease.is_registered = True
+            self._registered()
             executed = 1 if reply is None else 0
             if self._is_stopping:
                 return

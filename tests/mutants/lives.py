@@ -66,6 +66,16 @@ LIVES = (
         deaths=("I1",),
     ),
     mutant(
+        "grace_counts_from_the_loss",
+        "R10: the leases of the lost state are counted from the registration of who waits for them",
+        "unit/test_core_grace.py::test_a_state_that_is_lost_while_a_proxy_is_cut_off_is_waited_for_from_its_registration",
+        (
+            "proxy.engine",
+            "(self.shared.incarnation, self._wait_for_old_leases)\n",
+            "(self.shared.incarnation, lambda: None)\n",
+        ),
+    ),
+    mutant(
         "own_registration_not_looked_at",
         "R10: a missing registration is noticed before a suspect entry is touched",
         _SCENES + "test_a_suspect_entry_is_not_touched_while_our_own_registration_is_lost",

@@ -155,6 +155,7 @@ class Stage:
         """What the engine does when the data of the store begins a new life, or the lease is lost."""
         self.shared.era += 1
         self.shared.generation = generation
+        self.shared.earlier_incarnations.append(self.shared.incarnation)
         self.shared.incarnation = NEXT_INCARNATION
         self.shared.grace_until = self.now + 7.0
 

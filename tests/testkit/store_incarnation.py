@@ -55,7 +55,7 @@ class Proxy:
     def _begin_anew(self) -> None:
         """As the engine does."""
         self.lease_losses.append(self.store.lease.may_send(self.reactor.now()))
-        self.store.begin_incarnation(b"number%02d" % len(self.lease_losses))
+        self.store.begin_incarnation(b"number%02d" % len(self.lease_losses), lambda: None)
 
     def ready(self, seconds: float = 10.0) -> Proxy:
         """Until the store can be used."""

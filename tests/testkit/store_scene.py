@@ -29,6 +29,8 @@ class StoreScene:
         self.events: list[StoreEvent] = []
         self.generations: list[bytes] = []
         self.losses: list[float] = []
+        self.registrations: list[float] = []
+        """When a new incarnation was registered."""
         self.incarnations = [FIRST]
         self.renews = renews
         self.store = RedisStore(
@@ -56,7 +58,11 @@ class StoreScene:
 
     def _begin(self) -> None:
         self.incarnations.append(b"number%02d" % len(self.incarnations))
-        self.store.begin_incarnation(self.incarnations[-1])
+        self.store.begin_incarnation(self.incarnations[-1], self._on_registered)
+
+    def _on_registered(self) -> None:
+        assert self.store.generation is None
+        self.registrations.append(self.host.now())
 
     def ready(self, seconds: float = 5.0) -> StoreScene:
         """Until the store can be used."""

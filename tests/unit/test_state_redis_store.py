@@ -91,13 +91,16 @@ def test_a_renewal_whose_reply_waited_while_the_process_slept_is_one_loss(pause:
 # ---------------------------------------------------------------------- incarnations
 def test_a_new_incarnation_is_registered_before_it_may_send() -> None:
     scene = StoreScene().ready()
-    scene.host.post(lambda: scene.store.begin_incarnation(b"second--"))
+    registered: list[float] = []
+    scene.host.post(lambda: scene.store.begin_incarnation(b"second--", lambda: registered.append(scene.network.now)))
     scene.incarnations.append(b"second--")
     scene.until(lambda: scene.store.lease.incarnation == b"second--")
     assert not scene.may_send()
     assert scene.store.generation is None
+    assert registered == []
     scene.until(scene.may_send)
     assert b"second--" in scene.registered()
+    assert len(registered) == 1
     scene.network.run(LEASE_SECONDS + 1)
     assert scene.registered() == {b"second--"}
     assert len(scene.generations) == 1
