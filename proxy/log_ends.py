@@ -177,8 +177,11 @@ async def look_at(topic: str, partition: int, offset: int, fits: Callable[[Shall
                 message = await message_at(leader, topic, partition, offset)
                 if isinstance(message, Unreadable):
                     return message
-                if isinstance(message, ShallowMessage) and fits(message):
-                    return True
+                try:
+                    if isinstance(message, ShallowMessage) and fits(message):
+                        return True
+                except WireError as error:  # others may have stored it; what is inside was not looked at before
+                    return Unreadable(f"the stored message at offset {offset} cannot be read: {error}")
                 if not isinstance(message, Later) and not await _has_rival(topic, partition, leader):
                     return False
             elif end.offset <= offset and not await _has_rival(topic, partition, leader):

@@ -52,6 +52,8 @@ class Topology:
         self._learned_at: dict[str, float] = {}
         self._all_learned_at = float("-inf")
         self._asking: dict[tuple[str, ...] | None, list[Done]] = {}
+        self._turn = 0
+        self._cluster_id: str | None = None
 
     def open(self) -> None:
         """Start: connect to the bootstrap addresses, and look again by age."""
@@ -79,8 +81,13 @@ class Topology:
         return self._brokers.get(broker_id)
 
     def any_broker(self) -> Broker | None:
-        """A broker that can be asked now."""
-        return next((broker for broker in (*self._brokers.values(), *self._bootstrap) if broker.is_ready), None)
+        """A broker that can be asked now, each time another one: one that the controller does not reach any more lives,
+        answers, and knows nothing of what has happened since. One that nobody lists comes last."""
+        listed = [broker for id_, broker in self._brokers.items() if broker.is_ready and id_ in self.cluster.brokers]
+        if listed:
+            self._turn += 1
+            return listed[self._turn % len(listed)]
+        return next((broker for broker in (*self._bootstrap, *self._brokers.values()) if broker.is_ready), None)
 
     def leader_of(self, topic: str, partition: int) -> int | None:
         """The leader as last seen."""
@@ -200,8 +207,21 @@ class Topology:
 
     def _new_broker(self, broker_id: int, address: Address) -> Broker:
         return Broker(
-            self._reactor, broker_id, address, may_send=self._may_send, on_ready=self._broker_ready, report=self._report
+            self._reactor,
+            broker_id,
+            address,
+            may_send=self._may_send,
+            admits=self._admits,
+            on_ready=self._broker_ready,
+            report=self._report,
         )
+
+    def _admits(self, cluster_id: str | None) -> bool:
+        """The first id that a broker tells is our cluster's; an address may be given to a broker of another one
+        meanwhile. Before 0.10.1 they tell none."""
+        if self._cluster_id is None:
+            self._cluster_id = cluster_id
+        return cluster_id in (None, self._cluster_id)
 
     def _broker_ready(self, broker: Broker) -> None:
         if broker.version == NEWER:

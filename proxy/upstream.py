@@ -1,7 +1,9 @@
-"""One broker as the proxy sees it: a control connection for questions, its version, and its lanes. Sans-IO.
+"""One broker as the proxy sees it: a control connection for questions, one for reading its logs, its version, and its
+lanes. Sans-IO.
 
-The control connection finds out the broker's version first, anew on every connect (a rolling upgrade changes it), and
-the lanes are usable only while that is certain: a wrong guess would poison an old log. Owns no topology."""
+The control connection finds out the broker's version and cluster first, anew on every connect (a rolling upgrade
+changes the one, an address that is given to somebody else the other), and the lanes are usable only while both are
+certain: a wrong guess would poison an old log. Owns no topology."""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from ..codecs.framing import FrameSplitter
 from ..codecs.headers import encode_request_header, parse_response_header
 from ..reactor import Address, Reactor, Wire
 from . import limits
-from .bridge.asks import HIGH_WATERMARK_REPLICA_ID, EarliestOffset, FetchRecords, LatestOffset, Question
+from .bridge.asks import HIGH_WATERMARK_REPLICA_ID, EarliestOffset, FetchRecords, LatestOffset, Metadata, Question
+from .bridge.metadata import CLUSTER_ID_VERSION_MIN
 from .effects import Unanswered
 from .events import Report, Said
 from .lane import LanePool
@@ -56,6 +59,11 @@ class ControlConnection:
         self._correlation_id = 0
         self._is_watched = False
         self._is_closed = False
+
+    @property
+    def is_open(self) -> bool:
+        """Can questions be asked over it?"""
+        return self._wire is not None
 
     def request(
         self, api_key: int, api_version: int, body: bytes, answered: Callable[[memoryview | None, str], None]
@@ -145,9 +153,11 @@ class Broker:
         address: Address,
         *,
         may_send: Callable[[], bool],
+        admits: Callable[[str | None], bool],
         on_ready: Callable[[Broker], None],
         report: Report,
     ) -> None:
+        """``admits``: is a broker that tells this cluster id one of ours?"""
         self.id = broker_id
         self.address = address
         self.version = ""
@@ -155,9 +165,12 @@ class Broker:
         self.is_ready = False
         self.pool = LanePool(reactor, broker_id, address, may_send=may_send, report=report)
         self._reactor = reactor
+        self._admits = admits
         self._on_ready = on_ready
         self._report = report
         self._control: ControlConnection | None = None
+        self._reading: ControlConnection | None = None
+        """Answers to fetches are large: behind them no other question would be answered in time (rule R6)."""
         self._probe_answers: list[memoryview | None] = []
         self._backoff = limits.CONNECT_BACKOFF_SECONDS_MIN
         self._is_closed = False
@@ -179,8 +192,9 @@ class Broker:
         """The broker is no part of the cluster any more, or has moved."""
         self._is_closed = True
         self.is_ready = False
-        if self._control is not None:
-            self._control.close()
+        for connection in (self._control, self._reading):
+            if connection is not None:
+                connection.close()
         self.pool.close()
 
     def ask(self, question: Question[Any], done: Callable[[Any], None]) -> None:
@@ -212,19 +226,35 @@ class Broker:
             done(answer)
 
     def _next_fetches(self) -> None:
+        if self._fetches and self.is_ready and self._reading is None:
+            self._reading = ControlConnection(self._reactor, self._next_fetches, self._reading_lost)
+            self._reactor.connect(self.address, self._reading)
+        if self._reading is not None and not self._reading.is_open:
+            return  # it goes on when that is opened, or fails
         while self._fetches and self._fetching < limits.FETCHES_AT_A_TIME:
             question, done = self._fetches.popleft()
             self._fetching += 1
-            self._ask_now(question, partial(self._fetched, done))
+            self._ask_over(self._reading, question, partial(self._fetched, done))
 
     def _fetched(self, done: Callable[[Any], None], answer: object) -> None:
         self._fetching -= 1
         done(answer)
         self._next_fetches()
 
+    def _reading_lost(self, reason: str) -> None:
+        self._reading = None
+        self._logs.forget()
+        fetches, self._fetches = self._fetches, deque()
+        for _, done in fetches:
+            done(Unanswered(reason))
+
     def _ask_now(self, question: Question[Any], done: Callable[[Any], None]) -> None:
-        control = self._control
-        if not self.is_ready or control is None:
+        self._ask_over(self._control, question, done)
+
+    def _ask_over(
+        self, connection: ControlConnection | None, question: Question[Any], done: Callable[[Any], None]
+    ) -> None:
+        if not self.is_ready or connection is None:
             self._reactor.later(0, lambda: done(Unanswered("the broker is away")))
             return
         try:
@@ -244,7 +274,7 @@ class Broker:
                 answer = Unanswered(f"the answer cannot be read: {error}")
             done(answer)
 
-        control.request(question.api_key, version, question.encode(version), answered)
+        connection.request(question.api_key, version, question.encode(version), answered)
 
     # ------------------------------------------------------------------ the control connection
     def _opened(self) -> None:
@@ -267,12 +297,37 @@ class Broker:
     def _detected(self, found: Detected) -> None:
         reason = found.reason if not found.ranges else _NOT_SERVED.get(found.version)
         if reason:
-            self._report(Said("error", f"broker {self.id} at {shown(self.address)} cannot be served: {reason}"))
-            assert self._control is not None
-            self._control.close()
-            self._lost(reason)
+            self._refuse(reason)
             return
         self.version, self.ranges = found.version, found.ranges
+        which = Metadata(())
+        version = which.version_for(self.ranges)
+        if version < CLUSTER_ID_VERSION_MIN:
+            self._is_certain()
+            return
+        assert self._control is not None
+        self._control.request(which.api_key, version, which.encode(version), partial(self._identified, version))
+
+    def _identified(self, version: int, body: memoryview | None, _reason: str) -> None:
+        if body is None:
+            return
+        try:
+            cluster_id = Metadata(()).parse(version, body).cluster_id
+        except WireError as error:
+            self._refuse(f"its answer to Metadata cannot be read: {error}")
+            return
+        if self._admits(cluster_id):
+            self._is_certain()
+        else:
+            self._refuse(f"it belongs to another cluster, {cluster_id}")
+
+    def _refuse(self, reason: str) -> None:
+        self._report(Said("error", f"broker {self.id} at {shown(self.address)} cannot be served: {reason}"))
+        assert self._control is not None
+        self._control.close()
+        self._lost(reason)
+
+    def _is_certain(self) -> None:
         self.is_ready = True
         self._backoff = limits.CONNECT_BACKOFF_SECONDS_MIN
         self._losses = 0
@@ -285,6 +340,9 @@ class Broker:
     def _lost(self, reason: str) -> None:
         self.is_ready = False
         self._control = None
+        if self._reading is not None:
+            self._reading.close()
+            self._reading_lost(reason)
         self._logs.forget()
         self.pool.set_usable(False)
         if self._is_closed:

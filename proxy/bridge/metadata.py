@@ -24,6 +24,7 @@ from .fields import INT16, INT32, Reader, nullable_string, string
 
 CLIENT_VERSION_MAX = 4
 QUESTION_VERSION_MAX = 4
+CLUSTER_ID_VERSION_MIN = 2
 TOPICS_ASKED_MAX = 100_000
 """Topics that one client may ask for by name: no cluster of these versions has so many, and each costs microseconds."""
 TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,255}")
@@ -128,7 +129,7 @@ def parse_answer(version: int, body: Buffer) -> Cluster:
         broker_id, host, port = reader.int32("node_id"), reader.string("host"), reader.int32("port")
         rack = reader.nullable_string("rack") if version >= 1 else None
         brokers[broker_id] = BrokerAddress(broker_id, host, port, rack)
-    cluster_id = reader.nullable_string("cluster_id") if version >= 2 else None
+    cluster_id = reader.nullable_string("cluster_id") if version >= CLUSTER_ID_VERSION_MIN else None
     controller_id = reader.int32("controller_id") if version >= 1 else NO_BROKER
     topics: dict[str, Topic] = {}
     for _ in range(reader.count("topics", _TOPIC_BYTES_MIN)):

@@ -209,7 +209,13 @@ def test_a_broker_that_is_closed_while_it_is_being_connected_to_stays_closed() -
     clock = Clock()
     ready: list[Any] = []
     broker = Broker(
-        clock, BROKER, ("kafka", 9092), may_send=lambda: True, on_ready=ready.append, report=lambda _event: None
+        clock,
+        BROKER,
+        ("kafka", 9092),
+        may_send=lambda: True,
+        admits=_ours,
+        on_ready=ready.append,
+        report=lambda _event: None,
     )
     broker.open()
     broker.close()
@@ -223,7 +229,9 @@ def test_a_broker_that_is_closed_while_it_is_being_connected_to_stays_closed() -
 
 def test_a_broker_is_named_in_the_log_as_in_the_configuration() -> None:
     clock, said = Clock(), list[Any]()
-    broker = Broker(clock, BROKER, ("2001:db8::1", 9092), may_send=lambda: True, on_ready=_ignore, report=said.append)
+    broker = Broker(
+        clock, BROKER, ("2001:db8::1", 9092), may_send=lambda: True, admits=_ours, on_ready=_ignore, report=said.append
+    )
     broker.open()
     for _ in range(2):
         clock.opening[-1].lost("refused")
@@ -238,13 +246,16 @@ class Asked(Broker):
 
     def __init__(self) -> None:
         self.clock = Clock()
-        super().__init__(self.clock, BROKER, ("kafka", 9092), may_send=lambda: True, on_ready=_ignore, report=_ignore)
+        super().__init__(
+            self.clock, BROKER, ("kafka", 9092), may_send=lambda: True, admits=_ours, on_ready=_ignore, report=_ignore
+        )
         self.wire = Wire()
         self.open()
         self.endpoint = self.clock.opening[0]
         self.endpoint.connected(self.wire)
         self.answer(kafka.metadata_answer(1, [(BROKER, "kafka", 9092)], "cluster", BROKER, []))
         self.answer(kafka.api_versions_answer())
+        self.answer(kafka.metadata_answer(2, [(BROKER, "kafka", 9092)], "cluster", BROKER, []))
         assert self.is_ready
 
     @property
@@ -264,9 +275,18 @@ class Asked(Broker):
         self.wire.sent = self.wire.sent[end:]
         self.endpoint.received(kafka.frame(request.correlation_id, body))
 
+    def open_reading(self) -> None:
+        """The connection for reading, which the first fetch has asked for, is there: what follows is about it."""
+        self.wire, self.endpoint = Wire(), self.clock.opening[-1]
+        self.endpoint.connected(self.wire)
+
 
 def _ignore(_: object) -> None:
     pass
+
+
+def _ours(_: str | None) -> bool:
+    return True
 
 
 def test_a_thousand_doubts_share_one_probe() -> None:
@@ -289,6 +309,7 @@ def test_a_thousand_doubts_read_the_log_a_few_at_a_time() -> None:
     answers: list[Any] = []
     for offset in range(1000):
         broker.ask(FetchRecords("topic", 0, offset, limits.FETCH_BYTES), answers.append)
+    broker.open_reading()
     most = 0
     while broker.questions:
         most = max(most, len(broker.questions))
@@ -303,7 +324,76 @@ def test_a_lost_connection_answers_every_question() -> None:
     for offset in range(20):
         broker.ask(FetchRecords("topic", 0, offset, limits.FETCH_BYTES), answers.append)
         broker.ask(LatestOffset("topic", 0), answers.append)
-    broker.endpoint.lost("reset by the peer")
+    control = broker.endpoint
+    broker.open_reading()
+    control.lost("reset by the peer")
     broker.clock.run(0.01)
     assert len(answers) == 40
     assert {type(answer) for answer in answers} == {Unanswered}
+    assert broker.wire.was_reset
+
+
+def test_a_question_is_answered_while_logs_are_read() -> None:
+    """Behind a megabyte it would be late, and a doubt would wait until every log has been read (rule R6)."""
+    broker = Asked()
+    control, wire, answers = broker.endpoint, broker.wire, list[Any]()
+    for _ in range(limits.FETCHES_AT_A_TIME + 1):
+        broker.ask(FetchRecords("topic", 0, 0, limits.FETCH_BYTES), answers.append)
+    broker.open_reading()
+    broker.ask(LatestOffset("topic", 0), answers.append)
+    assert [len(broker.questions), answers] == [limits.FETCHES_AT_A_TIME, []]
+    broker.wire, broker.endpoint = wire, control
+    broker.answer(kafka.list_offsets_answer(1, [("topic", 0, 0, 7)]))
+    assert [answer.offset for answer in answers] == [7]
+
+
+@pytest.mark.parametrize("was_open", [False, True])
+def test_a_lost_connection_for_reading_ends_what_was_read_and_nothing_else(was_open: bool) -> None:
+    broker = Asked()
+    control, wire, answers = broker.endpoint, broker.wire, list[Any]()
+    for offset in range(20):
+        broker.ask(FetchRecords("topic", 0, offset, limits.FETCH_BYTES), answers.append)
+    if was_open:
+        broker.open_reading()
+    broker.clock.opening[-1].lost("reset by the peer")
+    broker.clock.run(0.01)
+    assert [type(answer) for answer in answers] == [Unanswered] * 20
+    assert broker.is_ready
+    broker.ask(FetchRecords("topic", 0, 0, limits.FETCH_BYTES), answers.append)
+    broker.open_reading()
+    assert len(broker.questions) == 1, "the next one opens another"
+    broker.wire, broker.endpoint = wire, control
+    assert not wire.was_reset
+
+
+def test_a_broker_of_another_cluster_is_not_served() -> None:
+    """An address may be given to somebody else while its broker is away."""
+    clock, said, ready = Clock(), list[Any](), list[Any]()
+    broker = Broker(
+        clock,
+        BROKER,
+        ("kafka", 9092),
+        may_send=lambda: True,
+        admits=lambda cluster_id: cluster_id in (None, "ours"),
+        on_ready=ready.append,
+        report=said.append,
+    )
+    broker.open()
+    for cluster_id in ("another", "ours"):
+        wire = Wire()
+        clock.opening[-1].connected(wire)
+        for body in (
+            kafka.metadata_answer(1, [(BROKER, "kafka", 9092)], cluster_id, BROKER, []),
+            kafka.api_versions_answer(),
+            kafka.metadata_answer(2, [(BROKER, "kafka", 9092)], cluster_id, BROKER, []),
+        ):
+            request = kafka.parse_request(wire.sent[4:])
+            wire.sent = b""
+            clock.opening[-1].received(kafka.frame(request.correlation_id, body))
+        assert (broker.is_ready, wire.was_reset) == ((True, False) if cluster_id == "ours" else (False, True))
+        clock.run(limits.CONNECT_BACKOFF_SECONDS_MIN * 2)
+    assert ready == [broker]
+    assert [event.what for event in said][:1] == [
+        "broker 1 at kafka:9092 cannot be served: it belongs to another cluster, another"
+    ]
+    broker.close()

@@ -265,7 +265,7 @@ def test_a_lost_request_is_sent_again_when_its_client_brings_it() -> None:
 def test_a_new_incarnation_resets_what_a_client_has_out_though_he_has_gone() -> None:
     scene = Scene()
     scene.send()
-    scene.world.cluster.rates = BrokerFaultRates(slow=(3.0, 3.0))
+    scene.world.cluster.rates = BrokerFaultRates(slow=(3.0, 3.0), straggle=(0.8, 0.8))
     scene.world.cluster.choose_fault = lambda seen: BrokerFault.SLOW
     scene.client.send(TOPIC, 0)
     scene.run(0.3, lambda: len(scene.batches) == 2)

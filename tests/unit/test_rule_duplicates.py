@@ -1,7 +1,11 @@
 """Rules R9 and R14, each in the shortest scene in which exactly it matters: a batch that comes again, and copies."""
 
+from dataclasses import replace
+
 from mutants.scenes import SleepingBroker, a_stage_with_one_batch, foreign, unclean_election
 
+from idemproxy.codecs.compression import Codec
+from idemproxy.codecs.message_set import encode_message
 from idemproxy.proxy import limits
 from idemproxy.proxy.effects import Append, Unanswered
 from idemproxy.proxy.events import SecondCopy
@@ -20,6 +24,18 @@ def test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_
     stage.run(40)
     assert stage.stored_values() == [b"another one's"], "later batches may be in the log: it would come after them"
     assert retry.code == INVALID
+
+
+def test_another_ones_message_that_cannot_be_read_in_the_place_of_a_duplicate_is_told_as_such() -> None:
+    """It ends at the very offset, and what is in it is no gzip."""
+    stage, _ = a_stage_with_one_batch()
+    stage.lane.is_open = False
+    unreadable = encode_message(None, b"no gzip at all", magic=1, offset=0, codec=Codec.GZIP)
+    there = stage.log.messages[0]
+    stage.log.messages[0] = replace(there, message=there.message._replace(data=unreadable))
+    retry = stage.send(Client(), 0)
+    stage.run(40)
+    assert (retry.code, stage.failures()) == (INVALID, [])
 
 
 def a_stage_with_seven_batches() -> Stage:
