@@ -229,6 +229,11 @@ CHUNKS_KEPT: Final = 32
 CHUNK_KEPT_BYTES_MAX: Final = 2 * MIB
 CHUNK_KEPT_SECONDS: Final = 2.0
 """What was read of a log serves others for so long: a thousand doubts about a partition come together."""
+CHUNKS_KEPT_BYTES_MAX: Final = CHUNKS_KEPT * CHUNK_KEPT_BYTES_MAX
+"""Of one broker, as they lie in memory: a fetch of 1 MiB takes 2 to 20 MiB there, with a note of each message."""
+CHUNK_MEMORY_BYTES_MAX: Final = 32 * MIB
+"""What one fetch unpacks to and what is noted of it, after which no further message of it is taken apart: gzip reaches
+1000:1. What records usually inflate to stays below; the last wrapper may exceed it (``DECOMPRESSED_BYTES_MAX``)."""
 FETCHES_AT_A_TIME: Final = 4
 """Of one broker, for all doubts together: what waits longer than ``ASK_SECONDS_MAX`` ends the connection."""
 FETCH_BYTES_MAX: Final = 64 * MIB

@@ -5,9 +5,9 @@ concluded in ``resolver.py``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..codecs import message_set
 from ..codecs.convert import content_of_message
@@ -19,6 +19,12 @@ from ..state.commit import Stored
 from . import limits
 from .bridge.asks import FetchAnswer, FetchRecords
 from .versions import BrokerRanges
+
+_CHUNK_BYTES: Final = 1024
+_MESSAGE_BYTES: Final = 800
+_IDENTITY_BYTES: Final = 420
+_CONTENT_BYTES: Final = 200
+"""What is noted takes about so much memory: of a chunk, each message, each identity in a marker, each digest."""
 
 
 class Marked(NamedTuple):
@@ -33,7 +39,7 @@ class LogChunk:
     """What one fetch brought from ``start`` on. It ends before ``end``; nothing whole is in it if that is the start.
 
     ``error_code``: the broker's. ``unreadable``: why the message at ``end`` cannot be read. ``gaps``: offsets, from and
-    to, that are missing."""
+    to, that are missing. ``held_bytes``: the memory that it takes."""
 
     def __init__(self, start: int, answer: FetchAnswer) -> None:
         self.start = self.end = start
@@ -46,38 +52,53 @@ class LogChunk:
         self.messages: list[tuple[int, ShallowMessage]] = []
         """Every message and the offset of its first record, in order."""
         self._unopened: ShallowMessage | None = None
-        self._foreign: list[ShallowMessage] = []
-        self._contents: dict[bytes, list[int]] | None = None
+        self._contents: dict[bytes, list[int]] = {}
+        self._foreign_count = 0
+        self._unpacked_bytes = 0
+        self._noted_bytes = _CHUNK_BYTES
         self._pieces: dict[int, list[tuple[Stored, ShallowMessage]]] | None = None
         try:
             for message in message_set.iterate_shallow(answer.records):
                 if message.offset >= start:
                     self._take(message)
-                if len(self._foreign) >= limits.CHUNK_RECORDS_MAX:
+                if self._foreign_count >= limits.CHUNK_RECORDS_MAX:
+                    break
+                if self._unpacked_bytes + self._noted_bytes >= limits.CHUNK_MEMORY_BYTES_MAX:
                     break
         except WireError as error:
             self.unreadable = str(error)
+        self.held_bytes = self.size_bytes + self._noted_bytes
 
     def _take(self, message: ShallowMessage) -> None:
         marked = marked_of(message)
         if marked is not None:
             first = marked.first
             self.marked.append(marked)
+            self._noted_bytes += len(marked.identities) * _IDENTITY_BYTES
         elif message.is_wrapper:
             self._unopened = message
             inner = message_set.inner_messages(message, limits.DECOMPRESSED_BYTES_MAX)
             self._unopened = None
             first = inner[0].offset
-            self._foreign += inner
+            self._note_contents(inner)
+            self._unpacked_bytes += inner[-1].start + inner[-1].size_bytes
             if message.offset - first >= len(inner):
                 self.gaps.append((first, message.offset + 1))  # compaction has packed it anew
         else:
             first = message.offset
-            self._foreign.append(message)
+            self._note_contents((message,))
         if first > self.end:
             self.gaps.append((self.end, first))
         self.messages.append((first, message))
+        self._noted_bytes += _MESSAGE_BYTES
         self.end = message.offset + 1
+
+    def _note_contents(self, foreign: Collection[ShallowMessage]) -> None:
+        """Only digests are kept of what has no marker: unpacked it may be a thousand times as large."""
+        for message in foreign:
+            self._contents.setdefault(content_of_message(message), []).append(message.offset)
+        self._foreign_count += len(foreign)
+        self._noted_bytes += len(foreign) * _CONTENT_BYTES
 
     def message_at(self, offset: int) -> ShallowMessage | None:
         """The message that has this offset; None: none has."""
@@ -98,10 +119,6 @@ class LogChunk:
 
     def offsets_of(self, content: bytes) -> list[int]:
         """Where records without a marker have this content."""
-        if self._contents is None:
-            self._contents = {}
-            for message in self._foreign:
-                self._contents.setdefault(content_of_message(message), []).append(message.offset)
         return self._contents.get(content, [])
 
 

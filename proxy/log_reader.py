@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cachetools import LRUCache
+from cachetools import TLRUCache
 
 from ..reactor import Reactor
 from . import limits
@@ -36,14 +36,20 @@ class LogReader:
         self._reactor = reactor
         self._fetch = fetch
         self._waiting: dict[Place, _Waiting] = {}
-        self._kept: LRUCache[Place, tuple[float, LogChunk]] = LRUCache(limits.CHUNKS_KEPT)
+        self._kept: TLRUCache[Place, tuple[float, LogChunk], float] = TLRUCache(
+            limits.CHUNKS_KEPT_BYTES_MAX,
+            ttu=lambda _, kept, __: kept[0] + limits.CHUNK_KEPT_SECONDS,
+            timer=reactor.now,
+            getsizeof=lambda kept: kept[1].held_bytes,
+        )
+        """Chunks and when they were asked for, in reactor seconds."""
 
     def read(self, question: ReadLog, done: Done) -> None:
         """``done`` gets a chunk that begins at or below the offset; never from inside this call."""
         place = (question.topic, question.partition)
         now = self._reactor.now()
         kept = self._kept.get(place)
-        if kept is not None and now - kept[0] <= limits.CHUNK_KEPT_SECONDS:
+        if kept is not None:
             chunk = kept[1]
             if chunk.start <= question.offset < chunk.end:
                 self._reactor.later(0, lambda: done(chunk))
@@ -92,9 +98,17 @@ class LogReader:
                 else:
                     left.append(one)
             waiting.readers = left
-            if chunk.size_bytes <= limits.CHUNK_KEPT_BYTES_MAX:
-                self._kept[place] = (began, chunk)
+            self._keep(place, began, chunk)
         waiting.bytes_max = limits.FETCH_BYTES
         self._reactor.later(0, lambda: self._read_next(place, waiting))
         for done in served:
             done(chunk)
+
+    def _keep(self, place: Place, began: float, chunk: LogChunk) -> None:
+        if chunk.size_bytes <= limits.CHUNK_KEPT_BYTES_MAX and chunk.held_bytes <= limits.CHUNKS_KEPT_BYTES_MAX:
+            self._kept[place] = (began, chunk)
+            self._reactor.later(limits.CHUNK_KEPT_SECONDS, self._drop_old)
+
+    def _drop_old(self) -> None:
+        """Also when nobody asks any more."""
+        self._kept.expire()

@@ -87,8 +87,28 @@ ANSWERS = (
         "unit/test_core_log_reader.py::test_a_chunk_of_many_records_ends_early_and_what_follows_is_read_next",
         (
             "proxy.log_chunk",
-            "                if len(self._foreign) >= limits.CHUNK_RECORDS_MAX:\n",
+            "                if self._foreign_count >= limits.CHUNK_RECORDS_MAX:\n",
             "                if False:\n",
+        ),
+    ),
+    mutant(
+        "unpacked_without_end",
+        "R19: however much a fetch unpacks to, it takes so much memory only",
+        "unit/test_core_log_memory.py::test_a_chunk_ends_when_it_has_unpacked_so_much",
+        (
+            "proxy.log_chunk",
+            "                if self._unpacked_bytes + self._noted_bytes >= limits.CHUNK_MEMORY_BYTES_MAX:\n",
+            "                if False:\n",
+        ),
+    ),
+    mutant(
+        "read_and_kept_for_ever",
+        "R19: what was read of a log for one doubt is let go when nobody asks any more",
+        "unit/test_core_log_memory.py::test_what_was_read_is_let_go_when_nobody_asks_any_more",
+        (
+            "proxy.log_reader",
+            "            self._reactor.later(limits.CHUNK_KEPT_SECONDS, self._drop_old)\n",
+            "            pass\n",
         ),
     ),
     mutant(
