@@ -148,6 +148,7 @@ class _Tried:
             broker_id,
             address,
             may_send=lambda: False,
+            admits=lambda _cluster_id: True,  # that they belong to several clusters is a finding
             on_ready=lambda _broker: self.is_over.set(),
             report=self._hear,
         )

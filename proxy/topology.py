@@ -17,7 +17,7 @@ from .bridge.asks import Metadata, Question
 from .bridge.metadata import BrokerAddress, Cluster, Topic
 from .effects import Unanswered
 from .events import Report, Said
-from .upstream import Broker
+from .upstream import Broker, OneCluster
 from .versions import NEWER
 
 BOOTSTRAP_ID = -1
@@ -46,6 +46,7 @@ class Topology:
         self._report = report
         self._on_brokers = on_brokers
         self._on_ready = on_ready
+        self._one_cluster = OneCluster()
         self._brokers: dict[int, Broker] = {}
         self._bootstrap = [self._new_broker(BOOTSTRAP_ID, address) for address in bootstrap]
         self._leaders: dict[tuple[str, int], int] = {}
@@ -53,7 +54,6 @@ class Topology:
         self._all_learned_at = float("-inf")
         self._asking: dict[tuple[str, ...] | None, list[Done]] = {}
         self._turn = 0
-        self._cluster_id: str | None = None
 
     def open(self) -> None:
         """Start: connect to the bootstrap addresses, and look again by age."""
@@ -211,17 +211,10 @@ class Topology:
             broker_id,
             address,
             may_send=self._may_send,
-            admits=self._admits,
+            admits=self._one_cluster.admits,
             on_ready=self._broker_ready,
             report=self._report,
         )
-
-    def _admits(self, cluster_id: str | None) -> bool:
-        """The first id that a broker tells is our cluster's; an address may be given to a broker of another one
-        meanwhile. Before 0.10.1 they tell none."""
-        if self._cluster_id is None:
-            self._cluster_id = cluster_id
-        return cluster_id in (None, self._cluster_id)
 
     def _broker_ready(self, broker: Broker) -> None:
         if broker.version == NEWER:

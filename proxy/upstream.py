@@ -143,6 +143,20 @@ class ControlConnection:
             one.answered(None, reason)
 
 
+class OneCluster:
+    """The first id that a broker tells is our cluster's; an address may be given to a broker of another one meanwhile.
+    Before 0.10.1 they tell none."""
+
+    def __init__(self) -> None:
+        self._id: str | None = None
+
+    def admits(self, cluster_id: str | None) -> bool:
+        """Is a broker that tells this id one of ours?"""
+        if self._id is None:
+            self._id = cluster_id
+        return cluster_id in (None, self._id)
+
+
 class Broker:
     """A broker: connected to as long as it is part of the cluster."""
 
