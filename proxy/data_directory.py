@@ -7,6 +7,7 @@ import fcntl
 import os
 from pathlib import Path
 
+from ..state.entry import NO_INCARNATION
 from .settings.config import ConfigError
 
 
@@ -16,6 +17,8 @@ class DataDirectory:
     def __init__(self, path: Path) -> None:
         """Raises ConfigError when another process uses it, or it cannot be written."""
         self.path = path
+        self.damage: str | None = None
+        """Why the incarnations that were written down cannot be read."""
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(path / "proxy.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -27,17 +30,26 @@ class DataDirectory:
             raise ConfigError(f"another idemproxy uses the data directory {path}") from None
 
     def earlier_incarnations(self) -> list[bytes]:
-        """Incarnations that ended without a goodbye. We hold the lock, so they are dead for certain."""
+        """Incarnations that ended without a goodbye. We hold the lock, so they are dead for certain. None where the
+        file is damaged: their leases end by themselves."""
         try:
-            lines = (self.path / "incarnations").read_text().split()
+            found = [bytes.fromhex(line) for line in (self.path / "incarnations").read_text("ascii").split()]
         except FileNotFoundError:
             return []
-        return [bytes.fromhex(line) for line in lines]
+        except ValueError:  # also for bytes that are no text
+            found = [b""]
+        if all(len(one) == len(NO_INCARNATION) for one in found):
+            return found
+        self.damage = "the file is damaged"
+        return []
 
     def remember(self, incarnations: list[bytes]) -> None:
-        """Write down who lives here; the file is replaced as a whole."""
+        """Write down who lives here. The file is replaced as a whole; a power cut leaves the old one or the new one."""
         new = self.path / "incarnations.new"
-        new.write_text("".join(one.hex() + "\n" for one in incarnations))
+        with new.open("w") as file:
+            file.write("".join(one.hex() + "\n" for one in incarnations))
+            file.flush()
+            os.fsync(file.fileno())
         new.replace(self.path / "incarnations")
 
     def marks(self) -> bytes | None:

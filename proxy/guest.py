@@ -346,6 +346,8 @@ class Guest(Session):
 
     def _has_no_answer(self) -> None:
         """A batch in front of the question may take long: its lane says when it takes too long."""
+        if self.is_closed:
+            return
         if isinstance(self._pipe, GuestPipe) and self._pipe.is_alone:
             self._waits_for_rights = self._host.reactor.later(limits.ASK_SECONDS_MAX, self._has_no_answer)
         else:

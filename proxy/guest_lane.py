@@ -144,6 +144,7 @@ class GuestPipe(Pipe):
         super()._read_or_not()
 
     def _end_here(self, reason: str) -> None:
+        self.is_alone = False
         self._granted = None
         self._behind.clear()
         self._behind_bytes = 0
@@ -173,7 +174,10 @@ class GuestPipe(Pipe):
     def _leave_if_done(self) -> None:
         if not self.is_leaving or self.is_alone or self.is_closed or self.has_work() or self._is_barrier_out:
             return
-        if self._is_fenced and self._is_last_silent:  # closing such a connection drops what the broker has not read
+        if self._behind:  # whoever wanted it alone wants it no more
+            self._granted = None
+            self.give_back()
+        elif self._is_fenced and self._is_last_silent:  # closing such a connection drops what the broker has not read
             self._ask_behind()
         else:
             super().close()

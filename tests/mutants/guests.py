@@ -71,6 +71,16 @@ GUESTS = (
         ("proxy.guest_lane", "bool(self._waiting or self._silent)", "False"),
     ),
     mutant(
+        "silent_behind_nobody",
+        "R16: what wants no answer is sent though nobody waits any more for what was before it",
+        _WIRE + "test_what_wants_no_answer_is_sent_though_nobody_waits_any_more_for_what_was_before_it",
+        (
+            "proxy.guest_lane",
+            "        if self._behind:  # whoever wanted it alone wants it no more\n",
+            "        if False:\n",
+        ),
+    ),
+    mutant(
         "pool_for_everybody",
         "R17: a client's batch leaves over his own connection, or not at all",
         "unit/test_guest_engine.py::test_what_a_client_sends_is_appended_as_his_own",
@@ -88,6 +98,16 @@ GUESTS = (
         "R17: one question about a client's rights is out at a time",
         "unit/test_guest_forwards.py::test_while_a_question_is_out_nothing_is_asked_again_however_many_wait",
         ("proxy.rights", "        if self._asked or self._is_over:\n", "        if self._is_over:\n"),
+    ),
+    mutant(
+        "looks_on_for_who_has_gone",
+        "R17: of a client who has gone nothing is looked at again",
+        "unit/test_core_guest_end.py::test_nothing_is_looked_at_again_when_he_has_gone",
+        (
+            "proxy.guest",
+            "        if self.is_closed:\n            return\n        if isinstance",
+            "        if isinstance",
+        ),
     ),
     mutant(
         "told_before_it_was_asked",

@@ -259,6 +259,7 @@ def test_a_batch_that_was_out_when_its_connection_ended_is_in_doubt_once(how: st
     assert len(scene.broken) == 1
     assert scene.over == [scene.lanes]
     assert scene.network.open_connections() == []
+    assert not scene.pipe.is_alone, "nobody waits for anything there"
 
 
 # ---------------------------------------------------------------------- the client goes
@@ -300,6 +301,29 @@ def test_what_wants_no_answer_is_sent_though_he_has_gone() -> None:
     scene.lanes.count_silent(-1)
     scene.run()
     assert scene.end.is_lost
+
+
+def test_what_wants_no_answer_is_sent_though_nobody_waits_any_more_for_what_was_before_it() -> None:
+    scene = Scene()
+    scene.ask(b"fetch")
+    reasons: list[str | None] = [None]
+    outcomes = scene.append(may_send=lambda: reasons[0])
+    scene.run()
+    scene.pipe.request(ApiKey.PRODUCE, 2, [b"acks 0"], None)
+    scene.ask(b"one")
+    reasons[0] = "a client has gone"
+    scene.pipe.close()
+    scene.run()
+    assert (outcomes, scene.end.is_lost) == ([NotSent("a client has gone")], False)
+    assert scene.end.keys == [ApiKey.LIST_GROUPS, ApiKey.PRODUCE, ApiKey.API_VERSIONS]
+    assert scene.end.frames[1].endswith(b"acks 0")
+    assert scene.pipe._unsent_bytes == 0, "nothing is counted for him for ever"
+    scene.end.answer()
+    scene.end.drop()
+    scene.end.answer()
+    scene.run()
+    assert scene.end.is_lost
+    assert scene.over == [scene.lanes]
 
 
 def test_the_connection_is_not_closed_on_what_the_broker_may_not_have_read() -> None:

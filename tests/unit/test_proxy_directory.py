@@ -1,0 +1,58 @@
+"""The incarnations in the data directory: what the next life knows of those before it, and what a power cut leaves."""
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from idemproxy.proxy.data_directory import DataDirectory
+
+ONE, OTHER = b"eightone", b"eighttwo"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[DataDirectory]:
+    with closing(DataDirectory(tmp_path)) as one:
+        yield one
+
+
+def test_who_lived_here_is_known_to_the_next_life(directory: DataDirectory) -> None:
+    assert (directory.earlier_incarnations(), directory.damage) == ([], None)
+    for lived in ([ONE, OTHER], []):
+        directory.remember(lived)
+        assert (directory.earlier_incarnations(), directory.damage) == (lived, None)
+
+
+@pytest.mark.parametrize(
+    "left",
+    [bytes(17), b"\xff\xfe\xff", ONE.hex().encode()[:-1], ONE.hex().encode()[:-2], f"{ONE.hex()}\nno hex\n".encode()],
+    ids=["zeros", "no text", "half a byte", "too short", "one of two"],
+)
+def test_a_damaged_file_is_none_and_that_is_known(directory: DataDirectory, left: bytes) -> None:
+    (directory.path / "incarnations").write_bytes(left)
+    assert directory.earlier_incarnations() == []
+    assert directory.damage is not None
+    directory.remember([OTHER])
+    assert directory.earlier_incarnations() == [OTHER]
+
+
+def test_a_power_cut_leaves_the_old_file_or_the_new_one(
+    directory: DataDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory.remember([ONE])
+    on_disk: list[tuple[str, str]] = []
+    shipped = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        shipped(descriptor)
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        on_disk.append((path.read_text(), (directory.path / "incarnations").read_text()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    directory.remember([ONE, OTHER])
+    assert on_disk == [(f"{ONE.hex()}\n{OTHER.hex()}\n", f"{ONE.hex()}\n")], (
+        "all of it before it takes the old one's place"
+    )
+    assert directory.earlier_incarnations() == [ONE, OTHER]
