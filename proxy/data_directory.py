@@ -40,7 +40,7 @@ class DataDirectory:
             found = [b""]
         if all(len(one) == len(NO_INCARNATION) for one in found):
             return found
-        self.damage = "the file is damaged"
+        self.damage = "damaged; what they had open waits until their leases have ended"
         return []
 
     def remember(self, incarnations: list[bytes]) -> None:
