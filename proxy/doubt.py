@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ..state.commit import Stored, blurred, committed, fresh, given_up, released, renewed
 from ..state.decide import BatchIdentity, BelowWindow, Duplicate, decide, is_in_intent
 from ..state.entry import (
+    GIVEN_UP,
     NO_ANCHOR,
     NO_CONTENT,
     NO_GENERATION,
@@ -61,6 +62,8 @@ class Doubt:
             return
         entry = sequencer.entry
         intent = entry.intent if entry is not None and entry.has_open_intent else None
+        if entry is not None and _is_claimed(entry.intent):
+            intent = entry.intent
         if intent is not None and intent.owner != self._shared.incarnation:
             alive = await MemberAlive(intent.owner)
             if alive is not False:
@@ -69,11 +72,11 @@ class Doubt:
                     sequencer.owes_until = max(sequencer.owes_until, lease_ends)
                 await sequencer.park()
                 return
-        if self._is_suspect:
-            await self._rebuild(entry)
-        else:
+        if not self._is_suspect:
             assert entry is not None
             await self._take_over(entry)
+        elif entry is None or not await self._answer_known(entry):
+            await self._rebuild(entry)
 
     async def _is_quiet(self) -> bool:
         """Rule R10: before a suspect entry is touched, the leases of the lost state run out. If our own registration is
@@ -170,6 +173,9 @@ class Doubt:
                 sequencer.out = [batch]
                 found = sum(piece.record_count for piece in pieces)
                 plan = Plan(tuple(rest_of(sequencer.target, [batch], found)), intent.content)
+                sequences = [identity.base_sequence, plan.pieces[0].identities[0].base_sequence]
+                bound = Position(intent.lower_bound, intent.anchor)
+                sequencer.look_again(bound, intent.producer_epoch, sequences)  # R14
                 await Forward(sequencer, [batch], plan, leader, pieces).work()
                 sequencer.out = []
                 return
@@ -193,6 +199,18 @@ class Doubt:
                 sequencer.answer(batch, answers.held_back("a part of the batch before is in the log"), "held_back")
 
     # ------------------------------------------------------------------ a suspect entry
+    async def _answer_known(self, entry: Entry) -> bool:
+        """A suspect entry may lack something, but what it has is true: batches that it knows are answered first (rule
+        R9). The log is read for the others, when they come. False: there were none."""
+        sequencer = self._sequencer
+        was_any = False
+        for batch in list(sequencer.queue):
+            verdict = decide(entry, batch.identity)
+            if isinstance(verdict, Duplicate) and batch in sequencer.queue:
+                was_any = True
+                await answer_duplicate(sequencer, batch, verdict)
+        return was_any
+
     async def _rebuild(self, entry: Entry | None) -> None:
         """Rule R10: the entry may lack its last writes. Everything the log has of the producer is taken, from the
         stored bound; or from a mark, where that is enough. The claim in the store says the stored bound: who goes on
@@ -206,8 +224,8 @@ class Doubt:
             bound = Position(entry.intent.lower_bound if entry.intent.anchor != NO_ANCHOR else 0, entry.intent.anchor)
         if entry.intent is not None and entry.intent.leader >= 0:
             self._settle_on.add(entry.intent.leader)
-        if entry.intent is not None and entry.intent.is_given_up and entry.intent.batches:
-            self._given_up = entry.intent
+        if (left := sequencer.held.given_up) is not None:
+            self._given_up = replace(left, owner=NOBODY)
         leader = await Leader(sequencer.topic, sequencer.partition)
         claim = Intent(
             self._shared.incarnation,
@@ -218,7 +236,7 @@ class Doubt:
             NO_CONTENT,
             -1 if leader is None else leader,
         )
-        if not await sequencer.write(replace(entry, version=entry.version + 1, intent=claim)):
+        if not await sequencer.write(replace(entry, version=entry.version + 1, intent=self._remembering(claim))):
             return
         # Without markers the log cannot tell what is whose. Whoever waits here sends his lowest batch first, so if that
         # one's content is not stored without a marker, nothing of what follows it is.
@@ -234,6 +252,14 @@ class Doubt:
             await sequencer.write(blurred(entry_now, self._shared.generation))
         else:  # whoever comes next tries again, at whatever proxy (rule R17)
             await sequencer.write(renewed(entry_now, NOBODY))
+
+    def _remembering(self, claim: Intent) -> Intent:
+        """The claim as it is stored. What was given up stays in it (rule R17): the rebuild may come to no end, and the
+        proxy may die in the middle of it."""
+        left = self._given_up
+        if left is None:
+            return claim
+        return replace(claim, producer_epoch=left.producer_epoch, batches=left.batches, attempts=GIVEN_UP)
 
     async def _mark_above(self, bound: Position) -> Position | None:
         """Where all lies that anybody who waits here may have tried before; None: that is not known, or no later than
@@ -350,3 +376,9 @@ class Doubt:
             if is_in_intent(intent, batch.identity, batch.header.crc):
                 sequencer.queue.remove(batch)
                 sequencer.answer(batch, answers.undecidable(reason), "undecidable")
+
+
+def _is_claimed(intent: Intent | None) -> bool:
+    """Does somebody rebuild the entry who keeps in it what was given up before? The claim of a rebuild has no content;
+    who gives a batch up leaves it there, and does nothing any more."""
+    return intent is not None and intent.is_given_up and bool(intent.batches) and intent.content == NO_CONTENT

@@ -70,6 +70,11 @@ class Forward:
         records = sum(batch.identity.record_count for batch in self._group)
         return BatchIdentity(first.producer_epoch, first.base_sequence, records)
 
+    @property
+    def _sequences(self) -> tuple[int, ...]:
+        """What the group may be found by: its batches' base sequences, and that of the part that is out (rule R14)."""
+        return (*(batch.identity.base_sequence for batch in self._group), self._pieces[0].identities[0].base_sequence)
+
     async def work(self) -> None:
         """Go on until the group is in the log and answered, refused and answered, or has to begin anew."""
         sequencer = self._sequencer
@@ -263,7 +268,7 @@ class Forward:
         if outcome.is_late:  # R14: another proxy may have appended them meanwhile
             names = (self._first.producer_epoch, tuple(batch.identity.base_sequence for batch in self._group))
             self._shared.report(LateWrite(sequencer.producer_id, *names, sequencer.topic, sequencer.partition))
-            sequencer.look_again(self._bound, *names)
+            sequencer.look_again(self._bound, self._first.producer_epoch, self._sequences)
         if self._era != self._shared.era:
             return self._void(outcome.reason)
         where = (sequencer.producer_id, sequencer.topic, sequencer.partition, self._first.base_sequence)
@@ -302,7 +307,7 @@ class Forward:
             self._pieces.clear()
             self._anchor = result.anchor
             return True
-        sequences = [batch.identity.base_sequence for batch in self._group]
+        sequences = self._sequences
         sequencer.look_again(self._bound, self._first.producer_epoch, sequences)  # R14
         if len(self._group) > 1 and records:
             return self._only_first(records, result.anchor)
@@ -357,11 +362,7 @@ class Forward:
             return False
         self._pieces = deque(rest_of(sequencer.target, self._group, records_found, self._pieces))
         stay_apart(self._group, self._pieces)
-        self._shared.report(
-            Reforwarded(
-                sequencer.producer_id, sequencer.topic, sequencer.partition, self._first.base_sequence, attempts
-            )
-        )
+        self._shared.report(Reforwarded(*sequencer.key, self._first.base_sequence, attempts))
         return True
 
     def _void(self, reason: str) -> bool:
@@ -387,13 +388,6 @@ class Forward:
         sequencer.step("resolve", self._group, started, result)
         self._shared.report(
             DoubtResolved(
-                sequencer.producer_id,
-                sequencer.topic,
-                sequencer.partition,
-                self._first.base_sequence,
-                result,
-                search.bytes_read,
-                await Now() - started,
-                detail,
+                *sequencer.key, self._first.base_sequence, result, search.bytes_read, await Now() - started, detail
             )
         )

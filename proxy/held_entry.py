@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..state import store
 from ..state.commit import fresh
 from ..state.decide import BatchIdentity
-from ..state.entry import NO_GENERATION, NO_PRINCIPAL, Entry, StoredFormatError, pack, unpack
+from ..state.entry import NO_GENERATION, NO_PRINCIPAL, Entry, Intent, StoredFormatError, pack, unpack
 from ..state.producer_ids import Block, block_of, unpack_block
 from ..state.store import NO_VERSION, Conflict, StoreAway, Swapped
 from . import limits
@@ -69,6 +69,15 @@ class HeldEntry:
         was asked whether it is suspect."""
         entry = self.entry
         return self._issued_to if entry is None or entry.principal == NO_PRINCIPAL else entry.principal
+
+    @property
+    def given_up(self) -> Intent | None:
+        """The intent whose batches are remembered (rule R17), also if the store has lost it since."""
+        for entry in (self.entry, self._lost):
+            intent = None if entry is None else entry.intent
+            if intent is not None and intent.is_given_up and intent.batches:
+                return intent
+        return None
 
     @property
     def is_unreadable(self) -> bool:

@@ -1,5 +1,5 @@
 """Mutants of batches that are stored in parts, and of bounds and intents that nobody can go by: rules R6, R8, R9, R10,
-R11, R17."""
+R11, R14, R17."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from mutants.mutant import mutant
 
 _PARTS = "unit/test_core_parts.py::"
 _BELOW = "unit/test_core_below.py::"
+_COPIES = "unit/test_core_second_look.py::"
+_GIVEN_UP = "unit/test_core_given_up.py::"
+_KNOWN = "unit/test_core_known.py::"
 
 PARTS = (
     mutant(
@@ -167,6 +170,64 @@ PARTS = (
             "        intent = entry.intent if entry is not None else None\n",
         ),
         deaths=("liveness",),
+    ),
+    mutant(
+        "given_up_forgotten_by_a_claim",
+        "R17: what was given up is remembered by who rebuilds, should he come to no end",
+        _GIVEN_UP + "test_a_rebuild_that_comes_to_no_end_does_not_forget_it",
+        ("proxy.doubt", "        if left is None:\n", "        if True:\n"),
+    ),
+    mutant(
+        "rebuild_with_given_up_not_waited_for",
+        "R10: who rebuilds and remembers what was given up is waited for",
+        _GIVEN_UP + "test_a_proxy_that_rebuilds_beside_it_is_waited_for",
+        ("proxy.doubt", "        if entry is not None and _is_claimed(entry.intent):\n", "        if False:\n"),
+    ),
+    mutant(
+        "given_up_lost_with_the_store",
+        "R17: what was given up is remembered by its proxy if the store loses it",
+        _GIVEN_UP + "test_what_the_store_has_lost_of_it_is_known_to_who_wrote_it",
+        (
+            "proxy.held_entry",
+            "        for entry in (self.entry, self._lost):\n",
+            "        for entry in (self.entry,):\n",
+        ),
+    ),
+    mutant(
+        "known_looked_for",
+        "R10: what a suspect entry knows is not looked for by its content",
+        _KNOWN + "test_a_record_of_others_that_is_equal_to_a_known_batch_is_in_nobodys_way",
+        ("proxy.doubt", "        elif entry is None or not await self._answer_known(entry):\n", "        else:\n"),
+    ),
+    mutant(
+        "known_left_out",
+        "R10: a batch that is known stands for none that follows it",
+        _KNOWN + "test_where_there_are_no_markers_it_does_not_stand_for_those_that_follow_it",
+        (
+            "proxy.doubt",
+            "        elif entry is None or not await self._answer_known(entry):\n",
+            "        elif entry is None or [await self._answer_known(entry)]:\n",
+        ),
+    ),
+    mutant(
+        "part_not_looked_for",
+        "R14: a part that is sent again is looked for under its own sequence",
+        _COPIES + "test_a_second_copy_of_a_part_is_told_whichever_part_it_is_and_whoever_sends_the_rest",
+        (
+            "proxy.forward",
+            " for batch in self._group), self._pieces[0].identities[0].base_sequence)\n",
+            " for batch in self._group),)\n",
+        ),
+    ),
+    mutant(
+        "rest_not_looked_for",
+        "R14: nor is the rest sent without a look by who takes over",
+        _COPIES + "test_a_second_copy_of_a_part_is_told_whichever_part_it_is_and_whoever_sends_the_rest",
+        (
+            "proxy.doubt",
+            "                sequencer.look_again(bound, intent.producer_epoch, sequences)  # R14\n",
+            "",
+        ),
     ),
     mutant(
         "unreadable_intent_left",

@@ -1,5 +1,10 @@
 """A batch that was sent again is looked for twice in the log, a minute and ten minutes later (rule R14)."""
 
+import random
+
+import pytest
+
+from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.proxy import limits
 from idemproxy.proxy.effects import Append
 from idemproxy.proxy.events import LateWrite, SecondCopy
@@ -159,3 +164,61 @@ def test_all_batches_of_a_partition_are_looked_for_by_one() -> None:
     stage.run(ALL_LOOKS_SECONDS)
     assert stage.failures() == []
     assert not stage.shared.is_looking
+
+
+@pytest.mark.parametrize("held_part", [0, 1])
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_second_copy_of_a_part_is_told_whichever_part_it_is_and_whoever_sends_the_rest(
+    held_part: int, dies: bool
+) -> None:
+    stage = Stage()
+    held: list[Append] = []
+
+    def judge(effect: Append) -> Outcome:
+        stage.outcomes.append(judge)
+        if len(effect.message_set) > 2500:
+            return stage.refuses(int(ErrorCode.MESSAGE_TOO_LARGE))(effect)
+        if len(stage.log.messages) == held_part and not held:
+            held.append(effect)
+            return stage.never_answers(effect) if dies else InDoubt("no answer in time", effect.broker_id)
+        return stage.succeeds(effect)
+
+    stage.outcomes.append(judge)
+    values = [random.Random(seed).randbytes(2000) for seed in (1, 2)]
+    request = stage.send(Client(), 0, *values)
+    stage.run(20)
+    if dies:
+        stage.die()
+        request = stage.send(Client(), 0, *values)
+        stage.run(20)
+    assert (request.code, stage.stored_values()) == (0, values)
+    stage.take(held[0])
+    stage.run(ALL_LOOKS_SECONDS)
+    assert copies(stage) == [(held_part, 2)]
+
+
+def test_a_part_that_left_late_is_looked_for_too() -> None:
+    stage = Stage()
+    late: list[Append] = []
+
+    def judge(effect: Append) -> Outcome:
+        stage.outcomes.append(judge)
+        if len(effect.message_set) > 2500:
+            return stage.refuses(int(ErrorCode.MESSAGE_TOO_LARGE))(effect)
+        if len(stage.log.messages) == 1 and not late:
+            late.append(effect)
+            stage.begin_era(stage.shared.generation)  # meanwhile its lease has ended
+            return InDoubt("the lease ended before the last byte was sent", effect.broker_id, is_late=True)
+        return stage.succeeds(effect)
+
+    stage.outcomes.append(judge)
+    values = [random.Random(seed).randbytes(2000) for seed in (1, 2)]
+    stage.send(Client(), 0, *values)
+    (told,) = [event for event in stage.events if isinstance(event, LateWrite)]
+    assert told.base_sequences == (0,)
+    retry = stage.send(Client(), 0, *values)
+    stage.run(20)
+    assert (retry.code, stage.stored_values()) == (0, values)
+    stage.take(late[0])
+    stage.run(ALL_LOOKS_SECONDS)
+    assert copies(stage) == [(1, 2)]

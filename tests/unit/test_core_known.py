@@ -1,0 +1,82 @@
+"""A batch that a suspect entry knows is answered before the log is read for the others: what is stored is true, and
+others' records that are equal to it are in nobody's way (rules R9, R10)."""
+
+from idemproxy.codecs.message_set import encode_set
+from idemproxy.proxy.events import DoubtResolved
+from testkit.staged_sequencer import KEY, Client, Stage
+
+INVALID = 87
+LIVES_OUT_SECONDS = 60
+
+
+def with_batches(count: int, *, keeps_markers: bool = True) -> Stage:
+    stage = Stage(keeps_markers=keeps_markers)
+    client = Client()
+    for sequence in range(count):
+        stage.send(client, sequence)
+        stage.run(1)
+    return stage
+
+
+def test_a_record_of_others_that_is_equal_to_a_known_batch_is_in_nobodys_way() -> None:
+    stage = with_batches(3)
+    stage.log.append(encode_set([(None, b"value 2", 0)], magic=1), stage.now)
+    stage.log.advance(stage.log.end_offset)
+    stage.begin_era()
+    stage.sequencer = stage.new_sequencer()
+    client = Client()
+    retry = stage.send(client, 2)
+    stage.run(LIVES_OUT_SECONDS)
+    following = stage.send(client, 3)
+    stage.run(LIVES_OUT_SECONDS)
+    assert (retry.offset, following.offset) == (2, 4)
+
+
+def test_what_waits_together_with_a_known_batch_is_looked_for_alone() -> None:
+    stage = with_batches(3)
+    stage.log.append(encode_set([(None, b"value 2", 0)], magic=1), stage.now)
+    stage.log.advance(stage.log.end_offset)
+    stage.begin_era()
+    stage.sequencer = stage.new_sequencer()
+    client = Client()
+    requests = [stage.send(client, sequence) for sequence in (1, 2, 3)]
+    stage.run(LIVES_OUT_SECONDS)
+    assert [one.offset for one in requests] == [1, 2, 4]
+    assert [event.result for event in stage.events if isinstance(event, DoubtResolved)] == ["not_found"]
+
+
+def test_for_a_known_batch_alone_the_log_is_not_read_through() -> None:
+    stage = with_batches(2)
+    stage.begin_era()
+    retry = stage.send(Client(), 1)
+    stage.run(LIVES_OUT_SECONDS)
+    assert retry.offset == 1
+    assert not [event for event in stage.events if isinstance(event, DoubtResolved)]
+
+
+def test_a_known_batch_that_is_no_longer_in_the_log_is_told_to_have_vanished() -> None:
+    stage = with_batches(2)
+    del stage.log.messages[1]
+    stage.begin_era()
+    stage.sequencer = stage.new_sequencer()
+    retry = stage.send(Client(), 1)
+    stage.run(LIVES_OUT_SECONDS)
+    assert retry.code == INVALID
+    assert len(stage.sent) == 2
+
+
+def test_where_there_are_no_markers_it_does_not_stand_for_those_that_follow_it() -> None:
+    stage = with_batches(1, keeps_markers=False)
+    known = stage.values[KEY]
+    stage.send(Client(), 1)
+    stage.run(1)
+    stage.values[KEY] = known
+    stage.begin_era()
+    stage.sequencer = stage.new_sequencer()
+    client = Client()
+    assert stage.send(client, 0).code is None
+    stage.run(LIVES_OUT_SECONDS)
+    retry = stage.send(client, 1)
+    stage.run(LIVES_OUT_SECONDS)
+    assert retry.code == INVALID
+    assert stage.stored_values() == [b"value 0", b"value 1"]
