@@ -78,6 +78,8 @@ class Server:
         self._ready = trio.Event()
         self._stop = trio.Event()
         self._earlier = self._directory.earlier_incarnations()
+        if self._directory.damage is not None:
+            report(Said("warning", f"incarnations in the data directory: {self._directory.damage}"))
         said = settings.upstream_sasl
         self._sasl = None if said is None else Credentials(said, os.urandom)
         self.engine = Engine(

@@ -32,7 +32,7 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
             settings = Settings((("127.0.0.1", 1),), (Listener("one", "127.0.0.1", 0, 0),), data_directory=tmp_path)
             server = Server(settings, said.append)
             lives.callback(server._directory.close)
-            return server, [event for event in said if isinstance(event, Said) and "marks" in event.what]
+            return server, [event for event in said if isinstance(event, Said) and "data directory" in event.what]
 
         yield one
 
@@ -63,6 +63,14 @@ def test_damaged_marks_are_said_once_and_not_used(begin: Begin, tmp_path: Path) 
     server, said = begin()
     assert [event.level for event in said] == ["warning"]
     assert len(server.engine.shared.marks) == 0
+
+
+def test_incarnations_that_are_damaged_are_said_and_are_none(begin: Begin, tmp_path: Path) -> None:
+    (tmp_path / "marks").write_bytes(packed(1000))
+    (tmp_path / "incarnations").write_bytes(bytes(17))
+    server, said = begin()
+    assert [(event.level, "incarnations" in event.what) for event in said] == [("warning", True)]
+    assert server._earlier == []
 
 
 def test_marks_that_cannot_be_written_are_said_once_and_end_nothing(
