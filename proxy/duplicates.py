@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 async def answer_duplicate(sequencer: Sequencer, batch: Batch, verdict: Duplicate) -> None:
     """Rule R9: the stored offset, after one look at it in the log unless its connection still lives."""
-    lane = sequencer.acknowledged_by.get((batch.identity.producer_epoch, batch.identity.base_sequence))
+    known = sequencer.acknowledged_by.get((batch.identity.producer_epoch, batch.identity.base_sequence))
+    lane = known() if known is not None else None
     there: bool | Later = lane is not None and lane.is_open
     if not there:
         there = await _is_in_log(sequencer, batch, verdict.base_offset)

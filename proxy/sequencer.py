@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
+from weakref import ReferenceType, ref
 
 from ..codecs.convert import HeaderRefused
 from ..codecs.errors import WireError
@@ -52,8 +53,9 @@ class Sequencer:
         self.out: list[Batch] = []
         self.bell = Bell()
         self.held = HeldEntry(shared, self.bell, producer_id, topic, partition)
-        self.acknowledged_by: dict[tuple[int, int], Acknowledger | None] = {}
-        """Epoch and base sequence -> the connection that acknowledged it, under which nothing can vanish (rule R9)."""
+        self.acknowledged_by: dict[tuple[int, int], ReferenceType[Acknowledger]] = {}
+        """Epoch and base sequence -> the connection that acknowledged it, under which nothing can vanish (rule R9). Not
+        kept alive for that: behind it may be the whole session of a client that has gone."""
         self.owes_until = _NOTHING_OWED
         """Until then an intent that may be open is looked after, also when nobody waits here (rules R6, R17)."""
         self.parks = 0
@@ -331,7 +333,11 @@ class Sequencer:
     def remember_lane(self, group: Iterable[Batch], lane: Acknowledger | None) -> None:
         """Which connection acknowledged these batches: of as many as the window holds."""
         for batch in group:
-            self.acknowledged_by[batch.identity.producer_epoch, batch.identity.base_sequence] = lane
+            name = batch.identity.producer_epoch, batch.identity.base_sequence
+            if lane is not None:
+                self.acknowledged_by[name] = ref(lane)
+            else:
+                self.acknowledged_by.pop(name, None)
         while len(self.acknowledged_by) > WINDOW_BATCHES_MAX:
             del self.acknowledged_by[next(iter(self.acknowledged_by))]
 

@@ -1,6 +1,8 @@
 """The end of a guest's session while a question about his rights waits behind a batch of his: it waits no more."""
 
+import gc
 from collections.abc import Callable
+from weakref import ref
 
 import pytest
 
@@ -66,3 +68,18 @@ def test_nothing_is_looked_at_again_when_he_has_gone(monkeypatch: pytest.MonkeyP
     assert len(proxy.engine.guest_lanes) == 1, "his batch is still out"
     scene.run(600)
     assert scene.looks == [True]
+
+
+def test_nothing_of_his_session_is_kept_by_what_is_known_of_his_batches() -> None:
+    world = World(1, WorldSettings(brokers=1, has_principals=True, has_guests=True, clients=3))
+    world.start()
+    for client in world.clients:
+        client.send(TOPIC, 0)
+    assert world.network.run(60, lambda: all(client.is_done for client in world.clients))
+    guests = [ref(session) for session in world.proxies[0].engine.sessions if isinstance(session, Guest)]
+    assert len(guests) >= 3
+    for client in world.clients:
+        client.close()
+    world.network.run(60)
+    gc.collect()
+    assert [guest() for guest in guests] == [None] * len(guests)
