@@ -1,6 +1,8 @@
 """A batch that a suspect entry knows is answered before the log is read for the others: what is stored is true, and
 others' records that are equal to it are in nobody's way (rules R9, R10)."""
 
+import pytest
+
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy.events import DoubtResolved
 from testkit.staged_sequencer import KEY, Client, Stage
@@ -65,8 +67,10 @@ def test_a_known_batch_that_is_no_longer_in_the_log_is_told_to_have_vanished() -
     assert len(stage.sent) == 2
 
 
-def test_where_there_are_no_markers_it_does_not_stand_for_those_that_follow_it() -> None:
-    stage = with_batches(1, keeps_markers=False)
+@pytest.mark.parametrize("had_markers", [False, True])
+def test_where_there_are_no_markers_it_does_not_stand_for_those_that_follow_it(had_markers: bool) -> None:
+    stage = with_batches(1, keeps_markers=had_markers)
+    stage.log.keeps_wrapper_keys = False
     known = stage.values[KEY]
     stage.send(Client(), 1)
     stage.run(1)
