@@ -5,8 +5,8 @@ and the second look (R14); o what cannot be decided; p the bound of a producer's
 the end of the sequence numbers; w the witness rule with its members and its barrier (R10), in the model of members.py; v the
 same joined with the whole model (witness.py); x marks of time and high watermark (R10, marks.py); r what is told behind a batch that is
 unfinished, and how an expired producer begins (R11, order.py); s batches in parts (R6, R10, parts.py); t a topic that is made anew (R8); u
-what is waited for (R13, R17); y registrations that fence swaps (R2, R7); z versions over an expiry (R2, expiry.py); B9 and on a leader
-that does not know that it is deposed (R6, R9, deposed.py).
+what is waited for (R13, R17); y registrations that fence swaps (R2, R7), and that go while
+their owners live (R1, R10, registered.py); z versions over an expiry (R2, expiry.py); B9 and on a leader that does not know that it is deposed (R6, R9, deposed.py).
 """
 F = dict(crash=1, broken=1, reconnect=1)
 G = dict(N=3, window=3, group=2, tries=2)
@@ -29,6 +29,9 @@ REGROWN = dict(X, unclean=2, foreign=1, producers=2, N=1, window=1, apart=True, 
 ANEW = dict(anew=1, broken=1, foreign=1, reconnect=1, lower='known', window=1, tries=2, anchors=False)
 COMMITTED = ('C0 sends', 'P0 reserves', 'P0 forwards', 'BROKER appends', 'P0 has', 'P0 commits')
 FLUSHALL = dict(flushall=1, slow=1, reconnect=1, tries=3)
+DELETED = dict(delist=1, reconnect=1, tries=2, close_seen='late')
+STARTS = dict(DELETED, crash=1, tries=3, N=1, window=1)
+CUT_OFF = dict(away=1, flushall=1, reconnect=1, tries=2, close_seen='late', N=1, window=1)
 R = dict(order_of=True)                                        # a model of its own
 S = dict(parts_of=True, crash=1, broken=1, reconnect=1)           # a model of its own
 BEGIN = dict(R, expired=True, goal='OG', in_time=2, fail=2, bad=1)
@@ -310,6 +313,18 @@ ROWS = [
  ('y4', 'same, crash', 'holds', 0, dict(FLUSHALL, crash=1)),
  ('y5', 'same, two FLUSHALLs, two slow replies', 'holds', 0, dict(FLUSHALL, flushall=2, slow=2)),
  ('y6', 'same, progress', 'holds', 0, dict(FLUSHALL, **L)),
+ ('y7', "all registrations are deleted: who notices it first takes over a living owner's intent", 'I1', 1, dict(DELETED, after_loss='at once')),
+ ('y8', 'same, when all is over that was granted before', 'holds', 1, DELETED),
+ ('y9', 'same, but who does not know yet that his own has gone may write', 'I1', 1, dict(DELETED, registration=None)),
+ ('y10', 'same as y8, progress', 'holds', 1, dict(DELETED, **L)),
+ ('y11', 'same as y8, two deletions, stall', 'holds', 0, dict(STARTS, crash=0, stall=1, delist=2)),
+ ('y12', "LIMIT: only the owner's registration is deleted", 'I1', 1, dict(DELETED, delists='one')),
+ ('y13', 'LIMIT: a proxy starts just then', 'I1', 0, STARTS),
+ ('y14', 'same, who starts waits too', 'holds', 0, dict(STARTS, first_start='waits')),
+ ('y15', 'FLUSHALL while a proxy is cut off: what was granted before counts from the loss of its lease', 'I1', 1, dict(CUT_OFF, grace_from='loss')),
+ ('y16', 'same, from its registration', 'holds', 1, CUT_OFF),
+ ('y17', 'same, progress', 'holds', 1, dict(CUT_OFF, **L)),
+ ('y18', 'same as y16, registrations are deleted too', 'holds', 0, dict(CUT_OFF, delist=1)),
  ('z1', 'an entry expires: what a proxy remembers of it is believed', 'G', 1, dict(Z, N=2, days=2, reconnect=2, learns_again=None)),
  ('z2', 'same, until it has expired by its own clock, which is behind', 'G', 1, dict(Z, N=2, days=2, reconnect=2, lag=1, learns_again='when')),
  ('z3', 'same, no longer than it can not have expired', 'holds', 1, dict(Z, N=2, reconnect=2, lag=1)),
