@@ -10,25 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+from ..codecs import message_set
 from ..codecs.error_codes import ErrorCode
+from ..codecs.errors import WireError
 from ..codecs.marker import Identity, anchor_of
 from ..codecs.message_set import ShallowMessage
-from ..state.commit import Stored
+from ..state.commit import Gathered, Stored
 from ..state.decide import BatchIdentity
 from ..state.entry import NO_ANCHOR, NO_OFFSET
 from ..state.sequence import advance
 from ..values import value
 from . import limits
-from .bridge.asks import EarliestOffset
+from .bridge.asks import EarliestOffset, FetchRecords
 from .effects import Ask, Leader, Now, Unanswered
-from .log_chunk import LogChunk, ReadLog, pieces_of
+from .log_chunk import LogChunk, ReadLog, marked_of, pieces_of
 from .log_ends import Later, Position, current_end, settle
 
 
 @value(frozen=True, slots=True)
 class Searched:
-    """The whole range was read. ``pieces``: what it has of the producer, in log order; end and anchor: of the last.
-    ``gap_at``: where offsets begin to be missing, before that one."""
+    """The whole range was read. ``pieces``: what it has of the producer, in log order, for a rebuild those that matter;
+    end and anchor: of the last. ``gap_at``: where offsets begin to be missing, before that one."""
 
     pieces: tuple[Stored, ...]
     end_offset: int
@@ -91,6 +93,8 @@ class LogSearch:
         self._leader: int | None = None
         """Whose log was read so far: another one's may differ."""
         self._pieces: list[Stored] = []
+        self._gathered = Gathered()
+        """The pieces, if this is a rebuild: the log may have millions."""
         self._end_offset = NO_OFFSET
         self._anchor = NO_ANCHOR
         self._doubtful: str | None = None
@@ -139,7 +143,8 @@ class LogSearch:
     async def _begin(self, leader: int, log_end: int) -> Later | None:
         """Find where to start: at the bound if the record below it is still the one, else at the start of the log
         (rule R8)."""
-        self._pieces, self._doubtful, self._gap, self._gap_at, self._next = [], None, None, NO_OFFSET, None
+        self._pieces, self._gathered = [], Gathered()
+        self._doubtful, self._gap, self._gap_at, self._next = None, None, NO_OFFSET, None
         bound = self.bound
         earliest = await Ask(leader, EarliestOffset(self._topic, self._partition))
         if isinstance(earliest, Unanswered) or earliest.error_code:
@@ -195,7 +200,14 @@ class LogSearch:
             if chunk.end > self._next:
                 self._take(chunk, log_end)
             elif chunk.unreadable is not None:
-                return Undecidable(f"the log cannot be read at offset {self._next}: {chunk.unreadable}")
+                reason = f"the log cannot be read at offset {self._next}: {chunk.unreadable}"
+                behind = await self._behind_wrapper(leader, chunk.size_bytes)
+                if isinstance(behind, Later):
+                    return behind
+                if behind is None:
+                    return Undecidable(reason)
+                self._note_gap(self._next, behind, reason)  # of ours it may have what lost its marker, nothing else
+                self._next = min(behind, log_end)
             elif chunk.size_bytes:
                 return Undecidable(f"the message at offset {self._next} is larger than the largest fetch")
             elif chunk.high_watermark < log_end:
@@ -205,7 +217,27 @@ class LogSearch:
                 self._next = log_end
         if (doubtful := self._doubtful or self._gap) and not self._enough(self._pieces):
             return Undecidable(doubtful)
-        return Searched(tuple(self._pieces), self._end_offset, self._anchor, self._gap_at)
+        return Searched(
+            tuple(self._gathered if self.is_rebuild else self._pieces), self._end_offset, self._anchor, self._gap_at
+        )
+
+    async def _behind_wrapper(self, leader: int, size_bytes: int) -> int | Later | None:
+        """Return where the log goes on behind the wrapper at the next offset, of which only the inside cannot be read:
+        its own offset is its last one. None: it is not such a wrapper."""
+        assert self._next is not None
+        answer = await Ask(leader, FetchRecords(self._topic, self._partition, self._next, size_bytes))
+        if isinstance(answer, Unanswered):
+            return Later(answer.reason)
+        if answer.error_code:
+            return Later(f"the leader answers a fetch with code {answer.error_code}")
+        self.bytes_read += len(answer.records)
+        try:
+            for message in message_set.iterate_shallow(answer.records):
+                if message.offset >= self._next:
+                    return message.offset + 1 if message.is_wrapper and marked_of(message) is None else None
+        except WireError:
+            pass  # no message begins there
+        return None
 
     def _take(self, chunk: LogChunk, log_end: int) -> None:
         """Go through what is in a chunk from the next offset on."""
@@ -215,7 +247,7 @@ class LogSearch:
         known_to = NO_OFFSET
         for piece, message in chunk.pieces_of(self._producer_id):
             if message.offset >= start:
-                self._pieces.append(piece)
+                self._keep(piece)
                 self._end_offset, self._anchor = message.offset + 1, anchor_of(message)
                 known_to = message.offset
         if known_to != NO_OFFSET and self.is_rebuild:
@@ -228,11 +260,17 @@ class LogSearch:
                 self.found(marked.message, marked.identities)
         self._compare(chunk, start, log_end)
 
-    def _note_gap(self, gap_from: int, gap_to: int, *, is_harmless: bool = False) -> None:
+    def _keep(self, piece: Stored) -> None:
+        if self.is_rebuild:
+            self._gathered.take(piece)
+        else:
+            self._pieces.append(piece)
+
+    def _note_gap(self, gap_from: int, gap_to: int, reason: str = "", *, is_harmless: bool = False) -> None:
         if self._gap_at == NO_OFFSET:
             self._gap_at = gap_from
         if not is_harmless:
-            self._gap = f"offsets {gap_from} to {gap_to} are missing from the log"
+            self._gap = reason or f"offsets {gap_from} to {gap_to} are missing from the log"
 
     def _compare(self, chunk: LogChunk, start: int, log_end: int) -> None:
         """Look for messages without a marker that have the same content."""

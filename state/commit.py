@@ -5,12 +5,12 @@ that is still on its way through an old socket fails when it arrives (rule R2; m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..values import value
 from .entry import GIVEN_UP, NO_OFFSET, WINDOW_BATCHES_MAX, Entry, Intent, WindowBatch
-from .sequence import advance, distance, is_ahead
+from .sequence import SEQUENCE_MODULUS, advance, distance, is_ahead
 
 
 @value(frozen=True, slots=True)
@@ -102,7 +102,9 @@ def rebuilt(entry: Entry, stored: Sequence[Stored], generation: bytes, end_offse
         if piece.producer_epoch < entry.producer_epoch:
             continue
         if entry.window and is_ahead(piece.base_sequence, entry.next_sequence):
-            continue  # known already: the bound may lie before the last commits
+            # Known already: the bound may lie before the last commits.
+            entry = replace(entry, first_base_offset=_least(entry.first_base_offset, piece.base_offset))
+            continue
         if not entry.window or piece.base_sequence != entry.next_sequence:
             # What lies between was removed by compaction: it is not in the window, nor are those before it.
             entry = replace(entry, next_sequence=piece.base_sequence, window=())
@@ -111,6 +113,58 @@ def rebuilt(entry: Entry, stored: Sequence[Stored], generation: bytes, end_offse
         entry = replace(entry, end_offset=end_offset, anchor=anchor)
     is_rebuilt = entry.is_rebuilt or bool(stored)
     return replace(entry, version=entry.version + 1, generation=generation, intent=None, is_rebuilt=is_rebuilt)
+
+
+class Gathered:
+    """Pieces of a producer, given one by one in log order; of them it keeps those that tell ``rebuilt`` as much as all.
+
+    Of an older epoch that is the first one. The newest epoch's are taken as stretches. A stretch is what lies within
+    half the ring after its first piece, so each piece of it is either ahead of that one or known; a piece that lies
+    elsewhere begins another. Of a stretch the first piece is kept, and the last ones from where a window is full: an
+    entry that knows none of these takes them all, one that knows some of them knows all between."""
+
+    def __init__(self) -> None:
+        self._older: dict[int, Stored] = {}
+        self._newest: list[Stored] = []
+        self._start = 0
+        """Where in ``_newest`` the present stretch begins."""
+        self._last_begin = self._end = self._in_order = 0
+        """In records after the start: the last piece, and the end of all. How many pieces at the end begin where all
+        before them have ended, or after it."""
+
+    def __iter__(self) -> Iterator[Stored]:
+        """Give what is kept; the first one of each epoch is its first in the log."""
+        yield from self._older.values()
+        yield from self._newest
+
+    def take(self, piece: Stored) -> None:
+        """Add the next one."""
+        newest = self._newest
+        epoch = newest[0].producer_epoch if newest else NO_OFFSET
+        if piece.producer_epoch < epoch:
+            self._older.setdefault(piece.producer_epoch, piece)
+            return
+        if piece.producer_epoch > epoch:
+            if newest:
+                self._older[epoch] = newest[0]
+            self._newest = []
+            self._begin(piece)
+            return
+        begin = distance(newest[self._start].base_sequence, piece.base_sequence)
+        end = begin + piece.record_count
+        if max(end, self._end) >= SEQUENCE_MODULUS // 2:
+            self._begin(piece)
+        elif begin > self._last_begin:  # else it is known to every entry that has come so far
+            newest.append(piece)
+            self._in_order = self._in_order + 1 if begin >= self._end else 0
+            self._last_begin, self._end = begin, max(end, self._end)
+            if self._in_order > WINDOW_BATCHES_MAX:
+                del newest[self._start + 1 : -WINDOW_BATCHES_MAX]
+
+    def _begin(self, piece: Stored) -> None:
+        self._start = len(self._newest)
+        self._newest.append(piece)
+        self._last_begin, self._end, self._in_order = 0, piece.record_count, 0
 
 
 def blurred(entry: Entry, generation: bytes) -> Entry:

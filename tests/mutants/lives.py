@@ -55,6 +55,17 @@ LIVES = (
         deaths=("I1", "45"),
     ),
     mutant(
+        "less_than_a_window_gathered",
+        "R10: what is kept of a long log tells as much as all of it",
+        "unit/test_state_commit.py::test_of_many_pieces_the_first_one_and_a_whole_window_are_kept",
+        (
+            "state.commit",
+            "                del newest[self._start + 1 : -WINDOW_BATCHES_MAX]\n",
+            "                del newest[self._start + 1 : -1]\n",
+        ),
+        deaths=("I1", "45"),
+    ),
+    mutant(
         "no_grace",
         "R10: the leases of the lost state run out before an entry is touched",
         _SCENES + "test_no_suspect_entry_is_touched_before_the_leases_of_the_lost_state_have_run_out",

@@ -137,6 +137,13 @@ LOG = (
         deaths=("I1",),
     ),
     mutant(
+        "closed_wrapper_proves_absence",
+        "R6: a wrapper whose inside cannot be read may have what lost its marker",
+        "unit/test_core_unreadable.py::test_a_wrapper_that_cannot_be_read_may_hide_a_batch_that_lost_its_marker",
+        ("proxy.resolver", "                self._note_gap(self._next, behind, reason)", "                pass"),
+        deaths=("I1",),
+    ),
+    mutant(
         "retention_proves_absence",
         "R6: a range that retention has deleted proves nothing",
         _SCENES + "test_records_that_retention_has_deleted_prove_nothing",

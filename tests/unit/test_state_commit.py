@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from idemproxy.state.commit import Stored, committed, fresh, rebuilt, released, renewed, reserved
+from idemproxy.state.commit import Gathered, Stored, committed, fresh, rebuilt, released, renewed, reserved
 from idemproxy.state.entry import NO_OFFSET, Entry, Intent, IntentBatch, WindowBatch
 
 GENERATION, NEXT_GENERATION = b"g" * 16, b"h" * 16
@@ -136,3 +136,37 @@ def test_a_rebuild_across_the_wrap_goes_on_at_zero() -> None:
     entry = rebuilt(start, pieces, NEXT_GENERATION, 13, END_ANCHOR)
     assert [batch.base_offset for batch in entry.window] == [10, 11, 12]
     assert entry.next_sequence == 1
+
+
+def test_what_a_log_has_of_known_batches_further_down_is_where_the_epoch_begins() -> None:
+    entry = rebuilt(after(3), stored(1, 2, 3, offset=50), NEXT_GENERATION, 54, END_ANCHOR)
+    assert (entry.first_base_offset, entry.next_sequence) == (51, 4)
+    assert [batch.base_offset for batch in entry.window] == [100, 101, 102, 53]
+
+
+# ---------------------------------------------------------------------- what is kept of the pieces
+def kept_of(pieces: list[Stored]) -> list[Stored]:
+    gathered = Gathered()
+    for piece in pieces:
+        gathered.take(piece)
+    return list(gathered)
+
+
+def test_of_many_pieces_the_first_one_and_a_whole_window_are_kept() -> None:
+    pieces = stored(*range(10_000))
+    assert kept_of(pieces) == [pieces[0], *pieces[-5:]]
+    lost = fresh(bytes(16), bytes(8), 0, 0)
+    assert rebuilt(lost, kept_of(pieces), NEXT_GENERATION, 0, ANCHOR) == rebuilt(
+        lost, pieces, NEXT_GENERATION, 0, ANCHOR
+    )
+
+
+def test_of_an_epoch_that_has_ended_the_first_piece_is_kept_and_second_copies_are_not() -> None:
+    old, new = stored(*range(3, 30)), stored(*range(20), epoch=4, offset=200)
+    kept = kept_of([*old, *new, *stored(40, offset=300), *stored(2, epoch=4, offset=500)])
+    assert kept == [old[0], new[0], *new[-5:]]
+
+
+def test_a_producer_that_begins_its_sequences_anew_begins_another_stretch() -> None:
+    before, anew = stored(*range(1000, 1020)), stored(*range(20), offset=2000)
+    assert kept_of([*before, *anew]) == [before[0], *before[-5:], anew[0], *anew[-5:]]
