@@ -226,6 +226,8 @@ class Doubt:
             self._settle_on.add(entry.intent.leader)
         if (left := sequencer.held.given_up) is not None:
             self._given_up = replace(left, owner=NOBODY)
+        # What was in doubt is looked for by its content too, whoever waits, and by whoever goes on with this claim.
+        is_open = entry.intent is not None and not entry.intent.is_given_up
         leader = await Leader(sequencer.topic, sequencer.partition)
         claim = Intent(
             self._shared.incarnation,
@@ -233,7 +235,7 @@ class Doubt:
             (),
             bound.offset,
             bound.anchor,
-            NO_CONTENT,
+            entry.intent.content if entry.intent is not None and is_open else NO_CONTENT,
             -1 if leader is None else leader,
         )
         if not await sequencer.write(replace(entry, version=entry.version + 1, intent=self._remembering(claim))):
@@ -241,6 +243,7 @@ class Doubt:
         # Without markers the log cannot tell what is whose. Whoever waits here sends his lowest batch first, so if that
         # one's content is not stored without a marker, nothing of what follows it is.
         contents = {first for batch in sequencer.queue for first in contents_of(batch)[:1]}
+        contents |= {claim.content} - {NO_CONTENT}
         self._mark = await self._mark_above(bound)
         result = await self._search(claim, contents)
         entry_now = sequencer.entry
@@ -259,7 +262,9 @@ class Doubt:
         left = self._given_up
         if left is None:
             return claim
-        return replace(claim, producer_epoch=left.producer_epoch, batches=left.batches, attempts=GIVEN_UP)
+        return replace(
+            claim, producer_epoch=left.producer_epoch, batches=left.batches, content=NO_CONTENT, attempts=GIVEN_UP
+        )
 
     async def _mark_above(self, bound: Position) -> Position | None:
         """Where all lies that anybody who waits here may have tried before; None: that is not known, or no later than
