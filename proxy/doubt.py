@@ -50,6 +50,8 @@ class Doubt:
         self._settle_on: set[int] = set()
         """Brokers that an intent before this one was meant for."""
         self._given_up: Intent | None = None
+        self._whose: dict[bytes, list[BatchIdentity]] = {}
+        """Contents that a rebuild looks for -> the batches that begin with them, as far as these are known."""
         self._mark: Position | None = None
         """Where a search for everything begins, as long as that is enough."""
         self._searched_to = 0
@@ -242,10 +244,13 @@ class Doubt:
             return
         # Without markers the log cannot tell what is whose. Whoever waits here sends his lowest batch first, so if that
         # one's content is not stored without a marker, nothing of what follows it is.
-        contents = {first for batch in sequencer.queue for first in contents_of(batch)[:1]}
-        contents |= {claim.content} - {NO_CONTENT}
+        if claim.content != NO_CONTENT:
+            self._whose.setdefault(claim.content, [])
+        for batch in sequencer.queue:
+            for first in contents_of(batch)[:1]:
+                self._whose.setdefault(first, []).append(batch.identity)
         self._mark = await self._mark_above(bound)
-        result = await self._search(claim, contents)
+        result = await self._search(claim, self._whose)
         entry_now = sequencer.entry
         if self._era != self._shared.era or entry_now is None:
             sequencer.held.forget()
@@ -370,6 +375,7 @@ class Doubt:
             lambda pieces: wanted is not None and is_covered(pieces, wanted),
         )
         search.is_rebuild = wanted is None
+        search.whose = self._whose
         if self._mark is not None:
             search.bound, search.wider = self._mark, search.bound
         return search

@@ -8,7 +8,7 @@ Whatever is less is said as such, never guessed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ..codecs import message_set
 from ..codecs.error_codes import ErrorCode
@@ -85,6 +85,9 @@ class LogSearch:
         self._producer_id = producer_id
         self.bound = bound
         self._contents = frozenset(contents)
+        self.whose: Mapping[bytes, Collection[BatchIdentity]] = {}
+        """Which batches have these contents. Those that are found by their markers are in no doubt, whatever is equal
+        to them."""
         self._settle_on = settle_on
         self._enough = enough
         self._is_settled = False
@@ -98,6 +101,8 @@ class LogSearch:
         self._end_offset = NO_OFFSET
         self._anchor = NO_ANCHOR
         self._doubtful: str | None = None
+        self._unmarked: dict[bytes, int] = {}
+        """Contents that are stored without a marker, and where."""
         self._gap: str | None = None
         self._gap_at = NO_OFFSET
         self.bytes_read = 0
@@ -144,7 +149,7 @@ class LogSearch:
         """Find where to start: at the bound if the record below it is still the one, else at the start of the log
         (rule R8)."""
         self._pieces, self._gathered = [], Gathered()
-        self._doubtful, self._gap, self._gap_at, self._next = None, None, NO_OFFSET, None
+        self._doubtful, self._unmarked, self._gap, self._gap_at, self._next = None, {}, None, NO_OFFSET, None
         bound = self.bound
         earliest = await Ask(leader, EarliestOffset(self._topic, self._partition))
         if isinstance(earliest, Unanswered) or earliest.error_code:
@@ -215,11 +220,18 @@ class LogSearch:
             else:
                 self._note_gap(self._next, log_end)
                 self._next = log_end
-        if (doubtful := self._doubtful or self._gap) and not self._enough(self._pieces):
+        pieces = tuple(self._gathered if self.is_rebuild else self._pieces)
+        if (doubtful := self._doubtful or self._equal(pieces) or self._gap) and not self._enough(self._pieces):
             return Undecidable(doubtful)
-        return Searched(
-            tuple(self._gathered if self.is_rebuild else self._pieces), self._end_offset, self._anchor, self._gap_at
-        )
+        return Searched(pieces, self._end_offset, self._anchor, self._gap_at)
+
+    def _equal(self, pieces: Sequence[Stored]) -> str | None:
+        """Is a record stored without a marker that may be what is looked for?"""
+        for content, offset in self._unmarked.items():
+            batches = self.whose.get(content)
+            if not batches or not all(is_covered(pieces, batch) for batch in batches):
+                return f"a record of the same content without a marker is at offset {offset}"
+        return None
 
     async def _behind_wrapper(self, leader: int, size_bytes: int) -> int | Later | None:
         """Return where the log goes on behind the wrapper at the next offset, of which only the inside cannot be read:
@@ -274,11 +286,11 @@ class LogSearch:
 
     def _compare(self, chunk: LogChunk, start: int, log_end: int) -> None:
         """Look for messages without a marker that have the same content."""
-        for content in self._contents if self._doubtful is None else ():
+        for content in self._contents - self._unmarked.keys():
             for offset in chunk.offsets_of(content):
                 if start <= offset < log_end:
-                    self._doubtful = f"a record of the same content without a marker is at offset {offset}"
-                    return
+                    self._unmarked[content] = offset
+                    break
 
     def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
         """A message has a marker; called where ``wants_messages``."""

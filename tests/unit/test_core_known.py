@@ -84,3 +84,30 @@ def test_where_there_are_no_markers_it_does_not_stand_for_those_that_follow_it(h
     stage.run(LIVES_OUT_SECONDS)
     assert retry.code == INVALID
     assert stage.stored_values() == [b"value 0", b"value 1"]
+
+
+def test_a_batch_that_is_found_by_its_marker_is_in_no_doubt_whatever_is_equal_to_it() -> None:
+    stage = with_batches(2)
+    stage.log.append(encode_set([(None, b"value 1", 0)], magic=1), stage.now)
+    stage.log.advance(stage.log.end_offset)
+    stage.values.clear()
+    stage.begin_era()
+    stage.sequencer = stage.new_sequencer()
+    client = Client()
+    requests = [stage.send(client, sequence) for sequence in (1, 2)]
+    stage.run(LIVES_OUT_SECONDS)
+    assert [one.offset for one in requests] == [1, 3]
+
+
+def test_where_another_batch_with_the_same_content_waits_nobody_can_tell() -> None:
+    stage = with_batches(2)
+    stage.log.append(encode_set([(None, b"value 1", 0)], magic=1), stage.now)
+    stage.log.advance(stage.log.end_offset)
+    stage.values.clear()
+    stage.begin_era()
+    stage.sequencer = stage.new_sequencer()
+    client = Client()
+    requests = [stage.send(client, 1), stage.send(client, 2, b"value 1")]
+    stage.run(LIVES_OUT_SECONDS)
+    assert [one.code for one in requests] == [INVALID, INVALID]
+    assert len(stage.log.messages) == 3
