@@ -24,7 +24,7 @@ from ..state.entry import (
     Intent,
     WindowBatch,
 )
-from ..state.sequence import distance, is_ahead
+from ..state.sequence import distance
 from . import answers, limits
 from .duplicates import answer_below_window, answer_duplicate, contents_of
 from .effects import Leader, MemberAlive, Now, Wait
@@ -32,7 +32,7 @@ from .events import DoubtOpened, DoubtResolved, TakenOver
 from .forward import Forward
 from .log_ends import Later, Position
 from .plan import Plan, rest_of
-from .rebuild import completed, is_enough, lowest_of
+from .rebuild import completed, is_enough, lowest_missing, lowest_of
 from .resolver import LogSearch, Searched, Undecidable, covered, is_covered
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ class Doubt:
         if entry is not None and _is_claimed(entry.intent):
             intent = entry.intent
         if intent is not None and intent.owner != self._shared.incarnation:
-            alive = await MemberAlive(intent.owner)
-            if alive is not False:
+            is_over = await self._is_over(intent.owner)
+            if not is_over:
                 if sequencer.queue:  # R6: should its owner have died, it is resolved without a client too
                     lease_ends = await Now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS
                     sequencer.owes_until = max(sequencer.owes_until, lease_ends)
@@ -79,6 +79,14 @@ class Doubt:
             await self._take_over(entry)
         elif entry is None or not await self._answer_known(entry):
             await self._rebuild(entry)
+
+    async def _is_over(self, owner: bytes) -> bool:
+        """Rule R1: has its lease certainly ended? When our own registration was lost, all may have been, and their
+        owners live: what they were granted runs out first (rule R10). Not so what was ours, or is nobody's."""
+        if await MemberAlive(owner) is not False:
+            return False
+        is_strangers = owner != NOBODY and owner not in self._shared.earlier_incarnations
+        return not is_strangers or self._shared.era == 1 or await Now() >= self._shared.grace_until
 
     async def _is_quiet(self) -> bool:
         """Rule R10: before a suspect entry is touched, the leases of the lost state run out. If our own registration is
@@ -282,19 +290,14 @@ class Doubt:
     async def _finish_rebuild(self, entry: Entry, result: Searched) -> None:
         is_since_mark = self._mark is not None
         done = completed(entry, result, self._shared.generation, self._given_up, is_since_mark=is_since_mark)
-        if await self._sequencer.write(done):
-            self._look_for_late_ones(done)
-
-    def _look_for_late_ones(self, done: Entry) -> None:
-        """Rule R14: what waits and was not found may have been sent before, by whoever held the lost state. A copy that
-        comes late lies behind the end that was read."""
-        lowest = lowest_of(batch.identity for batch in self._sequencer.queue)
-        if lowest is None or lowest.producer_epoch < done.producer_epoch:
+        if not await self._sequencer.write(done):
             return
-        is_known = lowest.producer_epoch == done.producer_epoch and is_ahead(lowest.base_sequence, done.next_sequence)
-        if not is_known:
+        # Rule R14: it may have been sent before, by whoever held the lost state. A copy that comes late lies behind the
+        # end that was read.
+        missing = lowest_missing(done, (batch.identity for batch in self._sequencer.queue))
+        if missing is not None:
             bound = Position(self._searched_to, NO_ANCHOR)
-            self._sequencer.look_again(bound, lowest.producer_epoch, [lowest.base_sequence])
+            self._sequencer.look_again(bound, missing.producer_epoch, [missing.base_sequence])
 
     # ------------------------------------------------------------------ searching
     async def _search(self, intent: Intent, contents: Collection[bytes]) -> Searched | Later | Undecidable:

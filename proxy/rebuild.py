@@ -24,6 +24,15 @@ def lowest_of(waiting: Iterable[BatchIdentity]) -> BatchIdentity | None:
     return lowest
 
 
+def lowest_missing(done: Entry, waiting: Iterable[BatchIdentity]) -> BatchIdentity | None:
+    """Return who waits first, if the rebuilt entry does not have it."""
+    lowest = lowest_of(waiting)
+    if lowest is None or lowest.producer_epoch < done.producer_epoch:
+        return None
+    is_known = lowest.producer_epoch == done.producer_epoch and is_ahead(lowest.base_sequence, done.next_sequence)
+    return None if is_known else lowest
+
+
 def is_enough(entry: Entry, pieces: Sequence[Stored], lowest: BatchIdentity | None) -> bool:
     """Is the entry complete with these pieces, which are all that was appended since a mark?
 

@@ -21,8 +21,14 @@ INTENTS = (
         "living_owner_robbed",
         "R1: an intent is taken over only when its owner's lease is gone",
         _SCENES + "test_an_intent_is_not_taken_over_while_its_owners_lease_lives",
-        ("proxy.doubt", "            if alive is not False:\n", "            if False:\n"),
+        ("proxy.doubt", "        if await MemberAlive(owner) is not False:\n", "        if False:\n"),
         deaths=("I1",),
+    ),
+    mutant(
+        "robbed_as_all_registrations_are_gone",
+        "R1: who has lost his own registration takes a stranger's intent over when the leases of before are over",
+        "unit/test_core_grace.py::test_who_has_lost_his_registration_robs_nobody_who_may_have_lost_his_too",
+        ("proxy.doubt", "        is_strangers = owner != NOBODY and ", "        is_strangers = False and "),
     ),
     mutant(
         "taken_over_unread",

@@ -133,7 +133,11 @@ LOG = (
         "gap_proves_absence",
         "R6: a range with offsets missing proves nothing",
         _SCENES + "test_offsets_that_are_missing_from_the_log_prove_nothing",
-        ("proxy.resolver", "(doubtful := self._doubtful or self._gap)", "(doubtful := self._doubtful)"),
+        (
+            "proxy.resolver",
+            "(doubtful := self._doubtful or self._equal(pieces) or self._gap)",
+            "(doubtful := self._doubtful or self._equal(pieces))",
+        ),
         deaths=("I1",),
     ),
     mutant(
@@ -278,9 +282,9 @@ LOG = (
         _DUPLICATES + "test_a_batch_that_was_cut_off_is_not_confirmed_by_the_connection_of_the_one_that_lies_there_now",
         (
             "proxy.sequencer",
-            "[batch.identity.producer_epoch, batch.identity.base_sequence] = lane\n",
-            "[0, dict((one.base_sequence, one.base_offset) for one in self.entry.window)"
-            "[batch.identity.base_sequence]] = lane\n",
+            "            name = batch.identity.producer_epoch, batch.identity.base_sequence\n",
+            "            name = 0, dict((one.base_sequence, one.base_offset) for one in self.entry.window)"
+            "[batch.identity.base_sequence]\n",
         ),
         (
             "proxy.duplicates",

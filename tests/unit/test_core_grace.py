@@ -1,11 +1,17 @@
 """After a loss of the state the leases of before have to run out (rule R10). A state that is lost while nobody here is
-registered is lost unnoticed, so this counts from the registration."""
+registered is lost unnoticed, so this counts from the registration. Registrations may be lost alone: who has lost his
+own takes no stranger's intent over meanwhile (rule R1)."""
 
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from idemproxy.proxy import limits
 from idemproxy.proxy.effects import Append
+from idemproxy.state.commit import reserved
+from idemproxy.state.entry import NO_ANCHOR, NOBODY, Intent, IntentBatch
+from testkit.staged_sequencer import GENERATION, INCARNATION, Client, Stage
 from testkit.store_scene import StoreScene
 from testkit.virtual_proxy import VirtualProxy
 from testkit.virtual_world import REDIS_ADDRESS, TOPIC, World, WorldSettings
@@ -123,3 +129,55 @@ def test_the_first_registration_of_all_is_not_told_later_ones_are_once_each() ->
     scene.until(lambda: len(scene.registrations) == 2)
     scene.network.run(20)
     assert len(scene.registrations) == len(scene.losses) == 2
+
+
+# ---------------------------------------------------------------------- registrations that are lost alone
+def test_who_has_lost_his_registration_robs_nobody_who_may_have_lost_his_too() -> None:
+    world = two_proxies()
+    client = world.clients[0]
+    behind_a_slow_follower(world)
+    world.redis.end_leases()
+    ended_at = world.network.now
+    assert world.network.run(60, lambda: client.is_done)
+    assert world.network.now - ended_at > GRACE_SECONDS - 0.2
+    assert copies(world) == 1
+
+
+def left_open(owner: bytes) -> tuple[Stage, Client]:
+    """An intent that its owner has left, and nothing of it in the log."""
+    stage, client = Stage(), Client()
+    stage.send(client, 0)
+    stage.run(1)
+    stage.put(reserved(stage.entry(), Intent(owner, 0, (IntentBatch(1, 1, 0),), 0, NO_ANCHOR, bytes(8), 1)))
+    stage.sequencer.held.forget()
+    return stage, client
+
+
+def test_a_strangers_intent_is_taken_over_when_all_leases_of_before_are_over_though_its_client_has_gone() -> None:
+    stage, client = left_open(b"stranger")
+    stage.begin_era(GENERATION)
+    stage.send(client, 1, b"of another client")
+    stage.run(3)
+    client.is_closed = True
+    stage.run(stage.shared.grace_until - stage.now - 0.1)
+    intent = stage.entry().intent
+    assert intent is not None
+    assert intent.owner == b"stranger"
+    stage.run(10)
+    assert stage.entry().intent is None
+    assert stage.sequencer.is_idle
+
+
+@pytest.mark.parametrize(("owner", "has_lost"), [(INCARNATION, True), (NOBODY, True), (b"stranger", False)])
+def test_what_was_ours_or_is_nobodys_is_taken_over_at_once_and_a_strangers_in_the_first_era(
+    owner: bytes, has_lost: bool
+) -> None:
+    stage, client = left_open(owner)
+    if has_lost:
+        stage.begin_era(GENERATION)
+    else:
+        stage.shared.grace_until = stage.now + GRACE_SECONDS  # as others use the store
+    request = stage.send(client, 1)
+    stage.run(2)
+    assert request.code == 0
+    assert stage.stored_values() == [b"value 0", b"value 1"]
