@@ -82,7 +82,7 @@ class Intent:
     @property
     def is_given_up(self) -> bool:
         """Nobody can tell whether its batches are in the log. They are remembered, so that they are not forwarded again
-        (rule R17), until others take their place."""
+        (rule R17), until others take their place. A rebuild's claim may carry them; it has no content."""
         return self.attempts == GIVEN_UP
 
 
