@@ -86,13 +86,19 @@ def test_where_there_are_no_markers_it_does_not_stand_for_those_that_follow_it(h
     assert stage.stored_values() == [b"value 0", b"value 1"]
 
 
-def test_a_batch_that_is_found_by_its_marker_is_in_no_doubt_whatever_is_equal_to_it() -> None:
+def beside_an_equal_record() -> Stage:
+    """Two batches and somebody else's record that equals the second one; then the store is empty."""
     stage = with_batches(2)
     stage.log.append(encode_set([(None, b"value 1", 0)], magic=1), stage.now)
     stage.log.advance(stage.log.end_offset)
     stage.values.clear()
     stage.begin_era()
     stage.sequencer = stage.new_sequencer()
+    return stage
+
+
+def test_a_batch_that_is_found_by_its_marker_is_in_no_doubt_whatever_is_equal_to_it() -> None:
+    stage = beside_an_equal_record()
     client = Client()
     requests = [stage.send(client, sequence) for sequence in (1, 2)]
     stage.run(LIVES_OUT_SECONDS)
@@ -100,12 +106,7 @@ def test_a_batch_that_is_found_by_its_marker_is_in_no_doubt_whatever_is_equal_to
 
 
 def test_where_another_batch_with_the_same_content_waits_nobody_can_tell() -> None:
-    stage = with_batches(2)
-    stage.log.append(encode_set([(None, b"value 1", 0)], magic=1), stage.now)
-    stage.log.advance(stage.log.end_offset)
-    stage.values.clear()
-    stage.begin_era()
-    stage.sequencer = stage.new_sequencer()
+    stage = beside_an_equal_record()
     client = Client()
     requests = [stage.send(client, 1), stage.send(client, 2, b"value 1")]
     stage.run(LIVES_OUT_SECONDS)
