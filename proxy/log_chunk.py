@@ -192,3 +192,12 @@ class ReadLog:
     def parse(self, api_version: int, body: Buffer) -> LogChunk:
         """What is stored there, taken apart."""
         return LogChunk(self.offset, self.fetch().parse(api_version, body))
+
+
+def ends_below(message: ShallowMessage, offset: int) -> bool:
+    """Does the message, or a batch in it, end right below this offset? The same message may lie elsewhere in another
+    log, with that offset in its middle."""
+    marked = marked_of(message)
+    if marked is None:
+        return message.offset + 1 == offset
+    return any(piece.base_offset + piece.record_count == offset for _, piece in pieces_in(marked))

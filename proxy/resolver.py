@@ -23,7 +23,7 @@ from ..values import value
 from . import limits
 from .bridge.asks import EarliestOffset, FetchRecords
 from .effects import Ask, Leader, Now, Unanswered
-from .log_chunk import LogChunk, ReadLog, marked_of, pieces_of
+from .log_chunk import LogChunk, ReadLog, ends_below, marked_of, pieces_of
 from .log_ends import Later, Position, current_end, settle
 
 
@@ -165,7 +165,8 @@ class LogSearch:
             below = chunk.message_at(bound.offset - 1)
             if below is None and not chunk.error_code and chunk.high_watermark < bound.offset:
                 return Later(f"the high watermark has not passed offset {bound.offset - 1}")
-            holds = not retained or (below is not None and anchor_of(below) == bound.anchor)
+            is_same = below is not None and anchor_of(below) == bound.anchor and ends_below(below, bound.offset)
+            holds = not retained or is_same
             if below is not None and self._enough(own := list(pieces_of(below, self._producer_id))):
                 # Its first copy lay there, was cut off, and it was appended there again.
                 self._pieces, self._end_offset, self._anchor = own, below.offset + 1, anchor_of(below)

@@ -49,6 +49,12 @@ LOG = (
         deaths=("I1",),
     ),
     mutant(
+        "anchor_at_another_place",
+        "R8: the record below a bound is the same only where it ends there",
+        "unit/test_core_bounds.py::test_the_message_below_a_bound_is_not_the_same_where_it_lies_elsewhere",
+        ("proxy.resolver", " and ends_below(below, bound.offset)\n", "\n"),
+    ),
+    mutant(
         "probes_wait_behind_fetches",
         "R6: logs are read over a connection of its own",
         "unit/test_core_whom_to_ask.py::test_a_doubt_does_not_wait_until_the_logs_of_its_broker_have_been_read",

@@ -4,9 +4,12 @@ import struct
 from dataclasses import replace
 from typing import Any
 
-from idemproxy.codecs.compression import Codec
-from idemproxy.codecs.message_set import encode_message, encode_set
+from idemproxy.codecs.compression import Codec, compress
+from idemproxy.codecs.marker import anchor_of
+from idemproxy.codecs.message_set import encode_message, encode_set, iterate_shallow
+from idemproxy.proxy.effects import Append
 from idemproxy.proxy.log_ends import Position
+from idemproxy.proxy.outcome import Outcome
 from idemproxy.proxy.shared import lower_bound
 from idemproxy.state.commit import fresh
 from idemproxy.state.entry import NO_ANCHOR, NO_PRINCIPAL
@@ -118,3 +121,28 @@ def test_of_two_bounds_that_are_recognised_the_later_is_taken_and_else_the_lower
     few, many = Position(FEW, NO_ANCHOR), Position(MANY, NO_ANCHOR)
     assert chosen(own=few, newest=many) == few
     assert chosen(own=many, newest=few) == few
+
+
+def test_the_message_below_a_bound_is_not_the_same_where_it_lies_elsewhere() -> None:
+    """The topic is made anew after the bound was learned; the batch is stored at its start, and behind it the message
+    that lay below the bound: the offset is in the middle of it now."""
+    stage = Stage()
+    inner = b"".join(encode_message(None, b"%d" % at, magic=1, offset=at) for at in range(3))
+    others = encode_message(None, compress(Codec.GZIP, inner), magic=1, offset=2, codec=Codec.GZIP)
+    (message,) = iterate_shallow(others)
+    stage.log.append(others, stage.now)
+    stage.log.advance(3)
+    stage.shared.bounds[TOPIC, PARTITION] = (stage.now, Position(3, anchor_of(message)))
+
+    def comes_before_it(effect: Append) -> Outcome:
+        stage.log.begin_anew()
+        lost = stage.loses_answer(effect)
+        stage.log.append(others, stage.now)
+        stage.log.advance(stage.log.end_offset)
+        return lost
+
+    stage.outcomes.append(comes_before_it)
+    request = stage.send(Client(), 0)
+    stage.run(10)
+    assert (request.code, request.offset) == (0, 0)
+    assert len(stage.sent) == 1
