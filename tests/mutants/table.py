@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mutants.answers import ANSWERS
+from mutants.bounds import BOUNDS
 from mutants.expired import EXPIRED
 from mutants.guests import GUESTS
 from mutants.intents import INTENTS
@@ -16,7 +17,7 @@ from mutants.shell import SHELL
 
 MUTANTS: tuple[Mutant, ...] = tuple(
     sorted(
-        (*ANSWERS, *EXPIRED, *GUESTS, *INTENTS, *LANES, *LIVES, *LOG, *MERGING, *PARTS, *SHELL),
+        (*ANSWERS, *BOUNDS, *EXPIRED, *GUESTS, *INTENTS, *LANES, *LIVES, *LOG, *MERGING, *PARTS, *SHELL),
         key=lambda mutant: mutant.number,
     )
 )
