@@ -107,8 +107,9 @@ class ExternalRedis(RedisProcess):
                     found.append(key)
         return found
 
-    def wait_until_quiet(self, seconds_max: float = 20.0) -> None:
-        """Return when no entry has an open intent; an AssertionError shows those that have one."""
+    def wait_until_quiet(self, seconds_max: float = 45.0) -> None:
+        """Return when no entry has an open intent; an AssertionError shows those that have one. After a new life of
+        Redis leases and the time of grace come first, 13 s, and then the search."""
         end = time.monotonic() + seconds_max
         while open_ones := {key: one for key, one in self.entries().items() if one.has_open_intent}:
             assert time.monotonic() < end, f"open for {seconds_max:.0f} s: {open_ones}"
