@@ -20,12 +20,20 @@ def with_batches(count: int, *, keeps_markers: bool = True) -> Stage:
     return stage
 
 
-def test_a_record_of_others_that_is_equal_to_a_known_batch_is_in_nobodys_way() -> None:
-    stage = with_batches(3)
-    stage.log.append(encode_set([(None, b"value 2", 0)], magic=1), stage.now)
+def beside_an_equal_record(count: int, *, is_empty: bool = False) -> Stage:
+    """Somebody else's record equals the last of these batches; then the store begins another life, or is empty."""
+    stage = with_batches(count)
+    stage.log.append(encode_set([(None, b"value %d" % (count - 1), 0)], magic=1), stage.now)
     stage.log.advance(stage.log.end_offset)
+    if is_empty:
+        stage.values.clear()
     stage.begin_era()
     stage.sequencer = stage.new_sequencer()
+    return stage
+
+
+def test_a_record_of_others_that_is_equal_to_a_known_batch_is_in_nobodys_way() -> None:
+    stage = beside_an_equal_record(3)
     client = Client()
     retry = stage.send(client, 2)
     stage.run(LIVES_OUT_SECONDS)
@@ -35,11 +43,7 @@ def test_a_record_of_others_that_is_equal_to_a_known_batch_is_in_nobodys_way() -
 
 
 def test_what_waits_together_with_a_known_batch_is_looked_for_alone() -> None:
-    stage = with_batches(3)
-    stage.log.append(encode_set([(None, b"value 2", 0)], magic=1), stage.now)
-    stage.log.advance(stage.log.end_offset)
-    stage.begin_era()
-    stage.sequencer = stage.new_sequencer()
+    stage = beside_an_equal_record(3)
     client = Client()
     requests = [stage.send(client, sequence) for sequence in (1, 2, 3)]
     stage.run(LIVES_OUT_SECONDS)
@@ -86,19 +90,8 @@ def test_where_there_are_no_markers_it_does_not_stand_for_those_that_follow_it(h
     assert stage.stored_values() == [b"value 0", b"value 1"]
 
 
-def beside_an_equal_record() -> Stage:
-    """Two batches and somebody else's record that equals the second one; then the store is empty."""
-    stage = with_batches(2)
-    stage.log.append(encode_set([(None, b"value 1", 0)], magic=1), stage.now)
-    stage.log.advance(stage.log.end_offset)
-    stage.values.clear()
-    stage.begin_era()
-    stage.sequencer = stage.new_sequencer()
-    return stage
-
-
 def test_a_batch_that_is_found_by_its_marker_is_in_no_doubt_whatever_is_equal_to_it() -> None:
-    stage = beside_an_equal_record()
+    stage = beside_an_equal_record(2, is_empty=True)
     client = Client()
     requests = [stage.send(client, sequence) for sequence in (1, 2)]
     stage.run(LIVES_OUT_SECONDS)
@@ -106,7 +99,7 @@ def test_a_batch_that_is_found_by_its_marker_is_in_no_doubt_whatever_is_equal_to
 
 
 def test_where_another_batch_with_the_same_content_waits_nobody_can_tell() -> None:
-    stage = beside_an_equal_record()
+    stage = beside_an_equal_record(2, is_empty=True)
     client = Client()
     requests = [stage.send(client, 1), stage.send(client, 2, b"value 1")]
     stage.run(LIVES_OUT_SECONDS)
