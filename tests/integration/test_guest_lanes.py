@@ -49,10 +49,22 @@ class World:
     def connect(self, name: str, broker: int = 0) -> RawClient:
         """A connection on which this broker has accepted this user."""
         client = RawClient(("127.0.0.1", self.bootstrap_port + 1 + broker))
-        assert client.ask(ApiKey.SASL_HANDSHAKE, 0, mechanism="PLAIN").error_code == 0
-        client.send_bytes(frame(b"\0" + name.encode() + b"\0" + USERS[name].encode()))
-        assert client._receive(4) == bytes(4)
+        try:
+            assert client.ask(ApiKey.SASL_HANDSHAKE, 0, mechanism="PLAIN").error_code == 0
+            client.send_bytes(frame(b"\0" + name.encode() + b"\0" + USERS[name].encode()))
+            assert client._receive(4) == bytes(4)
+        except BaseException:
+            client.close()
+            raise
         return client
+
+    def serves(self, broker: int) -> bool:
+        """Has the proxy found this broker again? Until then it hangs up, and a client comes again."""
+        try:
+            self.connect("alice", broker).close()
+        except ConnectionError:
+            return False
+        return True
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Who leads which partition."""
@@ -177,6 +189,7 @@ def test_each_batch_is_there_once_when_brokers_end_and_leaders_move(world: World
         told |= kafka_cluster.produce(world.librdkafka("alice"), "faults", PARTITIONS, 400, f"alice-{rounds}")
         rounds += 1
     breaking.join()
+    wait_until(lambda: all(map(world.serves, range(BROKERS))), "the proxy has found both brokers again")
     found = kafka_cluster.verdict(world.cluster, "faults", PARTITIONS, told)
     assert found.is_exactly_once, found
     assert not {one for one in world.rights("faults") if one[0] == "idemproxy" and one[2] == "Write"}

@@ -39,8 +39,8 @@ class Allowed(Enum):
     )
     BEHIND_A_FAILURE = "45 behind a batch that failed for good or was given up: the gap is real"
     OVERTAKEN = (
-        "45 for what came to the log afterwards, over a connection that its client had left and the proxy had not seen "
-        "end: a broker does the same"
+        "45 for what came to the log afterwards: it was on its way, or in work, over a connection that its client had "
+        "left and the proxy had not seen end; a broker does the same"
     )
     BEGINS_LATE = (
         "an id that is older than its state may live begins with any sequence, as at a broker; its client had given up "
@@ -68,7 +68,7 @@ def may_be_untold(partition: Partition) -> bool:
 
 
 def was_overtaken(batch: Batch, told: Answer, there: Sequence[InLog]) -> bool:
-    """Was the batch still on its way over a connection that its client had left, and appended after the answer?"""
+    """Was the batch under way over a connection that its client had left, and appended after the answer?"""
     later = [record for record in there if record.appended_at > told.at]
     return bool(there) and len(later) == len(there) and told.identity in batch.overtaken_as
 

@@ -200,6 +200,26 @@ def test_a_45_counts_as_overtaken_only_while_the_first_try_is_still_on_its_way(h
     assert bool(batch.overtaken_as) == bool(held_seconds)
 
 
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_a_45_counts_as_overtaken_while_the_first_try_is_in_work_at_a_server_that_has_not_seen_its_client_go(
+    is_seen: bool,
+) -> None:
+    network, server, client = world(lambda batch: 0, ClientSettings(request_timeout=2.0))
+    client.send(TOPIC, 0)
+    assert network.run(5, lambda: client.is_done)
+    server.script = lambda batch: 0 if batch.producer_epoch else SILENCE if len(server.seen) == 2 else 45
+    batch = client.send(TOPIC, 0)
+    assert network.run(1.5, lambda: len(server.seen) == 2)
+    assert client.connection is not None
+    if is_seen:
+        client.disconnect()
+    else:
+        client.connection.half_open()
+    assert network.run(5, lambda: client.is_done)
+    assert batch.renumbered_for
+    assert bool(batch.overtaken_as) != is_seen
+
+
 def test_59_bumps_the_epoch() -> None:
     network, server, client = world(once(59, 0))
     client.send(TOPIC, 0)

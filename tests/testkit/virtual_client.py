@@ -76,8 +76,8 @@ class VirtualClient:
         """So many batches from the first one on were done when somebody looked."""
         self._counts: dict[TopicPartition, int] = {}
         self._session: _Session | None = None
-        self._left: list[Connection] = []
-        """Connections that it has ended or lost, of which something may still arrive."""
+        self._left: list[_Left] = []
+        """Connections that it has ended or lost, of which something may still be done."""
         self._not_before = 0.0
         self._pump_is_planned = False
         self._connect_is_planned = False
@@ -204,22 +204,21 @@ class VirtualClient:
         self.host.connect(address or self.network.random.choice(self.addresses), self._session)
 
     # ------------------------------------------------------------------ what a session tells
-    def session_ended(self, session: _Session, open_batches: list[Batch]) -> None:
+    def session_ended(self, session: _Session, unanswered: list[tuple[Batch, Identity]]) -> None:
         """What was in flight there is sent again, in order."""
-        self._left = [connection for connection in self._left if connection.directions[0].is_delivering]
+        self._left = [left for left in self._left if left.may_matter]
         if session.connection is not None:
-            self._left.append(session.connection)
+            self._left.append(_Left.now(session.connection, [identity for _, identity in unanswered]))
         if self._session is session:
             self._session = None
-        for batch in sorted(open_batches, key=lambda batch: batch.first):
+        for batch in sorted((batch for batch, _ in unanswered), key=lambda batch: batch.first):
             if batch.is_live:
                 self.producer.retry(batch)
         self.plan()
 
-    @property
-    def is_overtaken(self) -> bool:
-        """Is anything still on its way over a connection that it has left?"""
-        return any(connection.directions[0].is_delivering for connection in self._left)
+    def is_overtaken(self, identity: Identity) -> bool:
+        """Is anything still on its way over a connection that it has left, or this batch in work at its other end?"""
+        return any(left.is_delivering or left.may_work_on(identity) for left in self._left)
 
     def _expire(self) -> None:
         delivery = self.settings.delivery
@@ -229,6 +228,37 @@ class VirtualClient:
                 if batch.is_live and self.host.now() >= batch.created_at + delivery - 1e-9:
                     self.producer.give_up(batch, self.host.now(), may_be_written=bool(batch.sent_as))
         self.plan()
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """A connection that the client has left, and what it had not been answered there."""
+
+    connection: Connection
+    unanswered: Sequence[Identity]
+    answers_bytes: int
+    """So much had the other end written by then."""
+
+    @classmethod
+    def now(cls, connection: Connection, unanswered: Sequence[Identity]) -> _Left:
+        """``unanswered``: as far as the client knows; what is on its way to it may be any of them."""
+        back = connection.directions[1]
+        return cls(connection, () if back.unread_bytes else unanswered, back.offered_bytes)
+
+    @property
+    def is_delivering(self) -> bool:
+        """Is anything of it still on its way?"""
+        return self.connection.directions[0].is_delivering
+
+    @property
+    def may_matter(self) -> bool:
+        """Can anything that was sent there still have an effect?"""
+        return self.is_delivering or self.connection.ends[1].is_open
+
+    def may_work_on(self, identity: Identity) -> bool:
+        """Has the other end this batch, has not answered anything since, and does not know that the client has left?"""
+        is_silent = self.connection.directions[1].offered_bytes == self.answers_bytes
+        return identity in self.unanswered and is_silent and self.connection.ends[1].is_open
 
 
 class _Session:
@@ -331,7 +361,7 @@ class _Session:
                 if error not in (0, 46):
                     client.back_off()
                 was_live = batch.is_live
-                if error == OUT_OF_ORDER and client.is_overtaken:
+                if error == OUT_OF_ORDER and client.is_overtaken(identity):
                     batch.overtaken_as.append(identity)
                 client.producer.answered(batch, error, base_offset, client.host.now(), identity)
                 if was_live and batch.acknowledged is not None:
@@ -347,4 +377,4 @@ class _Session:
         waiting, self.waiting = self.waiting, {}
         for request in waiting.values():
             request.deadline.cancel()
-        self._client.session_ended(self, [batch for request in waiting.values() for batch, _ in request.batches])
+        self._client.session_ended(self, [one for request in waiting.values() for one in request.batches])

@@ -107,6 +107,8 @@ class Direction:
         self.receiver = receiver
         self.unread_bytes = 0
         """Sent and not yet read by the peer's endpoint."""
+        self.offered_bytes = 0
+        """All that its sender has written, whether or not it arrives."""
         self.cut_after: int | None = None
         self.cut_part: FramePart | None = None
         self._in_flight: deque[bytes] = deque()
@@ -135,6 +137,7 @@ class Direction:
 
     def carry(self, data: bytes) -> None:
         """Send bytes on their way, in one piece or in several."""
+        self.offered_bytes += len(data)
         if self._swallows:
             self._time_out()
             return

@@ -66,7 +66,8 @@ class Batch:
     renumbered_for: list[str] = field(default_factory=list)
     """Why it got another identity, once for each time after the first."""
     overtaken_as: list[Identity] = field(default_factory=list)
-    """Names for which it was told 45 while bytes were still on their way over a connection that its client had left."""
+    """Names for which it was told 45 while bytes were still on their way over a connection that its client had left, or
+    while the batch was in work there under that name."""
     answers: list[Answer] = field(default_factory=list)
     acknowledged: tuple[float, int] | None = None
     """When the user was told that it is in the log, and at which offset (-1: not told)."""
