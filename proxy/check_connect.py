@@ -17,10 +17,11 @@ from ..reactor import Address, Reactor
 from ..state.redis_facts import VERSION_MIN, RedisAddress, warnings_of
 from ..state.redis_greeting import Greeted, Greeting, Login
 from ..state.redis_link import RedisLink, Reply, ReplyError, pack
-from ..state.store import StoreAway, member_key
+from ..state.store import StoreAway, cluster_key, member_key
 from . import limits
 from .bridge.asks import FetchAnswer, FetchRecords, LatestOffset, Metadata, OffsetAnswer
 from .bridge.metadata import Cluster, Topic
+from .cluster_name import mismatch
 from .effects import Unanswered
 from .events import Said
 from .security.sasl import OverSasl
@@ -66,19 +67,26 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
         below = reactor if side is None else reactor.over_tls(side)
         return below if sasl is None or place != UPSTREAM_PLACE else OverSasl(below, sasl, lambda _event: None)
 
+    kept: list[bytes] = []
     async with trio.open_nursery() as nursery:
         await nursery.start(reactor.run)
         if settings.redis is None:
             directory = settings.data_directory / "redis"
             findings.append(Finding("ok", "redis", f"a private one in {directory}, for this proxy alone"))
         else:
-            findings += await _try_redis(over(REDIS_PLACE), settings.redis, settings.cluster)
-        findings += await _Brokers(over(UPSTREAM_PLACE), reactor.end_pass).look(settings.upstream)
+            findings += await _try_redis(over(REDIS_PLACE), settings.redis, settings.cluster, kept.append)
+        brokers = _Brokers(over(UPSTREAM_PLACE), reactor.end_pass)
+        findings += await brokers.look(settings.upstream)
+        if kept and brokers.cluster_id not in (None, kept[0].decode("utf-8", "backslashreplace")):
+            findings.append(Finding("problem", "redis", mismatch(settings.cluster, kept[0], str(brokers.cluster_id))))
         nursery.cancel_scope.cancel()
 
 
 # ---------------------------------------------------------------------- Redis
-async def _try_redis(reactor: Reactor, redis: RedisAddress, cluster: str) -> list[Finding]:
+async def _try_redis(
+    reactor: Reactor, redis: RedisAddress, cluster: str, belongs_to: Callable[[bytes], None]
+) -> list[Finding]:
+    """``belongs_to`` gets the id of the cluster whose state is kept under this name, if any is."""
     what = f"redis {shown(redis.address)}"
     found: list[Finding] = []
     done = trio.Event()
@@ -96,6 +104,11 @@ async def _try_redis(reactor: Reactor, redis: RedisAddress, cluster: str) -> lis
             end("problem", f"this user may not {', '.join(refused)}; docs/SECURITY.md has all that a proxy needs")
         info = answer.info
         file = "append-only file on" if info.get("aof_enabled") == "1" else "no append-only file"
+        link.call(pack(b"GET", cluster_key(cluster)), partial(looked, info, file))
+
+    def looked(info: dict[str, str], file: str, reply: Reply | StoreAway) -> None:
+        if isinstance(reply, bytes):
+            belongs_to(reply)
         end("ok", f"version {info.get('redis_version')}, {info.get('role')}, {info.get('maxmemory_policy')}, {file}")
         found.extend(Finding("warning", what, text) for text in warnings_of(info))
 
@@ -175,6 +188,8 @@ class _Brokers:
         self._reactor = reactor
         self._send = send
         self._unreadable: list[str] = []
+        self.cluster_id: str | None = None
+        """As they tell it; None: nobody did."""
 
     async def look(self, upstream: Iterable[tuple[str, int]]) -> list[Finding]:
         """Return a finding per address and per broker, and what the topics are stored as."""
@@ -192,6 +207,7 @@ class _Brokers:
         if len({cluster.cluster_id for cluster in told}) > 1:
             ids = ", ".join(sorted({str(cluster.cluster_id) for cluster in told}))
             findings.append(Finding("problem", "upstream", f"the addresses belong to several clusters: {ids}"))
+        self.cluster_id = next((cluster.cluster_id for cluster in told if cluster.cluster_id), None)
         if told:
             findings += await self._look_at_cluster(told[0])
         for one in first:

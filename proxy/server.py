@@ -19,14 +19,16 @@ from ..reactor import Reactor
 from ..state.redis_facts import RedisAddress
 from ..state.redis_server import EmbeddedRedis, EmbeddedRedisError
 from ..state.redis_store import RedisStore
+from ..state.store import StoreEvent, StoreReady
 from . import limits
+from .cluster_name import ClusterName
 from .data_directory import DataDirectory
 from .door import Door
 from .engine import Engine
 from .events import FlowFailed, Report, Said
 from .guest import Guest
+from .kept_marks import KeptMarks
 from .listeners import Listeners
-from .marks import MarksFormatError
 from .security.sasl import OverSasl
 from .security.sasl_mechanisms import Credentials
 from .security.tls_places import REDIS_PLACE, UPSTREAM_PLACE, read_certificates
@@ -108,8 +110,10 @@ class Server:
         self._take_over(settings)
         self._store: RedisStore | None = None
         self._admin = self._open_admin()
-        self._are_marks_kept = True
-        self._know_marks()
+        self._cluster_name: ClusterName | None = None
+        self._fault: ConfigError | None = None
+        self._marks = KeptMarks(self._directory, self.engine.shared.marks, self._reactor.now, _wall_ms, report)
+        self._marks.read()
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain (rule R15). Raises ConfigError for what stops the start."""
@@ -129,17 +133,19 @@ class Server:
                 self._store.start()
                 nursery.start_soon(self._say_when_ready)
                 nursery.start_soon(self._keep_redis)
-                nursery.start_soon(self._keep_marks)
+                nursery.start_soon(self._marks.keep)
                 await self._stop.wait()
                 await self._shut_down()
                 nursery.cancel_scope.cancel()
             self.engine.shared.marks.take_all(self._reactor.now(), self.engine.shared.bounds)
-            await self._write_marks()
+            await self._marks.write()
             if self._embedded is not None:
                 await trio.to_thread.run_sync(self._embedded.stop)
             self._directory.remember([])
         finally:
             self._directory.close()
+        if self._fault is not None:
+            raise self._fault
 
     def _look_for_descriptors(self) -> None:
         clients = self._settings.limits.connections_max
@@ -192,7 +198,7 @@ class Server:
             incarnation=self.engine.shared.incarnation,
             on_generation=self._new_generation,
             on_lease_lost=self._lease_lost,
-            report=self._report,
+            report=self._store_says,
             username=login.username,
             password=login.password,
             database=login.database,
@@ -200,7 +206,20 @@ class Server:
         )
         if self._admin is not None and self._telemetry is not None:
             store.measure = self._telemetry.metrics.histograms[STORE_ROUND_TRIP].observe
+        self._cluster_name = ClusterName(
+            self._reactor,
+            store,
+            self._settings.cluster,
+            is_ours=self._look_whether_ready,
+            is_anothers=self._give_up,
+        )
         return store
+
+    def _store_says(self, event: StoreEvent) -> None:
+        self._report(event)
+        if isinstance(event, StoreReady) and self._cluster_name is not None:
+            self._cluster_name.forget()
+            self._look_whether_ready()
 
     def _new_generation(self, generation: bytes) -> None:
         self.engine.new_generation(generation)
@@ -235,46 +254,25 @@ class Server:
                 except EmbeddedRedisError as problem:
                     self._report(Said("error", str(problem)))
 
-    # ------------------------------------------------------------------ marks
-    def _know_marks(self) -> None:
-        """Rule R10: what an earlier life knew of where the logs ended, and when."""
-        marks = self.engine.shared.marks
-        data, problem = self._directory.marks(), "there are none"
-        try:
-            if data is not None:
-                marks.unpack(data, self._reactor.now(), _wall_ms())
-                return
-        except MarksFormatError as error:
-            problem = str(error)
-        consequence = f"a loss of Redis's data in the next {marks.horizon_seconds:.0f} s makes it read whole logs"
-        self._report(
-            Said("info" if data is None else "warning", f"marks in the data directory: {problem}; {consequence}")
-        )
-
-    async def _keep_marks(self) -> None:
-        while True:
-            await trio.sleep(limits.MARKS_WRITTEN_SECONDS)
-            await self._write_marks()
-
-    async def _write_marks(self) -> None:
-        marks, now, wall_ms = self.engine.shared.marks.copied(), self._reactor.now(), _wall_ms()
-        try:
-            await trio.to_thread.run_sync(lambda: self._directory.remember_marks(marks.pack(now, wall_ms)))
-        except OSError as error:
-            if self._are_marks_kept:
-                self._report(Said("warning", f"the marks cannot be written to the data directory: {error.strerror}"))
-            self._are_marks_kept = False
-        else:
-            self._are_marks_kept = True
-
     # ------------------------------------------------------------------ listeners
     def _look_whether_ready(self) -> None:
         brokers = self.engine.topology.brokers
         known = self.engine.topology.is_known and any(broker.is_ready for broker in brokers)
-        if known and self.engine.shared.era > 0:
+        if not known or self.engine.shared.era == 0:
+            return
+        assert self._cluster_name is not None
+        if self._cluster_name.is_certain(self.engine.topology.cluster.cluster_id):
             self._listeners.open_for(self.engine.topology.cluster.brokers)
             self._listeners.open_bootstrap()
             self._ready.set()
+
+    def _give_up(self, reason: str) -> None:
+        """The state is not of these brokers: nobody is told anything by it."""
+        self._fault = ConfigError(reason)
+        self._report(Said("error", reason))
+        for session in list(self.engine.sessions):
+            session.abort("the state belongs to another cluster")
+        self._stop.set()
 
     async def _say_when_ready(self) -> None:
         waited = 0.0

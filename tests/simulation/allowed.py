@@ -43,8 +43,8 @@ class Allowed(Enum):
         "left and the proxy had not seen end; a broker does the same"
     )
     BEGINS_LATE = (
-        "an id that is older than its state may live begins with any sequence, as at a broker; its client had given up "
-        "what came before"
+        "a producer of which nothing is known any more, because it is older than its state may live, begins with any "
+        "sequence, as at a broker; its client had given up what came before"
     )
     ASKS_IN_VAIN = (
         "its topic was deleted, and Redis began a new life: nothing tells any more what it had sent. It is told 45 for "
@@ -73,9 +73,9 @@ def was_overtaken(batch: Batch, told: Answer, there: Sequence[InLog]) -> bool:
     return bool(there) and len(later) == len(there) and told.identity in batch.overtaken_as
 
 
-def begins_late(record: InLog, given_up: Mapping[tuple[int, int, int], float]) -> bool:
-    """Had its client told its user by then that everything before it in its epoch has failed?"""
-    before = ((record.producer_id, record.producer_epoch, sequence) for sequence in range(record.sequence))
+def begins_late(record: InLog, due: int, given_up: Mapping[tuple[int, int, int], float]) -> bool:
+    """Had its client told its user by then that everything from the due sequence on has failed?"""
+    before = ((record.producer_id, record.producer_epoch, sequence) for sequence in range(due, record.sequence))
     return all(given_up.get(name, record.appended_at) < record.appended_at for name in before)
 
 

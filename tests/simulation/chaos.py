@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 
-from simulation.oracle import Oracle, judge_thief
+from simulation.oracle import Oracle
 from simulation.shape import BATCHES, CHAOS_SECONDS, FLUSH, LOSE_WRITES, draw_shape
+from simulation.thefts import judge_thief
 from simulation.troubles import Troubles
 
 from testkit.virtual_client import VirtualClient
@@ -68,8 +69,9 @@ class Chaos:
         self.world = World(seed, self.settings)
         for client, delivery in zip(self.world.clients, self.shape.delivery, strict=True):
             client.settings = replace(client.settings, delivery=delivery)
-        ids_get_old = self.settings.wall_clock_rate > 1 or self.settings.expiry_seconds is not None
-        self.oracle = Oracle(self.world.cluster, self.world.clients, ids_get_old=ids_get_old)
+        expiry = self.settings.expiry_seconds
+        ids_get_old = self.settings.wall_clock_rate > 1 or expiry is not None
+        self.oracle = Oracle(self.world.cluster, self.world.clients, ids_get_old=ids_get_old, expiry_seconds=expiry)
         self.troubles = Troubles(self.world, self.random)
         self.calm_seconds = 0.0
 

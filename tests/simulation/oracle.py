@@ -31,8 +31,7 @@ from testkit.virtual_client import VirtualClient
 from testkit.virtual_cluster import VirtualCluster
 from testkit.virtual_log import Message, Stored, parse_messages
 from testkit.virtual_network import Network
-from testkit.virtual_producer import RETRIABLE, SEQUENCE_LIMIT, Answer, Batch, TopicPartition
-from testkit.virtual_thief import VirtualThief
+from testkit.virtual_producer import SEQUENCE_LIMIT, Answer, Batch, TopicPartition
 from testkit.virtual_wire import VirtualWire
 
 Where = tuple[str, int, str, int]
@@ -42,16 +41,22 @@ ANSWER_SECONDS_MAX = 60.0
 """A request whose connection works is answered by then, or the connection is closed."""
 BEHIND_SECONDS = 1.0
 """Answers leave in the order of the requests, so the failure that made a gap may be told behind the gap."""
-NOT_YOURS, DENIED = 49, 29
-"""What thieves are told. It may be too early to tell, but never anything of the owner's state."""
 FENCED, UNKNOWN_PRODUCER, UNKNOWN_ERROR = 47, 59, -1
 
 
 class Oracle:
     """Watches one cluster and its clients from the start; ``violations`` is complete after ``finish``."""
 
-    def __init__(self, cluster: VirtualCluster, clients: Sequence[VirtualClient], *, ids_get_old: bool = False) -> None:
-        """``ids_get_old``: producer ids outlive the time after which what is known of them may have expired."""
+    def __init__(
+        self,
+        cluster: VirtualCluster,
+        clients: Sequence[VirtualClient],
+        *,
+        ids_get_old: bool = False,
+        expiry_seconds: float | None = None,
+    ) -> None:
+        """``ids_get_old``: producer ids outlive the time after which what is known of them may have expired;
+        ``expiry_seconds``: that time, where it is so short that a producer may be silent for longer."""
         self.cluster = cluster
         self.clients = clients
         self.violations: list[str] = []
@@ -61,6 +66,7 @@ class Oracle:
         self._refusals: tuple[int, ...] = cluster.rates.refusals
         self._state_was_lost = False
         self._ids_get_old = ids_get_old
+        self._expiry_seconds = expiry_seconds
         self._outstanding: dict[Where, ProduceSeen] = {}
         self._lost_values: dict[TopicPartition, tuple[int, set[bytes]]] = {}
         """Of each partition how many lost messages were looked at, and the values in them."""
@@ -257,7 +263,9 @@ class Oracle:
                 self._say(partition, f"I2: {record} comes after epoch {before.producer_epoch}")
             elif record.sequence != due and self._fills_the_gap(record, due, lost):
                 self.allowed[Allowed.LOST_BY_BROKERS] += 1
-            elif record.sequence != due and begins and self._ids_get_old and begins_late(record, given_up):
+            elif (
+                record.sequence > due and self._may_have_expired(before, record) and begins_late(record, due, given_up)
+            ):
                 self.allowed[Allowed.BEGINS_LATE] += 1
             elif record.sequence != due and begins:
                 self._say(partition, f"I2: epoch {record.producer_epoch} begins with {record}")
@@ -265,6 +273,12 @@ class Oracle:
                 kind = "I1 or I2" if record.sequence <= before.sequence else "I2"
                 self._say(partition, f"{kind}: {record} follows sequence {before.sequence}")
             last[record.producer_id] = record
+
+    def _may_have_expired(self, before: InLog | None, record: InLog) -> bool:
+        """May all that was known of its producer in its epoch have been forgotten by then?"""
+        if before is None or record.producer_epoch > before.producer_epoch:
+            return self._ids_get_old
+        return self._expiry_seconds is not None and record.appended_at >= before.appended_at + self._expiry_seconds
 
     @staticmethod
     def _fills_the_gap(record: InLog, due: int, lost: set[Name]) -> bool:
@@ -379,17 +393,6 @@ class Oracle:
 
     def _say(self, partition: TopicPartition, what: str) -> None:
         self.violations.append(f"{partition[0]}-{partition[1]}: {what}")
-
-
-def judge_thief(thief: VirtualThief, is_denied: bool = False) -> list[str]:
-    """Return what a client was told that it must not be told, when it produces with a producer id of somebody else.
-    ``is_denied``: the brokers do not let him write at all, and he may hear nothing else."""
-    may_hear = (DENIED if is_denied else NOT_YOURS, *RETRIABLE)
-    return [
-        f"{thief.host.name} is told {code}, offset {offset}, for {identity} at {at:.3f}"
-        for at, identity, code, offset in thief.answers
-        if code not in may_hear or offset >= 0
-    ]
 
 
 def _shown(found: object) -> str:

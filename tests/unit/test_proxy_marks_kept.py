@@ -47,7 +47,7 @@ def test_what_one_life_has_noted_the_next_one_knows(begin: Begin) -> None:
     server, _ = begin()
     now = server.engine.reactor.now()
     server.engine.shared.marks.note(now - 1000, PLACE, POSITION)
-    trio.run(server._write_marks)
+    trio.run(server._marks.write)
     server, said = begin()
     assert said == []
     assert server.engine.shared.marks.before_horizon(PLACE, server.engine.reactor.now()) == POSITION
@@ -78,11 +78,11 @@ def test_marks_that_cannot_be_written_are_said_once_and_end_nothing(
 ) -> None:
     server, _ = begin()
     said: list[Any] = []
-    monkeypatch.setattr(server, "_report", said.append)
+    monkeypatch.setattr(server._marks, "_report", said.append)
     (tmp_path / "marks.new").mkdir()
     for _ in range(2):
-        trio.run(server._write_marks)
+        trio.run(server._marks.write)
     assert len(said) == 1
     (tmp_path / "marks.new").rmdir()
-    trio.run(server._write_marks)
+    trio.run(server._marks.write)
     assert (tmp_path / "marks").exists()

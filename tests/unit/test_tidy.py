@@ -22,6 +22,7 @@ FUNCTION_LINES_MAX = 70
 TRIO_FILES = {
     "proxy/main.py",
     "proxy/check_connect.py",
+    "proxy/kept_marks.py",
     "proxy/server.py",
     "proxy/transport.py",
     "proxy/flow_runner.py",
