@@ -23,6 +23,7 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import free_ports
 from idemproxy.proxy.limits import LISTEN_AGAIN_SECONDS
 from idemproxy.proxy.versions import ApiKey
+from idemproxy.state.store import cluster_key
 from testkit.configured_proxy import ConfiguredProxy
 from testkit.kafka_cluster import librdkafka_settings
 from testkit.proxy_process import wait_until
@@ -336,6 +337,11 @@ def test_check_tries_the_brokers_and_redis_and_says_what_is_wrong_in_a_line_each
         assert lines[1] == f"ok      upstream {bootstrap_of(legacy_broker)}: Kafka 0.10.2"
         assert lines[2].startswith("ok      broker 0 at ")
         assert re.search(r"topics, \d+: message format v1 in [1-9] of the \d+ looked at", lines[3])
+
+        redis.call("SET", cluster_key("default"), "another one")
+        status, out, _ = check(write(tmp_path / "c.yaml", settings), "--connect")
+        assert status == 1
+        assert re.search(r"^PROBLEM redis: cluster name 'default': .* another one, .* tell \S{22};", out, re.MULTILINE)
 
         redis.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
         settings["upstream"]["bootstrap"].append(f"127.0.0.1:{SILENT_PORT}")
