@@ -75,6 +75,6 @@ def mismatch(cluster: str, kept: bytes, told: str) -> str:
     """Say that the state under a name is not of the brokers that are there. ``kept``: the id that Redis has."""
     return (
         f"cluster name {cluster!r}: Redis keeps under it the state of the cluster with the id "
-        f"{kept.decode('utf-8', 'backslashreplace')}, and these brokers tell {told}; another cluster needs another name "
-        "(setting: cluster)"
+        f"{kept.decode('utf-8', 'backslashreplace')}, and these brokers tell {told}; another cluster needs another "
+        "name (setting: cluster)"
     )
