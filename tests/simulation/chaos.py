@@ -8,9 +8,10 @@ As a program it replays seeds and tells the whole story of a single one that fai
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -23,7 +24,8 @@ from testkit.virtual_client import VirtualClient
 from testkit.virtual_world import TOPIC, World
 
 CALM_SECONDS_MAX = 150.0
-"""A patient client is answered within this time after the last fault: lease, grace, settling, its own time-outs."""
+"""A patient client learns how a batch ended within this time after the last fault, or after the batch before it: lease,
+grace, settling, its own time-outs."""
 STEP_SECONDS = 0.5
 """So often somebody looks whether all is done."""
 QUIET_SECONDS = 3.0
@@ -55,6 +57,20 @@ class Outcome:
         if self.batches_asked != BATCHES:
             again += f" --batches {self.batches_asked}"
         return "\n".join([f"seed {self.seed}; see it again with: {again}", *self.problems, f"faults: {self.faults}"])
+
+
+class Patience:
+    """When somebody has learned nothing of his batches for too long, though nothing breaks any more."""
+
+    def __init__(self, clients: Sequence[VirtualClient], now: float) -> None:
+        self._heard = {client: (client.done_in_order, now) for client in clients}
+
+    def is_over(self, now: float) -> bool:
+        """Is there one who still waits?"""
+        for client, (done, _) in self._heard.items():
+            if client.is_done or client.done_in_order > done:
+                self._heard[client] = client.done_in_order, now
+        return any(since < now - CALM_SECONDS_MAX for _, since in self._heard.values())
 
 
 class Chaos:
@@ -117,7 +133,8 @@ class Chaos:
         self.troubles.end()
         world.calm()
         began = network.now
-        self._run_until(CALM_SECONDS_MAX, lambda: world.is_done)
+        patience = Patience(world.clients, began)
+        self._run_until(math.inf, lambda: world.is_done or patience.is_over(network.now))
         self.calm_seconds = max(self.calm_seconds, network.now - began)
         self._run_until(QUIET_SECONDS, lambda: False)
         return self.oracle.unfinished(network.now - began, state_was_lost=self._was_state_lost)

@@ -85,9 +85,14 @@ class VirtualClient:
     @property
     def is_done(self) -> bool:
         """The user knows of every batch how it ended."""
+        return self.done_in_order == len(self.batches)
+
+    @property
+    def done_in_order(self) -> int:
+        """So many batches from the first one on are done."""
         while self._done < len(self.batches) and self.batches[self._done].is_done:
             self._done += 1
-        return self._done == len(self.batches)
+        return self._done
 
     @property
     def leaves(self) -> list[Batch]:
