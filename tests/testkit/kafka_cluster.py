@@ -111,7 +111,10 @@ def consume(bootstrap: str, topic: str, group: str, records: int, **settings: ob
 def stored(
     cluster: LegacyCluster, topic: str, partitions: int, broker: int | None = None
 ) -> dict[int, list[StoredRecord]]:
-    """Return what is in the segment files, by partition: of one broker, else of each partition's leader."""
+    """Return what is in the segment files, by partition: of one broker, else of each partition's leader, as soon as
+    the brokers know one."""
+    if broker is None:
+        cluster.wait_for_leaders(topic, partitions)
     return {
         number: list(read_partition(_log_directory(cluster, topic, number, broker), topic, number))
         for number in range(partitions)
