@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from ..state.commit import Stored, blurred, committed, fresh, given_up, released, renewed
 from ..state.decide import BatchIdentity, BelowWindow, Duplicate, decide, is_in_intent
 from ..state.entry import (
-    GIVEN_UP,
     NO_ANCHOR,
     NO_CONTENT,
     NO_GENERATION,
+    NO_OFFSET,
     NOBODY,
     Entry,
     Intent,
@@ -32,7 +32,7 @@ from .events import DoubtOpened, DoubtResolved, TakenOver
 from .forward import Forward
 from .log_ends import Later, Position
 from .plan import Plan, rest_of
-from .rebuild import completed, is_enough, lowest_missing, lowest_of
+from .rebuild import completed, is_claimed, is_enough, lowest_missing, lowest_of, remembering
 from .resolver import LogSearch, Searched, Undecidable, covered, is_covered
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ class Doubt:
         """Where a search for everything begins, as long as that is enough."""
         self._searched_to = 0
         """Where the log ended in the search that came to an end."""
+        self._moved_to = NO_OFFSET
+        """Where the log began when the bound was seen not to hold (rule R8)."""
 
     async def work(self) -> None:
         """Do what can be done now: wait a little, or resolve."""
@@ -64,7 +66,7 @@ class Doubt:
             return
         entry = sequencer.entry
         intent = entry.intent if entry is not None and entry.has_open_intent else None
-        if entry is not None and _is_claimed(entry.intent):
+        if entry is not None and is_claimed(entry.intent):
             intent = entry.intent
         if intent is not None and intent.owner != self._shared.incarnation:
             is_over = await self._is_over(intent.owner)
@@ -119,7 +121,7 @@ class Doubt:
             sequencer.held.forget()
             return
         if isinstance(result, Later):
-            await sequencer.write(renewed(entry_now, NOBODY))
+            await sequencer.write(self._renewed(entry_now, NOBODY))
             return
         if isinstance(result, Undecidable):
             await sequencer.write(given_up(entry_now) if intent.batches else blurred(entry_now, entry_now.generation))
@@ -158,7 +160,7 @@ class Doubt:
             await sequencer.write(committed(entry, window, result.end_offset, result.anchor))
         elif found == 0:
             sequences = [batch.base_sequence for batch in intent.batches]
-            sequencer.look_again(Position(intent.lower_bound, intent.anchor), intent.producer_epoch, sequences)
+            sequencer.look_again(self._bound_of(intent), intent.producer_epoch, sequences)
             await sequencer.write(released(entry))
         else:
             await self._complete(entry, intent, pieces)
@@ -174,7 +176,7 @@ class Doubt:
             if is_in_intent(intent, identity, batch.header.crc):
                 leader = await Leader(sequencer.topic, sequencer.partition)
                 leader = intent.leader if leader is None else leader
-                if not await sequencer.write(mine := renewed(entry, self._shared.incarnation, leader=leader)):
+                if not await sequencer.write(mine := self._renewed(entry, self._shared.incarnation, leader)):
                     return
                 if batch not in sequencer.queue:  # while the store was away its client was told to come again
                     await self._complete(mine, intent, pieces)
@@ -184,13 +186,12 @@ class Doubt:
                 found = sum(piece.record_count for piece in pieces)
                 plan = Plan(tuple(rest_of(sequencer.target, [batch], found)), intent.content)
                 sequences = [identity.base_sequence, plan.pieces[0].identities[0].base_sequence]
-                bound = Position(intent.lower_bound, intent.anchor)
-                sequencer.look_again(bound, intent.producer_epoch, sequences)  # R14
+                sequencer.look_again(self._bound_of(intent), intent.producer_epoch, sequences)  # R14
                 await Forward(sequencer, [batch], plan, leader, pieces).work()
                 sequencer.out = []
                 return
         await self._hold_back(entry)
-        await sequencer.write(renewed(entry, NOBODY))  # its client may bring the rest to any proxy
+        await sequencer.write(self._renewed(entry, NOBODY))  # its client may bring the rest to any proxy
 
     async def _hold_back(self, entry: Entry) -> None:
         """Nobody here brings the rest of the batch. What comes after it has to wait; what lies before it is answered:
@@ -248,7 +249,9 @@ class Doubt:
             entry.intent.content if entry.intent is not None and is_open else NO_CONTENT,
             -1 if leader is None else leader,
         )
-        if not await sequencer.write(replace(entry, version=entry.version + 1, intent=self._remembering(claim))):
+        if not await sequencer.write(
+            replace(entry, version=entry.version + 1, intent=remembering(claim, self._given_up))
+        ):
             return
         # Without markers the log cannot tell what is whose. Whoever waits here sends his lowest batch first, so if that
         # one's content is not stored without a marker, nothing of what follows it is.
@@ -267,17 +270,7 @@ class Doubt:
         elif isinstance(result, Undecidable):
             await sequencer.write(blurred(entry_now, self._shared.generation))
         else:  # whoever comes next tries again, at whatever proxy (rule R17)
-            await sequencer.write(renewed(entry_now, NOBODY))
-
-    def _remembering(self, claim: Intent) -> Intent:
-        """The claim as it is stored. What was given up stays in it (rule R17): the rebuild may come to no end, and the
-        proxy may die in the middle of it."""
-        left = self._given_up
-        if left is None:
-            return claim
-        return replace(
-            claim, producer_epoch=left.producer_epoch, batches=left.batches, content=NO_CONTENT, attempts=GIVEN_UP
-        )
+            await sequencer.write(self._renewed(entry_now, NOBODY))
 
     async def _mark_above(self, bound: Position) -> Position | None:
         """Where all lies that anybody who waits here may have tried before; None: that is not known, or no later than
@@ -318,6 +311,9 @@ class Doubt:
         undecided = 0
         while True:
             result = await search.run()
+            if search.moved_to != NO_OFFSET:
+                self._moved_to = search.moved_to
+                self._shared.forget_bound(sequencer.topic, sequencer.partition)
             if self._era != self._shared.era:
                 return Later("a new era has begun")
             if self._is_too_little(search, result):
@@ -338,7 +334,7 @@ class Doubt:
                     )
                     self._answer_undecidable(intent, result.reason)
                     return result
-                search = self._new_search(intent, contents)
+                search.begin_anew()
             sequencer.drop_unwanted()  # this may go on for long
             if not sequencer.queue and await Now() - started > limits.HAND_OVER_SECONDS:
                 self._shared.report(
@@ -372,7 +368,7 @@ class Doubt:
             sequencer.topic,
             sequencer.partition,
             sequencer.producer_id,
-            Position(intent.lower_bound, intent.anchor),
+            self._bound_of(intent),
             contents,
             self._settle_on | ({intent.leader} if intent.leader >= 0 else set()),
             lambda pieces: wanted is not None and is_covered(pieces, wanted),
@@ -383,6 +379,13 @@ class Doubt:
             search.bound, search.wider = self._mark, search.bound
         return search
 
+    def _renewed(self, entry: Entry, owner: bytes, leader: int | None = None) -> Entry:
+        return renewed(entry, owner, None, leader, self._moved_to)
+
+    def _bound_of(self, intent: Intent) -> Position:
+        moved = self._moved_to != NO_OFFSET
+        return Position(self._moved_to, NO_ANCHOR) if moved else Position(intent.lower_bound, intent.anchor)
+
     def _answer_undecidable(self, intent: Intent, reason: str) -> None:
         """Whoever waits for the intent's batches is told; other batches go on."""
         sequencer = self._sequencer
@@ -390,9 +393,3 @@ class Doubt:
             if is_in_intent(intent, batch.identity, batch.header.crc):
                 sequencer.queue.remove(batch)
                 sequencer.answer(batch, answers.undecidable(reason), "undecidable")
-
-
-def _is_claimed(intent: Intent | None) -> bool:
-    """Does somebody rebuild the entry who keeps in it what was given up before? The claim of a rebuild has no content;
-    who gives a batch up leaves it there, and does nothing any more."""
-    return intent is not None and intent.is_given_up and bool(intent.batches) and intent.content == NO_CONTENT

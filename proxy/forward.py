@@ -17,7 +17,7 @@ from ..codecs.marker import anchor_of
 from ..codecs.message_set import ShallowMessage
 from ..state.commit import Stored, committed, given_up, released, renewed
 from ..state.decide import BatchIdentity
-from ..state.entry import NO_ANCHOR, NOBODY, WindowBatch
+from ..state.entry import NO_ANCHOR, NO_OFFSET, NOBODY, WindowBatch
 from . import answers, limits
 from .batch import Acknowledger, Answer, Batch
 from .effects import Append, Leader, Now, Wait
@@ -58,6 +58,7 @@ class Forward:
         self._lane: Acknowledger | None = None
         self._last: Piece | None = None
         self._bound = Position(entry.intent.lower_bound, entry.intent.anchor)
+        self._moved_to = NO_OFFSET
 
     @property
     def _first(self) -> BatchIdentity:
@@ -203,13 +204,14 @@ class Forward:
             sequencer.held.forget()
         elif sequencer.entry is not None:
             entry = sequencer.entry
-            sequencer.held.hold(renewed(entry, NOBODY) if self._placed else released(entry))
+            open_still = renewed(entry, NOBODY, moved_to=self._moved_to)
+            sequencer.held.hold(open_still if self._placed else released(entry))
 
     def _leave(self) -> None:
         """The intent stays open, and nobody's: to be resolved where the client comes next (rule R17)."""
         entry = self._sequencer.entry
         assert entry is not None
-        self._sequencer.held.hold(renewed(entry, NOBODY))
+        self._sequencer.held.hold(renewed(entry, NOBODY, moved_to=self._moved_to))
 
     async def _refused(self, piece: Piece, outcome: Refused) -> bool:
         """The broker did not take the piece, for certain. True: go on with other pieces (rule R19)."""
@@ -282,6 +284,9 @@ class Forward:
         search = self._new_search(outcome.broker_id)
         while True:
             result = await search.run()
+            if search.moved_to != NO_OFFSET:  # R8
+                self._moved_to, self._bound = search.moved_to, search.bound
+                self._shared.forget_bound(sequencer.topic, sequencer.partition)
             if self._era != self._shared.era:
                 return self._void("the state of the proxy changed while the batch was in doubt")
             if isinstance(result, Searched):
@@ -291,7 +296,7 @@ class Forward:
                 await self._report(started, search, "unknown", result.reason)
                 return self._give_up(result.reason)
             if isinstance(result, Undecidable):
-                search = self._new_search(outcome.broker_id)
+                search.begin_anew()
             sequencer.drop_unwanted()  # this may go on for long
             if not sequencer.is_awaited and await Now() - started > limits.HAND_OVER_SECONDS:
                 await self._report(started, search, "left_open", result.reason)
@@ -357,7 +362,7 @@ class Forward:
             return False
         leader = await Leader(sequencer.topic, sequencer.partition, refresh=True)
         self._leader = self._leader if leader is None else leader
-        if not await sequencer.write(renewed(entry, self._owner, attempts, self._leader)):
+        if not await sequencer.write(renewed(entry, self._owner, attempts, self._leader, self._moved_to)):
             sequencer.put_back(self._group)
             return False
         self._pieces = deque(rest_of(sequencer.target, self._group, records_found, self._pieces))

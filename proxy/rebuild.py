@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..state.commit import Stored, rebuilt
 from ..state.decide import BatchIdentity
-from ..state.entry import NO_OFFSET, Entry, Intent
+from ..state.entry import GIVEN_UP, NO_CONTENT, NO_OFFSET, Entry, Intent
 from ..state.sequence import is_ahead
 from .resolver import Searched
 
@@ -71,3 +71,19 @@ def completed(
     ):
         done = replace(done, intent=given_up)  # the log still does not tell: they are not forwarded again (R17)
     return done
+
+
+def is_claimed(intent: Intent | None) -> bool:
+    """Does somebody rebuild the entry who keeps in it what was given up before? The claim of a rebuild has no content;
+    who gives a batch up leaves it there, and does nothing any more."""
+    return intent is not None and intent.is_given_up and bool(intent.batches) and intent.content == NO_CONTENT
+
+
+def remembering(claim: Intent, left: Intent | None) -> Intent:
+    """Return the claim as it is stored. What was given up, ``left``, stays in it (rule R17): the rebuild may come to no
+    end, and the proxy may die in the middle of it."""
+    if left is None:
+        return claim
+    return replace(
+        claim, producer_epoch=left.producer_epoch, batches=left.batches, content=NO_CONTENT, attempts=GIVEN_UP
+    )

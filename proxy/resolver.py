@@ -111,11 +111,18 @@ class LogSearch:
         """Everything is wanted, of a producer that may have been idle for longer than the log goes back (rule R10)."""
         self.wider: Position | None = None
         """Where to begin if the bound, which is a mark's then, does not hold or was not enough (rule R10)."""
+        self.moved_to = NO_OFFSET
+        """Where the log began when the bound was seen not to hold: it is no bound of this log, whatever lies below it
+        later (rule R8)."""
 
     @property
     def reached(self) -> int:
         """The offset up to which the log was read."""
         return NO_OFFSET if self._next is None else self._next
+
+    def begin_anew(self) -> None:
+        """Settle and read once more, from the bound on as it is known now."""
+        self._is_settled, self._next = False, None
 
     def widen(self) -> None:
         """Begin anew from the earlier bound."""
@@ -173,7 +180,10 @@ class LogSearch:
         if not holds and self.wider is not None:
             self.widen()
             return await self._begin(leader, log_end)
-        self._next = bound.offset if holds else earliest.offset
+        if not holds:
+            self.moved_to = earliest.offset
+            self.bound = bound = Position(earliest.offset, NO_ANCHOR)
+        self._next = bound.offset
         if self.is_rebuild and self._next < earliest.offset:
             # Nothing is in doubt that was surely here. What retention has deleted is older than what comes next.
             self._note_gap(self._next, earliest.offset, is_harmless=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..values import value
-from .entry import GIVEN_UP, NO_OFFSET, WINDOW_BATCHES_MAX, Entry, Intent, WindowBatch
+from .entry import GIVEN_UP, NO_ANCHOR, NO_OFFSET, WINDOW_BATCHES_MAX, Entry, Intent, WindowBatch
 from .sequence import SEQUENCE_MODULUS, advance, distance, is_ahead
 
 
@@ -35,11 +35,20 @@ def reserved(entry: Entry, intent: Intent) -> Entry:
     return _with_intent(entry, intent)
 
 
-def renewed(entry: Entry, owner: bytes, attempts: int | None = None, leader: int | None = None) -> Entry:
+def renewed(
+    entry: Entry,
+    owner: bytes,
+    attempts: int | None = None,
+    leader: int | None = None,
+    moved_to: int = NO_OFFSET,
+) -> Entry:
     """Return the entry with its intent owned by ``owner``: taken over, or about to be forwarded once more, perhaps to
-    another ``leader``. The bound is kept."""
+    another ``leader``. The bound is kept, unless it was seen not to hold (rule R8): then it is where the log begins,
+    ``moved_to``."""
     assert entry.intent is not None
     intent = replace(entry.intent, owner=owner)
+    if moved_to != NO_OFFSET:
+        intent = replace(intent, lower_bound=moved_to, anchor=NO_ANCHOR)
     if attempts is not None:
         intent = replace(intent, attempts=attempts)
     if leader is not None:

@@ -27,6 +27,9 @@ X = dict(flush=1, mark=1, reconnect=1, tries=2)                # Redis emptied, 
 REGROWN = dict(X, unclean=2, foreign=1, producers=2, N=1, window=1, apart=True, after=(
     'foreign', 'C0 sends', 'P0 reserves', 'P0 forwards', 'BROKER appends', 'P0 notes', 'UNCLEAN', 'UNCLEAN'))
 ANEW = dict(anew=1, broken=1, foreign=1, reconnect=1, lower='known', window=1, tries=2, anchors=False)
+ANEW_ALIKE = dict(anew=1, broken=2, foreign=3, reconnect=1, lower='known', N=1, window=1, tries=2, alike=True, after=(
+    'foreign', 'foreign', 'C0 sends', 'P0 reads', 'P0 reserves', 'P0 forwards', 'P0 upstream'))
+ABSENT = ANEW_ALIKE['after'] + ('BROKER drops', 'the topic', 'P0 settled', 'P0 scans')
 COMMITTED = ('C0 sends', 'P0 reserves', 'P0 forwards', 'BROKER appends', 'P0 has', 'P0 commits')
 FLUSHALL = dict(flushall=1, slow=1, reconnect=1, tries=3)
 DELETED = dict(delist=1, reconnect=1, tries=2, close_seen='late')
@@ -300,6 +303,10 @@ ROWS = [
   dict(ANEW, broken=0, loss=1, undo=2, unanchored='rebuild', after=COMMITTED + ('the topic',))),
  ('t6', 'same, it begins at 0', 'holds', 1, dict(ANEW, broken=0, loss=1, undo=2, after=COMMITTED + ('the topic',))),
  ('t7', 'topic made anew, ends with the record below them', 'holds', 0, dict(ANEW, anchors=True, crash=1)),
+ ('t8', 'made anew, equal records at equal offsets: what is forwarded again keeps a bound that did not hold', 'I1', 1,
+  dict(ANEW_ALIKE, moves_bound=False, after=ABSENT)),
+ ('t9', 'same, its bound is the start of the log', 'holds', 1, dict(ANEW_ALIKE, crash=1, after=ABSENT)),
+ ('t10', 'LIMIT: same, what was on its way comes to the new log, and only then somebody looks', 'I1', 1, ANEW_ALIKE),
  ('u1', 'what a living owner has given up is waited for', 'T', 1, dict(L, veil=1, broken=1, reconnect=1, waits_for_given_up=True)),
  ('u2', 'same, by a rebuild only', 'T', 1, dict(L, veil=1, broken=1, reconnect=1, restart=1, N=1, window=1, waits_for_given_up='rebuild')),
  ('u3', 'it is waited for by nobody', 'holds', 1, dict(L, veil=1, broken=1, reconnect=1, restart=1, N=1, window=1)),

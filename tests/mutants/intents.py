@@ -227,7 +227,7 @@ INTENTS = (
         _SCENES + "test_who_cannot_decide_in_time_leaves_the_intent_to_everybody",
         (
             "proxy.forward",
-            "        self._sequencer.held.hold(renewed(entry, NOBODY))\n",
+            "        self._sequencer.held.hold(renewed(entry, NOBODY, moved_to=self._moved_to))\n",
             "        self._sequencer.held.hold(renewed(entry, entry.intent.owner if entry.intent else NOBODY))\n",
         ),
         deaths=("liveness",),
@@ -236,7 +236,7 @@ INTENTS = (
         "part_released",
         "R17: no release while a part of the batch is in the log",
         _SCENES + "test_an_intent_is_not_released_while_a_part_of_its_batch_is_in_the_log",
-        ("proxy.forward", "renewed(entry, NOBODY) if self._placed else released(entry)", "released(entry)"),
+        ("proxy.forward", "open_still if self._placed else released(entry)", "released(entry)"),
         deaths=("I1",),
     ),
     mutant(

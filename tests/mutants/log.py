@@ -108,8 +108,8 @@ LOG = (
         _SCENES + "test_the_intent_is_renewed_before_the_batch_is_sent_again",
         (
             "proxy.forward",
-            "        if not await sequencer.write(renewed(entry, self._owner, attempts, self._leader)):\n",
-            "        if False:\n",
+            "if not await sequencer.write(renewed(entry, self._owner, attempts, self._leader, self._moved_to)):\n",
+            "if False:\n",
         ),
         deaths=("I1",),
     ),
@@ -214,7 +214,7 @@ LOG = (
         _SCENES + "test_who_takes_an_intent_over_searches_from_its_own_bound",
         (
             "proxy.doubt",
-            "            Position(intent.lower_bound, intent.anchor),\n            contents,\n",
+            "            self._bound_of(intent),\n            contents,\n",
             "            self._shared.bounds.get(\n"
             "                (sequencer.topic, sequencer.partition), (0, Position(intent.lower_bound, intent.anchor))\n"
             "            )[1],\n            contents,\n",

@@ -175,13 +175,13 @@ PARTS = (
         "given_up_forgotten_by_a_claim",
         "R17: what was given up is remembered by who rebuilds, should he come to no end",
         _GIVEN_UP + "test_a_rebuild_that_comes_to_no_end_does_not_forget_it",
-        ("proxy.doubt", "        if left is None:\n", "        if True:\n"),
+        ("proxy.rebuild", "    if left is None:\n", "    if True:\n"),
     ),
     mutant(
         "rebuild_with_given_up_not_waited_for",
         "R10: who rebuilds and remembers what was given up is waited for",
         _GIVEN_UP + "test_a_proxy_that_rebuilds_beside_it_is_waited_for",
-        ("proxy.doubt", "        if entry is not None and _is_claimed(entry.intent):\n", "        if False:\n"),
+        ("proxy.doubt", "        if entry is not None and is_claimed(entry.intent):\n", "        if False:\n"),
     ),
     mutant(
         "given_up_lost_with_the_store",
@@ -225,7 +225,7 @@ PARTS = (
         _COPIES + "test_a_second_copy_of_a_part_is_told_whichever_part_it_is_and_whoever_sends_the_rest",
         (
             "proxy.doubt",
-            "                sequencer.look_again(bound, intent.producer_epoch, sequences)  # R14\n",
+            "                sequencer.look_again(self._bound_of(intent), intent.producer_epoch, sequences)  # R14\n",
             "",
         ),
     ),

@@ -7,12 +7,14 @@ from typing import Any
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.marker import anchor_of
 from idemproxy.codecs.message_set import encode_message, encode_set, iterate_shallow
-from idemproxy.proxy.effects import Append
+from idemproxy.proxy.bridge.asks import FetchRecords
+from idemproxy.proxy.effects import Append, Ask, Unanswered, Wait
+from idemproxy.proxy.log_chunk import ReadLog
 from idemproxy.proxy.log_ends import Position
-from idemproxy.proxy.outcome import Outcome
+from idemproxy.proxy.outcome import InDoubt, Outcome
 from idemproxy.proxy.shared import lower_bound
 from idemproxy.state.commit import fresh
-from idemproxy.state.entry import NO_ANCHOR, NO_PRINCIPAL
+from idemproxy.state.entry import NO_ANCHOR, NO_PRINCIPAL, NOBODY
 from idemproxy.state.producer_ids import pack_block
 from testkit.staged_sequencer import BLOCK_KEY, GENERATION, PARTITION, TOPIC, Client, Stage
 from testkit.virtual_log import Message, Stored
@@ -146,3 +148,103 @@ def test_the_message_below_a_bound_is_not_the_same_where_it_lies_elsewhere() -> 
     stage.run(10)
     assert (request.code, request.offset) == (0, 0)
     assert len(stage.sent) == 1
+
+
+# ---------------------------------------------------------------------- a topic that was made anew
+FOREIGN = encode_set([(None, b"foreign", 0)], magic=1)
+
+
+def two_foreign_records(*, keeps_markers: bool = True) -> Stage:
+    """The second one lies below the bound of what comes next."""
+    stage = Stage(keeps_markers=keeps_markers)
+    foreign_record(stage)
+    foreign_record(stage)
+    return stage
+
+
+def foreign_record(stage: Stage) -> None:
+    """One more, equal to the others."""
+    stage.log.append(FOREIGN, stage.now)
+    stage.log.advance(stage.log.end_offset)
+
+
+def test_a_bound_that_did_not_hold_is_none_of_what_is_forwarded_again() -> None:
+    """Behind its second copy's place the same record comes to lie at the same offset as before."""
+    stage = two_foreign_records()
+
+    def made_anew(_effect: Append) -> Outcome:
+        stage.log.begin_anew()
+        return InDoubt("it is not known whether it has left", 1)
+
+    def with_one_behind_it(effect: Append) -> Outcome:
+        lost = stage.loses_answer(effect)
+        foreign_record(stage)
+        return lost
+
+    stage.outcomes.extend([made_anew, with_one_behind_it])
+    request = stage.send(Client(), 0)
+    stage.run(10)
+    assert (request.code, request.offset) == (0, 0)
+    assert len(stage.sent) == 2
+    assert stage.stored_values() == [b"value 0", b"foreign"]
+    intents = [entry.intent for entry in stage.swapped if entry.intent is not None]
+    assert [(one.lower_bound, one.anchor != NO_ANCHOR) for one in intents] == [(2, True), (0, False)]
+
+
+def test_nor_does_the_process_take_it_for_one_of_the_next_batch() -> None:
+    stage = two_foreign_records()
+    client = Client()
+
+    def made_anew(_effect: Append) -> Outcome:
+        stage.log.begin_anew()
+        client.is_closed = True
+        return InDoubt("it is not known whether it has left", 1)
+
+    stage.outcomes.append(made_anew)
+    stage.send(client, 0)
+    stage.run(10)
+    assert (TOPIC, PARTITION) not in stage.shared.bounds
+    assert len(stage.sent) == 1
+
+
+def test_a_search_that_has_seen_it_fail_does_not_trust_it_when_the_log_has_grown() -> None:
+    """Without markers it cannot be decided whether the record at the start is the batch."""
+    stage = two_foreign_records(keeps_markers=False)
+    was_read: list[object] = []
+
+    def made_anew(effect: Append) -> Outcome:
+        stage.log.begin_anew()
+        return stage.loses_answer(effect)
+
+    def grows(_effect: Wait) -> None:
+        if was_read and stage.log.end_offset == 1:
+            foreign_record(stage)
+
+    def note(effect: Ask) -> None:
+        if isinstance(effect.question, ReadLog):
+            was_read.append(effect)
+
+    stage.outcomes.append(made_anew)
+    stage.before.update({Wait: grows, Ask: note})
+    request = stage.send(Client(), 0)
+    stage.run(60)
+    assert request.code == 87
+    assert len(stage.sent) == 1
+
+
+def test_who_hands_a_doubt_over_says_that_the_bound_does_not_hold() -> None:
+    stage = two_foreign_records()
+    stage.outcomes.append(stage.never_answers)
+    stage.send(Client(), 0)
+    stage.die()
+    stage.log.begin_anew()
+    foreign_record(stage)
+    stage.reply = lambda _broker_id, question: Unanswered("away") if isinstance(question, FetchRecords) else None
+    client = Client()
+    stage.send(client, 0)
+    stage.run(2)
+    client.is_closed = True
+    stage.run(120)
+    left = stage.entry().intent
+    assert left is not None
+    assert (left.owner, left.lower_bound, left.anchor) == (NOBODY, 0, NO_ANCHOR)
