@@ -220,7 +220,7 @@ def test_a_search_that_has_seen_it_fail_does_not_trust_it_when_the_log_has_grown
         if was_read and stage.log.end_offset == 1:
             foreign_record(stage)
 
-    def note(effect: Ask) -> None:
+    def note(effect: Ask[Any]) -> None:
         if isinstance(effect.question, ReadLog):
             was_read.append(effect)
 
