@@ -55,12 +55,14 @@ def producer(pair: TwoProxies, place: Place) -> Iterator[RovingProducer]:
     """It has a batch in the log, by the first proxy, and is judged in the end."""
     one = RovingProducer(place)
     one.connect(pair.addresses[0])
-    one.add(1)
-    one.insist(lambda: pair.addresses[0])
-    pair.redis.wait_until_quiet()
-    yield one
-    one.hang_up()
-    pair.redis.wait_until_quiet()
+    try:
+        one.add(1)
+        one.insist(lambda: pair.addresses[0])
+        pair.redis.wait_until_quiet(place=place)
+        yield one
+    finally:
+        one.hang_up()
+    pair.redis.wait_until_quiet(place=place)
     assert one.complaints(pair.stored([place])[place]) == []
     assert one.unanswered == {}
 
