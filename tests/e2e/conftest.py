@@ -23,7 +23,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuietPair]:
     """They run until the end of the session; every test takes topics of its own."""
     directory = tmp_path_factory.mktemp("quiet")
     with (
-        LegacyCluster(directory / "cluster", auto_create_topics=False) as cluster,
+        LegacyCluster(directory / "cluster", auto_create_topics=False, session_timeout_ms=8000) as cluster,
         ProxyProcess(directory / "proxy", cluster.address(0)) as proxy,
     ):
         yield QuietPair(cluster, proxy)

@@ -20,7 +20,7 @@ from .conftest import QuietPair
 PARTITIONS = 3
 RECORDS_UNDER_FAULTS = 3000
 RECORDS_PER_CODEC = 300
-RUN_SECONDS_MAX = 90
+RUN_SECONDS_MAX = 240
 STORED_CODECS = {"none": Codec.GZIP, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4}
 """What a batch becomes in the log: the wrapper that carries the marker needs a codec, and gzip stands for none."""
 

@@ -77,5 +77,6 @@ def test_bootstrap_addresses_that_lead_nowhere_do_not_delay_the_start(
     with address_that_takes_no_connection() as deaf, address_that_says_nothing() as dumb:
         nobody = (HOST, free_ports(1)[0])
         bad = [deaf, dumb, nobody, deaf, dumb]
-        slow = seconds_to_the_first_client(tmp_path / "slow", [*bad, good])
+        # The best of three: only a start that asks them one after the other is late each time.
+        slow = min(seconds_to_the_first_client(tmp_path / f"slow-{number}", [*bad, good]) for number in range(3))
     assert slow < quick + 3

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
 
+from idemproxy.demo import relay_link
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.relay_frames import FIND_COORDINATOR, METADATA, FrameBuffer, NotKafka, rewrite_addresses
@@ -279,16 +280,17 @@ def test_half_a_request_never_becomes_a_whole_one() -> None:
         assert relay.counts[FaultKind.HALF_REQUEST] == 1
 
 
-def test_a_late_request_arrives_after_its_client_was_cut_off() -> None:
+def test_a_late_request_arrives_after_its_client_was_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_link, "LATE_SECONDS", 2.0)
     with relayed(FaultPlan(kinds=["late_delivery"], every_nth_produce=1)) as (relay, upstream, client):
         sent = request(PRODUCE, 2, 1, produce_body(2, -1, b"x" * 50))
+        start = time.monotonic()
         client.sendall(sent)
         with pytest.raises(ConnectionResetError):
             answer(client)
         assert upstream.frames == []
-        start = time.monotonic()
         upstream.wait_for_frames(1)
-        assert time.monotonic() - start > 0.2
+        assert time.monotonic() - start >= 2.0
         assert upstream.frames == [sent]
         assert relay.counts[FaultKind.LATE_DELIVERY] == 1
 

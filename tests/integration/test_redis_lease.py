@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from idemproxy.demo.ports import free_ports
 from idemproxy.state.store import (
     Conflict,
     StoreAway,
@@ -21,7 +22,7 @@ from idemproxy.state.store import (
     Swapped,
     member_key,
 )
-from testkit.redis_process import BUNDLED_BINARY, RedisProcess, converse, free_port
+from testkit.redis_process import BUNDLED_BINARY, RedisProcess, converse
 from testkit.select_reactor import SelectReactor
 from testkit.store_incarnation import CLUSTER, KEY, Proxy, value
 
@@ -56,7 +57,7 @@ def test_the_registration_lives_six_seconds_and_is_renewed(proxy: Proxy, server:
     assert 5_000 < server.call("PTTL", key) <= 6_000
     first_end = proxy.store.lease.ends_at
     proxy.reactor.run_for(2.3)
-    assert server.call("PTTL", key) > 5_000
+    assert server.call("PTTL", key) > 4_000, "it was renewed: 3,700 would be left otherwise"
     assert proxy.store.lease.ends_at > first_end + 1.5
     assert proxy.lease_losses == []
     assert len(proxy.generations) == 1
@@ -135,7 +136,7 @@ def test_stopping_without_a_server_ends_too(reactor: SelectReactor, directory: P
 
 # ---------------------------------------------------------------------- who may serve
 def test_a_server_that_comes_later_is_found(reactor: SelectReactor, directory: Path) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     proxy = Proxy(reactor, ("127.0.0.1", port))
     assert isinstance(proxy.until_event(StoreLost), StoreLost)
     reactor.run_for(0.3)

@@ -312,7 +312,7 @@ def test_a_server_that_cannot_save_refuses_writes_until_it_can(
 
 def test_a_server_that_is_still_loading_its_data_is_waited_for(proxy: Proxy, server: RedisProcess) -> None:
     with server.open() as connection:
-        for number in range(2500):
+        for number in range(10_000):
             converse(connection, "SET", number, "x")
     server.kill()
     server.start("--key-load-delay", "400", loaded=False)
@@ -320,7 +320,7 @@ def test_a_server_that_is_still_loading_its_data_is_waited_for(proxy: Proxy, ser
     while "load" not in event.reason.lower():
         event = proxy.until_event(StoreLost)
     proxy.ready()
-    assert proxy.read(b"2499") == b"x"
+    assert proxy.read(b"9999") == b"x"
     assert len(proxy.generations) == 2
 
 

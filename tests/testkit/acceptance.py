@@ -91,6 +91,7 @@ class LossyScene:
             version=version,
             advertised={0: (HOST, port)},
             auto_create_topics=False,
+            session_timeout_ms=8000,  # nobody kills it, and a busy machine may keep it waiting
             broker_settings=broker_settings,
         )
         plan = FaultPlan(kinds=[FaultKind.LOST_ANSWER], every_nth_produce=1)

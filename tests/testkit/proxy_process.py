@@ -24,7 +24,7 @@ from idemproxy.state.store import entry_key
 from .redis_process import converse
 
 START_SECONDS_MAX = 30.0
-QUIET_SECONDS_MAX = 10.0
+QUIET_SECONDS_MAX = 30.0
 _POLL_SECONDS = 0.02
 _ENTRY_KEYS = "idem:*:{*"
 

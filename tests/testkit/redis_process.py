@@ -25,14 +25,6 @@ def server_binary() -> str:
     return os.environ.get("IDEMPROXY_TEST_REDIS") or BUNDLED_BINARY
 
 
-def free_port() -> int:
-    """A TCP port of the loopback that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class RedisProcess:
     """One server over all its lives. A context manager."""
 

@@ -55,6 +55,10 @@ AUTHORIZED: Mapping[str, str] = {
 """Settings of brokers that refuse everything that is not allowed, but for who comes plainly."""
 
 
+NOTICED_SECONDS = 1.0
+"""A broker hears of it from ZooKeeper, and nobody can ask it whether it has."""
+
+
 def allow(cluster: LegacyCluster, resource: str, rights: Mapping[str, Sequence[str]]) -> None:
     """Replace the ACLs of a resource of brokers with these settings: operations by user."""
     acls = [
@@ -66,7 +70,7 @@ def allow(cluster: LegacyCluster, resource: str, rights: Mapping[str, Sequence[s
     with ZooKeeper(cluster.zookeeper_address) as keeper:
         _put(keeper, f"/kafka-acl/{kind}/{name}", _json({"version": 1, "acls": acls}))
         keeper.create("/kafka-acl-changes/acl_changes_", resource.encode(), SEQUENTIAL)
-    time.sleep(0.2)
+    time.sleep(NOTICED_SECONDS)
 
 
 class SaslCluster(LegacyCluster):

@@ -57,7 +57,9 @@ class ExternalRedis(RedisProcess):
         self.directory = Path(tempfile.mkdtemp(prefix="ipr"))
         self.address = (HOST, port)
         # Without protected configs the directory of the snapshots could not be broken at runtime.
-        settings = ("--enable-protected-configs", "yes", "--appendfsync", "everysec", *options)
+        # A replica's first copy begins at once, and not after the five seconds in which others may join it.
+        at_once = ("--repl-diskless-sync-delay", "0")
+        settings = ("--enable-protected-configs", "yes", "--appendfsync", "everysec", *at_once, *options)
         super().__init__(self.directory, *settings, port=port, binary=external_server_binary())
 
     def __enter__(self) -> ExternalRedis:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.proxy.transport import TrioReactor
 from idemproxy.reactor import Address, Wire
 
@@ -34,9 +35,7 @@ def _nobody(kind: str, directory: Path) -> Address:
     if kind == "no socket":
         return str(directory / "none")
     if kind == "a port":
-        with socket.create_server(("127.0.0.1", 0)) as gone:
-            port: int = gone.getsockname()[1]
-            return "127.0.0.1", port
+        return HOST, free_ports(1)[0]
     path = str(directory / "left")
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(path)
