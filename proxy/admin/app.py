@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from . import views
 from .rates import Rates
-from .vitals import Watched, reasons_not_ready
+from .vitals import CHECKS, Watched, reasons_not_ready
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _PAGE: Final = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
@@ -51,8 +51,12 @@ def make_app(watched: Watched, rates: Rates, metrics_text: Callable[[], bytes]) 
     async def livez(_request: Request) -> Response:
         return PlainTextResponse("ok\n")
 
-    async def readyz(_request: Request) -> Response:
-        reasons = reasons_not_ready(watched)
+    async def readyz(request: Request) -> Response:
+        excluded = request.query_params.getlist("exclude")
+        if unknown := sorted(set(excluded) - set(CHECKS)):
+            known = ", ".join(CHECKS)
+            return PlainTextResponse(f"exclude={unknown[0][:32]!r}: there is no such check; known are {known}\n", 400)
+        reasons = reasons_not_ready(watched, excluded)
         if reasons:
             return PlainTextResponse("".join(f"{reason}\n" for reason in reasons), 503)
         return PlainTextResponse("ok\n")

@@ -4,9 +4,9 @@ Everything here may be called from another thread, as OpenTelemetry does: what i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...state.redis_store import RedisStore
 from .. import limits
@@ -16,6 +16,9 @@ from ..telemetry.metrics import Sample
 from ..telemetry.reports import Telemetry
 from ..versions import ApiKey
 
+CHECKS: Final = ("draining", "redis", "brokers", "listeners")
+"""What has to be so before clients can be served, by the names that ``/readyz?exclude=`` takes. ``redis``: the store
+and the lease."""
 _API_NAMES = {int(key): key.name.lower() for key in ApiKey}
 
 
@@ -73,24 +76,34 @@ def ways_of_guests(engine: Engine) -> dict[int, Ways]:
     return found
 
 
-def reasons_not_ready(watched: Watched) -> list[str]:
-    """Return why clients cannot be served now, one sentence each; empty: they can."""
+def reasons_not_ready(watched: Watched, excluded: Collection[str] = ()) -> list[str]:
+    """Return why clients cannot be served now, one sentence each; empty: they can. ``excluded``: of ``CHECKS``."""
     engine = watched.engine
-    if engine.is_draining:
+    if engine.is_draining and "draining" not in excluded:
         return ["draining: the proxy is about to end and takes nothing new"]
     reasons = []
-    if not watched.is_store_up:
-        store = watched.store()
-        reasons.append("Redis is not started yet" if store is None else store.why_away)
-    elif not watched.lease_seconds:
-        reasons.append("the lease is not held: nothing may be sent until it is renewed")
-    if not engine.topology.is_known:
-        reasons.append("no broker has answered yet")
-    elif not any(broker.is_ready for broker in engine.topology.brokers):
-        reasons.append("no broker can be reached")
-    if not reasons and not watched.is_listening():
+    if "redis" not in excluded:
+        reasons += _without_store(watched)
+    if "brokers" not in excluded:
+        if not engine.topology.is_known:
+            reasons.append("no broker has answered yet")
+        elif not any(broker.is_ready for broker in engine.topology.brokers):
+            reasons.append("no broker can be reached")
+    # Ports open when Redis and a broker were there once, so closed ones are no news beside them. Who leaves one of them
+    # out is told all the same: a pod that has never had Redis must not count as ready.
+    if "listeners" not in excluded and (excluded or not reasons) and not watched.is_listening():
         reasons.append("no port is open for clients")
     return reasons
+
+
+def _without_store(watched: Watched) -> list[str]:
+    """Why idempotent producers cannot be served now."""
+    if not watched.is_store_up:
+        store = watched.store()
+        return ["Redis is not started yet" if store is None else store.why_away]
+    if not watched.lease_seconds:
+        return ["the lease is not held: nothing may be sent until it is renewed"]
+    return []
 
 
 def concerns(watched: Watched) -> list[str]:

@@ -24,6 +24,7 @@ from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.proxy.telemetry.metric_names import METRICS
 from testkit.kafka_cluster import fresh_topic, librdkafka_settings, produce
 from testkit.proxy_process import ProxyProcess, wait_until
+from testkit.two_proxies_redis import ExternalRedis
 
 
 class Answer(NamedTuple):
@@ -203,6 +204,50 @@ def test_a_proxy_without_redis_is_alive_and_says_why_it_is_not_ready(
         assert admin.metrics()["idemproxy_ready"] == 0
         assert admin.json("status")["not_ready"]
         wait_until(lambda: admin.get("/readyz").status == 200, "it is ready again", 30)
+
+
+def test_a_proxy_that_has_lost_redis_is_ready_for_those_who_do_not_ask_for_it_and_one_that_never_had_it_is_not(
+    cluster: LegacyCluster, admin: AdminPort, tmp_path: Path
+) -> None:
+    """What the chart's pods are asked: consumers and producers without idempotence find them while Redis is away."""
+    without = "/readyz?exclude=redis"
+    topic = fresh_topic(cluster, partitions=1)
+    with ExternalRedis() as redis:
+        url = "redis://{}:{}/0".format(*redis.address)
+        with ProxyProcess(tmp_path, cluster.address(0), options=(*options(admin), "--redis", url)) as proxy:
+            assert admin.get(without)[::2] == (200, "ok\n")
+            redis.kill()
+            wait_until(lambda: admin.get("/readyz").status == 503, "it is not ready")
+            assert admin.get(without)[::2] == (200, "ok\n")
+            assert admin.metrics()["idemproxy_ready"] == 0
+            plain = settings_of(proxy) | {"enable.idempotence": False}
+            assert len(produce(plain, topic, 1, 10)) == 10
+            proxy.kill()
+            proxy.launch()
+
+            def answer() -> Answer | None:
+                with contextlib.suppress(OSError):
+                    return admin.get(without)
+                return None
+
+            wait_until(lambda: answer() is not None, "the next life answers")
+            for _ in range(10):
+                assert (found := answer()) is not None
+                assert found.status == 503
+                assert "no port is open for clients" in found.text
+                assert "Redis" not in found.text
+                time.sleep(0.2)
+            redis.start()
+            wait_until(lambda: admin.get(without).status == 200, "it is ready again", 30)
+
+
+def test_a_check_of_another_name_is_refused_with_those_that_there_are(shared: tuple[ProxyProcess, AdminPort]) -> None:
+    _, admin = shared
+    found = admin.get("/readyz?exclude=redis&exclude=kafka")
+    assert found.status == 400
+    assert found.text == "exclude='kafka': there is no such check; known are draining, redis, brokers, listeners\n"
+    assert admin.get("/readyz?exclude=").status == 400
+    assert admin.get("/readyz?exclude=redis&exclude=brokers").status == 200
 
 
 def test_a_proxy_whose_brokers_are_away_says_so(admin: AdminPort, tmp_path: Path) -> None:

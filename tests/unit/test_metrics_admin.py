@@ -104,6 +104,36 @@ def test_ports_that_could_not_be_opened_are_a_reason() -> None:
 
 
 @pytest.mark.parametrize(
+    ("excluded", "reasons"),
+    [
+        (["redis"], ["no broker has answered yet", "no port is open for clients"]),
+        (["redis", "brokers"], ["no port is open for clients"]),
+        (["brokers"], ["Redis is not started yet", "no port is open for clients"]),
+        (["listeners"], ["Redis is not started yet", "no broker has answered yet"]),
+        (["redis", "brokers", "listeners"], []),
+    ],
+)
+def test_a_check_that_is_left_out_hides_no_closed_port(excluded: list[str], reasons: list[str]) -> None:
+    _, watched = watched_world()
+    new = World(2, WorldSettings(brokers=1)).proxies[0]._new_engine()
+    young = Watched(new, Telemetry(), lambda: None, watched.now, watched.wall, lambda: False, 0.0, "1.2.3")
+    assert reasons_not_ready(young, excluded) == reasons
+
+
+def test_a_lost_redis_or_lease_that_is_left_out_is_no_reason_and_a_drain_still_is() -> None:
+    world, watched = watched_world()
+    (proxy,) = world.proxies
+    proxy.store.lease.give_up()
+    assert (len(reasons_not_ready(watched)), reasons_not_ready(watched, ["redis"])) == (1, [])
+    proxy.store._drop("for the test")
+    assert (len(reasons_not_ready(watched)), reasons_not_ready(watched, ["redis"])) == (1, [])
+    watched.engine.drain(lambda: None)
+    (reason,) = reasons_not_ready(watched, ["redis"])
+    assert reason.startswith("draining")
+    assert reasons_not_ready(watched, ["redis", "draining"]) == []
+
+
+@pytest.mark.parametrize(
     ("event", "words"),
     [
         (events.SecondCopy(7, 0, 0, "t", 0, (1, 2)), "1 batches are in the log twice"),
