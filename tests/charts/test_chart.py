@@ -80,6 +80,9 @@ def test_the_examples_render_every_kind_that_the_chart_has(helm: Path) -> None:
         ("networkPolicy__egress__to", "to"),
         ("prometheusRule__threshold", "threshold"),
         ("tracing__url", "url"),
+        ("extraConfig__listener", "listener"),
+        ("securityContext__readOnly", "readOnly"),
+        ("podSecurityContext__privileged", "privileged"),
     ],
 )
 def test_a_misspelt_key_is_refused_by_its_name(helm: Path, key: str, name: str) -> None:
@@ -141,8 +144,8 @@ CERT_MANAGER = {"enabled": True, "issuerRef": {"name": ""}}
         ({"listeners__clients__service__type": "NodePort"}, "listeners.clients.service.nodePortOffset: the nodes'"),
         ({"listeners__clients__service__port": 443}, "listeners.clients.service.port: with routing by port"),
         ({"listeners__clients__service__type": "ExternalName"}, "/listeners/clients/service/type"),
-        ({"terminationGracePeriodSeconds": 30}, "terminationGracePeriodSeconds: 45 are needed"),
-        ({"limits__drainSeconds": 60, "terminationGracePeriodSeconds": 75}, "terminationGracePeriodSeconds: 80 are"),
+        ({"terminationGracePeriodSeconds": 30}, "terminationGracePeriodSeconds: 55 are needed"),
+        ({"limits__drainSeconds": 60, "terminationGracePeriodSeconds": 75}, "terminationGracePeriodSeconds: 90 are"),
         ({"limits__drainSeconds": None}, "'drainSeconds'"),
         ({"admin__port": None}, "'port'"),
         ({"limits__connectionsMax": 0}, "/limits/connectionsMax"),
@@ -154,6 +157,19 @@ CERT_MANAGER = {"enabled": True, "issuerRef": {"name": ""}}
             "autoscaling.enabled: resources.requests",
         ),
         ({"serviceMonitor__enabled": True}, "networkPolicy.adminFrom: with serviceMonitor.enabled"),
+        ({"prometheusRule__enabled": True}, "prometheusRule.selector: without serviceMonitor.enabled"),
+        ({"prometheusRule__selector": {"a-b": "c"}}, "/prometheusRule/selector"),
+        ({"networkPolicy__egress__enabled": True}, "networkPolicy.egress.rules: with egress.enabled name the brokers"),
+        (
+            {"extraConfig": {"limits": {"drain_seconds": 60}}, "terminationGracePeriodSeconds": 80},
+            "terminationGracePeriodSeconds: 90 are",
+        ),
+        ({"podLabels": {"app.kubernetes.io/name": "x"}}, "podLabels: app.kubernetes.io/name is a label of the chart's"),
+        ({"podLabels": {"app.kubernetes.io/component": "x"}}, "podLabels: app.kubernetes.io/component is a label of"),
+        ({"probes__liveness__successThreshold": 2}, "/probes/liveness/successThreshold"),
+        ({"probes__startup__successThreshold": 2}, "/probes/startup/successThreshold"),
+        ({"resources__limits": {"mem": "1Gi"}}, "/resources/limits"),
+        ({"redis__bundled__maxmemory": "0"}, "/redis/bundled/maxmemory"),
         ({"tracing__sampleRatio": 2}, "/tracing/sampleRatio"),
         ({"image__digest": "sha256:1"}, "/image/digest"),
     ],
@@ -181,10 +197,11 @@ def test_every_key_of_the_values_is_in_the_schema_and_the_schema_has_no_other() 
         elif "properties" in entry:
             assert entry["additionalProperties"] is False, path
             optional = {"pullSecrets", "claims", "requests", "limits", "global"} if path != "" else {"global"}
-            if not path.startswith(".probes."):
+            if not path.startswith((".probes.", ".extraConfig", ".securityContext", ".podSecurityContext")):
                 assert set(entry["properties"]) - set(value) <= optional, path
             for name, one_value in value.items():
-                compare(entry["properties"][name], one_value, f"{path}.{name}")
+                if entry["properties"][name] is not True:
+                    compare(entry["properties"][name], one_value, f"{path}.{name}")
 
     compare(schema, values, "")
 
@@ -215,3 +232,6 @@ def test_the_notes_name_the_addresses_that_producers_need(helm: Path, tmp_path: 
     assert "bootstrap.servers=nodes.example.com:30092" in text
     assert "broker 2: nodes.example.com:30095" in text
     assert "{" not in text
+    assert text.count("are off, for all") == 2
+    assert "Clients of outside may arrive with the addresses of nodes" in text
+    assert "Clients of nodes may arrive" in text

@@ -22,7 +22,7 @@ OF_PROMETHEUS = {"namespace", "job", "pod"}
 
 def labels_of_series() -> dict[str, set[str]]:
     """Return the labels that each series on /metrics has."""
-    found: dict[str, set[str]] = {}
+    found: dict[str, set[str]] = {"up": OF_PROMETHEUS}
     for metric in METRICS:
         labels = set(metric.labels) | OF_PROMETHEUS
         if metric.kind == "histogram":
@@ -150,6 +150,20 @@ def test_alerts_can_be_left_out_and_bear_the_users_labels(helm: Path) -> None:
     assert left == {"IdemproxySlow"}
     assert {rule["labels"]["team"] for rule in group["rules"]} == {"streams"}
     assert {rule["labels"]["severity"] for rule in group["rules"]} == {"critical", "warning"}
+
+
+def test_the_alerts_go_by_the_labels_and_the_number_of_pods_that_were_said(helm: Path) -> None:
+    def missing(**values: Any) -> dict[str, Any]:
+        values |= {"prometheusRule__enabled": True, "networkPolicy__adminFrom": [{"podSelector": {}}]}
+        (group,) = one(render_minimal(helm, **values), "PrometheusRule")["spec"]["groups"]
+        (rule,) = (rule for rule in group["rules"] if rule["alert"] == "IdemproxyPodMissing")
+        return dict(rule)
+
+    named = missing(prometheusRule__selector={"job": "kafka/proxy", "team": "streams"}, replicas=3)
+    assert named["expr"] == 'count(up{job="kafka/proxy",team="streams"} == 1) < 3'
+    assert "of 3 pod(s)" in named["annotations"]["description"]
+    own = missing(serviceMonitor__enabled=True, autoscaling={"enabled": True, "minReplicas": 4})
+    assert own["expr"].endswith("== 1) < 4")
 
 
 def test_without_being_asked_for_nothing_of_other_peoples_operators_is_rendered(helm: Path) -> None:

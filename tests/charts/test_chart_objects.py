@@ -22,7 +22,9 @@ from charts.rendering import (
 )
 
 from idemproxy.proxy import limits
+from idemproxy.proxy.admin.vitals import CHECKS
 from idemproxy.proxy.telemetry.otel import wants
+from idemproxy.state.redis_server import PATIENCE_SECONDS
 
 EVERYTHING = CHART / "ci/everything-values.yaml"
 SNI = CHART / "ci/sni-values.yaml"
@@ -75,18 +77,25 @@ def test_the_pods_are_replaced_when_the_configuration_or_the_redis_url_changes(h
 
 def test_the_proxy_has_time_to_finish_before_it_is_killed(helm: Path) -> None:
     pod = pod_of(render_minimal(helm, limits__drainSeconds=100, preStopSeconds=7))
-    assert pod["terminationGracePeriodSeconds"] == 122 >= 7 + 100 + limits.ASK_SECONDS_MAX + 5
+    assert pod["terminationGracePeriodSeconds"] == 132 >= 7 + 100 + limits.ASK_SECONDS_MAX + 5 + 5 + 5
     (container,) = pod["containers"]
     assert container["lifecycle"]["preStop"]["exec"]["command"][-1] == "import time; time.sleep(7)"
     assert pod_of(render_minimal(helm, terminationGracePeriodSeconds=300))["terminationGracePeriodSeconds"] == 300
     assert configuration_of(render_minimal(helm))["limits"]["drain_seconds"] == limits.DRAIN_SECONDS
+    private = pod_of(render_minimal(helm, redis__url="", redis__embedded=True))
+    assert (
+        private["terminationGracePeriodSeconds"]
+        == 5 + 25 + 45
+        >= 5 + 25 + limits.ASK_SECONDS_MAX + 10 + PATIENCE_SECONDS
+    )
 
 
 def test_the_probes_ask_the_admin_port(helm: Path) -> None:
     container = container_of(render_minimal(helm, admin__port=9999))
-    paths = {"startupProbe": "/livez", "readinessProbe": "/readyz", "livenessProbe": "/livez"}
+    paths = {"startupProbe": "/livez", "readinessProbe": "/readyz?exclude=redis", "livenessProbe": "/livez"}
     for probe, path in paths.items():
         assert container[probe]["httpGet"] == {"path": path, "port": "admin"}
+    assert set(re.findall(r"exclude=(\w+)", "".join(paths.values()))) <= set(CHECKS)
     assert container["ports"][0] == {"name": "admin", "containerPort": 9999}
     assert configuration_of(render_minimal(helm, admin__port=9999))["admin"] == {"bind": "0.0.0.0:9999"}
 
@@ -247,7 +256,11 @@ def test_several_pods_are_not_all_taken_away_at_once(helm: Path) -> None:
     kinds = [manifest["kind"] for manifest in render_minimal(helm, replicas=1)]
     assert "PodDisruptionBudget" not in kinds
     for several in ({"replicas": 3}, {"autoscaling__enabled": True}):
-        assert one(render_minimal(helm, **several), "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+        budget = one(render_minimal(helm, **several), "PodDisruptionBudget")["spec"]
+        assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+    # Here all pods may be unready and serve consumers.
+    strict = render_minimal(helm, replicas=3, probes__readinessNeedsRedis=True)
+    assert one(strict, "PodDisruptionBudget")["spec"]["unhealthyPodEvictionPolicy"] == "IfHealthyBudget"
 
 
 @pytest.mark.parametrize(("version", "kind"), [("1.25", "resource"), ("1.33", "containerResource")])
@@ -263,7 +276,8 @@ def test_autoscaling_looks_at_the_cpu_and_leaves_the_replicas_alone(helm: Path, 
 def test_the_network_policy_opens_the_clients_ports_to_clients_and_the_admin_port_to_prometheus(helm: Path) -> None:
     policy = one(render(helm, EVERYTHING), "NetworkPolicy")["spec"]
     clients, admin = policy["ingress"]
-    assert clients == {"ports": [{"port": 9092, "endPort": 9095}, {"port": 19092, "endPort": 19095}]}
+    opened = [*range(9092, 9096), *range(19092, 19096)]
+    assert clients == {"ports": [{"port": port} for port in opened]}, "some network plug-ins pass over endPort"
     assert admin["ports"] == [{"port": 9644}]
     assert admin["from"][-1]["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "prometheus"}
     closed = one(render(helm, SNI), "NetworkPolicy")["spec"]

@@ -78,6 +78,16 @@
 {{- and $says (regexMatch "^[0-9]+$" $port) | ternary $port (include "idemproxy.servicePort" $listener) -}}
 {{- end -}}
 
+{{/* The listeners, with commas, at which clients may arrive with the address of a node or of a load balancer. */}}
+{{- define "idemproxy.withoutAddresses" -}}
+{{- $names := list -}}
+{{- range $name, $listener := (include "idemproxy.listeners" . | fromYaml) -}}
+{{- $keeps := eq (get $listener.service "externalTrafficPolicy" | toString) "Local" -}}
+{{- if and (ne $listener.service.type "ClusterIP") (not $keeps) -}}{{- $names = append $names $name -}}{{- end -}}
+{{- end -}}
+{{- join ", " $names -}}
+{{- end -}}
+
 {{/* TLS towards a server. Takes (list tls folder). */}}
 {{- define "idemproxy.clientTls" -}}
 {{- $tls := index . 0 -}}
@@ -165,6 +175,10 @@
 {{- with $values.producers.droppedHeaders -}}{{- $_ := set $producers "dropped_headers" . -}}{{- end -}}
 {{- $_ := set $config "producers" $producers -}}
 {{- $limits := dict -}}
+{{- /* Where all clients have one address, the first five wrong passwords would shut all of them out. */ -}}
+{{- if include "idemproxy.withoutAddresses" . -}}
+{{- $limits = dict "connections_per_address_max" 0 "unauthenticated_per_address_max" 0 "failed_logins_per_minute_max" 0 -}}
+{{- end -}}
 {{- range $name, $limit := $values.limits -}}
 {{- if not (kindIs "invalid" $limit) -}}{{- $_ := set $limits (snakecase $name) (int64 $limit) -}}{{- end -}}
 {{- end -}}

@@ -13,6 +13,17 @@
 {{- if and .Values.serviceMonitor.enabled .Values.networkPolicy.enabled (not .Values.networkPolicy.adminFrom) -}}
 {{- fail "networkPolicy.adminFrom: with serviceMonitor.enabled name the pods of Prometheus here, or nothing could be scraped" -}}
 {{- end -}}
+{{- if and .Values.prometheusRule.enabled (not .Values.serviceMonitor.enabled) (not .Values.prometheusRule.selector) -}}
+{{- fail "prometheusRule.selector: without serviceMonitor.enabled say which labels this release's series have, or no alert ever comes" -}}
+{{- end -}}
+{{- if and .Values.networkPolicy.enabled .Values.networkPolicy.egress.enabled (not .Values.networkPolicy.egress.rules) -}}
+{{- fail "networkPolicy.egress.rules: with egress.enabled name the brokers here (and Redis), or no pod could reach them" -}}
+{{- end -}}
+{{- range $label, $value := (printf "%s\napp.kubernetes.io/component: proxy" (include "idemproxy.labels" .) | fromYaml) -}}
+{{- if hasKey $.Values.podLabels $label -}}
+{{- fail (printf "podLabels: %s is a label of the chart's own; Services and policies choose pods by such labels" $label) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "idemproxy.validateRedis" -}}
@@ -149,15 +160,21 @@
 {{- end -}}
 {{- end -}}
 
-{{/* 15 s beside the drain: at most 5 to give the lease back, the rest for a slow node. */}}
+{{/* Beside the drain, as the merged configuration has it: up to 5 s to give the lease back, 5 for the last metrics, 5 for
+the last spans, 10 for a slow node; the private Redis may take 20 to end. */}}
+{{- define "idemproxy.neededSeconds" -}}
+{{- $drain := dig "limits" "drain_seconds" .Values.limits.drainSeconds (include "idemproxy.config" . | fromYaml) -}}
+{{- add (int .Values.preStopSeconds) (ceil (float64 $drain) | int) (.Values.redis.embedded | ternary 45 25) -}}
+{{- end -}}
+
 {{- define "idemproxy.graceSeconds" -}}
-{{- $needed := int (add (int .Values.preStopSeconds) (int .Values.limits.drainSeconds) 15) -}}
+{{- $needed := int (include "idemproxy.neededSeconds" .) -}}
 {{- kindIs "invalid" .Values.terminationGracePeriodSeconds | ternary $needed (int .Values.terminationGracePeriodSeconds) -}}
 {{- end -}}
 
 {{- define "idemproxy.validateTime" -}}
-{{- $needed := int (add (int .Values.preStopSeconds) (int .Values.limits.drainSeconds) 15) -}}
+{{- $needed := int (include "idemproxy.neededSeconds" .) -}}
 {{- if lt (int (include "idemproxy.graceSeconds" .)) $needed -}}
-{{- fail (printf "terminationGracePeriodSeconds: %d are needed (preStopSeconds + limits.drainSeconds + 15)" $needed) -}}
+{{- fail (printf "terminationGracePeriodSeconds: %d are needed (preStopSeconds + limits.drainSeconds + %d)" $needed (.Values.redis.embedded | ternary 45 25)) -}}
 {{- end -}}
 {{- end -}}
