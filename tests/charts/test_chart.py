@@ -164,6 +164,10 @@ CERT_MANAGER = {"enabled": True, "issuerRef": {"name": ""}}
             {"extraConfig": {"limits": {"drain_seconds": 60}}, "terminationGracePeriodSeconds": 80},
             "terminationGracePeriodSeconds: 90 are",
         ),
+        (
+            {"extraEnv": [{"name": "IDEMPROXY_LIMITS__DRAIN_SECONDS", "value": "60"}]},
+            "extraEnv: IDEMPROXY_LIMITS__DRAIN_SECONDS goes before limits.drainSeconds",
+        ),
         ({"podLabels": {"app.kubernetes.io/name": "x"}}, "podLabels: app.kubernetes.io/name is a label of the chart's"),
         ({"podLabels": {"app.kubernetes.io/component": "x"}}, "podLabels: app.kubernetes.io/component is a label of"),
         ({"probes__liveness__successThreshold": 2}, "/probes/liveness/successThreshold"),

@@ -173,6 +173,11 @@ the last spans, 10 for a slow node; the private Redis may take 20 to end. */}}
 {{- end -}}
 
 {{- define "idemproxy.validateTime" -}}
+{{- range .Values.extraEnv -}}
+{{- if eq (toString .name) "IDEMPROXY_LIMITS__DRAIN_SECONDS" -}}
+{{- fail (printf "extraEnv: %s goes before limits.drainSeconds, by which the time to end is reckoned; set that one" .name) -}}
+{{- end -}}
+{{- end -}}
 {{- $needed := int (include "idemproxy.neededSeconds" .) -}}
 {{- if lt (int (include "idemproxy.graceSeconds" .)) $needed -}}
 {{- fail (printf "terminationGracePeriodSeconds: %d are needed (preStopSeconds + limits.drainSeconds + %d)" $needed (.Values.redis.embedded | ternary 45 25)) -}}
