@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .settings.config import ConfigError
+from .settings.config import CONFIG_VARIABLE, ConfigError
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -21,7 +22,14 @@ _SIGNS = {"ok": "ok      ", "warning": "warning ", "problem": "PROBLEM "}
 def add_commands(commands: Commands) -> None:
     """Add both commands to the command line's."""
     check = commands.add_parser("check", help="say what a configuration means, and all that is wrong with it")
-    check.add_argument("file", metavar="FILE", type=Path, nargs="?", help="the configuration (default: environment)")
+    check.add_argument(
+        "file",
+        metavar="FILE",
+        type=Path,
+        nargs="?",
+        default=os.environ.get(CONFIG_VARIABLE) or None,
+        help=f"the configuration (default: ${CONFIG_VARIABLE}, or the other variables alone)",
+    )
     check.add_argument("--connect", action="store_true", help="also try Redis and every broker")
     commands.add_parser("schema", help="print the JSON schema of the configuration")
 

@@ -23,7 +23,7 @@ from .check import run_check
 from .events import Report
 from .inspection import arguments as inspection_arguments
 from .server import Server
-from .settings.config import DEFAULT_CLUSTER, DEFAULT_DATA_DIRECTORY, DEFAULT_LISTEN, ConfigError
+from .settings.config import CONFIG_VARIABLE, DEFAULT_CLUSTER, DEFAULT_DATA_DIRECTORY, DEFAULT_LISTEN, ConfigError
 from .telemetry.journal import Journal, JournalFile
 from .telemetry.logs import set_up
 from .telemetry.otel import spans_from_environment
@@ -75,8 +75,8 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         "--config",
         metavar="FILE",
         type=Path,
-        default=os.environ.get("IDEMPROXY_CONFIG"),
-        help="the configuration, YAML; see docs/CONFIGURE.md (default: $IDEMPROXY_CONFIG, or none)",
+        default=os.environ.get(CONFIG_VARIABLE) or None,
+        help=f"the configuration, YAML; see docs/CONFIGURE.md (default: ${CONFIG_VARIABLE}, or none)",
     )
     run.add_argument("--upstream", metavar="HOST:PORT", help="a broker of the cluster, or several with commas")
     run.add_argument(

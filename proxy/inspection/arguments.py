@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..settings.config import DEFAULT_CLUSTER
+from ..settings.config import CONFIG_VARIABLE, DEFAULT_CLUSTER
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -60,7 +60,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         type=Path,
         default=absent,
-        help="the proxy's own configuration; its environment variables count too",
+        help=f"the proxy's own configuration (default: ${CONFIG_VARIABLE}); its environment variables count too",
     )
     parser.add_argument("--redis", metavar="URL", default=absent, help="the server, redis:// or unix://")
     parser.add_argument(

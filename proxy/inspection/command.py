@@ -7,12 +7,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ...state.redis_facts import RedisAddress
 from ...state.redis_inspection import EntryRow, InspectionError, RedisInspection, ServerFacts
 from ..security.tls import TlsError, client_context
-from ..settings.config import ConfigError, Settings
+from ..settings.config import CONFIG_VARIABLE, ConfigError, Settings
 from ..settings.load import load
 from . import views
 from .forget import forget_producer
@@ -93,7 +94,8 @@ def _settings(options: argparse.Namespace) -> Settings:
     given = {name: getattr(options, name, None) for name in ("redis", "data_dir", "cluster")}
     if given["redis"] is not None and given["data_dir"] is not None:
         raise ConfigError("--redis and --data-dir name two servers: one of them")
-    settings = load(getattr(options, "config", None), {**given, "upstream": _NO_UPSTREAM})
+    file = getattr(options, "config", None) or os.environ.get(CONFIG_VARIABLE)
+    settings = load(Path(file) if file else None, {**given, "upstream": _NO_UPSTREAM})
     return settings if given["data_dir"] is None else replace(settings, redis=None)
 
 

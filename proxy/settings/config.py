@@ -14,6 +14,8 @@ from .addresses import Listener
 from .sasl import SaslClient
 from .tls import TlsClient
 
+CONFIG_VARIABLE = "IDEMPROXY_CONFIG"
+"""The variable that names the file; empty counts as not set."""
 DEFAULT_LISTEN = "127.0.0.1:9092"
 DEFAULT_CLUSTER = "default"
 DEFAULT_DATA_DIRECTORY = "data"

@@ -63,14 +63,31 @@ def test_run_says_every_mistake_on_a_line_of_its_own_and_ends_with_2(capsys: pyt
     ]
 
 
+@pytest.mark.parametrize(
+    "arguments", [["run", "--upstream", "kafka:9092"], ["check"], ["inspect"], ["forget", "producer", "1", "--yes"]]
+)
 def test_the_file_may_be_named_by_a_variable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("nonsense: 1\n")
     monkeypatch.setenv("IDEMPROXY_CONFIG", os.fspath(path))
-    assert main(["run", "--upstream", "kafka:9092"]) == 2
-    assert capsys.readouterr().err.startswith(f"idemproxy: {path}:1: nonsense: unknown key")
+    assert main(arguments) == 2
+    assert f"{path}:1: nonsense: unknown key" in capsys.readouterr().err
+
+
+def test_a_file_that_is_given_stands_above_the_one_of_the_variable_and_an_empty_variable_names_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("upstream: {bootstrap: [kafka:9092]}\n")
+    monkeypatch.setenv("IDEMPROXY_CONFIG", "/nowhere")
+    assert main(["check", os.fspath(path)]) == 0
+    monkeypatch.setenv("IDEMPROXY_CONFIG", "")
+    monkeypatch.setenv("IDEMPROXY_UPSTREAM__BOOTSTRAP", "kafka:1")
+    capsys.readouterr()
+    assert main(["check"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["upstream"]["bootstrap"] == ["kafka:1"]
 
 
 def test_a_journal_that_cannot_be_written_stops_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
