@@ -4,7 +4,6 @@ Kafka rule does."""
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import time
 from collections.abc import Callable
@@ -23,15 +22,17 @@ from ..state.store import StoreEvent, StoreReady
 from . import limits
 from .cluster_name import ClusterName
 from .data_directory import DataDirectory
+from .descriptors import raise_descriptors
 from .door import Door
 from .engine import Engine
 from .events import FlowFailed, Report, Said
 from .guest import Guest
 from .kept_marks import KeptMarks
 from .listeners import Listeners
+from .security.redis_login import OverRedisLogin
 from .security.sasl import OverSasl
 from .security.sasl_mechanisms import Credentials
-from .security.tls_places import REDIS_PLACE, UPSTREAM_PLACE, read_certificates
+from .security.tls_places import REDIS_PLACE, UPSTREAM_PLACE, read_certificates, tls_by_place
 from .settings.addresses import shown
 from .settings.config import ConfigError, Settings
 from .settings.reload import changes
@@ -46,9 +47,6 @@ from .transport import TrioReactor
 if TYPE_CHECKING:
     from .admin.serve import Admin
 
-_DESCRIPTORS_WANTED = 65_536
-_DESCRIPTORS_PER_CLIENT = 2
-"""Its own, and one of the connection to a broker that belongs to it."""
 _WAITING_TOLD_SECONDS = 5.0
 """So often a start that cannot go on says what it waits for."""
 
@@ -107,8 +105,9 @@ class Server:
         self.engine.shared.merges_producers = settings.merge_producers
         if telemetry is not None:
             telemetry.later = self._reactor.later
-        self._take_over(settings)
         self._store: RedisStore | None = None
+        self._redis_login: OverRedisLogin | None = None
+        self._take_over(settings)
         self._admin = self._open_admin()
         self._cluster_name: ClusterName | None = None
         self._fault: ConfigError | None = None
@@ -148,14 +147,8 @@ class Server:
             raise self._fault
 
     def _look_for_descriptors(self) -> None:
-        clients = self._settings.limits.connections_max
-        wanted = _DESCRIPTORS_PER_CLIENT * clients
-        have = _raise_descriptor_limit(max(_DESCRIPTORS_WANTED, wanted))
-        if have < wanted:
-            what = (
-                f"{have} descriptors are too few for limits.connections_max {clients}: {wanted} are wanted (ulimit -n)"
-            )
-            self._report(Said("warning", what))
+        if warning := raise_descriptors(self._settings.limits.connections_max):
+            self._report(Said("warning", warning))
 
     def _towards_brokers(self) -> Reactor:
         reactor = self._below_sasl()
@@ -191,16 +184,15 @@ class Server:
     def _new_store(self, login: RedisAddress) -> RedisStore:
         self._remember_incarnation()
         side = self._sides.get(REDIS_PLACE)
+        self._redis_login = OverRedisLogin(self._reactor.over_tls(side) if side is not None else self._reactor, login)
         store = RedisStore(
-            self._reactor.over_tls(side) if side is not None else self._reactor,
+            self._redis_login,
             login.address,
             cluster=self._settings.cluster,
             incarnation=self.engine.shared.incarnation,
             on_generation=self._new_generation,
             on_lease_lost=self._lease_lost,
             report=self._store_says,
-            username=login.username,
-            password=login.password,
             database=login.database,
             embedded=self._embedded is not None,
         )
@@ -317,6 +309,8 @@ class Server:
             self._telemetry.lines_per_minute_max = settings.log_lines_per_minute_max
         if self._sasl is not None and settings.upstream_sasl is not None:
             self._sasl.replace(settings.upstream_sasl)
+        if self._redis_login is not None and settings.redis is not None:
+            self._redis_login.replace(settings.redis)
         if settings.producer_expiry_seconds < limits.PRODUCER_EXPIRY_SECONDS_SAFE:
             self._report(Said("warning", "producers expire so soon that a late retry may be taken for a new batch"))
 
@@ -337,7 +331,7 @@ class Server:
         except OSError as error:
             faults = [f"journal: {error.strerror}"]
         if not faults:
-            faults = self._certificates.reload()
+            faults = self._certificates.reload(tls_by_place(new))
         if faults:
             if journal is not None:
                 journal.close()
@@ -349,6 +343,7 @@ class Server:
         if self._journal is not None and journal is not None:
             self._journal.go_on_in(journal)
         self._take_over(new)
+        self._look_for_descriptors()
         set_up(new.log_level, new.log_format)
         what = f"{', '.join(taken)} changed" if taken else "nothing has changed"
         self._report(Said("info", f"reloaded: {what}; certificates were read again"))
@@ -384,12 +379,3 @@ async def _called_back(start: Callable[[Callable[[], None]], None]) -> None:
     done = trio.Event()
     start(done.set)
     await done.wait()
-
-
-def _raise_descriptor_limit(wanted: int) -> int:
-    """Return how many there are now."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return max(soft, wanted)

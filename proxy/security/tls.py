@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -193,24 +193,25 @@ class Certificates:
         """From now on look at the files every few seconds."""
         self._later(limits.CERTIFICATE_LOOK_SECONDS, self._look)
 
-    def reload(self) -> list[str]:
-        """Read all files anew. Returns the problems; with any, all that was in use stays in use."""
-        return self._read_again(self._sides)
+    def reload(self, said: Mapping[str, TlsServer | TlsClient] | None = None) -> list[str]:
+        """Read all files anew. ``said``: by place, what is said now; it names the same files, but the password of a key
+        may be another. Returns the problems; with any, all that was in use stays in use."""
+        return self._read_again(self._sides, said or {})
 
     def _look(self) -> None:
         self._later(limits.CERTIFICATE_LOOK_SECONDS, self._look)
         for side in self._sides:
             if side.has_changed():
-                self._read_again([side])
+                self._read_again([side], {})
             self._warn(side)
 
-    def _read_again(self, sides: list[TlsSide]) -> list[str]:
+    def _read_again(self, sides: list[TlsSide], said: Mapping[str, TlsServer | TlsClient]) -> list[str]:
         problems: list[str] = []
         read: list[tuple[TlsSide, TlsSide]] = []
         for side in sides:
             stamp = _stamp(side.settings)
             try:
-                new = TlsSide(side.settings, side.place)
+                new = TlsSide(said.get(side.place, side.settings), side.place)
                 self._refuse_expired(side, new)
             except TlsError as error:
                 problems.append(f"{side.place}: {error}")
@@ -222,7 +223,8 @@ class Certificates:
                 self._report(Said("error", f"new certificates are not used, the old ones stay: {problem}"))
             return problems
         for side, new in read:
-            side.context, side.certificate, side.stamp = new.context, new.certificate, new.stamp
+            side.settings, side.stamp = new.settings, new.stamp
+            side.context, side.certificate = new.context, new.certificate
             self._warned_at.pop(side.place, None)
             self._report(Said("info", f"{side.place}: certificates were read anew, for new connections{_what(side)}"))
             self._tell(side)

@@ -25,6 +25,11 @@ def _tls_of(settings: Settings) -> dict[str, tuple[TlsServer | TlsClient, str]]:
     return wanted
 
 
+def tls_by_place(settings: Settings) -> dict[str, TlsServer | TlsClient]:
+    """Return all that is said about TLS, each by its place in the file, such as ``listeners[0].tls``."""
+    return {place: tls for tls, place in _tls_of(settings).values()}
+
+
 def certificate_problems(settings: Settings) -> list[str]:
     """Return what is wrong with keys and certificates, a sentence each."""
     return [problem for tls, place in _tls_of(settings).values() for problem in problems(tls, place)]

@@ -29,9 +29,13 @@ _NAMES: Mapping[str, str] = {
 _IN_FILE = re.compile(r"(?<=\])\.(?:host|port|advertised\.\w+)$")
 """Of a listener: parts of an address."""
 
+_OF_REDIS = {"redis.address": "redis.url", "redis.database": "redis.url"}
+_KEY_PASSWORD = re.compile(r".+\.tls\.key_password$")
 _RELOADED = (
     "limits.",
     "upstream.sasl.",
+    "redis.username",
+    "redis.password",
     "producers.expiry_seconds",
     "producers.retry_horizon_seconds",
     "producers.dropped_headers",
@@ -49,8 +53,9 @@ class Changes:
 
 def changes(old: Settings, new: Settings) -> Changes:
     """Return what differs. No value is shown: there are passwords among them."""
-    names = list(dict.fromkeys(_IN_FILE.sub(_as_in_file, name) for name in _differences(old, new, "")))
-    taken = tuple(name for name in names if name.startswith(_RELOADED))
+    found = (_IN_FILE.sub(_as_in_file, name) for name in _differences(old, new, ""))
+    names = list(dict.fromkeys(_OF_REDIS.get(name, name) for name in found))
+    taken = tuple(name for name in names if name.startswith(_RELOADED) or _KEY_PASSWORD.match(name))
     return Changes(taken, tuple(name for name in names if name not in taken))
 
 
@@ -62,7 +67,7 @@ def _as_in_file(match: re.Match[str]) -> str:
 def _differences(old: Any, new: Any, place: str) -> Iterator[str]:
     if old == new:
         return
-    if is_dataclass(old) and type(old) is type(new) and not isinstance(old, type) and place != "redis":
+    if is_dataclass(old) and type(old) is type(new) and not isinstance(old, type):
         for field in fields(old):
             name = field.name if place else _NAMES.get(field.name, field.name)
             below = f"{place}.{name}" if place else name

@@ -167,6 +167,20 @@ def test_a_reload_on_demand_takes_all_or_nothing(scene: Scene) -> None:
     assert (scene.shown, common_name_of(other)) == ("renewed", "renewed")
 
 
+def test_a_reload_reads_a_key_with_the_password_that_is_said_then_and_keeps_to_it(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    own = scene.authority.issue("locked", common_name="first")
+    key = scene.authority.encrypted_key(own, "old")
+    side = scene.certificates.side(TlsServer(own.cert, key, "old"), "listeners[1].tls")
+    scene.authority.issue("locked", common_name="second", into=own)
+    scene.authority.encrypted_key(own, "new")
+    assert scene.certificates.reload()
+    assert common_name_of(side) == "first"
+    assert scene.certificates.reload({"listeners[1].tls": TlsServer(own.cert, key, "new")}) == []
+    assert common_name_of(side) == "second"
+    assert scene.certificates.reload() == []
+
+
 def test_a_good_certificate_that_a_reload_left_out_is_taken_when_the_files_are_looked_at(scene: Scene) -> None:
     second = scene.authority.issue("second", common_name="first")
     other = scene.certificates.side(TlsServer(second.cert, second.key), "listeners[1].tls")

@@ -80,11 +80,11 @@ class Authority:
         path.write_bytes(signed.public_bytes(Encoding.PEM))
         return path
 
-    def encrypted_key(self, files: Files) -> Path:
+    def encrypted_key(self, files: Files, password: str = PASSWORD) -> Path:
         """Write the key of these files once more, under the password."""
         key = load_pem_private_key(files.key.read_bytes(), None)
         path = files.key.with_suffix(".encrypted")
-        protection = BestAvailableEncryption(PASSWORD.encode())
+        protection = BestAvailableEncryption(password.encode())
         path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, protection))
         return path
 

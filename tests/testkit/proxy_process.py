@@ -101,6 +101,12 @@ class ProxyProcess:
         process, self._process = self._process, None
         return process.wait(timeout_seconds)
 
+    @property
+    def pid(self) -> int:
+        """Of the proxy that runs."""
+        assert self._process is not None
+        return self._process.pid
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the proxy alone."""
         assert self._process is not None

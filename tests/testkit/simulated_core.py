@@ -53,6 +53,7 @@ SHELL_MODULES = (
     "cluster_name",
     "crowd",
     "data_directory",
+    "descriptors",
     "door",
     "engine",
     "events",

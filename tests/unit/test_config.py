@@ -332,7 +332,7 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
         producer_expiry_seconds=1,
         retry_horizon_seconds=700,
         upstream=(("other", 1),),
-        redis=RedisAddress(("h", 6379), None, "secret"),
+        redis=RedisAddress(("g", 6379), "me", "secret", 1),
         merge_producers=True,
         listeners=(replace(old.listeners[0], host="::1", port=1, advertised=Advertised("me")),),
     )
@@ -343,13 +343,16 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
         "producers.dropped_headers",
         "producers.expiry_seconds",
         "producers.retry_horizon_seconds",
+        "redis.username",
+        "redis.password",
     }
     assert set(found.refused) == {
         "upstream.bootstrap",
-        "redis",
+        "redis.url",
         "producers.merge",
         "listeners[0].bind",
         "listeners[0].advertised",
     }
     assert len(found.refused) == 5, "each once"
+    assert changes(old, replace(old, redis=None)).refused == ("redis",)
     assert changes(old, replace(old, listeners=(old.listeners[0],) * 2)).refused == ("listeners",)
