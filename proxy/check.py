@@ -38,18 +38,19 @@ def run_check(options: argparse.Namespace) -> int:
     """Return the exit status: 0 fine, 1 something cannot be reached or used, 2 the configuration is wrong."""
     import yaml
 
-    from .settings.load import load_configuration, schema
+    from .settings.load import examine, schema, settings_of
 
     if options.command == "schema":
         print(json.dumps(schema(), indent=2))
         return 0
     try:
-        configuration = load_configuration(options.file, {})
-        settings = configuration.to_settings()
-        from .security.tls_places import certificate_problems
+        from .check_files import file_problems
 
-        if problems := certificate_problems(settings):
+        found = examine(options.file, {})
+        problems = found.problems(file_problems(found.sound))
+        if problems or found.configuration is None:
             raise ConfigError(*problems)
+        configuration, settings = found.configuration, settings_of(found.configuration)
     except ConfigError as error:
         for sentence in error.problems:
             print(f"idemproxy: {sentence}", file=sys.stderr)

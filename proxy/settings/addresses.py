@@ -21,6 +21,9 @@ UNLISTED_PORTS = 1_000
 """Kept free after ``first_broker_port`` of a listener whose brokers are not listed: the ids that people give to brokers
 end there (reserved.broker.max.id)."""
 
+USUAL_BROKERS = 10
+"""Where brokers are not listed, nothing else may want the ports of so many."""
+
 PlaceOf = Callable[[int, str], tuple[str, int] | None]
 """(broker id, our address as this client reached it) -> where this client reaches the broker; None: nowhere."""
 
@@ -212,6 +215,20 @@ def clashes(listeners: tuple[Listener, ...]) -> list[str]:
                 lists = all(listener.broker_ids or listener.routing == "sni" for listener in (one, other))
                 found.append(sentence if lists else f"{sentence}: list the brokers of each in broker_ids")
     return found
+
+
+def clash_with(address: tuple[str, int], listeners: tuple[Listener, ...]) -> str | None:
+    """Return a sentence if something else wants this address and a listener its port, None if none does."""
+    host, port = address
+    for one in listeners:
+        if one.host != host and one.host not in _ANY_HOST and host not in _ANY_HOST:
+            continue
+        if one.port == port:
+            return f"port {port} is the bootstrap port of listener {one.name!r}"
+        for broker_id in (one.broker_ids or range(USUAL_BROKERS)) if one.routing == "port" else ():
+            if one.port_of(broker_id) == port:
+                return f"port {port} is that of broker {broker_id} at listener {one.name!r}"
+    return None
 
 
 def own_clash(listener: Listener) -> str | None:

@@ -63,6 +63,16 @@ def _readable(path: Path) -> Path:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
 
 
+def _text(path: Path) -> Path:
+    try:
+        path.read_text()
+        return path
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is no UTF-8 text") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+
+
 def _without_password(url: str) -> str:
     """Whatever stands between the first colon behind // and the last @."""
     return re.sub(r"(//[^:@/]*:).*@", rf"\1{_MASK}@", url, flags=re.DOTALL)
@@ -83,6 +93,7 @@ def _cluster_name(name: str) -> None:
 
 HostAndPort = Annotated[str, _checked(parse_host_and_port)]
 ReadableFile = Annotated[Path, AfterValidator(_readable)]
+SecretFile = Annotated[Path, AfterValidator(_text)]
 RedisUrl = Annotated[str, _checked(_redis_url), PlainSerializer(_without_password)]
 BrokerIds = Annotated[
     str,

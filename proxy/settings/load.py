@@ -3,24 +3,23 @@ with its place. Reads the file and the environment; decides nothing about what a
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource
 
 from .addresses import Advertised, join_host_and_port
 from .config import ConfigError, Settings
 from .model import ENVIRONMENT_PREFIX, Configuration
-
-Place = tuple[str | int, ...]
+from .sound import Sound, sound_parts
+from .told import File, Place, Sources, dotted, meant
 
 OPTIONS: Mapping[str, Place] = {
     "upstream": ("upstream", "bootstrap"),
@@ -44,24 +43,22 @@ _FOREIGN = re.compile(
 """Ours for other things than settings, and what Kubernetes puts there for a service of this name."""
 _NAMED_IN_YAML = re.compile(r"(alias|tag|handle) ['\"].*", re.DOTALL)
 """A password that begins with * or ! and stands there without quotes is one of these to YAML."""
-_SHOWN_MAX = 60
-_SECRET = re.compile(r"password|url|file")
 
 
-@dataclass(slots=True)
-class _File:
-    """A configuration file: what it says and where."""
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What was read. ``configuration`` None: it has mistakes. ``sound``: what can be looked at further all the same."""
 
-    name: str = ""
-    data: dict[str, Any] = field(default_factory=dict)
-    lines: dict[Place, int] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    configuration: Configuration | None
+    sound: Sound
+    sources: Sources
+    _unplaced: tuple[str, ...]
+    _placed: tuple[tuple[int, str], ...]
 
-    def line_of(self, place: Place) -> int | None:
-        """The line of a setting, or of what it would stand in."""
-        while place and place not in self.lines:
-            place = place[:-1]
-        return self.lines.get(place)
+    def problems(self, more: Iterable[tuple[Place, str]] = ()) -> list[str]:
+        """Return all sentences, in the order of the file's lines, with others that were found: place and message."""
+        placed = [*self._placed, *(self.sources.told(place, message) for place, message in more)]
+        return [*self._unplaced, *(sentence for _line, sentence in sorted(placed, key=lambda one: one[0]))]
 
 
 def load(path: Path | None, options: Mapping[str, Any]) -> Settings:
@@ -69,7 +66,11 @@ def load(path: Path | None, options: Mapping[str, Any]) -> Settings:
 
     Raises ConfigError with a line per problem.
     """
-    configuration = load_configuration(path, options)
+    return settings_of(load_configuration(path, options))
+
+
+def settings_of(configuration: Configuration) -> Settings:
+    """Return plain data. Raises ConfigError when a file of a password has just gone."""
     try:
         return configuration.to_settings()
     except (OSError, ValueError) as error:
@@ -78,9 +79,18 @@ def load(path: Path | None, options: Mapping[str, Any]) -> Settings:
 
 def load_configuration(path: Path | None, options: Mapping[str, Any]) -> Configuration:
     """Return the checked configuration, as ``load`` does it."""
-    file = _File() if path is None else _read(path)
-    problems = [*file.problems, *_unknown_variables()]
+    found = examine(path, options)
+    if found.configuration is None:
+        raise ConfigError(*found.problems())
+    return found.configuration
+
+
+def examine(path: Path | None, options: Mapping[str, Any]) -> Examined:
+    """Return what was read and all that is wrong with it. Raises ConfigError where the file is no YAML of ours."""
+    file = File() if path is None else _read(path)
+    unplaced = [*file.problems, *_unknown_variables()]
     environment: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     given = {place: f"--{name.replace('_', '-')}" for name, place in OPTIONS.items() if options.get(name) is not None}
     initial: dict[str, Any] = {}
     for name, place in OPTIONS.items():
@@ -88,6 +98,12 @@ def load_configuration(path: Path | None, options: Mapping[str, Any]) -> Configu
             _put(initial, place, options[name])
 
     class Loaded(Configuration):
+        @model_validator(mode="before")
+        @classmethod
+        def _keep(cls, data: dict[str, Any]) -> dict[str, Any]:
+            merged.update(data)
+            return data
+
         @classmethod
         def settings_customise_sources(
             cls,
@@ -98,32 +114,23 @@ def load_configuration(path: Path | None, options: Mapping[str, Any]) -> Configu
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             environment.update(env_settings())
-            if isinstance(environment.get("listeners"), dict):
-                name = f"{ENVIRONMENT_PREFIX}LISTENERS"
-                problems.append(f'{name}__...: listeners come as a whole, as in {name}=[{{"bind": "0.0.0.0:9092"}}]')
-                del environment["listeners"]
-            listeners = _listener_of(options)
-            if listeners is not None and ("listeners" in environment or "listeners" in file.data):
-                option = "--advertise" if options.get("listen") is None else "--listen"
-                problems.append(f"{option}: the listeners are configured already, change them there")
-            elif listeners is not None:
-                initial["listeners"] = [listeners]
-                given[("listeners",)] = "--listen" if options.get("listen") is not None else "--advertise"
+            unplaced.extend(_listeners_apart(options, environment, file, initial, given))
             return (
                 InitSettingsSource(settings_cls, initial),
                 InitSettingsSource(settings_cls, environment),
                 InitSettingsSource(settings_cls, file.data),
             )
 
+    loaded: Configuration | None = None
+    errors: list[ErrorDetails] = []
     try:
         loaded = Loaded()  # type: ignore[call-arg]
     except ValidationError as error:
-        details = error.errors(include_url=False, include_context=False)
-        told = [_told(one, file, environment, given) for one in details]
-        problems += [sentence for _line, sentence in sorted(told, key=lambda one: one[0])]
-    if problems:
-        raise ConfigError(*problems)
-    return loaded
+        errors = error.errors(include_url=False, include_context=False)
+    sources = Sources(file, environment, given)
+    sound, found_late = sound_parts(merged, errors)
+    placed = [*map(sources.told_of, errors), *(sources.told(place, message) for place, message in found_late)]
+    return Examined(None if unplaced else loaded, sound, sources, tuple(unplaced), tuple(placed))
 
 
 def schema() -> dict[str, Any]:
@@ -132,8 +139,8 @@ def schema() -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------- sources
-def _read(path: Path) -> _File:
-    file = _File(str(path))
+def _read(path: Path) -> File:
+    file = File(str(path))
     try:
         text = path.read_text()
     except OSError as error:
@@ -161,7 +168,7 @@ def _read(path: Path) -> _File:
     return file
 
 
-def _walk(node: yaml.Node, place: Place, file: _File, above: set[int]) -> None:
+def _walk(node: yaml.Node, place: Place, file: File, above: set[int]) -> None:
     """Write down the line of everything, and complain about what is said twice."""
     file.lines.setdefault(place, node.start_mark.line + 1)
     if id(node) in above:
@@ -188,6 +195,29 @@ def _put(data: dict[str, Any], place: Place, value: Any) -> None:
     data[str(place[-1])] = value
 
 
+def _listeners_apart(
+    options: Mapping[str, Any],
+    environment: dict[str, Any],
+    file: File,
+    initial: dict[str, Any],
+    given: dict[Place, str],
+) -> Iterator[str]:
+    """Listeners come as a whole, from one source: put the one of the options into ``initial``; yield what is wrong."""
+    if isinstance(environment.get("listeners"), dict):
+        name = f"{ENVIRONMENT_PREFIX}LISTENERS"
+        del environment["listeners"]
+        yield f'{name}__...: listeners come as a whole, as in {name}=[{{"bind": "0.0.0.0:9092"}}]'
+    listeners = _listener_of(options)
+    if listeners is None:
+        return
+    option = "--advertise" if options.get("listen") is None else "--listen"
+    if "listeners" in environment or "listeners" in file.data:
+        yield f"{option}: the listeners are configured already, change them there"
+    else:
+        initial["listeners"] = [listeners]
+        given[("listeners",)] = option
+
+
 def _listener_of(options: Mapping[str, Any]) -> dict[str, Any] | None:
     """The one listener of ``--listen`` and ``--advertise``. It never stands for one that has TLS in the file."""
     listen, host = options.get("listen"), options.get("advertise")
@@ -205,81 +235,4 @@ def _unknown_variables() -> Iterator[str]:
         if upper.startswith(ENVIRONMENT_PREFIX) and not _FOREIGN.match(upper):
             first = upper.removeprefix(ENVIRONMENT_PREFIX).split("__")[0].lower()
             if first not in Configuration.model_fields:
-                yield f"{name}: unknown variable{_meant(first, list(Configuration.model_fields))}"
-
-
-# ---------------------------------------------------------------------- problems
-def dotted(place: Place) -> str:
-    """Return a place as people write it: ``listeners[0].tls.cert_file``."""
-    text = ""
-    for part in place:
-        name = part if isinstance(part, str) and part.isprintable() else repr(part)
-        text += f"[{part}]" if isinstance(part, int) else f".{name}" if text else name
-    return text
-
-
-def _told(
-    error: ErrorDetails, file: _File, environment: Mapping[str, Any], given: Mapping[Place, str]
-) -> tuple[int, str]:
-    """Return the line of the file, 0 for what is not in it, and a sentence with the place."""
-    place, kind = error["loc"], error["type"]
-    message = _message(error)
-    option = next((text for start, text in given.items() if place[: len(start)] == start), None)
-    if option is not None:
-        return 0, f"{option}: {message}"
-    known = _variable_of(environment, place)
-    if known is not None and kind != "missing":
-        rest = dotted(place[known:])
-        variable = f"{ENVIRONMENT_PREFIX}{'__'.join(map(str, place[:known])).upper()}"
-        return 0, f"{variable}: {rest}{': ' if rest else ''}{message}"
-    line = file.line_of(place)
-    where = f"{file.name}:{line}: " if line is not None else f"{file.name}: " if file.name else ""
-    return line or 0, f"{where}{dotted(place)}: {message}"
-
-
-def _message(error: ErrorDetails) -> str:
-    place, kind = error["loc"], error["type"]
-    message: str = error["msg"].removeprefix("Value error, ")
-    if kind == "extra_forbidden":
-        return f"unknown key{_meant(str(place[-1]), _siblings(place))}"
-    if kind == "missing":
-        hint = " (a broker of the cluster, HOST:PORT: --upstream, or upstream.bootstrap in a file)"
-        return "is missing" + (hint if place[0] == "upstream" else "")
-    value = error.get("input")
-    if kind == "model_type":
-        return "a section is wanted: names with values"
-    is_leaf = isinstance(value, str | int | float) and (kind == "string_type" or not kind.endswith("_type"))
-    shown = is_leaf and kind != "value_error" and not _SECRET.search(str(place[-1])) and len(repr(value)) <= _SHOWN_MAX
-    return message[:1].lower() + message[1:] + (f", not {value!r}" if shown else "")
-
-
-def _variable_of(environment: Any, place: Place) -> int | None:
-    """How many parts of the place the variable's name has that says this; None: no variable does."""
-    data = environment
-    for index, part in enumerate(place):
-        if not isinstance(data, dict):
-            return index  # a text for a whole list
-        if part not in data:
-            return None
-        data = data[part]
-    return None if isinstance(data, dict) else len(place)
-
-
-def _siblings(place: Place) -> list[str]:
-    """The keys that may stand where this one stands."""
-    model: Any = Configuration
-    for part in place[:-1]:
-        if isinstance(part, str):
-            model = _model_in(model.model_fields[part].annotation)
-    return list(model.model_fields)
-
-
-def _model_in(annotation: Any) -> Any:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next(filter(None, map(_model_in, getattr(annotation, "__args__", ()))), None)
-
-
-def _meant(name: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, known, 1)
-    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
+                yield f"{name}: unknown variable{meant(first, list(Configuration.model_fields))}"

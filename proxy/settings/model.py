@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from ...codecs.convert import TRACING_HEADERS
 from ...state.redis_facts import RedisAddress, parse_redis_url
 from .. import limits
-from .addresses import Advertised, Listener, clashes, own_clash, parse_advertised, parse_broker_ids, parse_host_and_port
+from .addresses import Advertised, Listener, own_clash, parse_advertised, parse_broker_ids, parse_host_and_port
 from .config import DEFAULT_CLUSTER, DEFAULT_DATA_DIRECTORY, DEFAULT_LISTEN, Caps, Settings
 from .fields import (
     BYTES_MAX,
@@ -24,6 +24,7 @@ from .fields import (
     ReadableFile,
     RedisUrl,
     Seconds,
+    SecretFile,
     Section,
     TextList,
     from_text,
@@ -31,6 +32,7 @@ from .fields import (
 )
 from .sasl_section import SaslSection
 from .tls import TlsClient, TlsServer
+from .together import admin_problem, listener_problems
 
 ENVIRONMENT_PREFIX = "IDEMPROXY_"
 DEFAULT_ADMIN = "127.0.0.1:9644"
@@ -41,7 +43,7 @@ class _Passworded(Section):
     """Private key of `cert_file`, PEM."""
     key_password: SecretStr | None = None
     """Password of the private key. Better in a file or in the environment."""
-    key_password_file: ReadableFile | None = None
+    key_password_file: SecretFile | None = None
     """File that holds the password of the private key."""
 
     @model_validator(mode="after")
@@ -207,7 +209,7 @@ class RedisSection(Section):
     """User to log in as, if it is not in the URL."""
     password: SecretStr | None = None
     """Password, if it is not in the URL. Better in a file or in the environment."""
-    password_file: ReadableFile | None = None
+    password_file: SecretFile | None = None
     """File that holds the password."""
     tls: ClientTlsSection | None = None
 
@@ -308,36 +310,23 @@ class LogSection(Section):
     """Of each kind that clients can cause at will, such as refusals; one line says how many more there were. 0: all."""
 
 
-def _no_clashes(listeners: list[ListenerSection]) -> list[ListenerSection]:
-    if problems := clashes(tuple(listener.to_settings() for listener in listeners)):
+def _fit_together(listeners: list[ListenerSection], info: ValidationInfo) -> list[ListenerSection]:
+    if problems := listener_problems(listeners, info.data.get("upstream")):
         raise ValueError("; ".join(problems))
     return listeners
 
 
-def _no_strangers(listeners: list[ListenerSection], info: ValidationInfo) -> list[ListenerSection]:
-    """What the brokers allow us, all our clients can do: so they have to show who they are, too."""
-    upstream = info.data.get("upstream")
-    if upstream is None:
-        return listeners
-    if upstream.sasl is None and any(one.authentication == "pass_through" for one in listeners):
-        raise ValueError("authentication pass_through needs upstream.sasl: what is in doubt is read as our principal")
-    if upstream.trust_clients or not upstream.has_principal:
-        return listeners
-    if open_ones := [one.name for one in listeners if not one.asks_who_is_there]:
-        raise ValueError(
-            f"clients of {', '.join(open_ones)} would act at the brokers with the rights of our principal: have them "
-            "show who they are (tls with client_auth: required, or authentication: pass_through), or say "
-            "upstream.trust_clients: true"
-        )
-    return listeners
+def _is_apart(admin: AdminSection | None, info: ValidationInfo) -> AdminSection | None:
+    if admin is not None and (problem := admin_problem(admin, info.data.get("listeners", ()))):
+        raise ValueError(problem)
+    return admin
 
 
 Listeners = Annotated[
     list[ListenerSection],
     Field(min_length=1),
     BeforeValidator(from_text),
-    AfterValidator(_no_clashes),
-    AfterValidator(_no_strangers),
+    AfterValidator(_fit_together),
 ]
 
 
@@ -367,7 +356,7 @@ class Configuration(BaseSettings):
     """Name of the cluster, part of every key in Redis: proxies with the same name and Redis share their producers."""
     producers: ProducersSection = ProducersSection()
     limits: LimitsSection = LimitsSection()
-    admin: AdminSection | None = None
+    admin: Annotated[AdminSection | None, AfterValidator(_is_apart)] = None
     log: LogSection = LogSection()
     journal: Path | None = None
     """File that gets a JSON line for every append, its outcome and its answer. Default: none."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from .fields import ReadableFile, Section, secret_of
+from .fields import ReadableFile, SecretFile, Section, secret_of
 from .sasl import SaslClient
 
 
@@ -20,7 +20,7 @@ class SaslSection(Section):
     """Name of the principal, for PLAIN and SCRAM."""
     password: SecretStr | None = None
     """Its password. Better in a file or in the environment."""
-    password_file: ReadableFile | None = None
+    password_file: SecretFile | None = None
     """File that holds the password."""
     token_file: ReadableFile | None = None
     """File that holds a token, for OAUTHBEARER; it is read again when it changes."""
@@ -35,11 +35,15 @@ class SaslSection(Section):
             raise ValueError(
                 f"the mechanism {self.mechanism} needs username and one of password and password_file, no token_file"
             )
+        self._password()
         return self
+
+    def _password(self) -> str | None:
+        password = secret_of(self.password, self.password_file)
+        if password is not None and (not password or "\0" in password):
+            raise ValueError("the password is empty or has a zero byte")
+        return password
 
     def to_settings(self) -> SaslClient:
         """Return plain data. Reads the password's file."""
-        password = secret_of(self.password, self.password_file)
-        if password is not None and (not password or "\0" in password):
-            raise ValueError("upstream.sasl: the password is empty or has a zero byte")
-        return SaslClient(self.mechanism, self.username, password, self.token_file)
+        return SaslClient(self.mechanism, self.username, self._password(), self.token_file)

@@ -50,6 +50,7 @@ SHELL_MODULES = (
     "bucket",
     "check",
     "check_connect",
+    "check_files",
     "cluster_name",
     "crowd",
     "data_directory",

@@ -112,7 +112,7 @@ def test_check_tells_a_certificate_that_is_none(tmp_path: Path, capsys: pytest.C
     assert main(["check", os.fspath(path)]) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("idemproxy: upstream.tls: ca_file ")
+    assert said.err.startswith(f"idemproxy: {path}:1: upstream.tls: ca_file ")
 
 
 def test_schema_prints_the_json_schema(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,112 @@
+"""What can be looked at in a configuration that has mistakes elsewhere: sections that are right in themselves, or would
+be without a misspelt key. Finds what does not fit together among them; opens nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from .config import DEFAULT_DATA_DIRECTORY
+from .fields import Section, from_text
+from .model import AdminSection, ClientTlsSection, ListenerSection, ServerTlsSection, UpstreamSection
+from .tls import TlsClient, TlsServer
+from .together import admin_problem, listener_problems
+
+Place = tuple[str | int, ...]
+_Section = TypeVar("_Section", bound=Section)
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """Plain data of what is right: TLS by its place, and files; None: not said, or wrong."""
+
+    tls: Mapping[Place, TlsServer | TlsClient]
+    data_directory: Path | None
+    journal: Path | None
+
+
+def sound_parts(data: Mapping[str, Any], errors: Sequence[ErrorDetails]) -> tuple[Sound, list[tuple[Place, str]]]:
+    """Return what is right, and places with messages of what was not looked at for the sake of ``errors``. ``data``:
+    the configuration as it was written."""
+    raw = _Raw(data, errors)
+    tls: dict[Place, TlsServer | TlsClient] = {}
+    for place in raw.listener_places():
+        if (server := raw.section(ServerTlsSection, (*place, "tls"))) is not None:
+            tls[*place, "tls"] = server.to_settings()
+    for name in ("upstream", "redis"):
+        if (client := raw.section(ClientTlsSection, (name, "tls"))) is not None:
+            tls[name, "tls"] = client.to_settings()
+    sound = Sound(tls, raw.path("data_directory", DEFAULT_DATA_DIRECTORY), raw.path("journal", None))
+    if not errors:
+        return sound, []
+    listeners = raw.listeners()
+    found: list[tuple[Place, str]] = [
+        (("listeners",), problem)
+        for problem in listener_problems(listeners, raw.section(UpstreamSection, ("upstream",)))
+    ]
+    admin = raw.section(AdminSection, ("admin",))
+    if admin is not None and (problem := admin_problem(admin, listeners)) is not None:
+        found.append((("admin",), problem))
+    return sound, [one for one in found if not raw.is_told(*one)]
+
+
+class _Raw:
+    """A configuration as it was written, and what is wrong with it."""
+
+    def __init__(self, data: Mapping[str, Any], errors: Sequence[ErrorDetails]) -> None:
+        self._data = {**data, "listeners": from_text(data.get("listeners"))}
+        self._unknown = {error["loc"] for error in errors if error["type"] == "extra_forbidden"}
+        self._wrong = [(error["loc"], error["msg"]) for error in errors if error["type"] != "extra_forbidden"]
+
+    def is_told(self, place: Place, message: str) -> bool:
+        """Is this among the errors?"""
+        return any(where == place and message in text for where, text in self._wrong)
+
+    def value(self, place: Place) -> Any:
+        """What stands there; None: nothing."""
+        found: Any = self._data
+        for part in place:
+            if isinstance(found, list) and isinstance(part, int):
+                found = found[part]
+            else:
+                found = found.get(part) if isinstance(found, dict) else None
+        return found
+
+    def section(self, model: type[_Section], place: Place) -> _Section | None:
+        """That section without what is misspelt in it, None where there is none or something is wrong with it."""
+        found = self.value(place)
+        if not isinstance(found, dict) or any(where[: len(place)] == place for where, _ in self._wrong):
+            return None
+        try:
+            return model.model_validate(self._known(found, place))
+        except ValidationError:
+            return None  # it may be right once the misspelt key is
+
+    def listener_places(self) -> list[Place]:
+        """Where listeners are configured."""
+        found = self.value(("listeners",))
+        return [("listeners", number) for number in range(len(found))] if isinstance(found, list) else []
+
+    def listeners(self) -> list[ListenerSection]:
+        """Those that are right; the default one where none are configured."""
+        if self.value(("listeners",)) is None:
+            return [ListenerSection()]
+        return [one for place in self.listener_places() if (one := self.section(ListenerSection, place)) is not None]
+
+    def path(self, name: str, default: str | None) -> Path | None:
+        """A path at the top."""
+        found = self._data.get(name, default)
+        return Path(found) if isinstance(found, str | Path) and found and "\0" not in str(found) else None
+
+    def _known(self, value: Any, place: Place) -> Any:
+        if isinstance(value, dict):
+            keys = [key for key in value if (*place, key) not in self._unknown]
+            return {key: self._known(value[key], (*place, key)) for key in keys}
+        if isinstance(value, list):
+            return [self._known(one, (*place, number)) for number, one in enumerate(value)]
+        return value

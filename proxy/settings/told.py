@@ -1,0 +1,123 @@
+"""Says what is wrong with a configuration: a sentence with the place, which is an option, a variable, or file, line and
+name. Shows no value that may be a secret."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from .model import ENVIRONMENT_PREFIX, Configuration
+
+Place = tuple[str | int, ...]
+"""Where a setting stands: names, and numbers in lists."""
+
+_SHOWN_MAX = 60
+_SECRET = re.compile(r"password|url|file")
+
+
+@dataclass(slots=True)
+class File:
+    """A configuration file: what it says and where."""
+
+    name: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+    lines: dict[Place, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def line_of(self, place: Place) -> int | None:
+        """The line of a setting, or of what it would stand in."""
+        while place and place not in self.lines:
+            place = place[:-1]
+        return self.lines.get(place)
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where settings come from. ``given``: options of the command line by the places that they set."""
+
+    file: File
+    environment: Mapping[str, Any]
+    given: Mapping[Place, str]
+
+    def told(self, place: Place, message: str, *, is_missing: bool = False) -> tuple[int, str]:
+        """Return the line of the file, 0 for what is not in it, and a sentence with the place."""
+        option = next((text for start, text in self.given.items() if place[: len(start)] == start), None)
+        if option is not None:
+            return 0, f"{option}: {message}"
+        known = _variable_of(self.environment, place)
+        if known is not None and not is_missing:
+            rest = dotted(place[known:])
+            variable = f"{ENVIRONMENT_PREFIX}{'__'.join(map(str, place[:known])).upper()}"
+            return 0, f"{variable}: {rest}{': ' if rest else ''}{message}"
+        line = self.file.line_of(place)
+        where = f"{self.file.name}:{line}: " if line is not None else f"{self.file.name}: " if self.file.name else ""
+        return line or 0, f"{where}{dotted(place)}: {message}"
+
+    def told_of(self, error: ErrorDetails) -> tuple[int, str]:
+        """The same for what pydantic has found."""
+        return self.told(error["loc"], message_of(error), is_missing=error["type"] == "missing")
+
+
+def dotted(place: Place) -> str:
+    """Return a place as people write it: ``listeners[0].tls.cert_file``."""
+    text = ""
+    for part in place:
+        name = part if isinstance(part, str) and part.isprintable() else repr(part)
+        text += f"[{part}]" if isinstance(part, int) else f".{name}" if text else name
+    return text
+
+
+def message_of(error: ErrorDetails) -> str:
+    """Return what is wrong, without the place."""
+    place, kind = error["loc"], error["type"]
+    message: str = error["msg"].removeprefix("Value error, ")
+    if kind == "extra_forbidden":
+        return f"unknown key{meant(str(place[-1]), _siblings(place))}"
+    if kind == "missing":
+        hint = " (a broker of the cluster, HOST:PORT: --upstream, or upstream.bootstrap in a file)"
+        return "is missing" + (hint if place[0] == "upstream" else "")
+    value = error.get("input")
+    if kind == "model_type":
+        return "a section is wanted: names with values"
+    is_leaf = isinstance(value, str | int | float) and (kind == "string_type" or not kind.endswith("_type"))
+    shown = is_leaf and kind != "value_error" and not _SECRET.search(str(place[-1])) and len(repr(value)) <= _SHOWN_MAX
+    return message[:1].lower() + message[1:] + (f", not {value!r}" if shown else "")
+
+
+def _variable_of(environment: Any, place: Place) -> int | None:
+    """How many parts of the place the variable's name has that says this; None: no variable does."""
+    data = environment
+    for index, part in enumerate(place):
+        if not isinstance(data, dict):
+            return index  # a text for a whole list
+        if part not in data:
+            return None
+        data = data[part]
+    return None if isinstance(data, dict) else len(place)
+
+
+def _siblings(place: Place) -> list[str]:
+    """The keys that may stand where this one stands."""
+    model: Any = Configuration
+    for part in place[:-1]:
+        if isinstance(part, str):
+            model = _model_in(model.model_fields[part].annotation)
+    return list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model_in, getattr(annotation, "__args__", ()))), None)
+
+
+def meant(name: str, known: Sequence[str]) -> str:
+    """Return what may have been meant by an unknown name, or all that there are."""
+    close = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
