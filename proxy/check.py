@@ -47,10 +47,13 @@ def run_check(options: argparse.Namespace) -> int:
         from .check_files import file_problems
 
         found = examine(options.file, {})
-        problems = found.problems(file_problems(found.sound))
+        problems = found.problems(file_problems(found.written.sound()))
         if problems or found.configuration is None:
             raise ConfigError(*problems)
         configuration, settings = found.configuration, settings_of(found.configuration)
+    except OSError as error:
+        print(f"idemproxy: a file of a password cannot be read: {error}", file=sys.stderr)
+        return 2
     except ConfigError as error:
         for sentence in error.problems:
             print(f"idemproxy: {sentence}", file=sys.stderr)

@@ -65,6 +65,8 @@ def _readable(path: Path) -> Path:
 
 def _text(path: Path) -> Path:
     try:
+        if not path.is_file():  # what comes out of a pipe can be read once only
+            return _readable(path)
         path.read_text()
         return path
     except UnicodeDecodeError:

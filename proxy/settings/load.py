@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from .addresses import Advertised, join_host_and_port
 from .config import ConfigError, Settings
 from .model import ENVIRONMENT_PREFIX, Configuration
-from .sound import Sound, sound_parts
+from .sound import Written
 from .told import File, Place, Sources, dotted, meant
 
 OPTIONS: Mapping[str, Place] = {
@@ -47,10 +47,10 @@ _NAMED_IN_YAML = re.compile(r"(alias|tag|handle) ['\"].*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What was read. ``configuration`` None: it has mistakes. ``sound``: what can be looked at further all the same."""
+    """What was read. ``configuration`` None: it has mistakes. ``written`` shows what is right all the same."""
 
     configuration: Configuration | None
-    sound: Sound
+    written: Written
     sources: Sources
     _unplaced: tuple[str, ...]
     _placed: tuple[tuple[int, str], ...]
@@ -127,10 +127,11 @@ def examine(path: Path | None, options: Mapping[str, Any]) -> Examined:
         loaded = Loaded()  # type: ignore[call-arg]
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False)
-    sources = Sources(file, environment, given)
-    sound, found_late = sound_parts(merged, errors)
-    placed = [*map(sources.told_of, errors), *(sources.told(place, message) for place, message in found_late)]
-    return Examined(None if unplaced else loaded, sound, sources, tuple(unplaced), tuple(placed))
+    written, sources = Written(merged, errors), Sources(file, environment, given)
+    placed = list(map(sources.told_of, errors))
+    if errors:
+        placed += [sources.told(place, message) for place, message in written.clashes()]
+    return Examined(None if unplaced else loaded, written, sources, tuple(unplaced), tuple(placed))
 
 
 def schema() -> dict[str, Any]:

@@ -35,7 +35,8 @@ class SaslSection(Section):
             raise ValueError(
                 f"the mechanism {self.mechanism} needs username and one of password and password_file, no token_file"
             )
-        self._password()
+        if self.password_file is None or self.password_file.is_file():  # a pipe can be read once only
+            self._password()
         return self
 
     def _password(self) -> str | None:

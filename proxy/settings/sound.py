@@ -30,32 +30,7 @@ class Sound:
     journal: Path | None
 
 
-def sound_parts(data: Mapping[str, Any], errors: Sequence[ErrorDetails]) -> tuple[Sound, list[tuple[Place, str]]]:
-    """Return what is right, and places with messages of what was not looked at for the sake of ``errors``. ``data``:
-    the configuration as it was written."""
-    raw = _Raw(data, errors)
-    tls: dict[Place, TlsServer | TlsClient] = {}
-    for place in raw.listener_places():
-        if (server := raw.section(ServerTlsSection, (*place, "tls"))) is not None:
-            tls[*place, "tls"] = server.to_settings()
-    for name in ("upstream", "redis"):
-        if (client := raw.section(ClientTlsSection, (name, "tls"))) is not None:
-            tls[name, "tls"] = client.to_settings()
-    sound = Sound(tls, raw.path("data_directory", DEFAULT_DATA_DIRECTORY), raw.path("journal", None))
-    if not errors:
-        return sound, []
-    listeners = raw.listeners()
-    found: list[tuple[Place, str]] = [
-        (("listeners",), problem)
-        for problem in listener_problems(listeners, raw.section(UpstreamSection, ("upstream",)))
-    ]
-    admin = raw.section(AdminSection, ("admin",))
-    if admin is not None and (problem := admin_problem(admin, listeners)) is not None:
-        found.append((("admin",), problem))
-    return sound, [one for one in found if not raw.is_told(*one)]
-
-
-class _Raw:
+class Written:
     """A configuration as it was written, and what is wrong with it."""
 
     def __init__(self, data: Mapping[str, Any], errors: Sequence[ErrorDetails]) -> None:
@@ -63,11 +38,33 @@ class _Raw:
         self._unknown = {error["loc"] for error in errors if error["type"] == "extra_forbidden"}
         self._wrong = [(error["loc"], error["msg"]) for error in errors if error["type"] != "extra_forbidden"]
 
-    def is_told(self, place: Place, message: str) -> bool:
+    def sound(self) -> Sound:
+        """Return what is right. Reads files of passwords; raises OSError when one has just gone."""
+        tls: dict[Place, TlsServer | TlsClient] = {}
+        for place in self._listener_places():
+            if (server := self._section(ServerTlsSection, (*place, "tls"))) is not None:
+                tls[*place, "tls"] = server.to_settings()
+        for name in ("upstream", "redis"):
+            if (client := self._section(ClientTlsSection, (name, "tls"))) is not None:
+                tls[name, "tls"] = client.to_settings()
+        return Sound(tls, self._path("data_directory", DEFAULT_DATA_DIRECTORY), self._path("journal", None))
+
+    def clashes(self) -> list[tuple[Place, str]]:
+        """Return places and messages of what does not fit together and is not among the errors, for which it was not
+        looked at."""
+        listeners = self._listeners()
+        upstream = self._section(UpstreamSection, ("upstream",))
+        found: list[tuple[Place, str]] = [(("listeners",), one) for one in listener_problems(listeners, upstream)]
+        admin = self._section(AdminSection, ("admin",))
+        if admin is not None and (problem := admin_problem(admin, listeners)) is not None:
+            found.append((("admin",), problem))
+        return [one for one in found if not self._is_told(*one)]
+
+    def _is_told(self, place: Place, message: str) -> bool:
         """Is this among the errors?"""
         return any(where == place and message in text for where, text in self._wrong)
 
-    def value(self, place: Place) -> Any:
+    def _value(self, place: Place) -> Any:
         """What stands there; None: nothing."""
         found: Any = self._data
         for part in place:
@@ -77,9 +74,9 @@ class _Raw:
                 found = found.get(part) if isinstance(found, dict) else None
         return found
 
-    def section(self, model: type[_Section], place: Place) -> _Section | None:
+    def _section(self, model: type[_Section], place: Place) -> _Section | None:
         """That section without what is misspelt in it, None where there is none or something is wrong with it."""
-        found = self.value(place)
+        found = self._value(place)
         if not isinstance(found, dict) or any(where[: len(place)] == place for where, _ in self._wrong):
             return None
         try:
@@ -87,18 +84,18 @@ class _Raw:
         except ValidationError:
             return None  # it may be right once the misspelt key is
 
-    def listener_places(self) -> list[Place]:
+    def _listener_places(self) -> list[Place]:
         """Where listeners are configured."""
-        found = self.value(("listeners",))
+        found = self._value(("listeners",))
         return [("listeners", number) for number in range(len(found))] if isinstance(found, list) else []
 
-    def listeners(self) -> list[ListenerSection]:
+    def _listeners(self) -> list[ListenerSection]:
         """Those that are right; the default one where none are configured."""
-        if self.value(("listeners",)) is None:
+        if self._value(("listeners",)) is None:
             return [ListenerSection()]
-        return [one for place in self.listener_places() if (one := self.section(ListenerSection, place)) is not None]
+        return [one for place in self._listener_places() if (one := self._section(ListenerSection, place)) is not None]
 
-    def path(self, name: str, default: str | None) -> Path | None:
+    def _path(self, name: str, default: str | None) -> Path | None:
         """A path at the top."""
         found = self._data.get(name, default)
         return Path(found) if isinstance(found, str | Path) and found and "\0" not in str(found) else None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -116,6 +118,21 @@ def test_the_login_of_redis_comes_from_url_variable_or_file(tmp_path: Path, monk
     assert problems(path, UPSTREAM) == [
         f"{path}:1: redis: the password is said twice: in url, password or password_file"
     ]
+
+
+def test_a_password_may_come_out_of_a_pipe() -> None:
+    for place, options in (("redis", {"redis": "redis://h"}), ("upstream_sasl", {})):
+        reader, writer = os.pipe()
+        os.write(writer, b"from the pipe\n")
+        os.close(writer)
+        section = "redis" if place == "redis" else "upstream: {trust_clients: true, bootstrap: [a:1], sasl"
+        rest = "}" if place == "redis" else ", mechanism: PLAIN, username: u}}"
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as written:
+            written.write(f"{section}: {{password_file: /dev/fd/{reader}{rest}\n")
+            written.flush()
+            found = load(Path(written.name), UPSTREAM | options)
+        os.close(reader)
+        assert getattr(found, place).password == "from the pipe"
 
 
 # ---------------------------------------------------------------------- mistakes
