@@ -227,6 +227,14 @@ class GenerationChanged:
 
 
 @value(frozen=True, slots=True)
+class StoreMemoryTold:
+    """Redis has told how full it is, in bytes. ``limit_bytes``: its maxmemory; 0: it has none."""
+
+    used_bytes: int
+    limit_bytes: int
+
+
+@value(frozen=True, slots=True)
 class ClientRefused:
     """Bad input from a client. ``what``: one sentence."""
 

@@ -253,6 +253,10 @@ BOUND_AGE_SECONDS: Final = 10.0
 """A lower bound older than this is read anew before a reserve, so that a doubt later costs a short scan (rule R8)."""
 
 # Telemetry
+STORE_MEMORY_LOOK_SECONDS: Final = 10.0
+"""Redis is asked so often how full it is: more often than most collectors ask us."""
+STORE_MEMORY_SHARE_MAX: Final = 0.8
+"""Of Redis's maxmemory. Above it the status page says so: at all of it nothing can be reserved, and nobody produces."""
 DUPLICATE_SERIES_MAX: Final = 500
 """Pairs of client id and topic whose duplicates are counted apart; clients choose their names freely."""
 LINES_PER_MINUTE_MAX: Final = 20

@@ -17,7 +17,6 @@ from ..codecs.convert import HeaderPolicy
 from ..reactor import Reactor
 from ..state.redis_facts import RedisAddress
 from ..state.redis_server import EmbeddedRedis, EmbeddedRedisError
-from ..state.redis_store import RedisStore
 from ..state.store import StoreEvent, StoreReady
 from . import limits
 from .cluster_name import ClusterName
@@ -37,6 +36,7 @@ from .settings.addresses import shown
 from .settings.config import ConfigError, Settings
 from .settings.reload import changes
 from .settings.sasl import CLEAR_TEXT
+from .store_memory import MeasuredStore
 from .telemetry.journal import JournalFile
 from .telemetry.logs import set_up
 from .telemetry.metric_names import STORE_ROUND_TRIP
@@ -105,7 +105,7 @@ class Server:
         self.engine.shared.merges_producers = settings.merge_producers
         if telemetry is not None:
             telemetry.later = self._reactor.later
-        self._store: RedisStore | None = None
+        self._store: MeasuredStore | None = None
         self._redis_login: OverRedisLogin | None = None
         self._take_over(settings)
         self._admin = self._open_admin()
@@ -181,11 +181,11 @@ class Server:
             return self._settings.redis
         return RedisAddress(self._embedded.start())
 
-    def _new_store(self, login: RedisAddress) -> RedisStore:
+    def _new_store(self, login: RedisAddress) -> MeasuredStore:
         self._remember_incarnation()
         side = self._sides.get(REDIS_PLACE)
         self._redis_login = OverRedisLogin(self._reactor.over_tls(side) if side is not None else self._reactor, login)
-        store = RedisStore(
+        store = MeasuredStore(
             self._redis_login,
             login.address,
             cluster=self._settings.cluster,
@@ -198,6 +198,7 @@ class Server:
         )
         if self._admin is not None and self._telemetry is not None:
             store.measure = self._telemetry.metrics.histograms[STORE_ROUND_TRIP].observe
+            store.watch_memory(self._report)
         self._cluster_name = ClusterName(
             self._reactor,
             store,

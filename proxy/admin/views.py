@@ -49,6 +49,7 @@ def status(watched: Watched, rates: Rates) -> Json:
     """The proxy as a whole: ready or why not, its life, its totals, rates and times."""
     engine = watched.engine
     not_ready = reasons_not_ready(watched)
+    memory = watched.telemetry.metrics.store_memory
     return {
         "version": watched.version,
         "at": watched.wall(),
@@ -63,6 +64,8 @@ def status(watched: Watched, rates: Rates) -> Json:
             "connected": watched.is_store_up,
             "generation": engine.shared.generation.hex(),
             "lease_remaining_seconds": round(watched.lease_seconds, 1),
+            "memory_used_bytes": None if memory is None else memory.used_bytes,
+            "memory_limit_bytes": None if memory is None else memory.limit_bytes,
         },
         "clients": {"connections": len(engine.sessions), "limit": engine.caps.connections_max},
         "memory": {

@@ -138,6 +138,12 @@ APPENDS_WAITING: Final = Metric(
     "appends.waiting", "gauge", "{append}", "Groups that wait for a connection to their broker.", ("broker",)
 )
 STORE_UP: Final = Metric("store.up", "gauge", "1", "1 if Redis is connected and fit for use.")
+STORE_MEMORY_USED: Final = Metric(
+    "store.memory.used", "gauge", "By", "Memory that Redis uses; none while it is away or does not tell."
+)
+STORE_MEMORY_LIMIT: Final = Metric(
+    "store.memory.limit", "gauge", "By", "Redis's maxmemory, above which it takes no writes; 0: it has none."
+)
 LEASE_REMAINING: Final = Metric(
     "lease.remaining", "gauge", "s", "Until nothing may be sent any more; it is renewed every 2 s. 0: nothing may be."
 )

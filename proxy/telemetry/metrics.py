@@ -78,6 +78,8 @@ class Metrics:
         """Connections refused, by the reason."""
         self.certificates: dict[str, float] = {}
         """When those in use end, unix seconds, by the place in the configuration."""
+        self.store_memory: events.StoreMemoryTold | None = None
+        """What Redis told last, since it is there."""
         self._plain: dict[Metric, int] = dict.fromkeys(COUNTED.values(), 0)
         self._client_to_broker = self.histograms[names.CLIENT_TO_BROKER]
         self._broker = self.histograms[names.BROKER]
@@ -98,6 +100,9 @@ class Metrics:
         found[events.DuplicateAnswered] = self._duplicate
         found[events.CertificateLoaded] = self._certificate
         found[events.ConnectionRefused] = self._connection_refused
+        found[events.StoreMemoryTold] = self._store_memory_told
+        found[store.StoreLost] = self._store_lost
+        found[store.StoreRefused] = self._store_refused
         return found
 
     def _counter(self, metric: Metric) -> Callable[[Any], None]:
@@ -126,6 +131,16 @@ class Metrics:
 
     def _connection_refused(self, event: events.ConnectionRefused) -> None:
         self.refusals[event.reason] = self.refusals.get(event.reason, 0) + 1
+
+    def _store_memory_told(self, event: events.StoreMemoryTold) -> None:
+        self.store_memory = event
+
+    def _store_lost(self, _event: store.StoreLost) -> None:
+        self._plain[names.STORE_LOST] += 1
+        self.store_memory = None
+
+    def _store_refused(self, _event: store.StoreRefused) -> None:
+        self.store_memory = None
 
     def _duplicate(self, event: events.DuplicateAnswered) -> None:
         place = (event.client, event.topic)
@@ -182,4 +197,8 @@ class Metrics:
             yield Sample(names.DUPLICATES_ANSWERED, place, count)
         for where, expires_at in list(self.certificates.items()):
             yield Sample(names.CERTIFICATE_EXPIRY, (where,), expires_at)
+        memory = self.store_memory
+        if memory is not None:
+            yield Sample(names.STORE_MEMORY_USED, (), memory.used_bytes)
+            yield Sample(names.STORE_MEMORY_LIMIT, (), memory.limit_bytes)
         yield Sample(names.GAPS_REFUSED, (), self.verdicts.get("out_of_order", 0))

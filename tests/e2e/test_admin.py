@@ -118,6 +118,9 @@ def test_a_proxy_tells_that_it_is_ready_and_what_it_has_done(
         assert (status["ready"], status["not_ready"], status["concerns"]) == (True, [], [])
         assert status["totals"]["batches_appended"] == answered
         assert status["redis"]["connected"] is True
+        wait_until(lambda: "idemproxy_store_memory_used_bytes" in admin.metrics(), "Redis has told how full it is")
+        assert admin.metrics()["idemproxy_store_memory_limit_bytes"] == 0
+        assert admin.json("status")["redis"]["memory_used_bytes"] > 100_000
         assert status["memory"]["producers"] == 2
         (broker,) = admin.json("brokers")
         assert broker["address"].endswith(f":{cluster.address(0)[1]}")
@@ -133,6 +136,7 @@ def test_a_proxy_tells_that_it_is_ready_and_what_it_has_done(
 def test_every_metric_has_its_name_its_type_and_its_help_on_the_page(
     shared: tuple[ProxyProcess, AdminPort],
 ) -> None:
+    wait_until(lambda: "idemproxy_store_memory_used_bytes" in shared[1].metrics(), "Redis has told how full it is")
     answer = shared[1].get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     told = dict(re.findall(r"^# TYPE (idemproxy_\S+) (\S+)$", answer.text, re.MULTILINE))

@@ -73,6 +73,7 @@ SHELL_MODULES = (
     "session",
     "session_host",
     "sockets",
+    "store_memory",
     "transport",
     "versions",
 )

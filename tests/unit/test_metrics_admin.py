@@ -13,6 +13,7 @@ from idemproxy.proxy.admin.rates import STEPS_KEPT, WINDOW_STEPS, Rates
 from idemproxy.proxy.admin.vitals import Watched, concerns, reasons_not_ready, samples
 from idemproxy.proxy.telemetry import metric_names as names
 from idemproxy.proxy.telemetry.reports import Telemetry
+from idemproxy.state.store import StoreRefused
 from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates, ProduceSeen
 from testkit.virtual_world import TOPIC, World, WorldSettings
 
@@ -207,6 +208,22 @@ def test_a_doubt_that_lasts_is_a_concern_with_its_age() -> None:
     assert concerns(watched) == []
 
 
+def test_a_redis_that_fills_up_is_a_concern_until_it_has_room_again() -> None:
+    _, watched = watched_world()
+    assert views.status(watched, Rates())["redis"]["memory_used_bytes"] is None
+    for used, limit in ((79, 100), (80, 100), (10**9, 0)):
+        watched.telemetry(events.StoreMemoryTold(used, limit))
+        assert concerns(watched) == []
+    watched.telemetry(events.StoreMemoryTold(93, 100))
+    assert concerns(watched) == ["Redis uses 93 % of its maxmemory; when it is full, nothing can be produced"]
+    found = views.status(watched, Rates())["redis"]
+    assert (found["memory_used_bytes"], found["memory_limit_bytes"]) == (93, 100)
+    assert series(watched)[(names.STORE_MEMORY_USED.name, ())] == 93
+    watched.telemetry(StoreRefused("it is a replica now"))
+    assert concerns(watched) == []
+    assert (names.STORE_MEMORY_USED.name, ()) not in series(watched)
+
+
 def test_all_of_it_is_json() -> None:
     world, watched = watched_world()
     send(world, 3)
@@ -226,6 +243,7 @@ def test_every_gauge_and_counter_has_as_many_labels_as_it_names() -> None:
     send(world, 3)
     watched.telemetry(events.DuplicateAnswered("client", TOPIC))
     watched.telemetry(events.CertificateLoaded("listeners[0].tls", "CN=x", 1.0))
+    watched.telemetry(events.StoreMemoryTold(1, 2))
     watched.telemetry(events.DoubtResolved(7, "t", 0, 0, "found", 100, 1.5))
     watched.engine.count_request(0)
     watched.engine.count_request(12_345)
