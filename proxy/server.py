@@ -105,6 +105,7 @@ class Server:
         self.engine.shared.merges_producers = settings.merge_producers
         if telemetry is not None:
             telemetry.later = self._reactor.later
+            telemetry.broker = self.engine.topology.broker
         self._store: MeasuredStore | None = None
         self._redis_login: OverRedisLogin | None = None
         self._take_over(settings)

@@ -10,8 +10,9 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ...reactor import Address
 from ...state import store
 from .. import events, limits
 from .metric_names import PREFIX
@@ -28,6 +29,15 @@ _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ER
 _BATCH = "producer %d epoch %d sequence %d on %s-%d"
 Taker = Callable[[Any], None]
 Later = Callable[[float, Callable[[], None]], object]
+
+
+class Placed(Protocol):
+    """A broker, for its address."""
+
+    @property
+    def address(self) -> Address:
+        """Where it is."""
+        ...
 
 
 class Line(NamedTuple):
@@ -50,10 +60,14 @@ class Telemetry:
         """Of each kind that clients can cause at will; 0: all of them."""
         self.later: Later | None = None
         """Calls back after so many seconds, if there is a clock: for the lines that sum others up."""
+        self.broker: Callable[[int], Placed | None] = lambda _broker_id: None
+        """The broker with this id, if there is one: for the spans."""
         self._now = time.monotonic
         self._quiet = Quiet()
         self._is_sum_planned = False
         self._takers = self._all_takers()
+        if spans is not None:
+            spans.context_failed = self._context_failed
 
     def __call__(self, event: Any) -> None:
         """Take one event."""
@@ -115,6 +129,10 @@ class Telemetry:
         if self.spans is not None:
             self.spans.close()
 
+    def _context_failed(self, error: Exception) -> None:
+        if self.may_write("trace contexts"):
+            self.log(logging.WARNING, "a batch has no trace: a propagator of OTEL_PROPAGATORS failed: %.200r", error)
+
     def _all_takers(self) -> dict[type, Taker]:
         """One function for each kind of event: most events are counted only, and pay for nothing else."""
         takers = dict(self.metrics.takers())
@@ -168,6 +186,12 @@ def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
 def _named(event: events.BatchAnswered) -> tuple[int, int, int, str, int]:
     """What ``_BATCH`` wants."""
     return event.producer_id, event.producer_epoch, event.base_sequence, event.topic, event.partition
+
+
+def _append_sent(telemetry: Telemetry, event: events.AppendSent) -> None:
+    if telemetry.spans is not None:
+        broker = telemetry.broker(event.broker_id)
+        telemetry.spans.append_sent(event, None if broker is None else broker.address)
 
 
 def _step_done(telemetry: Telemetry, event: events.StepDone) -> None:
@@ -294,6 +318,7 @@ def _store_warning(telemetry: Telemetry, event: store.StoreWarning) -> None:
 _HANDLERS: dict[type, Any] = {
     events.Said: _said,
     events.BatchAnswered: _answered,
+    events.AppendSent: _append_sent,
     events.StepDone: _step_done,
     events.DoubtOpened: _doubt_opened,
     events.DoubtResolved: _doubt_resolved,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from opentelemetry import trace
@@ -14,7 +15,10 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode
 
 from ... import __version__
 from ...codecs.error_codes import ErrorCode
+from ...codecs.errors import WireError
+from ...codecs.headers import parse_request_header
 from ...codecs.record_batch import parse_single_batch
+from ...reactor import Address
 from .. import events, limits
 from .trace_context import TraceContexts
 
@@ -27,6 +31,18 @@ _STEPS_MAX: Final = 64
 _FLUSH_SECONDS_MAX: Final = 5.0
 """The end of the process waits so long for a collector; the SDK alone would wait 30 s."""
 _REDIS_STEPS: Final = ("reserve", "commit")
+_FAILED: Final = {
+    ("append", "InDoubt"): "in_doubt",
+    ("append", "Refused"): "refused",
+    ("append", "NotSent"): "not_sent",
+    ("resolve", "unknown"): "unknown",
+}
+"""The ``error.type`` of a step that failed, by its name and detail; every other one succeeded."""
+_PRODUCE: Final = 0
+_CLIENT_ID_CHARACTERS_MAX: Final = 64
+"""As in the metrics: clients choose it freely."""
+_Step = tuple[events.StepDone, Address | None]
+"""A step, and the broker that it was taken with if that is known."""
 
 
 class Spans:
@@ -40,11 +56,22 @@ class Spans:
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
-        self._contexts = TraceContexts()
+        self.context_failed: Callable[[Exception], None] = lambda _error: None
+        """Told when a propagator failed; the batch goes on without a context."""
+        self._contexts = TraceContexts(lambda error: self.context_failed(error))
         self._root = Context()
         self._tracer = provider.get_tracer("idemproxy", __version__)
-        self._steps: dict[_Key, list[events.StepDone]] = {}
+        self._steps: dict[_Key, list[_Step]] = {}
+        self._sent_to: dict[tuple[int, str, int], Address] = {}
         self._uncommitted: dict[_Key, tuple[Context, int]] = {}
+
+    def append_sent(self, event: events.AppendSent, address: Address | None) -> None:
+        """Remember where the append went that a producer has under way on a partition: it is one at a time."""
+        key = event.identities[0].producer_id, event.topic, event.partition
+        self._sent_to.pop(key, None)
+        if address is not None:
+            _make_room(self._sent_to)
+            self._sent_to[key] = address
 
     def step_done(self, event: events.StepDone) -> None:
         """Take a step: it waits for the answer of its batch, unless it comes after it."""
@@ -52,19 +79,20 @@ class Spans:
         if event.step == "commit":
             place = self._uncommitted.pop(key, None)
             if place is not None:
-                self._child(event, *place)
+                self._child((event, None), *place)
         else:
+            step = event, self._broker_of(event)
             steps = self._steps.get(key)
             if steps is None:
                 _make_room(self._steps)
-                self._steps[key] = [event]
+                self._steps[key] = [step]
             else:
-                steps.append(event)
+                steps.append(step)
                 del steps[:-_STEPS_MAX]
 
     def was_in_doubt(self, event: events.BatchAnswered) -> bool:
         """Was the log read before this answer?"""
-        return any(step.step == "resolve" for step in self._steps.get(_key(event), ()))
+        return any(step.step == "resolve" for step, _ in self._steps.get(_key(event), ()))
 
     def answered(self, event: events.BatchAnswered) -> SpanContext:
         """Make the span of a batch, and of the steps that led to its answer. Return its name."""
@@ -72,7 +100,7 @@ class Spans:
         told = self._contexts.of_batch(event.records) if event.records is not None else []
         parent = self._below(told[0]) if told else self._root
         clock_start_ns = time.time_ns() - round(event.answered_at * 1e9)
-        steps = self._steps.pop(key, ())
+        steps: Sequence[_Step] = self._steps.pop(key, ())
         span = self._tracer.start_span(
             f"produce {event.topic}",
             parent,
@@ -83,12 +111,13 @@ class Spans:
         if not span.is_recording():  # sampled out: so are its children
             return span.get_span_context()
         span.set_attributes(_attributes(event))
+        span.set_attributes(_server(next((broker for _, broker in reversed(steps) if broker is not None), None)))
         if event.error_code:
             span.set_attribute("error.type", ErrorCode(event.error_code).name)
             span.set_status(StatusCode.ERROR, event.message)
         place = self._below(span.get_span_context())
         for step in steps:
-            if step.began + step.seconds >= event.arrived_at:  # else of an earlier try that was given up
+            if _ended_at(step) >= event.arrived_at:  # else of an earlier try that was given up
                 self._child(step, place, clock_start_ns)
         if event.verdict == "appended":
             _make_room(self._uncommitted)
@@ -105,17 +134,29 @@ class Spans:
     def _below(self, context: SpanContext) -> Context:
         return trace.set_span_in_context(trace.NonRecordingSpan(context), self._root)
 
-    def _child(self, step: events.StepDone, place: Context, clock_start_ns: int) -> None:
+    def _broker_of(self, step: events.StepDone) -> Address | None:
+        if step.step != "append" or step.detail == "NotSent":
+            return None
+        return self._sent_to.get((step.producer_id, step.topic, step.partition))
+
+    def _child(self, taken: _Step, place: Context, clock_start_ns: int) -> None:
+        step, broker = taken
         began_ns = clock_start_ns + round(step.began * 1e9)
-        attributes = {"idemproxy.detail": step.detail} if step.detail else {}
+        attributes = _server(broker)
+        if step.detail:
+            attributes["idemproxy.detail"] = step.detail
         if step.step in _REDIS_STEPS:
             attributes["db.system.name"] = "redis"
         kind = SpanKind.INTERNAL if step.step == "resolve" else SpanKind.CLIENT
         span = self._tracer.start_span(step.step, place, kind, attributes, start_time=began_ns)
+        failure = _FAILED.get((step.step, step.detail))
+        if failure is not None:
+            span.set_attribute("error.type", failure)
+            span.set_status(StatusCode.ERROR)
         span.end(began_ns + round(step.seconds * 1e9))
 
 
-def _make_room(known: dict[_Key, Any]) -> None:
+def _make_room(known: dict[Any, Any]) -> None:
     """Drop what has waited longest."""
     if len(known) >= _BATCHES_MAX:
         del known[next(iter(known))]
@@ -123,6 +164,34 @@ def _make_room(known: dict[_Key, Any]) -> None:
 
 def _key(event: events.StepDone | events.BatchAnswered) -> _Key:
     return event.producer_id, event.producer_epoch, event.base_sequence, event.topic, event.partition
+
+
+def _ended_at(step: _Step) -> float:
+    return step[0].began + step[0].seconds
+
+
+def _server(address: Address | None) -> dict[str, str | int]:
+    """Return the attributes that name a broker; none where it is not known."""
+    if address is None:
+        return {}
+    if isinstance(address, str):
+        return {"server.address": address}
+    return {"server.address": address[0], "server.port": address[1]}
+
+
+def _client_id(records: memoryview) -> str:
+    """Return the id with which a client sent these records, "" where it is not known: they are a part of its request,
+    and the id is in the header of that."""
+    frame = records.obj
+    if not isinstance(frame, bytes):
+        return ""
+    try:
+        header = parse_request_header(frame)
+    except WireError:
+        return ""
+    if header.api_key != _PRODUCE or header.body_offset + len(records) > len(frame):
+        return ""  # it is no request
+    return (header.client_id or "")[:_CLIENT_ID_CHARACTERS_MAX]
 
 
 def _attributes(event: events.BatchAnswered) -> dict[str, str | int]:
@@ -140,6 +209,8 @@ def _attributes(event: events.BatchAnswered) -> dict[str, str | int]:
     }
     if event.records is not None:
         attributes["messaging.batch.message_count"] = parse_single_batch(event.records).record_count
+        if client_id := _client_id(event.records):
+            attributes["messaging.client.id"] = client_id
     if event.base_offset >= 0:
         attributes["messaging.kafka.offset"] = event.base_offset
     return attributes

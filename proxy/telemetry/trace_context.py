@@ -6,7 +6,7 @@ looks at records that were checked before and never refuses one."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
@@ -39,8 +39,10 @@ class _Headers(Getter[Carrier]):
 class TraceContexts:
     """Reads contexts as the standard variables say."""
 
-    def __init__(self) -> None:
-        """Raises ValueError when OTEL_PROPAGATORS names one that is not installed."""
+    def __init__(self, failed: Callable[[Exception], None] = lambda _error: None) -> None:
+        """``failed``: told what a propagator raised. Raises ValueError when OTEL_PROPAGATORS names one that is not
+        installed."""
+        self._failed = failed
         self._root = Context()
         self._getter = _Headers()
         self._hints: tuple[bytes, ...] = ()
@@ -51,7 +53,8 @@ class TraceContexts:
             self._hints = _HINTS
 
     def of_batch(self, records: memoryview) -> list[SpanContext]:
-        """Return the different contexts of a batch's records, in their order; of the first so many records."""
+        """Return the different contexts of a batch's records, in their order; of the first so many records. None at all
+        when a propagator fails."""
         found: dict[tuple[int, int], SpanContext] = {}
         try:
             header = parse_single_batch(records)
@@ -62,6 +65,8 @@ class TraceContexts:
             for record in iterate_records(records, header, limits.DECOMPRESSED_BYTES_MAX):
                 if record.headers:
                     context = self._of_record(record.headers)
+                    if context is None:
+                        return []
                     if context.is_valid:
                         found.setdefault((context.trace_id, context.span_id), context)
                 if record.offset_delta >= limits.TRACED_RECORDS_MAX:
@@ -70,7 +75,11 @@ class TraceContexts:
             pass  # it was answered as what it is; its trace is not worth an error
         return list(found.values())
 
-    def _of_record(self, headers: Iterable[tuple[str, bytes | None]]) -> SpanContext:
+    def _of_record(self, headers: Iterable[tuple[str, bytes | None]]) -> SpanContext | None:
         carrier = {name.lower(): value.decode("ascii", "replace") for name, value in headers if value is not None}
-        context = self._propagator.extract(carrier, self._root, self._getter)
+        try:
+            context = self._propagator.extract(carrier, self._root, self._getter)
+        except Exception as error:  # of anybody's package, for what any client may write
+            self._failed(error)
+            return None
         return trace.get_current_span(context).get_span_context()

@@ -62,6 +62,15 @@ def _batches() -> Iterator[bytes]:
     yield encode_batch(_RECORDS[:1])
 
 
+def _contexts() -> Iterator[bytes]:
+    trace, span = b"0af7651916cd43dd8448eb211c80319c", b"b7ad6b7169203331"
+    yield b"traceparent:00-" + trace + b"-" + span + b"-01\ntracestate:rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"
+    yield b"b3:" + trace + b"-" + span + b"-1-05e3ac9a4f6e3b90"
+    yield b"b3:0"
+    yield b"X-B3-TraceId:" + trace + b"\nX-B3-SpanId:" + span + b"\nX-B3-Sampled:1\nX-B3-Flags:1\nX-B3-ParentSpanId"
+    yield from _batches()
+
+
 def _sets() -> Iterator[bytes]:
     records = [(b"key", b"value" * 20, 1_700_000_000_000), (None, b"other", 1_700_000_000_001)]
     for magic in (0, 1):
@@ -154,6 +163,7 @@ _SEEDS = {
     "answer": _answers,
     "stream": _streams,
     "batch": _batches,
+    "context": _contexts,
     "set": _sets,
     "compressed": _compressed,
     "sasl": _tokens,

@@ -21,7 +21,7 @@ from idemproxy.codecs.headers import parse_request_header, parse_response_header
 from idemproxy.codecs.marker import anchor_of, encode_marker, parse_marker
 from idemproxy.codecs.message_set import inner_messages, iterate_shallow, span, tail_is_partial, verify_crc
 from idemproxy.codecs.parts import content_digests, rest_of_batch
-from idemproxy.codecs.record_batch import iterate_records, magic_of, parse_single_batch
+from idemproxy.codecs.record_batch import Record, encode_batch, iterate_records, magic_of, parse_single_batch
 from idemproxy.proxy.bridge import asks, metadata
 from idemproxy.proxy.bridge.base import Refused
 from idemproxy.proxy.bridge.init_producer_id import parse_init_producer_id
@@ -30,6 +30,7 @@ from idemproxy.proxy.bridge.table import plan
 from idemproxy.proxy.marks import Marks, MarksFormatError
 from idemproxy.proxy.security.sasl_mechanisms import OAuthBearer, SaslError, Scram
 from idemproxy.proxy.security.sasl_names import MECHANISMS, Conversation
+from idemproxy.proxy.telemetry.trace_context import TraceContexts
 from idemproxy.proxy.versions import KNOWN, OWN_RANGES, PASSED_MAX, detect
 from idemproxy.reactor import Buffer
 from idemproxy.state.entry import StoredFormatError, pack, unpack
@@ -120,14 +121,35 @@ def frames(data: bytes) -> None:
 
 def record_batch(data: bytes) -> None:
     """A batch whose length and checksum are right, so that what is behind them is reached."""
-    if len(data) >= _BATCH_HEAD_BYTES:
-        signed = bytearray(data)
-        signed[_BATCH_LENGTH_AT : _MAGIC_AT - 4] = (len(data) - 12).to_bytes(4, "big")
-        signed[_MAGIC_AT] = 2
-        signed[_CRC_AT:_SIGNED_AT] = crc32c(signed[_SIGNED_AT:]).to_bytes(4, "big")
-        data = bytes(signed)
     with suppress(WireError):
-        _records(memoryview(data))
+        _records(memoryview(_signed(data)))
+
+
+def _signed(data: bytes) -> bytes:
+    if len(data) < _BATCH_HEAD_BYTES:
+        return data
+    signed = bytearray(data)
+    signed[_BATCH_LENGTH_AT : _MAGIC_AT - 4] = (len(data) - 12).to_bytes(4, "big")
+    signed[_MAGIC_AT] = 2
+    signed[_CRC_AT:_SIGNED_AT] = crc32c(signed[_SIGNED_AT:]).to_bytes(4, "big")
+    return bytes(signed)
+
+
+def trace_context(data: bytes) -> None:
+    """The traces of a batch: its bytes as they are, and the same bytes as headers of one record, a line for each."""
+    _contexts.of_batch(memoryview(_signed(data)))
+    pairs = [line.partition(b":") for line in data.split(b"\n")]
+    headers = tuple((name.decode("utf-8", "replace"), text if colon else None) for name, colon, text in pairs)
+    found = _contexts.of_batch(memoryview(encode_batch([Record(at, 0, None, None, headers) for at in (0, 1)])))
+    if len(found) > 1 or not all(context.is_valid for context in found):
+        raise Broken("one record has several traces, or one that is none")
+
+
+def _a_propagator_failed(error: Exception) -> None:
+    raise Broken("a propagator that comes with the proxy failed") from error
+
+
+_contexts = TraceContexts(_a_propagator_failed)
 
 
 def _records(records: memoryview) -> None:
@@ -328,6 +350,7 @@ TARGETS: dict[str, Target] = {
     "request_frame": Target(request_frame, "request"),
     "frames": Target(frames, "stream"),
     "record_batch": Target(record_batch, "batch"),
+    "trace_context": Target(trace_context, "context"),
     "compressed": Target(compressed, "compressed"),
     "client_sasl": Target(client_sasl, "sasl"),
     "broker_sasl": Target(broker_sasl, "challenge"),

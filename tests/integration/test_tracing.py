@@ -8,11 +8,12 @@ import threading
 from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
@@ -94,7 +95,8 @@ def test_a_produce_arrives_as_one_trace_that_is_flushed_when_the_proxy_ends(
     topic = fresh_topic(legacy_broker, partitions=1)
     with ProxyProcess(tmp_path, legacy_broker.address(0)) as proxy:
         host, port = proxy.address
-        settings = librdkafka_settings(f"{host}:{port}", enable_idempotence=True)
+        settings: dict[str, Any] = librdkafka_settings(f"{host}:{port}", enable_idempotence=True)
+        settings["client.id"] = "orders-service"
         acknowledged = produce(settings, topic, 1, 1)
         assert proxy.stop() == 0
         counters = json.loads(proxy.wait_for_log("counters: ").partition("counters: ")[2])
@@ -108,9 +110,15 @@ def test_a_produce_arrives_as_one_trace_that_is_flushed_when_the_proxy_ends(
     assert found["messaging.destination.partition.id"] == "0"
     assert [found["messaging.kafka.offset"]] == list(acknowledged.values())
     assert (found["idemproxy.verdict"], found["idemproxy.base_sequence"]) == ("appended", 0)
+    assert found["messaging.client.id"] == "orders-service"
+    where = dict(zip(("server.address", "server.port"), legacy_broker.address(0), strict=True))
+    assert where.items() <= found.items()
     children = collector.children(root)
     assert steps(children) == [("reserve", None), ("append", "Appended"), ("commit", "alone")]
     reserve, append, commit = children
+    assert [child.status.code for child in children] == [Status.STATUS_CODE_UNSET] * 3
+    assert where.items() <= attributes(append.attributes).items()
+    assert not where.keys() & {*attributes(reserve.attributes), *attributes(commit.attributes)}
     moments = [root.start_time_unix_nano, reserve.start_time_unix_nano, reserve.end_time_unix_nano]
     moments += [append.start_time_unix_nano, append.end_time_unix_nano, root.end_time_unix_nano]
     moments += [commit.start_time_unix_nano, commit.end_time_unix_nano]
@@ -128,6 +136,7 @@ def test_a_lost_answer_shows_as_a_resolve_in_the_trace(
     ):
         host, port = proxy.address
         acknowledged = produce(librdkafka_settings(f"{host}:{port}", enable_idempotence=True), topic, 1, 1)
+        port = relay.port
         assert proxy.stop() == 0
         assert relay.counts[FaultKind.LOST_ANSWER] == 1
         assert "resolved as found" in proxy.log
@@ -135,6 +144,10 @@ def test_a_lost_answer_shows_as_a_resolve_in_the_trace(
     children = collector.children(root)
     assert steps(children) == [("reserve", None), ("append", "InDoubt"), ("resolve", "found"), ("commit", "alone")]
     assert attributes(root.attributes)["messaging.kafka.offset"] in acknowledged.values()
+    failed = [attributes(child.attributes).get("error.type") for child in children]
+    assert failed == [None, "in_doubt", None, None]
+    assert [child.name for child in (root, *children) if child.status.code == Status.STATUS_CODE_ERROR] == ["append"]
+    assert attributes(children[1].attributes)["server.port"] == port
     resolve = children[2]
     assert resolve.end_time_unix_nano - resolve.start_time_unix_nano >= 1e9, "it settles first, for a second at least"
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry import propagate
+from opentelemetry.propagators.textmap import TextMapPropagator
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.record_batch import Record, encode_batch
-from idemproxy.proxy import limits
+from idemproxy.proxy import events, limits
+from idemproxy.proxy.telemetry.reports import Telemetry
+from idemproxy.proxy.telemetry.spans import Spans
 from idemproxy.proxy.telemetry.trace_context import TraceContexts
 
 TRACE, SPAN = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
@@ -91,7 +99,6 @@ def test_whatever_a_client_writes_is_read_or_left_aside(headers: list[tuple[str,
 
 
 def test_the_standard_variable_names_other_propagators(monkeypatch: pytest.MonkeyPatch) -> None:
-    from opentelemetry import propagate
     from opentelemetry.propagators.b3 import B3SingleFormat
 
     monkeypatch.setenv("OTEL_PROPAGATORS", "b3")
@@ -104,3 +111,52 @@ def test_the_standard_variable_names_other_propagators(monkeypatch: pytest.Monke
         assert len(contexts.of_batch(batch([(B3,)]))) == 1
     finally:
         propagate.set_global_textmap(before)
+
+
+class Careless(TextMapPropagator):
+    """A propagator of somebody else."""
+
+    def extract(self, carrier: Any, context: Any = None, getter: Any = None) -> Any:
+        raise IndexError("past the end")
+
+    def inject(self, carrier: Any, context: Any = None, setter: Any = None) -> None: ...
+
+    @property
+    def fields(self) -> set[str]:
+        return set()
+
+
+@pytest.fixture
+def careless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("OTEL_PROPAGATORS", "careless")
+    before = propagate.get_global_textmap()
+    propagate.set_global_textmap(Careless())
+    yield
+    propagate.set_global_textmap(before)
+
+
+@pytest.mark.usefixtures("careless")
+def test_a_propagator_that_fails_is_told_of_once_a_batch_and_leaves_it_without_a_trace() -> None:
+    told: list[Exception] = []
+    assert TraceContexts(told.append).of_batch(batch([(W3C,), (B3,)])) == []
+    assert [repr(error) for error in told] == ["IndexError('past the end')"]
+    assert TraceContexts().of_batch(batch([(W3C,)])) == [], "also when nobody listens"
+
+
+@pytest.mark.usefixtures("careless")
+def test_a_propagator_that_fails_is_so_many_lines_a_minute_and_every_batch_has_a_span(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    telemetry = Telemetry(Spans(provider))
+    telemetry.lines_per_minute_max = 3
+    for _ in range(10):
+        telemetry(events.BatchAnswered("appended", 7, 1, 30, "t", 2, 0, 4, None, 1.0, 2.0, batch([(W3C,)])))
+    assert len(exporter.get_finished_spans()) == 10
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 3
+    assert "OTEL_PROPAGATORS failed: IndexError('past the end')" in lines[0]
+    telemetry.close()
+    assert any("7 more lines" in record.getMessage() for record in caplog.records)

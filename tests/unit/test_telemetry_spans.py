@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -20,37 +19,9 @@ from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.proxy import events, limits
 from idemproxy.proxy.telemetry.reports import Telemetry
 from idemproxy.proxy.telemetry.spans import Spans
+from testkit.span_trees import APPEND, APPENDED, COMMIT, RESERVE, spans_of, traces
 from testkit.virtual_broker_faults import BrokerFault, ProduceSeen
 from testkit.virtual_world import TOPIC, World, WorldSettings
-
-APPENDED = events.BatchAnswered("appended", 7, 1, 30, "orders", 2, 0, 400, None, 100.0, 100.5)
-RESERVE = events.StepDone("reserve", 7, 1, 30, "orders", 2, 100.1, 0.1)
-APPEND = events.StepDone("append", 7, 1, 30, "orders", 2, 100.2, 0.25, "Appended")
-COMMIT = events.StepDone("commit", 7, 1, 30, "orders", 2, 100.52, 0.01, "alone")
-
-
-def spans_of(reported: Iterable[object], **provider_settings: Any) -> list[ReadableSpan]:
-    """The spans that these events become, in the order in which they ended."""
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider(shutdown_on_exit=False, **provider_settings)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    telemetry = Telemetry(Spans(provider))
-    for event in reported:
-        telemetry(event)
-    telemetry.close()
-    return list(exporter.get_finished_spans())
-
-
-def traces(spans: Iterable[ReadableSpan]) -> list[tuple[ReadableSpan, list[ReadableSpan]]]:
-    """Each span without a parent, with its children in order of their begin."""
-    everything = sorted(spans, key=lambda span: span.start_time or 0)
-    found = []
-    for root in (span for span in everything if span.parent is None):
-        children = [span for span in everything if span.parent == root.context]
-        assert all(child.context.trace_id == root.context.trace_id for child in children)
-        found.append((root, children))
-    assert sum(1 + len(children) for _, children in found) == len(everything), "a child without a parent"
-    return found
 
 
 def details(children: Iterable[ReadableSpan]) -> list[tuple[str, object]]:
