@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from idemproxy.demo.ports import HOST, free_ports
 from testkit.browser import open_browser
 from testkit.kafka_cluster import fresh_topic, librdkafka_settings, produce
 from testkit.proxy_process import ProxyProcess
+from testkit.raw_client import RawClient, batch
+from testkit.two_proxies_relays import Keeping, KeepingRelay
 
 PATIENCE_MS = 15_000
 pytestmark = pytest.mark.timeout(900)
@@ -78,9 +82,16 @@ def proxy_and_port(
 
 @pytest.fixture
 def watched(cluster: LegacyCluster, browser: Browser, proxy_and_port: tuple[ProxyProcess, int]) -> Iterator[Watched]:
+    with watching(cluster, browser, *proxy_and_port) as one:
+        yield one
+
+
+@contextmanager
+def watching(cluster: LegacyCluster, browser: Browser, proxy: ProxyProcess, port: int) -> Iterator[Watched]:
+    """Open the page of a proxy that serves; in the end nothing was complained about."""
     expect.set_options(timeout=PATIENCE_MS)
     page = browser.new_page(viewport={"width": 1200, "height": 900}, reduced_motion="reduce")
-    one = Watched(cluster, *proxy_and_port, page)
+    one = Watched(cluster, proxy, port, page)
     page.on("pageerror", lambda error: one.complaints.append(str(error)))
     page.on("request", lambda request: one.asked.add(request.url))
     page.goto(one.address)
@@ -89,6 +100,15 @@ def watched(cluster: LegacyCluster, browser: Browser, proxy_and_port: tuple[Prox
     page.close()
     assert one.complaints == []
     assert {url for url in one.asked if not url.startswith((one.address, "data:"))} == set(), "nothing from elsewhere"
+
+
+AGE_ABOVE = "least => parseFloat(document.querySelector('#doubts td:nth-child(4)').textContent) > least"
+
+
+def seconds(shown: str) -> float:
+    """An age as the page shows it."""
+    number, unit = shown.split(" ")
+    return float(number) / {"s": 1, "ms": 1000}[unit]
 
 
 def cells(page: Page, table: str) -> list[list[str]]:
@@ -123,6 +143,51 @@ def test_the_numbers_move_without_a_reload(watched: Watched, pictures: Path) -> 
     page.screenshot(path=pictures / "status-page.png", full_page=True)
     page.emulate_media(color_scheme="dark")
     page.screenshot(path=pictures / "status-page-dark.png")
+
+
+def test_a_doubt_is_a_row_whose_age_grows_and_its_end_is_an_event(
+    cluster: LegacyCluster, browser: Browser, tmp_path: Path
+) -> None:
+    """The second append is answered, the answer is lost, and from then on the broker seems to stand still."""
+    topic, (port,) = fresh_topic(cluster, partitions=1), free_ports(1)
+    plan = FaultPlan(kinds=[FaultKind.LOST_ANSWER], every_nth_produce=2, faults_max=1)
+    with (
+        KeepingRelay(cluster.address(0), plan) as relay,
+        ProxyProcess(tmp_path, (HOST, relay.port), options=("--admin", f"{HOST}:{port}")) as proxy,
+        watching(cluster, browser, proxy, port) as watched,
+        RawClient(proxy.address) as client,
+    ):
+        page = watched.page
+        expect(page.locator("#doubts")).to_have_text("Nothing is in doubt.")
+        producer_id = client.new_producer_id()
+        first, second = (batch([b"v"], producer_id=producer_id, sequence=sequence) for sequence in (0, 1))
+        assert client.produce_one(topic, 0, first).error_code == 0
+        relay.keep(Keeping.ALL_ANSWERS)
+        client.send_produce([(topic, 0, second)])
+        expect(page.locator("#doubts")).to_contain_text(f"{topic}-0")
+        ((place, producer, sequence, age, reason),) = cells(page, "doubts")
+        assert (place, producer, sequence) == (f"{topic}-0", str(producer_id), "1")
+        assert "Connection reset by peer" in reason
+        expect(page.locator("#in_doubt")).to_contain_text("1, oldest ")
+        then = seconds(age)
+        page.wait_for_function(AGE_ABOVE, arg=then + 3, timeout=PATIENCE_MS)
+        ((_, _, _, age, _),) = cells(page, "doubts")
+        assert then + 3 < seconds(age) < then + PATIENCE_MS / 1000
+        expect(page.locator("#producers")).to_contain_text("1 under way, 0 waiting")
+        (opened,) = (row for row in cells(page, "events") if row[2].startswith("in doubt: "))
+        assert re.fullmatch(r"\d\d:\d\d:\d\d", opened[0])
+        assert opened[1:] == ["info", f"in doubt: producer {producer_id} sequence 1 on {topic}-0: {reason}"]
+        relay.let_go()
+        (answer,) = client.produce_answer()
+        assert (answer.error_code, answer.base_offset) == (0, 1)
+        expect(page.locator("#doubts")).to_have_text("Nothing is in doubt.")
+        expect(page.locator("#in_doubt")).to_have_text("0")
+        newest = [row[2] for row in cells(page, "events")]
+        resolved, begun = (
+            next(index for index, text in enumerate(newest) if text.startswith(start))
+            for start in ("resolved as found: ", "in doubt: ")
+        )
+        assert resolved < begun, "the newest one is at the top"
 
 
 def test_what_is_wrong_is_said_in_words_and_gone_when_it_is_mended(watched: Watched, pictures: Path) -> None:

@@ -18,13 +18,15 @@ Address = tuple[str, int]
 
 
 class Keeping(Enum):
-    """What a relay keeps of the produce requests that pass it."""
+    """What a relay keeps of the produce requests that pass it, or of everything."""
 
     NOTHING = auto()
     ANSWERS = auto()
     """The broker has appended; its answer stays here."""
     REQUESTS = auto()
     """They never come to the broker, and their connections stay open."""
+    ALL_ANSWERS = auto()
+    """Answers to whatever is asked: the broker seems to stand still. One that a fault takes is lost all the same."""
 
 
 class _KeepingLink(Link):
@@ -44,7 +46,8 @@ class _KeepingLink(Link):
 
     def _answer(self, frame: bytes) -> None:
         api_key, _ = self._unanswered.get(correlation_of(frame), (-1, 0))
-        if self._keeper.keeping is Keeping.ANSWERS and api_key == PRODUCE:
+        is_everything = self._keeper.keeping is Keeping.ALL_ANSWERS
+        if is_everything or (self._keeper.keeping is Keeping.ANSWERS and api_key == PRODUCE):
             self._keeper.kept += 1
             if self._held is None:
                 self._held = []
