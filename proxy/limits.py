@@ -259,6 +259,8 @@ STORE_MEMORY_SHARE_MAX: Final = 0.8
 """Of Redis's maxmemory. Above it the status page says so: at all of it nothing can be reserved, and nobody produces."""
 DUPLICATE_SERIES_MAX: Final = 500
 """Pairs of client id and topic whose duplicates are counted apart; clients choose their names freely."""
+DUPLICATE_SERIES_IDLE_SECONDS: Final = 3600.0
+"""A pair without a duplicate for so long makes room for another one: longer than rates usually look back."""
 LINES_PER_MINUTE_MAX: Final = 20
 """Of the log, of one kind that clients can cause at will: then one line says how many more there were."""
 DUPLICATE_LINES_PER_MINUTE_MAX: Final = 6_000

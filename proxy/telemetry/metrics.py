@@ -36,6 +36,7 @@ COUNTED: Final[dict[type, Metric]] = {
     store.StoreLost: names.STORE_LOST,
 }
 """Events that are counted, one each, without a label."""
+_BEYOND: Final = (OTHER, OTHER)
 
 
 class Sample(NamedTuple):
@@ -64,12 +65,19 @@ class Buckets:
 class Metrics:
     """What one process has counted."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = lambda: 0.0) -> None:
+        """``now``: seconds of a clock that goes on, for what is forgotten after a time."""
         self.verdicts: dict[str, int] = {}
         """Batches answered, by verdict."""
         self.appends_sent = 0
         self.duplicates: dict[tuple[str, str], int] = {}
-        """Duplicates answered, by client id and topic; all beyond a cap under ("other", "other")."""
+        """Duplicates answered, by client id and topic; all beyond a cap under ("other", "other"). A pair that was idle
+        for long may be gone, and begins at 0 when it comes back."""
+        self.duplicates_answered = 0
+        """All of them, whoever's."""
+        self._clock = now
+        self._duplicate_at: dict[tuple[str, str], float] = {}
+        """When each of these pairs was counted last, longest ago first."""
         self.doubts_resolved: dict[str, int] = dict.fromkeys(names.DOUBT_RESULTS, 0)
         self.histograms: dict[Metric, Buckets] = {
             metric: Buckets() for metric in names.METRICS if metric.kind == "histogram"
@@ -143,11 +151,26 @@ class Metrics:
         self.store_memory = None
 
     def _duplicate(self, event: events.DuplicateAnswered) -> None:
+        self.duplicates_answered += 1
         place = (event.client, event.topic)
-        counts = self.duplicates
-        if place not in counts and len(counts) >= limits.DUPLICATE_SERIES_MAX:
-            place = (OTHER, OTHER)
-        counts[place] = counts.get(place, 0) + 1
+        if not self._has_place(place):
+            place = _BEYOND
+        self.duplicates[place] = self.duplicates.get(place, 0) + 1
+
+    def _has_place(self, place: tuple[str, str]) -> bool:
+        """May this pair be counted apart? The one that was idle for longest, if for long, makes room for it."""
+        now, counted_at = self._clock(), self._duplicate_at
+        if place == _BEYOND:
+            return False
+        if place in counted_at:
+            del counted_at[place]  # to be the last one
+        elif len(counted_at) >= limits.DUPLICATE_SERIES_MAX:
+            idlest = next(iter(counted_at))
+            if now - counted_at[idlest] < limits.DUPLICATE_SERIES_IDLE_SECONDS:
+                return False
+            del counted_at[idlest], self.duplicates[idlest]
+        counted_at[place] = now
+        return True
 
     # ------------------------------------------------------------------ times
     def measure_passes(self, now: Callable[[], float]) -> None:
@@ -177,11 +200,6 @@ class Metrics:
         self._acknowledged.clear()
 
     # ------------------------------------------------------------------ reading
-    @property
-    def duplicates_answered(self) -> int:
-        """All of them, whoever's."""
-        return sum(list(self.duplicates.values()))
-
     def samples(self) -> Iterator[Sample]:
         """Every counter as it stands, and what events have set. May be read from another thread."""
         yield Sample(names.APPENDS_SENT, (), self.appends_sent)

@@ -2,7 +2,7 @@
 
 Counters and gauges are observable instruments. Histograms are kept as arrays where the batches pass (``metrics.py``),
 because a call of the SDK for each would cost more than the rest of a batch's accounting; the readers put them into
-what they collect. Counts nothing itself."""
+what they collect, and with them what has series that come and go. Counts nothing itself."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from opentelemetry.sdk.metrics.export import (
     MetricExporter,
     MetricReader,
     MetricsData,
+    NumberDataPoint,
     PeriodicExportingMetricReader,
     ResourceMetrics,
     ScopeMetrics,
+    Sum,
 )
 from opentelemetry.sdk.metrics.export import Metric as ExportedMetric
 from opentelemetry.sdk.resources import Resource
@@ -30,13 +32,17 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
 from ... import __version__
-from .metric_names import DURATION_BOUNDS_SECONDS, METRICS, PREFIX, Metric
+from .metric_names import DUPLICATES_ANSWERED, DURATION_BOUNDS_SECONDS, METRICS, PREFIX, Metric
 from .metrics import Buckets, Sample
 
 _AS_NEW_AS_SECONDS: Final = 0.05
 """All instruments of one collection are read together."""
 _CLOSE_MILLISECONDS: Final = 5_000
+_PASSING: Final = (DUPLICATES_ANSWERED,)
+"""Counters whose series come and go: an instrument of the SDK keeps every one that it has ever seen."""
 Histograms = Mapping[Metric, Buckets]
+Own = Callable[[], list[ExportedMetric]]
+"""What is put beside that which the SDK has collected."""
 
 
 class MetricExport:
@@ -56,10 +62,11 @@ class MetricExport:
         self._read_at = float("-inf")
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
-        begun_ns = time.time_ns()
-        readers: list[MetricReader] = [_PrometheusReader(histograms, begun_ns, self._registry)]
+        self._histograms = histograms
+        self._begun_ns = time.time_ns()
+        readers: list[MetricReader] = [_PrometheusReader(self._own, self._registry)]
         if exporter is not None:
-            readers.append(_PeriodicReader(histograms, begun_ns, exporter))
+            readers.append(_PeriodicReader(self._own, exporter))
         self._provider = MeterProvider(readers, resource, shutdown_on_exit=False)
         self._create_instruments()
 
@@ -79,18 +86,28 @@ class MetricExport:
             create: Any = {"counter": meter.create_observable_counter, "gauge": meter.create_observable_gauge}.get(
                 metric.kind
             )
-            if create is not None:
+            if create is not None and metric not in _PASSING:
                 create(f"{PREFIX}.{metric.name}", [self._reading(metric)], metric.unit, metric.help)
 
     def _reading(self, metric: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        def read(_options: CallbackOptions) -> Iterable[Observation]:
-            now = time.monotonic()
-            if now - self._read_at > _AS_NEW_AS_SECONDS:
-                self._read_at = now
-                self._latest = _by_metric(self._samples())
-            return self._latest.get(metric, [])
+        return lambda _options: self._observed(metric)
 
-        return read
+    def _observed(self, metric: Metric) -> list[Observation]:
+        now = time.monotonic()
+        if now - self._read_at > _AS_NEW_AS_SECONDS:
+            self._read_at = now
+            self._latest = _by_metric(self._samples())
+        return self._latest.get(metric, [])
+
+    def _own(self) -> list[ExportedMetric]:
+        times = self._begun_ns, time.time_ns()
+        found = [_exported(metric, buckets, *times) for metric, buckets in self._histograms.items()]
+        for metric in _PASSING:
+            points = [NumberDataPoint(one.attributes, *times, one.value) for one in self._observed(metric)]
+            if points:
+                data = Sum(points, AggregationTemporality.CUMULATIVE, is_monotonic=True)
+                found.append(ExportedMetric(f"{PREFIX}.{metric.name}", metric.help, metric.unit, data))
+        return found
 
 
 def _by_metric(samples: Iterable[Sample]) -> dict[Metric, list[Observation]]:
@@ -102,33 +119,29 @@ def _by_metric(samples: Iterable[Sample]) -> dict[Metric, list[Observation]]:
 
 
 class _PrometheusReader(PrometheusMetricReader):
-    def __init__(self, histograms: Histograms, begun_ns: int, registry: CollectorRegistry) -> None:
+    def __init__(self, own: Own, registry: CollectorRegistry) -> None:
         super().__init__(scope_info_enabled=False, registry=registry)
-        self._histograms = histograms
-        self._begun_ns = begun_ns
+        self._own = own
 
     def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> None:
-        super()._receive_metrics(_with_histograms(metrics_data, self._histograms, self._begun_ns), timeout_millis)
+        super()._receive_metrics(_together(metrics_data, self._own()), timeout_millis)
 
 
 class _PeriodicReader(PeriodicExportingMetricReader):
-    def __init__(self, histograms: Histograms, begun_ns: int, exporter: MetricExporter) -> None:
-        self._histograms = histograms
-        self._begun_ns = begun_ns
+    def __init__(self, own: Own, exporter: MetricExporter) -> None:
+        self._own = own
         super().__init__(exporter)
 
     def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> None:
-        super()._receive_metrics(_with_histograms(metrics_data, self._histograms, self._begun_ns), timeout_millis)
+        super()._receive_metrics(_together(metrics_data, self._own()), timeout_millis)
 
 
-def _with_histograms(collected: MetricsData, histograms: Histograms, begun_ns: int) -> MetricsData:
-    """What was collected, and the histograms in the same scope: an exporter takes each scope once."""
-    now_ns = time.time_ns()
-    found = [_exported(metric, buckets, begun_ns, now_ns) for metric, buckets in histograms.items()]
+def _together(collected: MetricsData, own: list[ExportedMetric]) -> MetricsData:
+    """What was collected, and our own in the same scope: an exporter takes each scope once."""
     groups = []
     for group in collected.resource_metrics:
         first, *others = group.scope_metrics
-        whole = ScopeMetrics(first.scope, [*first.metrics, *found], first.schema_url)
+        whole = ScopeMetrics(first.scope, [*first.metrics, *own], first.schema_url)
         groups.append(ResourceMetrics(group.resource, [whole, *others], group.schema_url))
     return MetricsData(groups)
 

@@ -52,7 +52,7 @@ class Telemetry:
     """Takes every event of one process."""
 
     def __init__(self, spans: Spans | None = None) -> None:
-        self.metrics = Metrics()
+        self.metrics = Metrics(lambda: self._now())
         self.spans = spans
         self.recent: deque[Line] = deque(maxlen=limits.RECENT_LINES_MAX)
         """The last lines, oldest first."""

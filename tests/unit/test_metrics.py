@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData, Sum
 from prometheus_client.parser import text_string_to_metric_families
 
 from idemproxy.proxy import events, limits
@@ -81,6 +83,36 @@ def test_duplicates_are_counted_by_client_and_topic_up_to_a_cap() -> None:
     assert found[(OTHER, OTHER)] == 20
     assert len(found) == limits.DUPLICATE_SERIES_MAX + 1
     assert telemetry.metrics.duplicates_answered == 2 * limits.DUPLICATE_SERIES_MAX + 40
+
+
+def test_a_pair_that_was_idle_for_longest_and_for_an_hour_makes_room_for_another_one() -> None:
+    now = [0.0]
+    metrics = Metrics(lambda: now[0])
+
+    def count(client: str) -> None:
+        metrics.takers()[events.DuplicateAnswered](events.DuplicateAnswered(client, "t"))
+
+    for number in range(limits.DUPLICATE_SERIES_MAX):
+        count(f"random-{number}")
+    now[0] = 1.0
+    count("random-0")
+    count("orders")
+    assert metrics.duplicates[(OTHER, OTHER)] == 1
+    now[0] = limits.DUPLICATE_SERIES_IDLE_SECONDS
+    count("orders")
+    count("orders")
+    assert metrics.duplicates[("orders", "t")] == 2
+    assert metrics.duplicates[("random-0", "t")] == 2, "it was counted later than the others"
+    assert ("random-1", "t") not in metrics.duplicates
+    assert ("random-2", "t") in metrics.duplicates, "one for one"
+    count("random-1")
+    assert metrics.duplicates[("random-1", "t")] == 1, "it begins anew"
+    assert ("random-2", "t") not in metrics.duplicates
+    for _ in range(2):
+        metrics.takers()[events.DuplicateAnswered](events.DuplicateAnswered(OTHER, OTHER))
+    assert metrics.duplicates[(OTHER, OTHER)] == 3, "it stays, and never goes back"
+    assert len(metrics.duplicates) == limits.DUPLICATE_SERIES_MAX + 1
+    assert metrics.duplicates_answered == limits.DUPLICATE_SERIES_MAX + 7, "none of them is lost here"
 
 
 def test_every_way_a_doubt_can_end_is_a_series_from_the_start() -> None:
@@ -172,6 +204,45 @@ def test_prometheus_reads_what_was_counted_and_every_time_anew() -> None:
     assert families["idemproxy_second_copies"].documentation == names.SECOND_COPIES.help
     (target,) = families["target_info"].samples
     assert target.labels["service_name"] == "idemproxy"
+
+
+class Sent(MetricExporter):
+    """A collector in memory: the values of duplicates by client, one dict for each time it was sent them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.duplicates: list[dict[object, object]] = []
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> MetricExportResult:
+        (scope,) = (scope for group in metrics_data.resource_metrics for scope in group.scope_metrics)
+        (found,) = (one for one in scope.metrics if one.name == "idemproxy.duplicates.answered")
+        assert isinstance(found.data, Sum)
+        assert found.data.is_monotonic
+        self.duplicates.append({(one.attributes or {})["client_id"]: one.value for one in found.data.data_points})
+        return MetricExportResult.SUCCESS
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None: ...
+
+
+def test_a_series_that_has_made_room_is_gone_for_every_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "DUPLICATE_SERIES_MAX", 1)
+    now, sent = [0.0], Sent()
+    metrics = Metrics(lambda: now[0])
+    export = MetricExport(metrics.samples, metrics.histograms, resource(), sent)
+    try:
+        for client in ("random", "random", "orders"):
+            metrics.takers()[events.DuplicateAnswered](events.DuplicateAnswered(client, "t"))
+            now[0] += limits.DUPLICATE_SERIES_IDLE_SECONDS
+        text = export.text().decode()
+    finally:
+        export.close()
+    assert re.findall(r"^idemproxy_duplicates_answered_total\{.*$", text, re.MULTILINE) == [
+        'idemproxy_duplicates_answered_total{client_id="orders",topic="t"} 1.0'
+    ]
+    assert sent.duplicates == [{"orders": 1}]
 
 
 def test_every_instrument_is_read_from_one_look_at_the_proxy() -> None:
