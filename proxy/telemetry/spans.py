@@ -68,10 +68,12 @@ class Spans:
     def append_sent(self, event: events.AppendSent, address: Address | None) -> None:
         """Remember where the append went that a producer has under way on a partition: it is one at a time."""
         key = event.identities[0].producer_id, event.topic, event.partition
-        self._sent_to.pop(key, None)
-        if address is not None:
+        if address is None:
+            self._sent_to.pop(key, None)
+            return
+        if key not in self._sent_to:
             _make_room(self._sent_to)
-            self._sent_to[key] = address
+        self._sent_to[key] = address
 
     def step_done(self, event: events.StepDone) -> None:
         """Take a step: it waits for the answer of its batch, unless it comes after it."""
