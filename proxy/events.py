@@ -75,7 +75,7 @@ class StepDone:
 class BatchAnswered:
     """A batch got its answer. ``verdict``: appended, duplicate, duplicate_below_window, out_of_order, fenced,
     refused, retry, ... ``arrived_at``, ``answered_at``: reactor seconds; the second is 0 when nobody wants spans.
-    ``records``: as the client sent them."""
+    ``records``: as the client sent them, a part of its request, which says who that is."""
 
     verdict: str
     producer_id: int
