@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,11 +17,20 @@ from pathlib import Path
 from ...reactor import Timer
 from .. import limits
 from ..events import CertificateLoaded, Report, Said
-from ..settings.tls import TlsClient, TlsServer
+from ..settings.tls import OLD_VERSIONS, TlsClient, TlsServer
 
 Later = Callable[[float, Callable[[], None]], Timer]
 Stamp = tuple[tuple[int, int, int] | None, ...]
-_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+_VERSIONS = {
+    "1.0": ssl.TLSVersion.TLSv1,
+    "1.1": ssl.TLSVersion.TLSv1_1,
+    "1.2": ssl.TLSVersion.TLSv1_2,
+    "1.3": ssl.TLSVersion.TLSv1_3,
+}
+DEFAULT_SECURITY_LEVEL = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).security_level
+"""OpenSSL's, where nothing is said: 2 nearly everywhere."""
+_OLD_CIPHERS = "DEFAULT:!aNULL:!eNULL:!PSK:!SRP"
+"""With CBC and SHA-1, and without forward secrecy as well: what servers of 2016 have."""
 _ASKED = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _DAY_SECONDS = 86_400
 
@@ -35,6 +45,8 @@ def problems(settings: TlsServer | TlsClient, where: str) -> list[str]:
     if isinstance(settings, TlsServer):
         if settings.client_auth != "none" and settings.client_ca_file is None:
             found.append(f"{where}.client_ca_file is missing: client_auth is {settings.client_auth}")
+    elif settings.minimum_version in OLD_VERSIONS and settings.security_level != 0:
+        found.append(f"{where}.minimum_version {settings.minimum_version} needs security_level: 0")
     elif (settings.cert_file is None) != (settings.key_file is None):
         missing = "cert_file" if settings.cert_file is None else "key_file"
         found.append(f"{where}.{missing} is missing: a certificate and its key come together")
@@ -69,7 +81,11 @@ def server_context(settings: TlsServer) -> ssl.SSLContext:
 def client_context(settings: TlsClient) -> ssl.SSLContext:
     """Read the files for connections to servers, whose chain and name are always checked. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = _VERSIONS[settings.minimum_version]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of 1.0 and 1.1: whoever asks for them knows it
+        context.minimum_version = _VERSIONS[settings.minimum_version]
+    if settings.security_level is not None:
+        _set_level(context, settings.security_level)  # first: it judges our own certificate as well
     context.options |= ssl.OP_NO_RENEGOTIATION
     if settings.ca_file is None:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
@@ -79,6 +95,27 @@ def client_context(settings: TlsClient) -> ssl.SSLContext:
         _load_own(context, settings.cert_file, settings.key_file, settings.key_password)
     context.sslobject_class = TlsObject
     return context
+
+
+def _set_level(context: ssl.SSLContext, level: int) -> None:
+    """Python's own choice of ciphers has none of TLS before 1.2: it is left to those who ask for less, no others."""
+    if level < DEFAULT_SECURITY_LEVEL:
+        ciphers = _OLD_CIPHERS
+    else:
+        ciphers = ":".join(cipher["name"] for cipher in context.get_ciphers())
+    context.set_ciphers(f"{ciphers}:@SECLEVEL={level}")
+
+
+def weakness(settings: TlsClient) -> str | None:
+    """Return what is given up by these settings, one sentence; None: nothing."""
+    level = settings.security_level
+    if level is None or level >= DEFAULT_SECURITY_LEVEL:
+        return None
+    forged = "signatures of SHA-1 and RSA keys below 1024 bits" if level == 0 else "RSA keys of 1024 bits"
+    what = f"security_level {level} (OpenSSL's own is {DEFAULT_SECURITY_LEVEL}) takes {forged}"
+    if settings.minimum_version in OLD_VERSIONS:
+        what += f", minimum_version {settings.minimum_version} a version of TLS that is broken"
+    return f"{what}: somebody between here and there may read and change what is sent"
 
 
 class TlsObject(ssl.SSLObject):
@@ -105,12 +142,15 @@ def principal_of(connection: ssl.SSLObject) -> str | None:
 def explain(error: ssl.SSLError) -> str:
     """Return what went wrong with a handshake, for an operator."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the peer's certificate is not accepted: {error.verify_message}"
+        weak = " (towards a broker upstream.tls.security_level decides)" if error.verify_code in _TOO_WEAK else ""
+        return f"the peer's certificate is not accepted: {error.verify_message}{weak}"
     known = _REASONS.get(error.reason or "")
     name = (error.reason or str(error)).lower().replace("_", " ")
     return f"{known} ({name})" if known is not None else name
 
 
+_TOO_WEAK = (66, 67, 68)
+"""OpenSSL's: the key of the certificate, of its authority, the digest of a signature."""
 _REASONS = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate",
     "TLSV1_ALERT_UNKNOWN_CA": "the peer does not trust our certificate's issuer",
@@ -185,6 +225,8 @@ class Certificates:
         """Read the files of one listener, or of one kind of server. Raises TlsError."""
         side = TlsSide(settings, place)
         self._sides.append(side)
+        if isinstance(settings, TlsClient) and (given_up := weakness(settings)):
+            self._report(Said("warning", f"{place}: {given_up}"))
         self._tell(side)
         self._warn(side)
         return side

@@ -21,7 +21,6 @@ from .fields import (
     BrokerIds,
     ClusterName,
     HostAndPort,
-    ReadableFile,
     RedisUrl,
     Seconds,
     SecretFile,
@@ -31,91 +30,11 @@ from .fields import (
     secret_of,
 )
 from .sasl_section import SaslSection
-from .tls import TlsClient, TlsServer
+from .tls_section import ClientTlsSection, ServerTlsSection, UpstreamTlsSection
 from .together import admin_problem, listener_problems
 
 ENVIRONMENT_PREFIX = "IDEMPROXY_"
 DEFAULT_ADMIN = "127.0.0.1:9644"
-
-
-class _Passworded(Section):
-    key_file: ReadableFile | None = None
-    """Private key of `cert_file`, PEM."""
-    key_password: SecretStr | None = None
-    """Password of the private key. Better in a file or in the environment."""
-    key_password_file: SecretFile | None = None
-    """File that holds the password of the private key."""
-
-    @model_validator(mode="after")
-    def _one_password(self) -> Self:
-        if self.key_password is not None and self.key_password_file is not None:
-            raise ValueError("key_password or key_password_file, not both")
-        return self
-
-    def _password(self) -> str | None:
-        return secret_of(self.key_password, self.key_password_file)
-
-
-class ClientTlsSection(_Passworded):
-    """TLS towards a server; `{}` turns it on with the authorities of the system."""
-
-    ca_file: ReadableFile | None = None
-    """Authorities that the server's certificate may come from, PEM. Default: those of the system."""
-    cert_file: ReadableFile | None = None
-    """Our certificate for servers that want one, PEM, with the chain."""
-    server_name: str | None = None
-    """Name that the server's certificate has to bear. Default: the host that is connected to."""
-    minimum_version: Literal["1.2", "1.3"] = "1.2"
-    """The oldest version of TLS that is spoken."""
-
-    @model_validator(mode="after")
-    def _pair(self) -> Self:
-        if (self.cert_file is None) != (self.key_file is None):
-            raise ValueError("cert_file and key_file belong together")
-        return self
-
-    def to_settings(self) -> TlsClient:
-        """Return plain data. Reads the password's file."""
-        return TlsClient(
-            self.ca_file, self.cert_file, self.key_file, self._password(), self.server_name, self.minimum_version
-        )
-
-
-class ServerTlsSection(_Passworded):
-    """TLS of a listener."""
-
-    cert_file: ReadableFile
-    """Our certificate, PEM, with the chain."""
-    key_file: ReadableFile
-    """Private key of `cert_file`, PEM."""
-    client_ca_file: ReadableFile | None = None
-    """Authorities that clients' certificates may come from, PEM."""
-    client_auth: Literal["none", "optional", "required"] = "none"
-    """Do clients have to show a certificate?"""
-    client_crl_file: ReadableFile | None = None
-    """Clients' certificates that are revoked: a list (CRL) of every authority in `client_ca_file`, PEM."""
-    minimum_version: Literal["1.2", "1.3"] = "1.2"
-    """The oldest version of TLS that is spoken."""
-
-    @model_validator(mode="after")
-    def _authority(self) -> Self:
-        if (self.client_auth == "none") != (self.client_ca_file is None):
-            raise ValueError("client_ca_file is needed for client_auth optional or required, and for nothing else")
-        if self.client_crl_file is not None and self.client_ca_file is None:
-            raise ValueError("client_crl_file without client_ca_file has no meaning")
-        return self
-
-    def to_settings(self) -> TlsServer:
-        """Return plain data. Reads the password's file."""
-        return TlsServer(
-            self.cert_file,
-            self.key_file,
-            self._password(),
-            self.client_ca_file,
-            self.client_auth,
-            self.minimum_version,
-            self.client_crl_file,
-        )
 
 
 class UpstreamSection(Section):
@@ -123,7 +42,7 @@ class UpstreamSection(Section):
 
     bootstrap: Annotated[TextList[HostAndPort], Field(min_length=1)]
     """Brokers to begin with, HOST:PORT each; all are tried at once, the others are found."""
-    tls: ClientTlsSection | None = None
+    tls: UpstreamTlsSection | None = None
     sasl: SaslSection | None = None
     trust_clients: bool = False
     """Whoever reaches a listener may act as our principal at the brokers, without having shown who he is."""

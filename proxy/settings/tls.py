@@ -6,6 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+OLD_VERSIONS = ("1.0", "1.1")
+"""Of TLS: what brokers of their time may speak alone. OpenSSL speaks them at its security level 0 only."""
+
 
 @dataclass(frozen=True, slots=True)
 class TlsServer:
@@ -23,7 +26,8 @@ class TlsServer:
 
 @dataclass(frozen=True, slots=True)
 class TlsClient:
-    """TLS towards a server. ``ca_file`` None: the authorities of the system; ``server_name`` None: the host's name."""
+    """TLS towards a server. ``ca_file`` None: the authorities of the system; ``server_name`` None: the host's name;
+    ``security_level`` (0 to 5) None: OpenSSL's own. ``OLD_VERSIONS`` need 0."""
 
     ca_file: Path | None = None
     cert_file: Path | None = None
@@ -31,3 +35,4 @@ class TlsClient:
     key_password: str | None = field(default=None, repr=False)
     server_name: str | None = None
     minimum_version: str = "1.2"
+    security_level: int | None = None
