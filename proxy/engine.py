@@ -28,6 +28,7 @@ from .init_producer import ProducerIds
 from .lane import LanePool
 from .outcome import NotSent
 from .passes import Pass
+from .places import Places
 from .produce import ProduceCall, Sweeper
 from .sequencer import Sequencer
 from .session import Session
@@ -133,6 +134,7 @@ class Engine(Holdings):
         self.shared.leader_of = self.topology.leader_of
         self.shared.is_reachable = lambda broker_id: self.target(broker_id) is not None
         self.sessions: set[Session] = set()
+        self._places = Places(lambda: self.sessions, reactor.now, report)
         self.guest_lanes: dict[LanePool, None] = {}
         """Each belongs to one client; with a produce out it outlives his session."""
         self.requests_by_key: dict[int, int] = {}
@@ -187,12 +189,9 @@ class Engine(Holdings):
         """The endpoint of a new client connection, None when there are too many. ``place_of``: where clients of its
         listener reach each broker. ``principal``: the name of who is there, if he has shown it. ``visit``: what the
         door keeps of the connection."""
-        is_too_much = len(self.sessions) >= self.caps.connections_max
-        if is_too_much or self.is_draining:
-            reason, what = "draining", "the proxy is ending"
-            if is_too_much:
-                reason, what = "too_many", f"{len(self.sessions)} connections are open"
-            self.report(ConnectionRefused("a client" if visit is None else visit.address, reason, what))
+        ending = ("draining", "the proxy is ending") if self.is_draining else None
+        if refusal := ending or self._places.refusal(self.caps.connections_max):
+            self.report(ConnectionRefused("a client" if visit is None else visit.address, *refusal))
             return None
         self.sessions_accepted += 1
         session = make(self, broker_id, place_of, principal_of(principal), visit)

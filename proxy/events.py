@@ -244,8 +244,8 @@ class ClientRefused:
 
 @value(frozen=True, slots=True)
 class ConnectionRefused:
-    """A connection was closed before anything was read from it, or before it had shown who is there. ``reason``: one of
-    ``metric_names.REFUSALS``; ``what``: one sentence."""
+    """A connection was closed before anything was read from it, before it had shown who is there, or to make room.
+    ``reason``: one of ``metric_names.REFUSALS``; ``what``: one sentence."""
 
     address: str
     reason: str

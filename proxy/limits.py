@@ -67,6 +67,14 @@ IDLE_SECONDS: Final = 600.0
 """Kafka's connections.max.idle.ms. A connection without a request for so long is closed."""
 IDLE_LOOK_SECONDS: Final = 60.0
 """All connections are looked at so often: 10,000 take four milliseconds."""
+QUIET_SECONDS: Final = 5.0
+"""Once there are ``CONNECTIONS_MAX``: a connection that has asked for nothing for so long leaves for a new one. Members
+of groups say something every three seconds."""
+PRODUCER_QUIET_SECONDS: Final = 60.0
+"""The same for one by which something was produced; these leave after all others."""
+QUIET_LOOK_SECONDS: Final = 1.0
+"""Who is quiet is looked for so often at most, in 20 ms for 10,000; where there are more than ``CONNECTIONS_MAX``, more
+seldom."""
 
 # TLS
 TLS_HANDSHAKE_SECONDS: Final = 10.0

@@ -84,8 +84,8 @@ class Notes(Behind):
 
 class Patience:
     """With one client. ``is_new``: it has not taken a large answer yet. ``unfinished_bytes``: of a request that has not
-    arrived completely. ``was_active``: set when bytes come. ``is_watched``: it, or its broker, is not read from, or may
-    soon be again: ``control`` is to be called when anything happens."""
+    arrived completely. ``was_active``: set when bytes come, and ``active_at`` to that time. ``is_watched``: it, or its
+    broker, is not read from, or may soon be again: ``control`` is to be called when anything happens."""
 
     __slots__ = (
         "_accounts",
@@ -103,6 +103,7 @@ class Patience:
         "_unsent_at_poll",
         "_weigh_timer",
         "_wire",
+        "active_at",
         "is_new",
         "is_paused",
         "is_watched",
@@ -116,6 +117,7 @@ class Patience:
         self.is_watched = False
         self.is_new = True
         self.was_active = False
+        self.active_at = 0.0
         self._accounts = accounts
         self._client = client
         self._wire: Wire | None = None
@@ -135,6 +137,13 @@ class Patience:
     def begin(self, wire: Wire) -> None:
         """The client is there."""
         self._wire = wire
+        self.active_at = self._accounts.reactor.now()
+
+    @property
+    def quiet_since(self) -> float | None:
+        """When bytes came last. None: a request has not arrived completely, or an answer is not taken."""
+        wire = self._wire
+        return None if wire is None or wire.unsent or self.unfinished_bytes else self.active_at
 
     def end(self) -> None:
         """It has gone: nothing is held for it any more."""

@@ -60,6 +60,8 @@ class Session:
     asks_who_is_there: bool = False
     way: Way | None = None
     """Over which alone its batches reach the broker; None: the proxy sends them for everybody."""
+    has_produced: bool = False
+    """Was a produce of it answered?"""
 
     def __init__(
         self,
@@ -85,6 +87,7 @@ class Session:
         self._waiting: deque[bytes] = deque()  # requests that are not taken yet
         self._turn_planned = False
         self._crowd = Crowd(host.reactor) if visit is None else visit.crowd
+        self.address = "a client" if visit is None else visit.address
         self._patience = Patience(host, self)
         self._flush_planned = False
         self._pipe: Pipe | None = None
@@ -118,7 +121,7 @@ class Session:
             self._refuse_connection(str(error))
             return
         patience, unfinished_bytes = self._patience, self._splitter.buffered_bytes
-        patience.was_active = True
+        patience.was_active, patience.active_at = True, self._host.shared.recent_time
         if unfinished_bytes != patience.unfinished_bytes or (unfinished_bytes and frames):
             patience.request_has(unfinished_bytes, bool(frames))
         is_busy = self._waiting or len(self._slots) >= self._host.caps.requests_in_flight_max
@@ -136,6 +139,11 @@ class Session:
         """Is not taken, or not appended, what it sends and wants no answer to?"""
         most = self._host.caps.unsent_bytes_max
         return self._silent_bytes > most or (self._pipe is not None and self._pipe.backlog_bytes > most)
+
+    @property
+    def quiet_since(self) -> float | None:
+        """When bytes came last. None: something of it is at work, or on its way."""
+        return None if self.in_flight or self._silent_bytes else self._patience.quiet_since
 
     def hold_silent(self, count: int) -> None:
         """So many bytes that want no answer wait to be appended, or (negative) do so no more."""
@@ -350,6 +358,7 @@ class Session:
         while self._slots and self._slots[0].chunks is not None:
             slot = self._slots.popleft()
             chunks = slot.chunks
+            self.has_produced |= slot.header.api_key == _PRODUCE_KEY
             self._host.hold_bytes(-slot.request_bytes)
             if not chunks:
                 continue

@@ -176,7 +176,7 @@ class LimitsSection(Section):
     """What one process takes before it refuses or waits. All of it can be reloaded."""
 
     connections_max: Annotated[int, Field(ge=1, le=1_000_000)] = limits.CONNECTIONS_MAX
-    """Client connections at a time."""
+    """Client connections at a time. Above it a new one takes the place of the quietest."""
     connections_per_address_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.CONNECTIONS_PER_ADDRESS_MAX
     """Of these, from one address (of IPv6: one /64). 0: no limit, as behind a load balancer that hides addresses."""
     accepts_per_second_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.ACCEPTS_PER_SECOND_MAX

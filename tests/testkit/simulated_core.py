@@ -68,6 +68,7 @@ SHELL_MODULES = (
     "passes",
     "patience",
     "pipe",
+    "places",
     "plain",
     "server",
     "session",
