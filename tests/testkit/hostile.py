@@ -85,8 +85,8 @@ class Figures:
 
     @property
     def p99_ratio(self) -> float:
-        """Beside the hostile ones to the quiet spell that was worse: a busy machine shows in both."""
-        return self.beside.p99_ms / max(self.quiet.p99_ms, self.after.p99_ms)
+        """Beside the hostile ones to the quiet spell before them. What others do to the machine shows in ``after``."""
+        return self.beside.p99_ms / self.quiet.p99_ms
 
 
 class Producer:
