@@ -19,7 +19,7 @@ SECTIONS = ("producers", "limits", "log")
 TAKEN_OTHERWISE = {
     "upstream": set(),
     "upstream.sasl": {"password", "password_file", "token_file"},
-    "upstream.tls": {"ca_file", "cert_file", "key_file", "key_password", "key_password_file"},
+    "upstream.tls": {"ca_file", "cert_file", "key_file", "key_password", "key_password_file", "security_level"},
     "redis": {"password", "password_file"},
     "listeners": {"name", "bind", "first_broker_port", "broker_ids"},
     "listeners.tls": {
@@ -31,7 +31,7 @@ TAKEN_OTHERWISE = {
         "client_crl_file",
     },
 }
-"""Of the settings: what the chart makes itself, or has in another form."""
+"""Of the settings: what the chart makes itself, has in another form, or leaves to ``extraConfig``."""
 OWN_DEFAULTS = {"log.format"}
 """Values whose default is another one in the chart, on purpose."""
 
@@ -168,6 +168,14 @@ def test_what_the_user_adds_to_the_configuration_goes_before_what_the_chart_writ
     assert configuration["log"] == {"level": "warning", "format": "json"}
     assert configuration["limits"]["producers_max"] == 5
     assert configuration["limits"]["drain_seconds"] == 25
+
+
+def test_weak_brokers_are_a_matter_of_what_the_user_adds(helm: Path) -> None:
+    weak = {"security_level": 0, "minimum_version": "1.0"}
+    more = {"upstream": {"tls": weak}}
+    configuration = configuration_of(render_minimal(helm, upstream__tls__enabled=True, extraConfig=more))
+    assert configuration["upstream"]["tls"] == weak
+    assert configuration["upstream"]["bootstrap"]
 
 
 # ---------------------------------------------------------------------- the page of values
