@@ -141,9 +141,10 @@ class Patience:
 
     @property
     def quiet_since(self) -> float | None:
-        """When bytes came last. None: a request has not arrived completely, or an answer is not taken."""
+        """When bytes came last. None: a request has not come completely, or may wait unread; an answer is not taken."""
         wire = self._wire
-        return None if wire is None or wire.unsent or self.unfinished_bytes else self.active_at
+        is_at_work = wire is None or wire.unsent or self.unfinished_bytes or self.is_paused
+        return None if is_at_work else self.active_at
 
     def end(self) -> None:
         """It has gone: nothing is held for it any more."""

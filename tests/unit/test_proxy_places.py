@@ -224,6 +224,18 @@ def test_who_has_begun_a_request_is_not_quiet() -> None:
     assert session.quiet_since is None
 
 
+def test_who_is_not_read_from_may_have_asked() -> None:
+    scene = Full()
+    scene.client()
+    (session,) = scene.proxy.engine.sessions
+    assert session.quiet_since is not None
+    scene.proxy.engine.set_caps(Caps(bytes_in_flight_max=1024))
+    scene.proxy.engine.hold_bytes(2048)  # others have so much in flight
+    session._patience.control()
+    assert session._patience.is_paused
+    assert session.quiet_since is None
+
+
 def test_whoever_has_produced_is_known_by_it() -> None:
     scene = Full()
     before = [session.has_produced for session in scene.proxy.engine.sessions]
