@@ -13,8 +13,9 @@ from pydantic_core import ErrorDetails
 
 from .config import DEFAULT_DATA_DIRECTORY
 from .fields import Section, from_text
-from .model import AdminSection, ClientTlsSection, ListenerSection, ServerTlsSection, UpstreamSection
+from .model import AdminSection, ListenerSection, UpstreamSection
 from .tls import TlsClient, TlsServer
+from .tls_section import ClientTlsSection, ServerTlsSection, UpstreamTlsSection
 from .together import admin_problem, listener_problems
 
 Place = tuple[str | int, ...]
@@ -44,9 +45,10 @@ class Written:
         for place in self._listener_places():
             if (server := self._section(ServerTlsSection, (*place, "tls"))) is not None:
                 tls[*place, "tls"] = server.to_settings()
-        for name in ("upstream", "redis"):
-            if (client := self._section(ClientTlsSection, (name, "tls"))) is not None:
-                tls[name, "tls"] = client.to_settings()
+        if (upstream := self._section(UpstreamTlsSection, ("upstream", "tls"))) is not None:
+            tls["upstream", "tls"] = upstream.to_settings()
+        if (redis := self._section(ClientTlsSection, ("redis", "tls"))) is not None:
+            tls["redis", "tls"] = redis.to_settings()
         return Sound(tls, self._path("data_directory", DEFAULT_DATA_DIRECTORY), self._path("journal", None))
 
     def clashes(self) -> list[tuple[Place, str]]:

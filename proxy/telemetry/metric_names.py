@@ -40,8 +40,8 @@ CONNECTIONS_REFUSED: Final = Metric(
     "connections.refused",
     "counter",
     "{connection}",
-    "Client connections closed at once: too many in all, from one address or without a login, an address with failed "
-    "logins, or the proxy is ending.",
+    "Client connections closed at once, or to make room: too many in all, from one address or without a login, an "
+    "address with failed logins, or the proxy is ending.",
     ("reason",),
 )
 BATCHES_ANSWERED: Final = Metric(

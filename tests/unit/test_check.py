@@ -159,6 +159,14 @@ WANTED = [
 ]
 
 
+def test_tls_towards_old_brokers_is_right_beside_a_mistake_elsewhere(path: Path, capsys: Said) -> None:
+    upstream = "upstream: {bootstrap: ['k:1'], tls: {security_level: 0, minimum_version: '1.0', ca_file: gone}}\n"
+    upstream_said, mistake = said_of(capsys, path, upstream + "log: {levl: info}\n")
+    assert upstream_said.startswith("1: upstream.tls.ca_file: ")
+    assert mistake == "2: log.levl: unknown key; did you mean level?"
+    assert said_of(capsys, path, upstream.replace(", ca_file: gone", "") + "log: {levl: info}\n") == [mistake]
+
+
 @pytest.mark.parametrize("elsewhere", ["", "log: {level: loud}\n"])
 @pytest.mark.parametrize("third", ["", ", {bind: nowhere, name: c}", ", {bind: 'h:5000', name: c, colour: red}", ", 7"])
 def test_listeners_that_are_right_are_compared_though_others_are_wrong_and_nothing_is_told_twice(
