@@ -33,7 +33,7 @@ pytestmark = pytest.mark.timeout(1_800)
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]:
-    with LegacyCluster(tmp_path_factory.mktemp("cluster"), auto_create_topics=False) as one:
+    with LegacyCluster(tmp_path_factory.mktemp("cluster"), auto_create_topics=False, session_timeout_ms=8000) as one:
         yield one
 
 

@@ -189,8 +189,9 @@ function plan() {
 byId("pause").addEventListener("click", () => {
   paused = !paused;
   byId("pause").setAttribute("aria-pressed", String(paused));
-  if (paused) clearTimeout(timer);
-  else update();
+  if (!paused) return update();
+  clearTimeout(timer);
+  asked += 1; // an answer that is on its way would change what is being read
 });
 byId("filter").addEventListener("submit", (event) => event.preventDefault());
 byId("filter").addEventListener("input", () => update());
