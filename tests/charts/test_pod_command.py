@@ -24,6 +24,7 @@ from idemproxy.demo.ports import free_ports, neighbouring_ports
 from idemproxy.demo.segments import read_partition
 from idemproxy.proxy.telemetry.metric_names import METRICS
 from idemproxy.proxy.versions import ApiKey
+from testkit.proxy_process import wait_until
 from testkit.raw_client import RawClient
 
 RECORDS = 200
@@ -82,6 +83,7 @@ def test_the_rendered_pods_command_serves_an_idempotent_producer_and_ends_on_sig
     with NodePod(tmp_path / "pod", manifests, pod_of(manifests), {}) as pod:
         pod.start(PROXY).wait_until_ready()
         assert pod.probe("readinessProbe")[0] == pod.probe("livenessProbe")[0] == 200
+        wait_until(lambda: "\nidemproxy_store_memory_used_bytes" in pod.get("/metrics")[1], "Redis has told its memory")
         # Alerts look for increases: what is counted has to be there from the start, with 0.
         shown = pod.get("/metrics")[1]
         assert [one.name for one in METRICS if not one.labels and f"\n{one.prometheus_name}" not in shown] == []
