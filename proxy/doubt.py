@@ -336,7 +336,9 @@ class Doubt:
                     return result
                 search.begin_anew()
             sequencer.drop_unwanted()  # this may go on for long
-            if not sequencer.queue and await Now() - started > limits.HAND_OVER_SECONDS:
+            # What cannot be decided ends by itself, whoever waits, and its end is remembered.
+            is_endless = isinstance(result, Later)
+            if is_endless and not sequencer.queue and await Now() - started > limits.HAND_OVER_SECONDS:
                 self._shared.report(
                     DoubtResolved(*where, "left_open", search.bytes_read, await Now() - started, result.reason)
                 )

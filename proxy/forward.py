@@ -298,7 +298,8 @@ class Forward:
             if isinstance(result, Undecidable):
                 search.begin_anew()
             sequencer.drop_unwanted()  # this may go on for long
-            if not sequencer.is_awaited and await Now() - started > limits.HAND_OVER_SECONDS:
+            is_endless = isinstance(result, Later)  # what cannot be decided ends by itself, whoever waits
+            if is_endless and not sequencer.is_awaited and await Now() - started > limits.HAND_OVER_SECONDS:
                 await self._report(started, search, "left_open", result.reason)
                 self._leave()
                 return False
