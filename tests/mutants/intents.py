@@ -261,4 +261,18 @@ INTENTS = (
         ),
         deaths=("I1",),
     ),
+    mutant(
+        "left_open_with_nobody_there",
+        "R17: who cannot decide gives up, also if nobody waits just then",
+        "unit/test_core_given_up.py::"
+        "test_an_append_that_cannot_be_decided_late_is_given_up_though_nobody_waits",
+        ("proxy.forward", "            is_endless = isinstance(result, Later)", "            is_endless = True"),
+    ),
+    mutant(
+        "left_open_by_who_took_it_over",
+        "R17: nor is it left open by who took it over",
+        "unit/test_core_given_up.py::"
+        "test_what_a_dead_proxy_left_that_cannot_be_decided_late_is_given_up_though_nobody_waits",
+        ("proxy.doubt", "            is_endless = isinstance(result, Later)", "            is_endless = True"),
+    ),
 )

@@ -12,11 +12,13 @@ from testkit.staged_sequencer import INCARNATION, KEY, NEXT_INCARNATION, Client,
 
 INVALID = 87
 LIVES_OUT_SECONDS = 60
+LATE_SECONDS = limits.HAND_OVER_SECONDS - 2 * limits.SETTLE_SECONDS
+"""Before the time is up after which nobody's doubt is left to others, but not decided in what is left of it."""
 TO_THE_REBUILD_SECONDS = 7.5
 """The time of grace, and a part of the second in which the broker has to be seen awake."""
 
 
-def after_giving_up(*, keeps_markers: bool) -> Stage:
+def in_doubt(*, keeps_markers: bool) -> Stage:
     """Of two batches the second one's answer was lost, and the log does not tell: retention has deleted it, or there
     are no markers. Its client has gone."""
     stage = Stage(keeps_markers=keeps_markers)
@@ -36,6 +38,12 @@ def after_giving_up(*, keeps_markers: bool) -> Stage:
     stage.outcomes.append(lost_and_deleted)
     stage.send(client, 1)
     client.is_closed = True
+    return stage
+
+
+def after_giving_up(*, keeps_markers: bool) -> Stage:
+    """The same, long after."""
+    stage = in_doubt(keeps_markers=keeps_markers)
     stage.run(LIVES_OUT_SECONDS)
     intent = stage.entry().intent
     assert intent is not None
@@ -64,6 +72,42 @@ def is_told_and_not_sent_again(stage: Stage) -> None:
     assert intent is not None
     assert intent.is_given_up
     assert stage.failures() == []
+
+
+# ---------------------------------------------------------------------- when it is given up
+@pytest.mark.parametrize("keeps_markers", [True, False])
+def test_an_append_that_cannot_be_decided_late_is_given_up_though_nobody_waits(keeps_markers: bool) -> None:
+    """A client whose requests time out sooner than it is decided may be away at each of the moments that count. Left
+    open for whoever comes, it would begin anew each time, and the client would never be told."""
+    stage = in_doubt(keeps_markers=keeps_markers)
+    stage.leader = None
+    stage.run(LATE_SECONDS)
+    stage.leader = 1
+    stage.run(LIVES_OUT_SECONDS)
+    intent = stage.entry().intent
+    assert intent is not None
+    assert intent.is_given_up
+    is_told_and_not_sent_again(stage)
+
+
+@pytest.mark.parametrize("keeps_markers", [True, False])
+def test_what_a_dead_proxy_left_that_cannot_be_decided_late_is_given_up_though_nobody_waits(
+    keeps_markers: bool,
+) -> None:
+    stage = in_doubt(keeps_markers=keeps_markers)
+    stage.die()
+    stage.leader = None
+    client = Client()
+    stage.send(client, 1)
+    stage.run(0.1)
+    client.is_closed = True
+    stage.run(LATE_SECONDS)
+    stage.leader = 1
+    stage.run(LIVES_OUT_SECONDS)
+    intent = stage.entry().intent
+    assert intent is not None
+    assert intent.is_given_up
+    is_told_and_not_sent_again(stage)
 
 
 @pytest.mark.parametrize("keeps_markers", [True, False])
