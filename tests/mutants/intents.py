@@ -264,8 +264,7 @@ INTENTS = (
     mutant(
         "left_open_with_nobody_there",
         "R17: who cannot decide gives up, also if nobody waits just then",
-        "unit/test_core_given_up.py::"
-        "test_an_append_that_cannot_be_decided_late_is_given_up_though_nobody_waits",
+        "unit/test_core_given_up.py::test_an_append_that_cannot_be_decided_late_is_given_up_though_nobody_waits",
         ("proxy.forward", "            is_endless = isinstance(result, Later)", "            is_endless = True"),
     ),
     mutant(
