@@ -5,6 +5,7 @@ import pytest
 from idemproxy.proxy.settings.addresses import (
     Advertised,
     Listener,
+    clash_with,
     clashes,
     join_host_and_port,
     own_clash,
@@ -72,6 +73,14 @@ def test_listed_brokers_get_ports_in_the_order_of_the_list_and_no_other_broker_h
 def test_what_is_no_list_of_brokers_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"wanted|range|once"):
         parse_broker_ids(text)
+
+
+def test_a_thousand_brokers_may_be_listed_and_no_more() -> None:
+    assert len(parse_broker_ids("0-999")) == 1000
+    assert len(parse_broker_ids("0-997,2000-2001")) == 1000
+    for text in ("0-1000", "0-997,2000-2002"):
+        with pytest.raises(ValueError, match="at most 1000"):
+            parse_broker_ids(text)
 
 
 # ---------------------------------------------------------------------- templates
@@ -179,6 +188,15 @@ def test_listeners_that_want_the_same_port_are_told_apart_at_once() -> None:
     both = clashes((listener(9092), listener(9192, name="b", host="0.0.0.0")))
     assert both == ["'clients' and 'b' both want port 9192: list the brokers of each in broker_ids"]
     assert clashes((listener(1000), listener(20_000))) == ["two listeners have the name 'clients'"]
+
+
+def test_brokers_that_are_not_listed_keep_a_thousand_ports_from_other_listeners_and_ten_from_the_admin_port() -> None:
+    one = listener(9092)
+    assert clashes((one, listener(10_092, name="b", ids="0"))) != []
+    assert clashes((one, listener(10_093, name="b", ids="0"))) == []
+    assert clash_with(("127.0.0.1", 9102), (one,)) == "port 9102 is that of broker 9 at listener 'clients'"
+    assert clash_with(("127.0.0.1", 9103), (one,)) is None
+    assert clash_with(("127.0.0.1", 9103), (listener(9092, ids="0-10"),)) is not None
 
 
 def test_ports_that_there_are_not_are_never_told() -> None:
