@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from idemproxy.proxy import check_connect
+from idemproxy.proxy.check_connect import Finding
 from idemproxy.proxy.main import main
 from testkit.certificates import Authority
 
@@ -131,6 +133,42 @@ def test_what_may_not_be_written_is_told(locked: Path, capsys: Said, monkeypatch
         f"{locked} may not be written",
         f"idemproxy: IDEMPROXY_JOURNAL: {locked}/j cannot be written: {locked} may not be written",
     ]
+
+
+def test_files_of_an_earlier_life_that_may_not_be_written_are_told(
+    locked: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IDEMPROXY_UPSTREAM__BOOTSTRAP", "k:1")
+    monkeypatch.setenv("IDEMPROXY_DATA_DIRECTORY", f"{locked}/data")
+    monkeypatch.setenv("IDEMPROXY_JOURNAL", f"{locked}/j")
+    (locked / "data").mkdir()
+    (locked / "data").chmod(0o777)
+    for file in (locked / "data/proxy.lock", locked / "j"):
+        file.touch()
+        file.chmod(0o444)
+    with with_few_rights():
+        assert main(["check"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"idemproxy: IDEMPROXY_DATA_DIRECTORY: the data directory {locked}/data cannot be used: "
+        f"{locked}/data/proxy.lock may not be written",
+        f"idemproxy: IDEMPROXY_JOURNAL: {locked}/j cannot be written: it may not be written",
+    ]
+
+
+# ---------------------------------------------------------------------- what was tried
+@pytest.mark.parametrize(("signs", "status"), [(("ok",), 0), (("ok", "warning"), 0), (("warning", "problem", "ok"), 1)])
+def test_what_was_found_stands_behind_the_configuration_and_only_a_problem_is_a_failure(
+    path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch, signs: tuple[str, ...], status: int
+) -> None:
+    monkeypatch.setattr(
+        check_connect, "try_everything", lambda _settings: [Finding(one, "redis", "x") for one in signs]
+    )
+    path.write_text("upstream: {bootstrap: [k:1]}\n")
+    assert main(["check", os.fspath(path), "--connect"]) == status
+    configuration, _, found = capsys.readouterr().out.partition("\n\n")
+    assert yaml.safe_load(configuration)["upstream"]["bootstrap"] == ["k:1"]
+    shown = {"ok": "ok      redis: x", "warning": "warning redis: x", "problem": "PROBLEM redis: x"}
+    assert found.splitlines() == [shown[one] for one in signs]
 
 
 # ---------------------------------------------------------------------- all at once
