@@ -155,11 +155,39 @@ def test_who_is_inside_already_stays_when_his_address_is_shut_out_and_zero_shuts
     assert scene.reasons == ["failed_logins"]
 
 
+def test_failures_of_those_who_are_inside_are_told_once_and_shut_nobody_out_for_longer() -> None:
+    scene = Scene(**NO_PACE)
+    inside = scene.enter(HERE, 10, asks=True)
+    for visit in inside[:5]:
+        visit.login_failed()
+    scene.network.run(limits.SHUT_OUT_SECONDS / 2)
+    for visit in inside:
+        visit.login_failed()
+    assert scene.reasons == ["failed_logins"]
+    scene.network.run(limits.SHUT_OUT_SECONDS / 2)
+    assert len(scene.enter(HERE, asks=True)) == 1
+
+
+def test_another_limit_of_failed_logins_counts_from_the_next_one_on() -> None:
+    scene = Scene(**NO_PACE, failed_logins_per_minute_max=2)
+    fail(scene, HERE, 1)
+    scene.caps = Caps(**NO_PACE, failed_logins_per_minute_max=4)
+    fail(scene, HERE, 3)
+    assert scene.events == []
+    fail(scene, HERE, 1)
+    assert scene.reasons == ["failed_logins"]
+    assert scene.enter(HERE, asks=True) == []
+    scene.caps = Caps(**NO_PACE, failed_logins_per_minute_max=0)
+    assert len(scene.enter(HERE, asks=True)) == 1, "without a limit nobody is shut out"
+
+
 def test_failed_logins_are_remembered_of_so_many_addresses_and_no_more() -> None:
     scene = Scene(**NO_PACE)
     for number in range(limits.ADDRESSES_REMEMBERED_MAX + 100):
         fail(scene, f"198.51.{number // 250}.{number % 250}", 1)
     assert len(scene.door._logins) == limits.ADDRESSES_REMEMBERED_MAX
+    fail(scene, f"198.51.{number // 250}.{number % 250}", limits.FAILED_LOGINS_PER_MINUTE_MAX - 1)
+    assert scene.reasons == ["failed_logins"], "the newest ones are remembered"
 
 
 # ---------------------------------------------------------------------- their pace
@@ -184,6 +212,14 @@ def test_who_is_turned_away_keeps_the_others_waiting_a_tenth_as_long() -> None:
         tried += 1
     burst = 100 * limits.ACCEPTS_BURST_SECONDS
     assert tried == pytest.approx((burst - 1) / limits.TURNED_AWAY_SHARE, rel=0.02)
+
+
+def test_another_pace_counts_from_the_next_connection_on() -> None:
+    scene = Scene(accepts_per_second_max=1, connections_per_address_max=0)
+    scene.enter(count=10)
+    assert scene.door.wait_seconds() > 0
+    scene.caps = Caps(accepts_per_second_max=100, connections_per_address_max=0)
+    assert scene.door.wait_seconds() == 0
 
 
 def test_without_a_pace_nobody_waits() -> None:

@@ -109,6 +109,18 @@ def test_who_has_asked_again_since_it_was_looked_stays() -> None:
     assert scene.left == ["a", "c"]
 
 
+def test_who_has_asked_again_and_is_quiet_again_comes_behind_those_who_have_not() -> None:
+    scene = Scene()
+    for name, quiet_for in (("a", 300.0), ("b", 200.0), ("c", 100.0)):
+        scene.sit(name, quiet_for)
+    assert scene.comes(3)
+    scene.sit("new", None)
+    scene.now += 10
+    scene.sitters["b"].quiet_since = scene.now - limits.QUIET_SECONDS
+    assert scene.comes(3)
+    assert scene.left == ["a", "c"]
+
+
 def test_who_has_gone_by_himself_is_no_place() -> None:
     scene = Scene()
     gone = scene.sit("gone", 300)
