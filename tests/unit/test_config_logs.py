@@ -3,6 +3,9 @@
 import json
 import logging
 import re
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -26,6 +29,25 @@ def test_a_json_line_is_one_object_with_time_level_text_and_what_it_carries(caps
         "trace_id": "0af7",
         "span_id": "b7ad",
     }
+
+
+@pytest.fixture
+def _far_from_greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as changed:
+        changed.setenv("TZ", "XXX-9")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("_far_from_greenwich")
+def test_a_json_line_has_its_time_in_utc_wherever_the_machine_is(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up("info", "json")
+    before = time.time()
+    logging.getLogger("idemproxy").info("here")
+    told = datetime.fromisoformat(json.loads(capsys.readouterr().err)["timestamp"])
+    assert told.utcoffset() == timedelta(0)
+    assert -0.002 < told.timestamp() - before < 60
 
 
 def test_an_error_of_ours_has_its_traceback_in_the_same_json_line(capsys: pytest.CaptureFixture[str]) -> None:

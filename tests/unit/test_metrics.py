@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData, Sum
+from opentelemetry.sdk.metrics.export import (
+    Histogram,
+    HistogramDataPoint,
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    Sum,
+)
 from prometheus_client.parser import text_string_to_metric_families
 
 from idemproxy.proxy import events, limits
@@ -243,6 +250,43 @@ def test_a_series_that_has_made_room_is_gone_for_every_reader(monkeypatch: pytes
         'idemproxy_duplicates_answered_total{client_id="orders",topic="t"} 1.0'
     ]
     assert sent.duplicates == [{"orders": 1}]
+
+
+class Times(MetricExporter):
+    """A collector in memory: the points of the histograms that it was sent, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.points: dict[str, HistogramDataPoint] = {}
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> MetricExportResult:
+        for group in metrics_data.resource_metrics:
+            for metric in (metric for scope in group.scope_metrics for metric in scope.metrics):
+                if isinstance(metric.data, Histogram):
+                    (self.points[metric.name],) = metric.data.data_points
+        return MetricExportResult.SUCCESS
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None: ...
+
+
+def test_a_collector_is_told_of_times_in_seconds_what_lies_between_which_bounds() -> None:
+    metrics, sent = Metrics(), Times()
+    export = MetricExport(metrics.samples, metrics.histograms, resource(), sent)
+    for seconds in (0.2, 0.3, 7.0):
+        metrics.histograms[names.BROKER].observe(seconds)
+    metrics.histograms[names.BATCH].observe(99.0)
+    export.close()
+    broker, batch, none = (sent.points[f"idemproxy.{one.name}"] for one in (names.BROKER, names.BATCH, names.DOUBT))
+    assert (broker.count, broker.sum, broker.min, broker.max) == (3, 7.5, 0.1, 10.0)
+    assert tuple(broker.explicit_bounds) == names.DURATION_BOUNDS_SECONDS
+    assert [bound for bound, count in zip(broker.explicit_bounds, broker.bucket_counts, strict=False) if count] == [
+        *(0.25, 0.5, 10.0)
+    ]
+    assert (batch.count, batch.min, batch.bucket_counts[-1]) == (1, 30.0, 1)
+    assert (none.count, none.sum) == (0, 0.0)
 
 
 def test_every_instrument_is_read_from_one_look_at_the_proxy() -> None:

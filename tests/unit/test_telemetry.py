@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from idemproxy.proxy import events
+from idemproxy.proxy import events, limits
 from idemproxy.proxy.telemetry.otel import protocol_of, wants
 from idemproxy.proxy.telemetry.reports import Telemetry
 from idemproxy.state import store
@@ -106,6 +106,23 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
             "resolved as unknown: producer 7 sequence 30 on orders-2, 0 bytes read in 30.0 s a hole",
         ),
         (events.ClientRefused("c\n1", "a null set"), logging.WARNING, "refused from 'c\\n1': a null set"),
+        (
+            replace(APPENDED, verdict="duplicate_below_window", error_code=46, message="long ago"),
+            logging.INFO,
+            "duplicate_below_window: producer 7 epoch 1 sequence 30 on orders-2: code 46: long ago",
+        ),
+        (events.SlowClient("c", "it sent nothing"), logging.WARNING, "hung up on 'c': it sent nothing"),
+        (events.TlsRefused("192.0.2.1", "no certificate"), logging.WARNING, "TLS with 192.0.2.1: no certificate"),
+        (
+            events.ConnectionRefused("192.0.2.1", "too_many", "3 connections are open"),
+            logging.WARNING,
+            "no connection for 192.0.2.1: 3 connections are open",
+        ),
+        (
+            events.CertificateLoaded("listeners[0].tls", "CN=x", 1_700_000_000.0),
+            logging.INFO,
+            "listeners[0].tls: the certificate of CN=x is in use, until 2023-11-14",
+        ),
         (store.StoreReady(bytes(16)), logging.INFO, "Redis is ready"),
         (store.StoreLost("reset"), logging.WARNING, "Redis is away: reset"),
         (store.StoreRefused("it is a replica"), logging.ERROR, "Redis cannot be used: it is a replica"),
@@ -119,6 +136,50 @@ def test_an_event_that_an_operator_wants_is_one_line(
     with caplog.at_level(logging.INFO, "idemproxy"):
         told(event)
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(level, line)]
+
+
+@pytest.mark.parametrize(
+    ("event", "level", "parts"),
+    [
+        (
+            events.SecondCopy(7, 1, 30, "orders", 2, (400, 404)),
+            logging.ERROR,
+            ("DUPLICATE: producer 7 epoch 1 sequence 30 is in orders-2 at the offsets 400, 404: ",),
+        ),
+        (
+            events.LateWrite(7, 1, (30, 32), "orders", 2),
+            logging.ERROR,
+            ("LATE: producer 7 epoch 1 sequence 30, 32 left for orders-2 ", "after one minute and after ten"),
+        ),
+        (
+            events.MarkerLost("orders", 2, "snappy"),
+            logging.WARNING,
+            ("topic orders keeps no markers: batches are stored in orders-2 as snappy. ", "with code 87"),
+        ),
+    ],
+    ids=["second copy", "late write", "marker lost"],
+)
+def test_what_breaks_the_promise_is_one_line_that_names_all_of_it(
+    event: object, level: int, parts: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "idemproxy"):
+        told(event)
+    (record,) = caplog.records
+    assert record.levelno == level
+    assert record.getMessage().startswith(parts[0])
+    assert all(part in record.getMessage() for part in parts)
+
+
+def test_the_last_lines_are_kept_with_their_level_also_those_of_errors_of_ours() -> None:
+    telemetry = told(*[events.Said("info", f"line {number}") for number in range(limits.RECENT_LINES_MAX + 1)])
+    assert [line.text for line in telemetry.recent][::199] == ["line 1", f"line {limits.RECENT_LINES_MAX}"]
+    telemetry(events.Said("warning", "so %s"))
+    telemetry(events.FlowFailed("producer 7", ValueError("so not")))
+    assert [line[1:] for line in telemetry.recent][-2:] == [
+        ("warning", "so %s"),
+        ("error", "error of ours in producer 7: so not"),
+    ]
+    assert len(telemetry.recent) == limits.RECENT_LINES_MAX
 
 
 def test_an_error_of_ours_is_written_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
