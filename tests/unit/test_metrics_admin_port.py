@@ -67,7 +67,12 @@ def test_it_answers_on_the_address_that_it_was_told(host: str) -> None:
         assert b"idemproxy_store_up 0.0" in metrics
         return answer
 
-    assert trio.run(run).startswith(b"HTTP/1.1 200")
+    answer = trio.run(run).lower()
+    assert answer.startswith(b"http/1.1 200")
+    assert b"\r\nserver:" not in answer, "what it runs on is nobody's business"
+    for header in (b"cache-control: no-store", b"referrer-policy: no-referrer", b"x-content-type-options: nosniff"):
+        assert answer.count(b"\r\n" + header + b"\r\n") == 1
+    assert b"frame-ancestors 'none'" in answer
     assert any("admin port: http://" in line.text for line in telemetry.recent)
 
 
