@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.proxy.inspection.views import INTENTS_SHOWN_MAX
 from idemproxy.proxy.limits import LEASE_SECONDS
-from idemproxy.state.entry import Entry, pack, unpack
-from idemproxy.state.store import block_key, entry_key, member_key
+from idemproxy.state.entry import Entry, Intent, IntentBatch, pack, unpack
+from idemproxy.state.producer_ids import pack_block
+from idemproxy.state.store import block_key, cluster_key, entry_key, member_key
 from testkit.certificates import Authority
 from testkit.inspecting import (
     COMMAND_SECONDS_MAX,
@@ -245,6 +247,29 @@ def test_keys_and_values_of_any_kind_are_shown_and_obeyed_by_no_terminal(other_r
     }
     assert "a\\x1b[2Jb" in "\n".join(lines_of("producers", "--redis", url))
     assert lines_of("--redis", url, "--cluster", "none")[-1].endswith("names that have something: default")
+    assert other_redis.call("SET", cluster_key("default"), b"clus\x1bter") == b"OK"
+    assert other_redis.call("SET", block_key("default", 1000), pack_block(bytes(16), 5, bytes(8))) == b"OK"
+    lines = lines_of("--redis", url)
+    for line in (
+        "the brokers' own cluster id: clus\\x1bter",
+        "blocks of producer ids: 2 (0 of this generation)",
+        "  1 of them cannot be read",
+        "keys that this version does not know: 2",
+        "producers by generation of the data: 2 of 00000000",
+    ):
+        assert line in lines
+
+
+def test_of_many_intents_the_first_are_shown_and_the_rest_is_counted(other_redis: ExternalRedis) -> None:
+    intent = Intent(b"12345678", 0, (IntentBatch(0, 1, 1),), 0, bytes(8), bytes(8), 0)
+    value = pack(Entry(1, bytes(16), bytes(8), 0, 0, intent=intent))
+    for number in range(INTENTS_SHOWN_MAX + 3):
+        assert other_redis.call("SET", entry_key("default", number, "t", 0), value) == b"OK"
+    url = _url(other_redis)
+    (overview,) = objects_of("--redis", url)
+    assert len(overview["intents"]) == INTENTS_SHOWN_MAX
+    assert [proxy["open_intents"] for proxy in overview["proxies"]] == [INTENTS_SHOWN_MAX + 3]
+    assert lines_of("--redis", url)[-1] == "... and 3 more: idemproxy inspect intents"
 
 
 def test_hundreds_of_thousands_of_producers_are_streamed_in_little_memory(other_redis: ExternalRedis) -> None:

@@ -1,0 +1,199 @@
+"""What ``idemproxy inspect`` shows of each thing that is stored, as a table, as sentences and as JSON."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentTypeError
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from idemproxy.proxy.inspection import render, views
+from idemproxy.proxy.inspection.arguments import _partition, _producer_id
+from idemproxy.state.entry import GIVEN_UP, NOBODY, Entry, Intent, IntentBatch, WindowBatch
+from idemproxy.state.inspection import Damaged, EntryPlace
+from idemproxy.state.producer_ids import Block
+from idemproxy.state.redis_inspection import BlockRow, EntryRow, ServerFacts
+
+LIFE, EARLIER = b"L" * 16, b"E" * 16
+OWNER = b"incarnat"
+SERVER = ServerFacts("7.2.0", "master", LIFE, 0)
+WINDOW = (WindowBatch(4, 10, 100), WindowBatch(14, 1, 110, 1_700_000_000_000))
+QUIET = Entry(9, LIFE, b"somebody", 2, 15, WINDOW, 90, 111, b"anchored")
+INTENT = Intent(OWNER, 2, (IntentBatch(15, 3, 5), IntentBatch(18, 2, 6)), 111, b"anchored", bytes(8), 1, 2)
+BLANK = Entry(1, EARLIER, bytes(8), 0, 0)
+
+
+def row(entry: Entry | Damaged = QUIET, **more: Any) -> EntryRow:
+    values: dict[str, Any] = {
+        "state": "quiet",
+        "is_owner_alive": False,
+        "expires_ms": 90_000,
+        "untouched_seconds": 7,
+        "stored": b"x" * 70,
+    }
+    return EntryRow(EntryPlace("orders", 2, 2**62), entry, **(values | more))
+
+
+# ---------------------------------------------------------------------- tables
+def test_an_entry_is_a_line_with_its_window_its_end_and_its_time() -> None:
+    assert render.entry_cells(row()) == ("orders", 2, 2**62, 2, 15, "4..14 (2)", 111, "quiet", "90 s")
+    one = replace(QUIET, window=WINDOW[1:])
+    assert render.entry_cells(row(one))[5] == "14 (1)"
+    assert render.entry_cells(row(BLANK, expires_ms=None))[3:] == (0, 0, "-", "-", "quiet", "never")
+    damaged = render.entry_cells(row(Damaged("cut"), state="damaged"))
+    assert damaged[3:] == ("-", "-", "-", "-", "damaged", "90 s")
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "shown"),
+    [
+        (None, "never"),
+        (999, "0 s"),
+        (119_999, "119 s"),
+        (120_000, "2 min"),
+        (7_199_999, "119 min"),
+        (7_200_000, "2 h 0 min"),
+        (86_399_999, "23 h 59 min"),
+    ],
+)
+def test_a_span_of_time_is_shown_in_units_that_fit(milliseconds: int | None, shown: str) -> None:
+    assert render.entry_cells(row(expires_ms=milliseconds))[-1] == shown
+
+
+def test_an_intent_is_a_line_with_its_owner_and_where_to_look_for_it() -> None:
+    shown = render.intent_cells(row(replace(QUIET, intent=INTENT), state="open"))
+    assert shown == ("orders", 2, 2**62, "open", OWNER.hex(), 2, "15..19", 111, "7 s")
+    claim = replace(INTENT, owner=NOBODY, batches=())
+    shown = render.intent_cells(row(replace(QUIET, intent=claim), untouched_seconds=None))
+    assert (shown[4], shown[6], shown[8]) == ("nobody", "(all)", "-")
+
+
+def test_a_block_is_a_line_with_its_ids_its_time_and_its_life() -> None:
+    block = Block(LIFE, 1_700_000_000_000, b"somebody")
+    assert render.block_cells(BlockRow(5000, block), LIFE) == (5000, 5999, "2023-11-14 22:13:20Z", "4c4c4c4c (present)")
+    assert render.block_cells(BlockRow(5000, block), EARLIER)[3] == "4c4c4c4c (earlier)"
+    assert render.block_cells(BlockRow(5000, Damaged("cut")), LIFE)[2:] == ("-", "cut")
+    assert render.time_text(2**62) == f"{2**62} ms"
+
+
+# ---------------------------------------------------------------------- JSON
+def test_an_entry_is_an_object_whose_producer_id_is_text_and_whose_times_are_seconds() -> None:
+    shown = json.loads(json.dumps(render.entry_fields(row(replace(QUIET, intent=INTENT), is_owner_alive=True), LIFE)))
+    intent = shown.pop("intent")
+    assert shown == {
+        "topic": "orders",
+        "partition": 2,
+        "producer_id": str(2**62),
+        "state": "quiet",
+        "expires_in_seconds": 90.0,
+        "untouched_seconds": 7,
+        "bytes": 70,
+        "version": 9,
+        "generation": LIFE.hex(),
+        "is_present_generation": True,
+        "principal": b"somebody".hex(),
+        "producer_epoch": 2,
+        "next_sequence": 15,
+        "window": [
+            {"base_sequence": 4, "record_count": 10, "base_offset": 100, "log_append_time_ms": None},
+            {"base_sequence": 14, "record_count": 1, "base_offset": 110, "log_append_time_ms": 1_700_000_000_000},
+        ],
+        "first_base_offset": 90,
+        "end_offset": 111,
+        "anchor": b"anchored".hex(),
+    }
+    assert intent == {
+        "owner": OWNER.hex(),
+        "is_owner_alive": True,
+        "producer_epoch": 2,
+        "batches": [
+            {"base_sequence": 15, "record_count": 3, "crc": "00000005"},
+            {"base_sequence": 18, "record_count": 2, "crc": "00000006"},
+        ],
+        "lower_bound": 111,
+        "anchor": b"anchored".hex(),
+        "leader": 1,
+        "attempts": 2,
+        "is_given_up": False,
+    }
+
+
+def test_what_is_not_known_is_null_and_never_a_number_that_stands_for_it() -> None:
+    shown = render.entry_fields(row(BLANK, expires_ms=None), LIFE)
+    unknown = ("expires_in_seconds", "principal", "first_base_offset", "end_offset", "anchor", "intent")
+    assert [shown[name] for name in unknown] == [None] * len(unknown)
+    assert shown["is_present_generation"] is False
+    given_up = replace(INTENT, owner=NOBODY, anchor=bytes(8), attempts=GIVEN_UP)
+    intent = render.entry_fields(row(replace(QUIET, intent=given_up)), LIFE)["intent"]
+    assert [intent[name] for name in ("owner", "anchor", "attempts", "is_given_up")] == [None, None, None, True]
+
+
+def test_a_damaged_value_is_shown_as_far_as_64_bytes() -> None:
+    shown = render.entry_fields(row(Damaged("cut"), state="damaged"), LIFE)
+    assert (shown["bytes"], shown["reason"], shown["value_hex"]) == (70, "cut", "78" * 64)
+    assert list(render.entry_lines(row(Damaged("cut"), state="damaged"), LIFE)) == [
+        "orders/2: damaged, expires: 90 s",
+        "  cannot be read: cut",
+        f"  value (70 bytes): {'78' * 64}",
+    ]
+
+
+def test_a_block_is_an_object_that_says_of_which_life_it_is() -> None:
+    shown = render.block_fields(BlockRow(5000, Block(LIFE, 17)), EARLIER)
+    assert shown == {
+        "first_id": "5000",
+        "last_id": "5999",
+        "state": "claimed",
+        "claimed_at_ms": 17,
+        "generation": LIFE.hex(),
+        "is_present_generation": False,
+        "principal": None,
+    }
+    assert render.block_fields(BlockRow(5000, Damaged("cut")), LIFE)["state"] == "damaged"
+
+
+# ---------------------------------------------------------------------- sentences
+def test_a_producer_is_told_in_sentences() -> None:
+    entry = replace(QUIET, intent=INTENT, generation=EARLIER)
+    assert list(views.producer([row(entry, state="open", is_owner_alive=True)], SERVER, False)) == [
+        "orders/2: open, expires: 90 s",
+        "  epoch 2, next sequence 15, end of its last append: offset 111, epoch begins at offset 90",
+        "  in the log: sequences 4 to 13 at offset 100",
+        "  in the log: sequences 14 to 14 at offset 110",
+        f"  intent: sequences 15..19 of epoch 2, open, owned by proxy {OWNER.hex()}, alive",
+        "    meant for broker 1, forwarded again 2 times",
+        "    to be looked for from offset 111 on",
+        "    nobody has read or written it for 7 s",
+        f"  belongs to the principal {b'somebody'.hex()}",
+        "  version 9, generation 45454545 (earlier), 70 bytes",
+    ]
+    given_up = replace(QUIET, intent=replace(INTENT, attempts=GIVEN_UP))
+    lines = list(views.producer([row(given_up, untouched_seconds=None)], SERVER, False))
+    assert lines[4:6] == [
+        "  intent: sequences 15..19 of epoch 2, given up",
+        "    meant for broker 1, forwarded again an unknown number of times",
+    ]
+    assert not any("nobody has read" in line for line in lines)
+
+
+def test_no_sentence_moves_the_cursor() -> None:
+    place = EntryPlace("a\x1b[2Jb", 0, 1)
+    lines = list(views.producer([replace(row(), place=place)], SERVER, False))
+    assert lines[0].startswith("a\\x1b[2Jb/0: ")
+
+
+# ---------------------------------------------------------------------- what may be asked for
+def test_a_producer_id_may_be_written_as_in_the_keys_and_numbers_have_their_range() -> None:
+    assert (_producer_id("0x10"), _producer_id(str(2**63 - 1)), _partition(str(2**31 - 1))) == (
+        16,
+        2**63 - 1,
+        2**31 - 1,
+    )
+    for text in (str(2**63), "-1", "x", ""):
+        with pytest.raises(ArgumentTypeError, match="is no producer id"):
+            _producer_id(text)
+    for text in (str(2**31), "-1", "٣", "0x1"):
+        with pytest.raises(ArgumentTypeError, match="is no partition number"):
+            _partition(text)
