@@ -134,3 +134,21 @@ def test_a_long_value_is_not_repeated(directory: Path) -> None:
 def test_a_name_that_no_terminal_should_obey_is_told_as_an_escape(directory: Path) -> None:
     (found,) = problems(directory, {}, {"\x1b[2J": 1}, {})
     assert found.startswith(r"upstream.'\x1b[2J': unknown key")
+
+
+def test_a_password_of_digits_without_quotes_is_not_repeated(directory: Path) -> None:
+    number = 73_551_608
+    sasl = {"mechanism": "PLAIN", "username": number, "password": number}
+    found = problems(
+        directory,
+        {"tls": {**OWN, "key_password": number}},
+        {"sasl": sasl, "trust_clients": True},
+        {"url": number, "password": number},
+    )
+    assert found == [
+        "upstream.sasl.username: input should be a valid string, not 73551608",
+        "upstream.sasl.password: input should be a valid string",
+        "listeners[0].tls.key_password: input should be a valid string",
+        "redis.url: input should be a valid string",
+        "redis.password: input should be a valid string",
+    ]
