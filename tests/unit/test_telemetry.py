@@ -46,6 +46,8 @@ def told(*reported: object) -> Telemetry:
         (events.LaneLost(0, "reset", True), "lanes_lost_total"),
         (events.FlowFailed("somewhere", ValueError("x")), "failures_total"),
         (store.StoreLost("reset"), "store_lost_total"),
+        (events.SecondCopy(7, 0, 3, "t", 0, (1, 2)), "second_copies_total"),
+        (events.LateWrite(7, 0, (3, 4), "t", 0), "late_writes_total"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -124,6 +126,18 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
             "listeners[0].tls: the certificate of CN=x is in use, until 2023-11-14",
         ),
         (store.StoreReady(bytes(16)), logging.INFO, "Redis is ready"),
+        (
+            events.SecondCopy(7, 0, 3, "t", 1, (12, 15)),
+            logging.ERROR,
+            "DUPLICATE: producer 7 epoch 0 sequence 3 is in t-1 at the offsets 12, 15: a broker, or a proxy in the "
+            "middle of a send, had stood still for so long that the first try was appended after all",
+        ),
+        (
+            events.LateWrite(7, 0, (3, 4), "t", 1),
+            logging.ERROR,
+            "LATE: producer 7 epoch 0 sequence 3, 4 left for t-1 when the lease was about to end, or later: this "
+            "process stood still in the middle of a send. Second copies are looked for after one minute and after ten",
+        ),
         (store.StoreLost("reset"), logging.WARNING, "Redis is away: reset"),
         (store.StoreRefused("it is a replica"), logging.ERROR, "Redis cannot be used: it is a replica"),
         (store.StoreWarning("no append-only file"), logging.WARNING, "Redis: no append-only file"),
