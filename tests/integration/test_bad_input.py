@@ -37,7 +37,7 @@ PRODUCE_HEADER = encode_request_header(ApiKey.PRODUCE, 3, 1, "bad")
         (frame(b"\xff" * 64), "API -1 is not served in version -1"),
         (frame(b"\0\0\0\3\0\0\0\1\x7f\xff" + b"c" * 20), "client id at 10: 32767 bytes announced"),
         (frame(b"\0\0\0\3\0\0\0\1\x80\x00" + b"c" * 20), "client id at 8: length -32768"),
-        (frame(bytes(range(256))), "client id at 10"),
+        (frame(bytes(range(256))), "client id at 10: 2057 bytes announced"),
         (bytes.fromhex("16030100c8010000c40303") + bytes(200), "start of a TLS connection"),
         (b"GET / HTTP/1.1\r\nHost: kafka\r\n\r\n", "HTTP request (GET)"),
     ],

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from idemproxy.codecs.errors import LimitExceeded, Malformed
@@ -47,9 +49,16 @@ def test_a_frame_of_the_largest_size_passes_and_one_byte_more_does_not() -> None
 def test_a_large_size_takes_no_memory_before_its_bytes_arrive() -> None:
     splitter = FrameSplitter(100_000_000)
 
-    assert splitter.feed((100_000_000).to_bytes(4, "big")) == []
+    tracemalloc.start()
+    try:
+        assert splitter.feed((100_000_000).to_bytes(4, "big")) == []
+        assert splitter.feed(bytes(1000)) == []
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
 
-    assert splitter.buffered_bytes == 4
+    assert splitter.buffered_bytes == 1004
+    assert peak_bytes < 100_000
 
 
 @pytest.mark.parametrize("size", [0, -1, -(1 << 31)])
