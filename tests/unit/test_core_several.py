@@ -3,6 +3,7 @@ finished, with a client or without one (rules R1, R6, R10, R13, R15, R17)."""
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from idemproxy.proxy import limits
 from idemproxy.proxy.effects import Append, MemberAlive, Pause, Read, Unanswered
 from idemproxy.proxy.outcome import Outcome
-from idemproxy.state.entry import NOBODY
+from idemproxy.state.entry import NOBODY, Intent, IntentBatch, pack, unpack
+from idemproxy.state.store import member_key
 from testkit.staged_sequencer import (
     GENERATION,
     INCARNATION,
@@ -20,8 +22,12 @@ from testkit.staged_sequencer import (
     Client,
     Stage,
 )
+from testkit.virtual_client import ClientSettings
+from testkit.virtual_redis import ENTRY
+from testkit.virtual_world import TOPIC, World, WorldSettings
 
 TIMED_OUT, HELD_BACK, INVALID = 7, 19, 87
+STRANGER = b"stranger"
 
 
 def beside(first: Stage, *, first_lives: bool = True) -> Stage:
@@ -218,6 +224,31 @@ def test_who_waits_for_a_living_proxy_looks_soon_and_then_more_seldom() -> None:
     assert waits[0] <= 0.1 + 1e-6
     assert waits == sorted(waits)
     assert waits[-1] == pytest.approx(limits.PARK_SECONDS_MAX)
+
+
+def test_who_waits_for_a_living_stranger_is_answered_in_time_and_takes_nothing_over() -> None:
+    timeout_seconds = 8.0
+    world = World(1, WorldSettings(brokers=1, client=ClientSettings(request_timeout=timeout_seconds)))
+    world.start()
+    (client,), cluster = world.clients, world.proxies[0].engine.shared.cluster
+    client.send(TOPIC, 0)
+    assert world.network.run(10, lambda: client.is_done)
+    world.network.run(1)
+    (key,) = (key for key in world.redis.data if ENTRY in key)
+    before = unpack(world.redis.data[key].value)
+    due = (IntentBatch(before.next_sequence, 1, 0),)
+    intent = Intent(STRANGER, 0, due, before.end_offset, before.anchor, bytes(8), 0)
+    world.redis.put(key, pack(replace(before, version=before.version + 1, intent=intent)))
+    world.redis.put(member_key(cluster, STRANGER), b"1", 60_000)
+    begun = world.network.now
+    batch = client.send(TOPIC, 0)
+    world.network.run(2 * timeout_seconds)
+    assert {answer.error_code for answer in batch.answers} == {TIMED_OUT}
+    assert 0 <= batch.answers[0].at - begun - 0.75 * timeout_seconds < 0.2
+    value = world.redis.get(key)
+    assert value is not None
+    assert unpack(value).intent == intent
+    assert world.cluster.produce_count == 1
 
 
 def test_what_a_dead_proxy_left_open_is_resolved_though_the_client_left_before_its_lease_was_over() -> None:
