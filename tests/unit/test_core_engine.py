@@ -1,9 +1,14 @@
 """The life of the process in the protocol, in a virtual world: what a new incarnation ends (rules R4, R10)."""
 
 import struct
+from typing import Any
+
+import pytest
 
 from idemproxy.codecs.headers import encode_request_header
 from idemproxy.reactor import Wire
+from testkit import virtual_broker
+from testkit import virtual_kafka_bytes as kafka
 from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates, ProduceSeen
 from testkit.virtual_world import TOPIC, World, WorldSettings
 
@@ -81,3 +86,23 @@ def test_a_drain_does_not_wait_for_consumers_that_wait() -> None:
     proxy.drain(down_seconds=None)
     assert world.network.run(20, lambda: not proxy.is_up)
     assert world.network.now - began < 2
+
+
+def test_a_topic_that_is_not_there_is_looked_for_without_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old broker that creates topics by itself creates what Metadata names."""
+    world = a_world()
+    (client,) = world.clients
+    named: list[object] = []
+    shipped = virtual_broker.BrokerConnection._metadata
+
+    def metadata(self: Any, request: kafka.Request) -> None:
+        named.append(kafka.parse_metadata(request.body, request.api_version))
+        shipped(self, request)
+
+    monkeypatch.setattr(virtual_broker.BrokerConnection, "_metadata", metadata)
+    batch = client.send("no-such", 0)
+    world.network.run(5)
+    assert {answer.error_code for answer in batch.answers} == {3}
+    assert len(batch.answers) > 1
+    assert None in named, "it has looked at the whole cluster"
+    assert not [topics for topics in named if topics and "no-such" in topics]  # type: ignore[operator]

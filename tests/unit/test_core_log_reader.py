@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 from mutants.scenes import foreign
@@ -19,7 +18,9 @@ from idemproxy.proxy.effects import Unanswered
 from idemproxy.proxy.log_chunk import LogChunk, ReadLog
 from idemproxy.proxy.log_reader import LogReader
 from idemproxy.state.commit import Stored
+from testkit.crowd import Crowd, first_time, resolved
 from testkit.staged_sequencer import Client, Stage
+from testkit.virtual_broker_faults import BrokerFault
 from testkit.virtual_log import PartitionLog
 from testkit.virtual_network import Network
 from testkit.virtual_world import TOPIC, World, WorldSettings
@@ -254,18 +255,24 @@ def test_a_search_finds_everything_in_a_log_that_takes_many_chunks(monkeypatch: 
 
 
 # ---------------------------------------------------------------------- all together
-def test_after_a_new_life_of_the_store_a_partition_is_read_once_for_all_its_producers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clients = 20
-    fetched: list[Any] = []
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[FetchRecords]:
+    """Every fetch that a proxy sends."""
+    found: list[FetchRecords] = []
     encode = FetchRecords.encode
 
     def seen(question: FetchRecords, version: int) -> bytes:
-        fetched.append(question)
+        found.append(question)
         return encode(question, version)
 
     monkeypatch.setattr(FetchRecords, "encode", seen)
+    return found
+
+
+def test_after_a_new_life_of_the_store_a_partition_is_read_once_for_all_its_producers(
+    fetched: list[FetchRecords],
+) -> None:
+    clients = 200
     world = World(1, WorldSettings(brokers=1, clients=clients))
     world.start()
     for _ in range(2):
@@ -279,7 +286,21 @@ def test_after_a_new_life_of_the_store_a_partition_is_read_once_for_all_its_prod
     for client in world.clients:
         client.send(TOPIC, 0)
     assert world.network.run(60, lambda: all(client.is_done for client in world.clients))
-    assert len(fetched) < clients
+    assert len(fetched) == 1
     values = [record.value for stored in world.cluster.log(TOPIC, 0).messages for record in stored.message.records]
     assert len(values) == len(set(values)) == sum(len(b.values) for c in world.clients for b in c.batches)
     assert world.errors() == []
+
+
+def test_all_doubts_of_one_lost_connection_cost_one_reading(fetched: list[FetchRecords]) -> None:
+    producers = 100
+    crowd = Crowd(producers)
+    crowd.send()
+    crowd.finish()
+    crowd.fault = first_time([BrokerFault.LOST_ANSWER])
+    fetched.clear()
+    crowd.send()
+    crowd.finish()
+    assert len(resolved(crowd)) == producers
+    assert len(fetched) == 1
+    crowd.check()

@@ -5,7 +5,11 @@ import pytest
 
 from idemproxy.proxy.effects import Read, Swap
 from idemproxy.proxy.events import Said
+from idemproxy.state.store import StoreLost
 from testkit.staged_sequencer import KEY, Client, Stage
+from testkit.virtual_redis import RedisFaultRates
+from testkit.virtual_redis_connection import RedisFault
+from testkit.virtual_world import TOPIC, World, WorldSettings
 
 TIMED_OUT = 7
 DAMAGED = [b"", b"\x01", b"\x09" + bytes(80), bytes(200)]
@@ -62,3 +66,31 @@ def test_a_store_that_refuses_writes_is_answered_in_time_and_the_producer_goes_o
     stage.run(1)
     assert again.offset == 1
     assert stage.stored_values() == [b"value 0", b"value 1"]
+
+
+@pytest.mark.parametrize("stands_still", [True, False])
+def test_a_store_that_is_slow_for_less_than_two_seconds_delays_and_nothing_else(stands_still: bool) -> None:
+    """Its whole process stands still, or each of its answers comes late."""
+    world = World(1, WorldSettings(brokers=1, redis_faults=RedisFaultRates(slow_seconds=(1.8, 1.8))))
+    world.start()
+    (client,) = world.clients
+    client.send(TOPIC, 0)
+    assert world.network.run(30, lambda: client.is_done)
+    world.network.run(1)
+    if stands_still:
+        world.redis.host.pause(1.8)
+    else:
+        world.redis.choose_fault = lambda _number, name, _rest: (
+            RedisFault.SLOW if name == b"EVALSHA" else RedisFault.NONE
+        )
+    connections = client.connections_opened
+    batch = client.send(TOPIC, 0)
+    assert world.network.run(10, lambda: client.is_done)
+    (answer,) = batch.answers
+    assert answer.error_code == 0
+    assert answer.at - batch.created_at > 1.7
+    world.network.run(10)
+    assert client.connections_opened == connections
+    assert not any(isinstance(event, StoreLost) for _, _, event in world.proxies[0].events)
+    assert len(world.cluster.log(TOPIC, 0).messages) == 2
+    assert world.errors() == []

@@ -15,6 +15,9 @@ from testkit.virtual_broker_faults import BrokerFault, ProduceSeen
 from testkit.virtual_cluster import VirtualCluster
 from testkit.virtual_world import TOPIC, World, WorldSettings
 
+WAITS_SECONDS_MAX = 2.0
+"""A few retries of the client, each after another broker was asked."""
+
 
 def values_of(cluster: VirtualCluster) -> list[Any]:
     return [record.value for stored in cluster.log(TOPIC, 0).messages for record in stored.message.records]
@@ -42,7 +45,8 @@ def test_a_broker_that_the_controller_does_not_reach_makes_nobody_wait(monkeypat
     monkeypatch.setattr(virtual_broker.BrokerConnection, "_metadata", metadata)
     cluster.partitions[TOPIC, 0].leader = 3
     client.send(TOPIC, 0)
-    assert world.network.run(60, lambda: client.is_done)
+    assert world.network.run(WAITS_SECONDS_MAX, lambda: client.is_done)
+    assert len(values_of(cluster)) == 2
 
 
 @pytest.mark.parametrize("is_listed", [False, True])
