@@ -171,7 +171,9 @@ def test_what_was_under_way_at_a_sigkill_is_in_the_log_once(
     assert producer.client.values(*producer.place) == [b"%d" % sequence for sequence in range(7)]
 
 
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
 def test_sigterm_finishes_what_is_under_way_and_takes_nothing_new(
+    end: signal.Signals,
     proxy: ProxyProcess,
     producer: Producer,
     producers: Callable[[Place], Producer],
@@ -185,7 +187,7 @@ def test_sigterm_finishes_what_is_under_way_and_takes_nothing_new(
     try:
         producer.pipeline(range(1, 6))
         wait_until(lambda: is_reserved(proxy, producer), "the batches are reserved")
-        proxy.signal(signal.SIGTERM)
+        proxy.signal(end)
         proxy.wait_for_log("draining")
         assert late.send(0).error_code == 19
         with RawClient(proxy.address) as newcomer:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from idemproxy.codecs.compression import Codec
+from idemproxy.codecs.convert import HeaderPolicy
+from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.produce import PartitionAnswer
 from idemproxy.demo.legacy_cluster import LegacyCluster
@@ -17,6 +19,7 @@ from idemproxy.state.store import entry_key
 from testkit.kafka_cluster import stored
 from testkit.proxy_process import ProxyProcess
 from testkit.raw_client import HIGH_WATERMARK, RawClient, batch
+from testkit.wrappers import to_wrapper
 
 Place = tuple[str, int]
 DUPLICATE, OUT_OF_ORDER, FENCED = 46, 45, 47
@@ -171,10 +174,23 @@ def test_a_new_producer_starts_at_sequence_zero(producer: Producer, sequence: in
     assert producer.appends([0, 1]) == [0, 1]
 
 
-def test_a_producer_id_that_nobody_handed_out_is_looked_for_in_the_log_first(client: RawClient, place: Place) -> None:
+def test_a_producer_id_that_nobody_handed_out_is_looked_for_in_the_log_first(
+    client: RawClient, direct: RawClient, place: Place, other_place: Place
+) -> None:
     stranger = Producer(client, place, producer_id=0x0123456789ABCDEF)
     assert outcome(stranger.send(4)) == (OUT_OF_ORDER, -1)
     assert stranger.appends([0, 1]) == [0, 1]
+
+    known = Producer(client, other_place, stranger.producer_id)
+    marker = encode_marker([Identity(known.producer_id, 0, 0, 3)])
+    records = memoryview(known.records(0, 3))
+    stored_before = to_wrapper(
+        [records], key=marker, codec=Codec.GZIP, policy=HeaderPolicy(), output_bytes_max=1 << 20
+    ).message_set
+    assert outcome(direct.produce_one(*other_place, stored_before, version=2)) == (0, 0)
+    assert outcome(known.send(4)) == (OUT_OF_ORDER, -1)
+    assert outcome(known.send(0, 3)) == (0, 0), "a duplicate of what only the log knows"
+    assert known.appends([3]) == [3]
 
 
 @pytest.mark.parametrize("value", [b"", b"\x01", b"\xff" * 80, b"\x02" + bytes(63)])
@@ -334,9 +350,11 @@ def test_a_refused_batch_in_a_pipeline_takes_nobody_with_it(client: RawClient) -
     place = ("compacted", 2)
     producer_id = client.new_producer_id()
     for sequence, key in enumerate([b"a", b"b", None, b"d", b"e"]):
-        client.send_produce([(*place, batch([b"v"], producer_id=producer_id, key=key, sequence=sequence))])
+        client.send_produce([(*place, batch([b"%d" % sequence], producer_id=producer_id, key=key, sequence=sequence))])
     answers = [client.produce_answer()[0] for _ in range(5)]
-    assert [answer.error_code for answer in answers] == [0, 0, 87, OUT_OF_ORDER, OUT_OF_ORDER]
+    refused = [(code, -1) for code in (87, OUT_OF_ORDER, OUT_OF_ORDER)]
+    assert [outcome(answer) for answer in answers] == [(0, 0), (0, 1), *refused]
+    assert client.values(*place) == [b"0", b"1"]
 
 
 # ---------------------------------------------------------------------- plain producers

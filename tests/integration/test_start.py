@@ -30,21 +30,25 @@ def test_a_private_redis_that_dies_is_started_again_and_its_producers_go_on(
     legacy_broker.create_topic("redis-dies", 1, 1)
     with ProxyProcess(tmp_path, legacy_broker.address(0)) as proxy, RawClient(proxy.address) as client:
         producer_id = client.new_producer_id()
-        assert client.produce_one("redis-dies", 0, batch([b"0"], producer_id=producer_id)).base_offset == 0
+        records = [batch([b"%d" % number], producer_id=producer_id, sequence=number) for number in range(7)]
+        for number in range(6):
+            assert client.produce_one("redis-dies", 0, records[number]).base_offset == number
         proxy.kill_redis()
 
         def goes_on() -> bool:
             try:
                 with RawClient(proxy.address) as again:
-                    records = batch([b"1"], producer_id=producer_id, sequence=1)
-                    answer = again.produce_one("redis-dies", 0, records)
+                    answer = again.produce_one("redis-dies", 0, records[6])
             except OSError:
                 return False
             assert answer.error_code in (0, 7, 19), "never 45 in doubt"
-            return answer.base_offset == 1
+            return answer.base_offset == 6
 
         wait_until(goes_on, "the producer goes on", REDIS_BACK_SECONDS_MAX)
-        assert client_end(proxy) == 2
+        with RawClient(proxy.address) as again:
+            retries = [again.produce_one("redis-dies", 0, records[number]) for number in range(2, 7)]
+        assert [(one.error_code, one.base_offset) for one in retries] == [(0, number) for number in range(2, 7)]
+        assert client_end(proxy) == 7
 
 
 def test_a_store_that_was_emptied_is_noticed_and_a_producer_goes_on_without_a_second_copy(
