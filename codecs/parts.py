@@ -1,6 +1,6 @@
 """What is left of a record batch whose first records are stored already, and the digests to compare contents by.
 
-Source of the need: a batch that is too large for a broker is stored in parts (DESIGN section 4), and a doubt may end
+Source of the need: a batch that is too large for a broker is stored in parts, and a doubt may end
 with some of them."""
 
 from __future__ import annotations

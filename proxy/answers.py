@@ -1,5 +1,4 @@
-"""Verdict or trouble -> error code and a sentence for people: the only place that chooses codes (table of DESIGN
-section 6)."""
+"""Verdict or trouble -> error code and a sentence for people: the only place that chooses codes."""
 
 from __future__ import annotations
 
@@ -11,8 +10,8 @@ _NONE = int(ErrorCode.NONE)
 _HEADER_NAME_SHOWN = 64
 """Characters of a header's name in a message: a client may send a name of any length, an answer holds 32,767 bytes."""
 
-# Rule R11: 45 and 59 make clients send possibly written batches again under a new epoch. Only ``out_of_order`` gives
-# 45, for a gap that is proven; nothing gives 59.
+# R11 lives here: 45 and 59 make clients send possibly written batches again under a new epoch. Only what is proven
+# gives 45 (``out_of_order``, ``not_below_window``); nothing gives 59.
 
 
 def appended(base_offset: int, log_append_time_ms: int) -> Answer:

@@ -145,6 +145,7 @@ class Batch:
         came again first."""
         return any(waiter.connection.behind.has_failed(key, self.identity) for waiter in self.waiters)
 
+    # R13 lives here: a retry joins the batch that it repeats.
     def is_same(self, other: Batch) -> bool:
         """Is ``other`` a retry of this one, by the same principal?"""
         return (

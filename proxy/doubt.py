@@ -82,6 +82,7 @@ class Doubt:
         elif entry is None or not await self._answer_known(entry):
             await self._rebuild(entry)
 
+    # R1 lives here: an intent is touched only when its owner's lease is over.
     async def _is_over(self, owner: bytes) -> bool:
         """Rule R1: has its lease certainly ended? When our own registration was lost, all may have been, and their
         owners live: what they were granted runs out first (rule R10). Not so what was ours, or is nobody's."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .sequencer import Sequencer
 
 
+# R9 lives here: a duplicate is looked at, and answered.
 async def answer_duplicate(sequencer: Sequencer, batch: Batch, verdict: Duplicate) -> None:
     """Rule R9: the stored offset, after one look at it in the log unless its connection still lives."""
     known = sequencer.acknowledged_by.get((batch.identity.producer_epoch, batch.identity.base_sequence))

@@ -97,7 +97,7 @@ class Append(Effect[Outcome]):
 
     @property
     def parcel(self) -> Parcel | None:
-        """What may still be merged with others (DESIGN section 7); None: a message set that is as it is."""
+        """What may still be merged with others (``merge_producers``); None: a message set that is as it is."""
         return self.records if isinstance(self.records, Parcel) else None
 
     @property

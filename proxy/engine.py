@@ -199,6 +199,7 @@ class Engine(Holdings):
         return session
 
     # ------------------------------------------------------------------ the store's life
+    # R10 lives here: the data in Redis have begun a new life.
     def new_generation(self, generation: bytes) -> None:
         """The data of the store has begun a new life: every entry is suspect until the log was read (rule R10)."""
         first = self.shared.era == 0
@@ -325,6 +326,7 @@ class Engine(Holdings):
         self._on_brokers(brokers)
 
     # ------------------------------------------------------------------ drain
+    # R15 lives here: what is in flight is finished, intents and lease are given back.
     def drain(self, drained: Callable[[], None]) -> None:
         """Rule R15: take nothing new, finish and write what is there, then call back."""
         self.is_draining = self.shared.is_draining = True

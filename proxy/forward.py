@@ -112,6 +112,7 @@ class Forward:
                 return
         self._commit()
 
+    # R17 lives here: nothing is forwarded for a client that has gone.
     def _may_send(self) -> str | None:
         """Asked in the step of the send (rules R4, R17)."""
         if self._shared.incarnation != self._owner:
@@ -181,7 +182,7 @@ class Forward:
                 measure(batch.arrived_at, self._lane)
 
     def _look_back(self, last_offset: int) -> None:
-        """The first append of a partition in this process is read back, aside (section 4, Marker)."""
+        """The first append of a partition in this process is read back, aside."""
         sequencer = self._sequencer
         place = (sequencer.topic, sequencer.partition)
         if place not in self._shared.read_back and self._last is not None:

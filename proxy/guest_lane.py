@@ -1,5 +1,5 @@
 """The lane of one client: his own connection to the broker, on which it knows him, as the one lane of a pool of his own
-(DESIGN section 7, per client). Sans-IO.
+(rule R3). Sans-IO.
 
 One produce is out on it, and then nothing else is: it leaves only when everything before it has been answered, so
 nothing lies in front of it in the broker, and what the client asks meanwhile waits behind it (rule R3). While it is out

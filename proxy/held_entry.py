@@ -110,6 +110,7 @@ class HeldEntry:
         self.is_unwritten = True
         self.commits = commits
 
+    # R7 lives here: what is held, a commit or a release, is written by the swap of the next entry.
     async def write(self, entry: Entry, while_away: Callable[[str], Awaitable[None]]) -> bool:
         """Swap the entry in. False: another one wrote, or a new era began. ``while_away``: called as long as there is
         no reply."""
@@ -138,13 +139,13 @@ class HeldEntry:
                 self._take(result.value)
                 return False
             # Executed or not, nobody knows. The same swap again is harmless, and makes one that is late fail (model
-            # b3).
+            # row b3).
             await while_away(result.reason)
             await Pause(self._bell, limits.PROBE_SECONDS)
 
     async def is_suspect(self) -> bool | StoreAway:
         """May the entry lack its last writes (rule R10)? An absent one may, unless its id is of this generation
-        (model d). That is read anew each time, and after the entry: whatever emptied the store took both."""
+        (model row d1). That is read anew each time, and after the entry: whatever emptied the store took both."""
         if self.entry is not None:
             return self.entry.generation != self._shared.generation
         block = await self._block()

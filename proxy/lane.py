@@ -54,6 +54,7 @@ class Lane:
         """A request is out."""
         return bool(self._loads)
 
+    # R3 lives here: one unanswered request for each lane, a partition once in it.
     def send(self, loads: list[Load], now: float) -> None:
         """Put the loads into one request. The caller has asked each append whether it may be sent, in this same
         step."""
@@ -165,7 +166,7 @@ class LanePool:
         self._throttled_until = 0.0
         self._slow: dict[tuple[str, int], float] = {}
         self.is_usable = False
-        """Set while the broker's version is certain: nothing is produced before (section 4, version detection)."""
+        """Set while the broker's version is certain: nothing is produced before."""
 
     def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
         """Queue one append; ``done`` gets the outcome, once."""

@@ -32,6 +32,7 @@ class Silent(Client, Protocol):
         ...
 
 
+# R16 lives here: what wants no answer is appended all the same.
 class SilentCall(ProduceCall):
     """A request that wants no answer. Its place among the answers is free at once, and so nobody else counts what it
     leaves to be appended."""

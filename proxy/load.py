@@ -1,5 +1,5 @@
 """What one partition of a produce request holds: one append, or the appends of several producers merged into one
-wrapper (DESIGN section 7; rules R5, R19).
+wrapper (``merge_producers``; rules R5, R19).
 
 Says what goes together, and tells each append what became of the whole. Sends nothing and asks nobody."""
 

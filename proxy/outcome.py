@@ -72,6 +72,7 @@ def ended(
             return AppendEnded(*where, "in_doubt", NO_OFFSET, outcome.error_code, outcome.reason)
 
 
+# R19 lives here: these may be the fault of one batch among several.
 CONTENT_ERRORS = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -93,6 +94,7 @@ ROUTING_ERRORS = frozenset(
 _KNOWN_REFUSALS = frozenset(int(code) for code in ErrorCode) - {int(ErrorCode.UNKNOWN_SERVER_ERROR)}
 
 
+# R5 lives here: what an answer means.
 def classify(error_code: int, base_offset: int, log_append_time_ms: int, lane: Acknowledger, broker_id: int) -> Outcome:
     """Return what one partition's part of a produce answer says about its append."""
     if base_offset >= 0:

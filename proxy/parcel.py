@@ -1,5 +1,5 @@
 """The records of one append while it waits to be sent: converted, and wrapped when it leaves, alone or together with
-those of other producers (DESIGN section 7, Merging). Pure.
+those of other producers (``merge_producers``). Pure.
 
 Keeps bytes and names; who may go together is said by ``plan.py``, who does by ``load.py``."""
 

@@ -35,6 +35,7 @@ class Host(Protocol):
     def current_pass(self) -> Pass: ...
 
 
+# R20 lives here: converted where the format asks for it, nothing else.
 class PlainBatches:
     """Those of one request. ``sendable``: topic, partition and message set of each that goes on."""
 

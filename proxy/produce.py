@@ -199,6 +199,7 @@ class ProduceCall:
         if self._is_named and not self.is_done:
             self.outside.sweep(self)
 
+    # R18 lives here: what is not known in time is answered with a retriable code.
     def time_is_up(self) -> None:
         """Rule R18: answer now, what is not known yet with 7. The retry of a batch joins its first try.
 

@@ -1,5 +1,5 @@
-"""Looks at what was appended, as it is stored: whether the topic keeps markers, and what its broker compresses with
-(section 4, Marker). Flows that nobody waits for; they note in ``shared.py`` what they learn, and append nothing."""
+"""Looks at what was appended, as it is stored: whether the topic keeps markers, and what its broker compresses with.
+Flows that nobody waits for; they note in ``shared.py`` what they learn, and append nothing."""
 
 from __future__ import annotations
 

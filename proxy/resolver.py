@@ -129,6 +129,7 @@ class LogSearch:
         assert self.wider is not None
         self.bound, self.wider, self._next = self.wider, None, None
 
+    # R6 lives here: settle, then read from the lower bound to the log end.
     async def run(self) -> Searched | Later | Undecidable:
         """Search, within the budget of one try."""
         if not self._is_settled:

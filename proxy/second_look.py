@@ -46,6 +46,7 @@ class CopySearch(LogSearch):
             offset += identity.record_count
 
 
+# R14 lives here: what was sent twice is looked for.
 def look_for_copies(
     shared: Shared, place: tuple[str, int], bound: Position, names: Iterable[Name]
 ) -> Coroutine[Effect[Any], Any, None] | None:

@@ -171,6 +171,7 @@ class Sequencer:
         elif not (isinstance(verdict, OutOfOrder) and await reopen(self, batch)):
             self._refuse(batch, verdict)
 
+    # R2 lives here: nothing is forwarded before its intent is stored.
     async def _append(self, group: list[Batch]) -> None:
         """Reserve, forward, and come back when the group is answered or its doubt is settled."""
         try:

@@ -53,7 +53,7 @@ class Shared:
     expiry_ms: int = limits.PRODUCER_EXPIRY_SECONDS * 1000
     """The state of a producer that is idle for so long is forgotten, by the store's clock."""
     merges_producers: bool = False
-    """Appends of several producers for one partition may leave in one wrapper (DESIGN section 7)."""
+    """Appends of several producers for one partition may leave in one wrapper (``merge_producers``)."""
     wants_outcomes: bool = False
     """A journal is kept: the outcome of every append is reported."""
     wall_clock_ms: Callable[[], int] = lambda: 0
@@ -114,6 +114,7 @@ class Shared:
         self.marks.forget((topic, partition))
 
 
+# R8 lives here: where a search begins.
 async def lower_bound(shared: Shared, topic: str, partition: int, entry: Entry | None) -> Position | Later:
     """Rule R8: the later of the producer's last commit and the newest position known of the partition, read anew when
     it is old. One that is recognised when the log has become another one is better than one that is not; of two that

@@ -2,8 +2,7 @@
 place for this.
 
 Pure tables and functions. Never talks to a broker, never knows a message's layout beyond counting the bytes of three
-probe answers. Sources: KafkaApis and Protocol.java of the releases, seen again on real brokers (reference/brokers.md
-section 6, api_ranges.json).
+probe answers. Sources: KafkaApis and Protocol.java of the releases, seen again on real brokers.
 """
 
 from __future__ import annotations

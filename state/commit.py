@@ -1,7 +1,7 @@
 """How an entry changes after a fact: reserved, taken over, committed, released, rebuilt from the log. Pure.
 
 Every function returns a new entry whose version is one higher: each write raises it, a release too, so that a swap
-that is still on its way through an old socket fails when it arrives (rule R2; model b3, b4)."""
+that is still on its way through an old socket fails when it arrives (rule R2; model rows b3, b4)."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def fresh(generation: bytes, principal: bytes, producer_epoch: int, next_sequenc
     return Entry(0, generation, principal, producer_epoch, next_sequence)
 
 
+# R12 lives here: a new epoch begins at its reserve.
 def reserved(entry: Entry, intent: Intent) -> Entry:
     """Return the entry with an intent. A new epoch begins here; end and anchor of the last commit stay (rule R12)."""
     if intent.producer_epoch > entry.producer_epoch:
@@ -101,7 +102,7 @@ def committed(entry: Entry, batches: Sequence[WindowBatch], end_offset: int, anc
 
 
 def rebuilt(entry: Entry, stored: Sequence[Stored], generation: bytes, end_offset: int, anchor: bytes) -> Entry:
-    """Return a suspect entry with everything that the log has of this producer, in log order (rule R10, model f1).
+    """Return a suspect entry with everything that the log has of this producer, in log order (rule R10, model row f1).
 
     ``end_offset``, ``anchor``: of the last piece found; ignored when nothing was.
     """

@@ -134,7 +134,7 @@ def forgotten(stored: bytes, now_us: int, issued_to: bytes = NO_PRINCIPAL) -> En
     """Return the entry to write in the place of ``stored``, so that nothing of it is used any more.
 
     It is not deleted but suspect: whoever brings the producer next reads the log first (rule R10), and the version
-    rises, so that what a proxy is about to write fails (model b3, b4). ``now_us``: since 1970; in the place of a
+    rises, so that what a proxy is about to write fails (model rows b3, b4). ``now_us``: since 1970; in the place of a
     version that cannot be read, it is above all that were ever counted. An id stays its owner's: ``issued_to`` is the
     principal that its block names, where the entry cannot be read."""
     entry = read_entry(stored)

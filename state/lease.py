@@ -34,6 +34,7 @@ class Lease:
         """Whether a renewal succeeded and no loss was noticed since."""
         return self._held
 
+    # R4 lives here: the deadline of every send.
     def may_send(self, now: float) -> bool:
         """Tell whether a produce frame may leave now (rule R4)."""
         return now + MARGIN_SECONDS < self.ends_at

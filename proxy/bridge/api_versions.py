@@ -1,7 +1,7 @@
 """ApiVersions: answered by the proxy itself, v0 to v3 in full. Never asks a broker and decides no range.
 
 Some clients can not read the short refusal of an old broker, so even an unknown version gets a list with one range in
-it. Source: KIP-35, KIP-511, ApiVersionsResponse; seen clients in reference/clients.md, section 2.
+it. Source: KIP-35, KIP-511, ApiVersionsResponse; what clients ask for was seen with each of them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A question is made without knowing the broker; the version is chosen when it is asked. ``parse`` raises WireError for
 garbage, for an answer about another partition and for bytes left over; an error code of the broker is a value.
-Sources: Kafka's ListOffsets and Fetch, and reference/brokers.md section 3 (replica ids, seen).
+Sources: Kafka's ListOffsets and Fetch; what brokers do with each replica id was seen on real ones.
 """
 
 from __future__ import annotations
