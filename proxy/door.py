@@ -60,9 +60,17 @@ class _Logins:
 class Door:
     """Of all listeners of one process."""
 
-    def __init__(self, reactor: Reactor, caps: Callable[[], Caps], report: Report) -> None:
-        """``caps``: the limits of this moment."""
+    def __init__(
+        self,
+        reactor: Reactor,
+        caps: Callable[[], Caps],
+        report: Report,
+        why_no_room: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """``caps``: the limits of this moment. ``why_no_room``: why there is no file descriptor for a client; None:
+        there is one."""
         self._reactor = reactor
+        self._why_no_room = why_no_room
         self._now = reactor.now
         self._caps = caps
         self._report = report
@@ -149,7 +157,12 @@ class Door:
             logins = self._logins.get(address)
             if logins is not None and now < logins.shut_until and caps.failed_logins_per_minute_max:
                 return "failed_logins", "shut out after failed logins"
-        return None
+        why = self._why_no_room()
+        return None if why is None else ("descriptors", why)
+
+    def make_room(self) -> None:
+        """There was no descriptor even to take a connection and close it: somebody quiet leaves, if anybody is."""
+        self._why_no_room()
 
     def _turn_out_the_oldest(self, most: int) -> None:
         """Whoever is honest needs a moment only, so a crowd that shows nothing locks nobody out."""

@@ -111,10 +111,13 @@ class Engine(Holdings):
         on_brokers: Callable[[Mapping[int, BrokerAddress]], None] = lambda _brokers: None,
         on_ready: Callable[[], None] = lambda: None,
         shares_store: bool = True,
+        for_clients: Reactor | None = None,
     ) -> None:
-        """``shares_store``: other proxies may use the store as well. ``on_brokers``: listeners are wanted for these."""
+        """``shares_store``: other proxies may use the store as well. ``on_brokers``: listeners are wanted for these.
+        ``for_clients``: opens connections to brokers that belong to one client; None: ``reactor`` does."""
         super().__init__(caps or Caps())
         self.reactor = reactor
+        self.for_clients = for_clients or reactor
         self.now: Callable[[], float] = reactor.now
         self.report = report
         self.current_pass = Pass(reactor)
@@ -197,6 +200,10 @@ class Engine(Holdings):
         session = make(self, broker_id, place_of, principal_of(principal), visit)
         self.sessions.add(session)
         return session
+
+    def make_room(self, reason: str, why: str) -> bool:
+        """Close the connection of the client that has been quiet for longest. False: none has been for long enough."""
+        return self._places.make_room(reason, why)
 
     # ------------------------------------------------------------------ the store's life
     # R10 lives here: the data in Redis have begun a new life.

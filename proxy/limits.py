@@ -29,6 +29,14 @@ SESSION_UNSENT_BYTES_MAX: Final = 4 * MIB
 """Answers that a slow client has not taken; above this nothing more is read from it."""
 CONNECTIONS_MAX: Final = 10_000
 """Each may cost two descriptors: its own, and one of the connection to a broker that belongs to it."""
+DESCRIPTORS_KEPT: Final = 64
+"""File descriptors that clients do not get: for Redis, the admin port, files, look-ups of names, the start of a private
+Redis."""
+DESCRIPTORS_KEPT_PER_BROKER: Final = 20
+"""And for each broker: the connection by which it is watched, the one that reads logs, and lanes, some of them about to
+be closed."""
+DESCRIPTORS_KEPT_SHARE_MAX: Final = 0.5
+"""Of all descriptors: where there are few, clients get half of them."""
 CONNECTIONS_PER_ADDRESS_MAX: Final = 500
 """A host with many executors keeps some dozens to each broker. Of IPv6 a whole /64 counts as one address."""
 ACCEPTS_PER_SECOND_MAX: Final = 200

@@ -48,21 +48,26 @@ class Places:
         """Have a place for one more, of ``most``; somebody may be sent away for it. Returns why there is none: one of
         ``metric_names.REFUSALS`` and a sentence."""
         count = len(self._sitters())
-        if count < most:
+        why = f"{count} connections are open"
+        if count < most or self.make_room("too_many", why):
             return None
+        return "too_many", why
+
+    def make_room(self, reason: str, why: str) -> bool:
+        """Send whoever has been quiet for longest away. False: nobody has been quiet for long enough."""
         now = self._now()
         leaves = self._next_quiet(now)
         if leaves is None and now >= self._next_look_at:
-            self._look(now, count)
+            self._look(now, len(self._sitters()))
             leaves = self._next_quiet(now)
         if leaves is None:
-            return "too_many", f"{count} connections are open"
+            return False
         since = leaves.quiet_since
         assert since is not None
-        what = f"{count} connections are open, and this one leaves for a new one: it was quiet for {now - since:.0f} s"
-        self._report(ConnectionRefused(leaves.address, "too_many", what))
+        what = f"{why}, and this one leaves for a new one: it was quiet for {now - since:.0f} s"
+        self._report(ConnectionRefused(leaves.address, reason, what))
         leaves.abort(what)
-        return None
+        return True
 
     def _next_quiet(self, now: float) -> Sitter | None:
         """Take the next one that is still as quiet as when it was looked."""

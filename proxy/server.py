@@ -21,7 +21,7 @@ from ..state.store import StoreEvent, StoreReady
 from . import limits
 from .cluster_name import ClusterName
 from .data_directory import DataDirectory
-from .descriptors import raise_descriptors
+from .descriptors import Descriptors, ForClients, raise_descriptors
 from .door import Door
 from .engine import Engine
 from .events import FlowFailed, Report, Said
@@ -82,8 +82,12 @@ class Server:
             report(Said("warning", f"incarnations in the data directory: {self._directory.damage}"))
         said = settings.upstream_sasl
         self._sasl = None if said is None else Credentials(said, os.urandom)
+        descriptors = Descriptors(
+            lambda: len(self.engine.topology.cluster.brokers), lambda why: self.engine.make_room("descriptors", why)
+        )
+        towards_brokers = self._towards_brokers()
         self.engine = Engine(
-            self._towards_brokers(),
+            towards_brokers,
             settings.upstream,
             cluster=settings.cluster,
             report=report,
@@ -93,9 +97,11 @@ class Server:
             on_brokers=lambda brokers: self._listeners.open_for(brokers),
             on_ready=self._look_whether_ready,
             shares_store=self._embedded is None,
+            for_clients=ForClients(towards_brokers, descriptors.why_no_room),
         )
-        accept_guest = partial(self.engine.accept, make=partial(Guest, self._below_sasl()))
-        door = Door(self._reactor, lambda: self.engine.caps, report)
+        below = ForClients(self._below_sasl(), descriptors.why_no_room)
+        accept_guest = partial(self.engine.accept, make=partial(Guest, below))
+        door = Door(self._reactor, lambda: self.engine.caps, report, descriptors.why_no_room)
         self._listeners = Listeners(
             self._reactor, settings.listeners, self.engine.accept, report, self._sides, accept_guest, door
         )

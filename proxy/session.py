@@ -326,7 +326,7 @@ class Session:
 
     def _upstream(self, broker: Broker) -> Pipe:
         if self._pipe is None or self._pipe.is_closed:
-            self._pipe = Pipe(self._host.reactor, broker.address, self.abort, may_end=True)
+            self._pipe = Pipe(self._host.for_clients, broker.address, self.abort, may_end=True)
             self._pipe.share(self._host, self._patience)
         return self._pipe
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from ..reactor import Reactor
 from .bridge.base import Addresses
 from .bridge.init_producer_id import InitProducerIdRequest
 from .bridge.metadata import ClientQuestion
@@ -24,6 +25,11 @@ class Host(Outside, Accounts, Protocol):
 
     @property
     def shared(self) -> Shared: ...
+
+    @property
+    def for_clients(self) -> Reactor:
+        """Opens connections to brokers that belong to one client."""
+        ...
 
     @property
     def current_pass(self) -> Pass: ...

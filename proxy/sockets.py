@@ -314,6 +314,8 @@ class Listener:
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    if door is not None:
+                        door.make_room()
                     self._rest()
                     return
                 continue  # the connection broke before it was taken

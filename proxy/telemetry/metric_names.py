@@ -12,7 +12,7 @@ OTHER: Final = "other"
 """The label value of what is beyond a cap."""
 DOUBT_RESULTS: Final = ("found", "prefix", "not_found", "unknown", "left_open")
 """Label values that are there from the start: an alert on the first one of its kind needs the zero before it."""
-REFUSALS: Final = ("too_many", "address", "unauthenticated", "failed_logins", "draining")
+REFUSALS: Final = ("too_many", "address", "unauthenticated", "failed_logins", "descriptors", "draining")
 """Why a connection was refused."""
 _UNIT_WORDS: Final = {"s": "_seconds", "By": "_bytes"}
 
@@ -41,7 +41,7 @@ CONNECTIONS_REFUSED: Final = Metric(
     "counter",
     "{connection}",
     "Client connections closed at once, or to make room: too many in all, from one address or without a login, an "
-    "address with failed logins, or the proxy is ending.",
+    "address with failed logins, no file descriptor for it, or the proxy is ending.",
     ("reason",),
 )
 BATCHES_ANSWERED: Final = Metric(

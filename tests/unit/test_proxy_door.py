@@ -228,6 +228,25 @@ def test_without_a_pace_nobody_waits() -> None:
     assert scene.door.wait_seconds() == 0
 
 
+# ---------------------------------------------------------------------- descriptors
+def test_without_a_descriptor_for_it_nobody_comes_in() -> None:
+    scene = Scene(**NO_PACE)
+    why: str | None = "40 are in use"
+    door = Door(scene.network.host("proxy"), lambda: scene.caps, scene.events.append, lambda: why)
+    assert door.enter(HERE, False) is None
+    assert scene.events == [ConnectionRefused(HERE, "descriptors", "40 are in use")]
+    why = None
+    assert door.enter(HERE, False) is not None
+
+
+def test_who_is_refused_for_another_reason_sends_nobody_away() -> None:
+    scene, asked = Scene(**NO_PACE, connections_per_address_max=1), []
+    door = Door(scene.network.host("proxy"), lambda: scene.caps, scene.events.append, lambda: asked.append(1))
+    door.enter(HERE, False)
+    assert door.enter(HERE, False) is None
+    assert len(asked) == 1
+
+
 # ---------------------------------------------------------------------- behind the door
 def test_a_full_proxy_and_one_that_is_ending_say_why_they_take_nobody() -> None:
     world = World(1, WorldSettings(brokers=1))
@@ -259,4 +278,11 @@ def test_every_reason_is_a_series_of_its_own_from_the_start() -> None:
     for number, reason in enumerate(REFUSALS):
         for _ in range(number + 1):
             telemetry(ConnectionRefused(HERE, reason, "no"))
-    assert [telemetry.counts[f"connections_refused_total{{reason={reason}}}"] for reason in REFUSALS] == [1, 2, 3, 4, 5]
+    assert [telemetry.counts[f"connections_refused_total{{reason={reason}}}"] for reason in REFUSALS] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+    ]

@@ -78,6 +78,15 @@ def test_the_one_that_was_quiet_for_longest_leaves_and_that_is_told() -> None:
     assert scene.left == ["b", "c"]
 
 
+def test_room_is_made_for_another_reason_as_well() -> None:
+    scene = Scene()
+    scene.sit("quiet", 7.0)
+    assert scene.places.make_room("descriptors", "60 are in use")
+    what = "60 are in use, and this one leaves for a new one: it was quiet for 7 s"
+    assert scene.events == [ConnectionRefused("quiet", "descriptors", what)]
+    assert not scene.places.make_room("descriptors", "60 are in use")
+
+
 def test_who_is_at_work_or_has_just_come_stays() -> None:
     scene = Scene()
     scene.sit("at work", None)
