@@ -29,7 +29,7 @@ from .lane import LanePool
 from .outcome import NotSent
 from .passes import Pass
 from .places import Places
-from .produce import ProduceCall, Sweeper
+from .produce import Part, ProduceCall, Sweeper
 from .sequencer import Sequencer
 from .session import Session
 from .settings.addresses import PlaceOf
@@ -148,7 +148,7 @@ class Engine(Holdings):
         self._on_brokers = on_brokers
         self._sequencers = _Sequencers(self.caps.producers_max, report)
         sweeper = Sweeper(reactor.now, reactor.later)
-        self.sweep: Callable[[ProduceCall], None] = sweeper.add
+        self.sweep: Callable[[ProduceCall, Sequence[Part]], None] = sweeper.add
         """Answer this request in time."""
         self.swept: Callable[[ProduceCall], None] = sweeper.remove
         """It is answered."""

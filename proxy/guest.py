@@ -95,8 +95,10 @@ class Guest(Session):
     def _end(self, leaves_upstream: bool = False) -> None:
         if self._relay is not None and not self.is_authenticated:
             self._relay.close()
+        self._relay = None
         super()._end(leaves_upstream)
         self.rights.end()
+        self._produces.clear()
 
     def _look_whether_authenticated(self) -> None:
         if not self.is_closed and not self.is_authenticated:

@@ -4,7 +4,7 @@ Adds to ``produce.py`` what the broker says of him; sends nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ..codecs.errors import WireError
 from ..codecs.produce import PartitionRecords
@@ -29,7 +29,7 @@ class GuestCall(ProduceCall):
         self._lanes = lanes
         self._denied = denied
         self._came_at = came_at
-        self._unconfirmed: set[int] = set()
+        self._unconfirmed: dict[int, Part] = {}
         """Parts that are done, and wait for a word of the broker."""
 
     def start(self) -> None:
@@ -38,18 +38,18 @@ class GuestCall(ProduceCall):
             self._lanes.count_silent(1)
         super().start()
 
-    def part_answered(self, index: int, answer: Answer) -> None:
+    def part_answered(self, index: int, part: Part, answer: Answer) -> None:
         """One partition is done."""
-        item, part = self.request.partitions[index], self._parts[index]
+        item = self.request.partitions[index]
         if not part.is_named or not answers.tells_of_state(answer.error_code):
-            super().part_answered(index, answer)
+            super().part_answered(index, part, answer)
             return
-        self._unconfirmed.add(index)
+        self._unconfirmed[index] = part
         self._rights.confirm(item.topic, item.partition, self._came_at, lambda code: self._heard(index, answer, code))
 
-    def time_is_up(self) -> None:
+    def time_is_up(self, parts: Sequence[Part]) -> None:
         """Rule R18: also what waits for a word of the broker is answered."""
-        super().time_is_up()
+        super().time_is_up(parts)
         for index in sorted(self._unconfirmed):
             self._tell(index, answers.in_doubt("the broker has not said yet whether this client may write here"))
 
@@ -59,14 +59,13 @@ class GuestCall(ProduceCall):
         if code:
             self._tell(index, Answer(code, message=_CLOSED))
         else:
-            self._unconfirmed.remove(index)
-            super().part_answered(index, answer)
+            super().part_answered(index, self._unconfirmed.pop(index), answer)
 
     def _tell(self, index: int, answer: Answer) -> None:
         """Something else than what was found."""
-        self._unconfirmed.remove(index)
-        self._parts[index].note(answer.error_code)
-        super().part_answered(index, answer)
+        part = self._unconfirmed.pop(index)
+        part.note(answer.error_code)
+        super().part_answered(index, part, answer)
 
     def _finish(self) -> None:
         super()._finish()

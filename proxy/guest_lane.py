@@ -38,21 +38,28 @@ class GuestPipe(Pipe):
         super().__init__(reactor, address, broken)
         self.is_alone = False
         """Somebody has it for himself."""
-        self.ended: Callable[[str], None] = lambda _reason: None
+        self.ended: Callable[[str], None]
         """Told when the connection is over, for whatever reason."""
-        self.left: Callable[[], None] = lambda: None
+        self.left: Callable[[], None]
         """Told when the client has gone."""
-        self.has_work: Callable[[], bool] = lambda: False
+        self.has_work: Callable[[], bool]
         """Is there something that has to be sent though the client has gone?"""
+        self.forget_lanes()
         self.is_leaving = False
         self._granted: Callable[[], None] | None = None
-        self._answered: Endpoint | None = None
         self._behind: deque[_Request] = deque()
         self._behind_bytes = 0
         self._is_last_silent = False
         self._wants_hold = False
         self._is_fenced = False
         self._is_barrier_out = False
+
+    def forget_lanes(self) -> None:
+        """Nobody of the proxy uses it: it tells nobody."""
+        self.ended = lambda _reason: None
+        self.left = lambda: None
+        self.has_work = lambda: False
+        self._answered: Endpoint | None = None
 
     # ------------------------------------------------------------------ for the client
     def request(self, api_key: int, api_version: int, body: Chunks, answered: Answered | None) -> None:
@@ -351,4 +358,5 @@ class GuestLanes(LanePool):
         if not self._is_over:
             self._is_over = True
             self._tell_over(self)
+            self._pipe.forget_lanes()  # or they would hold each other
         self.refuse_waiting(reason)

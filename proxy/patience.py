@@ -71,6 +71,27 @@ class Client(Protocol):
         ...
 
 
+class _Nobody:
+    """Stands for a client that has gone. Its session and its patience would hold each other, and what had come of a
+    request, until the collector comes by."""
+
+    in_flight = 0
+    has_upstream_backlog = False
+    has_ready_answers = False
+
+    def hold_upstream(self, is_held: bool) -> None:
+        """Nobody to hold."""
+
+    def go_on(self) -> None:
+        """Nothing waits."""
+
+    def give_up(self, reason: str) -> None:
+        """It has gone."""
+
+
+_NOBODY = _Nobody()
+
+
 class Notes(Behind):
     """What failed on one connection (rule R11). Producers and partitions may be named there without end."""
 
@@ -152,6 +173,7 @@ class Patience:
             if timer is not None:
                 timer.cancel()
         self._wire = None
+        self._client = _NOBODY
         self._release_large()
         self._accounts.hold_bytes(-self.unfinished_bytes)
         self._accounts.hold_answers(-self._unsent, self.is_new)

@@ -21,6 +21,10 @@ Answered = Callable[[memoryview], None]
 _CLIENT_ID = "idemproxy-client"
 
 
+def _nobody_to_tell(_reason: str) -> None:
+    """It has ended before."""
+
+
 class _Answers(FrameSplitter):
     __slots__ = ()
 
@@ -174,12 +178,15 @@ class Pipe:
         self._wire = None
         self._early_bytes = 0
         if not self.is_closed:
+            broken, matters = self._broken, bool(self._expected) or not self._may_end
             self._end()
-            if self._expected or not self._may_end:
-                self._broken(reason)
+            if matters:
+                broken(reason)
 
     def _end(self) -> None:
         self.is_closed = True
+        self._broken = _nobody_to_tell  # or it and its client would hold each other, and what waits for answers
+        self._expected.clear()
         if self._room is not None:
             self._room.release()
             self._room = None

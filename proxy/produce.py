@@ -49,7 +49,7 @@ class Outside(Protocol):
 
     def look_for_topic(self, topic: str, done: Callable[[], None]) -> None: ...
 
-    def sweep(self, call: ProduceCall) -> None: ...
+    def sweep(self, call: ProduceCall, parts: Sequence[Part]) -> None: ...
 
     def swept(self, call: ProduceCall) -> None: ...
 
@@ -92,12 +92,17 @@ class Client(Protocol):
 
 
 class Part:
-    """One partition of one request: waits for the answer of its batch."""
+    """One partition of one request: waits for the answer of its batch.
 
-    __slots__ = ("_call", "_identity", "_index", "_key", "_request", "answered")
+    It holds its request, and with it the bytes, until it is answered. The request does not hold its parts: a ring of
+    the two would keep the bytes of every request until the collector comes by."""
+
+    __slots__ = ("_call", "_client", "_identity", "_index", "_key", "_request", "_wants_answer", "answered")
 
     def __init__(self, call: ProduceCall, index: int) -> None:
-        self._call = call
+        self._call: ProduceCall | None = call
+        self._client = call.client
+        self._wants_answer = call.request.acks != 0
         self._index = index
         self._key: tuple[int, str, int] | None = None
         self._identity: BatchIdentity | None = None
@@ -113,41 +118,42 @@ class Part:
         """Return which batch it is, and keep it, so that a retriable failure of it is remembered (rule R11)."""
         self._key = (header.producer_id, topic, partition)
         self._identity = identity = BatchIdentity(header.producer_epoch, header.base_sequence, header.record_count)
-        self._request = self._call.client.behind.request_number()
+        self._request = self._client.behind.request_number()
         return identity
 
     @property
     def is_gone(self) -> bool:
         """Answered, or the connection is closed; who asked for no answer stays (rule R16)."""
-        return self.answered or (self._call.client.is_closed and self._call.request.acks != 0)
+        return self.answered or (self._client.is_closed and self._wants_answer)
 
     @property
     def connection(self) -> Client:
         """The client connection it came on."""
-        return self._call.client
+        return self._client
 
     def answer(self, answer: Answer) -> None:
         """Take the answer."""
-        if not self.answered:
+        call, self._call = self._call, None
+        if call is not None:
             self.answered = True
             self.note(answer.error_code)
-            self._call.part_answered(self._index, answer)
+            call.part_answered(self._index, self, answer)
 
     def hold(self) -> None:
         """Its batch waits for something: what comes behind it is no gap (rule R11)."""
         if self._key is not None and self._identity is not None:
-            self._call.client.behind.hold(self._key, self._identity)
+            self._client.behind.hold(self._key, self._identity)
 
     def let_go(self) -> None:
         """It waits no longer."""
         if self._key is not None and self._identity is not None:
-            self._call.client.behind.let_go(self._key, self._identity)
+            self._client.behind.let_go(self._key, self._identity)
 
     def note(self, error_code: int) -> None:
         """This is what its client is told."""
         if self._key is not None and self._identity is not None:
             comes_again = answers.comes_again(error_code, self._identity.record_count)
-            notes = self._call.client.behind
+            notes = self._client.behind
             notes.note(self._key, self._identity, error_code, comes_again, self._request)
 
 
@@ -174,7 +180,6 @@ class ProduceCall:
         """Answered."""
         self._has_refused = False
         self._is_named = False
-        self._parts = [Part(self, index) for index in range(self._left)]
 
     def start(self) -> None:
         """Check every partition and send it on its way."""
@@ -189,7 +194,8 @@ class ProduceCall:
             return
         doubled = _doubled(request.partitions) if len(request.partitions) > 1 else frozenset()
         plain: list[tuple[PartitionRecords, Callable[[Answer], None]]] = []
-        for item, part in zip(request.partitions, self._parts, strict=True):
+        parts = [Part(self, index) for index in range(len(request.partitions))]
+        for item, part in zip(request.partitions, parts, strict=True):
             if (item.topic, item.partition) in doubled:
                 self._refuse(part, item, answers.invalid("the partition is named twice in one request", self._version))
             else:
@@ -197,16 +203,21 @@ class ProduceCall:
         if plain:
             self.client.produce_plainly(request.acks, timeout_ms, plain)
         if self._is_named and not self.is_done:
-            self.outside.sweep(self)
+            self.outside.sweep(self, [part for part in parts if part.is_named])
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Has its client gone, that wanted an answer?"""
+        return self.client.is_closed and self.request.acks != 0
 
     # R18 lives here: what is not known in time is answered with a retriable code.
-    def time_is_up(self) -> None:
+    def time_is_up(self, parts: Sequence[Part]) -> None:
         """Rule R18: answer now, what is not known yet with 7. The retry of a batch joins its first try.
 
-        Batches without a producer id wait for the broker's own answer, however late (rule R20).
+        ``parts``: those with a producer id. The others wait for the broker's own answer, however late (rule R20).
         """
-        for part in self._parts:
-            if part.is_named:
+        for part in parts:
+            if not part.answered:
                 part.answer(answers.in_doubt("the outcome is not known yet"))
 
     # ------------------------------------------------------------------ one partition
@@ -293,12 +304,12 @@ class ProduceCall:
         if not self._has_refused:
             self._has_refused = True
             where = f"{item.topic[:64]!r}-{item.partition}"
-            what = f"{where} of {len(self._parts)} partitions: code {answer.error_code}: {answer.message}"
+            what = f"{where} of {len(self._answers)} partitions: code {answer.error_code}: {answer.message}"
             self.outside.report(ClientRefused(self.client.name, what))
         part.answer(answer)
 
     # ------------------------------------------------------------------ gathering
-    def part_answered(self, index: int, answer: Answer) -> None:
+    def part_answered(self, index: int, part: Part, answer: Answer) -> None:
         """One partition is done; with the last one the response goes out."""
         self._answers[index] = answer
         self._left -= 1
@@ -345,12 +356,13 @@ class Sweeper:
     def __init__(self, now: Callable[[], float], later: Callable[[float, Callable[[], None]], object]) -> None:
         self._now = now
         self._later = later
-        self._calls: dict[ProduceCall, None] = {}
+        self._calls: dict[ProduceCall, Sequence[Part]] = {}
         self._planned = False
 
-    def add(self, call: ProduceCall) -> None:
-        """Look after a request until it is answered."""
-        self._calls[call] = None
+    def add(self, call: ProduceCall, parts: Sequence[Part]) -> None:
+        """Look after a request until it is answered, or nobody wants an answer. ``parts``: as ``time_is_up`` gets
+        them."""
+        self._calls[call] = parts
         if not self._planned:
             self._planned = True
             self._later(limits.ANSWER_SWEEP_SECONDS, self._sweep)
@@ -362,9 +374,11 @@ class Sweeper:
     def _sweep(self) -> None:
         now = self._now()
         self._planned = False
-        for call in list(self._calls):
-            if not call.is_done and now >= call.answer_by:
-                call.time_is_up()
+        for call, parts in list(self._calls.items()):
+            if call.is_abandoned:
+                self.remove(call)
+            elif not call.is_done and now >= call.answer_by:
+                call.time_is_up(parts)
         if self._calls and not self._planned:
             self._planned = True
             self._later(limits.ANSWER_SWEEP_SECONDS, self._sweep)

@@ -17,6 +17,10 @@ DENIED = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTI
 """The second one is for topics that he may not even know of."""
 
 
+def _ask_nobody(_topics: Mapping[str, int]) -> None:
+    """He has gone."""
+
+
 @dataclass(slots=True)
 class _Waiting:
     """Somebody who wants to hear what the broker says of a topic at ``since`` or later."""
@@ -94,6 +98,7 @@ class Rights:
     def end(self) -> None:
         """He has gone: whoever waits may come to his end, and nothing more is asked."""
         self._is_over = True
+        self._ask = _ask_nobody  # or it and its client would hold each other
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             one.then(0)

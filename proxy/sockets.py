@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import Protocol
 
-from ..reactor import Accept, Buffer, Endpoint, Peer, Timer
+from ..reactor import Accept, Buffer, Endpoint, Peer, Timer, Wire
 from .door import Door, Visit
 from .limits import RECEIVE_BYTES
 
@@ -55,6 +55,22 @@ class Hub(Protocol):
     def later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
 
     def at_flush(self, callback: Callable[[], None]) -> None: ...
+
+
+class _Nobody:
+    """Stands for the endpoint of a connection that has ended: the two would hold each other."""
+
+    def connected(self, wire: Wire) -> None:
+        """It is over."""
+
+    def received(self, data: bytes) -> None:
+        """It is over."""
+
+    def lost(self, reason: str) -> None:
+        """It is known."""
+
+
+_NOBODY = _Nobody()
 
 
 class SocketWire:
@@ -190,9 +206,10 @@ class SocketWire:
     def fail(self, reason: str) -> None:
         """End the connection and tell the endpoint."""
         if self._open:
+            endpoint = self._endpoint
             self.discard()
             if not self._closing:
-                self._reactor.guarded("lost", lambda: self._endpoint.lost(reason))
+                self._reactor.guarded("lost", lambda: endpoint.lost(reason))
 
     def discard(self) -> None:
         """Close the socket; nobody is told."""
@@ -200,6 +217,8 @@ class SocketWire:
             self._open = False
             self._queued = []
             self.unsent = 0
+            self._endpoint = _NOBODY
+            self._fence = None
             self._reactor.unwatch(self._descriptor)
             self._socket.close()
             if self.visit is not None:

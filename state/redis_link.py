@@ -81,6 +81,14 @@ class SwapCommand:
         )
 
 
+def _nobody_to_open_for() -> None:
+    """It has ended before."""
+
+
+def _nobody_to_tell(_reason: str) -> None:
+    """As above."""
+
+
 class RedisLink:
     """One connection, one life: an Endpoint. It is connected once, ends once, and is thrown away then."""
 
@@ -192,8 +200,10 @@ class RedisLink:
         pending, self._pending = self._pending, deque()
         away = StoreAway(reason)
         failure: Exception | None = None
+        ended = self._ended
+        self._opened, self._ended = _nobody_to_open_for, _nobody_to_tell  # or it and they would hold each other
         try:
-            self._ended(reason)
+            ended(reason)
         except Exception as error:
             failure = error
         while pending:  # every one of them, whatever becomes of another

@@ -44,8 +44,8 @@ ANSWERS = (
         _SCENES + "test_what_is_sent_without_wanting_an_answer_is_written_though_its_client_hangs_up",
         (
             "proxy.produce",
-            "        return self.answered or (self._call.client.is_closed and self._call.request.acks != 0)\n",
-            "        return self.answered or self._call.client.is_closed\n",
+            "        return self.answered or (self._client.is_closed and self._wants_answer)\n",
+            "        return self.answered or self._client.is_closed\n",
         ),
     ),
     mutant(

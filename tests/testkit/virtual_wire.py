@@ -222,6 +222,7 @@ class VirtualWire:
     def _leave(self) -> None:
         self.is_open = False
         self._endpoint = None
+        self._may_send = None
         self._out.clear()
         self._unsent = 0
         self._in.clear()

@@ -1,6 +1,6 @@
 """What follows a batch that failed retriably gets no answer that makes its client begin a new epoch (rule R11)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -8,7 +8,7 @@ from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.produce import PartitionRecords, ProduceRequest
 from idemproxy.proxy import answers, limits
 from idemproxy.proxy.batch import Answer
-from idemproxy.proxy.produce import ProduceCall
+from idemproxy.proxy.produce import Part, ProduceCall
 from idemproxy.proxy.sequencer import Sequencer
 from testkit import virtual_client_bytes as client_bytes
 from testkit.staged_sequencer import PARTITION, TOPIC, Client, Stage, batch_of
@@ -198,7 +198,7 @@ class LookedFor:
     def look_for_topic(self, _topic: str, done: Callable[[], None]) -> None:
         self.looks.append(done)
 
-    def sweep(self, call: ProduceCall) -> None:
+    def sweep(self, call: ProduceCall, parts: Sequence[Part]) -> None:
         """Its time is not up in this scene."""
 
     def swept(self, call: ProduceCall) -> None:
