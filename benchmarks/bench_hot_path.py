@@ -54,9 +54,9 @@ def serve(case: Case, begin: Callable[[Any], None] | None = None) -> None:
     """Run one round for each line that comes in, and write the CPU seconds per request."""
     from hot_world import World
 
-    from idemproxy.proxy.main import _tune_memory
+    from idemproxy.proxy.memory import tune
 
-    _tune_memory()
+    tune()
     world = World(case.connections, case.records, case.record_bytes, begin)
     gc.collect()
     gc.freeze()

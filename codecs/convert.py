@@ -11,8 +11,11 @@ from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from aiokafka.errors import CorruptRecordException
-from aiokafka.record._crecords import DefaultRecordBatch, LegacyRecordBatchBuilder
+from .packages import without_init
+
+with without_init("aiokafka", "aiokafka.record"):
+    from aiokafka.errors import CorruptRecordException
+    from aiokafka.record._crecords import DefaultRecordBatch, LegacyRecordBatchBuilder
 
 from .compression import Codec, compress, store_gzip
 from .errors import LimitExceeded, Malformed

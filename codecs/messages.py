@@ -10,8 +10,10 @@ import warnings
 from functools import cache
 from typing import Any, Final
 
+from .packages import without_init
+
 # The library reads its schemas at import, in a way that Python 3.11 calls deprecated: no news for who imports us.
-with warnings.catch_warnings():
+with warnings.catch_warnings(), without_init("kafka"):
     warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
     # Importing these registers their messages.
     import kafka.protocol.admin

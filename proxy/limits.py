@@ -288,6 +288,15 @@ TRACED_RECORDS_MAX: Final = 100
 SPAN_LINKS_MAX: Final = 32
 """Of these traces, as many are linked to a batch's span."""
 
+# Memory
+MEMORY_LOOK_SECONDS: Final = 10.0
+"""So often it is looked whether memory that is free can be given back to the kernel."""
+MEMORY_GROWN_BYTES: Final = 8 * MIB
+"""So much more than the last time is worth it."""
+QUIET_CPU_SHARE: Final = 0.1
+"""Of one core, since the last look. Giving back takes 0.1 ms for each MB, and taking it again twice that: who has more
+to do keeps it."""
+
 # Topology
 METADATA_FRESH_SECONDS: Final = 1.0
 """What was learned since is told to clients without asking again: after a restart all of them ask at once."""

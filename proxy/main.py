@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
-import gc
 import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import trio
-
 from .. import __version__
 from ..codecs.convert import TRACING_HEADERS
-from ..state.redis_server import EmbeddedRedisError
 from . import limits
 from .check import COMMANDS as CHECK_COMMANDS
 from .check import add_commands as add_check_commands
 from .check import run_check
-from .events import Report
 from .inspection import arguments as inspection_arguments
-from .server import Server
+from .settings.apart import Reading
 from .settings.config import CONFIG_VARIABLE, DEFAULT_CLUSTER, DEFAULT_DATA_DIRECTORY, DEFAULT_LISTEN, ConfigError
-from .telemetry.journal import Journal, JournalFile
-from .telemetry.logs import set_up
-from .telemetry.otel import spans_from_environment
-from .telemetry.reports import Telemetry
-
-_M_MMAP_THRESHOLD = -3
-_M_TRIM_THRESHOLD = -1
-_LARGE_BUFFER_BYTES = 64 * 1024 * 1024
-_GC_THRESHOLDS = (20_000, 20, 50)
-"""A request makes hundreds of short-lived objects and no cycles; by default they are looked at much more often."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -128,54 +111,11 @@ def _add_run(run: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from .settings.load import load
-
     try:
-        settings = load(options.config, vars(options))
-        set_up(settings.log_level, settings.log_format)
-        telemetry = Telemetry(spans_from_environment())
-        journal = _open_journal(settings.journal) if settings.journal is not None else None
-        report: Report = telemetry
-        if journal is not None:
-            report = Journal(journal.write, lambda: time.time_ns() // 1_000_000, telemetry)
-        _tune_memory()
-        try:
-            trio.run(
-                Server(
-                    settings,
-                    report,
-                    telemetry=telemetry,
-                    wants_spans=telemetry.spans is not None,
-                    journal=journal,
-                    load=lambda: load(options.config, vars(options)),
-                ).run
-            )
-        finally:
-            telemetry.close()
+        reading = Reading(options.config, vars(options))
     except ConfigError as problem:
-        for sentence in problem.problems:
-            print(f"idemproxy: {sentence}", file=sys.stderr)
-        return 2
-    except EmbeddedRedisError as problem:
         print(f"idemproxy: {problem}", file=sys.stderr)
         return 2
-    return 0
+    from .run import run  # all that serves is imported while the configuration is read
 
-
-def _open_journal(path: Path) -> JournalFile:
-    try:
-        return JournalFile(path)
-    except OSError as error:
-        raise ConfigError(f"journal {path}: {error.strerror}") from None
-
-
-def _tune_memory() -> None:
-    """Keep large buffers in the heap: else each 1 MB batch is mapped and unmapped anew (36 to 43 % of its CPU)."""
-    try:
-        libc = ctypes.CDLL(None)
-        libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_BUFFER_BYTES)
-        libc.mallopt(_M_TRIM_THRESHOLD, 2 * _LARGE_BUFFER_BYTES)
-    except (OSError, AttributeError):
-        pass  # another C library: slower, not wrong
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
+    return run(options, reading)

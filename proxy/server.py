@@ -28,6 +28,7 @@ from .events import FlowFailed, Report, Said
 from .guest import Guest
 from .kept_marks import KeptMarks
 from .listeners import Listeners
+from .memory import stay_small
 from .security.redis_login import OverRedisLogin
 from .security.sasl import OverSasl
 from .security.sasl_mechanisms import Credentials
@@ -140,6 +141,7 @@ class Server:
                 nursery.start_soon(self._say_when_ready)
                 nursery.start_soon(self._keep_redis)
                 nursery.start_soon(self._marks.keep)
+                nursery.start_soon(stay_small)
                 await self._stop.wait()
                 await self._shut_down()
                 nursery.cancel_scope.cancel()

@@ -19,17 +19,20 @@ FUNCTION_LINES_MAX = 70
 
 # Only these run under trio; the rest is driven through src/idemproxy/reactor.py and runs in the simulation too.
 TRIO_FILES = {
-    "proxy/main.py",
+    "proxy/run.py",
     "proxy/check_connect.py",
     "proxy/kept_marks.py",
+    "proxy/memory.py",
     "proxy/server.py",
     "proxy/transport.py",
     "proxy/flow_runner.py",
     "proxy/admin/serve.py",
     "state/redis_server.py",
 }
-# These face the outside (clock, files, log lines) without trio.
+# These face the outside (clock, files, log lines, imports) without trio.
 SHELL_FILES = TRIO_FILES | {
+    "codecs/packages.py",
+    "proxy/settings/apart.py",
     "proxy/listeners.py",
     "proxy/telemetry/logs.py",
     "proxy/telemetry/metrics_export.py",
