@@ -124,6 +124,7 @@ class Engine(Holdings):
         self.is_draining = False
         self.shared = Shared(cluster, report, random_bytes(INCARNATION_BYTES))
         self.shared.wall_clock_ms = wall_clock_ms
+        self.shared.hold_bytes = self.hold_bytes
         self.runner = FlowRunner(self._handlers())
         self.topology = Topology(
             reactor,

@@ -81,7 +81,7 @@ class Forward:
         sequencer = self._sequencer
         while self._pieces:
             piece = self._pieces[0]
-            self._contents.add(piece.parcel.inner.first_content)
+            self._contents.add(piece.parcel.first_content)
             started = self._shared.step_begins()
             outcome: Outcome = await Append(
                 self._leader,

@@ -11,6 +11,30 @@ from collections.abc import Callable
 
 from .settings.config import Caps
 
+Count = Callable[[int], None]
+"""Told of bytes that are kept from now on, or (negative) no more."""
+
+
+class Held:
+    """Bytes that are counted as long as anybody refers to this: whoever keeps the bytes keeps this, too. So what is
+    counted is what is there, whatever way a request ends."""
+
+    __slots__ = ("_count", "_size")
+
+    def __init__(self, count: Count, size: int) -> None:
+        self._count = count
+        self._size = size
+        count(size)
+
+    def resize(self, size: int) -> None:
+        """From now on it is so many bytes."""
+        before, self._size = self._size, size
+        if size != before:
+            self._count(size - before)
+
+    def __del__(self) -> None:
+        self._count(-self._size)
+
 
 class Room:
     """For one large answer. ``is_there``: it may be read."""

@@ -1,7 +1,8 @@
 """The records of one append while it waits to be sent: converted, and wrapped when it leaves, alone or together with
 those of other producers (``merge_producers``). Pure.
 
-Keeps bytes and names; who may go together is said by ``plan.py``, who does by ``load.py``."""
+Keeps bytes and names, and counts the bytes as long as they are here: the records only until they are wrapped, unless
+others may still join them. Who may go together is said by ``plan.py``, who does by ``load.py``."""
 
 from __future__ import annotations
 
@@ -11,17 +12,34 @@ from ..codecs import convert
 from ..codecs.compression import Codec
 from ..codecs.convert import Inner
 from ..codecs.marker import Identity, anchor_of_marker, encode_marker
+from .holdings import Count, Held
 
 _BYTES_PER_IDENTITY = 18
 _BYTES_PER_WRAPPER = 128
 """More than a wrapper has beside its records and identities, as long as it holds no more than 128 KiB."""
 
 
+def _count_nothing(_bytes: int) -> None:
+    """Nobody wants to know."""
+
+
 class Parcel:
     """``inner``: the records. ``joined_bytes_max``: the largest wrapper that they may be a part of together with
-    others; 0: they go alone. ``compress_harder``: compressed even if the client did not compress."""
+    others; 0: they go alone. ``compress_harder``: compressed even if the client did not compress. ``count``: told of
+    the bytes that are kept here."""
 
-    __slots__ = ("_anchor", "_message_set", "codec", "compress_harder", "identities", "inner", "joined_bytes_max")
+    __slots__ = (
+        "_anchor",
+        "_count",
+        "_held",
+        "_inner",
+        "_message_set",
+        "codec",
+        "compress_harder",
+        "first_content",
+        "identities",
+        "joined_bytes_max",
+    )
 
     def __init__(
         self,
@@ -31,14 +49,19 @@ class Parcel:
         *,
         compress_harder: bool = False,
         joined_bytes_max: int = 0,
+        count: Count = _count_nothing,
     ) -> None:
         self.identities = identities
-        self.inner = inner
         self.codec = codec
         self.compress_harder = compress_harder
         self.joined_bytes_max = joined_bytes_max
+        self.first_content = inner.first_content
+        """The digest of its first record."""
+        self._inner: Inner | None = inner
         self._message_set: bytes | None = None
         self._anchor = b""
+        self._count = count
+        self._held = Held(count, len(inner.message_set))
 
     @property
     def size_bytes(self) -> int:
@@ -47,15 +70,34 @@ class Parcel:
             return len(self._message_set)
         return len(self.inner.message_set) + len(self.identities) * _BYTES_PER_IDENTITY + _BYTES_PER_WRAPPER
 
+    @property
+    def inner(self) -> Inner:
+        """The records; not of what goes alone and has been wrapped."""
+        assert self._inner is not None
+        return self._inner
+
     def wrapped(self) -> bytes:
-        """Return the wrapper with its marker, made when it is asked for first."""
+        """Return the wrapper with its marker, made when it is asked for first. Of what goes alone the records are let
+        go of then: unpacked they may take a thousand times as much."""
         if self._message_set is None:
             marker = encode_marker(self.identities)
             self._anchor = anchor_of_marker(marker)
             self._message_set = convert.wrap(
                 self.inner, key=marker, codec=self.codec, compress_harder=self.compress_harder
             )
+            self._recount()
         return self._message_set
+
+    def goes_alone(self) -> None:
+        """From now on it is not put together with others."""
+        self.joined_bytes_max = 0
+        self.wrapped()
+        self._inner = None
+        self._recount()
+
+    def _recount(self) -> None:
+        records = 0 if self._inner is None else len(self._inner.message_set)
+        self._held.resize(records + (0 if self._message_set is None else len(self._message_set)))
 
     @property
     def anchor(self) -> bytes:
@@ -65,6 +107,9 @@ class Parcel:
 
 
 def joined(parcels: Sequence[Parcel]) -> Parcel:
-    """Return what holds the records and the names of all, in this order. They have one codec."""
+    """Return what holds the records and the names of all, in this order, as one wrapper. They have one codec."""
     identities = tuple([identity for parcel in parcels for identity in parcel.identities])
-    return Parcel(identities, convert.joined([parcel.inner for parcel in parcels]), parcels[0].codec)
+    inner = convert.joined([parcel.inner for parcel in parcels])
+    whole = Parcel(identities, inner, parcels[0].codec, count=parcels[0]._count)
+    whole.goes_alone()
+    return whole

@@ -77,19 +77,21 @@ def plan_group(target: Target, group: Sequence[Batch]) -> Plan:
             pieces = [piece]
         if len(group) == 1:
             pieces = _fitting(target, piece, size_max)
-    if target.shared.merges_producers and _may_be_merged(target, group, pieces):
-        pieces[0].parcel.joined_bytes_max = min(size_max or limits.GROUP_BYTES_MAX, limits.GROUP_BYTES_MAX)
+    joined_max = min(size_max or limits.GROUP_BYTES_MAX, limits.GROUP_BYTES_MAX)
+    if target.shared.merges_producers and _may_be_merged(target, group, pieces, joined_max):
+        pieces[0].parcel.joined_bytes_max = joined_max
     else:
         for piece in pieces:
-            piece.parcel.wrapped()
+            piece.parcel.goes_alone()
     return Plan(tuple(pieces), content)
 
 
-def _may_be_merged(target: Target, group: Sequence[Batch], pieces: Sequence[Piece]) -> bool:
-    """Not what was in trouble in company before (rule R19), nor parts, nor where no marker is stored to tell whose the
-    records are."""
+def _may_be_merged(target: Target, group: Sequence[Batch], pieces: Sequence[Piece], joined_max: int) -> bool:
+    """Not what was in trouble in company before (rule R19), nor parts, nor what is too large for company, nor where no
+    marker is stored to tell whose the records are."""
     return (
         len(pieces) == 1
+        and pieces[0].parcel.size_bytes < joined_max
         and not pieces[0].parcel.compress_harder
         and target.topic not in target.shared.unmarked
         and not any(batch.is_alone or batch.is_apart for batch in group)
@@ -99,7 +101,10 @@ def _may_be_merged(target: Target, group: Sequence[Batch], pieces: Sequence[Piec
 def make_piece(target: Target, sources: tuple[memoryview, ...], *, compress_harder: bool) -> tuple[Piece, bytes]:
     """Make one wrapper and the digest of its first record; ``compress_harder``: compressed even if the client did not
     compress."""
-    return _wrap(target, sources, [parse_single_batch(source) for source in sources], compress_harder=compress_harder)
+    headers = [parse_single_batch(source) for source in sources]
+    piece, content = _wrap(target, sources, headers, compress_harder=compress_harder)
+    piece.parcel.goes_alone()
+    return piece, content
 
 
 def _wrap(
@@ -116,7 +121,7 @@ def _wrap(
     inner = convert.to_inner(
         sources, policy=target.shared.policy, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX, headers=headers
     )
-    parcel = Parcel(identities, inner, codec, compress_harder=compress_harder)
+    parcel = Parcel(identities, inner, codec, compress_harder=compress_harder, count=target.shared.hold_bytes)
     return Piece(sources, identities, parcel, compress_harder or bool(codec)), inner.first_content
 
 
@@ -177,8 +182,8 @@ def stay_apart(group: Iterable[Batch], pieces: Iterable[Piece]) -> None:
     """From now on these are not merged with other producers'."""
     for batch in group:
         batch.is_apart = True
-    for piece in pieces:
-        piece.parcel.joined_bytes_max = 0
+    for one in pieces:
+        one.parcel.goes_alone()
 
 
 def gather(first: Batch, queue: Iterable[Batch]) -> list[Batch]:

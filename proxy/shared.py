@@ -56,6 +56,8 @@ class Shared:
     """Appends of several producers for one partition may leave in one wrapper (``merge_producers``)."""
     wants_outcomes: bool = False
     """A journal is kept: the outcome of every append is reported."""
+    hold_bytes: Callable[[int], None] = lambda _count: None
+    """So many bytes are kept for requests, or (negative) are no more: see ``holdings.py``."""
     wall_clock_ms: Callable[[], int] = lambda: 0
     leader_of: Callable[[str, int], int | None] = lambda _topic, _partition: None
     is_reachable: Callable[[int], bool] = lambda _broker_id: True
