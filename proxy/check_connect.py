@@ -14,7 +14,7 @@ from ..codecs.error_codes import ErrorCode
 from ..codecs.errors import WireError
 from ..codecs.record_batch import magic_of
 from ..reactor import Address, Reactor
-from ..state.redis_facts import VERSION_MIN, RedisAddress, warnings_of
+from ..state.redis_facts import RedisAddress, shown_server, warnings_of
 from ..state.redis_greeting import Greeted, Greeting, Login
 from ..state.redis_link import RedisLink, Reply, ReplyError, pack
 from ..state.store import StoreAway, cluster_key, member_key
@@ -109,12 +109,12 @@ async def _try_redis(
     def looked(info: dict[str, str], file: str, reply: Reply | StoreAway) -> None:
         if isinstance(reply, bytes):
             belongs_to(reply)
-        end("ok", f"version {info.get('redis_version')}, {info.get('role')}, {info.get('maxmemory_policy')}, {file}")
+        end("ok", f"{shown_server(info)}, {info.get('role')}, {info.get('maxmemory_policy')}, {file}")
         found.extend(Finding("warning", what, text) for text in warnings_of(info))
 
     def opened() -> None:
         login = Login(redis.username, redis.password, redis.database)
-        Greeting(link, login, VERSION_MIN, member_key(cluster, bytes(8)), partial(end, "problem"), greeted)
+        Greeting(link, login, partial(end, "problem"), greeted)
 
     link = RedisLink(reactor, opened, partial(end, "problem"))
     reactor.connect(redis.address, link)

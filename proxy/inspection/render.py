@@ -166,7 +166,7 @@ def entry_lines(row: EntryRow, generation: bytes | None) -> Iterator[str]:
 def server_line(server: ServerFacts, cluster: str) -> str:
     """Return one line about the server and the data."""
     life = "unknown" if server.generation is None else server.generation.hex()
-    return f"Redis {server.version}, {server.role}; cluster name {cluster!r}; generation of the data {life}"
+    return f"{server.version}, {server.role}; cluster name {cluster!r}; generation of the data {life}"
 
 
 def time_text(milliseconds: int) -> str:

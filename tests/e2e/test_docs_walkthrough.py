@@ -21,7 +21,7 @@ from idemproxy.demo.segments import read_partition
 from testkit.browser import open_browser
 from testkit.collector import collector_program
 from testkit.followed_page import FollowedPage
-from testkit.two_proxies_redis import external_server_binary
+from testkit.redis_process import server_binary
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = 4000
@@ -34,7 +34,7 @@ def newcomers_machine(folder: Path) -> dict[str, str]:
     programs, home = folder / "programs", folder / "home"
     programs.mkdir(parents=True)
     home.mkdir()
-    (programs / "redis-server").symlink_to(external_server_binary())
+    (programs / "redis-server").symlink_to(server_binary())
     return {
         "HOME": os.fspath(home),
         "PATH": f"{programs}:{os.environ['PATH']}",

@@ -22,7 +22,7 @@ from idemproxy.state.store import (
     Swapped,
     member_key,
 )
-from testkit.redis_process import BUNDLED_BINARY, RedisProcess, converse
+from testkit.redis_process import RedisProcess, converse
 from testkit.select_reactor import SelectReactor
 from testkit.store_incarnation import CLUSTER, KEY, Proxy, value
 
@@ -154,19 +154,19 @@ def test_a_replica_is_refused_with_a_sentence(reactor: SelectReactor, server: Re
     assert proxy.generations == []
 
 
+def test_a_node_of_a_cluster_is_refused_with_a_sentence(reactor: SelectReactor, directory: Path) -> None:
+    """Redis and Valkey tell that under different names."""
+    with RedisProcess(directory, "--cluster-enabled", "yes") as node:
+        proxy = Proxy(reactor, node.socket_path)
+        assert "cluster mode" in proxy.until_event(StoreRefused).reason
+
+
 def test_a_server_that_evicts_is_refused_until_that_is_changed(reactor: SelectReactor, server: RedisProcess) -> None:
     server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     proxy = Proxy(reactor, server.socket_path)
     assert "noeviction" in proxy.until_event(StoreRefused).reason
     server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
     proxy.ready(3.0)
-
-
-def test_an_old_server_is_good_enough_only_as_our_own(reactor: SelectReactor, directory: Path) -> None:
-    with RedisProcess(directory, binary=BUNDLED_BINARY) as old:
-        proxy = Proxy(reactor, old.socket_path, embedded=False)
-        assert "6.2" in proxy.until_event(StoreRefused).reason
-        Proxy(reactor, old.socket_path, embedded=True).ready()
 
 
 def test_a_server_without_append_only_file_is_used_with_a_warning(reactor: SelectReactor, directory: Path) -> None:

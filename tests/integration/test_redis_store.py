@@ -343,7 +343,6 @@ def test_on_the_shipped_reactor_it_swaps_survives_a_restart_and_stops(server: Re
             on_generation=generations.append,
             on_lease_lost=lambda: failures.append("lease"),
             report=lambda event: None,
-            embedded=True,
         )
         answers: list[Any] = []
         async with trio.open_nursery() as nursery:

@@ -39,7 +39,6 @@ class Watching:
             on_generation=lambda _: None,
             on_lease_lost=lambda: self.store.begin_incarnation(b"secondly", lambda: None),
             report=self.telemetry,
-            embedded=True,
         )
         self.store.watch_memory(self.telemetry)
         self.store.start()

@@ -94,7 +94,7 @@ INTENTS = (
         (
             "state.redis_facts",
             "  fits = redis.call('GETRANGE', KEYS[1], 1, 8) == ARGV[1]\n",
-            "  fits = ARGV[2] ~= ''\n",  # all but the trial of the greeting
+            "  fits = ARGV[2] ~= ''\n",
         ),
     ),
     mutant(

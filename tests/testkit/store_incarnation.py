@@ -31,7 +31,6 @@ class Proxy:
         username: str | None = None,
         password: str | None = None,
         database: int = 0,
-        embedded: bool = True,
     ) -> None:
         self.reactor = reactor
         self.events: list[object] = []
@@ -48,7 +47,6 @@ class Proxy:
             username=username,
             password=password,
             database=database,
-            embedded=embedded,
         )
         self.store.start()
 

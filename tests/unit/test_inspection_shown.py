@@ -18,7 +18,7 @@ from idemproxy.state.redis_inspection import BlockRow, EntryRow, ServerFacts
 
 LIFE, EARLIER = b"L" * 16, b"E" * 16
 OWNER = b"incarnat"
-SERVER = ServerFacts("7.2.0", "master", LIFE, 0)
+SERVER = ServerFacts("Redis 7.2.0", "master", LIFE, 0)
 WINDOW = (WindowBatch(4, 10, 100), WindowBatch(14, 1, 110, 1_700_000_000_000))
 QUIET = Entry(9, LIFE, b"somebody", 2, 15, WINDOW, 90, 111, b"anchored")
 INTENT = Intent(OWNER, 2, (IntentBatch(15, 3, 5), IntentBatch(18, 2, 6)), 111, b"anchored", bytes(8), 1, 2)

@@ -83,11 +83,11 @@ def test_the_generation_changes_with_the_run_and_with_the_replication_id() -> No
 def test_a_server_that_hides_its_run_has_no_generation_and_is_refused() -> None:
     hidden = {**GOOD, "run_id": ""}
     assert generation_of(hidden) is None
-    assert "run_id" in str(refusal_of(hidden, (7, 0)))
+    assert "run_id" in str(refusal_of(hidden))
 
 
 def test_a_good_master_is_accepted() -> None:
-    assert refusal_of(GOOD, (7, 0)) is None
+    assert refusal_of(GOOD) is None
     assert eviction_refusal_of({"maxmemory_policy": "noeviction"}) is None
 
 
@@ -98,10 +98,12 @@ def test_a_good_master_is_accepted() -> None:
         ({"role": "slave"}, "slave"),
         ({"redis_mode": "cluster"}, "cluster"),
         ({"redis_mode": "sentinel"}, "sentinel"),
+        ({"server_mode": "cluster"}, "cluster"),
+        ({"server_mode": "cluster", "redis_mode": "standalone"}, "cluster"),
     ],
 )
 def test_a_server_that_must_not_be_used_is_refused_with_what_is_wrong(change: dict[str, str], word: str) -> None:
-    assert word in str(refusal_of({**GOOD, **change}, (7, 0)))
+    assert word in str(refusal_of({**GOOD, **change}))
 
 
 def test_a_server_that_evicts_is_refused() -> None:

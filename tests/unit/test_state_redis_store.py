@@ -19,6 +19,14 @@ from testkit.store_scene import FIRST, StoreScene, value
 from testkit.virtual_redis import RedisFaultRates
 
 
+def test_a_server_that_is_too_old_is_refused_with_a_sentence() -> None:
+    scene = StoreScene()
+    scene.redis.server.version = "6.2.14"
+    scene.until(lambda: bool(scene.events))
+    assert scene.events == [StoreRefused("Redis 6.2.14 is too old: 7.0 or newer is needed")]
+    assert scene.generations == []
+
+
 # ---------------------------------------------------------------------- the lease
 def test_the_lease_is_held_while_the_server_answers() -> None:
     scene = StoreScene().ready()
