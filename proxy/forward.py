@@ -131,7 +131,7 @@ class Forward:
         if outcome.error_code == 0:
             return outcome
         self._is_clean = False
-        self._shared.forget_bound(self._sequencer.topic, self._sequencer.partition)
+        self._shared.drop_bound(self._sequencer.topic, self._sequencer.partition)
         wanted, anchor = located(piece, outcome.base_offset), outcome.anchor or piece.anchor
 
         def fits(message: ShallowMessage) -> bool:

@@ -110,9 +110,14 @@ class Shared:
         """A message set of this size was refused as too large."""
         self.set_bytes_max[topic] = min(self.set_bytes_max.get(topic, size_bytes), size_bytes)
 
-    def forget_bound(self, topic: str, partition: int) -> None:
-        """The log may have been truncated: earlier positions are no bounds any more, and no marks."""
+    def drop_bound(self, topic: str, partition: int) -> None:
+        """An append may vanish yet: the bound of the next one is read anew (rule R8). Marks stay: each has an anchor,
+        which is compared when the mark is used."""
         self.bounds.pop((topic, partition), None)
+
+    def forget_bound(self, topic: str, partition: int) -> None:
+        """Earlier positions were seen not to fit this log: they are no bounds any more, and no marks."""
+        self.drop_bound(topic, partition)
         self.marks.forget((topic, partition))
 
 

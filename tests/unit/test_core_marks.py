@@ -1,11 +1,14 @@
 """After a loss of the store: a long log is read from a mark of some time ago where that says all of a producer, else as
 a whole (rules R10, R14)."""
 
+import pytest
+
 from idemproxy.codecs.marker import anchor_of
 from idemproxy.codecs.message_set import encode_set, iterate_shallow
 from idemproxy.proxy import limits
 from idemproxy.proxy.events import DoubtResolved, SecondCopy
 from idemproxy.proxy.log_ends import Position
+from idemproxy.proxy.outcome import Appended
 from idemproxy.state.entry import NO_ANCHOR
 from testkit import virtual_world
 from testkit.staged_sequencer import PARTITION, TOPIC, Client, Stage
@@ -16,6 +19,8 @@ PLACE = (TOPIC, PARTITION)
 HORIZON_SECONDS, LIVES_OUT_SECONDS = 600, 30
 LONG_BYTES, SHORT_BYTES = 300_000, 100
 BELOW_WINDOW, INVALID = 46, 87
+NOT_LASTING = (6, 7, 20)
+"""NOT_LEADER, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND: appended, and may vanish yet."""
 
 
 def foreign(stage: Stage, size_bytes: int = SHORT_BYTES) -> None:
@@ -182,6 +187,37 @@ def test_another_life_of_the_process_uses_the_marks_of_the_one_before() -> None:
     stage.run(LIVES_OUT_SECONDS)
     assert first.offset == 3
     assert 0 < bytes_read(stage) < LONG_BYTES / 10
+
+
+@pytest.mark.parametrize("code", NOT_LASTING)
+def test_an_append_that_is_answered_with_an_error_costs_no_mark(code: int) -> None:
+    """Leaders move and followers stop every day: a loss in Redis after that reads no whole log either."""
+    stage = grown_old(0, 1)
+    stage.outcomes.append(lambda append: Appended(stage.take(append), code, -1, stage.lane))
+    send_all(stage, 2)
+    assert PLACE not in stage.shared.bounds, "the next append's bound is read anew"
+    lose(stage)
+    retry = stage.send(Client(), 2)
+    stage.run(LIVES_OUT_SECONDS)
+    assert (retry.code, retry.offset) == (0, 4)
+    assert 0 < bytes_read(stage) < LONG_BYTES / 10
+
+
+@pytest.mark.parametrize("code", NOT_LASTING)
+def test_a_mark_that_no_longer_holds_after_such_an_answer_is_seen_when_it_is_used(code: int) -> None:
+    """The new leader lacks what the mark was taken from: what it has stored since lies below the mark."""
+    stage = grown_old()
+    stage.outcomes.append(lambda append: Appended(stage.take(append), code, -1, stage.lane))
+    send_all(stage, 0)
+    stage.log.truncate(0, unclean=True)
+    send_all(stage, 1)
+    for _ in range(3):
+        foreign(stage)
+    lose(stage)
+    retry = stage.send(Client(), 1)
+    stage.run(LIVES_OUT_SECONDS)
+    assert (retry.code, retry.offset) == (0, 0)
+    assert stage.shared.marks.before_horizon(PLACE, stage.now + HORIZON_SECONDS) is None, "they are forgotten"
 
 
 # ---------------------------------------------------------------------- the mark is not enough
