@@ -52,13 +52,16 @@ class Way(Protocol):
 
 class Connection(Protocol):
     """The client connection a request came on. ``behind``: what failed retriably on it, see ``Behind``. ``name``: what
-    the client calls itself. ``way``: None where the proxy sends for everybody."""
+    the client calls itself. ``address``: where it is from. ``way``: None where the proxy sends for everybody."""
 
     @property
     def behind(self) -> Behind: ...
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def address(self) -> str: ...
 
     @property
     def way(self) -> Way | None: ...
@@ -113,6 +116,11 @@ class Batch:
             if not waiter.is_gone:
                 return waiter.connection.way
         return self.waiters[-1].connection.way if self.waiters else None
+
+    @property
+    def sender(self) -> str:
+        """The address of whoever waits for it, the newest one."""
+        return self.waiters[-1].connection.address if self.waiters else ""
 
     def is_behind(self, key: Key, others: Iterable[Batch]) -> bool:
         """Does something come before it on a connection where somebody waits for it: to be sent again, or among

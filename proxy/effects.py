@@ -84,6 +84,7 @@ class Append(Effect[Outcome]):
 
     ``may_send``: asked in the step of the send itself, for the deadline and for clients that have gone (rules R4, R17);
     a text is the reason why not. ``timeout_ms``: what the client gave. ``way``: the client's own, None: the pool's.
+    ``sender``: who is served in turn with others that wait for the same partition.
     """
 
     broker_id: int
@@ -94,6 +95,7 @@ class Append(Effect[Outcome]):
     may_send: Callable[[], str | None]
     identities: tuple[Identity, ...] = ()
     way: Way | None = None
+    sender: str = ""
 
     @property
     def parcel(self) -> Parcel | None:

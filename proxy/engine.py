@@ -25,7 +25,7 @@ from .events import ConnectionRefused, GenerationChanged, IncarnationBegun, Prod
 from .flow_runner import FlowRunner, Resume
 from .holdings import Holdings
 from .init_producer import ProducerIds
-from .lane import LanePool
+from .lane_pool import LanePool
 from .outcome import NotSent
 from .passes import Pass
 from .places import Places
@@ -133,6 +133,7 @@ class Engine(Holdings):
             report=report,
             on_brokers=self._brokers_changed,
             on_ready=self._broker_ready,
+            lanes_max=lambda: self.caps.lanes_per_broker_max,
         )
         self._on_ready = on_ready
         self.shared.leader_of = self.topology.leader_of

@@ -92,6 +92,7 @@ class Forward:
                 self._may_send,
                 piece.identities,
                 self._group[0].way,
+                self._group[0].sender,
             )
             if started:
                 sequencer.step("append", self._group, started, type(outcome).__name__)

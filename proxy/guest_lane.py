@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 
 from ..codecs.error_codes import ErrorCode
 from ..reactor import Address, Buffer, Endpoint, Reactor, Timer, Wire
+from . import limits
 from .bridge.base import Chunks
 from .effects import Append
 from .events import LaneLost, Report
-from .lane import Lane, LanePool
+from .lane import Lane
+from .lane_pool import LanePool
 from .outcome import Appended, NotSent, Outcome, Refused
 from .pipe import Answered, Pipe
 from .versions import ApiKey
@@ -245,6 +247,8 @@ class GuestLanes(LanePool):
     still the one with this id, and known (None: it never will be again)? ``is_over``: told when nothing more can come
     of it. ``rights``: hears what the broker says of appends."""
 
+    look_seconds = limits.GUEST_LANE_LOOK_SECONDS
+
     def __init__(
         self,
         reactor: Reactor,
@@ -258,7 +262,7 @@ class GuestLanes(LanePool):
         report: Report,
     ) -> None:
         seat = _Seat(reactor, pipe)
-        super().__init__(seat, broker_id, "", may_send=may_send, report=report, lanes_max=1)
+        super().__init__(seat, broker_id, "", may_send=may_send, report=report, lanes_max=lambda: 1)
         self.is_usable = True
         self._silent = 0
         """Requests of the client that want no answer and are not done: they are sent though he has gone (rule R16)."""
@@ -297,11 +301,10 @@ class GuestLanes(LanePool):
             self._pipe.close()
 
     # ------------------------------------------------------------------ from the lane
-    def lane_ended(self, lane: Lane, reason: str, was_busy: bool) -> None:
+    def lane_ended(self, lane: Lane, reason: str) -> None:
         """The connection is over, and with it the client's."""
-        self._lanes.remove(lane)
-        if was_busy:
-            self._report(LaneLost(self.broker_id, reason, was_busy))
+        if self._forget(lane):
+            self._report(LaneLost(self.broker_id, reason, True))
         self._over(reason)
 
     # ------------------------------------------------------------------ inside
@@ -312,6 +315,9 @@ class GuestLanes(LanePool):
             self._open_one()
         if self._waiting and self.idle_lanes:
             self._pipe.want_alone(self._go)
+
+    def _may_open(self) -> bool:
+        return not self._lanes
 
     def _go(self) -> None:
         if not self._is_there():
@@ -341,11 +347,10 @@ class GuestLanes(LanePool):
 
     def _client_left(self) -> None:
         """What nobody waits for any more is given back at once (rule R17)."""
-        waiting, self._waiting = self._waiting, deque()
-        for job in waiting:
+        for job in self._waiting.take_all():
             refusal = job.append.may_send()
             if refusal is None:
-                self._waiting.append(job)
+                self._waiting.push(job)
             else:
                 job.done(NotSent(refusal))
 

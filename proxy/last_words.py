@@ -90,6 +90,7 @@ class LastWords:
         self.is_idempotent = False
         self.behind = gone.behind
         self.name = gone.name
+        self.address = gone.address
         self.principal = gone.principal
         self.way = gone.way
         self.produce_plainly = gone.produce_plainly

@@ -146,10 +146,19 @@ PASS_SECONDS_MAX: Final = 2.0
 """What is left of a request then is refused for now: it comes again, and goes on there."""
 
 # Lanes
-LANES_PER_BROKER: Final = 4
-"""One lane adds an answer time to the median, four add a fifth of it, eight no less."""
-LANE_REQUEST_BYTES_MAX: Final = 128 * KIB
-"""Appends that are put into one upstream request; keeps one slow append from holding much."""
+LANES_PER_BROKER: Final = 16
+"""By default, opened as they are needed. A broker answers one request per connection at a time: with answers after 50
+ms, four lanes of 128 KiB were a tenth of what 40 producers reach without the proxy."""
+LANES_PER_BROKER_MAX: Final = 1_000
+"""Of the setting: brokers count connections of one address too."""
+LANE_IDLE_SECONDS: Final = 60.0
+"""A lane that was not needed for so long is closed, but for one."""
+LANE_REQUEST_BYTES: Final = 128 * KIB
+LANE_REQUEST_BYTES_MAX: Final = 1 * MIB
+"""Appends that are put into one upstream request, while there are lanes enough and when there are not: what is in one
+request is answered together, so one that is small keeps fewer waiting."""
+SLOW_LANES_PER_BROKER: Final = 2
+"""For all partitions that are slow; they keep nobody else waiting (rule R19)."""
 UPSTREAM_TIMEOUT_SECONDS_MAX: Final = 5.0
 UPSTREAM_TIMEOUT_SECONDS_MIN: Final = 0.5
 """A broker is given half of the clients' own time, within these: one that has lost its followers says so only when the
@@ -158,10 +167,21 @@ LANE_PATIENCE_SECONDS: Final = 10.0
 """Beyond the produce timeout: an answer later than this is taken for lost, unless the broker throttles."""
 LANE_THROTTLED_PATIENCE_SECONDS: Final = 300.0
 """Old brokers delay the answers of throttled clients, by up to minutes."""
+LANE_LOOK_SECONDS: Final = 0.1
+"""It is looked so often for requests that are out too long; where a client has a lane of his own, once a second."""
+GUEST_LANE_LOOK_SECONDS: Final = 1.0
+LATE_SECONDS_MIN: Final = 0.2
+LATE_TIMES: Final = 8
 SLOW_APPEND_SECONDS: Final = 1.0
-"""A partition that took longer gets upstream requests of its own for a while (rule R19)."""
+"""A request is late when it takes longer than so many times an average answer, within these: from then on nobody has to
+wait for its partitions, and each of them shows alone whether it is slow (rule R19)."""
+ANSWERS_AVERAGED: Final = 16
 SLOW_PARTITION_SECONDS: Final = 30.0
-"""That while."""
+"""A slow partition to which nothing was sent for so long is tried alone before it goes with others again."""
+PACE_KEPT_SECONDS: Final = 600.0
+"""What was slow before is forgotten: the partition may have moved."""
+MERGE_MISFITS_MAX: Final = 256
+"""Appends that are passed over, at most, while others of their partition are merged into one wrapper."""
 CONNECT_SECONDS_MAX: Final = 5.0
 """For one address. The kernel alone tries for two minutes, more and more seldom."""
 CONNECT_BACKOFF_SECONDS_MIN: Final = 0.05
@@ -313,7 +333,8 @@ DRAIN_SECONDS: Final = 25.0
 """After SIGTERM. The goodbye to Redis comes on top (``ASK_SECONDS_MAX``)."""
 
 assert LEASE_RENEW_SECONDS * 2 < LEASE_SECONDS - LEASE_MARGIN_SECONDS, "two renewals fit into a lease"
-assert LANE_REQUEST_BYTES_MAX < REQUEST_BYTES_MAX
+assert GROUP_BYTES_MAX <= LANE_REQUEST_BYTES < LANE_REQUEST_BYTES_MAX < REQUEST_BYTES_MAX
+assert LANE_LOOK_SECONDS < LATE_SECONDS_MIN < UPSTREAM_TIMEOUT_SECONDS_MIN, "late is said before the broker gives up"
 assert UPSTREAM_TIMEOUT_SECONDS_MIN < UPSTREAM_TIMEOUT_SECONDS_MAX < LANE_PATIENCE_SECONDS
 assert PASS_SECONDS < PASS_SECONDS_MAX < LEASE_SECONDS - LEASE_RENEW_SECONDS, "a lease outlives a long pass"
 assert FETCH_BYTES <= FETCH_BYTES_MAX <= SCAN_BYTES_MAX

@@ -22,7 +22,6 @@ class Job:
     append: Append
     done: Callable[[Outcome], None]
     size_bytes: int
-    queued_at: float
 
 
 class Load:
@@ -40,6 +39,11 @@ class Load:
         self._bytes_max = self._parcel.joined_bytes_max if self._parcel is not None else 0
         self._batches = len(append.identities)
         self._merged: Parcel | None = None
+
+    @property
+    def may_grow(self) -> bool:
+        """May others be merged into it at all?"""
+        return self._bytes_max > 0
 
     def room_for(self, job: Job) -> bool:
         """May another producer's append go into the same wrapper?"""

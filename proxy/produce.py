@@ -75,6 +75,9 @@ class Client(Protocol):
     def name(self) -> str: ...
 
     @property
+    def address(self) -> str: ...
+
+    @property
     def principal(self) -> bytes: ...
 
     @property

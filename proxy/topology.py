@@ -36,6 +36,7 @@ class Topology:
         report: Report,
         on_brokers: Callable[[Mapping[int, BrokerAddress]], None],
         on_ready: Callable[[], None],
+        lanes_max: Callable[[], int] = lambda: limits.LANES_PER_BROKER,
     ) -> None:
         """``bootstrap``: all are connected to at once, so that one that is away delays nothing. ``on_brokers``: the set
         of brokers changed. ``on_ready``: the first answer is there, clients can be served."""
@@ -44,6 +45,7 @@ class Topology:
         self._reactor = reactor
         self._may_send = may_send
         self._report = report
+        self._lanes_max = lanes_max
         self._on_brokers = on_brokers
         self._on_ready = on_ready
         self._one_cluster = OneCluster()
@@ -214,6 +216,7 @@ class Topology:
             admits=self._one_cluster.admits,
             on_ready=self._broker_ready,
             report=self._report,
+            lanes_max=self._lanes_max,
         )
 
     def _broker_ready(self, broker: Broker) -> None:

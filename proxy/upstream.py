@@ -22,7 +22,7 @@ from .bridge.asks import HIGH_WATERMARK_REPLICA_ID, EarliestOffset, FetchRecords
 from .bridge.metadata import CLUSTER_ID_VERSION_MIN
 from .effects import Unanswered
 from .events import Report, Said
-from .lane import LanePool
+from .lane_pool import LanePool
 from .log_chunk import ReadLog
 from .log_reader import LogReader
 from .settings.addresses import shown
@@ -170,14 +170,15 @@ class Broker:
         admits: Callable[[str | None], bool],
         on_ready: Callable[[Broker], None],
         report: Report,
+        lanes_max: Callable[[], int] = lambda: limits.LANES_PER_BROKER,
     ) -> None:
-        """``admits``: is a broker that tells this cluster id one of ours?"""
+        """``admits``: is a broker that tells this cluster id one of ours? ``lanes_max``: how many lanes may be open."""
         self.id = broker_id
         self.address = address
         self.version = ""
         self.ranges: BrokerRanges = {}
         self.is_ready = False
-        self.pool = LanePool(reactor, broker_id, address, may_send=may_send, report=report)
+        self.pool = LanePool(reactor, broker_id, address, may_send=may_send, report=report, lanes_max=lanes_max)
         self._reactor = reactor
         self._admits = admits
         self._on_ready = on_ready

@@ -46,6 +46,7 @@ class Caps:
     unanswered_bytes_max: int = limits.UNANSWERED_BYTES_MAX
     idle_seconds: float = limits.IDLE_SECONDS
     producers_max: int = limits.SEQUENCERS_MAX
+    lanes_per_broker_max: int = limits.LANES_PER_BROKER
     drain_seconds: float = limits.DRAIN_SECONDS
 
 

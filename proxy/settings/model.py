@@ -203,6 +203,9 @@ class LimitsSection(Section):
     """A connection without a request for so long is closed, as Kafka's connections.max.idle.ms says for a broker."""
     producers_max: Annotated[int, Field(ge=1, le=100_000_000)] = limits.SEQUENCERS_MAX
     """Producers and partitions held in memory; idle ones beyond it are read again when they come back."""
+    lanes_per_broker_max: Annotated[int, Field(ge=1, le=limits.LANES_PER_BROKER_MAX)] = limits.LANES_PER_BROKER
+    """Connections that carry appends to one broker, opened as they are needed. Partitions that are slow have two more
+    for themselves, and a request that waits for one of them does not count."""
     drain_seconds: Annotated[float, Field(ge=0, le=3600)] = limits.DRAIN_SECONDS
     """After SIGTERM: how long what is in flight may take to finish."""
 

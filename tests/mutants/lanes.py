@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutant import mutant
 
 _SCENES = "unit/test_rule_lanes.py::"
+_POOL = "unit/test_lane_pool.py::"
 _NO_FENCE = ("proxy.lane", "        wire.fence(self._may_write)\n", "")
 
 LANES = (
@@ -12,11 +13,7 @@ LANES = (
         "pipelined_lane",
         "R3: at most one unanswered produce per lane",
         _SCENES + "test_a_lane_has_one_unanswered_request",
-        (
-            "proxy.lane",
-            "        return self._wire is not None and not self._loads\n",
-            "        return self._wire is not None\n",
-        ),
+        ("proxy.lane_pool", "self._idle.pop().send(", "self._idle[-1].send("),
         ("proxy.lane", "        assert not self._loads\n", ""),
         deaths=("a produce behind", "R3", "I1", "I3"),
     ),
@@ -24,11 +21,7 @@ LANES = (
         "partition_twice_in_a_request",
         "R3: a partition twice in one request: never",
         _SCENES + "test_a_request_names_a_partition_once",
-        (
-            "proxy.lane",
-            "            load = taken.get(partition)\n",
-            "            load, partition = None, (*partition, len(taken))\n",
-        ),
+        ("proxy.waiting", "                more.append(queue)\n", "                ring[queue] = None\n"),
         (
             "codecs.produce",
             '        assert partition not in partitions, f"{topic}-{partition} twice in one request"\n',
@@ -52,7 +45,7 @@ LANES = (
         "R4: the lease is looked at in the step of every send",
         _SCENES + "test_no_byte_of_a_produce_leaves_after_the_deadline",
         (
-            "proxy.lane",
+            "proxy.lane_pool",
             '        lease_refusal = None if self.may_send() else "the lease has ended"\n',
             "        lease_refusal = None\n",
         ),
@@ -105,7 +98,7 @@ LANES = (
         (
             "proxy.lane",
             "            load.done(InDoubt(reason, self._pool.broker_id, is_late=self._is_late))\n",
-            "            load.done(NotSent(reason))\n",
+            "            load.done(classify(3, -1, -1, self, self._pool.broker_id))\n",
         ),
         deaths=("I1",),
     ),
@@ -114,9 +107,9 @@ LANES = (
         "R5: an answer that is late is slow, not lost: quotas delay answers",
         _SCENES + "test_an_answer_that_a_throttling_broker_holds_back_is_waited_for",
         (
-            "proxy.lane",
-            "            if now < self._throttled_until and not lane.is_forsaken:\n",
-            "            if False:\n",
+            "proxy.lane_pool",
+            "            is_throttled = now < self._throttled_until and not lane.is_forsaken\n",
+            "            is_throttled = False\n",
         ),
     ),
     mutant(
@@ -128,6 +121,12 @@ LANES = (
             "        timeout = max(limits.UPSTREAM_TIMEOUT_SECONDS_MIN, min(",
             "        timeout = max(0.0, 2 * timeout, min(",
         ),
+    ),
+    mutant(
+        "most_impatient_for_all",
+        "R5: a client that is far less patient than others shortens nobody else's time",
+        _POOL + "test_the_least_patient_client_does_not_shorten_the_time_of_others",
+        ("proxy.waiting", "        patience = _patience(append.timeout_ms)\n", "        patience = 0\n"),
     ),
     mutant(
         "given_up_without_a_reset",
@@ -150,6 +149,41 @@ LANES = (
         "slow_partition_holds_others",
         "R19: a slow partition gets upstream requests of its own",
         _SCENES + "test_a_slow_partition_gets_requests_of_its_own",
-        ("proxy.lane", "            slow = self._is_slow(partition, now)\n", "            slow = False\n"),
+        ("proxy.lane_pool", "Waiting(self._paces.of)", "Waiting(lambda _place: USUAL)"),
+    ),
+    mutant(
+        "late_only_when_answered",
+        "R19: partitions are suspects while their request is out",
+        _POOL + "test_partitions_are_suspects_while_their_request_is_out",
+        (
+            "proxy.lane_pool",
+            "            if lane.looks >= late_after and not lane.is_late and not is_throttled:\n",
+            "            if False:\n",
+        ),
+    ),
+    mutant(
+        "suspects_together",
+        "R19: a suspect goes alone",
+        _POOL + "test_partitions_are_suspects_while_their_request_is_out",
+        ("proxy.lane_pool", "one=pace == SUSPECT)", "one=False)"),
+    ),
+    mutant(
+        "slow_ones_in_every_lane",
+        "R19: slow partitions have two lanes at most",
+        _POOL + "test_slow_partitions_go_together_in_two_lanes_at_most",
+        ("proxy.lane_pool", "        slow = limits.SLOW_LANES_PER_BROKER - self._slow_out\n", "        slow = usual\n"),
+    ),
+    mutant(
+        "late_requests_take_lanes",
+        "R19: a lane whose request waits for a slow partition is replaced",
+        _POOL + "test_slow_partitions_take_no_lane_of_the_others",
+        ("proxy.lane_pool", " - max(0, self._late_out - most))\n", " - self._late_out)\n"),
+    ),
+    mutant(
+        "a_flood_before_all_others",
+        "R19: who floods a partition keeps others waiting for one turn only",
+        "unit/test_waiting.py::test_who_floods_a_partition_keeps_others_waiting_for_one_turn_only",
+        ("proxy.waiting", "self._by_sender.get(job.append.sender)", "self._by_sender.get(None)"),
+        ("proxy.waiting", "self._by_sender[job.append.sender] =", "self._by_sender[None] ="),
     ),
 )

@@ -13,9 +13,9 @@ MERGING = (
         "R17: a part that may not be sent leaves the wrapper",
         _LANES + "test_a_producer_that_may_not_be_sent_any_more_leaves_the_others_alone",
         (
-            "proxy.lane",
+            "proxy.waiting",
             "            refusal = lease_refusal or job.append.may_send()\n",
-            "            refusal = lease_refusal or (job.append.may_send() if load is None else None)\n",
+            "            refusal = lease_refusal\n",
         ),
         deaths=("I1",),
     ),

@@ -46,6 +46,7 @@ class Client:
     def __init__(self, principal: str | None = None) -> None:
         self.behind = Behind()
         self.name = "client"
+        self.address = "10.0.0.1"
         self.way: Way | None = None
         self.is_closed = False
         self.principal = principal_of(principal)

@@ -10,7 +10,7 @@ import pytest
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import LOG_END_REPLICA_ID, FetchRecords, LatestOffset
 from idemproxy.proxy.effects import Append, Unanswered
-from idemproxy.proxy.lane import Lane, LanePool
+from idemproxy.proxy.lane_pool import LanePool
 from idemproxy.proxy.outcome import InDoubt, NotSent, Outcome
 from idemproxy.proxy.upstream import Broker
 from idemproxy.reactor import Address, Buffer, Endpoint
@@ -193,11 +193,16 @@ def test_a_broker_that_throttles_is_waited_for_unless_it_was_away_meanwhile(was_
     clock = Clock()
     pool = pool_on(clock)
     outcomes: list[Outcome] = []
-    append_to(pool, 0, outcomes)
+    for partition in (0, 1):
+        append_to(pool, partition, outcomes)
+        clock.run()
+        if partition == 0:
+            clock.opening[0].connected(Wire())
+            clock.run()
+            answer = kafka.produce_answer(2, [("topic", 0, 0, 0)], 1000)
+            clock.opening[0].received((len(answer) + 4).to_bytes(4, "big") + (1).to_bytes(4, "big") + answer)
     clock.run()
-    clock.opening[0].connected(Wire())
-    clock.run()
-    pool.answered(Lane(pool), [], 1000)
+    outcomes.clear()
     if was_away:
         pool.set_usable(False)
         pool.set_usable(True)

@@ -9,6 +9,7 @@ import pytest
 
 from idemproxy.proxy import limits
 from idemproxy.proxy.effects import Append
+from idemproxy.proxy.settings.config import Caps
 from idemproxy.state.commit import reserved
 from idemproxy.state.entry import NO_ANCHOR, NOBODY, Intent, IntentBatch
 from testkit.staged_sequencer import GENERATION, INCARNATION, Client, Stage
@@ -46,8 +47,9 @@ class Cut:
 
 
 def behind_a_slow_follower(world: World, is_time: Callable[[], bool] = lambda: True) -> None:
-    """The first client's batch is reserved by the first proxy, whose next heartbeat is far, and waits for a lane. Its
-    connection ends unseen, and it goes on at the second proxy."""
+    """The first client's batch is reserved by the first proxy, whose next heartbeat is far, and waits for a lane: its
+    partition is slow, and all lanes that it may have are busy. The client's connection ends unseen, and it goes on at
+    the second proxy."""
     network, (one, two) = world.network, world.proxies
     client, *others = world.clients
     beats = one.store._beats
@@ -58,12 +60,14 @@ def behind_a_slow_follower(world: World, is_time: Callable[[], bool] = lambda: T
         return beats != before and is_time()
 
     assert network.run(60, has_just_beaten)
-    world.cluster.partitions[TOPIC, 0].stalled_until = network.now + 1.9
+    world.cluster.partitions[TOPIC, 1].stalled_until = network.now + 1.9
+    one.engine.set_caps(Caps(lanes_per_broker_max=1))
     pool = one.engine.topology.broker(1).pool
-    for other in others[:4]:
-        other.send(TOPIC, 0)
+    for other in others[:3]:
+        other.send(TOPIC, 1)
         network.run(0.02)
-    assert network.run(0.2, lambda: pool.busy_lanes == 4)
+    assert network.run(0.5, lambda: pool.busy_lanes == 1 + limits.SLOW_LANES_PER_BROKER)
+    assert pool.slow_partitions == 1
     reserved: list[float] = []
 
     def look(_proxy: VirtualProxy, effect: Any) -> None:
@@ -93,9 +97,11 @@ def two_proxies() -> World:
 
 
 def copies(world: World) -> int:
-    """Records in the second partition, in the end."""
+    """Of the first client's last record, in the end."""
     world.network.run(20)
-    return sum(len(stored.message.records) for stored in world.cluster.log(TOPIC, 1).messages)
+    (value,) = world.clients[0].batches[-1].values
+    messages = [stored.message for stored in world.cluster.log(TOPIC, 1).messages]
+    return sum(record.value == value for message in messages for record in message.records)
 
 
 def test_a_state_that_is_lost_while_a_proxy_is_cut_off_is_waited_for_from_its_registration() -> None:

@@ -28,6 +28,7 @@ class Client:
     def __init__(self) -> None:
         self.behind = Behind()
         self.name = "client"
+        self.address = "10.0.0.1"
         self.way = None
         self.is_closed = False
         self.answers: list[Answer] = []

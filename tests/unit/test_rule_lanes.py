@@ -3,48 +3,12 @@
 import pytest
 from simulation.oracle import Oracle
 
-from idemproxy.proxy.effects import Append
-from idemproxy.proxy.lane import LanePool
-from idemproxy.proxy.outcome import Appended, InDoubt, NotSent, Outcome
-from idemproxy.reactor import Address
+from idemproxy.proxy.outcome import Appended, InDoubt, NotSent
 from idemproxy.state.lease import LEASE_SECONDS, Lease
 from testkit import virtual_kafka_bytes as kafka
-from testkit.virtual_broker_end import BrokerEnd
 from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates
-from testkit.virtual_network import Network, NetworkSettings
+from testkit.virtual_lanes import WINDOW_BYTES, Lanes
 from testkit.virtual_world import TOPIC, World, WorldSettings
-
-BROKER = 1
-ADDRESS: Address = ("kafka", 9092)
-WINDOW_BYTES = 4096
-CALM = NetworkSettings(split_chance=0, partial_write_chance=0, truncation_chance=0, window_bytes=WINDOW_BYTES)
-
-
-class Lanes:
-    """A pool of lanes to one broker; ``may_send`` is what the lease says."""
-
-    def __init__(self) -> None:
-        self.network = Network(1, CALM)
-        self.broker = self.network.host("kafka")
-        self.ends: list[BrokerEnd] = []
-        self.may_send = True
-        self.network.listen(self.broker, ADDRESS, self._accept)
-        host = self.network.host("proxy")
-        self.pool = LanePool(host, BROKER, ADDRESS, may_send=lambda: self.may_send, report=lambda _event: None)
-        self.pool.set_usable(True)
-
-    def _accept(self) -> BrokerEnd:
-        self.ends.append(BrokerEnd())
-        return self.ends[-1]
-
-    def append(self, partition: int, *, size: int = 100, timeout_ms: int = 30_000) -> list[Outcome]:
-        """Ask for an append; what comes of it will be in the list."""
-        outcomes: list[Outcome] = []
-        self.pool.append(Append(BROKER, TOPIC, partition, bytes(size), timeout_ms, lambda: None), outcomes.append)
-        return outcomes
-
-    def run(self, seconds: float = 0.05) -> None:
-        self.network.run(seconds)
 
 
 # ---------------------------------------------------------------------- R3
