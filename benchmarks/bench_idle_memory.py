@@ -2,8 +2,8 @@
 
 Adds a line of JSON to ``benchmarks/results/idle_memory.jsonl``. Every side is one real proxy in front of one real
 broker (for the large cluster: in front of one that only answers Metadata), which goes through all loads in turn; the
-figures are PSS in MB, as the kernel counts it (``smaps_rollup``): pages that several processes share are counted in
-parts. ``--against COMMIT`` adds a proxy of that commit's code, for before and after in one run."""
+figures are the resident memory (VmRSS) in MB, which counts the files of Python and of libraries that are mapped.
+``--against COMMIT`` adds a proxy of that commit's code, for before and after in one run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from bench_produce import PARTITIONS, Case, Side, cpu_seconds, proxy
@@ -29,26 +31,27 @@ from idemproxy.codecs import messages
 from idemproxy.codecs.headers import encode_request_header, parse_request_header
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
+from testkit.raw_client import RawClient, batch
 
 TARGET_IDLE_MB, TARGET_RETURN_MB = 60, 20
 _METADATA, _API_VERSIONS = 3, 18
-_SETTLE_SECONDS = 8.0
+_SETTLE_SECONDS = 15.0
 _FOUND: dict[int, tuple[int, int]] = {0: (0, 2), 1: (0, 3), 2: (0, 1), _METADATA: (0, 2), _API_VERSIONS: (0, 0)}
 _TOPICS, _PARTITIONS_EACH = 1_000, 50
 
 MEGABYTE_BATCHES = Case("1 MB batches, 8 connections", 8, 1, 1000, 950)
 SMALL_BATCHES = Case("one record, 50 connections", 50, 1, 100, 1)
 COMPRESSED = Case("gzip of 32 MB in a batch, 6 connections", 6, 1, 32 << 20, 1, "gzip")
-MANY = Case("2,000 connections and producers", 2_000, 1, 100, 1)
-FLUSHED = Case("20 producers go on after Redis was emptied", 20, 1, 1024, 16)
+MANY = Case("2,000 producers, each on a connection", 2_000, 1, 100, 1)
+FLUSHED = "20 producers go on after Redis was emptied"
 
 
 def memory_mb(process_id: int) -> float:
-    """PSS of a process."""
-    for line in Path(f"/proc/{process_id}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
+    """Resident memory of a process."""
+    for line in Path(f"/proc/{process_id}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
             return round(int(line.split()[1]) / 1024, 1)
-    raise AssertionError("the kernel tells no PSS")
+    raise AssertionError("the process has ended")
 
 
 @dataclass
@@ -62,8 +65,8 @@ class Measured:
     rows: dict[str, list[float]] = field(default_factory=dict)
 
 
-def load(case: Case, meanwhile: Callable[[Side], None] = lambda _: None, seconds: float = 5) -> Callable[[Side], None]:
-    """Return what runs this load against a side; ``meanwhile`` is done in its middle."""
+def load(case: Case, seconds: float = 5) -> Callable[[Side], None]:
+    """Return what runs this load against a side."""
 
     def run(side: Side) -> None:
         command = [
@@ -75,16 +78,52 @@ def load(case: Case, meanwhile: Callable[[Side], None] = lambda _: None, seconds
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
             assert program.stdout is not None
             assert program.stdout.readline() == "READY\n"
-            time.sleep(seconds / 2)
-            meanwhile(side)
             answer = json.loads(program.stdout.readline())
         print("   ", case.name, side.name, answer, flush=True)
 
     return run
 
 
-def ask_for_all(side: Side, connections: int = 50, times: int = 5) -> None:
-    """Ask for the whole cluster on many connections at once, several times each."""
+def go_on_without_state(measured: Sequence[Measured]) -> Callable[[Side], None]:
+    """Return what has 20 producers send batches, empties the private Redis of the side, and has them go on: what they
+    had sent is looked for in the logs."""
+    directories = {one.side.name: one.data_directory for one in measured}
+
+    def run(side: Side) -> None:
+        host, port = side.address.split(":")
+        wait = threading.Barrier(20)
+
+        def produce(number: int) -> int:
+            client = RawClient((host, int(port)))
+            producer_id = client.new_producer_id()
+            reconnects = 0
+            for sequence in range(0, 320, 16):
+                if sequence == 160 and wait.wait() == 0:
+                    Redis(unix_socket_path=(directories[side.name] / "redis" / "redis.socket").read_text()).flushall()
+                values = [b"v" * 1024] * 16
+                records = batch(values, producer_id=producer_id, sequence=sequence)
+                while True:
+                    try:
+                        answer = client.produce_one("bench", number % PARTITIONS, records)
+                    except OSError:
+                        reconnects += 1
+                        time.sleep(0.2)
+                        client = RawClient((host, int(port)))
+                        continue
+                    if answer.error_code == 0:
+                        break
+                    time.sleep(0.2)
+            client.close()
+            return reconnects
+
+        with ThreadPoolExecutor(20) as producers:
+            print("   ", FLUSHED, side.name, "connected again", sum(producers.map(produce, range(20))), flush=True)
+
+    return run
+
+
+def ask_for_all(side: Side, connections: int, times: int) -> None:
+    """Ask for the whole cluster on many connections that are open at once, several times on each."""
     host, port = side.address.split(":")
     body = messages.encode_request(_METADATA, 1, topics=None)
     request = encode_request_header(_METADATA, 1, 1, "bench") + body
@@ -166,16 +205,6 @@ def start(
     return measured
 
 
-def empty_redis(measured: Sequence[Measured]) -> Callable[[Side], None]:
-    """Return what empties the private Redis of a side."""
-    directories = {one.side.name: one.data_directory for one in measured}
-
-    def empty(side: Side) -> None:
-        Redis(unix_socket_path=(directories[side.name] / "redis" / "redis.socket").read_text()).flushall()
-
-    return empty
-
-
 def go_through(measured: Sequence[Measured], name: str, run: Callable[[Side], None], pause: float) -> None:
     """Put one load on every proxy, wait for all of them together, and note what they hold."""
     ends = {}
@@ -209,12 +238,19 @@ def main() -> None:
             admin = ("--admin", f"{HOST}:{free_ports(1)[0]}")
             shown = [start(with_admin, {name: tree}, cluster.bootstrap, directory / f"admin-{name}", admin)[0]
                      for name, tree in trees.items()]  # fmt: skip
+        asked = partial(ask_for_all, connections=MANY.connections, times=2)
+        go_through(plain, "2,000 connections that ask for metadata", asked, options.pause)
         cases = (SMALL_BATCHES, MEGABYTE_BATCHES, COMPRESSED, MANY)
         for case in [cases[number] for number in options.load or range(len(cases))]:
             go_through(plain, case.name, load(case), options.pause)
-        go_through(plain, FLUSHED.name, load(FLUSHED, empty_redis(plain)), options.pause)
+        go_through(plain, FLUSHED, go_on_without_state(plain), options.pause)
         large = start(stack, trees, stack.enter_context(large_cluster()), directory / "large")
-        go_through(large, "all of 50,000 partitions, asked for 250 times", ask_for_all, options.pause)
+        go_through(
+            large,
+            "all of 50,000 partitions, asked for 250 times",
+            partial(ask_for_all, connections=50, times=5),
+            options.pause,
+        )
     figures = {
         one.side.name: {
             "start_mb": one.start_mb,

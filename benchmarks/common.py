@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(os.fspath(ROOT / "tests"))  # for the helpers in testkit
 
 
 def extract(commit: str, directory: Path) -> Path:
@@ -29,7 +30,6 @@ def spread(values: Iterable[float]) -> list[float]:
 
 def save(name: str, figures: Mapping[str, object]) -> None:
     """Add a line to ``results/<name>.jsonl``, with date, commit, and whether the code was that commit's."""
-    sys.path.append(os.fspath(ROOT / "tests"))
     from testkit.results import append_result
 
     append_result(name, figures)

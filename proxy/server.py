@@ -80,8 +80,6 @@ class Server:
         self._ready = trio.Event()
         self._stop = trio.Event()
         self._earlier = self._directory.earlier_incarnations()
-        self._is_forgetful = False
-        """Could the incarnation not be written down?"""
         if self._directory.damage is not None:
             report(Said("warning", f"incarnations in the data directory: {self._directory.damage}"))
         said = settings.upstream_sasl
@@ -128,11 +126,10 @@ class Server:
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain (rule R15). Raises ConfigError for what stops the start."""
         self._look_for_descriptors()
+        self._listeners.try_ports()
+        login = await trio.to_thread.run_sync(self._start_redis)
+        self._say_which_redis()
         try:
-            self._listeners.try_ports()
-            self._directory.try_to_write(self._earlier)
-            login = await trio.to_thread.run_sync(self._start_redis)
-            self._say_which_redis()
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._reactor.run)
                 nursery.start_soon(self._wait_for_signals)
@@ -152,10 +149,10 @@ class Server:
                 nursery.cancel_scope.cancel()
             self.engine.shared.marks.take_all(self._reactor.now(), self.engine.shared.bounds)
             await self._marks.write()
-            self._remember_nobody()
+            if self._embedded is not None:
+                await trio.to_thread.run_sync(self._embedded.stop)
+            self._directory.remember([])
         finally:
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(self._stop_redis)
             self._directory.close()
         if self._fault is not None:
             raise self._fault
@@ -200,23 +197,6 @@ class Server:
             self._redis_told = self._embedded.shown
             where = self._embedded.data_directory
             self._report(Said("info", f"private Redis: {self._redis_told}; its data are in {where}"))
-
-    @property
-    def _redis_address(self) -> str:
-        """Without the password, which no line shows."""
-        redis = self._settings.redis
-        if redis is None:
-            return f"the private one in {self._settings.data_directory / 'redis'}"
-        user = "" if not redis.password else f"{redis.username or ''}:***@"
-        return f"{user}{shown(redis.address)}"
-
-    def _stop_redis(self) -> None:
-        """However this ends, its private server is not left behind."""
-        if self._embedded is not None and self._embedded.is_started:
-            try:
-                self._embedded.stop()
-            except EmbeddedRedisError as problem:
-                self._report(Said("error", str(problem)))
 
     def _new_store(self, login: RedisAddress) -> MeasuredStore:
         self._remember_incarnation()
@@ -263,27 +243,8 @@ class Server:
         self._remember_incarnation()
 
     def _remember_incarnation(self) -> None:
-        """Before anything is reserved under it: the next start ends its lease without waiting for it. Where that cannot
-        be written down now, it is tried again."""
-        try:
-            self._directory.remember([*self._earlier, self.engine.shared.incarnation])
-        except OSError as error:
-            if not self._is_forgetful:
-                effect = "a start after a crash waits until the lease has ended"
-                self._report(
-                    Said("warning", f"the data directory cannot be written: {error.strerror}; until it can, {effect}")
-                )
-            self._is_forgetful = True
-            self._reactor.later(limits.MARKS_WRITTEN_SECONDS, self._remember_incarnation)
-        else:
-            self._is_forgetful = False
-
-    def _remember_nobody(self) -> None:
-        """The lease was given back: there is none to be ended."""
-        try:
-            self._directory.remember([])
-        except OSError as error:
-            self._report(Said("warning", f"the data directory cannot be written: {error.strerror}"))
+        """Before anything is reserved under it: the next start ends its lease without waiting for it."""
+        self._directory.remember([*self._earlier, self.engine.shared.incarnation])
 
     async def _keep_redis(self) -> None:
         """Start the private server again when it has died; its data begin a new life then (rule R10)."""
@@ -330,11 +291,9 @@ class Server:
                 await self._ready.wait()
                 break
             waited += _WAITING_TOLD_SECONDS
-            if not self.engine.topology.is_known:
-                missing = f"a broker after {waited:.0f} s (upstream {', '.join(map(shown, self._settings.upstream))})"
-            else:
-                missing = f"Redis after {waited:.0f} s ({self._redis_address})"
-            self._report(Said("warning", f"still waiting for {missing}"))
+            missing = "a broker" if not self.engine.topology.is_known else "Redis"
+            where = ", ".join(map(shown, self._settings.upstream))
+            self._report(Said("warning", f"still waiting for {missing} after {waited:.0f} s (upstream {where})"))
         with trio.move_on_after(limits.LEASE_RENEW_SECONDS):  # the other brokers' versions, if they come soon
             while not all(broker.is_ready for broker in self.engine.topology.brokers):  # noqa: ASYNC110 - looks only
                 await trio.sleep(limits.PROBE_SECONDS)

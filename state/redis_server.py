@@ -53,8 +53,6 @@ class EmbeddedRedis:
         """Where the server listens; known after ``start``."""
         self.shown = ""
         """Which server that is, with its version and the path of its program; known after ``start``."""
-        self.is_started = False
-        """Has ``start`` returned here, and no ``stop``?"""
 
     # ------------------------------------------------------------------ public
     def start(self) -> str:
@@ -76,7 +74,6 @@ class EmbeddedRedis:
                 if info and version_of(info) < VERSION_MIN:
                     self._ask("SHUTDOWN")  # an earlier release has started it; a newer server reads what it leaves
                 elif info:
-                    self.is_started = True
                     self.shown = f"{shown_server(info)}, {info.get('executable', 'of unknown path')}"
                     return self.socket_path
             else:
@@ -84,8 +81,6 @@ class EmbeddedRedis:
                     if log_bytes >= 0:
                         raise EmbeddedRedisError(f"the private Redis ended at once: {self._log_tail(log_bytes)}")
                     log_bytes = self._launch(lock)
-                except OSError as error:  # a full disk, say
-                    raise self._unusable(error) from None
                 finally:
                     os.close(lock)  # the server has the lock now, if there is one
             if time.monotonic() > end:
@@ -106,7 +101,6 @@ class EmbeddedRedis:
             if lock is not None:
                 os.close(lock)
                 self._tidy()
-                self.is_started = False
                 return
             if time.monotonic() > end:
                 raise EmbeddedRedisError(

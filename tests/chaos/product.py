@@ -3,15 +3,14 @@ whatever is edited meanwhile."""
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import idemproxy
+from testkit.archives import unpack_tar
 
 _FOLDERS = ("proxy", "state", "codecs", "demo")
 _PACKAGE = Path("src") / "idemproxy"
@@ -46,8 +45,7 @@ def _copy_commit(folder: Path) -> None:
     root = Path(__file__).resolve().parents[2]
     git = ["git", "archive", "HEAD", "--", os.fspath(_PACKAGE), *_FOLDERS]
     archive = subprocess.run(git, cwd=root, capture_output=True, check=True).stdout
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(folder, filter="data")
+    unpack_tar(archive, folder)
     # In the repository the folders are links from the package; here they are moved into it.
     package = folder / "idemproxy"
     (folder / _PACKAGE).rename(package)

@@ -95,14 +95,17 @@ class NodePod:
     def start(self, entrypoint: list[str], path: str | None = None) -> Self:
         """Start the container's command, or the image's ``entrypoint`` where it has none."""
         self.fill_volumes()
-        words = self.container.get("command", entrypoint) + self.container.get("args", [])
+        said = self.container.get("command", []) + self.container.get("args", [])
+        words = [self.here(word) for word in said]
+        if "command" not in self.container:
+            words = [*entrypoint, *words]  # the image's, and so a path of this machine as it is, /tmp or not
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("IDEMPROXY", "OTEL"))}
         environment |= self.environment()
         if path is not None:
             environment["PATH"] = f"{path}:{environment['PATH']}"
         with self.output.open("w") as output:
             self._process = subprocess.Popen(
-                [self.here(word) for word in words],
+                words,
                 env=environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,

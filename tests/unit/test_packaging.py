@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import tomllib
 import venv
 import zipfile
@@ -18,6 +17,8 @@ from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
+
+from testkit.archives import unpack_tar
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE_FOLDERS = ("proxy", "codecs", "state", "demo", "pipeline", "client")
@@ -64,8 +65,7 @@ def test_the_wheel_holds_every_file_of_the_packages_folders_and_nothing_else(whe
 
 def test_a_wheel_from_the_source_archive_is_as_complete_as_one_from_the_checkout(wheel: Path, tmp_path: Path) -> None:
     archive = build(ROOT, "sdist", tmp_path)
-    with tarfile.open(archive) as unpacked:
-        unpacked.extractall(tmp_path, filter="data")
+    unpack_tar(archive.read_bytes(), tmp_path)
     folder = tmp_path / archive.name.removesuffix(".tar.gz")
     assert (folder / "LICENSE").is_file()
     again = build(folder, "wheel", tmp_path / "again")
