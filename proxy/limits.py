@@ -289,6 +289,8 @@ BOUND_AGE_SECONDS: Final = 10.0
 """A lower bound older than this is read anew before a reserve, so that a doubt later costs a short scan (rule R8)."""
 
 # Telemetry
+LOOP_STEP_WINDOW_SECONDS: Final = 60.0
+"""The longest step of the event loop is shown for one to two of these: longer than metrics are collected apart."""
 STORE_MEMORY_LOOK_SECONDS: Final = 10.0
 """Redis is asked so often how full it is: more often than most collectors ask us."""
 STORE_MEMORY_SHARE_MAX: Final = 0.8

@@ -183,6 +183,7 @@ class Server:
         metrics.measure_passes(self._reactor.now)
         self.engine.shared.measure = metrics.appended
         self._reactor.pass_ended = metrics.pass_ended
+        self._reactor.step_took = metrics.step_took
         return Admin(self._settings.admin)
 
     # ------------------------------------------------------------------ the store

@@ -85,6 +85,9 @@ class TrioReactor:
         self.failed = failed
         self.pass_ended: Callable[[], None] = _nothing
         """Called when all of a pass was written."""
+        self.step_took: Callable[[float], None] | None = None
+        """Called after each step of the loop, a pass or the timers that were due, with its seconds: nothing else was
+        done meanwhile. None: nobody wants to know, and the clock is not read."""
         self._timer_scope: trio.CancelScope | None = None
         self._armed = float("inf")
         self._nursery: trio.Nursery | None = None
@@ -135,6 +138,7 @@ class TrioReactor:
                 task_status.started()
                 while True:
                     await trio.lowlevel.wait_readable(self._epoll.fileno())
+                    began = self.now() if self.step_took is not None else 0.0
                     for descriptor, events in self._epoll.poll(0, _EVENTS_PER_PASS_MAX):
                         source = self._sources.get(descriptor)
                         if source is not None:
@@ -143,6 +147,8 @@ class TrioReactor:
                             except Exception as error:
                                 self._give_up(source, error)
                     self.end_pass()
+                    if self.step_took is not None:
+                        self.step_took(self.now() - began)
         finally:
             for source in list(self._sources.values()):
                 source.discard()
@@ -237,6 +243,8 @@ class TrioReactor:
                 if timer.callback is not None:
                     self.guarded("timer", timer.callback)
             self.end_pass()
+            if self.step_took is not None:
+                self.step_took(self.now() - now)
 
     def _arm(self, due: float) -> None:
         self._armed = due

@@ -144,6 +144,9 @@ STORE_MEMORY_USED: Final = Metric(
 STORE_MEMORY_LIMIT: Final = Metric(
     "store.memory.limit", "gauge", "By", "Redis's maxmemory, above which it takes no writes; 0: it has none."
 )
+LOOP_STEP_LONGEST: Final = Metric(
+    "loop.step.longest", "gauge", "s", "The longest step of the event loop within the last one to two minutes."
+)
 LEASE_REMAINING: Final = Metric(
     "lease.remaining", "gauge", "s", "Until nothing may be sent any more; it is renewed every 2 s. 0: nothing may be."
 )

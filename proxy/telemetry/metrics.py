@@ -62,6 +62,37 @@ class Buckets:
         self.total_seconds += seconds
 
 
+class Longest:
+    """The longest of some durations in the last one to two windows of a clock."""
+
+    __slots__ = ("_before", "_now", "_this", "_until", "_window_seconds")
+
+    def __init__(self, now: Callable[[], float], window_seconds: float) -> None:
+        self._now = now
+        self._window_seconds = window_seconds
+        self._until = now() + window_seconds
+        self._this = self._before = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Take one, which has just ended."""
+        self._turn()
+        if seconds > self._this:
+            self._this = seconds
+
+    @property
+    def seconds(self) -> float:
+        """The longest one; 0 where there was none."""
+        self._turn()
+        return max(self._this, self._before)
+
+    def _turn(self) -> None:
+        now = self._now()
+        if now >= self._until:
+            is_next = now < self._until + self._window_seconds
+            self._before, self._this = self._this if is_next else 0.0, 0.0
+            self._until = now + self._window_seconds
+
+
 class Metrics:
     """What one process has counted."""
 
@@ -95,6 +126,7 @@ class Metrics:
         self._batch = self.histograms[names.BATCH]
         self._doubt = self.histograms[names.DOUBT]
         self._now: Callable[[], float] | None = None
+        self._longest_step: Longest | None = None
         self._arrived: list[float] = []
         self._acknowledged: list[float] = []
 
@@ -174,8 +206,14 @@ class Metrics:
 
     # ------------------------------------------------------------------ times
     def measure_passes(self, now: Callable[[], float]) -> None:
-        """From now on ``pass_ended`` is called after each pass: only then an answer has left."""
+        """From now on ``pass_ended`` is called after each pass: only then an answer has left. So is ``step_took``."""
         self._now = now
+        self._longest_step = Longest(now, limits.LOOP_STEP_WINDOW_SECONDS)
+
+    def step_took(self, seconds: float) -> None:
+        """A step of the event loop has ended."""
+        if self._longest_step is not None:
+            self._longest_step.observe(seconds)
 
     def appended(self, arrived_at: float, lane: Acknowledger) -> None:
         """A batch was appended; the lane has just brought the broker's answer. Times are seconds of one clock."""
@@ -215,6 +253,8 @@ class Metrics:
             yield Sample(names.DUPLICATES_ANSWERED, place, count)
         for where, expires_at in list(self.certificates.items()):
             yield Sample(names.CERTIFICATE_EXPIRY, (where,), expires_at)
+        if self._longest_step is not None:
+            yield Sample(names.LOOP_STEP_LONGEST, (), self._longest_step.seconds)
         memory = self.store_memory
         if memory is not None:
             yield Sample(names.STORE_MEMORY_USED, (), memory.used_bytes)

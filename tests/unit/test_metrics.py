@@ -167,6 +167,29 @@ def test_a_retry_that_took_the_first_tries_place_after_its_send_measures_nothing
     assert metrics.histograms[names.CLIENT_TO_BROKER].total_seconds == 0
 
 
+def test_the_longest_step_of_the_loop_is_shown_for_one_to_two_windows() -> None:
+    now = [100.0]
+    metrics = Metrics()
+    assert names.LOOP_STEP_LONGEST not in {sample.metric for sample in metrics.samples()}
+    metrics.measure_passes(lambda: now[0])
+
+    def shown() -> float:
+        (sample,) = [sample for sample in metrics.samples() if sample.metric is names.LOOP_STEP_LONGEST]
+        return sample.value
+
+    assert shown() == 0
+    for seconds in (0.001, 0.4, 0.002):
+        metrics.step_took(seconds)
+    assert shown() == 0.4
+    now[0] += limits.LOOP_STEP_WINDOW_SECONDS
+    metrics.step_took(0.1)
+    assert shown() == 0.4, "it was in the window before"
+    now[0] += limits.LOOP_STEP_WINDOW_SECONDS
+    assert shown() == 0.1
+    now[0] += 2 * limits.LOOP_STEP_WINDOW_SECONDS
+    assert shown() == 0, "nothing has happened for longer than that"
+
+
 def test_nothing_is_kept_where_nobody_measures() -> None:
     telemetry = Telemetry()
     for _ in range(3):

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import cast
 
+import pytest
 import trio
 
 from idemproxy.proxy.transport import TrioReactor
@@ -23,12 +24,13 @@ class Endpoint:
     def __init__(self) -> None:
         self.wire: Wire | None = None
         self.reason: str | None = None
+        self.on_bytes: Callable[[], None] = lambda: None
 
     def connected(self, wire: Wire) -> None:
         self.wire = wire
 
     def received(self, data: bytes) -> None:
-        pass
+        self.on_bytes()
 
     def lost(self, reason: str) -> None:
         self.reason = reason
@@ -172,3 +174,24 @@ def test_an_error_of_ours_in_one_connection_ends_that_one_and_not_the_process() 
 
     trio.run(run)
     assert [(where, type(error)) for where, error in failures] == [("socket", ZeroDivisionError)]
+
+
+# ---------------------------------------------------------------------- the length of a step
+@pytest.mark.parametrize("by_timer", [False, True])
+def test_a_step_is_measured_from_its_first_handler_to_its_last_write(by_timer: bool) -> None:
+    async def scene(reactor: TrioReactor, endpoint: Endpoint, peer: socket.socket) -> None:
+        steps: list[float] = []
+        reactor.step_took = steps.append
+        busy_seconds = 0.2
+
+        def take_long() -> None:
+            time.sleep(busy_seconds)
+
+        if by_timer:
+            reactor.later(0.01, take_long)
+        else:
+            endpoint.on_bytes = take_long
+            peer.send(b"a request")
+        await until(lambda: any(step >= busy_seconds for step in steps))
+
+    on_a_connection(scene)
