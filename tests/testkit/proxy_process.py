@@ -41,9 +41,16 @@ class ProxyProcess:
     """One proxy over all its lives, on the same ports and data directory. A context manager: entering starts it."""
 
     def __init__(
-        self, directory: Path, upstream: tuple[str, int], *, brokers: int = 1, options: tuple[str, ...] = ()
+        self,
+        directory: Path,
+        upstream: tuple[str, int],
+        *,
+        brokers: int = 1,
+        options: tuple[str, ...] = (),
+        python: Path = Path(sys.executable),
     ) -> None:
-        """``brokers``: how many listeners the cluster behind it needs. ``directory`` is made when it is missing."""
+        """``brokers``: how many listeners the cluster behind it needs. ``directory`` is made when it is missing.
+        ``python``: what runs it."""
         directory.mkdir(parents=True, exist_ok=True)
         self.data_directory = directory / "data"
         self.address = (HOST, neighbouring_ports(1 + brokers))
@@ -53,7 +60,7 @@ class ProxyProcess:
         self._process: ChildProcess | None = None
         self._redis = EmbeddedRedis(self.data_directory / "redis")
         self._command = [
-            *(sys.executable, "-m", "idemproxy", "run"),
+            *(os.fspath(python), "-P", "-m", "idemproxy", "run"),
             *("--upstream", f"{upstream[0]}:{upstream[1]}", "--listen", f"{HOST}:{self.address[1]}"),
             *("--data-dir", os.fspath(self.data_directory), *options),
         ]

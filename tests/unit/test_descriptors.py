@@ -94,6 +94,6 @@ def test_the_last_ones_are_not_for_clients_and_first_somebody_quiet_leaves(
 
 def test_a_process_without_standard_input_counts_as_well() -> None:
     program = "from idemproxy.proxy.descriptors import Descriptors; print(Descriptors(lambda: 1, None).why_no_room())"
-    command = ["bash", "-c", f"exec {sys.executable} -c '{program}' <&-"]
+    command = ["bash", "-c", 'exec "$@" <&-', "bash", sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "None\n"

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from testkit.archives import unpack_tar
+from testkit.smoke import bound, choose, interpreters
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE_FOLDERS = ("proxy", "codecs", "state", "demo", "pipeline", "client")
@@ -134,7 +135,7 @@ def make(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_make_alone_lists_every_target_with_a_sentence() -> None:
     listed = re.findall(r"^  ([a-z]+)  +\S", make().stdout, re.MULTILINE)
-    daily = {"help", "demo", "run", "test", "lint", "format", "typecheck", "bench", "model"}
+    daily = {"help", "demo", "run", "test", "smoke", "lint", "format", "typecheck", "bench", "model"}
     at_full_size = {"crashes", "acceptance", "clients", "chaos", "takeovers", "flushes", "simulate", "mutants"}
     for_one_part = {"cluster", "docs", "fuzz", "hostile", "pictures"}
     assert set(listed) == daily | at_full_size | for_one_part
@@ -147,13 +148,52 @@ def test_make_says_what_is_missing_before_it_installs_anything() -> None:
     assert without_upstream.stdout == ""
     without_python = make("test", "PYTHON=")
     assert without_python.returncode != 0
-    assert without_python.stderr.startswith("Python 3.11 or newer is needed")
+    assert without_python.stderr.startswith("Python 3.11.2 or newer is needed")
+
+
+def test_make_asks_for_the_python_that_the_project_asks_for(tmp_path: Path) -> None:
+    least = bound()
+    shown = ".".join(map(str, least))
+    makefile = (ROOT / "Makefile").read_text()
+    assert set(re.findall(r"sys\.version_info < \(([\d, ]+)\)", makefile)) == {", ".join(map(str, least))}
+    assert set(re.findall(r"Python (3[\d.]*\d) or newer", makefile)) == {shown}
+    for page in ("README.md", "docs/QUICKSTART.md", "docs/DEPLOY.md", "docs/WALKTHROUGH.md"):
+        assert set(re.findall(r"Python (3[\d.]*\d) or newer", (ROOT / page).read_text())) == {shown}, page
+    old = tmp_path / "old python"
+    old.write_text("#!/bin/sh\necho Python 3.11.1\nexit 1\n")
+    old.chmod(0o755)
+    refused = make("python", f"PYTHON={old}")
+    assert refused.returncode != 0
+    assert refused.stderr.startswith(f"Python {shown} or newer is needed, and {old} is Python 3.11.1\n")
+
+
+def test_the_smoke_test_takes_the_oldest_python_that_is_supported_and_says_which() -> None:
+    old, oldest, later, new = Path("/old"), Path("/oldest"), Path("/later"), Path("/new")
+    found = {new: (3, 12, 1), later: (3, 11, 7), old: (3, 11, 1), oldest: (3, 11, 2)}
+    assert choose(found, (3, 11, 2)) == (oldest, "the oldest supported one is tried: Python 3.11.2 (/oldest)")
+    del found[oldest]
+    python, sentence = choose(found, (3, 11, 2))
+    assert python == later
+    assert sentence.startswith(
+        "NOT the oldest supported one (3.11.2), which this machine does not have, but Python 3.11.7"
+    )
+    del found[later]
+    python, sentence = choose(found, (3, 11, 2))
+    assert python is None, "another minor version says nothing of this one"
+    assert sentence.startswith("no Python 3.11 from 3.11.2 on is here to try; there are: /new (3.12.1), /old (3.11.1).")
+    assert choose({}, (3, 11, 2))[1].startswith("no Python 3.11 from 3.11.2 on is here to try; there are: none.")
+
+
+def test_the_smoke_test_finds_this_very_python_once() -> None:
+    folder = Path(sys.executable).resolve().parent
+    found = interpreters([str(folder), str(folder), "/nowhere"])
+    assert found[Path(sys.executable).resolve()] == sys.version_info[:3]
 
 
 def test_what_lands_has_passed_lint_types_and_tests_and_ends_with_the_tests_summary() -> None:
     steps = re.search(r"for target in (.*); do", (ROOT / ".ci/run").read_text())
     assert steps is not None
-    assert steps.group(1).split() == ["lint", "typecheck", "test"]
+    assert steps.group(1).split() == ["lint", "typecheck", "smoke", "test"]
     assert os.access(ROOT / ".ci/run", os.X_OK)
 
 
