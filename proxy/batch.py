@@ -82,10 +82,18 @@ class Waiter(Protocol):
         """Take the answer; ignored when there was one."""
         ...
 
+    def leave(self) -> None:
+        """It is gone, and nothing of its request is needed any more."""
+        ...
+
+
+_NO_RECORDS = memoryview(b"")
+
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """``records``: the record batch as the client sent it, its CRC verified. ``arrived_at``: reactor seconds."""
+    """``records``: the record batch as the client sent it, its CRC verified; empty once it was let go of.
+    ``arrived_at``: reactor seconds."""
 
     identity: BatchIdentity
     records: memoryview
@@ -99,6 +107,8 @@ class Batch:
     """Once refused in company: not put together with others again (rule R19)."""
     is_apart: bool = False
     """Once refused, or in doubt, in one wrapper with other producers' batches: not merged again."""
+    held: object = None
+    """Counts the bytes of its request, as long as it keeps ``records``."""
 
     @property
     def is_wanted(self) -> bool:
@@ -167,3 +177,12 @@ class Batch:
         """Take over the waiters of a retry: all who wait are kept (rule R13)."""
         self.waiters = [waiter for waiter in self.waiters if not waiter.is_gone] + other.waiters
         self.arrived_at = other.arrived_at
+        if not len(self.records):
+            self.records, self.held = other.records, other.held
+
+    def let_go_of_records(self) -> None:
+        """Nobody waits for it: whoever asks again brings the same records. What became of it is found out without
+        them."""
+        self.records, self.held = _NO_RECORDS, None
+        for waiter in self.waiters:
+            waiter.leave()

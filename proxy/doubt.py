@@ -188,7 +188,9 @@ class Doubt:
                 plan = Plan(tuple(rest_of(sequencer.target, [batch], found)), intent.content)
                 sequences = [identity.base_sequence, plan.pieces[0].identities[0].base_sequence]
                 sequencer.look_again(self._bound_of(intent), intent.producer_epoch, sequences)  # R14
-                await Forward(sequencer, [batch], plan, leader, pieces).work()
+                forward = Forward(sequencer, [batch], plan, leader, pieces)
+                del plan  # it keeps what it needs of it
+                await forward.work()
                 sequencer.out = []
                 return
         await self._hold_back(entry)

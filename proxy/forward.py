@@ -46,6 +46,7 @@ class Forward:
         self._shared = sequencer.shared
         self._group = group
         self._pieces = deque(plan.pieces)
+        self._sent_sequence = self._first.base_sequence
         self._contents = {plan.content}
         self._leader = leader
         self._timeout_ms = min([batch.timeout_ms for batch in group])
@@ -74,13 +75,14 @@ class Forward:
     @property
     def _sequences(self) -> tuple[int, ...]:
         """What the group may be found by: its batches' base sequences, and that of the part that is out (rule R14)."""
-        return (*(batch.identity.base_sequence for batch in self._group), self._pieces[0].identities[0].base_sequence)
+        return (*(batch.identity.base_sequence for batch in self._group), self._sent_sequence)
 
     async def work(self) -> None:
         """Go on until the group is in the log and answered, refused and answered, or has to begin anew."""
         sequencer = self._sequencer
         while self._pieces:
             piece = self._pieces[0]
+            self._sent_sequence = piece.identities[0].base_sequence
             self._contents.add(piece.parcel.first_content)
             started = self._shared.step_begins()
             outcome: Outcome = await Append(
@@ -106,9 +108,11 @@ class Forward:
             if isinstance(outcome, NotSent):
                 await self._not_sent()
                 return
-            go_on = (
-                await self._refused(piece, outcome) if isinstance(outcome, Refused) else await self._resolve(outcome)
-            )
+            if isinstance(outcome, Refused):
+                go_on = await self._refused(piece, outcome)
+            else:
+                del piece  # a doubt may last, and may let go of it
+                go_on = await self._resolve(outcome)
             if not go_on:
                 return
         self._commit()
@@ -285,6 +289,7 @@ class Forward:
         undecided = 0
         search = self._new_search(outcome.broker_id)
         while True:
+            self._let_go_of_bytes()
             result = await search.run()
             if search.moved_to != NO_OFFSET:  # R8
                 self._moved_to, self._bound = search.moved_to, search.bound
@@ -322,6 +327,15 @@ class Forward:
         if records == 0 and outcome.error_code in CONTENT_ERRORS and len(self._group) > 1:
             return self._one_by_one()
         return await self._again(records)
+
+    def _let_go_of_bytes(self) -> None:
+        """A doubt may last as long as a broker hangs. Nothing of the group is sent again without all of its clients
+        (rule R17), and who comes again brings the records."""
+        unwanted = [batch for batch in self._group if not batch.is_wanted]
+        for batch in unwanted:
+            batch.let_go_of_records()
+        if unwanted:
+            self._pieces.clear()
 
     def _only_first(self, records: int, anchor: bytes) -> bool:
         """A group leaves as a whole. Of this one the first batches had left before, and were appended after all: they

@@ -29,6 +29,7 @@ from .engine import Engine
 from .events import ClientRefused
 from .guest_call import GuestCall
 from .guest_lane import GuestLanes, GuestPipe
+from .holdings import Held
 from .last_words import SilentCall, names_a_producer
 from .pipe import Pipe
 from .rights import DENIED, Rights
@@ -127,10 +128,9 @@ class Guest(Session):
         header = parse_request_header(frame)
         if header.client_id:
             self.name = header.client_id[:64]
-        slot = _Slot(header, len(frame))
+        slot = _Slot(header, Held(self._host.hold_bytes, len(frame)))
         self._slots.append(slot)
         self._patience.was_active = True
-        self._host.hold_bytes(len(frame))
         self._host.count_request(header.api_key)
         return slot
 
@@ -328,6 +328,7 @@ class Guest(Session):
             version, done = slot.header.api_version, partial(self._answer, slot)
             make = GuestCall if request.acks else _SilentGuestCall
             call = make(self._host, self, request, version, done)
+            call.held = slot.held
             call.judge(self.rights, lanes, denied, came_at)
             call.start()
 

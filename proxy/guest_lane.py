@@ -364,4 +364,5 @@ class GuestLanes(LanePool):
             self._is_over = True
             self._tell_over(self)
             self._pipe.forget_lanes()  # or they would hold each other
+            self._paces.end()
         self.refuse_waiting(reason)

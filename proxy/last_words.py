@@ -18,6 +18,7 @@ from ..codecs.record_batch import parse_single_batch
 from ..reactor import Reactor
 from . import limits
 from .batch import Answer, Connection
+from .holdings import Held
 from .passes import Pass
 from .produce import Client, Outside, ProduceCall
 
@@ -41,13 +42,9 @@ class SilentCall(ProduceCall):
 
     def start(self) -> None:
         """Check every partition and send it on its way."""
-        self._bytes = sum(len(item.records) for item in self.request.partitions if item.records is not None)
-        self.client.hold_silent(self._bytes)
+        size = sum(len(item.records) for item in self.request.partitions if item.records is not None)
+        self.held = Held(self.client.hold_silent, size)
         super().start()
-
-    def _finish(self) -> None:
-        super()._finish()
-        self.client.hold_silent(-self._bytes)
 
 
 class Host(Outside, Protocol):

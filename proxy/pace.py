@@ -18,6 +18,10 @@ USUAL, SLOW, SUSPECT, ON_TRIAL = range(4)
 request is out."""
 
 
+def _nobody_to_tell(_place: Place, _pace: int) -> None:
+    """Nothing is sent any more."""
+
+
 class Paces:
     """The partitions of one broker that are not as usual. ``moved``: told when the pace of one changes."""
 
@@ -56,6 +60,10 @@ class Paces:
         seconds = min(seconds, limits.SLOW_APPEND_SECONDS)
         before = self._answer_seconds
         self._answer_seconds = before + (seconds - before) / limits.ANSWERS_AVERAGED if before else seconds
+
+    def end(self) -> None:
+        """Nothing is sent any more: it tells nobody, or it and its pool would hold each other."""
+        self._moved = _nobody_to_tell
 
     # ------------------------------------------------------------------ what was seen
     def tried(self, place: Place) -> None:

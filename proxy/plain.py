@@ -17,6 +17,7 @@ from ..codecs.record_batch import magic_of, parse_single_batch
 from ..reactor import Buffer
 from . import answers, limits
 from .batch import Answer
+from .holdings import Held
 from .passes import Pass
 from .pipe import Pipe
 from .shared import Shared
@@ -34,6 +35,8 @@ class Host(Protocol):
     @property
     def current_pass(self) -> Pass: ...
 
+    def hold_bytes(self, count: int) -> None: ...
+
 
 # R20 lives here: converted where the format asks for it, nothing else.
 class PlainBatches:
@@ -48,6 +51,8 @@ class PlainBatches:
         """``parts``: the batches, and who wants their answers. What cannot go on is answered at once, and ``refused``
         is told why."""
         self.sendable: list[tuple[str, int, Buffer]] = []
+        self._count = host.hold_bytes
+        self._held: Held | None = None
         self._waiting: dict[tuple[str, int], Callable[[Answer], None]] = {}
         for item, answer in parts:
             if host.current_pass.is_too_long:
@@ -70,7 +75,12 @@ class PlainBatches:
                 answer(Answer(0))
             return
 
+        # What is sent is the request's own bytes, or a converted copy of them: that one is counted here.
+        self._held = Held(self._count, sum(len(sent) for _, _, sent in self.sendable if isinstance(sent, bytes)))
+        self.sendable = []
+
         def answered(response: memoryview) -> None:
+            self._held = None
             found, _throttle_ms = parse_response(response, 0, _VERSION)
             for one in found:
                 done = self._waiting.pop((one.topic, one.partition), None)

@@ -142,6 +142,10 @@ class Part:
             self.note(answer.error_code)
             call.part_answered(self._index, self, answer)
 
+    def leave(self) -> None:
+        """Its client has gone, or it is answered: it holds its request no longer."""
+        self._call = None
+
     def hold(self) -> None:
         """Its batch waits for something: what comes behind it is no gap (rule R11)."""
         if self._key is not None and self._identity is not None:
@@ -181,6 +185,8 @@ class ProduceCall:
         self._left = len(request.partitions)
         self.is_done = False
         """Answered."""
+        self.held: object = None
+        """Counts the bytes of the request; kept by whoever keeps any of them."""
         self._has_refused = False
         self._is_named = False
 
@@ -264,6 +270,7 @@ class ProduceCall:
             part.answer(answers.held_back("the proxy is shutting down"))
         else:
             batch = Batch(identity, records, header, timeout_ms, now, [part], self.client.principal)
+            batch.held = self.held
             self._route(item.topic, item.partition, header.producer_id, part, batch)
 
     def _judge(self, header: BatchHeader) -> Answer | None:

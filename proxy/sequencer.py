@@ -207,7 +207,9 @@ class Sequencer:
         started = self.shared.step_begins()
         if await self.write(reserved(self.held.or_fresh(first, group[0].principal), intent)):
             self.step("reserve", group, started)
-            await Forward(self, group, plan, leader).work()
+            forward = Forward(self, group, plan, leader)
+            del plan  # it keeps what it needs of it
+            await forward.work()
         else:
             self.put_back(group)
         self.out = []
@@ -327,7 +329,7 @@ class Sequencer:
                 answer.message,
                 batch.arrived_at,
                 self.shared.step_begins(),
-                batch.records,
+                batch.records or None,
             )
         )
 

@@ -27,6 +27,7 @@ from .bridge.table import plan
 from .crowd import Crowd
 from .door import Visit
 from .events import ClientRefused, SlowClient
+from .holdings import Held
 from .last_words import LastWords, PlainPart, SilentCall
 from .patience import Notes, Patience
 from .pipe import Pipe
@@ -42,13 +43,14 @@ _FINISHED_KEYS = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID)
 
 
 class _Slot:
-    """The place of one answer in the order of the requests. ``chunks`` None: not there yet; empty: none is sent."""
+    """The place of one answer in the order of the requests. ``chunks`` None: not there yet; empty: none is sent.
+    ``held``: counts the bytes of the request."""
 
-    __slots__ = ("chunks", "header", "request_bytes")
+    __slots__ = ("chunks", "header", "held")
 
-    def __init__(self, header: RequestHeader, request_bytes: int) -> None:
+    def __init__(self, header: RequestHeader, held: Held) -> None:
         self.header = header
-        self.request_bytes = request_bytes
+        self.held: Held | None = held
         self.chunks: Sequence[Buffer] | None = None
 
 
@@ -254,9 +256,8 @@ class Session:
         header = parse_request_header(frame)
         if header.client_id:
             self.name = header.client_id[:64]
-        slot = _Slot(header, len(frame))
+        slot = _Slot(header, Held(self._host.hold_bytes, len(frame)))
         self._slots.append(slot)
-        self._host.hold_bytes(len(frame))
         key, version = header.api_key, header.api_version
         self._host.count_request(key)
         if key == _PRODUCE_KEY and 0 <= version <= produce_codec.CLIENT_VERSION_MAX:
@@ -279,7 +280,9 @@ class Session:
         header = slot.header
         request = produce_codec.parse_request(frame, header.body_offset, header.api_version)
         make = ProduceCall if request.acks else SilentCall
-        make(self._host, self, request, header.api_version, partial(self._answer, slot)).start()
+        call = make(self._host, self, request, header.api_version, partial(self._answer, slot))
+        call.held = slot.held
+        call.start()
 
     def _init_producer_id(self, slot: _Slot, body: memoryview) -> None:
         request = parse_init_producer_id(body, slot.header.api_version)
@@ -357,9 +360,8 @@ class Session:
         out: list[Buffer] = []
         while self._slots and self._slots[0].chunks is not None:
             slot = self._slots.popleft()
-            chunks = slot.chunks
+            chunks, slot.held = slot.chunks, None
             self.has_produced |= slot.header.api_key == _PRODUCE_KEY
-            self._host.hold_bytes(-slot.request_bytes)
             if not chunks:
                 continue
             header = slot.header
@@ -390,8 +392,10 @@ class Session:
         if not self.is_closed:
             self.is_closed = True
             self._wire = None
-            self._host.hold_bytes(-sum(slot.request_bytes for slot in self._slots) - sum(map(len, self._waiting)))
+            self._host.hold_bytes(-sum(map(len, self._waiting)))
             self._patience.end()
+            for slot in self._slots:
+                slot.held = None
             self._slots.clear()
             self._waiting.clear()
             if not leaves_upstream:

@@ -72,6 +72,9 @@ class Request:
             key = (PRODUCER_ID, TOPIC, PARTITION)
             self.connection.behind.note(key, self._identity, answer.error_code, retriable, self._number)
 
+    def leave(self) -> None:
+        """It keeps nothing."""
+
     @property
     def code(self) -> int | None:
         """The error code of its answer, None as long as there is none."""

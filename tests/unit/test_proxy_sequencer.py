@@ -45,6 +45,9 @@ class Client:
         if not self.answers:
             self.answers.append(answer)
 
+    def leave(self) -> None:
+        """It keeps nothing."""
+
 
 class Outside:
     """Performs the effects: the store takes every swap, an append is asked whether it may be sent, time stands still

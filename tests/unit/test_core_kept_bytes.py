@@ -1,0 +1,167 @@
+"""What is kept of requests is what is counted: no unpacked form of what is on its way, and nothing of what was answered
+or left, however long a broker hangs."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from idemproxy.codecs.compression import Codec
+from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
+from idemproxy.proxy.batch import Batch
+from idemproxy.proxy.holdings import Held
+from idemproxy.proxy.versions import ApiKey
+from idemproxy.state.decide import BatchIdentity
+from testkit.raw_client import RawClient, batch
+from testkit.staged_sequencer import PRODUCER_ID, Client, Request, Stage
+from testkit.virtual_line import Line, request
+from testkit.virtual_world import TOPIC, World, WorldSettings
+
+UNPACKED_BYTES = 8_000_000
+RECORD_BYTES = 100_000
+TIMEOUT_MS = 3_000
+
+
+def test_what_is_held_is_counted_until_nobody_holds_it() -> None:
+    counted: list[int] = []
+    held = Held(counted.append, 100)
+    other = held
+    held.resize(30)
+    del held
+    assert sum(counted) == 30
+    del other
+    assert sum(counted) == 0
+
+
+@pytest.mark.parametrize("merges", [False, True])
+@pytest.mark.parametrize("batches", [1, 3])
+def test_a_batch_on_its_way_is_not_kept_unpacked(merges: bool, batches: int) -> None:
+    """It is out, and its broker does not answer."""
+    first = Stage()
+    first.send(Client(), 0)
+    first.run(1)  # whatever is made once has been made
+    counted: list[int] = []
+    values = [bytes(RECORD_BYTES)] * (UNPACKED_BYTES // RECORD_BYTES // batches)
+    stage = Stage()
+    stage.shared.merges_producers = merges
+    stage.shared.hold_bytes = counted.append
+    stage.outcomes.append(stage.never_answers)
+    client = Client()
+    tracemalloc.start()
+    try:
+        for number in range(batches):
+            records = [Record(index, 1_700_000_000_000, None, value) for index, value in enumerate(values)]
+            data = encode_batch(
+                records,
+                producer_id=PRODUCER_ID,
+                producer_epoch=0,
+                base_sequence=number * len(values),
+                codec=Codec.GZIP,
+            )
+            header = parse_single_batch(memoryview(data))
+            identity = BatchIdentity(0, number * len(values), len(values))
+            waiter = Request(client, identity)
+            stage.sequencer.queue.append(Batch(identity, memoryview(data), header, 30_000, stage.now, [waiter]))
+        before = tracemalloc.get_traced_memory()[0]
+        stage.sequencer.wake()
+        stage.run(1)
+        kept = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    (sent,) = stage.sent
+    assert len(sent.identities) == batches
+    assert sum(counted) == len(sent.message_set)
+    assert kept < UNPACKED_BYTES // 20
+
+
+class Scene:
+    """A broker that hangs from the start, and one client with a batch."""
+
+    def __init__(self, timeout_ms: int = TIMEOUT_MS, hang_seconds: float = 1_000) -> None:
+        self.world = World(1, WorldSettings(brokers=1, clients=0))
+        self.world.start()
+        (self.proxy,) = self.world.proxies
+        self.engine = self.proxy.engine
+        self.run(20)  # leases of an earlier life have ended
+        self.line = self.connect()
+        self.send(self.line, batch([b"first"], producer_id=1_000))
+        assert self.world.network.run(20, lambda: bool(self.line.answers))
+        self.run(0.5)
+        (broker,) = self.world.cluster.brokers.values()
+        broker.host.pause(hang_seconds)
+        self.records = batch([bytes(range(250)) * 400], producer_id=1_000, sequence=1)
+        self.send(self.line, self.records, timeout_ms)
+        self.run(1)
+
+    def connect(self) -> Line:
+        line = Line()
+        self.world.network.host("client").connect(self.proxy.addresses[0], line)
+        assert self.world.network.run(5, lambda: line.wire is not None)
+        return line
+
+    def send(self, line: Line, records: bytes, timeout_ms: int = TIMEOUT_MS) -> None:
+        body = RawClient.produce_body([(TOPIC, 0, records)], version=3, timeout_ms=timeout_ms)
+        assert line.wire is not None
+        line.wire.send(request(len(line.answers) + 1, ApiKey.PRODUCE, 3, body))
+
+    def run(self, seconds: float) -> None:
+        self.world.network.run(seconds)
+
+    @property
+    def is_at_work(self) -> bool:
+        """Is the batch not settled yet?"""
+        return any(not sequencer.is_idle for sequencer in self.engine.sequencers)
+
+
+def test_a_batch_that_is_out_counts_with_its_wrapper_also_when_its_time_is_up() -> None:
+    scene = Scene()
+    both = scene.engine.bytes_held
+    assert both > 2 * len(scene.records)
+    scene.run(3)
+    assert len(scene.line.answers) == 2
+    assert scene.engine.bytes_held == both, "the append is still out"
+    scene.send(scene.line, scene.records)
+    scene.run(1)
+    assert scene.engine.bytes_held > both + len(scene.records), "a retry has joined it"
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_of_a_doubt_that_nobody_waits_for_no_byte_is_kept(is_gone: bool) -> None:
+    """The client was told 7, or has gone; the broker hangs on. What is looked for in the log needs names only."""
+    scene = Scene(timeout_ms=TIMEOUT_MS if not is_gone else 100_000)
+    if is_gone:
+        assert scene.line.wire is not None
+        scene.line.wire.reset()
+    assert scene.world.network.run(20, lambda: scene.engine.bytes_held == 0)
+    scene.run(1)
+    assert scene.is_at_work
+
+
+def test_a_retry_brings_the_records_again_that_were_let_go_of() -> None:
+    scene = Scene(hang_seconds=50)
+    assert scene.world.network.run(30, lambda: scene.engine.bytes_held == 0)
+    again = scene.connect()
+    scene.send(again, scene.records, 100_000)
+    scene.run(1)
+    assert scene.engine.bytes_held > len(scene.records)
+    scene.run(60)
+    assert again.answers == [1]
+    stored = [value for one in scene.world.cluster.log(TOPIC, 0).messages for value in one.message.records]
+    assert len(stored) == 2
+    assert scene.engine.bytes_held == 0
+    assert scene.world.errors() == []
+
+
+def test_batches_without_a_producer_id_count_with_their_converted_form() -> None:
+    scene = Scene()
+    line = scene.connect()
+    before = scene.engine.bytes_held
+    records = batch([bytes(RECORD_BYTES)])
+    scene.send(line, records)
+    scene.run(0.5)
+    assert scene.engine.bytes_held > before + 2 * len(records)
+    assert line.wire is not None
+    line.wire.reset()
+    scene.run(1)
+    assert scene.engine.bytes_held <= before
