@@ -10,6 +10,7 @@ nothing is missing and nothing is there twice. The standard library's LazyLoader
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec, module_from_spec
@@ -43,7 +44,9 @@ def _put_aside(name: str) -> None:
                     raise AttributeError(f"partially initialized module {name!r} has no attribute {wanted!r}")
                 running = True
                 try:
-                    loader.exec_module(package)
+                    with warnings.catch_warnings():  # of how it reads its own files: no news for who imports it
+                        warnings.simplefilter("ignore", DeprecationWarning)
+                        loader.exec_module(package)
                 finally:
                     running = False
                 if package.__dict__.get("__getattr__") is run_init:  # unless it has brought one

@@ -105,6 +105,10 @@ def test_a_package_that_is_not_there_gives_the_usual_error() -> None:
     ],
 )
 def test_the_client_libraries_can_be_used_beside_our_codecs(ours: str, wanted: str) -> None:
-    for program in (f"import {ours}\n{wanted}", f"{wanted}\nimport {ours}"):
-        ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-        assert (ended.returncode, ended.stderr) == (0, "")
+    for strictness, program in (
+        ("error::DeprecationWarning", f"import {ours}\n{wanted}"),
+        ("default", f"{wanted}\nimport {ours}"),
+    ):
+        command = [sys.executable, "-W", strictness, "-c", program]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert ended.returncode == 0, ended.stderr
