@@ -58,7 +58,7 @@ class EmbeddedRedis:
     def start(self) -> str:
         """Return the path of the unix socket of a running server: the one that is there, or a new one.
 
-        Raises EmbeddedRedisError. A server that is still loading its data counts as running.
+        Raises EmbeddedRedisError. A server that loads its data for longer than our patience counts as running.
         """
         try:
             self.data_directory.mkdir(parents=True, exist_ok=True)
@@ -67,13 +67,15 @@ class EmbeddedRedis:
         end = time.monotonic() + self._patience_seconds
         log_bytes = -1
         while True:
+            is_late = time.monotonic() > end
             lock = self._try_lock()
             if lock is None:
                 self.socket_path = self._recorded_path()
                 info = self._info() if self.socket_path else {}
                 if info and version_of(info) < VERSION_MIN:
                     self._ask("SHUTDOWN")  # an earlier release has started it; a newer server reads what it leaves
-                elif info:
+                elif info and (info.get("loading", "0") == "0" or is_late):
+                    # One that is loading may yet end, because it cannot read its data.
                     self.shown = f"{shown_server(info)}, {info.get('executable', 'of unknown path')}"
                     return self.socket_path
             else:
@@ -83,7 +85,7 @@ class EmbeddedRedis:
                     log_bytes = self._launch(lock)
                 finally:
                     os.close(lock)  # the server has the lock now, if there is one
-            if time.monotonic() > end:
+            if is_late:
                 raise EmbeddedRedisError(
                     f"a Redis that holds {self.data_directory} does not answer: end it, or take another directory"
                 )
@@ -219,7 +221,7 @@ class EmbeddedRedis:
 
     def _info(self) -> dict[str, str]:
         """Return what the server says of itself, also while it loads its data; nothing when it does not answer."""
-        return parse_info(self._ask("INFO server").encode())
+        return parse_info(self._ask("INFO").encode())
 
     def _ask(self, command: str) -> str:
         """Return the answer, empty when there is none."""

