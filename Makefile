@@ -24,7 +24,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench model crashes acceptance clients chaos takeovers flushes simulate uv python upstream mutants hostile fuzz pictures cluster docs
+.PHONY: help demo run test smoke lint format typecheck bench model crashes acceptance clients chaos takeovers flushes servers simulate uv python upstream mutants hostile fuzz pictures cluster docs
 
 help:  ## this list
 	@echo "usage: make TARGET"
@@ -71,6 +71,9 @@ clients: uv  ## five real clients, 20,000 records each under faults; a line each
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.clients_under_faults
 
 SEEDS ?= 2000
+servers: uv  ## the tests of the store on Redis 7.0 and 8.2 and Valkey 8.1 and 9.1, which are fetched, and each other's files
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.other_servers $(UV)
+
 simulate: uv  ## random worlds on a virtual network: make simulate SEEDS=2000 [JOBS=2] [FIRST=1]; a line in benchmarks/results/
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.simulate --seeds $(SEEDS) $(if $(JOBS),--jobs $(JOBS)) $(if $(FIRST),--first $(FIRST))
 

@@ -17,6 +17,8 @@ from testkit.two_proxies_redis import ExternalRedis
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "SECURITY.md"
 FOR_PROXIES, FOR_INSPECTION = re.findall(r"^ACL SETUSER (.+)$", PAGE.read_text(), re.MULTILINE)
 NAME, SECRET = FOR_PROXIES.split()[0], re.findall(r">(\S+)", FOR_PROXIES)[0]
+SINCE_7_2 = {"+client|no-touch", "+client|setinfo"}
+"""An earlier server does not know them, and refuses the whole line, as the page says."""
 DATABASE = 1
 """Another one than the first, which has to be chosen."""
 WISHES: list[tuple[str, ...]] = [
@@ -73,7 +75,8 @@ def test_the_user_on_the_page_may_do_all_that_proxies_and_inspection_need_and_no
         refused = idemproxy("inspect", "--redis", url)
         assert (refused.returncode, "permissions" in refused.stderr) == (2, True), refused.stderr
         redis.call("ACL", "LOG", "RESET")
-        redis.call("ACL", "SETUSER", *FOR_INSPECTION.split())
+        version = re.search(rb"redis_version:7\.[01]\.", redis.call("INFO", "server"))
+        redis.call("ACL", "SETUSER", *(part for part in FOR_INSPECTION.split() if not version or part not in SINCE_7_2))
         wait_until(lambda: any("1 quiet" in line for line in lines_of("--redis", url)), "the last commit is written")
         assert any(place[0] in line for line in lines_of("producer", producer_id, "--redis", url))
         forgotten = idemproxy("forget", "producer", producer_id, "--yes", "--redis", url)
@@ -81,7 +84,8 @@ def test_the_user_on_the_page_may_do_all_that_proxies_and_inspection_need_and_no
         assert proxy.stop() == 0
     assert [entry[7] for entry in redis.call("ACL", "LOG")] == [], "something was refused"
     commands |= run(redis)
-    assert granted(FOR_PROXIES) | granted(FOR_INSPECTION) <= commands, "some of it is not needed"
+    unknown = granted(" ".join(SINCE_7_2)) if version else set()
+    assert granted(FOR_PROXIES) | granted(FOR_INSPECTION) <= commands | unknown, "some of it is not needed"
 
 
 def test_that_user_reaches_no_other_keys_and_runs_no_script_of_his_own(redis: ExternalRedis) -> None:
