@@ -42,17 +42,17 @@ def _raise_limit(wanted: int) -> int:
 class Descriptors:
     """Of this process. The kernel is asked each time: files, the admin port and threads take some as well."""
 
-    def __init__(self, brokers: Callable[[], int], make_room: Callable[[str], bool]) -> None:
-        """``brokers``: how many there are at the moment. ``make_room``: called with what is scarce, ends the connection
-        of a client that can do without it; False: there is none."""
-        self._brokers = brokers
+    def __init__(self, to_brokers: Callable[[], int], make_room: Callable[[str], bool]) -> None:
+        """``to_brokers``: how many connections of the proxy's own there may be to brokers. ``make_room``: called with
+        what is scarce, ends the connection of a client that can do without it; False: there is none."""
+        self._to_brokers = to_brokers
         self._make_room = make_room
 
     def why_no_room(self) -> str | None:
         """Return why there is none for a client, as a sentence; None: there is one, perhaps because another client has
         left for it."""
         have = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        kept = limits.DESCRIPTORS_KEPT + limits.DESCRIPTORS_KEPT_PER_BROKER * self._brokers()
+        kept = limits.DESCRIPTORS_KEPT + self._to_brokers()
         for_clients = have - min(kept, int(have * limits.DESCRIPTORS_KEPT_SHARE_MAX))
         if _in_use() < for_clients:
             return None

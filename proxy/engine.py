@@ -203,6 +203,12 @@ class Engine(Holdings):
         self.sessions.add(session)
         return session
 
+    @property
+    def own_connections_max(self) -> int:
+        """So many connections to brokers the proxy may open for itself, rather than for one client."""
+        per_broker = self.caps.lanes_per_broker_max + limits.DESCRIPTORS_KEPT_PER_BROKER
+        return per_broker * len(self.topology.cluster.brokers)
+
     def make_room(self, reason: str, why: str) -> bool:
         """Close the connection of the client that has been quiet for longest. False: none has been for long enough."""
         return self._places.make_room(reason, why)

@@ -32,9 +32,9 @@ CONNECTIONS_MAX: Final = 10_000
 DESCRIPTORS_KEPT: Final = 64
 """File descriptors that clients do not get: for Redis, the admin port, files, look-ups of names, the start of a private
 Redis."""
-DESCRIPTORS_KEPT_PER_BROKER: Final = 20
-"""And for each broker: the connection by which it is watched, the one that reads logs, and lanes, some of them about to
-be closed."""
+DESCRIPTORS_KEPT_PER_BROKER: Final = 4
+"""And for each broker, beside its lanes: the connection by which it is watched, the one that reads logs, and the lanes
+of slow partitions."""
 DESCRIPTORS_KEPT_SHARE_MAX: Final = 0.5
 """Of all descriptors: where there are few, clients get half of them."""
 CONNECTIONS_PER_ADDRESS_MAX: Final = 500

@@ -85,7 +85,7 @@ class Server:
         said = settings.upstream_sasl
         self._sasl = None if said is None else Credentials(said, os.urandom)
         descriptors = Descriptors(
-            lambda: len(self.engine.topology.cluster.brokers), lambda why: self.engine.make_room("descriptors", why)
+            lambda: self.engine.own_connections_max, lambda why: self.engine.make_room("descriptors", why)
         )
         towards_brokers = self._towards_brokers()
         self.engine = Engine(
