@@ -149,12 +149,12 @@ def test_a_stopped_follower_delays_its_own_partition_only_and_every_answer_comes
             answers = client.produce(parts(1, 0, 1, 2), timeout_ms=timeout_ms)
             seconds = time.monotonic() - begun
             assert [outcome(one) for one in answers] == [(0, 1), (0, 1), (IN_DOUBT, -1)]
-            assert seconds < 0.75 * timeout_ms / 1000 + 0.5, "three quarters, a look of the sweeper, a busy machine"
+            assert seconds < timeout_ms / 1000, "three quarters, and what a busy machine adds"
 
             begun = time.monotonic()
             answers = client.produce(parts(2, 0, 1), timeout_ms=timeout_ms)
             assert [outcome(one) for one in answers] == [(0, 2), (0, 2)]
-            assert time.monotonic() - begun < 2, "they do not wait for the third one's follower"
+            assert time.monotonic() - begun < 0.75 * timeout_ms / 1000, "they do not wait for the third one's follower"
 
             late = insist(client, (topic, 2), parts(1, 2)[0][2], timeout_ms=timeout_ms)
             assert outcome(late) == (0, 1)

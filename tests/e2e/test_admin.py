@@ -23,7 +23,7 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.proxy.telemetry.metric_names import METRICS
 from testkit.kafka_cluster import fresh_topic, librdkafka_settings, produce
-from testkit.proxy_process import ProxyProcess, wait_until
+from testkit.proxy_process import QUIET_SECONDS_MAX, ProxyProcess, wait_until
 from testkit.two_proxies_redis import ExternalRedis
 from testkit.two_proxies_relays import Keeping, KeepingRelay
 
@@ -192,7 +192,7 @@ def test_a_doubt_is_shown_with_its_age_until_it_is_resolved(
         sending.join()
         (doubt,) = seen
         assert (doubt["topic"], doubt["partition"], doubt["base_sequence"]) == (topic, 0, 0)
-        assert 0 <= doubt["age_seconds"] < 5
+        assert 0 <= doubt["age_seconds"] < QUIET_SECONDS_MAX
         wait_until(lambda: admin.json("doubts") == [], "the doubt is gone")
         assert admin.metrics()['idemproxy_doubts_resolved_total{result="found"}'] == 1
         assert admin.metrics()["idemproxy_doubt_duration_seconds_count"] == 1
@@ -296,11 +296,11 @@ def test_who_sends_half_a_request_is_hung_up_on_and_holds_nobody_up(shared: tupl
             one.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n")
         begun = time.monotonic()
         assert admin.get("/livez").status == 200
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 9, "not as long as the others are borne with"
         for one in half:
             while one.recv(4096):
                 pass
-        assert 5 < time.monotonic() - begun < 30
+        assert 5 < time.monotonic() - begun < 60
     finally:
         for one in half:
             one.close()

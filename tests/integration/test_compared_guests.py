@@ -19,7 +19,7 @@ from testkit.tls_proxy import ConfiguredProxy
 USERS = {"idemproxy": "our secret", "alice": "alice's secret", "bob": "bob's secret"}
 RIGHTS = ("Read", "Write", "Describe")
 TOPIC = "alices"
-STORED_SECONDS_MAX = 15
+STORED_SECONDS_MAX = 30
 SETTLED_SECONDS = 1.0
 
 

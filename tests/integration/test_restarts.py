@@ -221,7 +221,7 @@ def test_while_redis_is_away_nothing_is_forwarded_and_afterwards_every_producer_
     proxy.kill_redis()
     begun = time.monotonic()
     assert producer.send(3, timeout_ms=6000).error_code == 7
-    assert 1.0 < time.monotonic() - begun < 4.0, "a quarter of its own timeout, and a little"
+    assert 1.0 < time.monotonic() - begun < 4.5, "a quarter of its own timeout, and not three quarters"
     assert producer.client.end_offset(*place) == 9
 
     proxy.start_redis()

@@ -225,7 +225,7 @@ def test_who_does_not_show_who_he_is_in_ten_seconds_is_hung_up_on(world: World) 
         assert slow.ask(ApiKey.SASL_AUTHENTICATE, 0, auth_bytes=b"n,,n=alice,r=abcdef").error_code == 0
         assert silent.is_closed()
         assert slow.is_closed()
-        assert 9 < time.monotonic() - began < 14
+        assert 9 < time.monotonic() - began < 60, "ten, and not the ten minutes of an idle connection"
     world.proxy.wait_for_log("no authentication within 10 s")
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -208,11 +208,11 @@ def test_hostile_bodies_are_refused_in_no_time() -> None:
     endless_number = b"\xff" * 1_000_000
     # 250,000 topics with a tagged field each: the library would copy the rest of the body for every one.
     topics = b"\x80\xa1\x0f" + b"\x01\x01\x50\x00" * 249_999
-    start = perf_counter()
+    start = process_time()
 
     with pytest.raises(Malformed):
         decode_request(METADATA, 9, endless_number)
     with pytest.raises(LimitExceeded, match="too many sections"):
         decode_request(METADATA, 9, topics + bytes(100))
 
-    assert perf_counter() - start < 2
+    assert process_time() - start < 5, "of CPU; with the copies it is minutes"
