@@ -41,6 +41,7 @@ class Load:
     codec: Codec = Codec.NONE
     warm_up_seconds: float = 1.0
     seconds: float = 4.0
+    first_partition: int = 0
 
 
 @dataclass
@@ -58,7 +59,7 @@ class Result:
         return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
 
 
-class _Connection:
+class Connection:
     """One producer: it sends the same records again and again, with the next sequence."""
 
     def __init__(self, load: Load, index: int) -> None:
@@ -91,7 +92,7 @@ class _Connection:
         name = load.topic.encode()
         start = encode_request_header(0, version, 1, "loadgen") + (b"\xff\xff" if load.is_idempotent else b"")
         start += struct.pack(">hiih", -1, 30_000, 1, len(name)) + name
-        start += struct.pack(">iii", 1, index % load.partitions, len(self._payload))
+        start += struct.pack(">iii", 1, load.first_partition + index % load.partitions, len(self._payload))
         self._start = struct.pack(">i", len(start) + len(self._payload)) + start
         self._error_at = 4 + 4 + 4 + 2 + len(name) + 4 + 4
 
@@ -102,8 +103,12 @@ class _Connection:
             struct.pack_into(">i", payload, _SEQUENCE_AT, self._sequence)
             struct.pack_into(">I", payload, _CRC_AT, crc32c(memoryview(payload)[_CRC_FROM:]))
             self._sequence = (self._sequence + self._load.records_per_batch) & 0x7FFFFFFF
+        self.send_again()
+
+    def send_again(self) -> None:
+        """Send what was sent last, as after an error that may pass."""
         self.socket.setblocking(True)
-        self.socket.sendall(self._start + payload)
+        self.socket.sendall(self._start + self._payload)
         self.socket.setblocking(False)
         self.sent_at.append(time.perf_counter())
 
@@ -133,7 +138,7 @@ class _Connection:
 def run(load: Load) -> Result:
     """Keep ``in_flight`` requests out on every connection until the time is over."""
     selector = selectors.DefaultSelector()
-    connections = [_Connection(load, index) for index in range(load.connections)]
+    connections = [Connection(load, index) for index in range(load.connections)]
     result = Result()
     for connection in connections:
         selector.register(connection.socket, selectors.EVENT_READ, connection)

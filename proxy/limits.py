@@ -154,9 +154,9 @@ LANES_PER_BROKER_MAX: Final = 1_000
 LANE_IDLE_SECONDS: Final = 60.0
 """A lane that was not needed for so long is closed, but for one."""
 LANE_REQUEST_BYTES: Final = 128 * KIB
-LANE_REQUEST_BYTES_MAX: Final = 1 * MIB
+LANE_REQUEST_BYTES_MAX: Final = 2 * MIB
 """Appends that are put into one upstream request, while there are lanes enough and when there are not: what is in one
-request is answered together, so one that is small keeps fewer waiting."""
+request is answered together, so one that is small keeps fewer waiting. 16 lanes hold 200 producers of 100 KB."""
 SLOW_LANES_PER_BROKER: Final = 2
 """For all partitions that are slow; they keep nobody else waiting (rule R19)."""
 UPSTREAM_TIMEOUT_SECONDS_MAX: Final = 5.0

@@ -80,9 +80,9 @@ class Paces:
 
     def answered(self, places: Sequence[Place], timed_out: Collection[Place], was_late: bool) -> None:
         """An answer came. ``timed_out``: those of which the broker said itself that their replicas are behind; then the
-        others only waited for these."""
+        others only waited for these. One that was late says nothing else: what it did to its partitions was said when
+        it was late, and they may have shown since that they are not slow."""
         if was_late and not timed_out:
-            self.late(places)
             return
         for place in places:
             if place in timed_out:

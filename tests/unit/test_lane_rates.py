@@ -1,0 +1,135 @@
+"""Lanes are no limit: with one append of each producer out at a time (rule R3) a broker that answers slowly is used as
+it would be without the proxy. Time is virtual, so nothing but lanes and requests counts."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from idemproxy.proxy.effects import Append
+from idemproxy.proxy.lane_pool import LanePool
+from idemproxy.proxy.outcome import Appended, Outcome
+from idemproxy.reactor import Address, Buffer, Endpoint
+from testkit import virtual_kafka_bytes as kafka
+
+BROKER, TOPIC = 1, "topic"
+PARTITIONS = 32
+CONNECT_SECONDS = 0.001
+ROUNDS = 30
+WARM_UP_ROUNDS = 10
+
+
+class Timer:
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class SlowBroker:
+    """A reactor, and a broker behind it whose answers take so long."""
+
+    def __init__(self, answer_seconds: float) -> None:
+        self.time = 0.0
+        self.answer_seconds = answer_seconds
+        self.connections = 0
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._flushes: list[Callable[[], None]] = []
+        self._order = itertools.count()
+
+    def now(self) -> float:
+        return self.time
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        timer = Timer(callback)
+        heapq.heappush(self._timers, (self.time + seconds, next(self._order), timer))
+        return timer
+
+    def connect(self, address: Address, endpoint: Endpoint) -> None:
+        self.connections += 1
+        self.later(CONNECT_SECONDS, lambda: endpoint.connected(Wire(self, endpoint)))
+
+    def at_flush(self, callback: Callable[[], None]) -> None:
+        self._flushes.append(callback)
+
+    def run(self, seconds: float) -> None:
+        end = self.time + seconds
+        self._flush()
+        while self._timers and self._timers[0][0] <= end:
+            self.time, _, timer = heapq.heappop(self._timers)
+            if timer.callback is not None:
+                timer.callback()
+            self._flush()
+        self.time = end
+
+    def _flush(self) -> None:
+        while self._flushes:
+            flushes, self._flushes = self._flushes, []
+            for flush in flushes:
+                flush()
+
+
+class Wire:
+    """A connection to the broker. It answers each request once its time is over."""
+
+    local_host = ""
+    unsent = 0
+
+    def __init__(self, broker: SlowBroker, endpoint: Endpoint) -> None:
+        self._broker = broker
+        self._endpoint = endpoint
+
+    def send(self, *chunks: Buffer) -> None:
+        request = kafka.parse_request(b"".join(chunks)[4:])
+        rows = [(topic, partition, 0, 7) for topic, partition, _ in kafka.parse_produce(request.body).partitions]
+        answer = kafka.frame(request.correlation_id, kafka.produce_answer(2, rows))
+        self._broker.later(self._broker.answer_seconds, lambda: self._endpoint.received(answer))
+
+    def fence(self, may_send: Callable[[], bool]) -> None:
+        assert may_send()
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def reset(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Producers:
+    """Each sends the next batch when it is told of the one before."""
+
+    def __init__(self, pool: LanePool, count: int, size: int) -> None:
+        self.appended = 0
+        self._pool = pool
+        self._records = bytes(size)
+        for number in range(count):
+            self._send(number)
+
+    def _send(self, number: int) -> None:
+        def told(outcome: Outcome) -> None:
+            assert isinstance(outcome, Appended)
+            self.appended += 1
+            self._send(number)
+
+        self._pool.append(Append(BROKER, TOPIC, number % PARTITIONS, self._records, 30_000, lambda: None), told)
+
+
+@pytest.mark.parametrize("size", [100, 16_000, 100_000])
+@pytest.mark.parametrize("count", [1, 10, 40, 200])
+@pytest.mark.parametrize("answer_seconds", [0.005, 0.02, 0.05, 0.1])
+def test_what_a_slow_broker_takes_is_not_limited_by_lanes(answer_seconds: float, count: int, size: int) -> None:
+    broker = SlowBroker(answer_seconds)
+    pool = LanePool(broker, BROKER, ("kafka", 9092), may_send=lambda: True, report=lambda _event: None)
+    pool.set_usable(True)
+    producers = Producers(pool, count, size)
+    broker.run(WARM_UP_ROUNDS * answer_seconds)
+    before = producers.appended
+    broker.run(ROUNDS * answer_seconds)
+    assert producers.appended - before >= 0.9 * count * ROUNDS
+    assert broker.connections <= 16
