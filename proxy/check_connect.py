@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import trio
@@ -17,6 +18,7 @@ from ..reactor import Address, Reactor
 from ..state.redis_facts import RedisAddress, shown_server, warnings_of
 from ..state.redis_greeting import Greeted, Greeting, Login
 from ..state.redis_link import RedisLink, Reply, ReplyError, pack
+from ..state.redis_server import EmbeddedRedisError, find_binary
 from ..state.store import StoreAway, cluster_key, member_key
 from . import limits
 from .bridge.asks import FetchAnswer, FetchRecords, LatestOffset, Metadata, OffsetAnswer
@@ -71,8 +73,7 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(reactor.run)
         if settings.redis is None:
-            directory = settings.data_directory / "redis"
-            findings.append(Finding("ok", "redis", f"a private one in {directory}, for this proxy alone"))
+            findings.append(await trio.to_thread.run_sync(_look_for_private_redis, settings.data_directory / "redis"))
         else:
             findings += await _try_redis(over(REDIS_PLACE), settings.redis, settings.cluster, kept.append)
         brokers = _Brokers(over(UPSTREAM_PLACE), reactor.end_pass)
@@ -83,6 +84,14 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
 
 
 # ---------------------------------------------------------------------- Redis
+def _look_for_private_redis(directory: Path) -> Finding:
+    try:
+        binary = find_binary()
+    except EmbeddedRedisError as problem:
+        return Finding("problem", "redis", str(problem))
+    return Finding("ok", "redis", f"a private one in {directory}, for this proxy alone: {binary}")
+
+
 async def _try_redis(
     reactor: Reactor, redis: RedisAddress, cluster: str, belongs_to: Callable[[bytes], None]
 ) -> list[Finding]:

