@@ -10,6 +10,11 @@ from pathlib import Path
 from ..state.entry import NO_INCARNATION
 from .settings.config import ConfigError
 
+ROOM_BYTES = 4096
+"""More than the incarnations need; as much as a file system gives at once."""
+ROOM_WITH_REDIS_BYTES = 256 * 1024
+"""A private Redis needs some for its log and its first writes; one that has none does not say why it ends."""
+
 
 class DataDirectory:
     """The proxy's own directory: one living process at a time, and the incarnations that lived here before it."""
@@ -44,13 +49,25 @@ class DataDirectory:
         return []
 
     def remember(self, incarnations: list[bytes]) -> None:
-        """Write down who lives here. The file is replaced as a whole; a power cut leaves the old one or the new one."""
+        """Write down who lives here. The file is replaced as a whole; a power cut leaves the old one or the new one.
+        Raises OSError."""
         new = self.path / "incarnations.new"
         with new.open("w") as file:
             file.write("".join(one.hex() + "\n" for one in incarnations))
             file.flush()
             os.fsync(file.fileno())
         new.replace(self.path / "incarnations")
+
+    def try_to_write(self, incarnations: list[bytes], room_bytes: int = ROOM_BYTES) -> None:
+        """Try whether there is room for more than is there already, and leave that as it is. Raises ConfigError: better
+        now than when something was started."""
+        new = self.path / "incarnations.new"
+        try:
+            new.write_bytes(bytes(room_bytes))
+            self.remember(incarnations)
+        except OSError as error:
+            new.unlink(missing_ok=True)  # it may hold the last that there was
+            raise ConfigError(f"the data directory {self.path} cannot be written: {error.strerror}") from None
 
     def marks(self) -> bytes | None:
         """Where logs ended, as an earlier life has packed it; None: nothing is known."""

@@ -328,6 +328,8 @@ METADATA_AGE_SECONDS: Final = 30.0
 """The whole cluster is asked for at least so often: nobody tells of new brokers and topics."""
 LISTEN_AGAIN_SECONDS: Final = 5.0
 """A port of ours that somebody else has is tried again so often."""
+JOURNAL_AGAIN_SECONDS: Final = 1.0
+"""A journal that cannot be written is tried again so often, with the next event: on a full disk each try costs."""
 ANSWERS_KEPT_MAX: Final = 1_000
 ANSWERS_KEPT_BYTES_MAX: Final = 8 * MIB
 """Encoded answers to Metadata, as long as nothing newer is known of the cluster."""

@@ -20,7 +20,7 @@ from ..state.redis_server import EmbeddedRedis, EmbeddedRedisError
 from ..state.store import StoreEvent, StoreReady
 from . import limits
 from .cluster_name import ClusterName
-from .data_directory import DataDirectory
+from .data_directory import ROOM_BYTES, ROOM_WITH_REDIS_BYTES, DataDirectory
 from .descriptors import Descriptors, ForClients, raise_descriptors
 from .door import Door
 from .engine import Engine
@@ -80,6 +80,8 @@ class Server:
         self._ready = trio.Event()
         self._stop = trio.Event()
         self._earlier = self._directory.earlier_incarnations()
+        self._is_forgetful = False
+        """Could the incarnation not be written down?"""
         if self._directory.damage is not None:
             report(Said("warning", f"incarnations in the data directory: {self._directory.damage}"))
         said = settings.upstream_sasl
@@ -126,10 +128,11 @@ class Server:
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain (rule R15). Raises ConfigError for what stops the start."""
         self._look_for_descriptors()
-        self._listeners.try_ports()
-        login = await trio.to_thread.run_sync(self._start_redis)
-        self._say_which_redis()
         try:
+            self._listeners.try_ports()
+            self._directory.try_to_write(self._earlier, ROOM_WITH_REDIS_BYTES if self._embedded else ROOM_BYTES)
+            login = await trio.to_thread.run_sync(self._start_redis)
+            self._say_which_redis()
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._reactor.run)
                 nursery.start_soon(self._wait_for_signals)
@@ -149,10 +152,10 @@ class Server:
                 nursery.cancel_scope.cancel()
             self.engine.shared.marks.take_all(self._reactor.now(), self.engine.shared.bounds)
             await self._marks.write()
-            if self._embedded is not None:
-                await trio.to_thread.run_sync(self._embedded.stop)
-            self._directory.remember([])
+            self._remember_nobody()
         finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self._stop_redis)
             self._directory.close()
         if self._fault is not None:
             raise self._fault
@@ -199,6 +202,14 @@ class Server:
             where = self._embedded.data_directory
             self._report(Said("info", f"private Redis: {self._redis_told}; its data are in {where}"))
 
+    def _stop_redis(self) -> None:
+        """However this ends, its private server is not left behind."""
+        if self._embedded is not None and self._embedded.is_started:
+            try:
+                self._embedded.stop()
+            except EmbeddedRedisError as problem:
+                self._report(Said("error", str(problem)))
+
     def _new_store(self, login: RedisAddress) -> MeasuredStore:
         self._remember_incarnation()
         side = self._sides.get(REDIS_PLACE)
@@ -244,8 +255,27 @@ class Server:
         self._remember_incarnation()
 
     def _remember_incarnation(self) -> None:
-        """Before anything is reserved under it: the next start ends its lease without waiting for it."""
-        self._directory.remember([*self._earlier, self.engine.shared.incarnation])
+        """Before anything is reserved under it: the next start ends its lease without waiting for it. Where that cannot
+        be written down now, it is tried again."""
+        try:
+            self._directory.remember([*self._earlier, self.engine.shared.incarnation])
+        except OSError as error:
+            if not self._is_forgetful:
+                effect = "a start after a crash waits until the lease has ended"
+                self._report(
+                    Said("warning", f"the data directory cannot be written: {error.strerror}; until it can, {effect}")
+                )
+            self._is_forgetful = True
+            self._reactor.later(limits.MARKS_WRITTEN_SECONDS, self._remember_incarnation)
+        else:
+            self._is_forgetful = False
+
+    def _remember_nobody(self) -> None:
+        """The lease was given back: there is none to be ended."""
+        try:
+            self._directory.remember([])
+        except OSError as error:
+            self._report(Said("warning", f"the data directory cannot be written: {error.strerror}"))
 
     async def _keep_redis(self) -> None:
         """Start the private server again when it has died; its data begin a new life then (rule R10)."""
@@ -292,14 +322,23 @@ class Server:
                 await self._ready.wait()
                 break
             waited += _WAITING_TOLD_SECONDS
-            missing = "a broker" if not self.engine.topology.is_known else "Redis"
-            where = ", ".join(map(shown, self._settings.upstream))
-            self._report(Said("warning", f"still waiting for {missing} after {waited:.0f} s (upstream {where})"))
+            missing, where = self._missing()
+            self._report(Said("warning", f"still waiting for {missing} after {waited:.0f} s ({where})"))
         with trio.move_on_after(limits.LEASE_RENEW_SECONDS):  # the other brokers' versions, if they come soon
             while not all(broker.is_ready for broker in self.engine.topology.brokers):  # noqa: ASYNC110 - looks only
                 await trio.sleep(limits.PROBE_SECONDS)
         for line in self._found():
             self._report(Said("info", line))
+
+    def _missing(self) -> tuple[str, str]:
+        """What a start that cannot go on waits for, and where that should be."""
+        topology = self.engine.topology
+        if not topology.is_known or not any(broker.is_ready for broker in topology.brokers):
+            return "a broker", f"upstream {', '.join(map(shown, self._settings.upstream))}"
+        redis = self._settings.redis
+        where = f"the private one in {self._embedded.data_directory}" if self._embedded is not None else str(redis)
+        store = self._store
+        return "Redis", where if store is None or store.generation is not None else f"{where}; {store.why_away}"
 
     def _found(self) -> list[str]:
         """What an operator wants to read once at the start."""

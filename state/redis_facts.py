@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from ..reactor import Address
 
@@ -42,7 +42,7 @@ return 1
 
 @dataclass(frozen=True, slots=True)
 class RedisAddress:
-    """Where the server is and how to log in. ``repr`` does not show the password."""
+    """Where the server is and how to log in. Neither ``repr`` nor ``str`` shows the password."""
 
     address: Address
     username: str | None = None
@@ -51,6 +51,15 @@ class RedisAddress:
 
     def __repr__(self) -> str:
         return f"RedisAddress({self.address!r}, database={self.database})"
+
+    def __str__(self) -> str:
+        """The URL for people, with *** for a password."""
+        login = f"{quote(self.username or '', safe='')}:***@" if self.password else ""
+        if isinstance(self.address, str):
+            return f"unix://{login}{quote(self.address)}" + (f"?db={self.database}" if self.database else "")
+        host, port = self.address
+        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return f"redis://{login}{place}" + (f"/{self.database}" if self.database else "")
 
 
 def parse_redis_url(url: str) -> RedisAddress:

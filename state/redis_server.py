@@ -53,6 +53,8 @@ class EmbeddedRedis:
         """Where the server listens; known after ``start``."""
         self.shown = ""
         """Which server that is, with its version and the path of its program; known after ``start``."""
+        self.is_started = False
+        """Is there one that ``start`` has found or launched here, and no ``stop`` has ended?"""
 
     # ------------------------------------------------------------------ public
     def start(self) -> str:
@@ -76,6 +78,7 @@ class EmbeddedRedis:
                     self._ask("SHUTDOWN")  # an earlier release has started it; a newer server reads what it leaves
                 elif info and (info.get("loading", "0") == "0" or is_late):
                     # One that is loading may yet end, because it cannot read its data.
+                    self.is_started = True
                     self.shown = f"{shown_server(info)}, {info.get('executable', 'of unknown path')}"
                     return self.socket_path
             else:
@@ -83,6 +86,9 @@ class EmbeddedRedis:
                     if log_bytes >= 0:
                         raise EmbeddedRedisError(f"the private Redis ended at once: {self._log_tail(log_bytes)}")
                     log_bytes = self._launch(lock)
+                    self.is_started = True
+                except OSError as error:  # a full disk, say
+                    raise self._unusable(error) from None
                 finally:
                     os.close(lock)  # the server has the lock now, if there is one
             if is_late:
@@ -103,6 +109,7 @@ class EmbeddedRedis:
             if lock is not None:
                 os.close(lock)
                 self._tidy()
+                self.is_started = False
                 return
             if time.monotonic() > end:
                 raise EmbeddedRedisError(

@@ -1,18 +1,20 @@
 """The journal: what became of every batch, one JSON object a line, for audits and for telling whose loss a loss is.
 
 It is written before the answer leaves, so what a client was told is in it also after a SIGKILL. Decides nothing, and
-what cannot be written down stops the journal, never the proxy."""
+what cannot be written down leaves a gap in the journal, whose size it tells; it never stops the proxy."""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from dataclasses import fields
 from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 
-from .. import events
+from .. import events, limits
 
 JOURNALED: Final[dict[type, str]] = {
     events.AppendSent: "sent",
@@ -51,8 +53,11 @@ class JournalFile:
         self._file = file
 
     def write(self, line: bytes) -> None:
-        """Write one line. Raises OSError."""
-        self._file.write(line)
+        """Write one line, whole or not at all. Raises OSError."""
+        written = self._file.write(line)
+        if written < len(line):  # the disk has no more room
+            os.ftruncate(self._file.fileno(), self._file.tell() - written)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class Journal:
@@ -65,22 +70,44 @@ class Journal:
         self._write = write
         self._wall_clock_ms = wall_clock_ms
         self._report = report
-        self._is_broken = False
+        self._missing = 0
+        """Events that could not be written since the last one that was."""
+        self._again_ms = 0
+        """Nothing is tried before, once a write has failed."""
 
     def __call__(self, event: Any) -> None:
         """Take one event."""
         name = JOURNALED.get(type(event))
-        if name is not None and not self._is_broken:
-            try:
-                self._write(self._line(name, event))
-            except OSError as error:
-                self._is_broken = True
-                self._report(events.Said("error", f"the journal ends here: {error.strerror}"))
+        if name is not None:
+            now_ms = self._wall_clock_ms()
+            if self._missing == 0 or now_ms >= self._again_ms:
+                self._try(name, event, now_ms)
+            else:
+                self._missing += 1
         self._report(event)
+
+    def _try(self, name: str, event: Any, now_ms: int) -> None:
+        missing = self._missing
+        try:
+            if missing:
+                self._write(_encoded({"time_ms": now_ms, "event": "missing", "events": missing}))
+                self._missing = 0
+                self._report(events.Said("warning", f"the journal goes on: {missing} events are missing in it"))
+            self._write(self._line(name, event))
+        except OSError as error:
+            if not missing:
+                again = f"tried again every {limits.JOURNAL_AGAIN_SECONDS:.0f} s, and what is missing is counted"
+                self._report(events.Said("error", f"the journal cannot be written: {error.strerror}; {again}"))
+            self._missing += 1
+            self._again_ms = now_ms + int(limits.JOURNAL_AGAIN_SECONDS * 1000)
 
     def _line(self, name: str, event: Any) -> bytes:
         values = {"time_ms": self._wall_clock_ms(), "event": name}
         for field in fields(event):
             if field.name not in _LEFT_OUT:
                 values[field.name] = getattr(event, field.name)
-        return json.dumps(values, separators=(",", ":"), default=bytes.hex).encode() + b"\n"
+        return _encoded(values)
+
+
+def _encoded(values: dict[str, Any]) -> bytes:
+    return json.dumps(values, separators=(",", ":"), default=bytes.hex).encode() + b"\n"

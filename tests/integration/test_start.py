@@ -5,6 +5,7 @@ from pathlib import Path
 
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.demo.ports import free_ports
 from testkit.proxy_process import ProxyProcess, wait_until
 from testkit.raw_client import RawClient, batch
 
@@ -22,6 +23,22 @@ def test_a_broker_of_message_format_v0_is_refused_with_a_sentence_and_nobody_is_
             assert "point clients at" not in proxy.log
         finally:
             proxy.__exit__()
+
+
+def test_a_start_that_waits_for_redis_names_it_and_shows_no_password(
+    legacy_broker: LegacyCluster, tmp_path: Path
+) -> None:
+    (port,) = free_ports(1)
+    options = ("--redis", f"redis://me:secret@127.0.0.1:{port}/3")
+    proxy = ProxyProcess(tmp_path, legacy_broker.address(0), options=options)
+    proxy.launch()
+    try:
+        line = proxy.wait_for_log("still waiting for")
+        where = f"redis://me:***@127.0.0.1:{port}/3; Redis is away: cannot connect: ECONNREFUSED"
+        assert f"still waiting for Redis after 5 s ({where})" in line
+        assert "secret" not in proxy.log
+    finally:
+        proxy.__exit__()
 
 
 def test_a_private_redis_that_dies_is_started_again_and_its_producers_go_on(

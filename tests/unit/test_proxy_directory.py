@@ -1,13 +1,15 @@
 """The incarnations in the data directory: what the next life knows of those before it, and what a power cut leaves."""
 
 import os
+import resource
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from idemproxy.proxy.data_directory import DataDirectory
+from idemproxy.proxy.data_directory import ROOM_BYTES, ROOM_WITH_REDIS_BYTES, DataDirectory
+from idemproxy.proxy.settings.config import ConfigError
 
 ONE, OTHER = b"eightone", b"eighttwo"
 
@@ -36,6 +38,20 @@ def test_a_damaged_file_is_none_and_that_is_known(directory: DataDirectory, left
     assert directory.damage is not None
     directory.remember([OTHER])
     assert directory.earlier_incarnations() == [OTHER]
+
+
+def test_too_little_room_is_one_sentence_and_what_was_tried_takes_none_of_it(directory: DataDirectory) -> None:
+    directory.remember([ONE])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM_BYTES, hard))
+    try:
+        directory.try_to_write([ONE])
+        with pytest.raises(ConfigError, match=f"the data directory {directory.path} cannot be written: File too large"):
+            directory.try_to_write([ONE], ROOM_WITH_REDIS_BYTES)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert sorted(path.name for path in directory.path.iterdir()) == ["incarnations", "proxy.lock"]
+    assert directory.earlier_incarnations() == [ONE]
 
 
 def test_a_power_cut_leaves_the_old_file_or_the_new_one(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 from idemproxy.codecs.marker import Identity
@@ -52,20 +55,57 @@ def test_every_line_has_a_name_of_its_own_and_other_events_are_not_written() -> 
     assert journaled(events.LaneLost(0, "reset", True), events.ProducerIdIssued(7)) == []
 
 
-def test_a_full_disk_ends_the_journal_and_disturbs_nobody() -> None:
+def test_a_full_disk_is_said_once_and_the_journal_goes_on_by_itself_and_tells_how_much_is_missing() -> None:
     reported: list[object] = []
-    tried: list[bytes] = []
+    lines: list[bytes] = []
+    tries = 0
+    is_full, clock = True, [0]
 
     def write(line: bytes) -> None:
-        tried.append(line)
-        raise OSError(28, "No space left on device")
+        nonlocal tries
+        tries += 1
+        if is_full:
+            raise OSError(28, "No space left on device")
+        lines.append(line)
 
-    journal = Journal(write, lambda: 5, reported.append)
+    journal = Journal(write, lambda: clock[0], reported.append)
     event = events.TakenOver(7, "orders", 2, bytes(8))
-    journal(event)
-    journal(event)
-    assert len(tried) == 1
-    assert reported == [events.Said("error", "the journal ends here: No space left on device"), event, event]
+    full = "the journal cannot be written: No space left on device"
+    again = "tried again every 1 s, and what is missing is counted"
+
+    def take_at(*times_ms: int) -> None:
+        for clock[0] in times_ms:
+            journal(event)
+
+    take_at(0, 500, 999)
+    assert tries == 1
+    take_at(1000, 1500)
+    assert tries == 2
+    assert reported == [events.Said("error", f"{full}; {again}"), *[event] * 5]
+    is_full = False
+    take_at(1999, 2000, 2001)
+    assert [json.loads(line)["event"] for line in lines] == ["missing", "taken_over", "taken_over"]
+    assert json.loads(lines[0]) == {"time_ms": 2000, "event": "missing", "events": 6}
+    assert events.Said("warning", "the journal goes on: 6 events are missing in it") in reported
+    assert sum(one == event for one in reported) == 8, "what cannot be written down is told all the same"
+
+
+def test_of_a_line_that_the_disk_takes_only_in_part_nothing_stays(tmp_path: Path) -> None:
+    program = f"""
+import resource
+from idemproxy.proxy.telemetry.journal import JournalFile
+from pathlib import Path
+file = JournalFile(Path({str(tmp_path / "journal")!r}))
+file.write(b"a" * 50 + b"\\n")
+resource.setrlimit(resource.RLIMIT_FSIZE, (80, 80))
+try:
+    file.write(b"b" * 50 + b"\\n")
+except OSError as error:
+    print(error.strerror)
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert said.stdout == "No space left on device\n"
+    assert (tmp_path / "journal").read_bytes() == b"a" * 50 + b"\n"
 
 
 def test_the_outcome_of_every_append_is_told_where_a_journal_is_kept_and_only_there() -> None:

@@ -53,6 +53,19 @@ def test_urls_that_cannot_be_used_are_refused_with_a_sentence(url: str, word: st
         parse_redis_url(url)
 
 
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("redis://localhost", "redis://localhost:6379"),
+        ("redis://:secret@[::1]:7000/3", "redis://:***@[::1]:7000/3"),
+        ("redis://me:secret@h", "redis://me:***@h:6379"),
+        ("unix://me:secret@/run/with%20space.sock?db=2", "unix://me:***@/run/with%20space.sock?db=2"),
+    ],
+)
+def test_an_address_is_shown_as_a_url_without_its_password(url: str, text: str) -> None:
+    assert str(parse_redis_url(url)) == text
+
+
 def test_no_message_and_no_repr_shows_the_password() -> None:
     assert "secret" not in repr(parse_redis_url("redis://me:secret@h"))
     with pytest.raises(ValueError, match="database") as caught:
