@@ -245,6 +245,7 @@ def test_every_gauge_and_counter_has_as_many_labels_as_it_names() -> None:
     watched.telemetry(events.CertificateLoaded("listeners[0].tls", "CN=x", 1.0))
     watched.telemetry(events.StoreMemoryTold(1, 2))
     watched.telemetry(events.DoubtResolved(7, "t", 0, 0, "found", 100, 1.5))
+    watched.telemetry.metrics.measure_passes(watched.now)
     watched.engine.count_request(0)
     watched.engine.count_request(12_345)
     taken = list(samples(watched))
