@@ -306,6 +306,10 @@ class Engine(Holdings):
         """Look whether there is such a topic, without creating it."""
         self.topology.freshen((topic,), False, done)
 
+    def topics_changed(self) -> None:
+        """A client has had topics created, enlarged or deleted: they are asked for anew."""
+        self.topology.changed()
+
     def init_producer_id(
         self, request: InitProducerIdRequest, principal: bytes, done: Callable[[int, int], None]
     ) -> None:

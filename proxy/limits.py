@@ -322,6 +322,15 @@ to do keeps it."""
 # Topology
 METADATA_FRESH_SECONDS: Final = 1.0
 """What was learned since is told to clients without asking again: after a restart all of them ask at once."""
+METADATA_PAUSE_SECONDS: Final = 0.05
+METADATA_PAUSE_SHARE: Final = 0.25
+"""What a client looks for, a topic that is not there or has no leader yet, is asked for again after this time, then
+after this share of the time since it has been looked for, and ``METADATA_FRESH_SECONDS`` at most."""
+METADATA_LOOKED_FOR_SECONDS: Final = 2.0
+METADATA_LOOKED_FOR_MAX: Final = 10_000
+"""Who comes later than this looks anew; above it the one that nobody has looked for for longest is forgotten."""
+METADATA_PARTITION_SECONDS: Final = 0.000_05
+"""So much for each partition lies between two looks at the whole cluster: an answer takes a fifth of it at most."""
 METADATA_WAIT_SECONDS: Final = 1.0
 """Whoever waits for a newer answer gets what is known by then: clients are answered while brokers are away, too."""
 METADATA_AGE_SECONDS: Final = 30.0

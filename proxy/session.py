@@ -39,6 +39,7 @@ from .upstream import Broker
 from .versions import ApiKey
 
 _PRODUCE_KEY = int(ApiKey.PRODUCE)
+_CHANGES_TOPICS = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS)
 _FINISHED_KEYS = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID)
 
 
@@ -310,6 +311,8 @@ class Session:
             return
 
         def answered(response: memoryview) -> None:
+            if slot.header.api_key in _CHANGES_TOPICS:
+                self._host.topics_changed()
             self._answer(slot, *bridge.response(response))
 
         self._upstream(broker).request(slot.header.api_key, bridge.broker_version, request, answered)

@@ -17,6 +17,7 @@ from .bridge.asks import Metadata, Question
 from .bridge.metadata import BrokerAddress, Cluster, Topic
 from .effects import Unanswered
 from .events import Report, Said
+from .freshness import Freshness
 from .upstream import Broker, OneCluster
 from .versions import NEWER
 
@@ -52,8 +53,7 @@ class Topology:
         self._brokers: dict[int, Broker] = {}
         self._bootstrap = [self._new_broker(BOOTSTRAP_ID, address) for address in bootstrap]
         self._leaders: dict[tuple[str, int], int] = {}
-        self._learned_at: dict[str, float] = {}
-        self._all_learned_at = float("-inf")
+        self._freshness = Freshness()
         self._asking: dict[tuple[str, ...] | None, list[Done]] = {}
         self._turn = 0
 
@@ -109,9 +109,8 @@ class Topology:
 
     def leader(self, topic: str, partition: int, refresh: bool, done: Callable[[int | None], None]) -> None:
         """Tell the leader, after asking again where that is needed and the last answer is not of this moment."""
-        now = self._reactor.now()
         known = self.leader_of(topic, partition)
-        age = now - max(self._learned_at.get(topic, float("-inf")), self._all_learned_at)
+        age = self._freshness.age_of(topic, self._reactor.now())
         if age < limits.PROBE_SECONDS or (known is not None and not refresh):
             done(known)
             return
@@ -135,26 +134,39 @@ class Topology:
         broker = self.any_broker()
         if broker is None:
             return
-        self._asking[topics] = [once]
-        broker.ask(Metadata(topics), lambda answer: self._answered(topics, answer))
+        now = self._reactor.now()
+        waiting = self._asking[topics] = [once]
+        broker.ask(Metadata(topics), lambda answer: self._answered(topics, now, waiting, answer))
+
+    def changed(self) -> None:
+        """Topics were created or deleted: what was asked before this moment is out of date."""
+        self._freshness.changed(self._reactor.now())
+        self._asking.clear()  # nobody joins those who wait for an answer from before
 
     def freshen(self, topics: Sequence[str] | None, may_create: bool, done: Done) -> None:
-        """For a client's Metadata: what was learned in the last second is fresh enough."""
-        horizon = self._reactor.now() - limits.METADATA_FRESH_SECONDS
-        if self._all_learned_at >= horizon and (topics is None or not may_create):
-            done()
-            return
+        """For a client's Metadata: what was learned in the last second is fresh enough, unless something is missing
+        (``freshness.py``)."""
+        now, freshness = self._reactor.now(), self._freshness
         if topics is None:
+            done() if freshness.is_all_fresh(now) else self.refresh(None, done)
+            return
+        known = self.cluster.topics
+        if not may_create and any(freshness.may_look_in_all(name, now) for name in topics if name not in known):
             self.refresh(None, done)
             return
-        stale = [t for t in topics if max(self._learned_at.get(t, float("-inf")), self._all_learned_at) < horizon]
-        missing = [t for t in topics if t not in self.cluster.topics]
-        if missing and not may_create:
-            self.refresh(None, done)
-        elif stale or missing:
-            self.refresh(tuple(sorted({*stale, *missing})), done)
+        wanted = {name for name in topics if (may_create or name in known) and self._is_due(name, now)}
+        if wanted:
+            self.refresh(tuple(sorted(wanted)), done)
         else:
             done()
+
+    def _is_due(self, name: str, now: float) -> bool:
+        topic = self.cluster.topics.get(name)
+        if topic is None:
+            return self._freshness.may_name(name, now)
+        if not self._freshness.is_fresh(name, now):
+            return True
+        return not topic.has_leaders and self._freshness.may_look_for_leader(name, now)
 
     def ask(self, broker_id: int, question: Question[Any], done: Callable[[Any], None]) -> None:
         """Ask one broker."""
@@ -165,29 +177,33 @@ class Topology:
             broker.ask(question, done)
 
     # ------------------------------------------------------------------ inside
-    def _answered(self, topics: tuple[str, ...] | None, answer: Cluster | Unanswered) -> None:
-        done = self._asking.pop(topics, [])
+    def _answered(
+        self, topics: tuple[str, ...] | None, asked_at: float, waiting: list[Done], answer: Cluster | Unanswered
+    ) -> None:
+        if self._asking.get(topics) is waiting:
+            del self._asking[topics]
         if isinstance(answer, Cluster) and answer.brokers:
-            self._learn(topics, answer)
-        for one in done:
+            self._learn(topics, asked_at, answer)
+        for one in waiting:
             one()
 
-    def _learn(self, topics: tuple[str, ...] | None, answer: Cluster) -> None:
-        now = self._reactor.now()
+    def _learn(self, topics: tuple[str, ...] | None, asked_at: float, answer: Cluster) -> None:
         known: dict[str, Topic] = {} if topics is None else dict(self.cluster.topics)
         for name, topic in answer.topics.items():
             if topic.error_code in (0, ErrorCode.LEADER_NOT_AVAILABLE):
                 known[name] = topic
             elif topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 known.pop(name, None)
-        for name in topics if topics is not None else answer.topics:
-            self._learned_at[name] = now
-        if topics is None:
-            self._all_learned_at = now
-            self._learned_at = {name: now for name in known}
+        for name in answer.topics:
+            if name not in self.cluster.topics:
+                self._freshness.appeared(name)
         moved = dict(answer.brokers) != dict(self.cluster.brokers)
         self.cluster = replace(answer, topics=known)
         self._leaders = {(name, one.index): one.leader for name, topic in known.items() for one in topic.partitions}
+        if topics is None:
+            self._freshness.learned_all(len(self._leaders), asked_at, self._reactor.now())
+        else:
+            self._freshness.learned(topics, asked_at, self._reactor.now())
         if moved:
             self._update_brokers(answer.brokers)
         if not self.is_known:
@@ -230,6 +246,6 @@ class Topology:
             self._on_ready()
 
     def _age(self) -> None:
-        if self._reactor.now() - self._all_learned_at > limits.METADATA_AGE_SECONDS / 2:
+        if self._freshness.age_of_all(self._reactor.now()) > limits.METADATA_AGE_SECONDS / 2:
             self.refresh(None, lambda: None)
         self._reactor.later(limits.METADATA_AGE_SECONDS, self._age)

@@ -67,6 +67,11 @@ class Topic:
     is_internal: bool
     partitions: tuple[Partition, ...]
 
+    @property
+    def has_leaders(self) -> bool:
+        """Has every partition one? A topic that is being created has no partitions yet."""
+        return bool(self.partitions) and all(one.leader != NO_BROKER for one in self.partitions)
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:

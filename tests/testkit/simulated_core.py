@@ -19,6 +19,7 @@ PROTOCOL_MODULES = (
     "effects",
     "flow_runner",
     "forward",
+    "freshness",
     "guest_call",
     "guest_lane",
     "held_entry",

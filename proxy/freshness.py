@@ -1,0 +1,99 @@
+"""How old what is known of the cluster may be before a broker is asked again. Pure.
+
+What nobody misses is a second old at most. What somebody looks for (a topic that is not there, or has no leader yet) is
+asked for again soon, and the more seldom the longer it has been looked for. After topics have changed, only an answer
+to a question that was asked later counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from . import limits
+
+_NEVER = float("-inf")
+
+
+class Freshness:
+    """Of the whole cluster, and of single topics."""
+
+    def __init__(self) -> None:
+        self._all_learned_at = _NEVER
+        self._topic_learned_at: dict[str, float] = {}
+        self._changed_at = _NEVER
+        self._looked_for: dict[str, tuple[float, float]] = {}
+        """Since when, and when last."""
+        self._partitions = 0
+
+    # ------------------------------------------------------------------ what happens
+    def learned(self, topics: Iterable[str], asked_at: float, now: float) -> None:
+        """These topics were asked for then, and the answer is there now."""
+        self._topic_learned_at.update(dict.fromkeys(topics, self._counted_from(asked_at, now)))
+
+    def learned_all(self, partitions: int, asked_at: float, now: float) -> None:
+        """The whole cluster was; it has so many partitions."""
+        self._all_learned_at = self._counted_from(asked_at, now)
+        self._topic_learned_at.clear()
+        self._partitions = partitions
+
+    def changed(self, now: float) -> None:
+        """Topics have come or gone: what was asked before is out of date."""
+        self._changed_at = now
+
+    def appeared(self, topic: str) -> None:
+        """It may have been looked for, and is there now: its leaders come soon."""
+        self._looked_for.pop(topic, None)
+
+    # ------------------------------------------------------------------ what may be told
+    def age_of_all(self, now: float) -> float:
+        """Seconds since the whole cluster was seen."""
+        return now - self._all_learned_at
+
+    def age_of(self, topic: str, now: float) -> float:
+        """Seconds since a topic was seen, by its name or with all others."""
+        return now - self._learned_at(topic)
+
+    def is_fresh(self, topic: str, now: float) -> bool:
+        """Is what is known of a topic true enough, if it has all its leaders?"""
+        learned_at = self._learned_at(topic)
+        return learned_at > self._changed_at and now - learned_at < limits.METADATA_FRESH_SECONDS
+
+    def is_all_fresh(self, now: float) -> bool:
+        """The same of the whole cluster: of a large one, which is work to ask for, a change is seen a moment later."""
+        is_current = self._all_learned_at > self._changed_at
+        return self.age_of_all(now) < (limits.METADATA_FRESH_SECONDS if is_current else self._pause_of_all)
+
+    def may_name(self, topic: str, now: float) -> bool:
+        """May a topic that is not there be asked for by its name now?"""
+        learned_at = self._topic_learned_at.get(topic, _NEVER)
+        return learned_at <= self._changed_at or now - learned_at >= limits.METADATA_PAUSE_SECONDS
+
+    def may_look_for_leader(self, topic: str, now: float) -> bool:
+        """May one that lacks a leader be? Notes that it is looked for."""
+        return self.age_of(topic, now) >= self._pause(topic, now)
+
+    def may_look_in_all(self, topic: str, now: float) -> bool:
+        """May a topic that is not there be looked for in the whole cluster now? Notes that it is looked for."""
+        pause = max(self._pause(topic, now), self._pause_of_all)
+        return not self.is_all_fresh(now) or self.age_of_all(now) >= pause
+
+    # ------------------------------------------------------------------ inside
+    def _counted_from(self, asked_at: float, now: float) -> float:
+        return now if asked_at > self._changed_at else asked_at
+
+    def _learned_at(self, topic: str) -> float:
+        return max(self._topic_learned_at.get(topic, _NEVER), self._all_learned_at)
+
+    @property
+    def _pause_of_all(self) -> float:
+        return min(self._partitions * limits.METADATA_PARTITION_SECONDS, limits.METADATA_FRESH_SECONDS)
+
+    def _pause(self, topic: str, now: float) -> float:
+        since, last = self._looked_for.pop(topic, (now, now))
+        if now - last > limits.METADATA_LOOKED_FOR_SECONDS:
+            since = now
+        if len(self._looked_for) >= limits.METADATA_LOOKED_FOR_MAX:
+            del self._looked_for[next(iter(self._looked_for))]
+        self._looked_for[topic] = since, now
+        pause = (now - since) * limits.METADATA_PAUSE_SHARE
+        return min(max(pause, limits.METADATA_PAUSE_SECONDS), limits.METADATA_FRESH_SECONDS)

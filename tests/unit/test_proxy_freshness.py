@@ -1,0 +1,106 @@
+"""How old metadata may be: what is looked for is asked for soon, at first, and nothing is asked for without end."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from idemproxy.proxy import limits
+from idemproxy.proxy.freshness import Freshness
+
+ASKED_EVERY_SECONDS = 0.01
+LOOKED_FOR_SECONDS = 20
+STARTED_AT = 100.0
+
+
+def seen(partitions: int = 10) -> Freshness:
+    """The whole cluster was seen this moment."""
+    freshness = Freshness()
+    freshness.learned_all(partitions, STARTED_AT, STARTED_AT)
+    return freshness
+
+
+def questions(may_ask: Callable[[float], bool], learn: Callable[[float], None]) -> list[float]:
+    """When a broker is asked, while somebody asks again and again what is answered with the same all the time."""
+    asked = []
+    for step in range(int(LOOKED_FOR_SECONDS / ASKED_EVERY_SECONDS)):
+        now = STARTED_AT + step * ASKED_EVERY_SECONDS
+        if may_ask(now):
+            learn(now)
+            asked.append(now - STARTED_AT)
+    return asked
+
+
+def test_a_leader_is_looked_for_soon_and_then_more_and_more_seldom() -> None:
+    freshness = seen()
+    asked = questions(partial(freshness.may_look_for_leader, "t"), lambda now: freshness.learned(["t"], now, now))
+    assert len([at for at in asked if at <= 1]) > 5
+    assert len([at for at in asked if at > LOOKED_FOR_SECONDS / 2]) <= LOOKED_FOR_SECONDS / 2 + 1
+    last = STARTED_AT + LOOKED_FOR_SECONDS
+    assert not freshness.may_look_for_leader("t", last - limits.METADATA_FRESH_SECONDS / 2)
+    later = last + limits.METADATA_LOOKED_FOR_SECONDS + 1
+    freshness.learned(["t"], later - 0.1, later - 0.1)
+    assert freshness.may_look_for_leader("t", later), "it is looked for anew"
+
+
+def test_a_topic_that_has_appeared_after_a_long_time_gets_its_leaders_soon() -> None:
+    freshness = seen()
+    questions(lambda now: freshness.may_look_in_all("t", now), lambda now: freshness.learned_all(10, now, now))
+    now = STARTED_AT + LOOKED_FOR_SECONDS
+    freshness.learned(["t"], now, now)
+    freshness.appeared("t")
+    assert freshness.may_look_for_leader("t", now + 2 * limits.METADATA_PAUSE_SECONDS)
+
+
+@pytest.mark.parametrize("partitions", [10, 1_000, 100_000])
+def test_the_whole_of_a_large_cluster_is_not_asked_for_again_and_again(partitions: int) -> None:
+    freshness = seen(partitions)
+    asked = questions(
+        lambda now: freshness.may_look_in_all("t", now), lambda now: freshness.learned_all(partitions, now, now)
+    )
+    in_first_second = [at for at in asked if at <= 1]
+    if partitions < 10_000:
+        assert 5 < len(in_first_second) <= 1 / limits.METADATA_PAUSE_SECONDS
+    else:
+        assert len(in_first_second) <= 1
+    assert asked[-1] > LOOKED_FOR_SECONDS - 2
+
+
+def test_names_that_are_looked_for_are_not_kept_without_end() -> None:
+    freshness = seen()
+    for number in range(limits.METADATA_LOOKED_FOR_MAX + 10):
+        freshness.may_look_for_leader(f"t-{number}", STARTED_AT)
+    assert len(freshness._looked_for) == limits.METADATA_LOOKED_FOR_MAX
+
+
+def test_after_a_change_only_later_questions_count() -> None:
+    freshness = seen()
+    asked_at, now = STARTED_AT + 0.1, STARTED_AT + 0.2
+    assert freshness.is_all_fresh(now)
+    assert freshness.is_fresh("t", now)
+    freshness.changed(now)
+    for at in (asked_at, now + 0.1):
+        assert not freshness.is_all_fresh(now + 0.3)
+        assert not freshness.is_fresh("t", now + 0.3)
+        freshness.learned(["t"], at, now + 0.2)
+        freshness.learned_all(10, at, now + 0.2)
+    assert freshness.is_all_fresh(now + 0.3)
+    assert freshness.is_fresh("t", now + 0.3)
+    assert not freshness.is_all_fresh(now + 0.2 + limits.METADATA_FRESH_SECONDS)
+
+
+def test_changes_without_end_do_not_have_a_large_cluster_asked_for_without_end() -> None:
+    freshness = seen(100_000)
+
+    def may_ask(now: float) -> bool:
+        freshness.changed(now)
+        return not freshness.is_all_fresh(now)
+
+    asked = questions(may_ask, lambda now: freshness.learned_all(100_000, now, now))
+    assert len(asked) <= LOOKED_FOR_SECONDS / limits.METADATA_FRESH_SECONDS + 1
+
+
+def test_an_answer_that_took_long_is_as_fresh_as_any() -> None:
+    freshness = Freshness()
+    freshness.learned_all(10, STARTED_AT, STARTED_AT + 5)
+    assert freshness.is_all_fresh(STARTED_AT + 5.5)
