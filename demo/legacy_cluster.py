@@ -149,6 +149,11 @@ class LegacyCluster:
         self._spawn_broker(broker)
         self.wait_until_ready()
 
+    def become(self, version: str, broker_settings: Mapping[str, str | int] | None = None) -> None:
+        """Let brokers that are started from now on have this version, and these settings in place of the earlier."""
+        self.version, self._version = version, parse_version(version)
+        self._settings = {name: str(value) for name, value in (broker_settings or {}).items()}
+
     def kill_broker(self, broker: int) -> None:
         """End it with SIGKILL: nothing is written or said any more."""
         self._running.pop(broker).kill()

@@ -173,6 +173,7 @@ class _Tried:
             admits=lambda _cluster_id: True,  # that they belong to several clusters is a finding
             on_ready=lambda _broker: self.is_over.set(),
             report=self._hear,
+            on_refused=self._refused,
         )
         self.broker.open()
 
@@ -181,13 +182,19 @@ class _Tried:
             self.reason = event.what.partition(": ")[2] or event.what
             self.is_over.set()
 
+    def _refused(self, broker: Broker) -> None:
+        if broker.refusal is not None:
+            self.reason = f"cannot be served: {broker.refusal.reason}"
+            self.is_over.set()
+
     def finding(self) -> Finding:
         """What came of it."""
         if not self.broker.is_ready:
             return Finding("problem", self.what, self.reason)
-        if self.broker.version == NEWER:
-            return Finding("warning", self.what, "has producer ids of its own: idemproxy is made for older brokers")
-        return Finding("ok", self.what, f"Kafka {self.broker.version}")
+        if self.broker.remark:
+            return Finding("warning", self.what, self.broker.remark)
+        is_newer = self.broker.version == NEWER
+        return Finding("ok", self.what, "Kafka 0.11 or later" if is_newer else f"Kafka {self.broker.version}")
 
 
 class _Brokers:

@@ -110,10 +110,12 @@ class Engine(Holdings):
         caps: Caps | None = None,
         on_brokers: Callable[[Mapping[int, BrokerAddress]], None] = lambda _brokers: None,
         on_ready: Callable[[], None] = lambda: None,
+        on_refused: Callable[[Broker], None] = lambda _broker: None,
         shares_store: bool = True,
         for_clients: Reactor | None = None,
     ) -> None:
         """``shares_store``: other proxies may use the store as well. ``on_brokers``: listeners are wanted for these.
+        ``on_refused``: a broker cannot be served, for another reason than before.
         ``for_clients``: opens connections to brokers that belong to one client; None: ``reactor`` does."""
         super().__init__(caps or Caps())
         self.reactor = reactor
@@ -122,6 +124,8 @@ class Engine(Holdings):
         self.report = report
         self.current_pass = Pass(reactor)
         self.is_draining = False
+        self.why_ending = ""
+        """What was found that ends the process; empty when nothing was."""
         self.shared = Shared(cluster, report, random_bytes(INCARNATION_BYTES))
         self.shared.wall_clock_ms = wall_clock_ms
         self.shared.hold_bytes = self.hold_bytes
@@ -134,6 +138,7 @@ class Engine(Holdings):
             on_brokers=self._brokers_changed,
             on_ready=self._broker_ready,
             lanes_max=lambda: self.caps.lanes_per_broker_max,
+            on_refused=on_refused,
         )
         self._on_ready = on_ready
         self.shared.leader_of = self.topology.leader_of

@@ -187,6 +187,9 @@ CONNECT_SECONDS_MAX: Final = 5.0
 CONNECT_BACKOFF_SECONDS_MIN: Final = 0.05
 CONNECT_BACKOFF_SECONDS_MAX: Final = 1.0
 """Between two tries, doubled each time: a broker that comes back is used again within a second."""
+REFUSED_BACKOFF_SECONDS_MIN: Final = 1.0
+REFUSED_BACKOFF_SECONDS_MAX: Final = 10.0
+"""Where a broker answers that cannot be served: another one may take its place, but nobody has to be in a hurry."""
 LEADER_AWAY_SECONDS: Final = 0.5
 """A batch whose leader is known and cannot be reached looks again so often."""
 ASK_SECONDS_MAX: Final = 5.0

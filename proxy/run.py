@@ -12,7 +12,7 @@ import trio
 from ..state.redis_server import EmbeddedRedisError
 from .events import Report
 from .memory import tune
-from .server import Server
+from .server import EndedItselfError, Server
 from .settings.apart import Reading, load_apart
 from .settings.config import ConfigError
 from .telemetry.journal import Journal, JournalFile
@@ -48,6 +48,8 @@ def run(options: argparse.Namespace, reading: Reading) -> int:
     except ConfigError as problem:
         for sentence in problem.problems:
             print(f"idemproxy: {sentence}", file=sys.stderr)
+        return 2
+    except EndedItselfError:
         return 2
     except EmbeddedRedisError as problem:
         print(f"idemproxy: {problem}", file=sys.stderr)

@@ -44,12 +44,17 @@ from .telemetry.metric_names import STORE_ROUND_TRIP
 from .telemetry.otel import wants
 from .telemetry.reports import Telemetry
 from .transport import TrioReactor
+from .unserved import Unserved
 
 if TYPE_CHECKING:
     from .admin.serve import Admin
 
 _WAITING_TOLD_SECONDS = 5.0
 """So often a start that cannot go on says what it waits for."""
+
+
+class EndedItselfError(Exception):
+    """Something was found that ends the process. It was said in the log."""
 
 
 class Server:
@@ -100,9 +105,11 @@ class Server:
             caps=settings.limits,
             on_brokers=lambda brokers: self._listeners.open_for(brokers),
             on_ready=self._look_whether_ready,
+            on_refused=lambda broker: self._unserved.refused(broker),
             shares_store=self._embedded is None,
             for_clients=ForClients(towards_brokers, descriptors.why_no_room),
         )
+        self._unserved = Unserved(lambda: self.engine.topology.asked_first, report, self._end)
         below = ForClients(self._below_sasl(), descriptors.why_no_room)
         accept_guest = partial(self.engine.accept, make=partial(Guest, below))
         door = Door(self._reactor, lambda: self.engine.caps, report, descriptors.why_no_room)
@@ -121,12 +128,12 @@ class Server:
         self._take_over(settings)
         self._admin = self._open_admin()
         self._cluster_name: ClusterName | None = None
-        self._fault: ConfigError | None = None
         self._marks = KeptMarks(self._directory, self.engine.shared.marks, self._reactor.now, _wall_ms, report)
         self._marks.read()
 
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT, then drain (rule R15). Raises ConfigError for what stops the start."""
+        """Serve until SIGTERM or SIGINT, then drain (rule R15). Raises ConfigError for what stops the start, and
+        EndedItselfError."""
         self._look_for_descriptors()
         try:
             self._listeners.try_ports()
@@ -157,8 +164,8 @@ class Server:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(self._stop_redis)
             self._directory.close()
-        if self._fault is not None:
-            raise self._fault
+        if self.engine.why_ending:
+            raise EndedItselfError
 
     def _look_for_descriptors(self) -> None:
         if warning := raise_descriptors(self._settings.limits.connections_max):
@@ -232,7 +239,7 @@ class Server:
             store,
             self._settings.cluster,
             is_ours=self._look_whether_ready,
-            is_anothers=self._give_up,
+            is_anothers=self._leave,
         )
         return store
 
@@ -305,15 +312,21 @@ class Server:
         if self._cluster_name.is_certain(self.engine.topology.cluster.cluster_id):
             self._listeners.open_for(self.engine.topology.cluster.brokers)
             self._listeners.open_bootstrap()
+            self._unserved.serving()
             self._ready.set()
 
-    def _give_up(self, reason: str) -> None:
+    def _leave(self, reason: str) -> None:
         """The state is not of these brokers: nobody is told anything by it."""
-        self._fault = ConfigError(reason)
-        self._report(Said("error", reason))
+        self._end(reason)
         for session in list(self.engine.sessions):
             session.abort("the state belongs to another cluster")
-        self._stop.set()
+
+    def _end(self, reason: str) -> None:
+        """Drain and end with an error, for the first reason that is found."""
+        if not self.engine.why_ending:
+            self.engine.why_ending = reason
+            self._report(Said("error", reason))
+            self._stop.set()
 
     async def _say_when_ready(self) -> None:
         waited = 0.0
@@ -322,6 +335,9 @@ class Server:
                 await self._ready.wait()
                 break
             waited += _WAITING_TOLD_SECONDS
+            self._unserved.waited()
+            if self.engine.why_ending:
+                return
             missing, where = self._missing()
             self._report(Said("warning", f"still waiting for {missing} after {waited:.0f} s ({where})"))
         with trio.move_on_after(limits.LEASE_RENEW_SECONDS):  # the other brokers' versions, if they come soon

@@ -18,10 +18,8 @@ from .bridge.metadata import BrokerAddress, Cluster, Topic
 from .effects import Unanswered
 from .events import Report, Said
 from .freshness import Freshness
-from .upstream import Broker, OneCluster
-from .versions import NEWER
+from .upstream import BOOTSTRAP_ID, Broker, OneCluster
 
-BOOTSTRAP_ID = -1
 Done = Callable[[], None]
 
 
@@ -38,9 +36,11 @@ class Topology:
         on_brokers: Callable[[Mapping[int, BrokerAddress]], None],
         on_ready: Callable[[], None],
         lanes_max: Callable[[], int] = lambda: limits.LANES_PER_BROKER,
+        on_refused: Callable[[Broker], None] = lambda _broker: None,
     ) -> None:
         """``bootstrap``: all are connected to at once, so that one that is away delays nothing. ``on_brokers``: the set
-        of brokers changed. ``on_ready``: the first answer is there, clients can be served."""
+        of brokers changed. ``on_ready``: the first answer is there, clients can be served. ``on_refused``: a broker
+        cannot be served, for another reason than before."""
         self.cluster = Cluster(None, None)
         self.is_known = False
         self._reactor = reactor
@@ -49,6 +49,7 @@ class Topology:
         self._lanes_max = lanes_max
         self._on_brokers = on_brokers
         self._on_ready = on_ready
+        self._on_refused = on_refused
         self._one_cluster = OneCluster()
         self._brokers: dict[int, Broker] = {}
         self._bootstrap = [self._new_broker(BOOTSTRAP_ID, address) for address in bootstrap]
@@ -72,6 +73,11 @@ class Topology:
     def brokers(self) -> Sequence[Broker]:
         """All brokers of the cluster."""
         return list(self._brokers.values())
+
+    @property
+    def asked_first(self) -> Sequence[Broker]:
+        """All brokers of the cluster; before any is known, all addresses that were configured."""
+        return self.brokers if self.is_known else list(self._bootstrap)
 
     @property
     def bootstrap(self) -> Broker:
@@ -233,13 +239,12 @@ class Topology:
             on_ready=self._broker_ready,
             report=self._report,
             lanes_max=self._lanes_max,
+            on_refused=self._on_refused,
         )
 
     def _broker_ready(self, broker: Broker) -> None:
-        if broker.version == NEWER:
-            self._report(
-                Said("warning", f"broker {broker.id} has producer ids of its own: idemproxy is made for older ones")
-            )
+        if broker.remark:
+            self._report(Said("warning", f"broker {broker.id} {broker.remark}"))
         if broker.id == BOOTSTRAP_ID or not self.is_known:
             self.refresh(None, lambda: None)
         else:

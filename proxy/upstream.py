@@ -19,20 +19,20 @@ from ..codecs.headers import encode_request_header, parse_response_header
 from ..reactor import Address, Reactor, Wire
 from . import limits
 from .bridge.asks import HIGH_WATERMARK_REPLICA_ID, EarliestOffset, FetchRecords, LatestOffset, Metadata, Question
+from .bridge.configs import AskSettings
 from .bridge.metadata import CLUSTER_ID_VERSION_MIN
 from .effects import Unanswered
 from .events import Report, Said
 from .lane_pool import LanePool
 from .log_chunk import ReadLog
 from .log_reader import LogReader
+from .served import SETTINGS, UNTOLD, Kind, Refusal, by_settings, by_version, remark
 from .settings.addresses import shown
-from .versions import BrokerRanges, Detected, Probe, detect
+from .versions import NEWER, BrokerRanges, Detected, Probe, detect
 
+BOOTSTRAP_ID = -1
+"""Of an address that was configured: which broker is there is not known."""
 _CLIENT_ID = "idemproxy-control"
-_NOT_SERVED = {
-    version: f"Kafka {version} stores message format v0 only, which this version does not write; 0.10 is the oldest"
-    for version in ("0.8.2", "0.9.0")
-}
 
 
 @dataclass(slots=True)
@@ -171,17 +171,25 @@ class Broker:
         on_ready: Callable[[Broker], None],
         report: Report,
         lanes_max: Callable[[], int] = lambda: limits.LANES_PER_BROKER,
+        on_refused: Callable[[Broker], None] = lambda _broker: None,
     ) -> None:
-        """``admits``: is a broker that tells this cluster id one of ours? ``lanes_max``: how many lanes may be open."""
+        """``admits``: is a broker that tells this cluster id one of ours? ``lanes_max``: how many lanes may be open.
+        ``on_refused``: ``refusal`` is another one now."""
         self.id = broker_id
         self.address = address
+        self.name = f"broker {broker_id} at {shown(address)}" if broker_id >= 0 else f"upstream {shown(address)}"
         self.version = ""
+        self.remark = ""
+        """What an operator should know of it, though it is served."""
         self.ranges: BrokerRanges = {}
         self.is_ready = False
+        self.refusal: Refusal | None = None
+        """Why it was not served when it could be asked last; None: it was, or never could be."""
         self.pool = LanePool(reactor, broker_id, address, may_send=may_send, report=report, lanes_max=lanes_max)
         self._reactor = reactor
         self._admits = admits
         self._on_ready = on_ready
+        self._on_refused = on_refused
         self._report = report
         self._control: ControlConnection | None = None
         self._reading: ControlConnection | None = None
@@ -196,6 +204,11 @@ class Broker:
         self._fetches: deque[tuple[Question[Any], Callable[[Any], None]]] = deque()
         self._fetching = 0
         self._logs = LogReader(reactor, self._fetch_later)
+
+    @property
+    def why_refused(self) -> str:
+        """The sentence that says why it is not served; empty when it is, or never could be asked."""
+        return "" if self.refusal is None else f"{self.name} cannot be served: {self.refusal.reason}"
 
     def open(self) -> None:
         """Connect, and connect again whenever the connection is lost."""
@@ -310,11 +323,11 @@ class Broker:
             self._probe()
 
     def _detected(self, found: Detected) -> None:
-        reason = found.reason if not found.ranges else _NOT_SERVED.get(found.version)
-        if reason:
-            self._refuse(reason)
+        refusal = by_version(found)
+        if refusal is not None:
+            self._refuse(refusal)
             return
-        self.version, self.ranges = found.version, found.ranges
+        self.version, self.ranges, self.remark = found.version, found.ranges, ""
         which = Metadata(())
         version = which.version_for(self.ranges)
         if version < CLUSTER_ID_VERSION_MIN:
@@ -329,30 +342,73 @@ class Broker:
         try:
             cluster_id = Metadata(()).parse(version, body).cluster_id
         except WireError as error:
-            self._refuse(f"its answer to Metadata cannot be read: {error}")
+            self._refuse(Refusal(Kind.UNSURE, f"its answer to Metadata cannot be read: {error}"))
             return
-        if self._admits(cluster_id):
+        if not self._admits(cluster_id):
+            self._refuse(Refusal(Kind.UNSURE, f"it belongs to another cluster, {cluster_id}"))
+        elif self.version == NEWER and self.id != BOOTSTRAP_ID:  # nothing is produced to one that nobody lists
+            self._ask_settings()
+        else:
+            self._is_certain()
+
+    def _ask_settings(self) -> None:
+        which = AskSettings(self.id, SETTINGS)
+        try:
+            version = which.version_for(self.ranges)
+        except WireError:
+            self._refuse(UNTOLD)
+            return
+        assert self._control is not None
+        self._control.request(which.api_key, version, which.encode(version), partial(self._told_settings, version))
+
+    def _told_settings(self, version: int, body: memoryview | None, _reason: str) -> None:
+        if body is None:
+            return
+        try:
+            told = AskSettings(self.id, SETTINGS).parse(version, body)
+        except WireError as error:
+            self._refuse(Refusal(Kind.UNSURE, f"its answer to DescribeConfigs cannot be read: {error}"))
+            return
+        refusal = by_settings(told)
+        if refusal is None:
+            self.remark = remark(told)
             self._is_certain()
         else:
-            self._refuse(f"it belongs to another cluster, {cluster_id}")
+            self._refuse(refusal)
 
-    def _refuse(self, reason: str) -> None:
-        self._report(Said("error", f"broker {self.id} at {shown(self.address)} cannot be served: {reason}"))
+    def _refuse(self, refusal: Refusal) -> None:
         assert self._control is not None
         self._control.close()
-        self._lost(reason)
+        is_another, self.refusal = refusal != self.refusal, refusal
+        self._disconnected(refusal.reason)
+        if refusal.kind == Kind.UNSURE:
+            self._again(limits.CONNECT_BACKOFF_SECONDS_MIN, limits.CONNECT_BACKOFF_SECONDS_MAX)
+        else:
+            self._again(limits.REFUSED_BACKOFF_SECONDS_MIN, limits.REFUSED_BACKOFF_SECONDS_MAX)
+        if is_another:
+            self._on_refused(self)
 
     def _is_certain(self) -> None:
         self.is_ready = True
         self._backoff = limits.CONNECT_BACKOFF_SECONDS_MIN
         self._losses = 0
-        if self._has_said_lost:
-            self._has_said_lost = False
-            self._report(Said("info", f"broker {self.id} at {shown(self.address)} is back"))
+        if self._has_said_lost or self.refusal is not None:
+            self._has_said_lost, self.refusal = False, None
+            self._report(Said("info", f"{self.name} is back"))
         self.pool.set_usable(True)
         self._on_ready(self)
 
     def _lost(self, reason: str) -> None:
+        self._disconnected(reason)
+        if self._is_closed:
+            return
+        self._losses += 1
+        if self._losses > 1 and not self._has_said_lost:
+            self._has_said_lost = True
+            self._report(Said("warning", f"{self.name} is away: {reason}"))
+        self._again(limits.CONNECT_BACKOFF_SECONDS_MIN, limits.CONNECT_BACKOFF_SECONDS_MAX)
+
+    def _disconnected(self, reason: str) -> None:
         self.is_ready = False
         self._control = None
         if self._reading is not None:
@@ -360,14 +416,11 @@ class Broker:
             self._reading_lost(reason)
         self._logs.forget()
         self.pool.set_usable(False)
-        if self._is_closed:
-            return
-        self._losses += 1
-        if self._losses > 1 and not self._has_said_lost:
-            self._has_said_lost = True
-            self._report(Said("warning", f"broker {self.id} at {shown(self.address)} is away: {reason}"))
-        self._reactor.later(self._backoff, self.open)
-        self._backoff = min(self._backoff * 2, limits.CONNECT_BACKOFF_SECONDS_MAX)
+
+    def _again(self, seconds_min: float, seconds_max: float) -> None:
+        seconds = min(max(self._backoff, seconds_min), seconds_max)
+        self._reactor.later(seconds, self.open)
+        self._backoff = seconds * 2
 
 
 def _only_grows(question: Question[Any]) -> bool:

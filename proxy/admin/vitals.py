@@ -80,20 +80,25 @@ def reasons_not_ready(watched: Watched, excluded: Collection[str] = ()) -> list[
     """Return why clients cannot be served now, one sentence each; empty: they can. ``excluded``: of ``CHECKS``."""
     engine = watched.engine
     if engine.is_draining and "draining" not in excluded:
-        return ["draining: the proxy is about to end and takes nothing new"]
+        return [engine.why_ending or "draining: the proxy is about to end and takes nothing new"]
     reasons = []
     if "redis" not in excluded:
         reasons += _without_store(watched)
     if "brokers" not in excluded:
-        if not engine.topology.is_known:
-            reasons.append("no broker has answered yet")
-        elif not any(broker.is_ready for broker in engine.topology.brokers):
-            reasons.append("no broker can be reached")
+        reasons += _without_brokers(engine)
     # Ports open when Redis and a broker were there once, so closed ones are no news beside them. Who leaves one of them
     # out is told all the same: a pod that has never had Redis must not count as ready.
     if "listeners" not in excluded and (excluded or not reasons) and not watched.is_listening():
         reasons.append("no port is open for clients")
     return reasons
+
+
+def _without_brokers(engine: Engine) -> list[str]:
+    """Why nobody can be served now for want of a broker."""
+    if engine.topology.is_known and any(broker.is_ready for broker in engine.topology.brokers):
+        return []
+    refused = [broker.why_refused for broker in engine.topology.asked_first if broker.refusal is not None]
+    return refused or ["no broker can be reached" if engine.topology.is_known else "no broker has answered yet"]
 
 
 def _without_store(watched: Watched) -> list[str]:
@@ -109,7 +114,9 @@ def _without_store(watched: Watched) -> list[str]:
 def concerns(watched: Watched) -> list[str]:
     """Return what an operator should look at though clients are served, one sentence each."""
     found = [
-        f"broker {broker.id} cannot be reached" for broker in watched.engine.topology.brokers if not broker.is_ready
+        broker.why_refused or f"broker {broker.id} cannot be reached"
+        for broker in watched.engine.topology.brokers
+        if not broker.is_ready
     ]
     seconds = watched.oldest_doubt_seconds
     if seconds > limits.SCAN_SECONDS_MAX:

@@ -1,5 +1,6 @@
-"""A broker from 0.11 on behind the proxy, in both formats that it can store, and when the format is raised and lowered
-under a proxy that runs. In its own format it stores our wrappers without their key: the marker is gone."""
+"""A broker from 0.11 on behind the proxy that keeps the old message format, single topics in its own: also when the
+ format of one is raised and lowered under a proxy that runs. There our wrappers are stored without their key: the
+marker is gone."""
 
 import sys
 import time
@@ -14,6 +15,7 @@ from testkit.kafka_cluster import fresh_topic
 from testkit.proxy_process import ProxyProcess
 from testkit.raw_client import RawClient, batch
 
+BROKER = {"log.message.format.version": "0.10.2"}
 OLD_FORMAT = {"message.format.version": "0.10.2"}
 NEW_FORMAT = {"message.format.version": "1.1"}
 SAID_SECONDS_MAX = 10.0
@@ -34,14 +36,15 @@ class AttentiveProxy(ProxyProcess):
 
     def __init__(self, directory: Path, upstream: tuple[str, int]) -> None:
         super().__init__(directory, upstream)
-        python, *module = self._command[:3]
-        assert (python, module) == (sys.executable, ["-m", "idemproxy"])
-        self._command[:3] = [python, "-c", PROGRAM]
+        python, *module = self._command[:4]
+        assert (python, module) == (sys.executable, ["-P", "-m", "idemproxy"])
+        self._command[:4] = [python, "-P", "-c", PROGRAM]
 
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LossyScene]:
-    with LossyScene(tmp_path_factory.mktemp("raised"), version="1.1.1", make_proxy=AttentiveProxy) as running:
+    directory = tmp_path_factory.mktemp("raised")
+    with LossyScene(directory, BROKER, version="1.1.1", make_proxy=AttentiveProxy) as running:
         yield running
 
 
@@ -81,7 +84,7 @@ def test_where_it_stores_the_old_format_markers_are_kept_and_a_lost_answer_is_fo
 def test_where_it_stores_its_own_format_that_is_said_at_once_and_a_lost_answer_fails_for_good(
     scene: LossyScene,
 ) -> None:
-    place = (fresh_topic(scene.cluster, 1), 0)
+    place = (fresh_topic(scene.cluster, 1, config=NEW_FORMAT), 0)
     with RawClient(scene.proxy.address) as client:
         producer_id = client.new_producer_id()
         insist(client, place, batch([b"first"], producer_id=producer_id))

@@ -1,4 +1,5 @@
-"""Brokers of other versions: the oldest with SASL that are served, and some that take tokens in requests."""
+"""Brokers of other versions: the oldest with SASL that are served, and some that take tokens in requests and keep the
+old message format, which our principal has to be allowed to see."""
 
 import json
 import time
@@ -16,6 +17,8 @@ from testkit.tls_proxy import ConfiguredProxy
 
 RIGHTS = ("Read", "Write", "Describe")
 USERS = {"idemproxy": "our secret", "alice": "alice's secret"}
+OLD_FORMAT = {"log.message.format.version": "0.10.2"}
+SEES_SETTINGS = {"idemproxy": ("DescribeConfigs",)}
 RECORDS = 100
 
 
@@ -23,8 +26,13 @@ RECORDS = 100
     ("version", "mechanisms"), [("0.10.0.1", ("PLAIN",)), ("0.10.1.1", ("PLAIN",)), ("1.1.1", MECHANISMS)]
 )
 def test_proxy_and_clients_show_who_they_are(tmp_path: Path, version: str, mechanisms: tuple[str, ...]) -> None:
-    with SaslCluster(tmp_path / "kafka", USERS, mechanisms=mechanisms, version=version) as cluster:
+    settings = OLD_FORMAT if version == "1.1.1" else {}
+    with SaslCluster(
+        tmp_path / "kafka", USERS, mechanisms=mechanisms, version=version, broker_settings=settings
+    ) as cluster:
         cluster.create_topic("topic", 1)
+        if settings:
+            cluster.allow("Cluster:kafka-cluster", SEES_SETTINGS)
         cluster.allow("Topic:topic", {"idemproxy": RIGHTS, "alice": RIGHTS})
         sasl = {"mechanism": mechanisms[-1], "username": "idemproxy", "password": USERS["idemproxy"]}
         upstream = {"bootstrap": ["{}:{}".format(*cluster.sasl_address(0))], "sasl": sasl}
@@ -65,8 +73,11 @@ def bearer(token: bytes) -> bytes:
 def test_proxy_and_clients_show_tokens(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_bytes(web_token("idemproxy", expires_in=-5))
-    with SaslCluster(tmp_path / "kafka", USERS, mechanisms=("OAUTHBEARER",), version="2.8.2") as cluster:
+    with SaslCluster(
+        tmp_path / "kafka", USERS, mechanisms=("OAUTHBEARER",), version="2.8.2", broker_settings=OLD_FORMAT
+    ) as cluster:
         cluster.create_topic("topic", 1)
+        cluster.allow("Cluster:kafka-cluster", SEES_SETTINGS)
         cluster.allow("Topic:topic", {"idemproxy": RIGHTS, "alice": RIGHTS})
         sasl = {"mechanism": "OAUTHBEARER", "token_file": str(token)}
         upstream = {"bootstrap": ["{}:{}".format(*cluster.sasl_address(0))], "sasl": sasl}

@@ -1,4 +1,4 @@
-"""What ``idemproxy run`` does about its surroundings: brokers it cannot serve, a Redis that dies or is emptied."""
+"""What ``idemproxy run`` does about its surroundings: a Redis that dies or is emptied."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,18 +11,6 @@ from testkit.raw_client import RawClient, batch
 
 REDIS_BACK_SECONDS_MAX = 40.0
 TRIES_MAX = 6
-
-
-def test_a_broker_of_message_format_v0_is_refused_with_a_sentence_and_nobody_is_served(tmp_path: Path) -> None:
-    with LegacyCluster(tmp_path / "kafka", version="0.9.0.1") as cluster:
-        proxy = ProxyProcess(tmp_path, cluster.address(0))
-        proxy.launch()
-        try:
-            proxy.wait_for_log("cannot be served: Kafka 0.9.0 stores message format v0 only")
-            proxy.wait_for_log("still waiting for a broker")
-            assert "point clients at" not in proxy.log
-        finally:
-            proxy.__exit__()
 
 
 def test_a_start_that_waits_for_redis_names_it_and_shows_no_password(

@@ -11,6 +11,7 @@ from idemproxy.proxy import events
 from idemproxy.proxy.admin import views
 from idemproxy.proxy.admin.rates import STEPS_KEPT, WINDOW_STEPS, Rates
 from idemproxy.proxy.admin.vitals import Watched, concerns, reasons_not_ready, samples
+from idemproxy.proxy.served import Kind, Refusal
 from idemproxy.proxy.telemetry import metric_names as names
 from idemproxy.proxy.telemetry.reports import Telemetry
 from idemproxy.state.store import StoreRefused
@@ -86,6 +87,21 @@ def test_a_broker_that_is_away_is_a_concern_and_all_of_them_a_reason() -> None:
     assert concerns(watched) == ["broker 1 cannot be reached"]
     assert reasons_not_ready(watched) == ["no broker can be reached"]
     assert series(watched)[(names.BROKER_UP.name, ("1",))] == 0
+
+
+def test_a_broker_that_cannot_be_served_is_named_with_the_reason() -> None:
+    _, watched = watched_world()
+    (broker,) = watched.engine.topology.brokers
+    broker.is_ready = False
+    broker.refusal = Refusal(Kind.UNSERVED, "it is too old")
+    assert concerns(watched) == reasons_not_ready(watched) == [f"{broker.name} cannot be served: it is too old"]
+
+
+def test_a_proxy_that_ends_by_itself_says_why() -> None:
+    _, watched = watched_world()
+    watched.engine.why_ending = "what was found"
+    watched.engine.drain(lambda: None)
+    assert reasons_not_ready(watched) == ["what was found"]
 
 
 def test_a_drain_is_the_only_reason_that_counts() -> None:

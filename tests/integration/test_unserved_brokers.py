@@ -1,0 +1,138 @@
+"""Brokers that cannot be served, and what the proxy does about them: at its start, under a running one, in ``check``.
+
+Those of message format v0, and those with producer ids of their own that store format v2, where a lost answer could not
+be found out."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from testkit.proxy_process import ProxyProcess, wait_until
+from testkit.raw_client import RawClient, batch
+
+OLD_FORMAT = {"inter.broker.protocol.version": "0.10.2", "log.message.format.version": "0.10.2"}
+IGNORED_FORMAT = {"log.message.format.version": "0.10.2"}
+"""From 3.0 on, unless the protocol between brokers is held below it as well."""
+TOPIC = "orders"
+ENDED_SECONDS_MAX = 30.0
+BACK_SECONDS_MAX = 20.0
+WATCHED_SECONDS = 4.0
+
+
+def errors_in(log: str) -> list[str]:
+    """The lines of a log at level error, and whatever is no line of a log."""
+    return [line for line in log.splitlines() if " INFO " not in line and " WARNING " not in line]
+
+
+def insist(proxy: ProxyProcess, sequence: int, producer_id: int | None = None) -> tuple[int, int]:
+    """Produce a batch until it is appended; return the producer's id and the offset."""
+    end = time.monotonic() + BACK_SECONDS_MAX
+    while True:
+        try:
+            with RawClient(proxy.address) as client:
+                producer_id = client.new_producer_id() if producer_id is None else producer_id
+                answer = client.produce_one(TOPIC, 0, batch([b"value"], producer_id=producer_id, sequence=sequence))
+            if answer.error_code == 0:
+                return producer_id, answer.base_offset
+        except OSError:
+            pass
+        assert time.monotonic() < end, proxy.log[-2000:]
+        time.sleep(0.2)
+
+
+def check(directory: Path, address: tuple[str, int]) -> tuple[int, str]:
+    """Exit status and output of ``idemproxy check --connect``."""
+    file = directory / "check.yaml"
+    settings = {"upstream": {"bootstrap": ["{}:{}".format(*address)]}, "data_directory": str(directory / "data")}
+    file.write_text(yaml.safe_dump(settings))
+    command = [sys.executable, "-P", "-m", "idemproxy", "check", str(file), "--connect"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "settings", "why"),
+    [
+        ("0.8.2.2", {}, "Kafka 0.8.2 stores message format v0 only"),
+        ("0.9.0.1", {}, "Kafka 0.9.0 stores message format v0 only"),
+        ("1.1.1", {}, "has producer ids of its own and stores message format 1.1-IV0"),
+        ("3.9.1", IGNORED_FORMAT, "stores message format 3.0 (log.message.format.version 0.10.2 has no effect"),
+    ],
+)
+def test_a_start_before_brokers_that_cannot_be_served_ends_with_one_sentence(
+    tmp_path: Path, version: str, settings: Mapping[str, str], why: str
+) -> None:
+    with LegacyCluster(tmp_path / "kafka", version=version, broker_settings=settings) as cluster:
+        proxy = ProxyProcess(tmp_path / "proxy", cluster.address(0))
+        proxy.launch()
+        try:
+            assert proxy.wait(ENDED_SECONDS_MAX) == 2
+            (error,) = errors_in(proxy.log)
+            assert "cannot be served: " in error
+            assert why in error
+            assert "point clients at" not in proxy.log
+        finally:
+            proxy.__exit__()
+        status, told = check(tmp_path, cluster.address(0))
+        assert status == 1
+        assert any(line.startswith("PROBLEM ") and why in line for line in told.splitlines()), told
+
+
+def test_a_broker_that_is_upgraded_is_served_as_long_as_it_keeps_the_old_format(tmp_path: Path) -> None:
+    """And not a batch longer: the proxy ends, with one sentence."""
+    kafka = tmp_path / "kafka"
+    with LegacyCluster(kafka) as cluster:
+        address = cluster.address(0)
+        cluster.create_topic(TOPIC)
+        proxy = ProxyProcess(tmp_path / "proxy", address)
+        proxy.start()
+        try:
+            producer_id, offset = insist(proxy, 0)
+            assert offset == 0
+            cluster.stop_broker(0)
+            cluster.become("1.1.1", OLD_FORMAT)
+            cluster.start_broker(0)
+            assert insist(proxy, 1, producer_id) == (producer_id, 1)
+            proxy.wait_for_log("broker 0 has producer ids of its own, and is served as long as it stores .* 0.10.2 ")
+            status, told = check(tmp_path, address)
+            assert (status, "is served as long as it stores message format 0.10.2" in told) == (0, True), told
+            assert errors_in(proxy.log) == []
+
+            cluster.stop_broker(0)
+            cluster.become("1.1.1", {})
+            cluster.start_broker(0)
+            assert proxy.wait(ENDED_SECONDS_MAX) == 2
+            (error,) = errors_in(proxy.log)
+            assert "broker 0 at" in error
+            assert "has producer ids of its own and stores message format 1.1-IV0" in error
+            with RawClient(address) as client:
+                assert client.end_offset(TOPIC, 0) == 2
+        finally:
+            proxy.__exit__()
+
+
+def test_a_broker_in_whose_place_comes_one_that_cannot_be_served_is_named_once_and_served_again_later(
+    tmp_path: Path,
+) -> None:
+    with LegacyCluster(tmp_path / "kafka") as cluster:
+        cluster.create_topic(TOPIC)
+        with ProxyProcess(tmp_path / "proxy", cluster.address(0)) as proxy:
+            producer_id, _ = insist(proxy, 0)
+            cluster.stop_broker(0)
+            cluster.become("0.9.0.1", {})
+            cluster.start_broker(0)
+            proxy.wait_for_log("broker 0 at .* cannot be served: Kafka 0.9.0 stores message format v0 only")
+            time.sleep(WATCHED_SECONDS)
+            cluster.stop_broker(0)
+            cluster.become("0.10.2.2", {})
+            cluster.start_broker(0)
+            assert insist(proxy, 1, producer_id) == (producer_id, 1)
+            wait_until(lambda: "broker 0 at {}:{} is back".format(*cluster.address(0)) in proxy.log, "it is back")
+            assert len(errors_in(proxy.log)) == 1, proxy.log
+            assert proxy.log.count("is away") <= 2 * 2, proxy.log
