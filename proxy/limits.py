@@ -339,7 +339,10 @@ METADATA_WAIT_SECONDS: Final = 1.0
 METADATA_AGE_SECONDS: Final = 30.0
 """The whole cluster is asked for at least so often: nobody tells of new brokers and topics."""
 LISTEN_AGAIN_SECONDS: Final = 5.0
-"""A port of ours that somebody else has is tried again so often."""
+"""A broker's port that somebody else has is tried again so often."""
+LISTEN_TOLD_SECONDS: Final = 60.0
+LISTEN_TOLD_SECONDS_MAX: Final = 3600.0
+"""That it is still taken is told again after so long, then after twice that, up to the second."""
 JOURNAL_AGAIN_SECONDS: Final = 1.0
 """A journal that cannot be written is tried again so often, with the next event: on a full disk each try costs."""
 ANSWERS_KEPT_MAX: Final = 1_000

@@ -114,7 +114,8 @@ class Server:
         accept_guest = partial(self.engine.accept, make=partial(Guest, below))
         door = Door(self._reactor, lambda: self.engine.caps, report, descriptors.why_no_room)
         self._listeners = Listeners(
-            self._reactor, settings.listeners, self.engine.accept, report, self._sides, accept_guest, door
+            *(self._reactor, settings.listeners, self.engine.accept, report, self._sides, accept_guest, door),
+            give_up=lambda problems: self._end("; ".join(problems)),
         )
         if wants_spans:
             self.engine.shared.step_begins = self._reactor.now
@@ -144,8 +145,8 @@ class Server:
                 await nursery.start(self._reactor.run)
                 nursery.start_soon(self._wait_for_signals)
                 if self._admin is not None and self._telemetry is not None:
-                    watched = (self.engine, self._telemetry, lambda: self._store, self._ready.is_set)
-                    nursery.start_soon(self._admin.run, *watched)
+                    ports = (self._ready.is_set, self._listeners.taken)
+                    nursery.start_soon(self._admin.run, self.engine, self._telemetry, lambda: self._store, *ports)
                 self._certificates.watch()
                 self._store = self._new_store(login)
                 self.engine.start(self._store)
@@ -306,14 +307,14 @@ class Server:
     def _look_whether_ready(self) -> None:
         brokers = self.engine.topology.brokers
         known = self.engine.topology.is_known and any(broker.is_ready for broker in brokers)
-        if not known or self.engine.shared.era == 0:
+        if not known or self.engine.shared.era == 0 or self.engine.why_ending:
             return
         assert self._cluster_name is not None
         if self._cluster_name.is_certain(self.engine.topology.cluster.cluster_id):
             self._listeners.open_for(self.engine.topology.cluster.brokers)
-            self._listeners.open_bootstrap()
-            self._unserved.serving()
-            self._ready.set()
+            if self._listeners.open_bootstrap():
+                self._unserved.serving()
+                self._ready.set()
 
     def _leave(self, reason: str) -> None:
         """The state is not of these brokers: nobody is told anything by it."""

@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -47,9 +47,11 @@ class Admin:
         telemetry: Telemetry,
         store: Callable[[], RedisStore | None],
         is_listening: Callable[[], bool],
+        ports_taken: Callable[[], Sequence[str]],
     ) -> None:
         """Answer until cancelled."""
-        watched = Watched(engine, telemetry, store, engine.now, time.time, is_listening, engine.now(), __version__)
+        ports = (is_listening, ports_taken)
+        watched = Watched(engine, telemetry, store, engine.now, time.time, *ports, engine.now(), __version__)
         histograms = telemetry.metrics.histograms
         export = MetricExport(lambda: samples(watched), histograms, resource(), metric_exporter_from_environment())
         try:

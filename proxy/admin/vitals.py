@@ -4,7 +4,7 @@ Everything here may be called from another thread, as OpenTelemetry does: what i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -24,7 +24,8 @@ _API_NAMES = {int(key): key.name.lower() for key in ApiKey}
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """One proxy, to look at. ``store``: None until it is made. ``now``: the reactor's clock; ``wall``: unix seconds."""
+    """One proxy, to look at. ``store``: None until it is made. ``now``: the reactor's clock; ``wall``: unix seconds.
+    ``ports_taken``: why brokers have no port, a sentence each."""
 
     engine: Engine
     telemetry: Telemetry
@@ -32,6 +33,7 @@ class Watched:
     now: Callable[[], float]
     wall: Callable[[], float]
     is_listening: Callable[[], bool]
+    ports_taken: Callable[[], Sequence[str]]
     started_at: float
     version: str
 
@@ -90,6 +92,8 @@ def reasons_not_ready(watched: Watched, excluded: Collection[str] = ()) -> list[
     # out is told all the same: a pod that has never had Redis must not count as ready.
     if "listeners" not in excluded and (excluded or not reasons) and not watched.is_listening():
         reasons.append("no port is open for clients")
+    if "listeners" not in excluded:
+        reasons += watched.ports_taken()
     return reasons
 
 
@@ -144,6 +148,7 @@ def samples(watched: Watched) -> Iterator[Sample]:
     yield Sample(names.DRAINING, (), int(engine.is_draining))
     yield Sample(names.CONNECTIONS, (), len(engine.sessions))
     yield Sample(names.CONNECTIONS_LIMIT, (), engine.caps.connections_max)
+    yield Sample(names.PORTS_TAKEN, (), len(watched.ports_taken()))
     yield Sample(names.HELD_BYTES, (), engine.bytes_held)
     yield Sample(names.HELD_BYTES_LIMIT, (), engine.caps.bytes_in_flight_max)
     yield Sample(names.ENTRIES, (), len(engine.sequencers))

@@ -119,6 +119,9 @@ READY: Final = Metric("ready", "gauge", "1", "1 if clients can be served now; /r
 DRAINING: Final = Metric("draining", "gauge", "1", "1 from the signal to end on.")
 CONNECTIONS: Final = Metric("connections", "gauge", "{connection}", "Client connections now.")
 CONNECTIONS_LIMIT: Final = Metric("connections.limit", "gauge", "{connection}", "Client connections at most.")
+PORTS_TAKEN: Final = Metric(
+    "ports.taken", "gauge", "{port}", "Brokers' ports that somebody else has: clients are told no leader instead."
+)
 HELD_BYTES: Final = Metric("requests.held", "gauge", "By", "Requests that are in memory now.")
 HELD_BYTES_LIMIT: Final = Metric("requests.held.limit", "gauge", "By", "Above it no new request is read.")
 ENTRIES: Final = Metric("entries", "gauge", "{entry}", "Producers and partitions in memory now.")

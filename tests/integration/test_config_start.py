@@ -7,10 +7,8 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,6 @@ from confluent_kafka import Producer
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import free_ports
-from idemproxy.proxy.limits import LISTEN_AGAIN_SECONDS
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.store import cluster_key
 from testkit.configured_proxy import ConfiguredProxy
@@ -159,25 +156,6 @@ def test_a_bootstrap_port_that_is_taken_stops_the_start(legacy_broker: LegacyClu
         "listeners": [{"bind": f"{host}:{port}"}],
     }
     assert f"listener 'clients': cannot listen on {host}:{port}: EADDRINUSE" in refused(tmp_path, settings)
-
-
-def test_a_brokers_port_that_is_taken_is_told_once_and_had_as_soon_as_it_is_free(
-    legacy_broker: LegacyCluster, tmp_path: Path
-) -> None:
-    bootstrap, first = sorted(free_ports(2))
-    settings = {
-        "upstream": {"bootstrap": [bootstrap_of(legacy_broker)]},
-        "listeners": [{"bind": f"127.0.0.1:{bootstrap}", "first_broker_port": first}],
-    }
-    with socket.create_server(("127.0.0.1", first)) as squatter, ConfiguredProxy(tmp_path, settings) as proxy:
-        what = f"cannot listen on 127.0.0.1:{first} for broker 0: EADDRINUSE"
-        proxy.wait_for_log(what)
-        time.sleep(LISTEN_AGAIN_SECONDS + 1)
-        assert proxy.log.count(what) == 1
-        squatter.close()
-        proxy.wait_for_log(f"listening on 127.0.0.1:{first} at last")
-        with RawClient(("127.0.0.1", first)) as client:
-            assert brokers_of(client) == {0: ("127.0.0.1", first)}
 
 
 # ---------------------------------------------------------------------- reload

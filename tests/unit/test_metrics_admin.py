@@ -33,7 +33,7 @@ def watched_world(clients: int = 1, has_guests: bool = False) -> tuple[World, Wa
     engine, store = proxy.engine, proxy.store
     engine.report = engine.shared.report = telemetry
     watched = Watched(
-        engine, telemetry, lambda: store, engine.now, lambda: 1_700_000_000.0, lambda: True, engine.now(), "1.2.3"
+        engine, telemetry, lambda: store, engine.now, lambda: 1_700_000_000.0, lambda: True, list, engine.now(), "1.2.3"
     )
     assert world.network.run(5, lambda: all(broker.is_ready for broker in engine.topology.brokers))
     return world, watched
@@ -62,7 +62,7 @@ def test_a_proxy_that_has_not_begun_names_all_that_is_missing() -> None:
     _, watched = watched_world()
     new = World(2, WorldSettings(brokers=1)).proxies[0]
     watched = Watched(
-        new._new_engine(), Telemetry(), lambda: None, watched.now, watched.wall, lambda: False, 0.0, "1.2.3"
+        new._new_engine(), Telemetry(), lambda: None, watched.now, watched.wall, lambda: False, list, 0.0, "1.2.3"
     )
     assert reasons_not_ready(watched) == ["Redis is not started yet", "no broker has answered yet"]
 
@@ -115,7 +115,7 @@ def test_a_drain_is_the_only_reason_that_counts() -> None:
 def test_ports_that_could_not_be_opened_are_a_reason() -> None:
     _, watched = watched_world()
     deaf = Watched(
-        watched.engine, watched.telemetry, watched.store, watched.now, watched.wall, lambda: False, 0.0, "1.2.3"
+        watched.engine, watched.telemetry, watched.store, watched.now, watched.wall, lambda: False, list, 0.0, "1.2.3"
     )
     assert reasons_not_ready(deaf) == ["no port is open for clients"]
 
@@ -133,7 +133,7 @@ def test_ports_that_could_not_be_opened_are_a_reason() -> None:
 def test_a_check_that_is_left_out_hides_no_closed_port(excluded: list[str], reasons: list[str]) -> None:
     _, watched = watched_world()
     new = World(2, WorldSettings(brokers=1)).proxies[0]._new_engine()
-    young = Watched(new, Telemetry(), lambda: None, watched.now, watched.wall, lambda: False, 0.0, "1.2.3")
+    young = Watched(new, Telemetry(), lambda: None, watched.now, watched.wall, lambda: False, list, 0.0, "1.2.3")
     assert reasons_not_ready(young, excluded) == reasons
 
 

@@ -33,7 +33,9 @@ def world() -> World:
 def watched(world: World) -> Watched:
     (proxy,) = world.proxies
     engine, store = proxy.engine, proxy.store
-    return Watched(engine, Telemetry(), lambda: store, engine.now, lambda: 0.0, lambda: True, engine.now(), "1.2.3")
+    return Watched(
+        engine, Telemetry(), lambda: store, engine.now, lambda: 0.0, lambda: True, list, engine.now(), "1.2.3"
+    )
 
 
 def ask(watched: Watched, path: str, query: str = "") -> tuple[int, str]:

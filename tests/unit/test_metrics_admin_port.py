@@ -28,7 +28,7 @@ def runs_for(seconds: float, admin: Admin, engine: Engine, telemetry: Telemetry)
 
     async def run() -> bool:
         with trio.move_on_after(seconds) as scope:
-            await admin.run(engine, telemetry, lambda: None, lambda: True)
+            await admin.run(engine, telemetry, lambda: None, lambda: True, list)
         return scope.cancelled_caught
 
     return trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
@@ -59,7 +59,7 @@ def test_it_answers_on_the_address_that_it_was_told(host: str) -> None:
 
     async def run() -> bytes:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(admin.run, engine, telemetry, lambda: None, lambda: True))
+            nursery.start_soon(partial(admin.run, engine, telemetry, lambda: None, lambda: True, list))
             with trio.fail_after(20):
                 answer = await ask(address, "/livez")
                 metrics = await ask(address, "/metrics")
