@@ -13,7 +13,7 @@ import socket
 import struct
 import sys
 import time
-from collections import deque
+from collections import defaultdict, deque
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
@@ -83,7 +83,8 @@ class SlowBroker:
 
     def __init__(self, port: int, partitions: int, answer_seconds: float) -> None:
         self._port = port
-        self._partitions = [Partition() for _ in range(partitions)]
+        self._partition_count = partitions
+        self._partitions: defaultdict[tuple[str, int], Partition] = defaultdict(Partition)
         self._answer_seconds = answer_seconds
         self._selector = selectors.DefaultSelector()
         self._due: list[tuple[float, int, Connection, bytes]] = []
@@ -143,26 +144,31 @@ class SlowBroker:
             count, at = int.from_bytes(view[at : at + 4], "big"), at + 4
             for _ in range(count):
                 partition, size = _TWO_INT32.unpack_from(frame, at)
-                rows.append((topic, partition, 0, self._partitions[partition].append(view[at + 8 : at + 8 + size])))
+                base = self._partitions[topic, partition].append(view[at + 8 : at + 8 + size])
+                rows.append((topic, partition, 0, base))
                 at += 8 + size
         return kafka.produce_answer(PRODUCE_VERSION, rows)
+
+    def metadata(self, _names: list[str] | None, version: int) -> bytes:
+        """What is told of the cluster: this broker and its topic."""
+        partitions = [(0, number, 0, (0,), (0,)) for number in range(self._partition_count)]
+        return kafka.metadata_answer(version, [(0, HOST, self._port)], "slow", 0, [(0, TOPIC, partitions)])
 
     def _answer(self, frame: bytes) -> bytes:
         request = kafka.parse_request(frame)
         version = request.api_version
         if request.api_key == kafka.METADATA:
-            partitions = [(0, number, 0, (0,), (0,)) for number in range(len(self._partitions))]
-            return kafka.metadata_answer(version, [(0, HOST, self._port)], "slow", 0, [(0, TOPIC, partitions)])
+            return self.metadata(kafka.parse_metadata(request.body, version), version)
         if request.api_key == kafka.FETCH:
             asked = kafka.parse_fetch(request.body, version).partitions
-            found = [
-                (topic, number, 0, self._partitions[number].end, self._partitions[number].read(offset))
-                for topic, number, offset, *_ in asked
-            ]
+            found = []
+            for topic, number, offset, *_ in asked:
+                log = self._partitions[topic, number]
+                found.append((topic, number, 0, log.end, log.read(offset)))
             return kafka.fetch_answer(version, found)
         if request.api_key == kafka.LIST_OFFSETS:
             listed = kafka.parse_list_offsets(request.body, version).partitions
-            ends = [(topic, number, 0, self._partitions[number].end) for topic, number, *_ in listed]
+            ends = [(topic, number, 0, self._partitions[topic, number].end) for topic, number, *_ in listed]
             return kafka.list_offsets_answer(version, ends)
         return kafka.api_versions_answer()
 

@@ -22,7 +22,7 @@ from ..state.redis_server import EmbeddedRedisError, find_binary
 from ..state.store import StoreAway, cluster_key, member_key
 from . import limits
 from .bridge.asks import FetchAnswer, FetchRecords, LatestOffset, Metadata, OffsetAnswer
-from .bridge.metadata import Cluster, Topic
+from .bridge.cluster import Cluster, Topic
 from .cluster_name import mismatch
 from .effects import Unanswered
 from .events import Said

@@ -17,8 +17,10 @@ from ..state.lease import Lease
 from ..state.store import Store
 from . import effects, limits
 from .bridge.base import Addresses
+from .bridge.cluster import BrokerAddress
 from .bridge.init_producer_id import InitProducerIdRequest
-from .bridge.metadata import BrokerAddress, ClientAnswers, ClientQuestion, synthetic_cluster_id
+from .bridge.metadata import ClientQuestion, synthetic_cluster_id
+from .client_answers import ClientAnswers
 from .door import Visit
 from .effects import Append
 from .events import ConnectionRefused, GenerationChanged, IncarnationBegun, ProducerDropped, ProducerMet, Report, Said
@@ -160,7 +162,7 @@ class Engine(Holdings):
         self.swept: Callable[[ProduceCall], None] = sweeper.remove
         """It is answered."""
         self.fallback_cluster_id = synthetic_cluster_id(cluster)
-        self._metadata_answers = ClientAnswers(self.fallback_cluster_id)
+        self._metadata_answers = ClientAnswers(reactor, self.fallback_cluster_id)
         self._store: LeasedStore | None = None
         self._producer_ids: ProducerIds | None = None
         self._advertised: dict[int, tuple[int, int]] | None = None
@@ -328,7 +330,7 @@ class Engine(Holdings):
         """Answer Metadata from memory, after a short look whether it is still true."""
 
         def answer() -> None:
-            done(self._metadata_answers.answer(version, self.topology.cluster, question.topics, addresses()))
+            self._metadata_answers.tell(version, self.topology.cluster, question.topics, addresses(), done)
 
         self.topology.freshen(question.topics, question.allow_auto_topic_creation, answer)
 

@@ -21,6 +21,8 @@ class Freshness:
         self._all_learned_at = _NEVER
         self._topic_learned_at: dict[str, float] = {}
         self._changed_at = _NEVER
+        self._topic_asked_at: dict[str, float] = {}
+        self._all_asked_at = self._last_asked_at = _NEVER
         self._looked_for: dict[str, tuple[float, float]] = {}
         """Since when, and when last."""
         self._partitions = 0
@@ -28,12 +30,21 @@ class Freshness:
     # ------------------------------------------------------------------ what happens
     def learned(self, topics: Iterable[str], asked_at: float, now: float) -> None:
         """These topics were asked for then, and the answer is there now."""
-        self._topic_learned_at.update(dict.fromkeys(topics, self._counted_from(asked_at, now)))
+        self._last_asked_at = max(asked_at, self._last_asked_at)
+        for name in topics:
+            if not self.is_topic_overtaken(name, asked_at):
+                self._topic_asked_at[name] = asked_at
+                self._topic_learned_at[name] = self._counted_from(asked_at, now)
 
     def learned_all(self, partitions: int, asked_at: float, now: float) -> None:
         """The whole cluster was; it has so many partitions."""
+        self._last_asked_at = max(asked_at, self._last_asked_at)
+        if asked_at < self._all_asked_at:
+            return
+        self._all_asked_at = asked_at
         self._all_learned_at = self._counted_from(asked_at, now)
-        self._topic_learned_at.clear()
+        self._topic_asked_at = {name: at for name, at in self._topic_asked_at.items() if at > asked_at}
+        self._topic_learned_at = {name: self._topic_learned_at[name] for name in self._topic_asked_at}
         self._partitions = partitions
 
     def changed(self, now: float) -> None:
@@ -43,6 +54,15 @@ class Freshness:
     def appeared(self, topic: str) -> None:
         """It may have been looked for, and is there now: its leaders come soon."""
         self._looked_for.pop(topic, None)
+
+    # ------------------------------------------------------------------ which answer is the last one
+    def is_overtaken(self, asked_at: float) -> bool:
+        """Has anything been learned that was asked for later? A large answer takes longer than a small one."""
+        return asked_at < self._last_asked_at
+
+    def is_topic_overtaken(self, topic: str, asked_at: float) -> bool:
+        """Has anything of this topic?"""
+        return asked_at < max(self._topic_asked_at.get(topic, _NEVER), self._all_asked_at)
 
     # ------------------------------------------------------------------ what may be told
     def age_of_all(self, now: float) -> float:

@@ -19,11 +19,13 @@ from ..codecs.errors import WireError
 from ..codecs.framing import FrameSplitter, frame
 from ..codecs.headers import parse_request_header
 from ..codecs.produce import ProduceRequest
+from ..codecs.steps import Steps
 from ..reactor import Reactor, Wire
 from ..state.entry import NO_PRINCIPAL, principal_of
 from . import limits
 from .bridge import api_versions
-from .bridge.metadata import Topic, encode_client_answer, encode_question, parse_answer, parse_client_request
+from .bridge.cluster import Cluster, Topic
+from .bridge.metadata import encode_question, parse_client_request, read_answer, tell_client
 from .door import Visit
 from .engine import Engine
 from .events import ClientRefused
@@ -38,6 +40,7 @@ from .security.sasl_names import MECHANISMS, Conversation
 from .security.sasl_relay import SaslRelay
 from .session import Session, _Slot
 from .settings.addresses import PlaceOf
+from .turns import in_turns
 from .upstream import Broker
 from .versions import ApiKey
 
@@ -369,31 +372,40 @@ class Guest(Session):
             self.abort("the broker is away")
             return
         question = parse_client_request(version, memoryview(frame)[slot.header.body_offset :])
-        topology = self._engine.topology
-        names = question.topics
+        topology, names = self._engine.topology, question.topics
         if names is not None and not question.allow_auto_topic_creation:
             names = tuple(name for name in names if name in topology.cluster.topics)
         asked_version, body = encode_question(broker.ranges, names)
 
         def answered(response: memoryview) -> None:
-            seen = parse_answer(asked_version, response).topics
-            shown = {name: topic.error_code for name, topic in seen.items()}
-            visible = [name for name, code in shown.items() if code not in DENIED]
-            wanted = None if names is None else visible
-            topology.freshen(wanted, False, lambda: self._tell(slot, question.topics, shown))
+            in_turns(self._host.reactor, self._read_metadata(asked_version, response), shown)
+
+        def shown(seen: Cluster | None) -> None:
+            if seen is None or self.is_closed:
+                return
+            codes = {name: topic.error_code for name, topic in seen.topics.items()}
+            wanted = None if names is None else [name for name, code in codes.items() if code not in DENIED]
+            topology.freshen(wanted, False, lambda: self._tell(slot, question.topics, codes))
 
         self._upstream(broker).request(ApiKey.METADATA, asked_version, [body], answered)
+
+    def _read_metadata(self, version: int, response: memoryview) -> Steps[Cluster | None]:
+        try:
+            return (yield from read_answer(version, response, self._engine.topology.cluster.topics))
+        except WireError as error:
+            self.abort(f"the broker's answer to Metadata cannot be read: {error}")
+            return None
 
     def _tell(self, slot: _Slot, asked: tuple[str, ...] | None, shown: Mapping[str, int]) -> None:
         cluster = self._engine.topology.cluster
         denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         topics = {name: topic for name, topic in cluster.topics.items() if shown.get(name, denied) not in DENIED}
-        topics |= {name: Topic(name, denied, False, ()) for name, code in shown.items() if code == denied}
-        body = encode_client_answer(
+        topics |= {name: Topic(name, denied, False) for name, code in shown.items() if code == denied}
+        steps = tell_client(
             slot.header.api_version,
             replace(cluster, topics=topics),
             asked,
             self._addresses(),
-            fallback_cluster_id=self._engine.fallback_cluster_id,
+            self._engine.fallback_cluster_id,
         )
-        self._answer(slot, body)
+        in_turns(self._host.reactor, steps, lambda body: self._answer(slot, body))

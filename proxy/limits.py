@@ -332,12 +332,21 @@ after this share of the time since it has been looked for, and ``METADATA_FRESH_
 METADATA_LOOKED_FOR_SECONDS: Final = 2.0
 METADATA_LOOKED_FOR_MAX: Final = 10_000
 """Who comes later than this looks anew; above it the one that nobody has looked for for longest is forgotten."""
-METADATA_PARTITION_SECONDS: Final = 0.000_05
-"""So much for each partition lies between two looks at the whole cluster: an answer takes a fifth of it at most."""
+METADATA_PARTITION_SECONDS: Final = 0.000_02
+"""So much for each partition lies between two looks at the whole cluster, and between two questions about some topics:
+of a core an answer takes a twentieth of it where all partitions have changed, and much less where none has."""
 METADATA_WAIT_SECONDS: Final = 1.0
 """Whoever waits for a newer answer gets what is known by then: clients are answered while brokers are away, too."""
 METADATA_AGE_SECONDS: Final = 30.0
 """The whole cluster is asked for at least so often: nobody tells of new brokers and topics."""
+METADATA_ROWS_PER_STEP: Final = 2_000
+"""Topics and partitions that are read, or written, in one step of the loop: 2 ms. Clusters have a hundred thousand."""
+METADATA_QUESTIONS_PER_SECOND_MAX: Final = 20
+"""What is in question meanwhile is asked for together: where a broker dies, all its producers ask at once."""
+METADATA_TOPICS_PER_QUESTION_MAX: Final = 1_000
+"""Topics that are named in one question: 250 KB at most."""
+METADATA_FEW_TOPICS: Final = 10
+"""Who names more waits for those who name less: one client can ask for all topics by name."""
 LISTEN_AGAIN_SECONDS: Final = 5.0
 """A broker's port that somebody else has is tried again so often."""
 LISTEN_TOLD_SECONDS: Final = 60.0

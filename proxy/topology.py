@@ -13,11 +13,12 @@ from typing import Any
 from ..codecs.error_codes import ErrorCode
 from ..reactor import Address, Reactor
 from . import limits
-from .bridge.asks import Metadata, Question
-from .bridge.metadata import BrokerAddress, Cluster, Topic
+from .bridge.asks import Question
+from .bridge.cluster import BrokerAddress, Cluster, Topic
 from .effects import Unanswered
 from .events import Report, Said
 from .freshness import Freshness
+from .refreshes import Refreshes, Topics
 from .upstream import BOOTSTRAP_ID, Broker, OneCluster
 
 Done = Callable[[], None]
@@ -53,9 +54,8 @@ class Topology:
         self._one_cluster = OneCluster()
         self._brokers: dict[int, Broker] = {}
         self._bootstrap = [self._new_broker(BOOTSTRAP_ID, address) for address in bootstrap]
-        self._leaders: dict[tuple[str, int], int] = {}
         self._freshness = Freshness()
-        self._asking: dict[tuple[str, ...] | None, list[Done]] = {}
+        self._refreshes = Refreshes(reactor, self.any_broker, lambda: self.cluster.topics, self._learn)
         self._turn = 0
 
     def open(self) -> None:
@@ -99,19 +99,19 @@ class Topology:
 
     def leader_of(self, topic: str, partition: int) -> int | None:
         """The leader as last seen."""
-        leader = self._leaders.get((topic, partition))
+        seen = self.cluster.topics.get(topic)
+        leader = None if seen is None else seen.rows.leaders.get(partition)
         return leader if leader in self._brokers else None
 
     def replicas_of(self, topic: str, partition: int) -> Collection[int]:
         """The brokers that have it, as last seen."""
         seen = self.cluster.topics.get(topic)
-        return next((one.replicas for one in seen.partitions if one.index == partition), ()) if seen else ()
+        return next((one.replicas for one in seen.rows if one.index == partition), ()) if seen else ()
 
     def has_partition(self, topic: str, partition: int) -> bool | None:
         """Is there such a partition? None: the topic has not been seen."""
-        if (topic, partition) in self._leaders:
-            return True
-        return None if topic not in self.cluster.topics else False
+        seen = self.cluster.topics.get(topic)
+        return None if seen is None else partition in seen.rows.leaders
 
     def leader(self, topic: str, partition: int, refresh: bool, done: Callable[[int | None], None]) -> None:
         """Tell the leader, after asking again where that is needed and the last answer is not of this moment."""
@@ -122,32 +122,14 @@ class Topology:
             return
         self.refresh((topic,), lambda: done(self.leader_of(topic, partition)))
 
-    def refresh(self, topics: tuple[str, ...] | None, done: Done) -> None:
+    def refresh(self, topics: Topics, done: Done) -> None:
         """Ask for some topics, or for all (None), and call back when it was answered, or soon in any case."""
-        waiting = self._asking.get(topics)
-        fired = False
-
-        def once() -> None:
-            nonlocal fired
-            if not fired:
-                fired = True
-                done()
-
-        self._reactor.later(limits.METADATA_WAIT_SECONDS, once)
-        if waiting is not None:
-            waiting.append(once)
-            return
-        broker = self.any_broker()
-        if broker is None:
-            return
-        now = self._reactor.now()
-        waiting = self._asking[topics] = [once]
-        broker.ask(Metadata(topics), lambda answer: self._answered(topics, now, waiting, answer))
+        self._refreshes.ask(topics, done)
 
     def changed(self) -> None:
         """Topics were created or deleted: what was asked before this moment is out of date."""
         self._freshness.changed(self._reactor.now())
-        self._asking.clear()  # nobody joins those who wait for an answer from before
+        self._refreshes.forget()
 
     def freshen(self, topics: Sequence[str] | None, may_create: bool, done: Done) -> None:
         """For a client's Metadata: what was learned in the last second is fresh enough, unless something is missing
@@ -183,38 +165,46 @@ class Topology:
             broker.ask(question, done)
 
     # ------------------------------------------------------------------ inside
-    def _answered(
-        self, topics: tuple[str, ...] | None, asked_at: float, waiting: list[Done], answer: Cluster | Unanswered
-    ) -> None:
-        if self._asking.get(topics) is waiting:
-            del self._asking[topics]
-        if isinstance(answer, Cluster) and answer.brokers:
-            self._learn(topics, asked_at, answer)
-        for one in waiting:
-            one()
-
-    def _learn(self, topics: tuple[str, ...] | None, asked_at: float, answer: Cluster) -> None:
-        known: dict[str, Topic] = {} if topics is None else dict(self.cluster.topics)
-        for name, topic in answer.topics.items():
-            if topic.error_code in (0, ErrorCode.LEADER_NOT_AVAILABLE):
-                known[name] = topic
-            elif topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                known.pop(name, None)
-        for name in answer.topics:
-            if name not in self.cluster.topics:
-                self._freshness.appeared(name)
-        moved = dict(answer.brokers) != dict(self.cluster.brokers)
-        self.cluster = replace(answer, topics=known)
-        self._leaders = {(name, one.index): one.leader for name, topic in known.items() for one in topic.partitions}
+    def _learn(self, topics: Topics, asked_at: float, answer: Cluster) -> None:
+        """Take over what an answer names and what is new in it, and touch nothing else."""
+        if not answer.brokers:
+            return
+        before, freshness = self.cluster, self._freshness
+        if freshness.is_overtaken(asked_at):
+            answer = replace(before, topics=answer.topics)  # of the brokers more is known
+        after = replace(answer, topics=self._topics_after(topics, asked_at, answer))
         if topics is None:
-            self._freshness.learned_all(len(self._leaders), asked_at, self._reactor.now())
+            partitions = sum(len(topic.rows.leaders) for topic in after.topics.values())
+            freshness.learned_all(partitions, asked_at, self._reactor.now())
         else:
-            self._freshness.learned(topics, asked_at, self._reactor.now())
-        if moved:
-            self._update_brokers(answer.brokers)
+            freshness.learned(topics, asked_at, self._reactor.now())
+        if after.topics is not before.topics or replace(after, topics={}) != replace(before, topics={}):
+            self.cluster = after  # else the answers that were made of it for clients hold on
+        if dict(after.brokers) != dict(before.brokers):
+            self._update_brokers(after.brokers)
         if not self.is_known:
             self.is_known = True
             self._on_ready()
+
+    def _topics_after(self, topics: Topics, asked_at: float, answer: Cluster) -> Mapping[str, Topic]:
+        """Return the known topics with what an answer tells of them; the same object where that is nothing new."""
+        known, told, is_old = self.cluster.topics, answer.topics, self._freshness.is_topic_overtaken
+        for name in told:
+            if name not in known:
+                self._freshness.appeared(name)
+        changed = {name: topic for name, topic in told.items() if _is_there(topic) and known.get(name) is not topic}
+        changed = {name: topic for name, topic in changed.items() if not is_old(name, asked_at)}
+        if topics is None:
+            gone = [name for name in known if not _is_there(told.get(name))]
+        else:
+            gone = [name for name, topic in told.items() if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        gone = [name for name in gone if name in known and not is_old(name, asked_at)]
+        if not changed and not gone:
+            return known
+        after = {**known, **changed}
+        for name in gone:
+            del after[name]
+        return after
 
     def _update_brokers(self, brokers: Mapping[int, BrokerAddress]) -> None:
         for broker_id, broker in list(self._brokers.items()):
@@ -254,3 +244,7 @@ class Topology:
         if self._freshness.age_of_all(self._reactor.now()) > limits.METADATA_AGE_SECONDS / 2:
             self.refresh(None, lambda: None)
         self._reactor.later(limits.METADATA_AGE_SECONDS, self._age)
+
+
+def _is_there(topic: Topic | None) -> bool:
+    return topic is not None and topic.error_code in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)

@@ -16,6 +16,7 @@ from typing import Any
 from ..codecs.errors import WireError
 from ..codecs.framing import FrameSplitter
 from ..codecs.headers import encode_request_header, parse_response_header
+from ..codecs.steps import Steps
 from ..reactor import Address, Reactor, Wire
 from . import limits
 from .bridge.asks import HIGH_WATERMARK_REPLICA_ID, EarliestOffset, FetchRecords, LatestOffset, Metadata, Question
@@ -28,6 +29,7 @@ from .log_chunk import ReadLog
 from .log_reader import LogReader
 from .served import SETTINGS, UNTOLD, Kind, Refusal, by_settings, by_version, remark
 from .settings.addresses import shown
+from .turns import in_turns
 from .versions import NEWER, BrokerRanges, Detected, Probe, detect
 
 BOOTSTRAP_ID = -1
@@ -296,11 +298,7 @@ class Broker:
             if body is None:
                 done(Unanswered(reason))
                 return
-            try:
-                answer = question.parse(version, body)
-            except WireError as error:
-                answer = Unanswered(f"the answer cannot be read: {error}")
-            done(answer)
+            in_turns(self._reactor, _read(question, version, body), done)
 
         connection.request(question.api_key, version, question.encode(version), answered)
 
@@ -421,6 +419,16 @@ class Broker:
         seconds = min(max(self._backoff, seconds_min), seconds_max)
         self._reactor.later(seconds, self.open)
         self._backoff = seconds * 2
+
+
+def _read(question: Question[Any], version: int, body: memoryview) -> Steps[Any]:
+    """Return the answer, or Unanswered. In steps where it may tell of a whole cluster."""
+    try:
+        if isinstance(question, Metadata):
+            return (yield from question.read(version, body))
+        return question.parse(version, body)
+    except WireError as error:
+        return Unanswered(f"the answer cannot be read: {error}")
 
 
 def _only_grows(question: Question[Any]) -> bool:

@@ -7,14 +7,17 @@ Sources: Kafka's ListOffsets and Fetch; what brokers do with each replica id was
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from struct import Struct, pack
 from typing import Protocol, TypeVar
 
 from ...codecs.errors import Malformed, UnsupportedVersion
+from ...codecs.steps import Steps, at_once
 from ...reactor import Buffer
 from ..versions import ApiKey, BrokerRanges
 from . import metadata
+from .cluster import Cluster, Topic
 from .fields import INT32, Reader, string
 
 T_co = TypeVar("T_co", covariant=True)
@@ -199,11 +202,13 @@ class FetchRecords:
 class Metadata:
     """Brokers and topics. ``topics`` None: all; empty: brokers only (but all where the broker knows only v0).
 
-    Naming a topic may create it on a broker before 0.11, whatever ``allow_auto_topic_creation`` says.
+    Naming a topic may create it on a broker before 0.11, whatever ``allow_auto_topic_creation`` says. ``known``: topics
+    as they were told before, see ``metadata.read_answer``.
     """
 
     topics: tuple[str, ...] | None
     allow_auto_topic_creation: bool = True
+    known: Mapping[str, Topic] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def api_key(self) -> int:
@@ -218,9 +223,13 @@ class Metadata:
         """The request body."""
         return metadata.encode_request(api_version, self.topics, self.allow_auto_topic_creation)
 
-    def parse(self, api_version: int, body: Buffer) -> metadata.Cluster:
+    def parse(self, api_version: int, body: Buffer) -> Cluster:
         """What the broker knows of the cluster."""
-        return metadata.parse_answer(api_version, body)
+        return at_once(self.read(api_version, body))
+
+    def read(self, api_version: int, body: Buffer) -> Steps[Cluster]:
+        """The same in steps."""
+        return metadata.read_answer(api_version, body, self.known)
 
 
 def _version(ranges: BrokerRanges, api_key: int, known_max: int) -> int:

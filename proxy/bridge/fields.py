@@ -74,6 +74,10 @@ class Reader:
         self.position = start + size_bytes
         return self.data[start : self.position]
 
+    def begins_with(self, start: bytes) -> bool:
+        """Are these the next bytes?"""
+        return bytes(self.data[self.position : self.position + len(start)]) == start
+
     def string(self, field: str) -> str:
         """A string that may not be null."""
         return self._text(self.int16(field), field)

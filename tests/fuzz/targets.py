@@ -24,6 +24,7 @@ from idemproxy.codecs.parts import content_digests, rest_of_batch
 from idemproxy.codecs.record_batch import Record, encode_batch, iterate_records, magic_of, parse_single_batch
 from idemproxy.proxy.bridge import asks, metadata
 from idemproxy.proxy.bridge.base import Refused
+from idemproxy.proxy.bridge.cluster import Cluster
 from idemproxy.proxy.bridge.init_producer_id import parse_init_producer_id
 from idemproxy.proxy.bridge.refusals import refusal
 from idemproxy.proxy.bridge.table import plan
@@ -79,7 +80,7 @@ def request_frame(data: bytes) -> None:
         elif key == 3:
             metadata.encode_client_answer(
                 min(max(version, 0), 4),
-                metadata.Cluster(None, None),
+                Cluster(None, None),
                 metadata.parse_client_request(version, body).topics,
                 _ADDRESSES,
                 fallback_cluster_id="c",

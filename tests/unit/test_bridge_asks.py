@@ -18,7 +18,7 @@ from idemproxy.proxy.bridge.asks import (
     OffsetAnswer,
     Question,
 )
-from idemproxy.proxy.bridge.metadata import BrokerAddress, Cluster
+from idemproxy.proxy.bridge.cluster import BrokerAddress, Cluster
 from idemproxy.proxy.versions import KNOWN
 
 OFFSET_QUESTIONS: list[tuple[Any, int, int]] = [

@@ -9,24 +9,19 @@ import pytest
 from idemproxy.codecs import messages
 from idemproxy.codecs.errors import LimitExceeded, UnsupportedVersion, WireError
 from idemproxy.proxy.bridge import api_versions, metadata
+from idemproxy.proxy.bridge.cluster import BrokerAddress, Cluster, Partition, Topic
 from idemproxy.proxy.bridge.init_producer_id import (
     InitProducerIdRequest,
     encode_init_producer_id,
     parse_init_producer_id,
 )
 from idemproxy.proxy.bridge.metadata import (
-    BrokerAddress,
-    ClientAnswers,
     ClientQuestion,
-    Cluster,
-    Partition,
-    Topic,
     encode_client_answer,
     parse_answer,
     parse_client_request,
     synthetic_cluster_id,
 )
-from idemproxy.proxy.limits import ANSWERS_KEPT_MAX
 from idemproxy.proxy.versions import KNOWN, advertised
 
 METADATA = 3
@@ -267,28 +262,3 @@ def test_init_producer_id_is_answered_as_the_library_writes_it(version: int) -> 
 def test_init_producer_id_beyond_version_4_is_said_to_be_unsupported() -> None:
     with pytest.raises(UnsupportedVersion):
         parse_init_producer_id(b"", 5)
-
-
-def test_an_answer_is_made_once_and_anew_when_anything_about_it_has_changed() -> None:
-    answers = ClientAnswers("x")
-    first = answers.answer(4, CLUSTER, None, ADDRESSES)
-    assert first == encode_client_answer(4, CLUSTER, None, ADDRESSES, fallback_cluster_id="x")
-    assert answers.answer(4, CLUSTER, None, dict(ADDRESSES)) is first
-    for version, cluster, topics, addresses in (
-        (1, CLUSTER, None, ADDRESSES),
-        (4, Cluster("cluster", 1, BROKERS, TOPICS), None, ADDRESSES),
-        (4, CLUSTER, ("pain",), ADDRESSES),
-        (4, CLUSTER, (), ADDRESSES),
-        (4, CLUSTER, None, {1: ("other", 19091), 3: ("proxy", 19093)}),
-    ):
-        expected = encode_client_answer(version, cluster, topics, addresses, fallback_cluster_id="x")
-        assert answers.answer(version, cluster, topics, addresses) == expected
-        assert expected != first
-    assert answers.answer(4, CLUSTER, None, ADDRESSES) == first
-
-
-def test_answers_that_are_kept_have_a_bound_whatever_clients_ask_for() -> None:
-    answers = ClientAnswers("x")
-    for number in range(3 * ANSWERS_KEPT_MAX):
-        answers.answer(4, CLUSTER, (f"topic-{number}",), ADDRESSES)
-        assert len(answers._made) <= ANSWERS_KEPT_MAX

@@ -1,0 +1,227 @@
+"""A broker dies in a large cluster: how long does a producer on another broker's partition wait?
+
+``make bench``. Two scripted brokers (``slow_broker.py``) with 50,000 partitions in 1,000 topics; each leads half of
+them. 700 producers, each with a topic of its own, have a record for the second one, which is killed. For some seconds
+the first one still names it as the leader, then it says that there is none. Beside that one client asks for all topics
+once a second. Prints the latencies of a witness, one record at a time to the first broker, and the longest step of
+the event loop, before / after, and adds a line of JSON to ``benchmarks/results/metadata.jsonl``. ``--against COMMIT``
+adds a proxy of that commit's code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from contextlib import ExitStack
+from pathlib import Path
+
+import bench_stopped_follower as follower
+from bench_produce import Side, cpu_seconds, proxy
+from common import ROOT, extract, save
+from loadgen import Connection, Load
+from slow_broker import HOST, SlowBroker
+
+from idemproxy.codecs.headers import encode_request_header
+from idemproxy.demo.ports import free_ports
+from testkit import virtual_kafka_bytes as kafka
+
+TOPICS = 1000
+PARTITIONS = 50
+PRODUCERS = 700
+DEAD_PARTITION = 1
+"""Of each topic. The witness sends to partition 0 of the first topic."""
+RETRY_SECONDS = 0.1
+STILL_NAMED_SECONDS = 8.0
+NAMES = [follower.TOPIC, *(f"topic-{number}" for number in range(1, TOPICS))]
+_LONGEST = re.compile(r"^idemproxy_loop_step_longest_seconds ([0-9.e-]+)$", re.MULTILINE)
+
+
+# ---------------------------------------------------------------------- in processes of their own
+class LargeBroker(SlowBroker):
+    """One of the two. SIGUSR1: the other one has left the cluster."""
+
+    def __init__(self, ports: tuple[int, int], number: int) -> None:
+        super().__init__(ports[number], PARTITIONS, 0.0)
+        self._ports = ports
+        self._pieces: dict[tuple[int, str], bytes] = {}
+        self._alive: tuple[int, ...] = (0, 1)
+        signal.signal(signal.SIGUSR1, lambda *_: self._leave())
+
+    def _leave(self) -> None:
+        self._alive = (0,)
+        self._pieces.clear()
+
+    def metadata(self, names: list[str] | None, version: int) -> bytes:
+        """All topics, or some of them."""
+        brokers = [(number, HOST, self._ports[number]) for number in self._alive]
+        head = kafka.metadata_answer(version, brokers, "large", 0, [])[:-4]
+        asked = NAMES if names is None else names
+        return b"".join([head, struct.pack(">i", len(asked)), *(self._piece(version, name) for name in asked)])
+
+    def _piece(self, version: int, name: str) -> bytes:
+        piece = self._pieces.get((version, name))
+        if piece is None:
+            rows = []
+            for index in range(PARTITIONS):
+                leader = index % 2
+                is_led = leader in self._alive
+                rows.append((0 if is_led else 5, index, leader if is_led else -1, (0, 1), (0,)))
+            empty = len(kafka.metadata_answer(version, [], "", 0, []))
+            piece = kafka.metadata_answer(version, [], "", 0, [(0, name, rows)])[empty:]
+            self._pieces[version, name] = piece
+        return piece
+
+
+def broker(number: int, first: int, second: int) -> None:
+    """Serve until the end of the process."""
+    one = LargeBroker((first, second), number)
+    print("READY", flush=True)
+    one.serve()
+
+
+def others(address: str) -> None:
+    """The producers: each sends a record again until it is taken, then the next one. And who asks for everything."""
+    host, port = address.rsplit(":", 1)
+    selector = selectors.DefaultSelector()
+    due: list[tuple[float, Connection, bool]] = []
+    begun = time.perf_counter()
+    for index in range(PRODUCERS):
+        load = Load(host, int(port), NAMES[1 + index % (TOPICS - 1)], 1, True, first_partition=DEAD_PARTITION)
+        connection = Connection(load, 0)
+        selector.register(connection.socket, selectors.EVENT_READ, connection)
+        due.append((begun + 2 + index / PRODUCERS, connection, False))
+    asking = socket.create_connection((host, int(port)))
+    selector.register(asking, selectors.EVENT_READ)
+    question = encode_request_header(kafka.METADATA, 1, 1, "everything") + struct.pack(">i", -1)
+    print("READY", flush=True)
+    next_question = 0.0
+    while True:
+        now = time.perf_counter()
+        if now >= next_question:
+            asking.sendall(struct.pack(">i", len(question)) + question)
+            next_question = now + 1
+        for one in [one for one in due if one[0] <= now]:
+            due.remove(one)
+            one[1].send_again() if one[2] else one[1].send()
+        for key, _ in selector.select(0.02):
+            if key.data is None:
+                asking.recv(1 << 20)
+                continue
+            for code in key.data.answers():
+                due.append((time.perf_counter() + (RETRY_SECONDS if code else 1.0), key.data, bool(code)))
+
+
+# ---------------------------------------------------------------------- the bench
+class Role:
+    """One of the above, or a witness, in its process."""
+
+    def __init__(self, stack: ExitStack, *words: str) -> None:
+        command = [sys.executable, __file__, "--role", *words]
+        self.process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        stack.callback(self.process.kill)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "READY\n"
+
+    def rows(self) -> list[list[float]]:
+        """End it, and return what it wrote."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.stdout is not None
+        rows: list[list[float]] = json.loads(self.process.stdout.read())
+        return rows
+
+
+def longest_step_ms(admin: str) -> float:
+    """In the last one to two minutes."""
+    with urllib.request.urlopen(f"http://{admin}/metrics", timeout=30) as answer:
+        found = _LONGEST.search(answer.read().decode())
+    return round(1000 * float(found[1]), 1) if found else -1.0
+
+
+def measure(ports: tuple[int, int], side: Side, admin: str, brokers: list[Role], options: argparse.Namespace) -> object:
+    """Quiet, then with one broker dead."""
+    with ExitStack() as stack:
+        Role(stack, "others", side.address)
+        witness = Role(stack, "witness", side.address)
+        time.sleep(4.0)
+        begun, cpu_begun = time.time(), cpu_seconds(side.process_id)
+        time.sleep(options.quiet)
+        died_at, cpu_died = time.time(), cpu_seconds(side.process_id)
+        steps = [longest_step_ms(admin)]
+        brokers[1].process.kill()
+        time.sleep(STILL_NAMED_SECONDS)
+        brokers[0].process.send_signal(signal.SIGUSR1)
+        time.sleep(options.dead - STILL_NAMED_SECONDS)
+        ended, cpu_ended = time.time(), cpu_seconds(side.process_id)
+        steps.append(longest_step_ms(admin))
+        rows = witness.rows()
+    quiet = [1000 * seconds for at, seconds, _ in rows if begun <= at - seconds and at < died_at]
+    beside = [1000 * seconds for at, seconds, _ in rows if died_at <= at and at - seconds < ended]
+    return {
+        "quiet_count": len(quiet),
+        "quiet_p50_ms": follower.share(quiet, 0.5),
+        "quiet_p99_ms": follower.share(quiet, 0.99),
+        "quiet_longest_step_ms": steps[0],
+        "quiet_cores": round((cpu_died - cpu_begun) / (died_at - begun), 2),
+        "dead_count": len(beside),
+        "dead_p50_ms": follower.share(beside, 0.5),
+        "dead_p99_ms": follower.share(beside, 0.99),
+        "dead_longest_ms": [round(one) for one in sorted(beside, reverse=True)[: follower.LONGEST_COUNT]],
+        "dead_longest_step_ms": steps[1],
+        "dead_cores": round((cpu_ended - cpu_died) / (ended - died_at), 2),
+        "p99_ratio": round(follower.share(beside, 0.99) / follower.share(quiet, 0.99), 2),
+    }
+
+
+def main() -> None:
+    """Run on all sides in turn, print and save."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--quiet", type=float, default=10)
+    parser.add_argument("--dead", type=float, default=30)
+    parser.add_argument("--against", metavar="COMMIT", help="a proxy of this commit's code as well")
+    parser.add_argument("--dry", action="store_true", help="save nothing")
+    parser.add_argument("--role", nargs="+", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.role:
+        what, *rest = options.role
+        if what == "broker":
+            broker(*map(int, rest))
+        else:
+            {"witness": follower.witness, "others": others}[what](rest[0])
+        return
+    rows = []
+    with tempfile.TemporaryDirectory() as directory:
+        trees = {"after": ROOT}
+        if options.against:
+            trees["before"] = extract(options.against, Path(directory) / "code")
+        for number in range(options.rounds):
+            for name, tree in trees.items():
+                first, second, admin = free_ports(3)
+                with ExitStack() as stack:
+                    brokers = [Role(stack, "broker", str(one), str(first), str(second)) for one in (0, 1)]
+                    where = Path(directory) / f"{name}-{number}"
+                    where.mkdir()
+                    config = where / "config.yaml"
+                    config.write_text("limits: {connections_per_address_max: 0}\n")
+                    extra = ("--config", str(config), "--admin", f"{HOST}:{admin}")
+                    side = stack.enter_context(proxy(name, tree, f"{HOST}:{first}", where, extra))
+                    found = measure((first, second), side, f"{HOST}:{admin}", brokers, options)
+                assert isinstance(found, dict)
+                rows.append({"side": name, **found})
+                print(json.dumps(rows[-1]), flush=True)
+    if not options.dry:
+        sizes = {"topics": TOPICS, "partitions": TOPICS * PARTITIONS, "producers": PRODUCERS}
+        save("metadata", {"before": options.against, **sizes, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
