@@ -46,6 +46,11 @@ class FrameSplitter:
         """Bytes of the unfinished frame that are held here, with those of its size."""
         return len(self._head) + self._have + (SIZE_BYTES if self._need else 0)
 
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes of the unfinished frame that have not arrived; 0: its size is not known."""
+        return self._need - self._have
+
     def feed(self, data: bytes) -> list[bytes]:
         """Return the frames that ``data`` completes, in order, without their sizes.
 

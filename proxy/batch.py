@@ -109,6 +109,8 @@ class Batch:
     """Once refused, or in doubt, in one wrapper with other producers' batches: not merged again."""
     held: object = None
     """Counts the bytes of its request, as long as it keeps ``records``."""
+    ahead: object = None
+    """Counts what it will be converted to, until it is."""
 
     @property
     def is_wanted(self) -> bool:
@@ -183,6 +185,6 @@ class Batch:
     def let_go_of_records(self) -> None:
         """Nobody waits for it: whoever asks again brings the same records. What became of it is found out without
         them."""
-        self.records, self.held = _NO_RECORDS, None
+        self.records, self.held, self.ahead = _NO_RECORDS, None, None
         for waiter in self.waiters:
             waiter.leave()

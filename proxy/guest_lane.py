@@ -235,6 +235,9 @@ class _Seat:
 
         self._reactor.later(0, tell)
 
+    def before_reading(self, look: Callable[[], None]) -> None:
+        """Its own client is asked."""
+
     def pause(self) -> None:
         """Its answers are small."""
 

@@ -1,5 +1,8 @@
 """What all clients of a process hold together: requests, answers that they do not take, and large answers of brokers.
 
+Requests that have not arrived completely wait, too, once there is no room: those that have are answered and make some.
+Only where more than half of the room holds unfinished ones, nobody would ever go on: a few at a time may end then.
+
 A large answer gets room before it is read: without it, its broker keeps it. Clients that have not taken a large one
 yet share half of the room, so that a crowd of those who take nothing leaves the other half to those who do. Pure sums;
 knows no Kafka."""
@@ -8,9 +11,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from .settings.config import Caps
 
+WAITING_COUNTS: Final = 2
+"""Times that a byte of a request counts which is not looked at yet: it will be there converted, too."""
 Count = Callable[[int], None]
 """Told of bytes that are kept from now on, or (negative) no more."""
 
@@ -61,12 +67,17 @@ class Room:
 
 
 class Holdings:
-    """``bytes_held``: of requests that are not answered; ``answer_bytes_held``: of answers that are not taken;
-    ``answer_bytes_due``: of large answers of brokers that have not arrived completely, or have not been given on."""
+    """``bytes_held``: of requests that are not answered, with what they are or will be converted to; of these
+    ``unfinished_bytes`` are of requests that have not arrived completely; ``answer_bytes_held``: of answers that are
+    not taken; ``answer_bytes_due``: of large answers of brokers that have not arrived completely, or have not been
+    given on."""
 
     def __init__(self, caps: Caps) -> None:
         self.caps = caps
         self.bytes_held = 0
+        self.unfinished_bytes = 0
+        self._ending_bytes = 0
+        """That those may still bring who may end though there is no room."""
         self.answer_bytes_held = 0
         self.answer_bytes_due = 0
         self._new_bytes = 0
@@ -79,6 +90,11 @@ class Holdings:
         """Requests of so many bytes came in, or (negative) were answered."""
         self.bytes_held += count
 
+    def hold_unfinished(self, count: int) -> None:
+        """So many bytes of requests came in that are not complete, or (negative) are complete now, or have gone."""
+        self.bytes_held += count
+        self.unfinished_bytes += count
+
     def hold_answers(self, count: int, is_new: bool = False) -> None:
         """So many bytes of answers wait for clients that do not take them, or (negative) were taken. ``is_new``: the
         client has never taken a large one."""
@@ -90,13 +106,31 @@ class Holdings:
 
     @property
     def is_full(self) -> bool:
-        """Is no client to be read from now, but those in the middle of a request?"""
+        """Is no client to be read from now?"""
         return self.bytes_held > self.caps.bytes_in_flight_max
 
     @property
-    def is_overfull(self) -> bool:
-        """Not even those."""
-        return self.bytes_held > 2 * self.caps.bytes_in_flight_max
+    def is_full_of_unfinished(self) -> bool:
+        """Is it mostly unfinished requests, which are not answered and make no room by themselves?"""
+        most = self.caps.bytes_in_flight_max
+        return self.bytes_held > most and self.unfinished_bytes > most // 2
+
+    @property
+    def ending_bytes_max(self) -> int:
+        """So much may come of requests that may end though there is no room, of all together."""
+        return self.caps.bytes_in_flight_max // 8
+
+    def may_end(self, missing_bytes: int) -> bool:
+        """May a request end, of which so many bytes are missing, though there is no room? If so, ``has_ended`` is due
+        when it has, or has gone."""
+        if self._ending_bytes + missing_bytes > self.ending_bytes_max:
+            return False
+        self._ending_bytes += missing_bytes
+        return True
+
+    def has_ended(self, missing_bytes: int) -> None:
+        """One that might end has ended; as many bytes as were asked for."""
+        self._ending_bytes -= missing_bytes
 
     @property
     def has_many_answers(self) -> bool:

@@ -18,7 +18,7 @@ from ..codecs.record_batch import parse_single_batch
 from ..reactor import Reactor
 from . import limits
 from .batch import Answer, Connection
-from .holdings import Held
+from .holdings import WAITING_COUNTS, Held
 from .passes import Pass
 from .produce import Client, Outside, ProduceCall
 
@@ -83,7 +83,7 @@ class LastWords:
     is_closed = True
 
     def __init__(self, host: Host, gone: Gone, waiting: deque[bytes]) -> None:
-        """``waiting``: requests in their order, whose bytes are held."""
+        """``waiting``: requests in their order, whose bytes are held (``WAITING_COUNTS``)."""
         self.is_idempotent = False
         self.behind = gone.behind
         self.name = gone.name
@@ -109,7 +109,7 @@ class LastWords:
             if not self._waiting or self._host.current_pass.is_long:
                 break
             frame = self._waiting.popleft()
-            self._host.hold_bytes(-len(frame))
+            self._host.hold_bytes(-WAITING_COUNTS * len(frame))
             try:
                 self._take(frame)
             except WireError:
@@ -128,7 +128,7 @@ class LastWords:
             SilentCall(self._host, self, request, header.api_version, lambda _nothing: None).start()
 
     def _drop(self) -> None:
-        self._host.hold_bytes(-sum(map(len, self._waiting)))
+        self._host.hold_bytes(-WAITING_COUNTS * sum(map(len, self._waiting)))
         self._waiting.clear()
 
 

@@ -51,8 +51,9 @@ CROWD_COST_PER_TURN: Final = 64
 each ``CROWD_COST_BYTES`` of it. A dozen connections do not come so far."""
 CROWD_COST_BYTES: Final = 16 * KIB
 CLIENT_BYTES_IN_FLIGHT_MAX: Final = 256 * MIB
-"""Bytes of requests that wait anywhere in the proxy, also of those that have not arrived completely. Above this no new
-request is read; above twice as much the clients that go on sending an unfinished one are hung up on."""
+"""Bytes of requests that wait anywhere in the proxy, with what they are converted to, and of those that have not
+arrived completely. Above this nothing is read. Only if more than half of it is unfinished, and so makes no room by
+itself, a few requests are read to their end."""
 
 UNANSWERED_BYTES_MAX: Final = 256 * MIB
 """Answers that clients have not taken, of all of them: above this nobody is read from who has more than

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from ..codecs.framing import SIZE_BYTES
 from ..reactor import Reactor, Timer, Wire
 from ..state.behind import Behind
 from . import limits
@@ -28,12 +29,24 @@ class Accounts(Protocol):
     def is_full(self) -> bool: ...
 
     @property
-    def is_overfull(self) -> bool: ...
+    def is_full_of_unfinished(self) -> bool: ...
+
+    @property
+    def unfinished_bytes(self) -> int: ...
+
+    @property
+    def ending_bytes_max(self) -> int: ...
 
     @property
     def has_many_answers(self) -> bool: ...
 
     def hold_bytes(self, count: int) -> None: ...
+
+    def hold_unfinished(self, count: int) -> None: ...
+
+    def may_end(self, missing_bytes: int) -> bool: ...
+
+    def has_ended(self, missing_bytes: int) -> None: ...
 
     def hold_answers(self, count: int, is_new: bool = False) -> None: ...
 
@@ -112,11 +125,13 @@ class Patience:
         "_accounts",
         "_began_at",
         "_client",
+        "_ending_bytes",
         "_has_had_large",
         "_idle_looks",
         "_large",
         "_large_timer",
         "_look_timer",
+        "_missing_bytes",
         "_poll_timer",
         "_taken_at",
         "_unsent",
@@ -134,6 +149,9 @@ class Patience:
 
     def __init__(self, accounts: Accounts, client: Client) -> None:
         self.unfinished_bytes = 0
+        self._missing_bytes = 0
+        self._ending_bytes = 0
+        """Of a request that may end though there is no room: what was missing of it when that was said."""
         self.is_paused = False
         self.is_watched = False
         self.is_new = True
@@ -159,6 +177,7 @@ class Patience:
         """The client is there."""
         self._wire = wire
         self.active_at = self._accounts.reactor.now()
+        wire.before_reading(self._look_for_room)
 
     @property
     def quiet_since(self) -> float | None:
@@ -175,8 +194,9 @@ class Patience:
         self._wire = None
         self._client = _NOBODY
         self._release_large()
-        self._accounts.hold_bytes(-self.unfinished_bytes)
+        self._accounts.hold_unfinished(-self.unfinished_bytes)
         self._accounts.hold_answers(-self._unsent, self.is_new)
+        self._has_ended()
         self.unfinished_bytes = self._unsent = 0
 
     def part(self) -> None:
@@ -186,18 +206,32 @@ class Patience:
             self._accounts.reactor.later(limits.UNTAKEN_SECONDS_SCARCE, self._wire.reset)
 
     # ------------------------------------------------------------------ told by the session
-    def request_has(self, unfinished_bytes: int, begins: bool) -> None:
-        """So much of a request has arrived and not the rest. ``begins``: it is another one than before."""
+    def request_has(self, unfinished_bytes: int, missing_bytes: int, begins: bool) -> None:
+        """So much of a request has arrived, and so much is missing, as far as that is known. ``begins``: it is another
+        one than before."""
         accounts = self._accounts
-        accounts.hold_bytes(unfinished_bytes - self.unfinished_bytes)
+        accounts.hold_unfinished(unfinished_bytes - self.unfinished_bytes)
         if unfinished_bytes and (begins or not self.unfinished_bytes):
             self._began_at = accounts.reactor.now()
-        self.unfinished_bytes = unfinished_bytes
+        if begins:
+            self._has_ended()
+        self.unfinished_bytes, self._missing_bytes = unfinished_bytes, missing_bytes
         if unfinished_bytes:
-            if accounts.is_overfull:
-                self._client.give_up("requests of all clients, half of them unfinished, take too much memory")
-            else:
-                self._watch()
+            self._watch()
+
+    def _has_ended(self) -> None:
+        if self._ending_bytes:
+            self._accounts.has_ended(self._ending_bytes)
+            self._ending_bytes = 0
+
+    def _look_for_room(self) -> None:
+        """Called before each read: room that was there a moment ago may be gone."""
+        accounts = self._accounts
+        if accounts.is_full:
+            self.control()
+            is_only_one = self.unfinished_bytes == accounts.unfinished_bytes
+            if self._wire is not None and not self.is_paused and not self._ending_bytes and not is_only_one:
+                self._client.give_up("requests of all clients, most of them unfinished, take too much memory")
 
     def answers_wait(self) -> None:
         """It does not take its answers as fast as it gets them, or a large one has just begun to leave."""
@@ -237,12 +271,25 @@ class Patience:
             has_backlog
             or self._client.has_upstream_backlog
             or self._client.in_flight >= accounts.caps.requests_in_flight_max
-            or (accounts.is_full and not self.unfinished_bytes)  # what has begun may end: else nothing ever would
+            or (accounts.is_full and not self._may_go_on())
         )
         if full or self.is_watched:
             if full != self.is_paused:
                 self._change(full, wire)
             self._hold_upstream(has_backlog or self._has_large_backlog, wire)
+
+    def _may_go_on(self) -> bool:
+        """May it send the rest of a request though there is no room? Where what is complete is answered soon, it waits
+        for that."""
+        accounts = self._accounts
+        if not self.unfinished_bytes or not accounts.is_full_of_unfinished:
+            return False
+        if self._ending_bytes or self._missing_bytes > accounts.ending_bytes_max:
+            return True  # the second: it is hung up on when it goes on
+        missing_bytes = max(self._missing_bytes, SIZE_BYTES)
+        if accounts.may_end(missing_bytes):
+            self._ending_bytes = missing_bytes
+        return self._ending_bytes > 0
 
     @property
     def _has_large_backlog(self) -> bool:

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..codecs.compression import Codec
 from ..codecs.errors import ChecksumMismatch, WireError
+from ..codecs.message_set import OVERHEAD_BYTES
 from ..codecs.produce import PartitionAnswer, PartitionRecords, ProduceRequest, encode_response
 from ..codecs.record_batch import (
     CODEC_MASK,
     CONTROL_FLAG,
+    RECORD_BYTES_MIN,
     TRANSACTIONAL_FLAG,
     BatchHeader,
     magic_of,
@@ -28,6 +30,7 @@ from ..state.decide import BatchIdentity
 from . import answers, limits
 from .batch import Answer, Batch, Way
 from .events import ClientRefused
+from .holdings import Held
 
 if TYPE_CHECKING:
     from .sequencer import Sequencer
@@ -42,6 +45,8 @@ class Outside(Protocol):
     """What a produce request needs of the engine."""
 
     def now(self) -> float: ...
+
+    def hold_bytes(self, count: int) -> None: ...
 
     def sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer | None: ...
 
@@ -271,6 +276,7 @@ class ProduceCall:
         else:
             batch = Batch(identity, records, header, timeout_ms, now, [part], self.client.principal)
             batch.held = self.held
+            batch.ahead = Held(self.outside.hold_bytes, _wrapper_bytes(header, len(records)))
             self._route(item.topic, item.partition, header.producer_id, part, batch)
 
     def _judge(self, header: BatchHeader) -> Answer | None:
@@ -352,6 +358,14 @@ class ProduceCall:
                 ],
             )
         )
+
+
+def _wrapper_bytes(header: BatchHeader, size: int) -> int:
+    """What a batch of ``size`` bytes will take in the old format, about: a message has more around it than a record,
+    and gzip is larger than zstd."""
+    if header.attributes & CODEC_MASK:
+        return size + size // 4
+    return size + min(header.record_count, size // RECORD_BYTES_MIN) * (OVERHEAD_BYTES[1] - RECORD_BYTES_MIN)
 
 
 def _doubled(items: Sequence[PartitionRecords]) -> frozenset[tuple[str, int]]:

@@ -182,6 +182,8 @@ class Sequencer:
         except WireError as error:
             self._cannot_convert(group, answers.unreadable(str(error)), "unreadable")
             return
+        for batch in group:
+            batch.ahead = None  # what there is now is counted itself
         leader = self.shared.leader_of(self.topic, self.partition)
         if leader is None:
             leader = await Leader(self.topic, self.partition, refresh=True)

@@ -27,7 +27,7 @@ from .bridge.table import plan
 from .crowd import Crowd
 from .door import Visit
 from .events import ClientRefused, SlowClient
-from .holdings import Held
+from .holdings import WAITING_COUNTS, Held
 from .last_words import LastWords, PlainPart, SilentCall
 from .patience import Notes, Patience
 from .pipe import Pipe
@@ -126,7 +126,7 @@ class Session:
         patience, unfinished_bytes = self._patience, self._splitter.buffered_bytes
         patience.was_active, patience.active_at = True, self._host.shared.recent_time
         if unfinished_bytes != patience.unfinished_bytes or (unfinished_bytes and frames):
-            patience.request_has(unfinished_bytes, bool(frames))
+            patience.request_has(unfinished_bytes, self._splitter.missing_bytes, bool(frames))
         is_busy = self._waiting or len(self._slots) >= self._host.caps.requests_in_flight_max
         if is_busy or self._host.is_full or patience.is_watched:
             patience.control()
@@ -168,7 +168,7 @@ class Session:
         if free < len(frames):
             self._waiting.extend(frames[free:])
             self._plan_turn()
-            self._host.hold_bytes(sum(map(len, frames[free:])))
+            self._host.hold_bytes(WAITING_COUNTS * sum(map(len, frames[free:])))
         return frames[:free]
 
     @property
@@ -201,7 +201,7 @@ class Session:
                 if crowd.is_counted and not crowd.takes(len(self._waiting[0])):
                     break
                 frame = self._waiting.popleft()
-                self._host.hold_bytes(-len(frame))
+                self._host.hold_bytes(-WAITING_COUNTS * len(frame))
                 self._handle(frame)
                 if self.is_closed:
                     return
@@ -395,7 +395,7 @@ class Session:
         if not self.is_closed:
             self.is_closed = True
             self._wire = None
-            self._host.hold_bytes(-sum(map(len, self._waiting)))
+            self._host.hold_bytes(-WAITING_COUNTS * sum(map(len, self._waiting)))
             self._patience.end()
             for slot in self._slots:
                 slot.held = None

@@ -84,6 +84,7 @@ class SocketWire:
         "_fence",
         "_interest",
         "_is_dirty",
+        "_look",
         "_open",
         "_paused",
         "_queued",
@@ -107,6 +108,7 @@ class SocketWire:
         self._is_dirty = False
         self._queued: list[Buffer] = []
         self._fence: Callable[[], bool] | None = None
+        self._look: Callable[[], None] | None = None
         self._interest = select.EPOLLOUT if connecting else _READ
         self.unsent = 0
         self.visit: Visit | None = None
@@ -141,6 +143,9 @@ class SocketWire:
         self._fence = may_send
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)  # also when the process is killed
 
+    def before_reading(self, look: Callable[[], None]) -> None:
+        self._look = look
+
     def pause(self) -> None:
         self._paused = True
         self._update_interest()
@@ -166,7 +171,10 @@ class SocketWire:
             self._finish_connecting()
             return
         if events & select.EPOLLIN and not self._paused:
-            self._read()
+            if self._look is not None:
+                self._look()
+            if self._open and not self._paused:
+                self._read()
         elif events & (select.EPOLLRDHUP | _GONE):
             if self._paused:
                 self._hear_out()
@@ -218,7 +226,7 @@ class SocketWire:
             self._queued = []
             self.unsent = 0
             self._endpoint = _NOBODY
-            self._fence = None
+            self._fence = self._look = None
             self._reactor.unwatch(self._descriptor)
             self._socket.close()
             if self.visit is not None:

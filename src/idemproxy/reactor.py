@@ -44,6 +44,10 @@ class Wire(Protocol):
         R4)."""
         ...
 
+    def before_reading(self, look: Callable[[], None]) -> None:
+        """From now on call this before every read: it may pause the connection, or end it."""
+        ...
+
     def pause(self) -> None:
         """Stop reading. A peer that hangs up is noticed all the same (rule R17); real sockets hand over then what it
         sent before (rule R16)."""

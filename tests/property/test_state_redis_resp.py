@@ -36,6 +36,9 @@ class Ear:
     def fence(self, may_send: Callable[[], bool]) -> None:
         """Not used."""
 
+    def before_reading(self, look: Callable[[], None]) -> None:
+        """Not used."""
+
     def pause(self) -> None:
         """Not used."""
 

@@ -152,6 +152,10 @@ class SelectWire:
         """Not needed by the endpoints that are tested with this reactor."""
         raise AssertionError("this reactor has no fences")
 
+    def before_reading(self, look: Callable[[], None]) -> None:
+        """Not needed by the endpoints that are tested with this reactor."""
+        raise AssertionError("this reactor asks nobody")
+
     def pause(self) -> None:
         """Not needed by the endpoints that are tested with this reactor."""
         raise AssertionError("this reactor has no pauses")

@@ -40,6 +40,7 @@ class VirtualWire:
         self._in: deque[bytes] = deque()
         self._end_reason: str | None = None
         self._may_send: Callable[[], bool] | None = None
+        self._look: Callable[[], None] | None = None
         self._out_way: Direction
         self._in_way: Direction
         host.wires[self.number] = self
@@ -70,6 +71,10 @@ class VirtualWire:
     def fence(self, may_send: Callable[[], bool]) -> None:
         """From now on ask before and after every write."""
         self._may_send = may_send
+
+    def before_reading(self, look: Callable[[], None]) -> None:
+        """From now on call this before every read."""
+        self._look = look
 
     def pause(self) -> None:
         """Stop reading. A peer that hangs up is noticed all the same."""
@@ -197,6 +202,10 @@ class VirtualWire:
         self._is_posted = False
         if not self.is_open:
             return
+        if self._in and not self._is_paused and self._look is not None:
+            self._look()
+            if not self.is_open:
+                return
         if self._in and not self._is_paused:
             data = b"".join(self._in)
             self._in.clear()
@@ -222,7 +231,7 @@ class VirtualWire:
     def _leave(self) -> None:
         self.is_open = False
         self._endpoint = None
-        self._may_send = None
+        self._may_send = self._look = None
         self._out.clear()
         self._unsent = 0
         self._in.clear()

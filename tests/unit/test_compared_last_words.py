@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from idemproxy.codecs.produce import ProduceRequest, parse_request
+from idemproxy.proxy.holdings import WAITING_COUNTS
 from idemproxy.proxy.last_words import names_a_producer
 from idemproxy.proxy.session import Session
 from idemproxy.proxy.versions import ApiKey
@@ -40,7 +41,7 @@ class Scene:
     def leave(self, *waiting: bytes) -> None:
         """The client hangs up, and so much of it was not taken yet."""
         self.session._waiting.extend(waiting)
-        self.engine.hold_bytes(sum(map(len, waiting)))
+        self.engine.hold_bytes(WAITING_COUNTS * sum(map(len, waiting)))
         assert self.line.wire is not None
         self.line.wire.close()
         assert self.world.network.run(1, lambda: self.session not in self.engine.sessions)

@@ -207,6 +207,9 @@ class LookedFor:
     def report(self, event: object) -> None:
         self.stage.events.append(event)
 
+    def hold_bytes(self, count: int) -> None:
+        """As above."""
+
 
 class Sending:
     """A client whose requests go through that. ``told``: sequences and codes, in the order of the answers."""

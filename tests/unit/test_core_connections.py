@@ -36,6 +36,9 @@ class Wire:
     def fence(self, may_send: Callable[[], bool]) -> None:
         self.may_write = may_send
 
+    def before_reading(self, look: Callable[[], None]) -> None:
+        pass
+
     def pause(self) -> None:
         pass
 

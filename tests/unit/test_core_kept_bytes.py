@@ -126,6 +126,17 @@ def test_a_batch_that_is_out_counts_with_its_wrapper_also_when_its_time_is_up() 
     assert scene.engine.bytes_held > both + len(scene.records), "a retry has joined it"
 
 
+def test_a_batch_that_waits_counts_with_what_it_will_be_converted_to() -> None:
+    """It comes behind one that is out, and is not looked at before that one is answered. Its records are so small that
+    messages of the old format are twice as large."""
+    scene = Scene(timeout_ms=100_000)
+    before = scene.engine.bytes_held
+    records = batch([b"0123456789"] * 2_000, producer_id=1_000, sequence=2)
+    scene.send(scene.line, records, 100_000)
+    scene.run(0.5)
+    assert scene.engine.bytes_held > before + 3 * len(records)
+
+
 @pytest.mark.parametrize("is_gone", [False, True])
 def test_of_a_doubt_that_nobody_waits_for_no_byte_is_kept(is_gone: bool) -> None:
     """The client was told 7, or has gone; the broker hangs on. What is looked for in the log needs names only."""

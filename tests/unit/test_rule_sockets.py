@@ -24,12 +24,14 @@ class Endpoint:
     def __init__(self) -> None:
         self.wire: Wire | None = None
         self.reason: str | None = None
+        self.data = b""
         self.on_bytes: Callable[[], None] = lambda: None
 
     def connected(self, wire: Wire) -> None:
         self.wire = wire
 
     def received(self, data: bytes) -> None:
+        self.data += data
         self.on_bytes()
 
     def lost(self, reason: str) -> None:
@@ -84,6 +86,30 @@ def read(peer: socket.socket) -> bytes | None:
         return peer.recv(100)
     except ConnectionResetError:
         return None
+
+
+def test_who_is_asked_before_each_read_may_leave_what_came_where_it_is() -> None:
+    async def scene(reactor: TrioReactor, endpoint: Endpoint, peer: socket.socket) -> None:
+        assert endpoint.wire is not None
+        looks: list[int] = []
+
+        def look() -> None:
+            looks.append(len(endpoint.data))
+            if len(looks) == 2:
+                assert endpoint.wire is not None
+                endpoint.wire.pause()
+
+        endpoint.wire.before_reading(look)
+        peer.sendall(b"one")
+        await until(lambda: endpoint.data == b"one")
+        peer.sendall(b"two")
+        await until(lambda: len(looks) == 2)
+        await trio.sleep(0.1)
+        assert (looks, endpoint.data) == ([0, 3], b"one")
+        endpoint.wire.resume()
+        await until(lambda: endpoint.data == b"onetwo")
+
+    on_a_connection(scene)
 
 
 # ---------------------------------------------------------------------- R4

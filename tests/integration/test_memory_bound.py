@@ -1,0 +1,55 @@
+"""However much clients send while their broker hangs: a proxy takes the memory that its limits say, and no more."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from idemproxy.codecs.compression import Codec
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from testkit.flood import Flood, Kind, Watch, resident_bytes
+from testkit.proxy_process import ProxyProcess
+from testkit.raw_client import RawClient, batch
+
+TOPIC, PARTITIONS = "flood", 12
+MIB = 1 << 20
+REQUEST_BYTES_MAX = ANSWER_BYTES_MAX = 64 * MIB
+BOUND_BYTES = int(1.2 * (REQUEST_BYTES_MAX + ANSWER_BYTES_MAX))
+LEFT_ALONE_AT_BYTES = 1 << 30
+SECONDS = 6.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]:
+    with LegacyCluster(tmp_path_factory.mktemp("kafka"), auto_create_topics=False) as running:
+        running.create_topic(TOPIC, PARTITIONS, 1)
+        yield running
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [Kind(Codec.GZIP, 10, connections=600), Kind(Codec.GZIP, 1_000), Kind(Codec.LZ4, 10, is_named=False)],
+    ids=lambda kind: kind.name,
+)
+def test_memory_stays_below_the_limits_while_a_broker_hangs(
+    cluster: LegacyCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
+    monkeypatch.setenv("IDEMPROXY_LIMITS__BYTES_IN_FLIGHT_MAX", str(REQUEST_BYTES_MAX))
+    monkeypatch.setenv("IDEMPROXY_LIMITS__UNANSWERED_BYTES_MAX", str(ANSWER_BYTES_MAX))
+    monkeypatch.setenv("IDEMPROXY_LIMITS__CONNECTIONS_PER_ADDRESS_MAX", "0")
+    with ProxyProcess(tmp_path, cluster.address(0)) as proxy:
+        with RawClient(proxy.address) as client:
+            producer_id = client.new_producer_id()
+            for partition in range(PARTITIONS):
+                answer = client.produce_one(TOPIC, partition, batch([b"first"], producer_id=producer_id))
+                assert answer.error_code == 0
+        flood = Flood(proxy.address, TOPIC, PARTITIONS, kind)
+        at_rest = resident_bytes(proxy.pid)
+        cluster.pause_broker(0)
+        try:
+            with Watch(proxy.pid).running() as watch:
+                flood.run(SECONDS, proxy.pid, LEFT_ALONE_AT_BYTES)
+        finally:
+            cluster.resume_broker(0)
+    assert flood.requests > kind.connections
+    assert max(watch.seen) - at_rest <= BOUND_BYTES
