@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from ..reactor import Endpoint, Peer
@@ -50,12 +50,12 @@ class Listeners:
         sides: Mapping[str, TlsSide],
         accept_guest: Accept | None = None,
         door: Door | None = None,
-        give_up: Callable[[Sequence[str]], None] = lambda _: None,
+        give_up: Callable[[str], None] = lambda _: None,
     ) -> None:
         """``accept``: gives the endpoint of a client of a broker's port (None: of the bootstrap port);
         ``accept_guest``: of one who shows the broker who he is. ``sides``: how TLS is spoken, by the name of the
-        listener. ``door``: who may come in at all. ``give_up``: ends the start, told a sentence for each port that
-        cannot be had."""
+        listener. ``door``: who may come in at all. ``give_up``: ends the start, told which
+        ports cannot be had."""
         self._reactor = reactor
         self._listeners = listeners
         self._accept = accept
@@ -118,7 +118,7 @@ class Listeners:
     # ------------------------------------------------------------------ inside
     def _has_all(self) -> bool:
         if self._refused:
-            self._give_up(list(self._refused.values()))
+            self._give_up("; ".join(self._refused.values()))
         return not self._refused
 
     def _is_open(self, one: Listener, broker_id: int) -> bool:

@@ -110,13 +110,7 @@ class Server:
             for_clients=ForClients(towards_brokers, descriptors.why_no_room),
         )
         self._unserved = Unserved(lambda: self.engine.topology.asked_first, report, self._end)
-        below = ForClients(self._below_sasl(), descriptors.why_no_room)
-        accept_guest = partial(self.engine.accept, make=partial(Guest, below))
-        door = Door(self._reactor, lambda: self.engine.caps, report, descriptors.why_no_room)
-        self._listeners = Listeners(
-            *(self._reactor, settings.listeners, self.engine.accept, report, self._sides, accept_guest, door),
-            give_up=lambda problems: self._end("; ".join(problems)),
-        )
+        self._listeners = self._new_listeners(descriptors)
         if wants_spans:
             self.engine.shared.step_begins = self._reactor.now
         self.engine.shared.wants_outcomes = journal is not None
@@ -179,6 +173,19 @@ class Server:
         if UPSTREAM_PLACE not in self._sides and self._sasl.settings.mechanism in CLEAR_TEXT:
             self._report(Said("warning", "upstream.sasl: without upstream.tls the secret can be read on the way"))
         return OverSasl(reactor, self._sasl, self._report)
+
+    def _new_listeners(self, descriptors: Descriptors) -> Listeners:
+        below = ForClients(self._below_sasl(), descriptors.why_no_room)
+        return Listeners(
+            self._reactor,
+            self._settings.listeners,
+            self.engine.accept,
+            self._report,
+            self._sides,
+            partial(self.engine.accept, make=partial(Guest, below)),
+            Door(self._reactor, lambda: self.engine.caps, self._report, descriptors.why_no_room),
+            self._end,
+        )
 
     def _below_sasl(self) -> Reactor:
         side = self._sides.get(UPSTREAM_PLACE)
