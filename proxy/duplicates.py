@@ -129,16 +129,24 @@ async def _search_below_window(sequencer: Sequencer, batch: Batch) -> tuple[Answ
     if entry.first_base_offset == NO_OFFSET:
         return answers.in_doubt("where this epoch begins in the log is not known"), "below_window_unknown"
     contents = contents_of(batch)
-    search = WindowSearch(sequencer, batch.identity, entry.first_base_offset, entry.end_offset, contents[:1])
     started = await Now()
-    result = await _run_to_end(search)
+    found, looked_for = 0, set(contents[:1])
+    while True:
+        search = WindowSearch(sequencer, batch.identity, entry.first_base_offset, entry.end_offset, looked_for)
+        result = await _run_to_end(search)
+        if not isinstance(result, Searched):
+            break
+        found = sum(piece.record_count for piece in covered(result.pieces, batch.identity))
+        missing = set(contents[found : found + 1]) - looked_for
+        if not missing:
+            break
+        looked_for |= missing  # what comes after the part that was found may be stored without a marker
     sequencer.step("resolve", (batch,), started, "below the window")
     if isinstance(result, Later):
         return answers.in_doubt(result.reason), "below_window_unknown"
     if isinstance(result, Undecidable):
         return answers.undecidable(result.reason), "undecidable"
-    pieces = covered(result.pieces, batch.identity)
-    if sum(piece.record_count for piece in pieces) < batch.identity.record_count:
+    if found < batch.identity.record_count:
         return answers.not_below_window(), "out_of_order"
     if search.stored_contents != contents:
         return answers.not_below_window(), "restarted_sequence"

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from ..codecs.error_codes import ErrorCode
 from ..codecs.marker import anchor_of
 from ..codecs.message_set import ShallowMessage
 from ..state.commit import Stored, committed, given_up, released, renewed
@@ -24,8 +23,8 @@ from .effects import Append, Leader, Now, Wait
 from .events import DoubtOpened, DoubtResolved, LateWrite, Reforwarded
 from .log_chunk import carries
 from .log_ends import Later, Position, look_at
-from .outcome import CONTENT_ERRORS, ROUTING_ERRORS, Appended, InDoubt, NotSent, Outcome, Refused, ended
-from .plan import Piece, Plan, halves, located, make_piece, offset_of, rest_of, stay_apart
+from .outcome import CONTENT_ERRORS, ROUTING_ERRORS, SIZE_ERRORS, Appended, InDoubt, NotSent, Outcome, Refused, ended
+from .plan import Piece, Plan, halves, located, make_piece, offset_of, rest_of, stay_apart, without_marker
 from .read_back import read_back
 from .resolver import LogSearch, Searched, Undecidable, covered, is_covered
 
@@ -55,6 +54,7 @@ class Forward:
         self._placed = list(placed)
         self._anchor = entry.anchor
         self._is_clean = True
+        self._is_nameless = False
         self._log_append_time_ms = -1
         self._lane: Acknowledger | None = None
         self._last: Piece | None = None
@@ -115,7 +115,7 @@ class Forward:
                 go_on = await self._resolve(outcome)
             if not go_on:
                 return
-        self._commit()
+        await self._commit()
 
     # R17 lives here: nothing is forwarded for a client that has gone.
     def _may_send(self) -> str | None:
@@ -153,13 +153,17 @@ class Forward:
         # What the broker has rebuilt is not known by what was sent: no anchor is better than one that never fits.
         is_unmarked = self._sequencer.topic in self._shared.unmarked
         self._anchor = NO_ANCHOR if is_unmarked else outcome.anchor or piece.anchor
+        if self._shared.too_large and not piece.parcel.joined_bytes_max:
+            self._shared.note_taken(self._sequencer.topic, len(piece.message_set))
+        self._is_nameless = self._is_nameless or not piece.parcel.is_marked
         self._lane = outcome.lane
         self._last = piece
         self._log_append_time_ms = outcome.log_append_time_ms
         self._pieces.popleft()
 
-    def _commit(self) -> None:
-        """Everything is in the log. The client is answered now; the commit rides on the next swap (rule R7)."""
+    async def _commit(self) -> None:
+        """Everything is in the log. The client is answered now; the commit rides on the next swap (rule R7), unless
+        nothing in the log tells whose it is: then it is written before."""
         sequencer = self._sequencer
         last = self._placed[-1]
         end_offset = last.base_offset + last.record_count
@@ -180,6 +184,8 @@ class Forward:
                 self._look_back(end_offset - 1)
         else:
             sequencer.held.forget()
+        if self._is_nameless and sequencer.held.is_unwritten and sequencer.entry is not None:
+            await sequencer.write(sequencer.entry)
         measure = self._shared.measure
         for batch, stored in zip(self._group, window, strict=True):
             sequencer.answer(batch, answers.appended(stored.base_offset, stored.log_append_time_ms), "appended")
@@ -190,7 +196,7 @@ class Forward:
         """The first append of a partition in this process is read back, aside."""
         sequencer = self._sequencer
         place = (sequencer.topic, sequencer.partition)
-        if place not in self._shared.read_back and self._last is not None:
+        if place not in self._shared.read_back and self._last is not None and self._last.parcel.is_marked:
             self._shared.read_back.add(place)
             sequencer.work_aside(read_back(self._shared, *place, self._last.message_set, last_offset))
 
@@ -226,7 +232,7 @@ class Forward:
             return self._apart(piece, outcome)
         if code in CONTENT_ERRORS and len(self._group) > 1:
             return self._one_by_one()
-        if code == ErrorCode.MESSAGE_TOO_LARGE and self._make_smaller(piece):
+        if code in SIZE_ERRORS and self._make_smaller(piece):
             return True
         if code in ROUTING_ERRORS:
             await Leader(self._sequencer.topic, self._sequencer.partition, refresh=True)
@@ -240,7 +246,7 @@ class Forward:
     def _apart(self, piece: Piece, outcome: Refused) -> bool:
         """Another producer's records may be what the broker does not like: each goes alone, under the intent that it
         has, and is not merged again (rule R19)."""
-        if outcome.error_code == ErrorCode.MESSAGE_TOO_LARGE:
+        if outcome.error_code in SIZE_ERRORS:
             self._shared.note_too_large(self._sequencer.topic, outcome.merged_bytes)
         stay_apart(self._group, [piece])
         return True
@@ -254,17 +260,27 @@ class Forward:
         return False
 
     def _make_smaller(self, piece: Piece) -> bool:
-        """Code 10: compress first, then split. Only a single record has no smaller form."""
+        """Codes 10 and 18: compress first, then split, at last leave the marker out."""
         sequencer = self._sequencer
         self._shared.note_too_large(sequencer.topic, len(piece.message_set))
         if not piece.is_compressed:
             self._pieces[0] = make_piece(sequencer.target, piece.sources, compress_harder=True)[0]
             if len(self._pieces[0].message_set) < len(piece.message_set):
                 return True
-        if piece.identities[0].record_count == 1 or len(self._pieces) >= limits.PARTS_MAX:
+        if piece.identities[0].record_count == 1:
+            return self._without_marker(piece)
+        if len(self._pieces) >= limits.PARTS_MAX:
             return False
         self._pieces.popleft()
         self._pieces.extendleft(reversed(halves(sequencer.target, piece)))
+        return True
+
+    def _without_marker(self, piece: Piece) -> bool:
+        """The last resort for a single record. True: it goes in a form that may be small enough."""
+        bare = without_marker(self._sequencer.target, piece)
+        if bare is None:
+            return False
+        self._pieces[0] = bare
         return True
 
     # ------------------------------------------------------------------ in doubt
@@ -323,7 +339,7 @@ class Forward:
         sequences = self._sequences
         sequencer.look_again(self._bound, self._first.producer_epoch, sequences)  # R14
         if len(self._group) > 1 and records:
-            return self._only_first(records, result.anchor)
+            return await self._only_first(records, result.anchor)
         if records == 0 and outcome.error_code in CONTENT_ERRORS and len(self._group) > 1:
             return self._one_by_one()
         return await self._again(records)
@@ -337,14 +353,14 @@ class Forward:
         if unwanted:
             self._pieces.clear()
 
-    def _only_first(self, records: int, anchor: bytes) -> bool:
+    async def _only_first(self, records: int, anchor: bytes) -> bool:
         """A group leaves as a whole. Of this one the first batches had left before, and were appended after all: they
         are answered, the others are due again."""
         ends = accumulate(batch.identity.record_count for batch in self._group)
         found = sum(end <= records for end in ends)
         left = self._group[found:]
         self._group, self._anchor = self._group[:found], anchor
-        self._commit()
+        await self._commit()
         self._sequencer.put_back(left)
         return False
 

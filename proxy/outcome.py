@@ -86,6 +86,9 @@ CONTENT_ERRORS = frozenset(
 )
 """Refusals that may be the fault of one batch among several in a shared append (rule R19)."""
 
+SIZE_ERRORS = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+"""It would be taken in smaller pieces: above the topic's ``max.message.bytes``, or its ``segment.bytes``."""
+
 ROUTING_ERRORS = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
 )

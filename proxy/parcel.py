@@ -38,6 +38,7 @@ class Parcel:
         "compress_harder",
         "first_content",
         "identities",
+        "is_marked",
         "joined_bytes_max",
     )
 
@@ -57,6 +58,8 @@ class Parcel:
         self.joined_bytes_max = joined_bytes_max
         self.first_content = inner.first_content
         """The digest of its first record."""
+        self.is_marked = True
+        """Does it name its records in the log? Else nothing there tells whose they are."""
         self._inner: Inner | None = inner
         self._message_set: bytes | None = None
         self._anchor = b""
@@ -94,6 +97,12 @@ class Parcel:
         self.wrapped()
         self._inner = None
         self._recount()
+
+    def leaves_without_marker(self, message_set: bytes, anchor: bytes) -> None:
+        """It goes alone, as this message, which names nobody. ``anchor``: what that one is recognised by."""
+        self.is_marked = False
+        self._message_set, self._anchor = message_set, anchor
+        self.goes_alone()
 
     def _recount(self) -> None:
         records = 0 if self._inner is None else len(self._inner.message_set)

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 
 from ..codecs import convert
 from ..codecs.compression import Codec, codec_of
-from ..codecs.marker import Identity
+from ..codecs.marker import Identity, anchor_of, encode_marker
+from ..codecs.message_set import iterate_shallow
 from ..codecs.parts import rest_of_batch
 from ..codecs.record_batch import BatchHeader, parse_single_batch
 from ..state.commit import Stored
-from ..state.entry import GROUP_BATCHES_MAX
+from ..state.entry import GROUP_BATCHES_MAX, NO_ANCHOR
 from ..state.sequence import advance, distance
 from ..values import value
 from . import limits
@@ -69,7 +70,7 @@ def plan_group(target: Target, group: Sequence[Batch]) -> Plan:
     """
     sources = tuple([batch.records for batch in group])
     piece, content = _wrap(target, sources, [batch.header for batch in group], compress_harder=False)
-    size_max = target.shared.set_bytes_max.get(target.topic)
+    size_max = target.shared.refused_size(target.topic)
     pieces = [piece]
     if size_max is not None:
         if len(piece.message_set) >= size_max and not piece.is_compressed:
@@ -91,6 +92,7 @@ def _may_be_merged(target: Target, group: Sequence[Batch], pieces: Sequence[Piec
     marker is stored to tell whose the records are."""
     return (
         len(pieces) == 1
+        and pieces[0].parcel.is_marked
         and pieces[0].parcel.size_bytes < joined_max
         and not pieces[0].parcel.compress_harder
         and target.topic not in target.shared.unmarked
@@ -126,13 +128,16 @@ def _wrap(
 
 
 def _fitting(target: Target, piece: Piece, size_max: int) -> list[Piece]:
-    """Split a piece until every part is smaller than ``size_max`` bytes, or has one record."""
+    """Split a piece until every part is smaller than ``size_max`` bytes, or has one record; that one then goes without
+    marker if this makes it smaller than that."""
     done: list[Piece] = []
     todo = deque([piece])
     while todo:
         head = todo.popleft()
-        if len(head.message_set) < size_max or head.identities[0].record_count == 1:
+        if len(head.message_set) < size_max:
             done.append(head)
+        elif head.identities[0].record_count == 1:
+            done.append(without_marker(target, head) or head)
         else:
             todo.extendleft(reversed(halves(target, head)))
     return done
@@ -142,6 +147,31 @@ def halves(target: Target, piece: Piece) -> list[Piece]:
     """Return the records of a piece of one batch in two, each compressed; one of a single record comes back alone."""
     parts = convert.split(piece.sources[0], 2, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX)
     return [make_piece(target, (part,), compress_harder=True)[0] for part in parts]
+
+
+def without_marker(target: Target, piece: Piece) -> Piece | None:
+    """Return a single record as a plain message, or as a wrapper without a key if that is smaller: a broker may take
+    that where a marker makes it too large. None: it was so already, or the topic is known to refuse that size too.
+
+    Nothing in the log tells whose it is: a doubt about it is one that the log cannot settle if such a record is there.
+    """
+    assert piece.identities[0].record_count == 1
+    if not piece.parcel.is_marked:
+        return None
+    inner = convert.to_inner(piece.sources, policy=target.shared.policy, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX)
+    codec, compress_harder = piece.parcel.codec, piece.parcel.compress_harder
+    message_set = bytes(inner.message_set)
+    if len(piece.message_set) - len(encode_marker(piece.identities)) < len(message_set):
+        wrapper = convert.wrap(inner, key=None, codec=codec, compress_harder=compress_harder)
+        message_set = wrapper
+    size_max = target.shared.refused_size(target.topic)
+    if size_max is not None and len(message_set) >= size_max:
+        return None
+    bare = Parcel(piece.identities, inner, codec, compress_harder=compress_harder, count=target.shared.hold_bytes)
+    (message,) = iterate_shallow(message_set)
+    is_stored_so = target.topic not in target.shared.wrapper_codecs or message.is_wrapper
+    bare.leaves_without_marker(message_set, anchor_of(message) if is_stored_so else NO_ANCHOR)
+    return Piece(piece.sources, piece.identities, bare, piece.is_compressed)
 
 
 def rest_of(target: Target, group: Sequence[Batch], records_found: int, pieces: Sequence[Piece] = ()) -> list[Piece]:
@@ -156,7 +186,7 @@ def rest_of(target: Target, group: Sequence[Batch], records_found: int, pieces: 
     assert len(group) == 1
     left = rest_of_batch(group[0].records, records_found, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX)
     piece, _ = make_piece(target, (left,), compress_harder=True)
-    size_max = target.shared.set_bytes_max.get(target.topic)
+    size_max = target.shared.refused_size(target.topic)
     return [piece] if size_max is None else _fitting(target, piece, size_max)
 
 

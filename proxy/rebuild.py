@@ -59,12 +59,12 @@ def completed(
     done = rebuilt(entry, result.pieces, generation, result.end_offset, result.anchor)
     of_epoch = [piece for piece in result.pieces if piece.producer_epoch == done.producer_epoch]
     has_beginning = bool(of_epoch) and of_epoch[0].base_sequence == 0
-    if is_since_mark:
-        knew_beginning = entry.producer_epoch == done.producer_epoch and entry.first_base_offset != NO_OFFSET
-        if of_epoch and not has_beginning and not knew_beginning:
-            done = replace(done, first_base_offset=0)  # anywhere below: no batch is told to be out of order for it
-    elif NO_OFFSET < result.gap_at < done.first_base_offset and not has_beginning:
+    knew_beginning = entry.producer_epoch == done.producer_epoch and entry.first_base_offset != NO_OFFSET
+    if not is_since_mark and NO_OFFSET < result.gap_at < done.first_base_offset and not has_beginning:
         done = replace(done, first_base_offset=result.gap_at)  # what is looked for below the window may be there
+    elif of_epoch and not has_beginning and not knew_beginning:
+        # Anywhere below, as before a mark, or without a marker: no batch is told to be out of order for it.
+        done = replace(done, first_base_offset=0)
     if given_up and (given_up.producer_epoch, given_up.batches[0].base_sequence) == (
         done.producer_epoch,
         done.next_sequence,

@@ -67,8 +67,8 @@ class Shared:
     """By partition: the newest position that is safe as a lower bound, and when it was learned (rule R8)."""
     marks: Marks = field(default_factory=Marks)
     """Of those positions the ones of some time ago (rule R10)."""
-    set_bytes_max: dict[str, int] = field(default_factory=dict)
-    """By topic: a message set of this size was refused as too large; learned from code 10."""
+    too_large: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """By topic: a message set of this size was refused as too large, and when."""
 
     read_back: set[tuple[str, int]] = field(default_factory=set)
     """Partitions of which an append of this process was read back lately, to see whether the marker is kept (section
@@ -108,7 +108,26 @@ class Shared:
 
     def note_too_large(self, topic: str, size_bytes: int) -> None:
         """A message set of this size was refused as too large."""
-        self.set_bytes_max[topic] = min(self.set_bytes_max.get(topic, size_bytes), size_bytes)
+        known = self.refused_size(topic)
+        if known is None or size_bytes < known:
+            self.too_large[topic] = (size_bytes, self.recent_time)
+
+    def note_taken(self, topic: str, size_bytes: int) -> None:
+        """A message set of this size was appended: if that was refused before, the topic takes more now."""
+        known = self.too_large.get(topic)
+        if known is not None and size_bytes >= known[0]:
+            del self.too_large[topic]
+
+    def refused_size(self, topic: str) -> int | None:
+        """The smallest size that was seen to be refused as too large lately; None: none was. The limit may be raised at
+        any time, so what was seen is forgotten after a while, and the next larger batch shows it anew."""
+        known = self.too_large.get(topic)
+        if known is None:
+            return None
+        if self.recent_time - known[1] > limits.TOO_LARGE_SECONDS:
+            del self.too_large[topic]
+            return None
+        return known[0]
 
     def drop_bound(self, topic: str, partition: int) -> None:
         """An append may vanish yet: the bound of the next one is read anew (rule R8). Marks stay: each has an anchor,

@@ -65,8 +65,8 @@ ANSWERS = (
         _SCENES + "test_a_produce_is_answered_after_three_quarters_of_its_own_time",
         (
             "proxy.produce",
-            "            if not call.is_done and now >= call.answer_by:\n",
-            "            if False:\n",
+            "            elif not call.is_done and now >= call.answer_by:\n",
+            "            elif False:\n",
         ),
         deaths=("liveness",),
     ),

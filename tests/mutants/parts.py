@@ -6,6 +6,7 @@ from __future__ import annotations
 from mutants.mutant import mutant
 
 _PARTS = "unit/test_core_parts.py::"
+_BARE = "unit/test_core_without_marker.py::"
 _BELOW = "unit/test_core_below.py::"
 _COPIES = "unit/test_core_second_look.py::"
 _GIVEN_UP = "unit/test_core_given_up.py::"
@@ -121,10 +122,42 @@ PARTS = (
         _BELOW + "test_a_batch_of_more_parts_than_a_rebuilt_window_holds_is_a_duplicate",
         (
             "proxy.duplicates",
-            "batch.identity, entry.first_base_offset, entry.end_offset, contents[:1]",
-            "batch.identity, entry.first_base_offset, entry.window[0].base_offset, contents[:1]",
+            "batch.identity, entry.first_base_offset, entry.end_offset, looked_for",
+            "batch.identity, entry.first_base_offset, entry.window[0].base_offset, looked_for",
         ),
         deaths=("45",),
+    ),
+    mutant(
+        "part_without_marker_is_a_gap",
+        "R9: a part below the window may be stored without a marker",
+        _BARE + "test_nor_is_a_batch_of_which_a_later_part_went_so",
+        (
+            "proxy.duplicates",
+            "        missing = set(contents[found : found + 1]) - looked_for\n",
+            "        missing = set[bytes]()\n",
+        ),
+        deaths=("45",),
+    ),
+    mutant(
+        "first_marker_is_the_beginning",
+        "R10: what a rebuild found first may have a record without a marker before it",
+        _BARE + "test_nor_where_what_came_after_it_tells_of_the_producer",
+        (
+            "proxy.rebuild",
+            "    elif of_epoch and not has_beginning and not knew_beginning:\n",
+            "    elif is_since_mark and of_epoch and not has_beginning and not knew_beginning:\n",
+        ),
+        deaths=("45",),
+    ),
+    mutant(
+        "told_before_its_commit",
+        "R7: the commit of what names nobody in the log is written before its client is told",
+        _BARE + "test_it_is_committed_before_its_client_is_told",
+        (
+            "proxy.forward",
+            "        if self._is_nameless and sequencer.held.is_unwritten and sequencer.entry is not None:\n",
+            "        if False:\n",
+        ),
     ),
     mutant(
         "contents_of_two_logs",
@@ -215,7 +248,7 @@ PARTS = (
         _COPIES + "test_a_second_copy_of_a_part_is_told_whichever_part_it_is_and_whoever_sends_the_rest",
         (
             "proxy.forward",
-            " for batch in self._group), self._pieces[0].identities[0].base_sequence)\n",
+            " for batch in self._group), self._sent_sequence)\n",
             " for batch in self._group),)\n",
         ),
     ),

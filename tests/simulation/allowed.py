@@ -12,11 +12,14 @@ from enum import Enum
 
 from simulation.log_records import InLog
 
+from idemproxy.codecs.marker import parse_marker
 from testkit.virtual_broker_faults import CONTENT_CODES, FINAL_CODES
 from testkit.virtual_cluster import Partition
+from testkit.virtual_log import MESSAGE_BYTES_MAX
 from testkit.virtual_producer import Answer, Batch, Identity
 
 OUT_OF_ORDER = 45
+SIZE_CODES = (10, 18)
 CANNOT_BE_TOLD = 87
 """What a producer gets for a batch of which nobody can tell whether it is in the log, or which is no longer there."""
 
@@ -57,14 +60,20 @@ class Allowed(Enum):
 def may_be_refused(code: int, refusals: tuple[int, ...]) -> bool:
     """May a user see this code in a world whose brokers refuse batches with these? A broker's 2 is told as 87 (R19)."""
     if code == CANNOT_BE_TOLD:
-        return bool(set(CONTENT_CODES) & set(refusals))
+        return bool({*CONTENT_CODES, *SIZE_CODES} & set(refusals))
     return code in refusals and code in (10, *FINAL_CODES)
 
 
 def may_be_untold(partition: Partition) -> bool:
     """Has anything happened to the log after which its records no longer tell what was appended?"""
     log = partition.log
-    return bool(partition.met) or log.compression is not None or log.message_format == 0
+    is_unmarked = any(parse_marker(one.message.key) is None for one in (*log.history, *log.truncated, *log.lost))
+    return bool(partition.met) or log.compression is not None or log.message_format == 0 or is_unmarked
+
+
+def may_be_unmarked(partition: Partition, refusals: tuple[int, ...]) -> bool:
+    """Do brokers refuse single records for their size? Then such a record goes without a marker."""
+    return partition.log.message_bytes_max < MESSAGE_BYTES_MAX or bool(set(SIZE_CODES) & set(refusals))
 
 
 def was_overtaken(batch: Batch, told: Answer, there: Sequence[InLog]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from idemproxy.codecs.marker import Identity, parse_marker
@@ -19,6 +19,8 @@ class InLog(NamedTuple):
     producer_epoch: int
     sequence: int
     appended_at: float
+    is_sure: bool = True
+    """False: it has no marker, and was sent under several names."""
 
     @property
     def name(self) -> tuple[int, int, int]:
@@ -26,13 +28,25 @@ class InLog(NamedTuple):
         return self.producer_id, self.producer_epoch, self.sequence
 
 
-def records_of(messages: Sequence[Stored]) -> tuple[list[InLog], list[str]]:
-    """Return every record of marked wrappers with its number, and what else there is as complaints."""
+def nobodys(_record: bytes) -> Sequence[Identity]:
+    """No record may be without a marker."""
+    return ()
+
+
+def records_of(
+    messages: Sequence[Stored], sent_as: Callable[[bytes], Sequence[Identity]] = nobodys
+) -> tuple[list[InLog], list[str]]:
+    """Return every record of marked wrappers with its number, and what else there is as complaints. ``sent_as``: under
+    which names a record was sent that may be stored alone and without a marker, the newest one last."""
     records: list[InLog] = []
     complaints: list[str] = []
     for stored in messages:
         identities: tuple[Identity, ...] = parse_marker(stored.message.key) or ()
         inner = stored.message.records
+        is_sure = True
+        if not identities and len(inner) == 1:
+            names = sent_as(inner[0].value or b"")
+            identities, is_sure = tuple(names[-1:]), len(names) == 1
         if sum(identity.record_count for identity in identities) != len(inner):
             complaints.append(f"the message at {stored.first_offset} has {len(inner)} records and marker {identities}")
             continue
@@ -42,7 +56,7 @@ def records_of(messages: Sequence[Stored]) -> tuple[list[InLog], list[str]]:
                 sequence = (identity.base_sequence + index) % SEQUENCE_LIMIT
                 value = inner[offset - stored.first_offset].value or b""
                 name = identity.producer_id, identity.producer_epoch, sequence
-                records.append(InLog(offset, value, *name, stored.appended_at))
+                records.append(InLog(offset, value, *name, stored.appended_at, is_sure))
                 offset += 1
     return records, complaints
 

@@ -19,12 +19,13 @@ from simulation.allowed import (
     begins_late,
     has_newer_epoch,
     may_be_refused,
+    may_be_unmarked,
     may_be_untold,
     was_overtaken,
 )
 from simulation.log_records import InLog, holds_all, records_of, stored_with
 
-from idemproxy.codecs.marker import parse_marker
+from idemproxy.codecs.marker import Identity, parse_marker
 from idemproxy.codecs.message_set import iterate_shallow
 from testkit.virtual_broker_faults import ProduceSeen
 from testkit.virtual_client import VirtualClient
@@ -92,7 +93,7 @@ class Oracle:
         self._state_was_lost = state_was_lost
         told = self._told()
         for partition, batches in told.items():
-            records, foreign = records_of(self.cluster.log(*partition).history)
+            records, foreign = self._records_of(partition, self.cluster.log(*partition).history)
             for what in foreign:
                 self._say(partition, what)
             self._check_partition(partition, batches, records)
@@ -157,9 +158,29 @@ class Oracle:
         """The values of all records that the brokers have lost by now."""
         lost, (known, values) = self.cluster.log(*partition).lost, self._lost_values.get(partition, (0, set()))
         if known < len(lost):
-            values |= {record.value for record in records_of(lost[known:])[0]}
+            values |= {record.value for record in self._records_of(partition, lost[known:])[0]}
             self._lost_values[partition] = len(lost), values
         return values
+
+    def _records_of(self, partition: TopicPartition, messages: Sequence[Stored]) -> tuple[list[InLog], list[str]]:
+        """What the messages hold. A record without a marker is named by who sent it, where it may be without one."""
+        if not may_be_unmarked(self.cluster.partitions[partition], self._refusals):
+            return records_of(messages)
+
+        def sent_as(value: bytes) -> list[Identity]:
+            batches = [batch for client in self.clients for batch in client.leaves if value in batch.values]
+            return [
+                Identity(
+                    name.producer_id,
+                    name.producer_epoch,
+                    (name.base_sequence + batch.values.index(value)) % SEQUENCE_LIMIT,
+                    1,
+                )
+                for batch in batches
+                for name in batch.sent_as
+            ]
+
+        return records_of(messages, sent_as)
 
     def _produce_arrived(self, seen: ProduceSeen) -> None:
         if self.cluster.users is not None:
@@ -213,7 +234,7 @@ class Oracle:
     def _check_partition(
         self, partition: TopicPartition, told: Sequence[tuple[VirtualClient, Batch]], records: Sequence[InLog]
     ) -> None:
-        lost, _ = records_of(self.cluster.log(*partition).lost)
+        lost, _ = self._records_of(partition, self.cluster.log(*partition).lost)
         places: dict[bytes, list[InLog]] = {}
         names: dict[Name, bytes] = {}
         given_up: dict[Name, float] = {}
@@ -251,12 +272,15 @@ class Oracle:
         last: dict[int, InLog] = {}
         first_places: dict[Name, int] = {}
         for record in records:
+            before = last.get(record.producer_id)
+            if not record.is_sure or (before is not None and not before.is_sure):
+                last[record.producer_id] = record  # what follows it tells no gap
+                continue
             if first_places.setdefault(record.name, record.offset) < record.offset and self._is_too_old(
                 partition, first_places[record.name]
             ):
                 last[record.producer_id] = record
                 continue
-            before = last.get(record.producer_id)
             begins = before is None or record.producer_epoch > before.producer_epoch
             due = 0 if begins or before is None else (before.sequence + 1) % SEQUENCE_LIMIT
             if before is not None and record.producer_epoch < before.producer_epoch:
@@ -377,7 +401,7 @@ class Oracle:
                 self._say(partition, what)
         elif answer.error_code == OUT_OF_ORDER:
             asked = answer.identity.producer_id, answer.identity.producer_epoch, answer.identity.base_sequence
-            there = [record for record in places.get(batch.values[0], []) if record.name == asked]
+            there = [record for record in places.get(batch.values[0], []) if record.is_sure and record.name == asked]
             if there and self._is_too_old(partition, there[-1].offset):
                 self.allowed[Allowed.OLDER_THAN_THE_LOG] += 1
             elif was_overtaken(batch, answer, there):

@@ -88,6 +88,9 @@ LOG_TROUBLES = {
 THEFT = "theft"
 THEFTS_MAX = 6.0
 """Requests of a client that has stolen a producer id, where clients have names."""
+NEAR_SHARE = 0.04
+NEAR_BYTES = range(118, 137)
+"""A limit of brokers that a record of these worlds exceeds with its marker, by the length of its name and its codec."""
 LOSE_WRITES = ("redis restart", "redis failover", "redis demoted", LOSE_WRITES_TOO, *STATE_TROUBLES)
 """After these nothing is promised where no markers are stored."""
 
@@ -170,7 +173,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         redis_faults=_redis_faults(draw),
         client=_client(draw),
         clocks=tuple((random.uniform(0, UP_SECONDS_MAX), _clock_rate(draw)) for _ in range(proxies)),
-        message_bytes_max=random.choice((260, 400)) if draw.chance(0.1) else MESSAGE_BYTES_MAX,
+        message_bytes_max=_message_bytes_max(seed, draw),
         compression=compression,
         message_format=message_format,
         merge_producers=merges,
@@ -199,6 +202,13 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     if shape.idle_seconds and old_ids.random() < 0.5:
         shape = replace(shape, settings=replace(settings, expiry_seconds=EXPIRY_SECONDS))
     return shape
+
+
+def _message_bytes_max(seed: int, draw: _Draw) -> int:
+    """What brokers take: everything, or batches in parts, or some records not with a marker."""
+    bytes_max = draw.random.choice((260, 400)) if draw.chance(0.1) else MESSAGE_BYTES_MAX
+    near = Random(f"{seed}/near the limit")
+    return near.choice(NEAR_BYTES) if near.random() < NEAR_SHARE else bytes_max
 
 
 def _clock_rate(draw: _Draw) -> float:

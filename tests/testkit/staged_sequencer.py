@@ -85,10 +85,13 @@ class Request:
         return self.answers[0].base_offset if self.answers else None
 
 
-def batch_of(values: Sequence[bytes], sequence: int, epoch: int = 0, headers: Sequence[Any] = ()) -> memoryview:
+def batch_of(
+    values: Sequence[bytes], sequence: int, epoch: int = 0, headers: Sequence[Any] = (), codec: Codec = Codec.NONE
+) -> memoryview:
     """One record batch with these values."""
     records = [Record(index, 1_700_000_000_000, None, value, tuple(headers)) for index, value in enumerate(values)]
-    return memoryview(encode_batch(records, producer_id=PRODUCER_ID, producer_epoch=epoch, base_sequence=sequence))
+    whose = {"producer_id": PRODUCER_ID, "producer_epoch": epoch, "base_sequence": sequence}
+    return memoryview(encode_batch(records, **whose, codec=codec))
 
 
 def recompressed(data: bytes, codec: Codec | None) -> bytes:

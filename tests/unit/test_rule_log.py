@@ -180,7 +180,7 @@ def test_a_record_of_the_same_content_without_a_marker_proves_nothing() -> None:
 def test_of_a_batch_whose_first_part_is_found_only_the_rest_is_sent() -> None:
     stage = Stage()
     values = [b"record %d of a batch in parts" % number for number in range(8)]
-    stage.shared.set_bytes_max[TOPIC] = 200
+    stage.shared.note_too_large(TOPIC, 200)
     stage.outcomes.extend([stage.succeeds, stage.loses_request])
     request = stage.send(Client(), 0, *values)
     stage.run(20)
