@@ -63,6 +63,11 @@ class Lane:
 
     # R3 lives here: one unanswered request for each lane, a partition once in it.
     @property
+    def appends(self) -> int:
+        """How many appends are in the request that is out."""
+        return sum([len(load.jobs) for load in self._loads])
+
+    @property
     def places(self) -> Sequence[Place]:
         """The partitions in the request that is out."""
         return [(load.topic, load.partition) for load in self._loads]

@@ -2,7 +2,8 @@
 
 Any idle lane takes all appends that are ready and go together (``waiting.py``), at most one wrapper per partition
 (``load.py``): a partition twice in one request loses the first silently. Lanes are opened as appends have to wait, and
-closed when they are idle.
+closed when they are idle. When they are scarce, requests leave one after the other, with what has come meanwhile
+(``demand.py``).
 
 Slow partitions (``pace.py``) have two lanes at most, for all of them. A request of others that turns out to hold a slow
 one keeps its lane for as long as it is out; another lane is opened in its place, so that nobody else waits for it."""
@@ -14,6 +15,7 @@ from math import ceil
 
 from ..reactor import Address, Reactor
 from . import limits
+from .demand import Demand
 from .effects import Append
 from .events import AppendMerged, AppendSent, LaneLost, Report
 from .lane import Lane
@@ -58,6 +60,8 @@ class LanePool:
         """Lanes whose request was found to hold a slow partition while it was out."""
         self._paces = Paces(reactor.now, self._moved)
         self._waiting = Waiting(self._paces.of)
+        self._demand = Demand()
+        self._is_holding = False
         self._turn = 0
         self._stands_still_since = 0.0
         self._is_flush_planned = False
@@ -72,6 +76,7 @@ class LanePool:
         if not self._waiting.count:
             self._stands_still_since = self._reactor.now()
         self._waiting.push(Job(effect, done, effect.size_bytes))
+        self._demand.came(self._waiting.count)
         self._plan_dispatch()
         self._watch()
 
@@ -174,6 +179,8 @@ class LanePool:
             if not self._idle:
                 self._open_one()
                 return
+            if pace == USUAL and self._holds_back():
+                return
             loads = self._take(pace, lanes)
             if loads:
                 now = self._stands_still_since = self._reactor.now()
@@ -181,6 +188,7 @@ class LanePool:
                     self._slow_out += 1
                 else:
                     self._usual_out += 1
+                    self._demand.sent(now, sum([len(load.jobs) for load in loads]))
                 self._idle.pop().send(loads, pace, now)
                 for load in loads:
                     self._tell(load)
@@ -199,6 +207,20 @@ class LanePool:
                 self._turn = pace
                 return pace, lanes
         return USUAL, 0
+
+    def _holds_back(self) -> bool:
+        """Is the next request to wait for more? Then it is looked again in time."""
+        seconds = self._demand.hold_seconds(
+            self._reactor.now(), self._waiting.count, self._lanes_max(), self._paces.answer_seconds
+        )
+        if seconds > 0 and not self._is_holding:
+            self._is_holding = True
+            self._reactor.later(seconds, self._held_long_enough)
+        return seconds > 0
+
+    def _held_long_enough(self) -> None:
+        self._is_holding = False
+        self._plan_dispatch()
 
     def _take(self, pace: int, lanes: int) -> list[Load]:
         """Take what the next request holds: more of it when there are not lanes enough for what waits."""
@@ -249,6 +271,7 @@ class LanePool:
             self._late_out -= 1
         else:
             self._usual_out -= 1
+            self._demand.done(lane.appends)
 
     # ------------------------------------------------------------------ from time to time
     def _watch(self) -> None:

@@ -161,6 +161,11 @@ LANE_REQUEST_BYTES: Final = 128 * KIB
 LANE_REQUEST_BYTES_MAX: Final = 2 * MIB
 """Appends that are put into one upstream request, while there are lanes enough and when there are not: what is in one
 request is answered together, so one that is small keeps fewer waiting. 16 lanes hold 200 producers of 100 KB."""
+DEMAND_AVERAGED: Final = 64
+"""Requests over which it is forgotten that there were more appends."""
+HOLD_SECONDS_MIN: Final = 0.001
+"""While there are more appends than lanes, requests leave a lane's share of an answer's time apart, if it is longer.
+200 producers and answers after 100 ms: 0.94 of what they could reach, instead of 0.62."""
 SLOW_LANES_PER_BROKER: Final = 2
 """For all partitions that are slow; they keep nobody else waiting (rule R19)."""
 UPSTREAM_TIMEOUT_SECONDS_MAX: Final = 5.0

@@ -180,6 +180,12 @@ LANES = (
         ("proxy.lane_pool", " - max(0, self._late_out - most))\n", " - self._late_out)\n"),
     ),
     mutant(
+        "first_come_first_lane",
+        "R19: while lanes are scarce a request leaves with its share, or after a lane's share of an answer's time",
+        "unit/test_lane_rates.py::test_the_first_ones_that_are_ready_do_not_take_all_lanes",
+        ("proxy.lane_pool", "            if pace == USUAL and self._holds_back():\n                return\n", ""),
+    ),
+    mutant(
         "a_flood_before_all_others",
         "R19: who floods a partition keeps others waiting for one turn only",
         "unit/test_waiting.py::test_who_floods_a_partition_keeps_others_waiting_for_one_turn_only",

@@ -1,5 +1,6 @@
 """Lanes are no limit: with one append of each producer out at a time (rule R3) a broker that answers slowly is used as
-it would be without the proxy. Time is virtual, so nothing but lanes and requests counts."""
+it would be without the proxy, also when the proxy needs its time for each batch. Time is virtual, so nothing but lanes,
+requests and that time counts."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from idemproxy.proxy.demand import Demand
 from idemproxy.proxy.effects import Append
 from idemproxy.proxy.lane_pool import LanePool
 from idemproxy.proxy.outcome import Appended, Outcome
@@ -104,22 +106,42 @@ class Wire:
 
 
 class Producers:
-    """Each sends the next batch when it is told of the one before."""
+    """Each sends the next batch when it is told of the one before. The proxy gets these ready one at a time."""
 
-    def __init__(self, pool: LanePool, count: int, size: int) -> None:
+    def __init__(self, broker: SlowBroker, count: int, size: int, work_seconds: float = 0.0) -> None:
         self.appended = 0
-        self._pool = pool
+        self.pool = LanePool(broker, BROKER, ("kafka", 9092), may_send=lambda: True, report=lambda _event: None)
+        self.pool.set_usable(True)
+        self._broker = broker
         self._records = bytes(size)
+        self._work_seconds = work_seconds
+        self._is_free_at = 0.0
         for number in range(count):
+            self._prepare(number)
+
+    def per_answer(self) -> float:
+        """How many appends are done in the time of one answer, when all goes on as it does after a while."""
+        seconds = self._broker.answer_seconds
+        self._broker.run(WARM_UP_ROUNDS * seconds)
+        before = self.appended
+        self._broker.run(ROUNDS * seconds)
+        return (self.appended - before) / ROUNDS
+
+    def _prepare(self, number: int) -> None:
+        if not self._work_seconds:
             self._send(number)
+            return
+        now = self._broker.now()
+        self._is_free_at = max(self._is_free_at, now) + self._work_seconds
+        self._broker.later(self._is_free_at - now, lambda: self._send(number))
 
     def _send(self, number: int) -> None:
         def told(outcome: Outcome) -> None:
             assert isinstance(outcome, Appended)
             self.appended += 1
-            self._send(number)
+            self._prepare(number)
 
-        self._pool.append(Append(BROKER, TOPIC, number % PARTITIONS, self._records, 30_000, lambda: None), told)
+        self.pool.append(Append(BROKER, TOPIC, number % PARTITIONS, self._records, 30_000, lambda: None), told)
 
 
 @pytest.mark.parametrize("size", [100, 16_000, 100_000])
@@ -127,11 +149,48 @@ class Producers:
 @pytest.mark.parametrize("answer_seconds", [0.005, 0.02, 0.05, 0.1])
 def test_what_a_slow_broker_takes_is_not_limited_by_lanes(answer_seconds: float, count: int, size: int) -> None:
     broker = SlowBroker(answer_seconds)
-    pool = LanePool(broker, BROKER, ("kafka", 9092), may_send=lambda: True, report=lambda _event: None)
-    pool.set_usable(True)
-    producers = Producers(pool, count, size)
-    broker.run(WARM_UP_ROUNDS * answer_seconds)
-    before = producers.appended
-    broker.run(ROUNDS * answer_seconds)
-    assert producers.appended - before >= 0.9 * count * ROUNDS
+    producers = Producers(broker, count, size)
+    assert producers.per_answer() >= 0.9 * count
     assert broker.connections <= 16
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+@pytest.mark.parametrize("count", [12, 24, 40, 100, 200])
+@pytest.mark.parametrize("answer_seconds", [0.02, 0.05, 0.1, 0.5])
+@pytest.mark.parametrize("work_seconds", [0.00005, 0.0003, 0.001])
+def test_the_first_ones_that_are_ready_do_not_take_all_lanes(
+    work_seconds: float, answer_seconds: float, count: int, size: int
+) -> None:
+    producers = Producers(SlowBroker(answer_seconds), count, size, work_seconds)
+    possible = min(count * answer_seconds / (answer_seconds + work_seconds), answer_seconds / work_seconds)
+    assert producers.per_answer() >= 0.9 * possible
+
+
+def test_nothing_is_held_back_while_there_are_lanes_enough() -> None:
+    broker = SlowBroker(0.1)
+    producers = Producers(broker, 16, 100, 0.0001)
+    producers.per_answer()
+    while producers.pool.busy_lanes:
+        broker.run(0.0001)
+        assert producers.pool.waiting_appends == 0 or producers.pool.idle_lanes == 0
+        if broker.time > 5.1:
+            break
+
+
+def test_a_crowd_that_has_gone_holds_nobody_back() -> None:
+    demand = Demand()
+    for waiting in range(200):
+        demand.came(waiting)
+    assert demand.hold_seconds(0.0, 1, 16, 0.1) == 0.0  # nothing was sent before
+    demand.sent(0.0, 200)
+    assert demand.hold_seconds(0.0, 1, 16, 0.16) == pytest.approx(0.01)
+    assert demand.hold_seconds(0.004, 1, 16, 0.16) == pytest.approx(0.006)
+    assert demand.hold_seconds(0.0, 13, 16, 0.16) == 0.0  # its share
+    assert demand.hold_seconds(0.0, 1, 16, 0.01) == 0.0  # answers are fast
+    assert demand.hold_seconds(0.0, 1, 1, 0.16) == 0.0  # no other lane to be kept
+    demand.done(200)
+    for _ in range(200):
+        demand.came(1)
+        demand.sent(0.0, 1)
+        demand.done(1)
+    assert demand.hold_seconds(0.0, 1, 16, 0.16) == 0.0
