@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..reactor import Endpoint, Peer
 from . import limits
-from .bridge.metadata import BrokerAddress
+from .bridge.cluster import BrokerAddress
 from .door import Door
 from .events import ClientRefused, Report, Said
 from .security.tls import TlsSide
