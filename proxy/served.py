@@ -61,9 +61,10 @@ UNTOLD = Refusal(Kind.UNSERVED, f"{_HAS_IDS}, and does not tell which message fo
 def by_settings(told: BrokerSettings) -> Refusal | None:
     """Return why a broker with producer ids is not served, None if it keeps the old message format. ``told``: the
     ``SETTINGS`` that it has."""
+    if told.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        return Refusal(Kind.UNSERVED, f"{UNTOLD.reason}; {_RIGHT}")
     if told.error_code:
-        is_denied = told.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return Refusal(UNTOLD.kind, UNTOLD.reason + (f"; {_RIGHT}" if is_denied else f": error {told.error_code}"))
+        return Refusal(Kind.UNSURE, f"{UNTOLD.reason}: error {told.error_code}")
     form, protocol = told.values.get(_FORMAT), told.values.get(_PROTOCOL)
     if form is not None and protocol is not None and _is_before(form, _OWN_FORMAT_FROM):
         if _is_before(protocol, _FORMAT_IGNORED_FROM):

@@ -5,6 +5,7 @@ import json
 import time
 from base64 import urlsafe_b64encode
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -31,11 +32,12 @@ def test_proxy_and_clients_show_who_they_are(tmp_path: Path, version: str, mecha
         tmp_path / "kafka", USERS, mechanisms=mechanisms, version=version, broker_settings=settings
     ) as cluster:
         cluster.create_topic("topic", 1)
-        if settings:
-            cluster.allow("Cluster:kafka-cluster", SEES_SETTINGS)
         cluster.allow("Topic:topic", {"idemproxy": RIGHTS, "alice": RIGHTS})
         sasl = {"mechanism": mechanisms[-1], "username": "idemproxy", "password": USERS["idemproxy"]}
         upstream = {"bootstrap": ["{}:{}".format(*cluster.sasl_address(0))], "sasl": sasl}
+        if settings:
+            assert "allow the principal of idemproxy DescribeConfigs on the cluster" in not_served(tmp_path, upstream)
+            cluster.allow("Cluster:kafka-cluster", SEES_SETTINGS)
         with ConfiguredProxy(tmp_path / "proxy", {"authentication": "pass_through"}, {"upstream": upstream}) as proxy:
             for handshake_version in (0, 1):
                 with RawClient((proxy.address[0], proxy.address[1] + 1)) as client:
@@ -56,6 +58,17 @@ def test_proxy_and_clients_show_who_they_are(tmp_path: Path, version: str, mecha
             sent = [producer.send("topic", b"%d" % number) for number in range(RECORDS)]
             assert [one.get(30).offset for one in sent] == list(range(RECORDS))
             producer.close()
+
+
+def not_served(directory: Path, upstream: dict[str, Any]) -> str:
+    """What the proxy says that ends at its start."""
+    proxy = ConfiguredProxy(directory / "denied", {"authentication": "pass_through"}, {"upstream": upstream})
+    try:
+        proxy.launch()
+        assert proxy.wait() == 2
+        return proxy.log
+    finally:
+        proxy.__exit__()
 
 
 def web_token(name: str, expires_in: float = 3600) -> bytes:

@@ -61,7 +61,6 @@ def check(directory: Path, address: tuple[str, int]) -> tuple[int, str]:
     [
         ("0.8.2.2", {}, "Kafka 0.8.2 stores message format v0 only"),
         ("0.9.0.1", {}, "Kafka 0.9.0 stores message format v0 only"),
-        ("1.1.1", {}, "has producer ids of its own and stores message format 1.1-IV0"),
         ("3.9.1", IGNORED_FORMAT, "stores message format 3.0 (log.message.format.version 0.10.2 has no effect"),
     ],
 )

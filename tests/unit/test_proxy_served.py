@@ -65,12 +65,18 @@ def test_one_with_producer_ids_is_served_only_if_it_is_certain_to_store_the_old_
     assert refusal is None or refusal.kind is Kind.HARMED
 
 
-@pytest.mark.parametrize(("error_code", "end"), [(31, "allow the principal of idemproxy DescribeConfigs"), (-1, "-1")])
-def test_one_that_does_not_tell_is_not_served_and_nobody_ends_for_it(error_code: int, end: str) -> None:
+@pytest.mark.parametrize(
+    ("error_code", "kind", "end"),
+    [
+        (31, Kind.UNSERVED, "format it stores; allow the principal of idemproxy DescribeConfigs on the cluster"),
+        (-1, Kind.UNSURE, "format it stores: error -1"),
+    ],
+)
+def test_one_that_does_not_tell_is_not_served_and_others_are(error_code: int, kind: Kind, end: str) -> None:
     refusal = by_settings(BrokerSettings(error_code, {}))
     assert refusal is not None
-    assert refusal.kind is Kind.UNSERVED
-    assert end in refusal.reason
+    assert refusal.kind is kind
+    assert refusal.reason.endswith(end)
 
 
 # ---------------------------------------------------------------------- the question
