@@ -327,6 +327,8 @@ MEMORY_LOOK_SECONDS: Final = 10.0
 """So often it is looked whether memory that is free can be given back to the kernel."""
 MEMORY_GROWN_BYTES: Final = 8 * MIB
 """So much more than the last time is worth it."""
+MEMORY_STEP_BYTES: Final = 4 * MIB
+"""So much is given back at a time; between two of these steps others are served."""
 QUIET_CPU_SHARE: Final = 0.1
 """Of one core, since the last look. Giving back takes 0.1 ms for each MB, and taking it again twice that: who has more
 to do keeps it."""

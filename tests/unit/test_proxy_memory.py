@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 
-from idemproxy.proxy.limits import MEMORY_GROWN_BYTES, MIB, QUIET_CPU_SHARE
+from idemproxy.proxy.limits import MEMORY_GROWN_BYTES, MEMORY_STEP_BYTES, MIB, QUIET_CPU_SHARE
 from idemproxy.proxy.memory import Quiet, resident_bytes
 
 LOOK = 10.0
@@ -41,17 +42,40 @@ def test_what_this_process_holds_is_what_the_kernel_says() -> None:
     assert resident_bytes() == pytest.approx(int(line.split()[1]) * 1024, rel=0.2)
 
 
-def test_a_heap_in_pieces_is_given_back() -> None:
-    program = (
-        "from idemproxy.proxy.memory import give_back, resident_bytes, tune\n"
-        "tune()\n"
-        "batches = [bytearray(b'x' * 500_000) for _ in range(400)]\n"
-        "rest = batches[::40]\n"
-        "batches.clear()\n"
-        "held = resident_bytes()\n"
-        "give_back()\n"
-        "print(held, resident_bytes())"
-    )
+PROGRAM = """
+from idemproxy.proxy.memory import give_back, resident_bytes, tune
+tune()
+batches = [bytearray(b'x' * {size}) for _ in range({count})]
+rest = [bytes(batch) for batch in batches[::40]]
+batches.clear()
+held = [resident_bytes()]
+steps = give_back()
+for step in steps:
+    held.append(resident_bytes())
+    if len(held) == {stops_after}:
+        steps.close()
+held.append(resident_bytes())
+assert all(one == b'x' * {size} for one in rest)
+again = [bytearray(b'y' * {size}) for _ in range({count})]
+print(*held)
+"""
+
+
+def given_back(size: int, count: int, stops_after: int = -1) -> list[int]:
+    """The bytes that a process holds after each step, when it gives back most of so many batches of this size."""
+    program = PROGRAM.format(size=size, count=count, stops_after=stops_after)
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    held, left = map(int, said.stdout.split())
-    assert held - left > 150 * MIB
+    return [int(one) for one in said.stdout.split()]
+
+
+@pytest.mark.parametrize(("size", "count"), [(500_000, 400), (50_000, 4_000), (1_500_000, 150)])
+def test_a_heap_in_pieces_is_given_back_in_small_steps(size: int, count: int) -> None:
+    held = given_back(size, count)
+    assert held[0] - held[-1] > 150 * MIB
+    assert max(before - after for before, after in pairwise(held)) < 4 * MEMORY_STEP_BYTES, "nobody waits for all of it"
+
+
+def test_who_is_ended_while_it_gives_back_has_its_heap_as_before() -> None:
+    held = given_back(500_000, 400, stops_after=10)
+    assert len(held) == 11
+    assert held[0] - held[-1] > 4 * MEMORY_STEP_BYTES
