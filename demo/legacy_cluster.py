@@ -209,6 +209,18 @@ class LegacyCluster:
                 raise ClusterError(f"topic {name} can not be created: {error}") from None
         self.wait_for_leaders(name, len(layout))
 
+    def add_partitions(self, name: str, partitions: int) -> None:
+        """Give a topic so many partitions, each new one on one broker, and wait until they have leaders."""
+        with ZooKeeper(self.zookeeper_address) as keeper:
+            known = keeper.get(f"/brokers/topics/{name}")
+            if known is None:
+                raise ClusterError(f"there is no topic {name}")
+            layout = json.loads(known)["partitions"]
+            for partition in range(len(layout), partitions):
+                layout[str(partition)] = [partition % len(self._ports)]
+            keeper.set(f"/brokers/topics/{name}", _json({"version": 1, "partitions": layout}))
+        self.wait_for_leaders(name, partitions)
+
     def delete_topic(self, name: str) -> None:
         """Delete a topic and wait until no broker that runs knows it."""
         with ZooKeeper(self.zookeeper_address) as keeper:

@@ -305,13 +305,13 @@ class Engine(Holdings):
         """All that are in memory, least recently used first; for looking only."""
         return self._sequencers.all
 
-    def has_partition(self, topic: str, partition: int) -> bool | None:
-        """Does the cluster have it? None: never seen."""
+    def has_partition(self, topic: str, partition: int) -> bool:
+        """Does the cluster have it, as last seen?"""
         return self.topology.has_partition(topic, partition)
 
     def look_for_topic(self, topic: str, done: Callable[[], None]) -> None:
-        """Look whether there is such a topic, without creating it."""
-        self.topology.freshen((topic,), False, done)
+        """Look whether there is such a topic, without creating it, and which partitions it has."""
+        self.topology.look_for(topic, done)
 
     def topics_changed(self) -> None:
         """A client has had topics created, enlarged or deleted: they are asked for anew."""

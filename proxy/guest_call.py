@@ -12,7 +12,7 @@ from ..codecs.record_batch import parse_single_batch
 from . import answers
 from .batch import Answer
 from .guest_lane import GuestLanes
-from .produce import Part, ProduceCall
+from .produce import Missing, Part, ProduceCall
 from .rights import Rights
 
 _CLOSED = "the broker does not let this client write here"
@@ -79,10 +79,11 @@ class GuestCall(ProduceCall):
         timeout_ms: int,
         now: float,
         plain: list[tuple[PartitionRecords, Callable[[Answer], None]]],
+        missing: Missing,
     ) -> None:
         code = self._denied.get(item.topic)
         if code is None:
-            super()._start_part(item, part, timeout_ms, now, plain)
+            super()._start_part(item, part, timeout_ms, now, plain, missing)
         else:
             self._name(item, part)
             self._refuse(part, item, Answer(code, message=_CLOSED))

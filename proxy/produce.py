@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ..codecs.compression import Codec
@@ -50,7 +51,7 @@ class Outside(Protocol):
 
     def sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer | None: ...
 
-    def has_partition(self, topic: str, partition: int) -> bool | None: ...
+    def has_partition(self, topic: str, partition: int) -> bool: ...
 
     def look_for_topic(self, topic: str, done: Callable[[], None]) -> None: ...
 
@@ -169,6 +170,10 @@ class Part:
             notes.note(self._key, self._identity, error_code, comes_again, self._request)
 
 
+Missing = dict[str, list[tuple[int, int, Part, Batch]]]
+"""What is to be looked for, by topic: partition, producer id, and what waits for it."""
+
+
 class ProduceCall:
     """One request. ``done`` gets the response body, or None when there is none to send (acks=0)."""
 
@@ -208,12 +213,15 @@ class ProduceCall:
             return
         doubled = _doubled(request.partitions) if len(request.partitions) > 1 else frozenset()
         plain: list[tuple[PartitionRecords, Callable[[Answer], None]]] = []
+        missing: Missing = {}
         parts = [Part(self, index) for index in range(len(request.partitions))]
         for item, part in zip(request.partitions, parts, strict=True):
             if (item.topic, item.partition) in doubled:
                 self._refuse(part, item, answers.invalid("the partition is named twice in one request", self._version))
             else:
-                self._start_part(item, part, timeout_ms, now, plain)
+                self._start_part(item, part, timeout_ms, now, plain, missing)
+        for topic, routed in missing.items():
+            self.outside.look_for_topic(topic, partial(self._route_found, topic, routed))
         if plain:
             self.client.produce_plainly(request.acks, timeout_ms, plain)
         if self._is_named and not self.is_done:
@@ -242,7 +250,9 @@ class ProduceCall:
         timeout_ms: int,
         now: float,
         plain: list[tuple[PartitionRecords, Callable[[Answer], None]]],
+        missing: Missing,
     ) -> None:
+        """``plain``, ``missing``: take what goes another way, and what is to be looked for."""
         records = item.records
         if self.request.transactional_id is not None:
             self._refuse(part, item, answers.transactional())
@@ -277,7 +287,7 @@ class ProduceCall:
             batch = Batch(identity, records, header, timeout_ms, now, [part], self.client.principal)
             batch.held = self.held
             batch.ahead = Held(self.outside.hold_bytes, _wrapper_bytes(header, len(records)))
-            self._route(item.topic, item.partition, header.producer_id, part, batch)
+            self._route(item.topic, item.partition, header.producer_id, part, batch, missing)
 
     def _judge(self, header: BatchHeader) -> Answer | None:
         """What no broker would take from a producer."""
@@ -290,22 +300,30 @@ class ProduceCall:
             return answers.invalid("a batch with a producer id needs a sequence and an epoch", self._version)
         return None
 
-    def _route(self, topic: str, partition: int, producer_id: int, part: Part, batch: Batch) -> None:
-        known = self.outside.has_partition(topic, partition)
-        if known:
+    def _route(
+        self,
+        topic: str,
+        partition: int,
+        producer_id: int,
+        part: Part,
+        batch: Batch,
+        missing: Missing,
+    ) -> None:
+        if self.outside.has_partition(topic, partition):
             self._submit(topic, partition, producer_id, batch)
-        elif known is None and _TOPIC_NAME.fullmatch(topic):
+        elif partition >= 0 and _TOPIC_NAME.fullmatch(topic):
             part.hold()
-            self.outside.look_for_topic(topic, lambda: self._route_found(topic, partition, producer_id, part, batch))
+            missing.setdefault(topic, []).append((partition, producer_id, part, batch))
         else:
             part.answer(answers.unknown_partition())
 
-    def _route_found(self, topic: str, partition: int, producer_id: int, part: Part, batch: Batch) -> None:
-        part.let_go()
-        if self.outside.has_partition(topic, partition):
-            self._submit(topic, partition, producer_id, batch)
-        else:
-            part.answer(answers.unknown_partition())
+    def _route_found(self, topic: str, routed: Sequence[tuple[int, int, Part, Batch]]) -> None:
+        for partition, producer_id, part, batch in routed:
+            part.let_go()
+            if self.outside.has_partition(topic, partition):
+                self._submit(topic, partition, producer_id, batch)
+            else:
+                part.answer(answers.unknown_partition())
 
     def _submit(self, topic: str, partition: int, producer_id: int, batch: Batch) -> None:
         sequencer = self.outside.sequencer(producer_id, topic, partition)

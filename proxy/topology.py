@@ -108,10 +108,10 @@ class Topology:
         seen = self.cluster.topics.get(topic)
         return next((one.replicas for one in seen.rows if one.index == partition), ()) if seen else ()
 
-    def has_partition(self, topic: str, partition: int) -> bool | None:
-        """Is there such a partition? None: the topic has not been seen."""
+    def has_partition(self, topic: str, partition: int) -> bool:
+        """Is there such a partition, as last seen?"""
         seen = self.cluster.topics.get(topic)
-        return None if seen is None else partition in seen.rows.leaders
+        return seen is not None and partition in seen.rows.leaders
 
     def leader(self, topic: str, partition: int, refresh: bool, done: Callable[[int | None], None]) -> None:
         """Tell the leader, after asking again where that is needed and the last answer is not of this moment."""
@@ -145,6 +145,16 @@ class Topology:
         wanted = {name for name in topics if (may_create or name in known) and self._is_due(name, now)}
         if wanted:
             self.refresh(tuple(sorted(wanted)), done)
+        else:
+            done()
+
+    def look_for(self, topic: str, done: Done) -> None:
+        """A partition of a topic is not there as last seen: look again, unless that was done this moment. Creates
+        none."""
+        if topic not in self.cluster.topics:
+            self.freshen((topic,), False, done)
+        elif self._freshness.may_look_for_leader(topic, self._reactor.now()):
+            self.refresh((topic,), done)
         else:
             done()
 

@@ -10,7 +10,7 @@ import pytest
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.versions import ApiKey
 from testkit.proxy_process import ProxyProcess
-from testkit.raw_client import RawClient
+from testkit.raw_client import RawClient, batch
 
 LATER_SECONDS_MAX = 0.4
 """Than the broker itself shows it: of the best of some, on a machine that has other things to do."""
@@ -109,3 +109,14 @@ def test_a_topic_that_the_broker_creates_by_itself_can_be_used_as_soon_as_there(
         seconds_until(lambda name=name: is_usable(described(direct, name)))  # type: ignore[misc]
         later.append(seconds_until(lambda name=name: is_usable(described(client, name))))  # type: ignore[misc]
     assert min(later) < LATER_SECONDS_MAX, later
+
+
+def test_a_partition_that_is_added_can_be_produced_to_at_once(
+    creating_broker: LegacyCluster, client: RawClient
+) -> None:
+    producer_id = client.new_producer_id()
+    assert len(described(client, "known").partitions) == 1
+    creating_broker.add_partitions("known", 2)
+    assert client.produce_one("known", 1, batch([b"first"], producer_id=producer_id)).error_code == 0
+    assert client.values("known", 1) == [b"first"]
+    assert client.produce_one("known", 2, batch([b"x"], producer_id=producer_id)).error_code == UNKNOWN

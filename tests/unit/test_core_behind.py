@@ -183,7 +183,7 @@ class LookedFor:
 
     def __init__(self) -> None:
         self.stage = Stage()
-        self.is_known: bool | None = None
+        self.is_known = False
         self.looks: list[Callable[[], None]] = []
 
     def now(self) -> float:
@@ -192,7 +192,7 @@ class LookedFor:
     def sequencer(self, _producer_id: int, _topic: str, _partition: int) -> Sequencer:
         return self.stage.sequencer
 
-    def has_partition(self, _topic: str, _partition: int) -> bool | None:
+    def has_partition(self, _topic: str, _partition: int) -> bool:
         return self.is_known
 
     def look_for_topic(self, _topic: str, done: Callable[[], None]) -> None:

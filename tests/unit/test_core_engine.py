@@ -10,6 +10,8 @@ from idemproxy.reactor import Wire
 from testkit import virtual_broker
 from testkit import virtual_kafka_bytes as kafka
 from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates, ProduceSeen
+from testkit.virtual_cluster import Partition
+from testkit.virtual_log import PartitionLog
 from testkit.virtual_world import TOPIC, World, WorldSettings
 
 
@@ -106,3 +108,36 @@ def test_a_topic_that_is_not_there_is_looked_for_without_its_name(monkeypatch: p
     assert len(batch.answers) > 1
     assert None in named, "it has looked at the whole cluster"
     assert not [topics for topics in named if topics and "no-such" in topics]  # type: ignore[operator]
+
+
+def test_a_partition_that_was_not_there_is_looked_for_before_a_produce_to_it_is_refused() -> None:
+    world = a_world()
+    (client,) = world.clients
+    client.send(TOPIC, 0)
+    assert world.network.run(10, lambda: client.is_done)
+    world.network.run(0.2)
+    world.cluster.partitions[TOPIC, 1] = Partition(PartitionLog(), (1,), 1)
+    batch = client.send(TOPIC, 1)
+    assert world.network.run(10, lambda: client.is_done)
+    assert [answer.error_code for answer in batch.answers] == [0]
+
+
+def test_a_partition_that_is_not_there_is_not_looked_for_at_every_produce(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = a_world()
+    (client,) = world.clients
+    asked: list[float] = []
+    shipped = virtual_broker.BrokerConnection._metadata
+
+    def metadata(self: Any, request: kafka.Request) -> None:
+        asked.append(world.network.now)
+        shipped(self, request)
+
+    monkeypatch.setattr(virtual_broker.BrokerConnection, "_metadata", metadata)
+    looks = list[float]()
+    for step in range(1_000):
+        world.proxies[0].engine.look_for_topic(TOPIC, lambda: looks.append(world.network.now))
+        world.network.run(0.01)
+        assert len(looks) >= step - 10
+    assert 10 < len(asked) < 60
+    client.send(TOPIC, 0)
+    assert world.network.run(10, lambda: client.is_done)
