@@ -201,6 +201,8 @@ REFUSED_BACKOFF_SECONDS_MAX: Final = 10.0
 """Where a broker answers that cannot be served: another one may take its place, but nobody has to be in a hurry."""
 LEADER_AWAY_SECONDS: Final = 0.5
 """A batch whose leader is known and cannot be reached looks again so often."""
+LEFT_LOOK_SECONDS: Final = 10.0
+"""So often it is looked which brokers have left the cluster."""
 ASK_SECONDS_MAX: Final = 5.0
 """A question on the control connection that is not answered by then: the connection is given up."""
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..codecs.error_codes import ErrorCode
+from ..codecs.steps import Steps
 from ..reactor import Address, Reactor
 from . import limits
 from .bridge.asks import Question
@@ -19,6 +21,7 @@ from .effects import Unanswered
 from .events import Report, Said
 from .freshness import Freshness
 from .refreshes import Refreshes, Topics
+from .turns import in_turns
 from .upstream import BOOTSTRAP_ID, Broker, OneCluster
 
 Done = Callable[[], None]
@@ -63,6 +66,7 @@ class Topology:
         for broker in self._bootstrap:
             broker.open()
         self._reactor.later(limits.METADATA_AGE_SECONDS, self._age)
+        self._reactor.later(limits.LEFT_LOOK_SECONDS, self._look_who_has_left)
 
     def close(self) -> None:
         """Drop all connections to brokers."""
@@ -219,7 +223,8 @@ class Topology:
     def _update_brokers(self, brokers: Mapping[int, BrokerAddress]) -> None:
         for broker_id, broker in list(self._brokers.items()):
             there = brokers.get(broker_id)
-            # A broker that is down is left out of Metadata; its connection goes on trying, doubts may wait for it.
+            # A broker that is down is left out of Metadata; its connection goes on trying, doubts may wait for it
+            # (``_look_who_has_left``).
             if there is not None and broker.address != (there.host, there.port):
                 broker.close()
                 del self._brokers[broker_id]
@@ -254,6 +259,38 @@ class Topology:
         if self._freshness.age_of_all(self._reactor.now()) > limits.METADATA_AGE_SECONDS / 2:
             self.refresh(None, lambda: None)
         self._reactor.later(limits.METADATA_AGE_SECONDS, self._age)
+
+    def _look_who_has_left(self) -> None:
+        """Connect no more to a broker that is not listed, has no replica any more, and has been away for so long that
+        no doubt waits for it (rule R6). When it is listed again it is a new one."""
+        for broker in self.brokers:
+            if self._may_have_left(broker):
+                in_turns(self._reactor, self._has_replica(broker.id), partial(self._forget_unless, broker))
+        self._reactor.later(limits.LEFT_LOOK_SECONDS, self._look_who_has_left)
+
+    def _may_have_left(self, broker: Broker) -> bool:
+        if broker.id in self.cluster.brokers or broker.away_since is None:
+            return False
+        return self._reactor.now() - broker.away_since >= limits.LEADER_GONE_SECONDS
+
+    def _has_replica(self, broker_id: int) -> Steps[bool]:
+        seen = 0
+        for topic in tuple(self.cluster.topics.values()):
+            for partition in topic.rows:
+                if broker_id in partition.replicas:
+                    return True
+                seen += 1
+                if seen % limits.METADATA_ROWS_PER_STEP == 0:
+                    yield
+        return False
+
+    def _forget_unless(self, broker: Broker, has_replica: bool) -> None:
+        if has_replica or self._brokers.get(broker.id) is not broker or not self._may_have_left(broker):
+            return
+        broker.close()
+        del self._brokers[broker.id]
+        self._report(Said("info", f"{broker.name} has left the cluster: it is not connected to any more"))
+        self._on_brokers(self.cluster.brokers)
 
 
 def _is_there(topic: Topic | None) -> bool:

@@ -185,6 +185,8 @@ class Broker:
         """What an operator should know of it, though it is served."""
         self.ranges: BrokerRanges = {}
         self.is_ready = False
+        self.away_since: float | None = reactor.now()
+        """Since when it cannot be asked; None: it can be."""
         self.refusal: Refusal | None = None
         """Why it was not served when it could be asked last; None: it was, or never could be."""
         self.pool = LanePool(reactor, broker_id, address, may_send=may_send, report=report, lanes_max=lanes_max)
@@ -388,6 +390,7 @@ class Broker:
 
     def _is_certain(self) -> None:
         self.is_ready = True
+        self.away_since = None
         self._backoff = limits.CONNECT_BACKOFF_SECONDS_MIN
         self._losses = 0
         if self._has_said_lost or self.refusal is not None:
@@ -408,6 +411,8 @@ class Broker:
 
     def _disconnected(self, reason: str) -> None:
         self.is_ready = False
+        if self.away_since is None:
+            self.away_since = self._reactor.now()
         self._control = None
         if self._reading is not None:
             self._reading.close()
