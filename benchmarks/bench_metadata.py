@@ -4,14 +4,18 @@
 them. 700 producers, each with a topic of its own, have a record for the second one, which is killed. For some seconds
 the first one still names it as the leader, then it says that there is none. Beside that one client asks for all topics
 once a second. Prints the latencies of a witness, one record at a time to the first broker, and the longest step of
-the event loop, before / after, and adds a line of JSON to ``benchmarks/results/metadata.jsonl``. ``--against COMMIT``
-adds a proxy of that commit's code."""
+the event loop, by the clock and by its CPU (where the machine has other work only the latter says something), before /
+after, and adds a line of JSON to ``benchmarks/results/metadata.jsonl``. ``--against COMMIT`` adds a proxy of that
+commit's code."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
+import os
 import re
+import runpy
 import selectors
 import signal
 import socket
@@ -21,11 +25,12 @@ import sys
 import tempfile
 import time
 import urllib.request
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import bench_stopped_follower as follower
-from bench_produce import Side, cpu_seconds, proxy
+from bench_produce import Side, cpu_seconds
 from common import ROOT, extract, save
 from loadgen import Connection, Load
 from slow_broker import HOST, SlowBroker
@@ -33,6 +38,7 @@ from slow_broker import HOST, SlowBroker
 from idemproxy.codecs.headers import encode_request_header
 from idemproxy.demo.ports import free_ports
 from testkit import virtual_kafka_bytes as kafka
+from testkit.redis_process import RedisProcess
 
 TOPICS = 1000
 PARTITIONS = 50
@@ -41,6 +47,7 @@ DEAD_PARTITION = 1
 """Of each topic. The witness sends to partition 0 of the first topic."""
 RETRY_SECONDS = 0.1
 STILL_NAMED_SECONDS = 8.0
+NOTED_MS = 2.0
 NAMES = [follower.TOPIC, *(f"topic-{number}" for number in range(1, TOPICS))]
 _LONGEST = re.compile(r"^idemproxy_loop_step_longest_seconds ([0-9.e-]+)$", re.MULTILINE)
 
@@ -120,7 +127,49 @@ def others(address: str) -> None:
                 due.append((time.perf_counter() + (RETRY_SECONDS if code else 1.0), key.data, bool(code)))
 
 
+def watched_proxy(report: str, arguments: list[str]) -> None:
+    """A proxy that writes down which steps of its event loop took much CPU: when, and how many ms."""
+    transport = importlib.import_module("idemproxy.proxy.transport")
+    shipped, begun = transport.TrioReactor.end_pass, time.thread_time()
+
+    def end_pass(reactor: object) -> None:
+        nonlocal begun
+        shipped(reactor)
+        took_ms, begun = 1000 * (time.thread_time() - begun), time.thread_time()
+        if took_ms >= NOTED_MS:
+            with Path(report).open("a") as file:
+                file.write(f"{time.time()} {took_ms}\n")
+
+    def first_end_pass(reactor: object) -> None:
+        """What was done before the loop began does not count."""
+        nonlocal begun
+        shipped(reactor)
+        begun, transport.TrioReactor.end_pass = time.thread_time(), end_pass
+
+    transport.TrioReactor.end_pass = first_end_pass
+    sys.argv = ["idemproxy", "run", *arguments]
+    runpy.run_module("idemproxy", run_name="__main__")
+
+
 # ---------------------------------------------------------------------- the bench
+@contextmanager
+def proxy(name: str, tree: Path, directory: Path, arguments: list[str]) -> Iterator[Side]:
+    """A proxy that runs the code below ``tree``, watched."""
+    (port,) = free_ports(1)
+    command = [sys.executable, __file__, "--role", "proxy", str(directory / "steps"), "--listen", f"{HOST}:{port}"]
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    with (directory / "log").open("w+") as log, RedisProcess(directory, port=free_ports(1)[0]) as redis:
+        command += ["--data-dir", str(directory / "data"), "--redis", f"redis://{HOST}:{redis.port}", *arguments]
+        with subprocess.Popen(command, stderr=log, env=environment) as process:
+            try:
+                while "point clients at" not in Path(log.name).read_text():
+                    assert process.poll() is None, Path(log.name).read_text()
+                    time.sleep(0.05)
+                yield Side(name, f"{HOST}:{port}", process.pid, True)
+            finally:
+                process.kill()
+
+
 class Role:
     """One of the above, or a witness, in its process."""
 
@@ -146,7 +195,15 @@ def longest_step_ms(admin: str) -> float:
     return round(1000 * float(found[1]), 1) if found else -1.0
 
 
-def measure(ports: tuple[int, int], side: Side, admin: str, brokers: list[Role], options: argparse.Namespace) -> object:
+def longest_cpu_ms(steps_file: Path, begun: float, ended: float) -> float:
+    """The CPU of the longest step between two times; 0 where all were short."""
+    rows = (
+        [list(map(float, line.split())) for line in steps_file.read_text().splitlines()] if steps_file.exists() else []
+    )
+    return round(max((took_ms for at, took_ms in rows if begun <= at < ended), default=0.0), 1)
+
+
+def measure(side: Side, admin: str, steps_file: Path, brokers: list[Role], options: argparse.Namespace) -> object:
     """Quiet, then with one broker dead."""
     with ExitStack() as stack:
         Role(stack, "others", side.address)
@@ -170,12 +227,15 @@ def measure(ports: tuple[int, int], side: Side, admin: str, brokers: list[Role],
         "quiet_p50_ms": follower.share(quiet, 0.5),
         "quiet_p99_ms": follower.share(quiet, 0.99),
         "quiet_longest_step_ms": steps[0],
+        "quiet_longest_step_cpu_ms": longest_cpu_ms(steps_file, begun, died_at),
         "quiet_cores": round((cpu_died - cpu_begun) / (died_at - begun), 2),
         "dead_count": len(beside),
         "dead_p50_ms": follower.share(beside, 0.5),
         "dead_p99_ms": follower.share(beside, 0.99),
         "dead_longest_ms": [round(one) for one in sorted(beside, reverse=True)[: follower.LONGEST_COUNT]],
         "dead_longest_step_ms": steps[1],
+        "dead_longest_step_cpu_ms": longest_cpu_ms(steps_file, died_at, ended),
+        "start_longest_step_cpu_ms": longest_cpu_ms(steps_file, 0, begun),
         "dead_cores": round((cpu_ended - cpu_died) / (ended - died_at), 2),
         "p99_ratio": round(follower.share(beside, 0.99) / follower.share(quiet, 0.99), 2),
     }
@@ -189,12 +249,14 @@ def main() -> None:
     parser.add_argument("--dead", type=float, default=30)
     parser.add_argument("--against", metavar="COMMIT", help="a proxy of this commit's code as well")
     parser.add_argument("--dry", action="store_true", help="save nothing")
-    parser.add_argument("--role", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--role", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.role:
         what, *rest = options.role
         if what == "broker":
             broker(*map(int, rest))
+        elif what == "proxy":
+            watched_proxy(rest[0], rest[1:])
         else:
             {"witness": follower.witness, "others": others}[what](rest[0])
         return
@@ -212,9 +274,9 @@ def main() -> None:
                     where.mkdir()
                     config = where / "config.yaml"
                     config.write_text("limits: {connections_per_address_max: 0}\n")
-                    extra = ("--config", str(config), "--admin", f"{HOST}:{admin}")
-                    side = stack.enter_context(proxy(name, tree, f"{HOST}:{first}", where, extra))
-                    found = measure((first, second), side, f"{HOST}:{admin}", brokers, options)
+                    words = ["--config", str(config), "--admin", f"{HOST}:{admin}", "--upstream", f"{HOST}:{first}"]
+                    side = stack.enter_context(proxy(name, tree, where, words))
+                    found = measure(side, f"{HOST}:{admin}", where / "steps", brokers, options)
                 assert isinstance(found, dict)
                 rows.append({"side": name, **found})
                 print(json.dumps(rows[-1]), flush=True)

@@ -358,6 +358,8 @@ METADATA_QUESTIONS_PER_SECOND_MAX: Final = 20
 """What is in question meanwhile is asked for together: where a broker dies, all its producers ask at once."""
 METADATA_TOPICS_PER_QUESTION_MAX: Final = 1_000
 """Topics that are named in one question: 250 KB at most."""
+METADATA_TOLD_PER_STEP: Final = 100
+"""Of those who wait for an answer, as many are told of it in one step of the loop: each may go on with a batch."""
 METADATA_FEW_TOPICS: Final = 10
 """Who names more waits for those who name less: one client can ask for all topics by name."""
 LISTEN_AGAIN_SECONDS: Final = 5.0

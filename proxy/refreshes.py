@@ -5,14 +5,17 @@ where a broker dies, all producers of its partitions ask at once. Knows nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 
-from ..reactor import Reactor, Timer
+from ..codecs.steps import Steps
+from ..reactor import Reactor
 from . import limits
 from .bridge.asks import Metadata
 from .bridge.cluster import Cluster, Topic
 from .effects import Unanswered
+from .turns import in_turns
 from .upstream import Broker
 
 Topics = tuple[str, ...] | None
@@ -24,26 +27,20 @@ Learn = Callable[[Topics, float, Cluster], None]
 class _Waiting:
     """Somebody waits for some answers, but not for long."""
 
-    __slots__ = ("_done", "_missing", "_timer")
+    __slots__ = ("_done", "due", "missing")
 
-    def __init__(self, reactor: Reactor, missing: int, done: Callable[[], None]) -> None:
-        self._missing = missing
+    def __init__(self, missing: int, due: float, done: Callable[[], None]) -> None:
+        self.missing = missing
+        self.due = due
         self._done: Callable[[], None] | None = done
-        self._timer: Timer = reactor.later(limits.METADATA_WAIT_SECONDS, self._end)
 
     @property
     def is_over(self) -> bool:
-        """Has its time run out, or was everything answered?"""
+        """Has it been told?"""
         return self._done is None
 
-    def answered(self) -> None:
-        """One of the answers has come, or none will."""
-        self._missing -= 1
-        if self._missing == 0:
-            self._end()
-
-    def _end(self) -> None:
-        self._timer.cancel()  # it holds this object, as this object holds it
+    def tell(self) -> None:
+        """Its time has run out, or everything was answered."""
         done, self._done = self._done, None
         if done is not None:
             done()
@@ -64,6 +61,8 @@ class Refreshes:
         self._broker = broker
         self._known = known
         self._learn = learn
+        self._all_waiting: deque[_Waiting] = deque()
+        """In the order of their time."""
         self._for_all: list[_Waiting] = []
         self._all_out: list[_Waiting] | None = None
         self._wanted: dict[str, list[_Waiting]] = {}
@@ -77,14 +76,14 @@ class Refreshes:
         """Ask, and call back when all of it was answered, or soon in any case. Who asks what is asked already waits for
         the same answer."""
         if topics is None:
-            waiting = _Waiting(self._reactor, 1, done)
+            waiting = self._wait(1, done)
             if self._all_out is not None:
                 self._all_out.append(waiting)
             else:
                 self._for_all.append(waiting)
                 self._ask_for_all()
             return
-        waiting = _Waiting(self._reactor, len(topics), done)
+        waiting = self._wait(len(topics), done)
         for name in topics:
             out = self._out.get(name)
             if out is not None:
@@ -98,6 +97,27 @@ class Refreshes:
     def forget(self) -> None:
         """Something has changed: nobody else waits for the answers to what was asked before."""
         self._out, self._all_out = {}, None
+
+    # ------------------------------------------------------------------ who waits
+    def _wait(self, missing: int, done: Callable[[], None]) -> _Waiting:
+        waiting = _Waiting(missing, self._reactor.now() + limits.METADATA_WAIT_SECONDS, done)
+        self._all_waiting.append(waiting)
+        if len(self._all_waiting) == 1:
+            self._reactor.later(limits.METADATA_WAIT_SECONDS, self._sweep)
+        return waiting
+
+    def _sweep(self) -> None:
+        """Tell those whose time has run out. Each of them may have a batch to go on with: not too many in one step."""
+        waiting, now, told = self._all_waiting, self._reactor.now(), 0
+        while waiting and (waiting[0].is_over or waiting[0].due <= now) and told < limits.METADATA_TOLD_PER_STEP:
+            told += not waiting[0].is_over
+            waiting.popleft().tell()
+        if waiting:
+            self._reactor.later(max(0.0, waiting[0].due - now), self._sweep)
+
+    def _tell(self, waiting: Iterable[_Waiting]) -> None:
+        """An answer has come, or none will."""
+        in_turns(self._reactor, _told(waiting), _nothing)
 
     # ------------------------------------------------------------------ all
     def _ask_for_all(self) -> None:
@@ -126,8 +146,7 @@ class Refreshes:
             self._all_out = None
         if isinstance(answer, Cluster):
             self._learn(None, asked_at, answer)
-        for one in waiting:
-            one.answered()
+        self._tell(waiting)
 
     # ------------------------------------------------------------------ by name
     def _ask_for_topics(self) -> None:
@@ -171,9 +190,24 @@ class Refreshes:
                 del self._out[name]
         if isinstance(answer, Cluster):
             self._learn(tuple(asked), asked_at, answer)
-        for waiting in asked.values():
-            for one in waiting:
-                one.answered()
+        self._tell([one for waiting in asked.values() for one in waiting])
+
+
+def _told(waiting: Iterable[_Waiting]) -> Steps[None]:
+    told = 0
+    for one in waiting:
+        one.missing -= 1
+        if one.missing or one.is_over:
+            continue
+        if told == limits.METADATA_TOLD_PER_STEP:
+            yield
+            told = 0
+        one.tell()
+        told += 1
+
+
+def _nothing(_: None) -> None:
+    """All of them were told."""
 
 
 def _pause(partitions: int) -> float:

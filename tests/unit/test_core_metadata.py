@@ -211,6 +211,26 @@ def test_what_nobody_waits_for_any_more_is_not_asked(scene: Scene, monkeypatch: 
     assert len(list(scene.named())) <= a_wait + 1
 
 
+def test_those_who_wait_are_told_in_several_steps(scene: Scene) -> None:
+    """Each of them may go on with a batch, which takes some 0.1 ms."""
+    told: dict[int, int] = {}
+
+    def done() -> None:
+        told[scene.reactor.passes_run] = told.get(scene.reactor.passes_run, 0) + 1
+
+    for number in range(700):
+        scene.reactor.post(lambda name=f"topic{number}": scene.topology.refresh((name,), done))  # type: ignore[misc]
+    scene.network.run(limits.METADATA_WAIT_SECONDS / 2, lambda: sum(told.values()) == 700)
+    assert (sum(told.values()), max(told.values())) == (700, limits.METADATA_TOLD_PER_STEP)
+    for broker in scene.cluster.brokers.values():
+        broker.host.crash()
+    told.clear()
+    for number in range(700):
+        scene.reactor.post(lambda name=f"topic{number}": scene.topology.refresh((name,), done))  # type: ignore[misc]
+    scene.network.run(2 * limits.METADATA_WAIT_SECONDS, lambda: sum(told.values()) == 700)
+    assert (sum(told.values()), max(told.values())) == (700, limits.METADATA_TOLD_PER_STEP)
+
+
 # ---------------------------------------------------------------------- what is learned
 def test_an_answer_that_tells_nothing_new_changes_nothing(scene: Scene) -> None:
     before = scene.topology.cluster
