@@ -178,6 +178,16 @@ class MarkerLost:
 
 
 @value(frozen=True, slots=True)
+class NoRoomForMarker:
+    """A record was stored without a marker: with it, it is larger than the broker takes. A doubt about it may end in
+    "nobody can tell". ``size_bytes``: as it was sent."""
+
+    topic: str
+    partition: int
+    size_bytes: int
+
+
+@value(frozen=True, slots=True)
 class TakenOver:
     """An intent of an incarnation that is gone was taken over (rule R1)."""
 

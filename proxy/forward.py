@@ -20,7 +20,7 @@ from ..state.entry import NO_ANCHOR, NO_OFFSET, NOBODY, WindowBatch
 from . import answers, limits
 from .batch import Acknowledger, Answer, Batch
 from .effects import Append, Leader, Now, Wait
-from .events import DoubtOpened, DoubtResolved, LateWrite, Reforwarded
+from .events import DoubtOpened, DoubtResolved, LateWrite, NoRoomForMarker, Reforwarded
 from .log_chunk import carries
 from .log_ends import Later, Position, look_at
 from .outcome import CONTENT_ERRORS, ROUTING_ERRORS, SIZE_ERRORS, Appended, InDoubt, NotSent, Outcome, Refused, ended
@@ -155,7 +155,9 @@ class Forward:
         self._anchor = NO_ANCHOR if is_unmarked else outcome.anchor or piece.anchor
         if self._shared.too_large and not piece.parcel.joined_bytes_max:
             self._shared.note_taken(self._sequencer.topic, len(piece.message_set))
-        self._is_nameless = self._is_nameless or not piece.parcel.is_marked
+        if not piece.parcel.is_marked:
+            self._is_nameless = True
+            self._shared.report(NoRoomForMarker(*self._sequencer.key[1:], len(piece.message_set)))
         self._lane = outcome.lane
         self._last = piece
         self._log_append_time_ms = outcome.log_append_time_ms

@@ -93,6 +93,9 @@ SECOND_COPIES: Final = Metric(
 TOPICS_UNMARKED: Final = Metric(
     "topics.unmarked", "counter", "{topic}", "Topics found to be stored without the proxy's markers."
 )
+RECORDS_UNMARKED: Final = Metric(
+    "records.unmarked", "counter", "{record}", "Records stored without a marker: their topic's size limit has no room."
+)
 INTENTS_TAKEN_OVER: Final = Metric(
     "intents.taken_over", "counter", "{append}", "Open intents of proxies that are gone, taken over."
 )

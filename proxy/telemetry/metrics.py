@@ -21,6 +21,7 @@ COUNTED: Final[dict[type, Metric]] = {
     events.LateWrite: names.LATE_WRITES,
     events.SecondCopy: names.SECOND_COPIES,
     events.MarkerLost: names.TOPICS_UNMARKED,
+    events.NoRoomForMarker: names.RECORDS_UNMARKED,
     events.TakenOver: names.INTENTS_TAKEN_OVER,
     events.RetryJoined: names.RETRIES_JOINED,
     events.ProducerIdIssued: names.PRODUCER_IDS_ISSUED,

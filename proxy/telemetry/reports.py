@@ -265,6 +265,19 @@ def _marker_lost(telemetry: Telemetry, event: events.MarkerLost) -> None:
     )
 
 
+def _no_room_for_marker(telemetry: Telemetry, event: events.NoRoomForMarker) -> None:
+    if telemetry.may_write("records without a marker"):
+        telemetry.log(
+            logging.WARNING,
+            "a record of %d bytes is stored in %s-%d without a marker: with it, it is larger than the topic takes. "
+            "If its answer is lost, it may fail with code 87, as nobody can tell whether it is in the log. "
+            "A max.message.bytes that is 1 KiB larger has room for the marker",
+            event.size_bytes,
+            event.topic,
+            event.partition,
+        )
+
+
 def _generation(telemetry: Telemetry, event: events.GenerationChanged) -> None:
     telemetry.log(logging.INFO, "the store's data has generation %s", event.generation.hex())
 
@@ -324,6 +337,7 @@ _HANDLERS: dict[type, Any] = {
     events.DoubtResolved: _doubt_resolved,
     events.GenerationChanged: _generation,
     events.MarkerLost: _marker_lost,
+    events.NoRoomForMarker: _no_room_for_marker,
     events.LateWrite: _late_write,
     events.SecondCopy: _second_copy,
     events.ClientRefused: _refused,

@@ -9,9 +9,9 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.marker import parse_marker
 from idemproxy.proxy import limits
 from idemproxy.proxy.effects import Append
-from idemproxy.proxy.events import MarkerLost
+from idemproxy.proxy.events import MarkerLost, NoRoomForMarker
 from idemproxy.proxy.outcome import Appended, Outcome
-from testkit.staged_sequencer import KEY, TOPIC, Client, Stage
+from testkit.staged_sequencer import KEY, PARTITION, TOPIC, Client, Stage
 
 TIMED_OUT, TOO_LARGE, LIST_TOO_LARGE, OUT_OF_ORDER, UNDECIDABLE = 7, 10, 18, 45, 87
 BYTES_MAX = 2500
@@ -120,13 +120,15 @@ def test_a_record_of_a_batch_goes_so_too_and_the_others_keep_their_marker() -> N
     assert stage.send(client, 4).offset == 4
 
 
-def test_that_says_nothing_about_the_topic() -> None:
+def test_that_is_said_of_the_record_and_not_of_the_topic() -> None:
     """The append is not read back as one that lost its marker; the next one is."""
     stage, client = a_stage(), Client()
     assert stage.send(client, 0, record()).offset == 0
     stage.run(1)
     assert stage.shared.unmarked == set()
     assert not any(isinstance(event, MarkerLost) for event in stage.events)
+    (event,) = [event for event in stage.events if isinstance(event, NoRoomForMarker)]
+    assert event == NoRoomForMarker(TOPIC, PARTITION, BYTES_MAX)
     assert stage.shared.read_back == set()
 
 

@@ -48,6 +48,7 @@ def told(*reported: object) -> Telemetry:
         (store.StoreLost("reset"), "store_lost_total"),
         (events.SecondCopy(7, 0, 3, "t", 0, (1, 2)), "second_copies_total"),
         (events.LateWrite(7, 0, (3, 4), "t", 0), "late_writes_total"),
+        (events.NoRoomForMarker("t", 0, 1_000_000), "records_unmarked_total"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -170,8 +171,13 @@ def test_an_event_that_an_operator_wants_is_one_line(
             logging.WARNING,
             ("topic orders keeps no markers: batches are stored in orders-2 as snappy. ", "with code 87"),
         ),
+        (
+            events.NoRoomForMarker("orders", 2, 1_000_000),
+            logging.WARNING,
+            ("a record of 1000000 bytes is stored in orders-2 without a marker", "with code 87", "max.message.bytes"),
+        ),
     ],
-    ids=["second copy", "late write", "marker lost"],
+    ids=["second copy", "late write", "marker lost", "no room for a marker"],
 )
 def test_what_breaks_the_promise_is_one_line_that_names_all_of_it(
     event: object, level: int, parts: tuple[str, ...], caplog: pytest.LogCaptureFixture
