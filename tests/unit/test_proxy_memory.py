@@ -68,6 +68,26 @@ def given_back(size: int, count: int, stops_after: int = -1) -> list[int]:
     return [int(one) for one in said.stdout.split()]
 
 
+def test_a_buffer_that_grows_leaves_no_holes_behind() -> None:
+    """Two at a time, so that none can grow where it is."""
+    program = (
+        "from idemproxy.proxy.memory import resident_bytes, tune\n"
+        "tune()\n"
+        "before = resident_bytes()\n"
+        "buffers = [bytearray(), bytearray()]\n"
+        "for _ in range(60):\n"
+        "    for buffer in buffers:\n"
+        "        buffer += bytes(1 << 20)\n"
+        "full = resident_bytes()\n"
+        "del buffers, buffer\n"
+        "print(full - before, resident_bytes() - before)\n"
+    )
+    command = [sys.executable, "-c", program]
+    full, left = map(int, subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout.split())
+    assert full < 170 * MIB
+    assert left < 50 * MIB
+
+
 @pytest.mark.parametrize(("size", "count"), [(500_000, 400), (50_000, 4_000), (1_500_000, 150)])
 def test_a_heap_in_pieces_is_given_back_in_small_steps(size: int, count: int) -> None:
     held = given_back(size, count)
