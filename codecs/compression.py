@@ -1,12 +1,14 @@
-"""The codecs of Kafka's formats, with a hard limit on every output.
+"""The codecs of Kafka's formats, with a hard limit on every output, in steps.
 
 Every failure of a decompressor is a WireError. An output never grows beyond its limit by more than one block.
-Frames of lz4 and xerial's blocks of snappy are read and written here, block by block, so that the limit holds.
+Frames of lz4 and xerial's blocks of snappy are read and written here, block by block, so that the limit holds. What can
+only be done in one piece (zstd, snappy without blocks) has a limit of its own.
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from enum import IntEnum
 from struct import Struct
 from typing import Any, Final
@@ -16,6 +18,7 @@ from isal import isal_zlib
 
 from .errors import LimitExceeded, Malformed, Truncated
 from .primitives import Buffer, read_unsigned_varint
+from .steps import STEP_BYTES, Steps, at_once
 
 
 class Codec(IntEnum):
@@ -33,6 +36,10 @@ _BY_NUMBER: Final = tuple(Codec)
 _INT32: Final = Struct(">i")
 _UINT32_LITTLE: Final = Struct("<I")
 
+BLOCK_BYTES_MAX: Final = 16 << 20
+"""Bytes of a batch with zstd or with snappy in one block, when decompressed: they are made in one step, of about 20 ms.
+Sixteen times what clients put into a batch by default."""
+
 # isal's level 1: a tenth of the time of zlib's level 6, for a few percent of size.
 GZIP_LEVEL: Final = 1
 _GZIP_WINDOW_BITS: Final = 31
@@ -42,6 +49,8 @@ _GZIP_TRAILER: Final = Struct("<II")
 _GZIP_MEMBERS_MAX: Final = 64  # each costs a copy of what follows; producers write one
 _STORED_BLOCK: Final = Struct("<BHH")
 _STORED_BLOCK_BYTES_MAX: Final = 0xFFFF
+
+_STEP_CHUNKS: Final = 32  # about STEP_BYTES of what is compressed, whatever it is compressed to
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
 _XERIAL_START: Final = _XERIAL_MAGIC + b"\0\0\0\x01\0\0\0\x01"
@@ -68,7 +77,12 @@ def codec_of(number: int) -> Codec:
     return _BY_NUMBER[number]
 
 
-def decompress(codec: Codec, data: Buffer, output_bytes_max: int, *, magic: int = 2) -> bytes:
+def decompress(codec: Codec, data: Buffer, output_bytes_max: int, *, magic: int = 2) -> Buffer:
+    """Return what ``decompressing`` makes, at once."""
+    return at_once(decompressing(codec, data, output_bytes_max, magic=magic))
+
+
+def decompressing(codec: Codec, data: Buffer, output_bytes_max: int, *, magic: int = 2) -> Steps[Buffer]:
     """Return what ``data`` holds: at most ``output_bytes_max`` bytes, else LimitExceeded.
 
     Reads gzip (several members too), snappy raw and in xerial's blocks, lz4 frames of independent blocks (the
@@ -77,39 +91,52 @@ def decompress(codec: Codec, data: Buffer, output_bytes_max: int, *, magic: int 
     if codec is Codec.NONE:
         if len(data) > output_bytes_max:
             raise _too_large(codec, output_bytes_max)
-        return bytes(data)
+        return data
     if codec is Codec.GZIP:
-        return _gunzip(data, output_bytes_max)
+        return (yield from _gunzipping(data, output_bytes_max))
     if codec is Codec.SNAPPY:
-        return _unsnappy(memoryview(data), output_bytes_max)
+        return (yield from _unsnappying(memoryview(data), output_bytes_max))
     if codec is Codec.LZ4:
-        return _unlz4(memoryview(data), output_bytes_max)
+        return (yield from _joining(_unlz4_blocks(memoryview(data), output_bytes_max)))
     if magic < 2:
         raise Malformed(f"zstd in a message of magic {magic}")
-    return _unzstd(data, output_bytes_max)
+    return _unzstd(data, min(output_bytes_max, BLOCK_BYTES_MAX))
 
 
 def compress(codec: Codec, data: Buffer, *, magic: int = 1) -> bytes:
+    """Return what ``compressing`` makes, at once."""
+    return at_once(compressing(codec, data, magic=magic))
+
+
+def compressing(codec: Codec, data: Buffer, *, magic: int = 1) -> Steps[bytes]:
     """Return ``data`` compressed for a batch or a wrapper of format ``magic``, which matters to lz4 alone."""
     if codec is Codec.NONE:
         return bytes(data)
     if codec is Codec.GZIP:
-        return bytes(isal_zlib.compress(data, GZIP_LEVEL, _GZIP_WINDOW_BITS))
+        return (yield from _gzipping(data))
     if codec is Codec.SNAPPY:
-        return _snappy(memoryview(data))
+        return bytes((yield from _joining(_snappy_chunks(memoryview(data)))))
     if codec is Codec.LZ4:
-        return _lz4(memoryview(data), _LZ4_START if magic else _LZ4_START_MAGIC_0)
+        start = _LZ4_START if magic else _LZ4_START_MAGIC_0
+        return bytes((yield from _joining(_lz4_chunks(memoryview(data), start))))
     assert magic >= 2, "old formats have no zstd"
     return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))
 
 
 def store_gzip(data: Buffer) -> bytes:
+    """Return what ``storing_gzip`` makes, at once."""
+    return at_once(storing_gzip(data))
+
+
+def storing_gzip(data: Buffer) -> Steps[bytes]:
     """Return ``data`` as gzip without compression: stored blocks of at most 65,535 bytes. Costs a copy and a CRC-32."""
     view = memoryview(data)
     size = len(view)
     trailer = _GZIP_TRAILER.pack(isal_zlib.crc32(data), size & 0xFFFFFFFF)
     if size <= _STORED_BLOCK_BYTES_MAX:
         return b"".join((_GZIP_START, _STORED_BLOCK.pack(1, size, size ^ 0xFFFF), view, trailer))
+    if size > STEP_BYTES:
+        yield
     chunks: list[Buffer] = [_GZIP_START]
     last = (size - 1) // _STORED_BLOCK_BYTES_MAX
     for index in range(last + 1):
@@ -124,44 +151,112 @@ def _too_large(codec: Codec, output_bytes_max: int) -> LimitExceeded:
     return LimitExceeded(f"{codec.name.lower()}: more than {output_bytes_max} bytes when decompressed")
 
 
-def _gunzip(data: Buffer, output_bytes_max: int) -> bytes:
+def _joining(chunks: Iterator[Buffer]) -> Steps[Buffer]:
+    """Return the chunks as one, with a turn for others after ``STEP_BYTES`` of them, or after many small ones."""
+    first = next(chunks, b"")
+    second = next(chunks, None)
+    if second is None:
+        return first
+    output = bytearray(first)
+    output += second
+    del first, second
+    bytes_at, left = 0, _STEP_CHUNKS
+    for chunk in chunks:
+        output += chunk
+        left -= 1
+        if not left or len(output) - bytes_at >= STEP_BYTES:
+            bytes_at, left = len(output), _STEP_CHUNKS
+            yield
+    return output
+
+
+def _gzipping(data: Buffer) -> Steps[bytes]:
+    if len(data) <= STEP_BYTES:
+        return bytes(isal_zlib.compress(data, GZIP_LEVEL, _GZIP_WINDOW_BITS))
+    view = memoryview(data)
+    stream: Any = isal_zlib.compressobj(GZIP_LEVEL, isal_zlib.DEFLATED, _GZIP_WINDOW_BITS)
     chunks: list[bytes] = []
-    room = output_bytes_max
-    rest: Buffer = data
-    for _ in range(_GZIP_MEMBERS_MAX):
-        member: Any = isal_zlib.decompressobj(_GZIP_WINDOW_BITS)
-        try:
-            # One byte more than allowed: so the output shows whether there is more of it.
-            chunk = member.decompress(rest, room + 1)
-            while not member.eof and len(chunk) <= room:
-                more = member.decompress(member.unconsumed_tail, room + 1 - len(chunk))
-                if not more and not member.eof:
-                    raise Truncated("gzip: the data ends within it")
-                chunk += more
-        except _GZIP_ERRORS as exc:
-            raise Malformed(f"gzip: {exc}") from None
-        if len(chunk) > room:
-            raise _too_large(Codec.GZIP, output_bytes_max)
-        room -= len(chunk)
-        chunks.append(chunk)
-        rest = member.unused_data
-        if not rest:
-            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-    raise LimitExceeded(f"gzip: more than {_GZIP_MEMBERS_MAX} members")
-
-
-def _snappy(view: memoryview) -> bytes:
-    chunks: list[Any] = [_XERIAL_START]
-    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
-        block = cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES])
-        chunks += (_INT32.pack(len(block)), block)
+    for start in range(0, len(view), STEP_BYTES):
+        chunks.append(stream.compress(view[start : start + STEP_BYTES]))
+        yield
+    chunks.append(stream.flush())
     return b"".join(chunks)
 
 
-def _unsnappy(view: memoryview, output_bytes_max: int) -> bytes:
-    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _unsnappy_block(view, output_bytes_max, output_bytes_max)
-    chunks: list[bytes] = []
+def _gunzipping(data: Buffer, output_bytes_max: int) -> Steps[Buffer]:
+    reader = _GzipReader(data)
+    # One byte more than allowed: so the output shows whether there is more of it.
+    first = reader.read(min(STEP_BYTES, output_bytes_max) + 1)
+    if reader.is_over and len(first) <= output_bytes_max:
+        return first
+    output = bytearray(first)
+    while len(output) <= output_bytes_max:
+        if reader.is_over:
+            return output
+        yield
+        output += reader.read(min(STEP_BYTES, output_bytes_max - len(output) + 1))
+    raise _too_large(Codec.GZIP, output_bytes_max)
+
+
+class _GzipReader:
+    """Members of gzip, one after the other, read piece by piece."""
+
+    __slots__ = ("_input", "_member", "_members", "_position", "_view", "is_over")
+
+    def __init__(self, data: Buffer) -> None:
+        self._view = memoryview(data)
+        self._position = 0
+        self._input: Buffer = b""
+        self._members = 1
+        self._member: Any = isal_zlib.decompressobj(_GZIP_WINDOW_BITS)
+        self.is_over = False
+        """The last member has ended, and the data with it."""
+
+    def read(self, bytes_max: int) -> bytes:
+        """Return at most so many bytes; none only at the end of a member. Raises WireError."""
+        self._take_input()
+        try:
+            chunk: bytes = self._member.decompress(self._input, bytes_max)
+        except _GZIP_ERRORS as exc:
+            raise Malformed(f"gzip: {exc}") from None
+        if self._member.eof:
+            self._input = self._member.unused_data
+            self._take_input()
+            if not self._input:
+                self.is_over = True
+            elif self._members == _GZIP_MEMBERS_MAX:
+                raise LimitExceeded(f"gzip: more than {_GZIP_MEMBERS_MAX} members")
+            else:
+                self._members += 1
+                self._member = isal_zlib.decompressobj(_GZIP_WINDOW_BITS)
+            return chunk
+        self._input = self._member.unconsumed_tail
+        if not chunk and not self._input and self._position == len(self._view):
+            raise Truncated("gzip: the data ends within it")
+        return chunk
+
+    def _take_input(self) -> None:
+        """In pieces, because what is left of one is copied at every read."""
+        if not self._input and self._position < len(self._view):
+            self._input = self._view[self._position : self._position + STEP_BYTES]
+            self._position += len(self._input)
+
+
+def _snappy_chunks(view: memoryview) -> Iterator[Buffer]:
+    yield _XERIAL_START
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES])
+        yield _INT32.pack(len(block))
+        yield bytes(block)
+
+
+def _unsnappying(view: memoryview, output_bytes_max: int) -> Steps[Buffer]:
+    if bytes(view[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
+        return (yield from _joining(_unsnappy_blocks(view, output_bytes_max)))
+    return _unsnappy_block(view, output_bytes_max, output_bytes_max)
+
+
+def _unsnappy_blocks(view: memoryview, output_bytes_max: int) -> Iterator[bytes]:
     room = output_bytes_max
     position = len(_XERIAL_START)
     if len(view) < position:
@@ -175,15 +270,16 @@ def _unsnappy(view: memoryview, output_bytes_max: int) -> bytes:
             raise Truncated(f"snappy block at {position}: size {size}, {len(view) - position} bytes there")
         chunk = _unsnappy_block(view[position : position + size], room, output_bytes_max)
         room -= len(chunk)
-        chunks.append(chunk)
+        yield chunk
         position += size
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def _unsnappy_block(block: memoryview, room: int, output_bytes_max: int) -> bytes:
     size, _ = read_unsigned_varint(block, 0)  # in front of every block: its size when decompressed
     if size > room:
         raise _too_large(Codec.SNAPPY, output_bytes_max)
+    if size > BLOCK_BYTES_MAX:
+        raise LimitExceeded(f"snappy: a block of {size} bytes when decompressed, the limit is {BLOCK_BYTES_MAX}")
     if size > _SNAPPY_RATIO_MAX * len(block):
         raise Malformed(f"snappy: {len(block)} bytes can not hold {size}")
     try:
@@ -192,17 +288,18 @@ def _unsnappy_block(block: memoryview, room: int, output_bytes_max: int) -> byte
         raise Malformed(f"snappy: {exc}") from None
 
 
-def _lz4(view: memoryview, start: bytes) -> bytes:
-    chunks: list[Any] = [start]
+def _lz4_chunks(view: memoryview, start: bytes) -> Iterator[Buffer]:
+    yield start
     for position in range(0, len(view), _LZ4_BLOCK_BYTES):
         plain = view[position : position + _LZ4_BLOCK_BYTES]
         block = cramjam.lz4.compress_block(plain, store_size=False)
         if len(block) < len(plain):
-            chunks += (_UINT32_LITTLE.pack(len(block)), block)
+            yield _UINT32_LITTLE.pack(len(block))
+            yield bytes(block)
         else:
-            chunks += (_UINT32_LITTLE.pack(len(plain) | _LZ4_STORED), plain)
-    chunks.append(b"\0\0\0\0")
-    return b"".join(chunks)
+            yield _UINT32_LITTLE.pack(len(plain) | _LZ4_STORED)
+            yield plain
+    yield b"\0\0\0\0"
 
 
 def _lz4_blocks_at(view: memoryview) -> tuple[int, int, bool, bool]:
@@ -225,9 +322,8 @@ def _lz4_blocks_at(view: memoryview) -> tuple[int, int, bool, bool]:
     return 7 + content_size_bytes, 1 << (8 + 2 * size_code), bool(flags & 0x10), bool(flags & 0x04)
 
 
-def _unlz4(view: memoryview, output_bytes_max: int) -> bytes:
+def _unlz4_blocks(view: memoryview, output_bytes_max: int) -> Iterator[bytes]:
     position, block_bytes_max, block_checksums, content_checksum = _lz4_blocks_at(view)
-    chunks: list[bytes] = []
     room = output_bytes_max
     while True:
         if len(view) - position < _UINT32_LITTLE.size:
@@ -248,13 +344,12 @@ def _unlz4(view: memoryview, output_bytes_max: int) -> bytes:
         room -= len(chunk)
         if room < 0:
             raise _too_large(Codec.LZ4, output_bytes_max)
-        chunks.append(chunk)
+        yield chunk
         position = end
     # Checksums of blocks and content are passed over: the batch or message around them has its own, which was verified.
     position += 4 if content_checksum else 0
     if position != len(view):
         raise Malformed(f"lz4: the frame ends at {position}, the data at {len(view)}")
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def _unlz4_block(block: memoryview, block_bytes_max: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Record batches (magic 2) to message sets (magic 0 and 1), and one batch to several smaller ones.
+"""Record batches (magic 2) to message sets (magic 0 and 1), and one message set to several smaller ones, in steps.
 
 Verifies every record that it reads, but not a batch's checksum: the caller has done that, for conversion signs anew and
 would launder a corrupt batch. What old formats can't carry (record headers) is refused or dropped by a policy.
@@ -7,7 +7,7 @@ would launder a corrupt batch. What old formats can't carry (record headers) is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -17,33 +17,34 @@ with without_init("aiokafka", "aiokafka.record"):
     from aiokafka.errors import CorruptRecordException
     from aiokafka.record._crecords import DefaultRecordBatch, LegacyRecordBatchBuilder
 
-from .compression import Codec, compress, store_gzip
+from .compression import Codec, codec_of, compressing, decompressing, storing_gzip
 from .errors import LimitExceeded, Malformed
-from .marker import content_digest
-from .message_set import OFFSET_AND_SIZE_BYTES, OVERHEAD_BYTES, ShallowMessage, encode_message
+from .marker import content_digest, digesting_content
+from .message_set import OFFSET_AND_SIZE_BYTES, OVERHEAD_BYTES, ShallowMessage, encode_message, iterate_shallow
 from .primitives import Buffer
 from .record_batch import (
     BATCH_OVERHEAD_BYTES,
     HEADER,
+    HEADERS_BYTES_UNCHECKED,
     MAGIC,
     RECORD_BYTES_MIN,
     SIZE_FIELDS_BYTES,
     BatchHeader,
-    Record,
-    encode_batch,
-    iterate_records,
     parse_single_batch,
-    payload_of,
-    refuse_too_many_headers,
+    reading_payload,
+    refusing_too_many_headers,
 )
+from .steps import STEP_BYTES, STEP_RECORDS, Steps, at_once
 
 TRACING_HEADERS: Final = ("traceparent", "tracestate", "baggage", "b3", "x-b3-*")
 """Headers that instrumentation adds to every record (W3C, B3), dropped by default; * stands for any text."""
 
 _NO_SIZE_LIMIT: Final = 1 << 62  # the builder refuses records beyond its size; ours is checked before
-_SEQUENCE_MASK: Final = 0x7FFFFFFF
 _OFFSET: Final = Struct(">q")
+_OFFSET_AND_SIZE: Final = Struct(">qi")
 _SIZE: Final = Struct(">i")
+_TIMESTAMP: Final = Struct(">q")
+_TIMESTAMP_AT: Final = 18  # in a message of format v1: behind offset, size, checksum, magic and attributes
 _READER_PADDING: Final = bytes(32)
 # The compiled reader checks lengths against the data, and that the records end with it. A forged length near 2**63
 # slips through its sum and is refused by the allocator before anything is allocated: hence the two in the middle.
@@ -106,12 +107,35 @@ def to_inner(
     output_bytes_max: int,
     headers: Sequence[BatchHeader] | None = None,
 ) -> Inner:
-    """Return all records of the batches, in order, as messages of format v1.
+    """Return what ``converting`` makes, at once."""
+    heads = headers or [parse_single_batch(batch) for batch in batches]
+    return at_once(converting(batches, heads, policy=policy, output_bytes_max=output_bytes_max))
 
-    ``headers``: of the batches, where they were read before. Raises WireError for what a batch contains, LimitExceeded
-    when it would be above ``output_bytes_max`` bytes decompressed, HeaderRefused by the policy.
+
+def converting(
+    batches: Sequence[memoryview],
+    headers: Sequence[BatchHeader],
+    *,
+    policy: HeaderPolicy,
+    output_bytes_max: int,
+    magic: int = 1,
+) -> Steps[Inner]:
+    """Return all records of the batches, in order, as plain messages of format ``magic`` with offsets from 0 on.
+
+    ``headers``: of the batches. Raises WireError for what a batch contains, LimitExceeded when it would be above
+    ``output_bytes_max`` bytes decompressed, HeaderRefused by the policy.
     """
-    return _convert(batches, headers or [parse_single_batch(batch) for batch in batches], 1, policy, output_bytes_max)
+    assert batches
+    writer = _Writer(magic)
+    room = output_bytes_max
+    for batch, header in zip(batches, headers, strict=True):
+        reader, size_bytes = yield from _opening(batch, header, magic, room)
+        room -= size_bytes
+        try:
+            yield from _copying(reader, writer, policy, may_be_large=size_bytes > STEP_BYTES)
+        except _READER_ERRORS as exc:
+            raise Malformed(f"record batch: {type(exc).__name__}: {exc}") from None
+    return writer.finish()
 
 
 def joined(inners: Sequence[Inner]) -> Inner:
@@ -129,20 +153,116 @@ def joined(inners: Sequence[Inner]) -> Inner:
     return Inner(message_set, record_count, max_timestamp, inners[0].first_content)
 
 
+def cutting(inner: Inner, at: Sequence[int]) -> Steps[list[Inner]]:
+    """Return the records in as many pieces as borders, and one more; ``at``: the first record of each but the first.
+
+    Nothing is signed anew: checksums do not cover offsets. Format v1.
+    """
+    pieces: list[Inner] = []
+    view = memoryview(inner.message_set)
+    position = 0
+    for first, end in zip((0, *at), (*at, inner.record_count), strict=True):
+        start, max_timestamp = position, -1
+        for record in range(first, end):
+            (size,) = _SIZE.unpack_from(view, position + _OFFSET.size)
+            (timestamp,) = _TIMESTAMP.unpack_from(view, position + _TIMESTAMP_AT)
+            if timestamp > max_timestamp:
+                max_timestamp = timestamp
+            position += OFFSET_AND_SIZE_BYTES + size
+            if not (record + 1) % STEP_RECORDS:
+                yield
+        piece = bytearray(view[start:position])
+        yield from _numbering(piece, end - first)
+        message = next(iterate_shallow(piece))
+        content = yield from digesting_content(message.key, message.value)
+        pieces.append(Inner(piece, end - first, max_timestamp, content))
+    return pieces
+
+
+def border_of_halves(inner: Inner) -> Steps[int]:
+    """Return how many records the first of two halves has, of about equal bytes, with one record in each at least."""
+    assert inner.record_count > 1
+    view = memoryview(inner.message_set)
+    half = len(view) // 2
+    position = record = 0
+    while record < inner.record_count - 1:
+        size = OFFSET_AND_SIZE_BYTES + _SIZE.unpack_from(view, position + _OFFSET.size)[0]
+        if record and position + size // 2 >= half:
+            break
+        position += size
+        record += 1
+        if not record % STEP_RECORDS:
+            yield
+    return record
+
+
+def _numbering(message_set: bytearray, record_count: int) -> Steps[None]:
+    position = 0
+    for offset in range(record_count):
+        _OFFSET.pack_into(message_set, position, offset)
+        position += OFFSET_AND_SIZE_BYTES + _SIZE.unpack_from(message_set, position + _OFFSET.size)[0]
+        if not (offset + 1) % STEP_RECORDS:
+            yield
+
+
+def digesting_batch(
+    batch: memoryview, header: BatchHeader, output_bytes_max: int, *, first: int = 0, count: int | None = None
+) -> Steps[list[bytes]]:
+    """Return the digests of the records' keys and values, in order, from record ``first`` on, ``count`` at most.
+
+    Raises WireError for what it reads, which is no more than it needs.
+    """
+    reader, _ = yield from _opening(batch, header, 1, output_bytes_max)
+    contents: list[bytes] = []
+    end = header.record_count if count is None else first + count
+    taken_bytes = 0
+    try:
+        for offset, record in enumerate(reader):
+            if offset >= end:
+                break
+            if record.offset != offset:
+                raise Malformed(f"record {offset}: offset delta {record.offset}")
+            key, value = record.key, record.value
+            if offset >= first:
+                contents.append((yield from digesting_content(key, value)))
+            taken_bytes += len(key or b"") + len(value or b"")
+            if taken_bytes >= STEP_BYTES or not (offset + 1) % STEP_RECORDS:
+                taken_bytes = 0
+                yield
+    except _READER_ERRORS as exc:
+        raise Malformed(f"record batch: {type(exc).__name__}: {exc}") from None
+    return contents
+
+
 def wrap(inner: Inner, *, key: bytes | None, codec: Codec, compress_harder: bool = False) -> bytes:
-    """Return one wrapper of format v1 with the records in it.
+    """Return what ``wrapping`` makes, at once."""
+    return at_once(wrapping(inner, key=key, codec=codec, compress_harder=compress_harder))
+
+
+def wrapping(
+    inner: Inner, *, key: bytes | None, codec: Codec, compress_harder: bool = False, magic: int = 1
+) -> Steps[bytes]:
+    """Return one wrapper of format ``magic`` with the records in it.
 
     Offset n-1, inner offsets 0 to n-1, timestamp = the highest inner one: what 0.10.0 takes without rewriting it.
     ``codec`` is the wrapper's: NONE becomes gzip without compression (``compress_harder``: with), ZSTD becomes gzip.
     """
     return encode_message(
         key,
-        _compress(codec, inner.message_set, 1, compress_harder),
-        magic=1,
+        (yield from _compressing(codec, inner.message_set, magic, compress_harder)),
+        magic=magic,
         offset=inner.record_count - 1,
         timestamp=inner.max_timestamp,
         codec=_wrapper_codec(codec),
     )
+
+
+def unwrapping(wrapper: Buffer, output_bytes_max: int) -> Steps[bytearray]:
+    """Return the message set inside a wrapper that ``wrapping`` made."""
+    (message,) = iterate_shallow(wrapper)
+    assert message.value is not None
+    data = yield from decompressing(codec_of(message.codec), message.value, output_bytes_max, magic=message.magic)
+    return data if isinstance(data, bytearray) else bytearray(data)
 
 
 def to_message_set(
@@ -154,22 +274,30 @@ def to_message_set(
     output_bytes_max: int,
     wrap: bool = False,
 ) -> Converted:
+    """Return what ``converting_one`` makes, at once."""
+    steps = converting_one(batch, codec=codec, magic=magic, policy=policy, output_bytes_max=output_bytes_max, wrap=wrap)
+    return at_once(steps)
+
+
+def converting_one(
+    batch: memoryview,
+    *,
+    codec: Codec,
+    magic: int,
+    policy: HeaderPolicy,
+    output_bytes_max: int,
+    wrap: bool = False,
+) -> Steps[Converted]:
     """Return one batch as format v0 or v1: plain messages for codec NONE, else one wrapper without a key.
 
     ``wrap`` makes NONE a wrapper too (gzip without compression), so that the batch is stored as a whole or not at all.
-    Raises like ``to_inner``.
+    Raises like ``converting``.
     """
-    inner = _convert((batch,), (parse_single_batch(batch),), magic, policy, output_bytes_max)
+    headers = (parse_single_batch(batch),)
+    inner = yield from converting((batch,), headers, policy=policy, output_bytes_max=output_bytes_max, magic=magic)
     if codec is Codec.NONE and not wrap:
         return Converted(bytes(inner.message_set), inner.record_count, inner.first_content)
-    wrapper = encode_message(
-        None,
-        _compress(codec, inner.message_set, magic, False),
-        magic=magic,
-        offset=inner.record_count - 1,
-        timestamp=inner.max_timestamp,
-        codec=_wrapper_codec(codec),
-    )
+    wrapper = yield from wrapping(inner, key=None, codec=codec, magic=magic)
     return Converted(wrapper, inner.record_count, inner.first_content)
 
 
@@ -177,66 +305,119 @@ def _wrapper_codec(codec: Codec) -> Codec:
     return Codec.GZIP if codec in (Codec.NONE, Codec.ZSTD) else codec
 
 
-def _compress(codec: Codec, message_set: Buffer, magic: int, compress_harder: bool) -> bytes:
+def _compressing(codec: Codec, message_set: Buffer, magic: int, compress_harder: bool) -> Steps[bytes]:
     if codec is Codec.NONE and not compress_harder:
-        return store_gzip(message_set)
-    return compress(_wrapper_codec(codec), message_set, magic=magic)
+        return (yield from storing_gzip(message_set))
+    return (yield from compressing(_wrapper_codec(codec), message_set, magic=magic))
 
 
-def _convert(
-    batches: Sequence[memoryview],
-    headers: Sequence[BatchHeader],
-    magic: int,
-    policy: HeaderPolicy,
-    output_bytes_max: int,
-) -> Inner:
-    """Return the records of the batches as plain messages with offsets from 0 on."""
-    assert batches
-    builder = LegacyRecordBatchBuilder(magic, 0, _NO_SIZE_LIMIT)
-    append = builder.append
-    offset = 0
-    max_timestamp = -1
-    first_content = b""
-    room = output_bytes_max
-    for batch, header in zip(batches, headers, strict=True):
-        reader, size_bytes = _reader(batch, header, magic, room)
-        room -= size_bytes
-        first_offset = offset
-        try:
-            for record in reader:
-                if record.offset != offset - first_offset:
-                    raise Malformed(f"record {offset - first_offset}: offset delta {record.offset}")
-                timestamp = record.timestamp
-                if timestamp > max_timestamp:
-                    max_timestamp = timestamp
-                elif timestamp < -1:
-                    raise Malformed(f"record {offset - first_offset}: timestamp {timestamp}")
-                if record.headers:
-                    policy.check(record.headers)
-                if not offset:
-                    first_content = content_digest(record.key, record.value)
-                append(offset, timestamp, record.key, record.value)
-                offset += 1
-        except _READER_ERRORS as exc:
-            raise Malformed(f"record batch: {type(exc).__name__}: {exc}") from None
-    return Inner(builder.build(), offset, max_timestamp, first_content)
+class _Writer:
+    """Puts one message behind the other. ``message_set``: what is complete already, if it comes in several pieces."""
+
+    __slots__ = ("_builder", "_magic", "first_content", "max_timestamp", "message_set", "record_count")
+
+    def __init__(self, magic: int) -> None:
+        self._magic = magic
+        self._builder = LegacyRecordBatchBuilder(magic, 0, _NO_SIZE_LIMIT)
+        self.message_set = bytearray()
+        self.record_count = 0
+        self.max_timestamp = -1
+        self.first_content = b""
+
+    @property
+    def append(self) -> Callable[[int, int, bytes | None, bytes | None], object]:
+        """Takes offset, timestamp, key and value."""
+        append: Callable[[int, int, bytes | None, bytes | None], object] = self._builder.append
+        return append
+
+    def appending_large(self, offset: int, timestamp: int, key: bytes | None, value: bytes | None) -> Steps[None]:
+        """The same for one that takes long."""
+        self.message_set += self._builder.build()
+        self._builder = LegacyRecordBatchBuilder(self._magic, 0, _NO_SIZE_LIMIT)
+        yield
+        message = memoryview(encode_message(key, value, magic=self._magic, offset=offset, timestamp=timestamp))
+        for start in range(0, len(message), STEP_BYTES):
+            yield
+            self.message_set += message[start : start + STEP_BYTES]
+
+    def finish(self) -> Inner:
+        """All of it."""
+        rest = self._builder.build()
+        if self.message_set:
+            self.message_set += rest
+            rest = self.message_set
+        return Inner(rest, self.record_count, self.max_timestamp, self.first_content)
 
 
-def _reader(batch: memoryview, header: BatchHeader, magic: int, room: int) -> tuple[Any, int]:
+def _copying(reader: Any, writer: _Writer, policy: HeaderPolicy, *, may_be_large: bool) -> Steps[None]:
+    """Append the records of one batch. ``may_be_large``: there are more bytes than are copied in one step. Raises
+    Malformed, HeaderRefused, and what the reader raises."""
+    append = writer.append
+    offset = first_offset = writer.record_count
+    max_timestamp = writer.max_timestamp
+    pause_at = offset + STEP_RECORDS
+    copied_bytes = 0
+    for record in reader:
+        if record.offset != offset - first_offset:
+            raise Malformed(f"record {offset - first_offset}: offset delta {record.offset}")
+        timestamp = record.timestamp
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        elif timestamp < -1:
+            raise Malformed(f"record {offset - first_offset}: timestamp {timestamp}")
+        key, value = record.key, record.value
+        if record.headers:
+            policy.check(record.headers)
+            pause_at -= len(record.headers)
+        if not offset:
+            if may_be_large:
+                writer.first_content = yield from digesting_content(key, value)
+            else:
+                writer.first_content = content_digest(key, value)
+        if may_be_large and (size := len(key or b"") + len(value or b"")) > STEP_BYTES:
+            yield from writer.appending_large(offset, timestamp, key, value)
+            append = writer.append
+        else:
+            append(offset, timestamp, key, value)
+        offset += 1
+        if may_be_large:
+            copied_bytes += size
+        if offset >= pause_at or copied_bytes >= STEP_BYTES:
+            pause_at, copied_bytes = offset + STEP_RECORDS, 0
+            yield
+    writer.record_count, writer.max_timestamp = offset, max_timestamp
+
+
+def _opening(batch: memoryview, header: BatchHeader, magic: int, room: int) -> Steps[tuple[Any, int]]:
     """Return the compiled reader on the batch and the most bytes that its records can have as messages.
 
     It is given plain records with create time only: so it decompresses nothing (we do, with a limit), and gives the
     records' own times. It reads a number before it checks that the number ends within the data, at most two in a row:
     so it gets a copy with zeros behind, in memory that is ours, where each such number ends at once.
     """
-    payload = payload_of(batch, header, room)
-    refuse_too_many_headers(payload)
+    payload = yield from reading_payload(batch, header, room)
+    if len(payload) > HEADERS_BYTES_UNCHECKED:
+        yield from refusing_too_many_headers(payload)
     size_bytes = len(payload) + header.record_count * (OVERHEAD_BYTES[magic] - RECORD_BYTES_MIN)
     if size_bytes > room:
         raise LimitExceeded(f"conversion: up to {size_bytes} bytes, the limit has {room} bytes left")
     start = _plain_header(header, len(payload)) if header.attributes else batch[:BATCH_OVERHEAD_BYTES]
-    padded = b"".join((start, payload, _READER_PADDING))
+    padded: Buffer
+    if len(payload) <= STEP_BYTES:
+        padded = b"".join((start, payload, _READER_PADDING))
+    else:
+        padded = yield from _copied(start, payload, _READER_PADDING)
     return DefaultRecordBatch(memoryview(padded)[: -len(_READER_PADDING)]), size_bytes
+
+
+def _copied(*chunks: Buffer) -> Steps[bytearray]:
+    copy = bytearray()
+    for chunk in chunks:
+        view = memoryview(chunk)
+        for start in range(0, len(view), STEP_BYTES):
+            copy += view[start : start + STEP_BYTES]
+            yield
+    return copy
 
 
 def _plain_header(header: BatchHeader, payload_bytes: int) -> bytes:
@@ -244,46 +425,3 @@ def _plain_header(header: BatchHeader, payload_bytes: int) -> bytes:
     return HEADER.pack(
         0, length, -1, MAGIC, 0, 0, header.last_offset_delta, header.base_timestamp, 0, -1, -1, -1, header.record_count
     )
-
-
-def split(batch: memoryview, parts: int, *, output_bytes_max: int) -> list[memoryview]:
-    """Return consecutive smaller batches with the same records, sizes as equal as whole records allow.
-
-    At most ``parts``, and at least one record in each: a batch of one record comes back alone. Base sequences go on
-    from part to part (modulo 2**31), codec and attributes stay, checksums are right. Raises what ``iterate_records``
-    raises.
-    """
-    assert parts > 0
-    header = parse_single_batch(batch)
-    records = list(iterate_records(batch, header, output_bytes_max))
-    sizes = [OVERHEAD_BYTES[1] + len(record.key or b"") + len(record.value or b"") for record in records]
-    parts = min(parts, len(records))
-    total = sum(sizes)
-    result: list[memoryview] = []
-    start = taken = 0
-    for part in range(1, parts + 1):
-        end = start + 1
-        taken += sizes[start]
-        # Each later part keeps at least one record for itself; a record that crosses the border by half goes on.
-        target = total * part // parts
-        while end < len(records) - (parts - part) and (part == parts or taken + sizes[end] // 2 < target):
-            taken += sizes[end]
-            end += 1
-        result.append(part_of(header, records, start, end))
-        start = end
-    return result
-
-
-def part_of(header: BatchHeader, records: Sequence[Record], start: int, end: int) -> memoryview:
-    """Return a batch with these of a batch's records: what the header says stays, the base sequence is advanced."""
-    sequence = header.base_sequence
-    piece = encode_batch(
-        [record._replace(offset_delta=index) for index, record in enumerate(records[start:end])],
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=sequence if sequence < 0 else (sequence + start) & _SEQUENCE_MASK,
-        codec=Codec(header.codec),
-        base_timestamp=header.base_timestamp,
-        attributes=header.attributes & ~0x07,
-    )
-    return memoryview(piece)

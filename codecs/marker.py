@@ -15,6 +15,7 @@ from isal import isal_zlib
 
 from .message_set import ShallowMessage
 from .primitives import Buffer
+from .steps import STEP_BYTES, Steps
 
 MAGIC: Final = b"\xa9idm"
 VERSION: Final = 1
@@ -88,6 +89,21 @@ def content_digest(key: Buffer | None, value: Buffer | None) -> bytes:
     digest.update(b"\0" if value is None else b"\1")
     if value:
         digest.update(value)
+    return digest.digest()
+
+
+def digesting_content(key: Buffer | None, value: Buffer | None) -> Steps[bytes]:
+    """Return what ``content_digest`` does, of a large one in steps."""
+    if len(key or b"") + len(value or b"") <= STEP_BYTES:
+        return content_digest(key, value)
+    digest = _CONTENT.copy()
+    digest.update(_INT32.pack(-1 if key is None else len(key)))
+    for field, mark in ((key, b""), (value, b"\0" if value is None else b"\1")):
+        digest.update(mark)
+        view = memoryview(field or b"")
+        for start in range(0, len(view), STEP_BYTES):
+            digest.update(view[start : start + STEP_BYTES])
+            yield
     return digest.digest()
 
 

@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from .compression import Codec, codec_of, compress, decompress
+from .compression import Codec, codec_of, compress, decompressing
 from .errors import ChecksumMismatch, LimitExceeded, Malformed, Truncated
 from .primitives import Buffer, encode_varlong, read_varlong, wrap_int64
+from .steps import STEP_RECORDS, Steps, at_once
 
 MAGIC: Final = 2
 BATCH_OVERHEAD_BYTES: Final = 61
@@ -23,9 +24,9 @@ RECORD_BYTES_MIN: Final = 7
 
 RECORD_HEADERS_MAX: Final = 10_000
 """Headers of one record: two bytes of each on the wire become about a hundred in memory. People use a handful."""
-HEADERS_BYTES_UNCHECKED: Final = 2 << 20
-"""Bytes of a record below which its headers are not counted beforehand: twice the usual limit of a whole batch. They
-become 75 MB at most, for a moment."""
+HEADERS_BYTES_UNCHECKED: Final = 256 * 1024
+"""Bytes of a record below which its headers are not counted beforehand. They become 10 MB at most, for a moment, in
+20 ms."""
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_FLAG: Final = 0x08
@@ -39,6 +40,7 @@ SIZE_FIELDS_BYTES: Final = 12  # base offset and batch length, which the length 
 _CRC_AND_BODY: Final = Struct(">qiibI")
 _AFTER_CRC: Final = Struct(">hiqqqhii")
 _new_tuple: Final = tuple.__new__
+_STEP_LENGTHS: Final = 4 * STEP_RECORDS  # lengths that are only passed over
 
 
 class BatchHeader(NamedTuple):
@@ -115,17 +117,21 @@ def verify_crc(records: memoryview, header: BatchHeader) -> None:
 
 
 def payload_of(records: memoryview, header: BatchHeader, output_bytes_max: int) -> Buffer:
-    """Return the records behind a batch's header, decompressed. Raises what ``decompress`` raises, and Malformed."""
-    payload = records[BATCH_OVERHEAD_BYTES:]
-    data: Buffer = payload
+    """Return what ``reading_payload`` makes, at once."""
+    return at_once(reading_payload(records, header, output_bytes_max))
+
+
+def reading_payload(records: memoryview, header: BatchHeader, output_bytes_max: int) -> Steps[Buffer]:
+    """Return the records behind a batch's header, decompressed. Raises what ``decompressing`` raises, and Malformed."""
+    data: Buffer = records[BATCH_OVERHEAD_BYTES:]
     if header.codec:
-        data = decompress(codec_of(header.codec), payload, output_bytes_max)
+        data = yield from decompressing(codec_of(header.codec), data, output_bytes_max)
     if header.record_count > len(data) // RECORD_BYTES_MIN:
         raise Malformed(f"record batch: {header.record_count} records in {len(data)} bytes")
     return data
 
 
-def refuse_too_many_headers(data: Buffer) -> None:
+def refusing_too_many_headers(data: Buffer) -> Steps[None]:
     """Raise LimitExceeded when a record has more than ``RECORD_HEADERS_MAX`` headers, before a reader lists them.
 
     Only records above ``HEADERS_BYTES_UNCHECKED`` are looked into: smaller ones can't hold enough to matter. What is
@@ -135,7 +141,12 @@ def refuse_too_many_headers(data: Buffer) -> None:
         return
     view = memoryview(data)
     position = 0
+    left = _STEP_LENGTHS
     while position < len(view):
+        left -= 1
+        if not left:
+            left = _STEP_LENGTHS
+            yield
         byte = view[position]
         if byte < 0x80:
             length, start = byte >> 1, position + 1

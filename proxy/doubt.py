@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..state.commit import Stored, blurred, committed, fresh, given_up, released, renewed
@@ -27,7 +28,7 @@ from ..state.entry import (
 from ..state.sequence import distance
 from . import answers, limits
 from .duplicates import answer_below_window, answer_duplicate, contents_of
-from .effects import Leader, MemberAlive, Now, Wait
+from .effects import Leader, MemberAlive, Now, Wait, in_steps
 from .events import DoubtOpened, DoubtResolved, TakenOver
 from .forward import Forward
 from .log_ends import Later, Position
@@ -114,7 +115,7 @@ class Doubt:
             return
         contents = {intent.content}
         result = await self._search(intent, contents)
-        while missing := self._first_missing(intent, result) - contents:
+        while missing := await self._first_missing(intent, result) - contents:
             contents |= missing
             result = await self._search(intent, contents)
         entry_now = sequencer.entry
@@ -132,15 +133,15 @@ class Doubt:
             return
         await self._conclude(entry_now, intent, result)
 
-    def _first_missing(self, intent: Intent, result: Searched | Later | Undecidable) -> set[bytes]:
+    async def _first_missing(self, intent: Intent, result: Searched | Later | Undecidable) -> set[bytes]:
         """The digest of the record that comes after the part that was found, of the batch that a client brings again.
         The rest may be stored without a marker."""
         if not isinstance(result, Searched) or len(intent.batches) != 1:
             return set()
         first = BatchIdentity(intent.producer_epoch, intent.batches[0].base_sequence, 1)
         found = sum(piece.record_count for piece in covered(result.pieces, first))
-        waiting = (b for b in self._sequencer.queue if is_in_intent(intent, b.identity, b.header.crc))
-        return {content for batch in waiting for content in contents_of(batch)[found : found + 1]} if found else set()
+        waiting = [b for b in self._sequencer.queue if is_in_intent(intent, b.identity, b.header.crc)]
+        return {content for batch in waiting for content in await contents_of(batch, 1, found)} if found else set()
 
     async def _conclude(self, entry: Entry, intent: Intent, result: Searched) -> None:
         sequencer = self._sequencer
@@ -185,7 +186,9 @@ class Doubt:
                 sequencer.take_from_queue([batch])
                 sequencer.out = [batch]
                 found = sum(piece.record_count for piece in pieces)
-                plan = Plan(tuple(rest_of(sequencer.target, [batch], found)), intent.content)
+                rest = await in_steps(partial(rest_of, sequencer.target, [batch], found), batch.sender)
+                plan = Plan(tuple(rest), intent.content)
+                del rest
                 sequences = [identity.base_sequence, plan.pieces[0].identities[0].base_sequence]
                 sequencer.look_again(self._bound_of(intent), intent.producer_epoch, sequences)  # R14
                 forward = Forward(sequencer, [batch], plan, leader, pieces)
@@ -260,8 +263,8 @@ class Doubt:
         # one's content is not stored without a marker, nothing of what follows it is.
         if claim.content != NO_CONTENT:
             self._whose.setdefault(claim.content, [])
-        for batch in sequencer.queue:
-            for first in contents_of(batch)[:1]:
+        for batch in list(sequencer.queue):
+            for first in await contents_of(batch, 1):
                 self._whose.setdefault(first, []).append(batch.identity)
         self._mark = await self._mark_above(bound)
         result = await self._search(claim, self._whose)

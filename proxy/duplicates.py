@@ -6,21 +6,21 @@ Flows only, called from ``sequencer.py``; they look into the log and answer. Not
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..codecs import message_set
-from ..codecs.convert import content_of_message
+from ..codecs.convert import content_of_message, digesting_batch
 from ..codecs.errors import WireError
 from ..codecs.marker import Identity
 from ..codecs.message_set import ShallowMessage
-from ..codecs.parts import content_digests
 from ..state.commit import Stored, reopened
 from ..state.decide import BatchIdentity, Duplicate, is_in_intent, records_in_log
 from ..state.entry import NO_ANCHOR, NO_OFFSET, NOBODY, Intent, IntentBatch
 from ..state.sequence import distance
 from . import answers, limits
 from .batch import Answer, Batch
-from .effects import Now, Wait
+from .effects import Now, Wait, in_steps
 from .events import DuplicateAnswered
 from .log_chunk import carries, has_content, pieces_of
 from .log_ends import Later, Position, Unreadable, look_at
@@ -55,7 +55,7 @@ async def _is_in_log(sequencer: Sequencer, batch: Batch, base_offset: int) -> bo
     assert entry is not None
     stored = next(piece for piece in entry.window if piece.base_sequence == batch.identity.base_sequence)
     piece = Stored(entry.producer_epoch, stored.base_sequence, stored.record_count, stored.base_offset)
-    content = next(iter(contents_of(batch)), None)
+    content = next(iter(await contents_of(batch, 1)), None)
 
     def fits(message: ShallowMessage) -> bool:
         return carries(message, (piece,), sequencer.producer_id) or has_content(message, base_offset, content)
@@ -94,7 +94,7 @@ async def reopen(sequencer: Sequencer, batch: Batch) -> bool:
         told = answers.in_doubt if isinstance(result, Later) else answers.undecidable
         sequencer.answer(batch, told(result.reason), "first_part_unread")
         return True
-    parts, contents = covered(result.pieces, identity), contents_of(batch)
+    parts, contents = covered(result.pieces, identity), await contents_of(batch)
     if sum(part.record_count for part in parts) != overlap or contents[:overlap] != search.stored_contents:
         return False
     leader = sequencer.shared.leader_of(sequencer.topic, sequencer.partition)
@@ -128,7 +128,7 @@ async def _search_below_window(sequencer: Sequencer, batch: Batch) -> tuple[Answ
     assert entry is not None
     if entry.first_base_offset == NO_OFFSET:
         return answers.in_doubt("where this epoch begins in the log is not known"), "below_window_unknown"
-    contents = contents_of(batch)
+    contents = await contents_of(batch)
     started = await Now()
     found, looked_for = 0, set(contents[:1])
     while True:
@@ -213,9 +213,12 @@ class WindowSearch(LogSearch):
                 self.stored_contents.extend(content_of_message(one) for one in records)
 
 
-def contents_of(batch: Batch) -> list[bytes]:
-    """The digest of every record; none of a batch that cannot be read, which is refused before it is sent."""
+async def contents_of(batch: Batch, count: int | None = None, first: int = 0) -> list[bytes]:
+    """The digests of the records from ``first`` on, ``count`` at most; none of a batch that cannot be read, which is
+    refused before it is sent."""
+    most = limits.DECOMPRESSED_BYTES_MAX
+    steps = partial(digesting_batch, batch.records, batch.header, most, first=first, count=count)
     try:
-        return content_digests(batch.records, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX)
+        return await in_steps(steps, batch.sender)
     except WireError:
         return []

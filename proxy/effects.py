@@ -9,11 +9,13 @@ from collections.abc import Callable, Collection, Generator
 from typing import Any, Generic, TypeVar
 
 from ..codecs.marker import Identity
+from ..codecs.steps import Steps
 from ..reactor import Buffer
 from ..state.store import Conflict, StoreAway, Swapped
 from ..values import value
 from .batch import Way
 from .bridge.asks import Question
+from .long_work import Done
 from .outcome import Outcome
 from .parcel import Parcel
 
@@ -154,5 +156,28 @@ class Pause(Effect[bool]):
 
 
 @value(frozen=True, slots=True)
+class Work(Effect[Done[T]]):
+    """Something long is done in steps, with turns for everybody else: see ``long_work.py``."""
+
+    start: Callable[[], Steps[T]]
+    sender: str
+
+
+@value(frozen=True, slots=True)
 class Now(Effect[float]):
     """Seconds on the reactor's clock."""
+
+
+async def in_steps(start: Callable[[], Steps[T]], sender: str, *, is_late: bool = False) -> T:
+    """Return the result of the steps; everybody else has turns in between, if there is more than one, or ``is_late``.
+    Raises what they raise. ``start`` begins them, perhaps more than once."""
+    if not is_late:
+        steps = start()
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        steps.close()
+        del steps
+    return (await Work(start, sender)).result()

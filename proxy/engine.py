@@ -28,6 +28,7 @@ from .flow_runner import FlowRunner, Resume
 from .holdings import Holdings
 from .init_producer import ProducerIds
 from .lane_pool import LanePool
+from .long_work import LongWork
 from .outcome import NotSent
 from .passes import Pass
 from .places import Places
@@ -125,12 +126,14 @@ class Engine(Holdings):
         self.now: Callable[[], float] = reactor.now
         self.report = report
         self.current_pass = Pass(reactor)
+        self.long_work = LongWork(reactor, self.current_pass)
         self.is_draining = False
         self.why_ending = ""
         """What was found that ends the process; empty when nothing was."""
         self.shared = Shared(cluster, report, random_bytes(INCARNATION_BYTES))
         self.shared.wall_clock_ms = wall_clock_ms
         self.shared.hold_bytes = self.hold_bytes
+        self.shared.is_pass_long = lambda: self.current_pass.is_long
         self.runner = FlowRunner(self._handlers())
         self.topology = Topology(
             reactor,
@@ -389,6 +392,7 @@ class Engine(Holdings):
             effects.Replicas: lambda e, resume: resume(self.topology.replicas_of(e.topic, e.partition)),
             effects.Wait: lambda e, resume: self.reactor.later(e.seconds, lambda: turn(resume)(None)),
             effects.Pause: self._pause,
+            effects.Work: lambda e, resume: self.long_work.add(e.start, e.sender, resume),
             effects.Now: lambda _, resume: resume(self.reactor.now()),
         }
 

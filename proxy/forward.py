@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -19,12 +20,22 @@ from ..state.decide import BatchIdentity
 from ..state.entry import NO_ANCHOR, NO_OFFSET, NOBODY, WindowBatch
 from . import answers, limits
 from .batch import Acknowledger, Answer, Batch
-from .effects import Append, Leader, Now, Wait
+from .effects import Append, Leader, Now, Wait, in_steps
 from .events import DoubtOpened, DoubtResolved, LateWrite, NoRoomForMarker, Reforwarded
 from .log_chunk import carries
 from .log_ends import Later, Position, look_at
 from .outcome import CONTENT_ERRORS, ROUTING_ERRORS, SIZE_ERRORS, Appended, InDoubt, NotSent, Outcome, Refused, ended
-from .plan import Piece, Plan, halves, located, make_piece, offset_of, rest_of, stay_apart, without_marker
+from .plan import (
+    Piece,
+    Plan,
+    compressing_harder,
+    halving,
+    leaving_the_marker_out,
+    located,
+    offset_of,
+    rest_of,
+    stay_apart,
+)
 from .read_back import read_back
 from .resolver import LogSearch, Searched, Undecidable, covered, is_covered
 
@@ -234,7 +245,7 @@ class Forward:
             return self._apart(piece, outcome)
         if code in CONTENT_ERRORS and len(self._group) > 1:
             return self._one_by_one()
-        if code in SIZE_ERRORS and self._make_smaller(piece):
+        if code in SIZE_ERRORS and await self._make_smaller(piece):
             return True
         if code in ROUTING_ERRORS:
             await Leader(self._sequencer.topic, self._sequencer.partition, refresh=True)
@@ -261,25 +272,28 @@ class Forward:
         self._sequencer.put_back(self._group)
         return False
 
-    def _make_smaller(self, piece: Piece) -> bool:
+    async def _make_smaller(self, piece: Piece) -> bool:
         """Codes 10 and 18: compress first, then split, at last leave the marker out."""
-        sequencer = self._sequencer
+        sequencer, sender = self._sequencer, self._group[0].sender
         self._shared.note_too_large(sequencer.topic, len(piece.message_set))
         if not piece.is_compressed:
-            self._pieces[0] = make_piece(sequencer.target, piece.sources, compress_harder=True)[0]
-            if len(self._pieces[0].message_set) < len(piece.message_set):
+            size_bytes = len(piece.message_set)
+            piece = self._pieces[0] = await in_steps(partial(compressing_harder, sequencer.target, piece), sender)
+            if len(piece.message_set) < size_bytes:
                 return True
         if piece.identities[0].record_count == 1:
-            return self._without_marker(piece)
+            return await self._without_marker(piece)
         if len(self._pieces) >= limits.PARTS_MAX:
             return False
+        halves = await in_steps(partial(halving, sequencer.target, piece), sender)
         self._pieces.popleft()
-        self._pieces.extendleft(reversed(halves(sequencer.target, piece)))
+        self._pieces.extendleft(reversed(halves))
         return True
 
-    def _without_marker(self, piece: Piece) -> bool:
+    async def _without_marker(self, piece: Piece) -> bool:
         """The last resort for a single record. True: it goes in a form that may be small enough."""
-        bare = without_marker(self._sequencer.target, piece)
+        steps = partial(leaving_the_marker_out, self._sequencer.target, piece)
+        bare = await in_steps(steps, self._group[0].sender)
         if bare is None:
             return False
         self._pieces[0] = bare
@@ -400,7 +414,8 @@ class Forward:
         if not await sequencer.write(renewed(entry, self._owner, attempts, self._leader, self._moved_to)):
             sequencer.put_back(self._group)
             return False
-        self._pieces = deque(rest_of(sequencer.target, self._group, records_found, self._pieces))
+        rest = partial(rest_of, sequencer.target, self._group, records_found, self._pieces)
+        self._pieces = deque(await in_steps(rest, self._group[0].sender))
         stay_apart(self._group, self._pieces)
         self._shared.report(Reforwarded(*sequencer.key, self._first.base_sequence, attempts))
         return True

@@ -143,9 +143,15 @@ TOO_LARGE_SECONDS: Final = 60.0
 have been raised (``max.message.bytes``). Where it was not, that costs a few refused requests a minute."""
 
 # Turns
-PASS_SECONDS: Final = 0.5
-"""Once a pass of the reactor has taken so long, requests that came wait for the next one: the lease is renewed, and
-everybody else served, in between."""
+STEPS_SECONDS: Final = 0.01
+"""Of a pass of the reactor, for what takes many steps, such as the conversion of large batches: one step at least, of a
+few milliseconds. What takes little time is done beside it, in each pass."""
+SHORT_WORK_STEPS_MAX: Final = 8
+"""Steps after which a piece of work counts as long, and waits for the other long ones: 8 MiB, or 40,000 records. Four
+times as many records as librdkafka puts into a batch."""
+PASS_SECONDS: Final = 0.02
+"""Once a pass has taken so long, requests that came wait for the next one: the lease is renewed, and everybody else
+served, in between."""
 PASS_SECONDS_MAX: Final = 2.0
 """What is left of a request then is refused for now: it comes again, and goes on there."""
 
@@ -379,6 +385,8 @@ assert LEASE_RENEW_SECONDS * 2 < LEASE_SECONDS - LEASE_MARGIN_SECONDS, "two rene
 assert GROUP_BYTES_MAX <= LANE_REQUEST_BYTES < LANE_REQUEST_BYTES_MAX < REQUEST_BYTES_MAX
 assert LANE_LOOK_SECONDS < LATE_SECONDS_MIN < UPSTREAM_TIMEOUT_SECONDS_MIN, "late is said before the broker gives up"
 assert UPSTREAM_TIMEOUT_SECONDS_MIN < UPSTREAM_TIMEOUT_SECONDS_MAX < LANE_PATIENCE_SECONDS
-assert PASS_SECONDS < PASS_SECONDS_MAX < LEASE_SECONDS - LEASE_RENEW_SECONDS, "a lease outlives a long pass"
+assert STEPS_SECONDS < PASS_SECONDS < PASS_SECONDS_MAX < LEASE_SECONDS - LEASE_RENEW_SECONDS, (
+    "a lease outlives a long pass"
+)
 assert FETCH_BYTES <= FETCH_BYTES_MAX <= SCAN_BYTES_MAX
 assert PROBE_SECONDS < PROBE_LATE_SECONDS < SETTLE_SECONDS

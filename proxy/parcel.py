@@ -12,6 +12,7 @@ from ..codecs import convert
 from ..codecs.compression import Codec
 from ..codecs.convert import Inner
 from ..codecs.marker import Identity, anchor_of_marker, encode_marker
+from ..codecs.steps import Steps, at_once
 from .holdings import Count, Held
 
 _BYTES_PER_IDENTITY = 18
@@ -33,6 +34,7 @@ class Parcel:
         "_count",
         "_held",
         "_inner",
+        "_max_timestamp",
         "_message_set",
         "codec",
         "compress_harder",
@@ -60,6 +62,7 @@ class Parcel:
         """The digest of its first record."""
         self.is_marked = True
         """Does it name its records in the log? Else nothing there tells whose they are."""
+        self._max_timestamp = inner.max_timestamp
         self._inner: Inner | None = inner
         self._message_set: bytes | None = None
         self._anchor = b""
@@ -80,21 +83,22 @@ class Parcel:
         return self._inner
 
     def wrapped(self) -> bytes:
-        """Return the wrapper with its marker, made when it is asked for first. Of what goes alone the records are let
-        go of then: unpacked they may take a thousand times as much."""
+        """Return the wrapper with its marker, made when it is asked for first: what may be merged is small."""
         if self._message_set is None:
-            marker = encode_marker(self.identities)
-            self._anchor = anchor_of_marker(marker)
-            self._message_set = convert.wrap(
-                self.inner, key=marker, codec=self.codec, compress_harder=self.compress_harder
-            )
-            self._recount()
+            at_once(self._wrapping())
+            assert self._message_set is not None
         return self._message_set
 
     def goes_alone(self) -> None:
         """From now on it is not put together with others."""
+        at_once(self.going_alone())
+
+    def going_alone(self) -> Steps[None]:
+        """The same in steps. The records are let go of once they are wrapped: unpacked they may take a thousand times
+        as much."""
         self.joined_bytes_max = 0
-        self.wrapped()
+        if self._message_set is None:
+            yield from self._wrapping()
         self._inner = None
         self._recount()
 
@@ -103,6 +107,23 @@ class Parcel:
         self.is_marked = False
         self._message_set, self._anchor = message_set, anchor
         self.goes_alone()
+
+    def _wrapping(self) -> Steps[None]:
+        marker = encode_marker(self.identities)
+        harder = self.compress_harder
+        wrapper = yield from convert.wrapping(self.inner, key=marker, codec=self.codec, compress_harder=harder)
+        self._anchor = anchor_of_marker(marker)
+        self._message_set = wrapper
+        self._recount()
+
+    def unwrapping(self, output_bytes_max: int) -> Steps[Inner]:
+        """Return the records, also of what has been wrapped with its marker."""
+        assert self.is_marked
+        if self._inner is not None:
+            return self._inner
+        message_set = yield from convert.unwrapping(self.wrapped(), output_bytes_max)
+        record_count = sum(identity.record_count for identity in self.identities)
+        return Inner(message_set, record_count, self._max_timestamp, self.first_content)
 
     def _recount(self) -> None:
         records = 0 if self._inner is None else len(self._inner.message_set)

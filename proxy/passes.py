@@ -1,6 +1,5 @@
-"""How long a pass of the reactor has taken. A batch of 60 KB may unpack to a thousand times as much, which takes a
-quarter of a second: what comes after a few of those is left for the next pass, so that everybody else, and the lease,
-has a turn in between. Knows no Kafka."""
+"""How long a pass of the reactor has taken. A batch may take long to convert, and so do many: what comes after so much
+work is left for the next pass, and everybody else, and the lease, has a turn in between. Knows no Kafka."""
 
 from __future__ import annotations
 
@@ -23,6 +22,11 @@ class Pass:
         self._reactor = reactor
         self._now = reactor.now
         self._began_at: float | None = None
+
+    @property
+    def has_worked_enough(self) -> bool:
+        """Should what takes many steps go on in the next one?"""
+        return self._seconds() > limits.STEPS_SECONDS
 
     @property
     def is_long(self) -> bool:

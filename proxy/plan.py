@@ -1,5 +1,5 @@
 """How a group becomes message sets: one wrapper with its marker, or parts of a batch that is too large for the
-broker. Pure.
+broker. Pure, and in steps: what is large takes long.
 
 Knows what a topic was seen to take; sends nothing and decides nothing about sequences.
 """
@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 
 from ..codecs import convert
 from ..codecs.compression import Codec, codec_of
+from ..codecs.convert import Inner
 from ..codecs.marker import Identity, anchor_of, encode_marker
 from ..codecs.message_set import iterate_shallow
-from ..codecs.parts import rest_of_batch
-from ..codecs.record_batch import BatchHeader, parse_single_batch
+from ..codecs.record_batch import BatchHeader
+from ..codecs.steps import Steps
 from ..state.commit import Stored
 from ..state.entry import GROUP_BATCHES_MAX, NO_ANCHOR
 from ..state.sequence import advance, distance
@@ -36,9 +37,8 @@ class Target:
 
 @value(frozen=True, slots=True)
 class Piece:
-    """One wrapper to append. ``sources``: the record batches in it, or one part of one."""
+    """One wrapper to append: whole batches, or a part of one."""
 
-    sources: tuple[memoryview, ...]
     identities: tuple[Identity, ...]
     parcel: Parcel
     is_compressed: bool
@@ -62,72 +62,86 @@ class Plan:
     content: bytes
 
 
-def plan_group(target: Target, group: Sequence[Batch]) -> Plan:
+def planning(target: Target, group: Sequence[Batch]) -> Steps[Plan]:
     """Convert the group into one wrapper, or into parts if the topic is known to refuse its size.
 
     What may be merged with other producers' is wrapped when it leaves. Raises HeaderRefused, and WireError for records
     that cannot be read.
     """
-    sources = tuple([batch.records for batch in group])
-    piece, content = _wrap(target, sources, [batch.header for batch in group], compress_harder=False)
+    inner = yield from _converting(target, group)
+    content = inner.first_content
+    codec = _codec_of(target, [batch.header for batch in group])
+    identities = tuple([_identity(target, batch.header) for batch in group])
+    piece = _piece(target, identities, inner, codec)
+    del inner  # it is let go of once it is wrapped
     size_max = target.shared.refused_size(target.topic)
-    pieces = [piece]
-    if size_max is not None:
-        if len(piece.message_set) >= size_max and not piece.is_compressed:
-            piece, _ = make_piece(target, piece.sources, compress_harder=True)
-            pieces = [piece]
-        if len(group) == 1:
-            pieces = _fitting(target, piece, size_max)
     joined_max = min(size_max or limits.GROUP_BYTES_MAX, limits.GROUP_BYTES_MAX)
-    if target.shared.merges_producers and _may_be_merged(target, group, pieces, joined_max):
-        pieces[0].parcel.joined_bytes_max = joined_max
-    else:
-        for piece in pieces:
-            piece.parcel.goes_alone()
+    if target.shared.merges_producers and _may_be_merged(target, group, piece, joined_max):
+        piece.parcel.joined_bytes_max = joined_max
+        return Plan((piece,), content)
+    yield from piece.parcel.going_alone()
+    if size_max is None:
+        return Plan((piece,), content)
+    if len(piece.message_set) >= size_max and not piece.is_compressed:
+        piece = yield from compressing_harder(target, piece)
+    pieces = (yield from _fitting(target, piece, size_max)) if len(group) == 1 else [piece]
     return Plan(tuple(pieces), content)
 
 
-def _may_be_merged(target: Target, group: Sequence[Batch], pieces: Sequence[Piece], joined_max: int) -> bool:
+def _may_be_merged(target: Target, group: Sequence[Batch], piece: Piece, joined_max: int) -> bool:
     """Not what was in trouble in company before (rule R19), nor parts, nor what is too large for company, nor where no
     marker is stored to tell whose the records are."""
     return (
-        len(pieces) == 1
-        and pieces[0].parcel.is_marked
-        and pieces[0].parcel.size_bytes < joined_max
-        and not pieces[0].parcel.compress_harder
+        piece.parcel.size_bytes < joined_max
+        and not piece.parcel.compress_harder
         and target.topic not in target.shared.unmarked
         and not any(batch.is_alone or batch.is_apart for batch in group)
     )
 
 
-def make_piece(target: Target, sources: tuple[memoryview, ...], *, compress_harder: bool) -> tuple[Piece, bytes]:
-    """Make one wrapper and the digest of its first record; ``compress_harder``: compressed even if the client did not
-    compress."""
-    headers = [parse_single_batch(source) for source in sources]
-    piece, content = _wrap(target, sources, headers, compress_harder=compress_harder)
-    piece.parcel.goes_alone()
-    return piece, content
-
-
-def _wrap(
-    target: Target, sources: tuple[memoryview, ...], headers: Sequence[BatchHeader], *, compress_harder: bool
-) -> tuple[Piece, bytes]:
-    producer_id = target.producer_id
-    identities = tuple(
-        [Identity(producer_id, head.producer_epoch, head.base_sequence, head.record_count) for head in headers]
+def _converting(target: Target, group: Sequence[Batch]) -> Steps[Inner]:
+    return convert.converting(
+        [batch.records for batch in group],
+        [batch.header for batch in group],
+        policy=target.shared.policy,
+        output_bytes_max=limits.DECOMPRESSED_BYTES_MAX,
     )
+
+
+def _identity(target: Target, head: BatchHeader) -> Identity:
+    return Identity(target.producer_id, head.producer_epoch, head.base_sequence, head.record_count)
+
+
+def _codec_of(target: Target, headers: Sequence[BatchHeader]) -> Codec:
+    """The topic's own codec, where it is known; else the first that a client chose."""
     codec = target.shared.wrapper_codecs.get(target.topic, Codec.NONE)
     for head in headers:
         if head.attributes and not codec:
             codec = codec_of(head.codec)
-    inner = convert.to_inner(
-        sources, policy=target.shared.policy, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX, headers=headers
-    )
+    return codec
+
+
+def _piece(
+    target: Target, identities: tuple[Identity, ...], inner: Inner, codec: Codec, *, compress_harder: bool = False
+) -> Piece:
     parcel = Parcel(identities, inner, codec, compress_harder=compress_harder, count=target.shared.hold_bytes)
-    return Piece(sources, identities, parcel, compress_harder or bool(codec)), inner.first_content
+    return Piece(identities, parcel, compress_harder or bool(codec))
 
 
-def _fitting(target: Target, piece: Piece, size_max: int) -> list[Piece]:
+def compressing_harder(target: Target, piece: Piece) -> Steps[Piece]:
+    """Return the same records, compressed also if the client did not compress."""
+    inner = yield from piece.parcel.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
+    return (yield from _compressed(target, piece.identities, inner, piece.parcel.codec))
+
+
+def _compressed(target: Target, identities: tuple[Identity, ...], inner: Inner, codec: Codec) -> Steps[Piece]:
+    piece = _piece(target, identities, inner, codec, compress_harder=True)
+    del inner
+    yield from piece.parcel.going_alone()
+    return piece
+
+
+def _fitting(target: Target, piece: Piece, size_max: int) -> Steps[list[Piece]]:
     """Split a piece until every part is smaller than ``size_max`` bytes, or has one record; that one then goes without
     marker if this makes it smaller than that."""
     done: list[Piece] = []
@@ -137,19 +151,33 @@ def _fitting(target: Target, piece: Piece, size_max: int) -> list[Piece]:
         if len(head.message_set) < size_max:
             done.append(head)
         elif head.identities[0].record_count == 1:
-            done.append(without_marker(target, head) or head)
+            done.append((yield from leaving_the_marker_out(target, head)) or head)
         else:
-            todo.extendleft(reversed(halves(target, head)))
+            todo.extendleft(reversed((yield from halving(target, head))))
     return done
 
 
-def halves(target: Target, piece: Piece) -> list[Piece]:
-    """Return the records of a piece of one batch in two, each compressed; one of a single record comes back alone."""
-    parts = convert.split(piece.sources[0], 2, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX)
-    return [make_piece(target, (part,), compress_harder=True)[0] for part in parts]
+def halving(target: Target, piece: Piece) -> Steps[list[Piece]]:
+    """Return the records of a piece of one batch in two, each compressed; it has more than one."""
+    inner = yield from piece.parcel.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
+    border = yield from convert.border_of_halves(inner)
+    return (yield from _cutting(target, piece.identities[0], inner, border, piece.parcel.codec))
 
 
-def without_marker(target: Target, piece: Piece) -> Piece | None:
+def _cutting(target: Target, whole: Identity, inner: Inner, border: int, codec: Codec) -> Steps[list[Piece]]:
+    """Return two pieces of one batch; the second begins with record ``border``."""
+    parts = yield from convert.cutting(inner, [border])
+    del inner
+    pieces = []
+    sequence = whole.base_sequence
+    for part in parts:
+        identity = whole._replace(base_sequence=sequence, record_count=part.record_count)
+        pieces.append((yield from _compressed(target, (identity,), part, codec)))
+        sequence = advance(sequence, part.record_count)
+    return pieces
+
+
+def leaving_the_marker_out(target: Target, piece: Piece) -> Steps[Piece | None]:
     """Return a single record as a plain message, or as a wrapper without a key if that is smaller: a broker may take
     that where a marker makes it too large. None: it was so already, or the topic is known to refuse that size too.
 
@@ -158,12 +186,11 @@ def without_marker(target: Target, piece: Piece) -> Piece | None:
     assert piece.identities[0].record_count == 1
     if not piece.parcel.is_marked:
         return None
-    inner = convert.to_inner(piece.sources, policy=target.shared.policy, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX)
+    inner = yield from piece.parcel.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
     codec, compress_harder = piece.parcel.codec, piece.parcel.compress_harder
     message_set = bytes(inner.message_set)
     if len(piece.message_set) - len(encode_marker(piece.identities)) < len(message_set):
-        wrapper = convert.wrap(inner, key=None, codec=codec, compress_harder=compress_harder)
-        message_set = wrapper
+        message_set = yield from convert.wrapping(inner, key=None, codec=codec, compress_harder=compress_harder)
     size_max = target.shared.refused_size(target.topic)
     if size_max is not None and len(message_set) >= size_max:
         return None
@@ -171,10 +198,12 @@ def without_marker(target: Target, piece: Piece) -> Piece | None:
     (message,) = iterate_shallow(message_set)
     is_stored_so = target.topic not in target.shared.wrapper_codecs or message.is_wrapper
     bare.leaves_without_marker(message_set, anchor_of(message) if is_stored_so else NO_ANCHOR)
-    return Piece(piece.sources, piece.identities, bare, piece.is_compressed)
+    return Piece(piece.identities, bare, piece.is_compressed)
 
 
-def rest_of(target: Target, group: Sequence[Batch], records_found: int, pieces: Sequence[Piece] = ()) -> list[Piece]:
+def rest_of(
+    target: Target, group: Sequence[Batch], records_found: int, pieces: Sequence[Piece] = ()
+) -> Steps[list[Piece]]:
     """Return what is missing of a group whose first records are in the log. Only a single batch is ever stored in
     parts."""
     if records_found == 0 and pieces:
@@ -182,12 +211,16 @@ def rest_of(target: Target, group: Sequence[Batch], records_found: int, pieces: 
         if first == group[0].identity.base_sequence:
             return list(pieces)
     if records_found == 0:
-        return list(plan_group(target, group).pieces)
-    assert len(group) == 1
-    left = rest_of_batch(group[0].records, records_found, output_bytes_max=limits.DECOMPRESSED_BYTES_MAX)
-    piece, _ = make_piece(target, (left,), compress_harder=True)
+        return list((yield from planning(target, group)).pieces)
+    (batch,) = group
+    whole = _identity(target, batch.header)
+    inner = yield from _converting(target, group)
+    left = (yield from convert.cutting(inner, [records_found]))[1]
+    del inner
+    identity = whole._replace(base_sequence=advance(whole.base_sequence, records_found), record_count=left.record_count)
+    piece = yield from _compressed(target, (identity,), left, _codec_of(target, [batch.header]))
     size_max = target.shared.refused_size(target.topic)
-    return [piece] if size_max is None else _fitting(target, piece, size_max)
+    return [piece] if size_max is None else (yield from _fitting(target, piece, size_max))
 
 
 def located(piece: Piece, base_offset: int) -> list[Stored]:

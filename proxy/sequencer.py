@@ -23,12 +23,12 @@ from . import answers, limits
 from .batch import Acknowledger, Answer, Batch
 from .doubt import Doubt
 from .duplicates import answer_below_window, answer_duplicate, reopen, why_hidden
-from .effects import Bell, Leader, Now, Pause, Wait
+from .effects import Bell, Leader, Now, Pause, Wait, in_steps
 from .events import BatchAnswered, FlowFailed, RetryJoined, StepDone
 from .forward import Forward
 from .held_entry import HeldEntry
 from .log_ends import Later, Position
-from .plan import Target, gather, plan_group
+from .plan import Target, gather, planning
 from .second_look import look_for_copies
 from .shared import Shared, lower_bound
 
@@ -174,8 +174,9 @@ class Sequencer:
     # R2 lives here: nothing is forwarded before its intent is stored.
     async def _append(self, group: list[Batch]) -> None:
         """Reserve, forward, and come back when the group is answered or its doubt is settled."""
+        is_late = self.shared.is_pass_long()
         try:
-            plan = plan_group(self.target, group)
+            plan = await in_steps(lambda: planning(self.target, group), group[0].sender, is_late=is_late)
         except HeaderRefused as refusal:
             self._cannot_convert(group, answers.header_refused(refusal.header, self.topic), "header_refused")
             return

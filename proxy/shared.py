@@ -58,6 +58,8 @@ class Shared:
     """A journal is kept: the outcome of every append is reported."""
     hold_bytes: Callable[[int], None] = lambda _count: None
     """So many bytes are kept for requests, or (negative) are no more: see ``holdings.py``."""
+    is_pass_long: Callable[[], bool] = lambda: False
+    """Should what takes time wait for the next pass? See ``passes.py``."""
     wall_clock_ms: Callable[[], int] = lambda: 0
     leader_of: Callable[[str, int], int | None] = lambda _topic, _partition: None
     is_reachable: Callable[[int], bool] = lambda _broker_id: True

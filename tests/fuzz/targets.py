@@ -14,14 +14,22 @@ from crc32c import crc32c
 from idemproxy.codecs import messages
 from idemproxy.codecs import produce as produce_codec
 from idemproxy.codecs.compression import Codec, decompress
-from idemproxy.codecs.convert import HeaderPolicy, HeaderRefused, split, to_message_set
+from idemproxy.codecs.convert import (
+    HeaderPolicy,
+    HeaderRefused,
+    border_of_halves,
+    cutting,
+    digesting_batch,
+    to_inner,
+    to_message_set,
+)
 from idemproxy.codecs.errors import WireError
 from idemproxy.codecs.framing import FrameSplitter
 from idemproxy.codecs.headers import parse_request_header, parse_response_header
 from idemproxy.codecs.marker import anchor_of, encode_marker, parse_marker
 from idemproxy.codecs.message_set import inner_messages, iterate_shallow, span, tail_is_partial, verify_crc
-from idemproxy.codecs.parts import content_digests, rest_of_batch
 from idemproxy.codecs.record_batch import Record, encode_batch, iterate_records, magic_of, parse_single_batch
+from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.bridge import asks, metadata
 from idemproxy.proxy.bridge.base import Refused
 from idemproxy.proxy.bridge.cluster import Cluster
@@ -169,10 +177,12 @@ def _records(records: memoryview) -> None:
         verify_crc(wrapper.message_set, message)
         if len(inner_messages(message, 64 * OUTPUT_BYTES_MAX)) != count:
             raise Broken("a converted batch has another number of records")
-    content_digests(records, output_bytes_max=OUTPUT_BYTES_MAX)
-    if count > 1:
-        split(records, 2, output_bytes_max=OUTPUT_BYTES_MAX)
-        rest_of_batch(records, 1, output_bytes_max=OUTPUT_BYTES_MAX)
+        if count > 1:
+            inner = to_inner([records], policy=_POLICY, output_bytes_max=OUTPUT_BYTES_MAX)
+            pieces = at_once(cutting(inner, [at_once(border_of_halves(inner))]))
+            if sum(len(piece.message_set) for piece in pieces) != len(inner.message_set):
+                raise Broken("the halves of a batch are not all of it")
+    at_once(digesting_batch(records, header, OUTPUT_BYTES_MAX))
 
 
 def compressed(data: bytes) -> None:

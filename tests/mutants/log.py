@@ -162,8 +162,8 @@ LOG = (
         _SCENES + "test_of_a_batch_whose_first_part_is_found_only_the_rest_is_sent",
         (
             "proxy.forward",
-            "rest_of(sequencer.target, self._group, records_found, self._pieces)",
-            "rest_of(sequencer.target, self._group, 0, self._pieces)",
+            "partial(rest_of, sequencer.target, self._group, records_found, self._pieces)",
+            "partial(rest_of, sequencer.target, self._group, 0, self._pieces)",
         ),
         deaths=("I1",),
     ),

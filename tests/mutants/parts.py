@@ -26,7 +26,7 @@ PARTS = (
         _PARTS + "test_who_takes_over_sends_no_rest_that_may_be_stored_without_a_marker",
         (
             "proxy.doubt",
-            "        while missing := self._first_missing(intent, result) - contents:\n",
+            "        while missing := await self._first_missing(intent, result) - contents:\n",
             "        while missing := set[bytes]():\n",
         ),
         deaths=("I1",),

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from idemproxy.codecs import messages  # noqa: F401  (imports the library without warnings)
 from idemproxy.codecs.compression import Codec, compress, decompress, store_gzip
-from idemproxy.codecs.convert import HeaderPolicy, split, to_message_set
+from idemproxy.codecs.convert import (
+    HeaderPolicy,
+    border_of_halves,
+    cutting,
+    digesting_batch,
+    to_inner,
+    to_message_set,
+)
 from idemproxy.codecs.errors import WireError
 from idemproxy.codecs.marker import Identity, anchor_of, anchor_of_marker, encode_marker, parse_marker
 from idemproxy.codecs.message_set import (
@@ -34,6 +41,7 @@ from idemproxy.codecs.record_batch import (
     parse_single_batch,
 )
 from idemproxy.codecs.record_batch import verify_crc as verify_batch
+from idemproxy.codecs.steps import at_once
 from testkit.wrappers import to_wrapper
 
 library = import_module("kafka.record.memory_records")
@@ -123,17 +131,24 @@ def test_batches_come_back(
 
 
 @settings(deadline=None)
-@given(record_lists, codecs, st.integers(1, 10))
-def test_parts_hold_the_same_records_and_sequences(records: list[Record], codec: Codec, count: int) -> None:
-    whole = memoryview(encode_batch(records, codec=codec, producer_id=1, producer_epoch=0, base_sequence=2**31 - 3))
+@given(st.data(), record_lists, codecs)
+def test_pieces_hold_the_same_records(data: st.DataObject, records: list[Record], codec: Codec) -> None:
+    whole = memoryview(encode_batch(records, codec=codec))
+    borders = data.draw(
+        st.lists(st.integers(1, len(records) - 1), unique=True).map(sorted) if records[1:] else st.just([])
+    )
+    inner = to_inner([whole], policy=DROP_ALL, output_bytes_max=LIMIT)
 
-    read: list[Record] = []
-    for part in split(whole, count, output_bytes_max=LIMIT):
-        header = parse_single_batch(part)
-        verify_batch(part, header)
-        assert header.base_sequence == (2**31 - 3 + len(read)) % 2**31
-        read += [r._replace(offset_delta=len(read) + r.offset_delta) for r in iterate_records(part, header, LIMIT)]
-    assert read == records
+    read: list[tuple[int, Any, Any]] = []
+    for piece in at_once(cutting(inner, borders)):
+        found = list(iterate_shallow(piece.message_set))
+        assert [message.offset for message in found] == list(range(piece.record_count))
+        for message in found:
+            verify_crc(piece.message_set, message)
+            read.append((message.timestamp, message.key, message.value))
+    assert read == [(record.timestamp, record.key, record.value) for record in records]
+    if len(records) > 1:
+        assert 0 < at_once(border_of_halves(inner)) < len(records)
 
 
 def library_reads(data: bytes) -> list[tuple[int, int, bytes | None, bytes | None]]:
@@ -231,7 +246,7 @@ def test_a_batch_with_a_damaged_header_is_read_or_is_a_wire_error(
         with suppress(WireError):
             list(iterate_records(view, header, LIMIT))
         with suppress(WireError):
-            split(view, 2, output_bytes_max=LIMIT)
+            at_once(digesting_batch(view, header, LIMIT))
         with suppress(WireError):
             to_wrapper([view], key=None, codec=Codec.NONE, policy=DROP_ALL, output_bytes_max=LIMIT)
 

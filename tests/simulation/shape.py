@@ -38,6 +38,8 @@ OLD_IDS_SHARE = 0.1
 """Of worlds in which producer ids are soon older than what may have expired."""
 WALL_CLOCK_RATES = (6_000.0, 60_000.0)
 """A day in 14 s, or in 1.4."""
+LATE_SHARES = (0.0, 0.1, 0.6)
+"""Of batches that are converted in a later pass."""
 BATCHES = 25
 """About so many batches has a world when nobody says otherwise; each seed draws from a third of it to the double."""
 BROKER_KINDS = tuple(kind for kind in BrokerFault if kind is not BrokerFault.NONE)
@@ -155,6 +157,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     if has_principals:  # whom an id was issued to is known to Redis alone
         troubles |= {FLUSH: 0.0, THEFT: THEFTS_MAX * random.random()}
     old_ids = Random(f"{seed}/old ids")
+    random_of_late = Random(f"{seed}/late")
     guests = Random(f"{seed}/guests")
     has_guests = has_principals and guests.random() < 0.5
     compression = random.choice((0, 1, 2, 3)) if draw.chance(0.06) else None
@@ -182,6 +185,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         has_guests=has_guests,
         thief_may_write=guests.random() < 0.5,
         wall_clock_rate=old_ids.choice(WALL_CLOCK_RATES) if old_ids.random() < OLD_IDS_SHARE else 1.0,
+        late_share=random_of_late.choice(LATE_SHARES),
         package=package,
     )
     if has_guests:  # they know no leaders: of one partition it is found by trying

@@ -30,6 +30,7 @@ PROTOCOL_MODULES = (
     "log_chunk",
     "log_ends",
     "log_reader",
+    "long_work",
     "marks",
     "outcome",
     "pace",

@@ -16,11 +16,13 @@ from idemproxy.codecs.compression import Codec, compress, decompress
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.message_set import encode_message, iterate_shallow
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
+from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.batch import Answer, Batch, Way
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset, OffsetAnswer
-from idemproxy.proxy.effects import Append, Ask, Leader, MemberAlive, Now, Pause, Read, Replicas, Swap, Wait
+from idemproxy.proxy.effects import Append, Ask, Leader, MemberAlive, Now, Pause, Read, Replicas, Swap, Wait, Work
 from idemproxy.proxy.flow_runner import FlowRunner, Resume
 from idemproxy.proxy.log_chunk import LogChunk, ReadLog
+from idemproxy.proxy.long_work import Done
 from idemproxy.proxy.outcome import Appended, InDoubt, NotSent, Outcome, Refused
 from idemproxy.proxy.sequencer import Sequencer
 from idemproxy.proxy.shared import Shared
@@ -100,7 +102,7 @@ def recompressed(data: bytes, codec: Codec | None) -> bytes:
     if codec is None or wrapper.codec == codec:
         return data
     assert wrapper.value is not None
-    inner = decompress(Codec(wrapper.codec), wrapper.value, 1 << 20, magic=1)
+    inner = bytes(decompress(Codec(wrapper.codec), wrapper.value, 1 << 20, magic=1))
     if codec is Codec.NONE:
         return inner
     packed = compress(codec, inner, magic=1)
@@ -262,6 +264,7 @@ class Stage:
 
         handlers: dict[type, Any] = {kind: at_once(perform) for kind, perform in performed.items()}
         handlers[Wait] = self._wait
+        handlers[Work] = self._work
         handlers[Pause] = self._pause
         return handlers
 
@@ -318,6 +321,18 @@ class Stage:
     def _wait(self, effect: Wait, resume: Resume) -> None:
         self._look(effect)
         heapq.heappush(self._timers, (self.now + effect.seconds, next(self._order), lambda: resume(None)))
+
+    def _work(self, effect: Work[Any], resume: Resume) -> None:
+        self._look(effect)
+
+        def work() -> None:
+            try:
+                done = Done[Any](at_once(effect.start()))
+            except Exception as error:
+                done = Done[Any](error=error)
+            resume(done)
+
+        heapq.heappush(self._timers, (self.now, next(self._order), work))
 
     def _pause(self, effect: Pause, resume: Resume) -> None:
         self._look(effect)

@@ -96,7 +96,7 @@ def _parse_message(data: bytes, depth: int) -> Message:
 def _decompress(codec: int, value: bytes) -> bytes:
     if codec == 1:
         return zlib.decompress(value, 31)
-    return decompress(Codec(codec), value, DECOMPRESSED_BYTES_MAX, magic=1)
+    return bytes(decompress(Codec(codec), value, DECOMPRESSED_BYTES_MAX, magic=1))
 
 
 def _compress(codec: int, data: bytes, magic: int) -> bytes:

@@ -64,12 +64,14 @@ class VirtualProxy:
         guests_at: Sequence[int] = (),
         expiry_seconds: float | None = None,
         wall_clock_rate: float = 1.0,
+        late_share: float = 0.0,
     ) -> None:
         """``clock_offset``: how long its machine was up before the run. ``clock_rate``: its seconds in a second.
         ``horizon_seconds``: the longest time after which a client retries; None: as shipped. ``has_principals``: it
         knows its clients by name, as with certificates. ``guests_at``: the brokers, if they ask who is there: clients
         then show them at one port each, and the proxy is a principal of its own. ``expiry_seconds``: of
-        the state of an idle producer; None: as shipped. ``wall_clock_rate``: of the clock by which ids get old."""
+        the state of an idle producer; None: as shipped. ``wall_clock_rate``: of the clock by which ids get old.
+        ``late_share``: of batches that are converted in a later pass."""
         self.network = network
         self.name = name
         self.address: Address = (name, 9092)
@@ -95,6 +97,8 @@ class VirtualProxy:
         self._guests_at = tuple(guests_at)
         self._expiry_seconds = expiry_seconds
         self._wall_clock_rate = wall_clock_rate
+        self._late_share = late_share
+        self._late = Random(f"{network.seed}/{name}/late")
         self._package = package
         self._engine_module = importlib.import_module(f"{package}.proxy.engine")
         self._store_module = importlib.import_module(f"{package}.state.redis_store")
@@ -168,6 +172,7 @@ class VirtualProxy:
             on_ready=lambda: self._listen_when_ready(host),
         )
         engine.shared.merges_producers = self._merge_producers
+        engine.shared.is_pass_long = lambda: self._late.random() < self._late_share
         if self._expiry_seconds is not None:
             engine.shared.expiry_ms = int(self._expiry_seconds * 1000)
         if self._horizon_seconds is not None:

@@ -56,6 +56,8 @@ class WorldSettings:
     """After which the state of an idle producer expires; None: as shipped."""
     wall_clock_rate: float = 1.0
     """How fast the wall clocks go by which producer ids get old."""
+    late_share: float = 0.0
+    """Of batches that are converted in a later pass, as where much is to be done."""
     package: str = "idemproxy"
     """Under which name the proxy is imported: the shipped one, or a patched copy."""
 
@@ -87,6 +89,7 @@ class World:
                 clock_offset=offset,
                 clock_rate=rate,
                 merge_producers=settings.merge_producers,
+                late_share=settings.late_share,
                 horizon_seconds=settings.horizon_seconds,
                 has_principals=settings.has_principals,
                 guests_at=tuple(self.cluster.brokers) if settings.has_guests else (),

@@ -9,7 +9,7 @@ import pytest
 
 from idemproxy.codecs import convert
 from idemproxy.codecs.produce import parse_response
-from idemproxy.proxy import limits, plain
+from idemproxy.proxy import limits
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.reactor import Reactor
 from testkit.raw_client import RawClient, batch
@@ -43,8 +43,7 @@ class Scene:
         self.engine.current_pass._now = self.slow.now
         self.conversions: list[float] = []
         """When each was made; those of one pass are at one time."""
-        monkeypatch.setattr(plain, "to_message_set", self.slowed(convert.to_message_set))
-        monkeypatch.setattr(convert, "to_inner", self.slowed(convert.to_inner))
+        monkeypatch.setattr(convert, "converting", self.slowed(convert.converting))
 
     def slowed(self, make: Callable[..., Any]) -> Callable[..., Any]:
         def made(*values: Any, **named: Any) -> Any:

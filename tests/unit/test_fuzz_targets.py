@@ -21,7 +21,15 @@ from idemproxy.state.inspection import read_entry
 
 DAMAGED = 200
 ROOT = Path(__file__).resolve().parents[2]
-WITHIN = {"parse_answer", "read_answer", "read_rows", "read_unsigned_varint", "read_varlong"}
+WITHIN = {
+    "decompressing",
+    "parse_answer",
+    "read_answer",
+    "read_rows",
+    "read_unsigned_varint",
+    "read_varlong",
+    "reading_payload",
+}
 """Decoders that those in a target call."""
 ELSEWHERE = ("proxy/settings/", "proxy/inspection/", "state/inspection.py")
 """Of the operator's tools: tests/property/test_config.py and tests/unit/test_inspection.py throw anything at them."""

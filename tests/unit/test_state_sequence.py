@@ -2,9 +2,7 @@
 
 import pytest
 
-from idemproxy.codecs.convert import split
 from idemproxy.codecs.marker import Identity, encode_marker, parse_marker
-from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
 from idemproxy.state.sequence import SEQUENCE_MODULUS, advance, distance, is_ahead, last_of
 from testkit.kafka_reference import SEQUENCE_MAX, in_sequence, increment
 
@@ -72,12 +70,7 @@ def test_the_sequence_after_the_last_one_is_zero() -> None:
     assert not is_ahead(0, SEQUENCE_MAX)
 
 
-def test_the_codecs_wrap_where_sequences_do() -> None:
-    records = [Record(index, 1000, None, b"value") for index in range(4)]
-    batch = encode_batch(records, producer_id=1, producer_epoch=0, base_sequence=SEQUENCE_MODULUS - 2)
-    parts = split(memoryview(batch), 4, output_bytes_max=1000)
-    wrapped = [advance(SEQUENCE_MODULUS - 2, index) for index in range(4)]
-    assert [parse_single_batch(part).base_sequence for part in parts] == wrapped
+def test_markers_end_where_sequences_do() -> None:
     assert parse_marker(encode_marker([Identity(1, 0, SEQUENCE_MODULUS - 1, 1)])) is not None
     with pytest.raises(AssertionError):
         encode_marker([Identity(1, 0, SEQUENCE_MODULUS, 1)])
