@@ -183,10 +183,11 @@ class Listeners:
         problem = f"listener {one.name!r}: cannot listen on {join_host_and_port(one.host, port)}{what}: {why}"
         if error.errno != errno.EADDRINUSE:
             return problem
+        others = "give the listener other ports (--listen; in the file bind and first_broker_port)"
         there = self._brokers.get(broker_id) if broker_id is not None else None
         if there is not None and there.port == port:
-            return f"{problem}, the broker itself has this port: give the listener other ports"
-        return f"{problem}, another process has this port: end it, or give the listener other ports"
+            return f"{problem}, the broker itself has this port: {others}"
+        return f"{problem}, another process has this port: end it, or {others}"
 
     def _place_of(self, one: Listener) -> PlaceOf:
         """Where a broker is reached: nowhere as long as its port is not ours."""

@@ -21,6 +21,8 @@ from testkit.configured_proxy import ConfiguredProxy
 from testkit.proxy_process import wait_until
 from testkit.raw_client import RawClient, batch
 
+OTHER_PORTS = "give the listener other ports (--listen; in the file bind and first_broker_port)"
+
 
 def settings_of(cluster: LegacyCluster, port: int, **listener: Any) -> dict[str, Any]:
     return {
@@ -53,7 +55,7 @@ def test_a_start_ends_and_says_which_port_for_which_broker_and_what_to_do(
         settings = settings_of(legacy_broker, bootstrap, first_broker_port=first, **listed)
         assert sentence_of_a_start(tmp_path, settings) == (
             f"listener 'clients': cannot listen on 127.0.0.1:{first} for broker 0: EADDRINUSE, "
-            "another process has this port: end it, or give the listener other ports"
+            f"another process has this port: end it, or {OTHER_PORTS}"
         )
 
 
@@ -62,7 +64,7 @@ def test_a_start_whose_ports_are_the_brokers_own_ends(legacy_broker: LegacyClust
     settings = settings_of(legacy_broker, neighbouring_ports(1), first_broker_port=port)
     assert sentence_of_a_start(tmp_path, settings) == (
         f"listener 'clients': cannot listen on 127.0.0.1:{port} for broker 0: EADDRINUSE, "
-        "the broker itself has this port: give the listener other ports"
+        f"the broker itself has this port: {OTHER_PORTS}"
     )
 
 
