@@ -66,6 +66,7 @@ class Forward:
         self._anchor = entry.anchor
         self._is_clean = True
         self._is_nameless = False
+        self._told: tuple[bytes, Stored] | None = None
         self._log_append_time_ms = -1
         self._lane: Acknowledger | None = None
         self._last: Piece | None = None
@@ -95,6 +96,7 @@ class Forward:
             piece = self._pieces[0]
             self._sent_sequence = piece.identities[0].base_sequence
             self._contents.add(piece.parcel.first_content)
+            self._told = None
             started = self._shared.step_begins()
             outcome: Outcome = await Append(
                 self._leader,
@@ -143,7 +145,11 @@ class Forward:
     # ------------------------------------------------------------------ appended
     async def _confirmed(self, piece: Piece, outcome: Appended) -> Outcome:
         """Rule R5: appended, but with an error code. It may vanish yet, so the record there has to carry our marker,
-        with everything that was in the wrapper."""
+        with everything that was in the wrapper. What left without one is looked for there in the whole search."""
+        if not piece.parcel.is_marked:
+            self._is_nameless = True
+            self._told = (piece.parcel.first_content, located(piece, outcome.base_offset)[0])
+            self._shared.report(NoRoomForMarker(*self._sequencer.key[1:], len(piece.message_set)))
         if outcome.error_code == 0:
             return outcome
         self._is_clean = False
@@ -166,9 +172,6 @@ class Forward:
         self._anchor = NO_ANCHOR if is_unmarked else outcome.anchor or piece.anchor
         if self._shared.too_large and not piece.parcel.joined_bytes_max:
             self._shared.note_taken(self._sequencer.topic, len(piece.message_set))
-        if not piece.parcel.is_marked:
-            self._is_nameless = True
-            self._shared.report(NoRoomForMarker(*self._sequencer.key[1:], len(piece.message_set)))
         self._lane = outcome.lane
         self._last = piece
         self._log_append_time_ms = outcome.log_append_time_ms
@@ -383,7 +386,7 @@ class Forward:
     def _new_search(self, broker_id: int) -> LogSearch:
         entry = self._sequencer.entry
         assert entry is not None and entry.intent is not None  # noqa: PT018
-        return LogSearch(
+        search = LogSearch(
             self._sequencer.topic,
             self._sequencer.partition,
             self._sequencer.producer_id,
@@ -392,6 +395,8 @@ class Forward:
             {broker_id, entry.intent.leader},
             lambda pieces: is_covered(pieces, self._whole),
         )
+        search.told = self._told
+        return search
 
     async def _again(self, records_found: int) -> bool:
         """Not in the log, or only a part: renew the intent, then forward what is missing, at most twice (rule R6)."""

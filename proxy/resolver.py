@@ -88,6 +88,9 @@ class LogSearch:
         self.whose: Mapping[bytes, Collection[BatchIdentity]] = {}
         """Which batches have these contents. Those that are found by their markers are in no doubt, whatever is equal
         to them."""
+        self.told: tuple[bytes, Stored] | None = None
+        """A record without a marker, by its content, and where the broker said that it was appended: there it is
+        found."""
         self._settle_on = settle_on
         self._enough = enough
         self._is_settled = False
@@ -300,7 +303,12 @@ class LogSearch:
         """Look for messages without a marker that have the same content."""
         for content in self._contents - self._unmarked.keys():
             for offset in chunk.offsets_of(content):
-                if start <= offset < log_end:
+                if not start <= offset < log_end:
+                    continue
+                if self.told is not None and (content, offset) == (self.told[0], self.told[1].base_offset):
+                    self._keep(self.told[1])
+                    self._end_offset, self._anchor = offset + 1, NO_ANCHOR
+                else:
                     self._unmarked[content] = offset
                     break
 

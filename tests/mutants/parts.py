@@ -160,6 +160,22 @@ PARTS = (
         ),
     ),
     mutant(
+        "told_of_an_earlier_try",
+        "R5: where a broker said that a record without a marker is counts for that try only",
+        _BARE + "test_nor_where_an_earlier_try_was_said_to_lie",
+        ("proxy.forward", "            self._told = None\n", ""),
+    ),
+    mutant(
+        "found_wherever_it_is",
+        "R5: nor for an equal record elsewhere",
+        _BARE + "test_an_equal_record_elsewhere_is_not_taken_for_it",
+        (
+            "proxy.resolver",
+            "(content, offset) == (self.told[0], self.told[1].base_offset):\n",
+            "content == self.told[0]:\n",
+        ),
+    ),
+    mutant(
         "contents_of_two_logs",
         "R9: what was read of another leader's log counts no longer",
         _BELOW + "test_a_batch_in_parts_is_known_though_the_leader_moves_while_it_is_looked_for",

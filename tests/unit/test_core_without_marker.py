@@ -7,6 +7,7 @@ import pytest
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.marker import parse_marker
+from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy import limits
 from idemproxy.proxy.effects import Append
 from idemproxy.proxy.events import MarkerLost, NoRoomForMarker
@@ -164,15 +165,90 @@ def test_a_lost_request_is_sent_again() -> None:
     assert stage.stored_values() == [value]
 
 
-def test_what_was_appended_with_an_error_is_not_sent_again() -> None:
+def answers_with_an_error(stage: Stage, *foreign: bytes, is_cut_off: bool = False) -> None:
+    """To the next record that goes without a marker: appended, but not replicated in time. Then others write."""
+
+    def answer(effect: Append) -> Outcome:
+        base_offset = stage.log.append(bytes(effect.message_set), stage.now)
+        if is_cut_off:
+            stage.log.truncate(base_offset)
+        for value in foreign:
+            stage.log.append(encode_set([(None, value, 0)], magic=1), stage.now)
+        stage.log.advance(stage.log.end_offset)
+        takes_no_more_than(stage)
+        return Appended(base_offset, TIMED_OUT, -1, stage.lane)
+
+    stage.outcomes.extend([stage.refuses(TOO_LARGE), answer])
+
+
+def test_what_was_appended_with_an_error_is_found_where_the_broker_said() -> None:
+    stage, client, value = Stage(), Client(), record()
+    send_some(stage, client, 0)
+    answers_with_an_error(stage, b"foreign")
+    request = stage.send(client, 1, value)
+    stage.run(60)
+    assert request.offset == 1
+    assert stage.stored_values() == [b"value 0", value, b"foreign"]
+    assert stage.entry().end_offset == 2, "committed before its client was told"
+    stage.outcomes.clear()
+    stage.outcomes.append(stage.loses_answer)
+    following = stage.send(client, 2)
+    stage.run(60)
+    assert following.offset == 3
+    assert stage.failures() == []
+
+
+def test_what_was_cut_off_then_is_sent_again() -> None:
     stage, value = Stage(), record()
-    stage.outcomes.extend(
-        [stage.refuses(TOO_LARGE), lambda effect: Appended(stage.take(effect), TIMED_OUT, -1, stage.lane)]
-    )
+    answers_with_an_error(stage, b"foreign", is_cut_off=True)
+    request = stage.send(Client(), 0, value)
+    stage.run(60)
+    assert request.offset == 1
+    assert stage.stored_values() == [b"foreign", value]
+
+
+def test_an_equal_record_elsewhere_is_not_taken_for_it() -> None:
+    stage, value = Stage(), record()
+    answers_with_an_error(stage, b"foreign", value, is_cut_off=True)
+    request = stage.send(Client(), 0, value)
+    stage.run(60)
+    assert request.code == UNDECIDABLE
+    assert stage.stored_values() == [b"foreign", value]
+
+
+def test_nor_where_an_earlier_try_was_said_to_lie() -> None:
+    """The next one is lost without an answer, and another writer has the same record."""
+    stage, value = Stage(), record()
+    answers_with_an_error(stage, is_cut_off=True)
+
+    def foreign(_effect: Append) -> Outcome:
+        stage.log.append(encode_set([(None, value, 0)], magic=1), stage.now)
+        stage.log.advance(stage.log.end_offset)
+        return stage.loses_request(_effect)
+
+    def second_try(_effect: Append) -> None:
+        if len(stage.sent) == 2:
+            stage.outcomes.appendleft(foreign)
+
+    stage.before[Append] = second_try
     request = stage.send(Client(), 0, value)
     stage.run(60)
     assert request.code == UNDECIDABLE
     assert stage.stored_values() == [value]
+
+
+def test_a_part_of_a_batch_is_found_there_too_and_the_rest_is_sent() -> None:
+    stage, client = Stage(), Client()
+    values = [b"one", record(), b"three"]
+    stage.shared.note_too_large(TOPIC, BYTES_MAX + 10)
+    stage.outcomes.append(stage.succeeds)
+    answers_with_an_error(stage, b"foreign")
+    del stage.outcomes[1]  # its size is known
+    request = stage.send(client, 0, *values)
+    stage.run(60)
+    assert request.offset == 0
+    assert stage.stored_values() == [*values[:2], b"foreign", values[2]]
+    assert markers(stage) == [True, False, False, True]
 
 
 @pytest.mark.parametrize("values", [[record()], [b"one", record()], [record(), b"two"]])
