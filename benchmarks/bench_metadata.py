@@ -95,36 +95,89 @@ def broker(number: int, first: int, second: int) -> None:
     one.serve()
 
 
-def others(address: str) -> None:
-    """The producers: each sends a record again until it is taken, then the next one. And who asks for everything."""
-    host, port = address.rsplit(":", 1)
-    selector = selectors.DefaultSelector()
-    due: list[tuple[float, Connection, bool]] = []
-    begun = time.perf_counter()
-    for index in range(PRODUCERS):
-        load = Load(host, int(port), NAMES[1 + index % (TOPICS - 1)], 1, True, first_partition=DEAD_PARTITION)
-        connection = Connection(load, 0)
-        selector.register(connection.socket, selectors.EVENT_READ, connection)
-        due.append((begun + 2 + index / PRODUCERS, connection, False))
-    asking = socket.create_connection((host, int(port)))
-    selector.register(asking, selectors.EVENT_READ)
-    question = encode_request_header(kafka.METADATA, 1, 1, "everything") + struct.pack(">i", -1)
+def witness(address: str) -> None:
+    """Produce one record after the other; write when each was done, how long it took, and how many connections were
+    lost meanwhile."""
+    rows: list[tuple[float, float, int]] = []
+
+    def end(*_: object) -> None:
+        print(json.dumps(rows), flush=True)
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, end)
+    load = follower.load_to(address, 1, 0, 1)
+    connection: Connection | None = Connection(load, 0)
     print("READY", flush=True)
-    next_question = 0.0
     while True:
+        begun, losses, is_done = time.perf_counter(), 0, False
+        while not is_done:
+            try:
+                connection = connection or Connection(load, 0)
+                connection.send()
+                connection.socket.setblocking(True)
+                while not (codes := connection.answers()):
+                    pass
+                is_done = codes[0] == 0
+            except (OSError, AssertionError):
+                is_done = False
+            if not is_done:
+                connection, losses = None, losses + 1
+                time.sleep(RETRY_SECONDS)
+        rows.append((time.time(), time.perf_counter() - begun, losses))
+        time.sleep(follower.PAUSE_SECONDS)
+
+
+class Others:
+    """The producers: each sends a record again until it is taken, then the next one. And who asks for everything."""
+
+    def __init__(self, address: str) -> None:
+        host, port = address.rsplit(":", 1)
+        self._place = host, int(port)
+        self._selector = selectors.DefaultSelector()
+        self._due: list[tuple[float, Connection, bool]] = []
+
+    def begin(self, index: int, at: float) -> None:
+        """One more producer."""
+        load = Load(*self._place, NAMES[1 + index % (TOPICS - 1)], 1, True, first_partition=DEAD_PARTITION)
+        connection = Connection(load, index)
+        self._selector.register(connection.socket, selectors.EVENT_READ, (connection, index))
+        self._due.append((at, connection, False))
+
+    def run(self) -> None:
+        """Until the end of the process."""
+        begun = time.perf_counter()
+        for index in range(PRODUCERS):
+            self.begin(index, begun + 2 + index / PRODUCERS)
+        asking = socket.create_connection(self._place)
+        self._selector.register(asking, selectors.EVENT_READ)
+        question = encode_request_header(kafka.METADATA, 1, 1, "everything") + struct.pack(">i", -1)
+        print("READY", flush=True)
+        next_question = 0.0
+        while True:
+            now = time.perf_counter()
+            if now >= next_question:
+                asking.sendall(struct.pack(">i", len(question)) + question)
+                next_question = now + 1
+            due, self._due = self._due, []
+            for one in due:
+                if one[0] > now:
+                    self._due.append(one)
+                else:
+                    one[1].send_again() if one[2] else one[1].send()
+            for key, _ in self._selector.select(0.02):
+                if key.data is None:
+                    asking.recv(1 << 20)
+                else:
+                    self._take(*key.data)
+
+    def _take(self, connection: Connection, index: int) -> None:
         now = time.perf_counter()
-        if now >= next_question:
-            asking.sendall(struct.pack(">i", len(question)) + question)
-            next_question = now + 1
-        for one in [one for one in due if one[0] <= now]:
-            due.remove(one)
-            one[1].send_again() if one[2] else one[1].send()
-        for key, _ in selector.select(0.02):
-            if key.data is None:
-                asking.recv(1 << 20)
-                continue
-            for code in key.data.answers():
-                due.append((time.perf_counter() + (RETRY_SECONDS if code else 1.0), key.data, bool(code)))
+        try:
+            for code in connection.answers():
+                self._due.append((now + (RETRY_SECONDS if code else 1.0), connection, bool(code)))
+        except OSError:
+            self._selector.unregister(connection.socket)
+            connection.socket.close()
 
 
 def watched_proxy(report: str, arguments: list[str]) -> None:
@@ -233,6 +286,7 @@ def measure(side: Side, admin: str, steps_file: Path, brokers: list[Role], optio
         "dead_p50_ms": follower.share(beside, 0.5),
         "dead_p99_ms": follower.share(beside, 0.99),
         "dead_longest_ms": [round(one) for one in sorted(beside, reverse=True)[: follower.LONGEST_COUNT]],
+        "dead_connections_lost": sum(losses for at, _, losses in rows if died_at <= at),
         "dead_longest_step_ms": steps[1],
         "dead_longest_step_cpu_ms": longest_cpu_ms(steps_file, died_at, ended),
         "start_longest_step_cpu_ms": longest_cpu_ms(steps_file, 0, begun),
@@ -258,7 +312,7 @@ def main() -> None:
         elif what == "proxy":
             watched_proxy(rest[0], rest[1:])
         else:
-            {"witness": follower.witness, "others": others}[what](rest[0])
+            witness(rest[0]) if what == "witness" else Others(rest[0]).run()
         return
     rows = []
     with tempfile.TemporaryDirectory() as directory:
