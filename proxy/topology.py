@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from ..codecs.error_codes import ErrorCode
@@ -142,6 +143,9 @@ class Topology:
         if topics is None:
             done() if freshness.is_all_fresh(now) else self.refresh(None, done)
             return
+        if len(topics) > limits.METADATA_TOPICS_PER_QUESTION_MAX:
+            self._freshen_many(topics, may_create, done)
+            return
         known = self.cluster.topics
         if not may_create and any(freshness.may_look_in_all(name, now) for name in topics if name not in known):
             self.refresh(None, done)
@@ -151,6 +155,19 @@ class Topology:
             self.refresh(tuple(sorted(wanted)), done)
         else:
             done()
+
+    def _freshen_many(self, topics: Sequence[str], may_create: bool, done: Done) -> None:
+        """So many are not looked at one by one: who names them sees the whole cluster as it was a second ago. Of those
+        that are not there, as many are named as one question can hold."""
+        now, known, freshness = self._reactor.now(), self.cluster.topics, self._freshness
+        missing = (name for name in topics if name not in known and freshness.may_name(name, now))
+        named = tuple(islice(missing, limits.METADATA_TOPICS_PER_QUESTION_MAX)) if may_create else ()
+        if not freshness.is_all_fresh(now):
+            self.refresh(None, _nothing if named else done)
+        elif not named:
+            done()
+        if named:
+            self.refresh(named, done)
 
     def look_for(self, topic: str, done: Done) -> None:
         """A partition of a topic is not there as last seen: look again, unless that was done this moment. Creates
@@ -295,3 +312,7 @@ class Topology:
 
 def _is_there(topic: Topic | None) -> bool:
     return topic is not None and topic.error_code in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+def _nothing() -> None:
+    """Nobody waits for this."""

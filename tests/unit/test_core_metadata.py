@@ -231,6 +231,28 @@ def test_those_who_wait_are_told_in_several_steps(scene: Scene) -> None:
     assert (sum(told.values()), max(told.values())) == (700, limits.METADATA_TOLD_PER_STEP)
 
 
+def test_who_names_more_topics_than_a_question_holds_gets_the_whole_cluster_as_it_was_a_second_ago(
+    scene: Scene,
+) -> None:
+    known = tuple(f"topic{number}" for number in range(700))
+    unknown = tuple(f"nowhere{number}" for number in range(10 * limits.METADATA_TOPICS_PER_QUESTION_MAX))
+    answered: list[int] = []
+    for may_create in (False, True):
+        scene.network.run(limits.METADATA_FRESH_SECONDS)
+        scene.questions.clear()
+        scene.reactor.post(
+            lambda may_create=may_create: scene.topology.freshen(  # type: ignore[misc]
+                known + unknown, may_create, lambda: answered.append(len(scene.questions))
+            )
+        )
+        scene.network.run(limits.METADATA_WAIT_SECONDS)
+        named = [asked for asked in scene.questions if asked is not None]
+        assert scene.questions.count(None) == 1
+        assert [set(asked) <= set(unknown) for asked in named] == [True] * may_create
+        assert [len(asked) for asked in named] == [limits.METADATA_TOPICS_PER_QUESTION_MAX] * may_create
+    assert len(answered) == 2
+
+
 # ---------------------------------------------------------------------- what is learned
 def test_an_answer_that_tells_nothing_new_changes_nothing(scene: Scene) -> None:
     before = scene.topology.cluster
