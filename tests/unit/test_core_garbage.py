@@ -4,6 +4,7 @@ of cycles, which comes when it likes."""
 from __future__ import annotations
 
 import gc
+import random
 from collections.abc import Callable, Iterator, Sequence
 from types import CoroutineType, FunctionType, GeneratorType, MethodType
 from typing import Any
@@ -11,11 +12,13 @@ from typing import Any
 import pytest
 
 from idemproxy.codecs.produce import parse_response
+from idemproxy.proxy.holdings import Held
 from idemproxy.proxy.versions import ApiKey
 from testkit.raw_client import RawClient, batch, resigned
 from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates, ProduceSeen
 from testkit.virtual_guest import Introduced
 from testkit.virtual_line import Line, request
+from testkit.virtual_log import MESSAGE_BYTES_MAX
 from testkit.virtual_world import TOPIC, World, WorldSettings
 
 OURS = "idemproxy."
@@ -321,6 +324,55 @@ def gone_with_last_words(scene: Scene, line: Line) -> list[int]:
     return []
 
 
+def stored_in_parts(scene: Scene, line: Line) -> list[int]:
+    noise = random.Random(1).randbytes(MESSAGE_BYTES_MAX // 2)
+    scene.send(line, [(0, batch([noise, noise[::-1], noise], producer_id=1_001))])
+    scene.run(30)
+    assert len(scene.world.cluster.log(TOPIC, 0).messages) > 1
+    return [0]
+
+
+def merged_with_another(scene: Scene, line: Line) -> list[int]:
+    for number in range(1, 9):
+        scene.send(line, [(0, records(number))])
+    scene.run(10)
+    return [0] * 8
+
+
+def without_a_producer_id_and_its_broker_has_gone(scene: Scene, line: Line) -> list[int]:
+    scene.faults = [BrokerFault.LOST_REQUEST]
+    scene.send(line, [(0, batch([b"value"])), (1, batch([b"value"]))])
+    scene.run(10)
+    assert line.is_lost, "as the broker's own connection would be"
+    return []
+
+
+def without_room_for_its_rest(scene: Scene, line: Line) -> list[int]:
+    """It is in the middle of a request when others fill the room, waits, and goes on."""
+    whole = request(200, ApiKey.PRODUCE, VERSION, RawClient.produce_body([(TOPIC, 0, records(value=bytes(2_000)))]))
+    assert line.wire is not None
+    line.wire.send(whole[:-100])
+    scene.run(1)
+    others = Held(scene.engine.hold_bytes, 1 << 40)
+    line.wire.send(whole[-100:])
+    scene.run(1)
+    assert line.data == b""
+    del others
+    scene.run(10)
+    return [0]
+
+
+def gone_without_room_for_its_rest(scene: Scene, line: Line) -> list[int]:
+    others = Held(scene.engine.hold_unfinished, 1 << 40)
+    assert line.wire is not None
+    line.wire.send((50_000).to_bytes(4, "big") + bytes(40_000))
+    scene.run(1)
+    line.wire.reset()
+    scene.run(10)
+    del others
+    return []
+
+
 def hung_up_on(scene: Scene, line: Line) -> list[int]:
     assert line.wire is not None
     line.wire.send(b"GET / HTTP/1.1\r\n\r\n")
@@ -357,6 +409,11 @@ PATHS: list[Callable[[Scene, Line], list[int]]] = [
     gone_within_a_request,
     gone_without_a_producer_id,
     gone_with_last_words,
+    stored_in_parts,
+    merged_with_another,
+    without_a_producer_id_and_its_broker_has_gone,
+    without_room_for_its_rest,
+    gone_without_room_for_its_rest,
     hung_up_on,
 ]
 
