@@ -133,6 +133,7 @@ class Engine(Holdings):
         self.shared = Shared(cluster, report, random_bytes(INCARNATION_BYTES))
         self.shared.wall_clock_ms = wall_clock_ms
         self.shared.hold_bytes = self.hold_bytes
+        self.shared.has_no_room = lambda: self.is_full
         self.shared.is_pass_long = lambda: self.current_pass.is_long
         self.runner = FlowRunner(self._handlers())
         self.topology = Topology(

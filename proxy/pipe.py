@@ -36,7 +36,7 @@ class _Answers(FrameSplitter):
 
 class Pipe:
     """Opened at the first request. ``broken``: told when it ends; with ``may_end`` only if that matters to anybody.
-    ``backlog_bytes``: of requests that have no answer and that the broker does not take."""
+    ``backlog_bytes``: that the broker does not take, of requests that have no answer, or of a client that has gone."""
 
     def __init__(
         self, reactor: Reactor, address: Address, broken: Callable[[str], None], may_end: bool = False
@@ -109,7 +109,7 @@ class Pipe:
             self._reactor.later(0, self._count_backlog)
 
     def _count_backlog(self) -> None:
-        """What has no answer is counted until the broker takes it, also when its sender has gone."""
+        """What has no answer is counted until the broker takes it; once its sender has gone, all is."""
         unsent = self._unsent_bytes
         if self._accounts is None or self._patience is None:
             return
@@ -137,6 +137,8 @@ class Pipe:
         if self._wire is not None:
             self._wire.close()
             self._wire, self._closed_wire = None, self._wire
+        if self._unsent_bytes > limits.BACKLOG_BYTES:
+            self._plan_count()
 
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: Wire) -> None:

@@ -58,6 +58,8 @@ class Shared:
     """A journal is kept: the outcome of every append is reported."""
     hold_bytes: Callable[[int], None] = lambda _count: None
     """So many bytes are kept for requests, or (negative) are no more: see ``holdings.py``."""
+    has_no_room: Callable[[], bool] = lambda: False
+    """Is nothing to be kept that can be smaller?"""
     is_pass_long: Callable[[], bool] = lambda: False
     """Should what takes time wait for the next pass? See ``passes.py``."""
     wall_clock_ms: Callable[[], int] = lambda: 0

@@ -19,7 +19,7 @@ CONNECTION_BYTES = 20_000
 UNPACKED_BYTES = 130 * MIB
 """One batch while it is converted, as docs/SIZING.md says."""
 LEFT_ALONE_AT_BYTES = 1 << 30
-SECONDS = 6.0
+SECONDS = 5.0
 
 
 @pytest.fixture(scope="module")

@@ -75,6 +75,26 @@ def test_a_batch_on_its_way_is_not_kept_unpacked(merges: bool, batches: int) -> 
     assert kept < UNPACKED_BYTES // 20
 
 
+@pytest.mark.parametrize("has_room", [True, False])
+def test_what_may_be_merged_is_kept_unpacked_only_where_there_is_room(has_room: bool) -> None:
+    counted: list[int] = []
+    stage = Stage()
+    stage.shared.merges_producers = True
+    stage.shared.hold_bytes = counted.append
+    stage.shared.has_no_room = lambda: not has_room
+    stage.outcomes.append(stage.never_answers)
+    data = batch([bytes(RECORD_BYTES)], producer_id=PRODUCER_ID, codec=Codec.GZIP)
+    identity = BatchIdentity(0, 0, 1)
+    waiter = Request(Client(), identity)
+    header = parse_single_batch(memoryview(data))
+    stage.sequencer.queue.append(Batch(identity, memoryview(data), header, 30_000, stage.now, [waiter]))
+    stage.sequencer.wake()
+    stage.run(1)
+    assert len(stage.sent) == 1
+    assert (sum(counted) > RECORD_BYTES) == has_room
+    assert (sum(counted) < 2_000) == (not has_room)
+
+
 class Scene:
     """A broker that hangs from the start, and one client with a batch."""
 
@@ -176,3 +196,19 @@ def test_batches_without_a_producer_id_count_with_their_converted_form() -> None
     line.wire.reset()
     scene.run(1)
     assert scene.engine.bytes_held <= before
+
+
+def test_what_a_client_without_a_producer_id_leaves_behind_counts_until_its_broker_takes_it() -> None:
+    scene = Scene(hang_seconds=20)
+    line = scene.connect()
+    before = scene.engine.bytes_held
+    for _ in range(10):
+        scene.send(line, batch([bytes(RECORD_BYTES)]))
+    scene.run(0.5)
+    assert line.wire is not None
+    line.wire.reset()
+    scene.run(0.5)
+    assert scene.engine.bytes_held > before + 5 * RECORD_BYTES, "the rest lies with the broker's kernel"
+    assert scene.world.network.run(60, lambda: scene.engine.bytes_held == 0)
+    scene.run(1)
+    assert scene.world.errors() == []
