@@ -14,6 +14,7 @@ WHOLE_FOLDERS = ("codecs", "state")
 PROTOCOL_MODULES = (
     "answers",
     "batch",
+    "demand",
     "doubt",
     "duplicates",
     "effects",
