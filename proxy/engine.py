@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
+from ..codecs.error_codes import ErrorCode
 from ..reactor import Address, Reactor
 from ..state.entry import principal_of
 from ..state.lease import Lease
@@ -29,7 +30,7 @@ from .holdings import Holdings
 from .init_producer import ProducerIds
 from .lane_pool import LanePool
 from .long_work import LongWork
-from .outcome import NotSent
+from .outcome import NotSent, Outcome
 from .passes import Pass
 from .places import Places
 from .produce import Part, ProduceCall, Sweeper
@@ -317,9 +318,10 @@ class Engine(Holdings):
         """Look whether there is such a topic, without creating it, and which partitions it has."""
         self.topology.look_for(topic, done)
 
-    def topics_changed(self) -> None:
-        """A client has had topics created, enlarged or deleted: they are asked for anew."""
-        self.topology.changed()
+    def topics_changed(self, gone: Collection[str] = ()) -> None:
+        """A client has had topics created, enlarged or deleted: they are asked for anew. ``gone``: those that he has
+        had deleted."""
+        self.topology.changed(gone)
 
     def init_producer_id(
         self, request: InitProducerIdRequest, principal: bytes, done: Callable[[int, int], None]
@@ -402,14 +404,19 @@ class Engine(Holdings):
         return self._store
 
     def _append(self, effect: Append, resume: Resume) -> None:
+        def ended(outcome: Outcome) -> None:
+            if not isinstance(outcome, NotSent) and outcome.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self.topology.doubt(effect.topic)
+            resume(outcome)
+
         if effect.way is not None:
-            effect.way.append(effect, resume)
+            effect.way.append(effect, ended)
             return
         broker = self.topology.broker(effect.broker_id)
         if broker is None or not broker.is_ready:
             self.reactor.later(0, lambda: resume(NotSent("the broker is away")))
         else:
-            broker.pool.append(effect, resume)
+            broker.pool.append(effect, ended)
 
     def _pause(self, effect: effects.Pause, resume: Resume) -> None:
         bell = effect.bell

@@ -26,12 +26,14 @@ class Freshness:
         self._looked_for: dict[str, tuple[float, float]] = {}
         """Since when, and when last."""
         self._partitions = 0
+        self._doubted_at: dict[str, float] = {}
 
     # ------------------------------------------------------------------ what happens
     def learned(self, topics: Iterable[str], asked_at: float, now: float) -> None:
         """These topics were asked for then, and the answer is there now."""
         self._last_asked_at = max(asked_at, self._last_asked_at)
         for name in topics:
+            self._trust(name, asked_at)
             if not self.is_topic_overtaken(name, asked_at):
                 self._topic_asked_at[name] = asked_at
                 self._topic_learned_at[name] = self._counted_from(asked_at, now)
@@ -39,6 +41,8 @@ class Freshness:
     def learned_all(self, partitions: int, asked_at: float, now: float) -> None:
         """The whole cluster was; it has so many partitions."""
         self._last_asked_at = max(asked_at, self._last_asked_at)
+        for name in tuple(self._doubted_at):
+            self._trust(name, asked_at)
         if asked_at < self._all_asked_at:
             return
         self._all_asked_at = asked_at
@@ -51,9 +55,17 @@ class Freshness:
         """Topics have come or gone: what was asked before is out of date."""
         self._changed_at = now
 
+    def doubt(self, topic: str, now: float) -> None:
+        """A topic that is known may be gone: it is not to be named to a broker, which would create it anew."""
+        self._doubted_at[topic] = now
+
     def appeared(self, topic: str) -> None:
         """It may have been looked for, and is there now: its leaders come soon."""
         self._looked_for.pop(topic, None)
+
+    def is_doubted(self, topic: str) -> bool:
+        """May it be gone?"""
+        return topic in self._doubted_at
 
     # ------------------------------------------------------------------ which answer is the last one
     def is_overtaken(self, asked_at: float) -> bool:
@@ -83,6 +95,11 @@ class Freshness:
         is_current = self._all_learned_at > self._changed_at
         return self.age_of_all(now) < (limits.METADATA_FRESH_SECONDS if is_current else self._pause_of_all)
 
+    @property
+    def is_large(self) -> bool:
+        """Is it work to ask for the whole cluster, where a few topics are wanted?"""
+        return self._pause_of_all > limits.METADATA_PAUSE_SECONDS
+
     def may_name(self, topic: str, now: float) -> bool:
         """May a topic that is not there be asked for by its name now?"""
         learned_at = self._topic_learned_at.get(topic, _NEVER)
@@ -98,6 +115,10 @@ class Freshness:
         return not self.is_all_fresh(now) or self.age_of_all(now) >= pause
 
     # ------------------------------------------------------------------ inside
+    def _trust(self, topic: str, asked_at: float) -> None:
+        if asked_at >= self._doubted_at.get(topic, _NEVER):
+            self._doubted_at.pop(topic, None)
+
     def _counted_from(self, asked_at: float, now: float) -> float:
         return now if asked_at > self._changed_at else asked_at
 

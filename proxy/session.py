@@ -24,6 +24,7 @@ from .bridge.init_producer_id import encode_init_producer_id, parse_init_produce
 from .bridge.metadata import parse_client_request
 from .bridge.refusals import refusal
 from .bridge.table import plan
+from .bridge.topics import deleted_topics
 from .crowd import Crowd
 from .door import Visit
 from .events import ClientRefused, SlowClient
@@ -310,9 +311,12 @@ class Session:
             self._answer(slot, request.answer)
             return
 
+        is_deletion = slot.header.api_key == ApiKey.DELETE_TOPICS
+        gone = deleted_topics(memoryview(frame)[slot.header.body_offset :]) if is_deletion else ()
+
         def answered(response: memoryview) -> None:
             if slot.header.api_key in _CHANGES_TOPICS:
-                self._host.topics_changed()
+                self._host.topics_changed(gone)
             self._answer(slot, *bridge.response(response))
 
         self._upstream(broker).request(slot.header.api_key, bridge.broker_version, request, answered)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from ..reactor import Reactor
@@ -40,7 +40,7 @@ class Host(Outside, Accounts, Protocol):
 
     def target(self, broker_id: int | None) -> Broker | None: ...
 
-    def topics_changed(self) -> None: ...
+    def topics_changed(self, gone: Collection[str] = ()) -> None: ...
 
     def init_producer_id(
         self, request: InitProducerIdRequest, principal: bytes, done: Callable[[int, int], None]

@@ -2,7 +2,7 @@
 
 Clients are answered from here, also while brokers are away. Metadata is asked for by topic where a topic is in
 question, and as a whole by age; equal questions at the same time are asked once. Names a topic to a broker only where
-it may be created, because brokers before 0.11 create what is named."""
+it may be created or is surely there, because brokers before 0.11 create what is named."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from ..codecs.error_codes import ErrorCode
 from ..codecs.steps import Steps
 from ..reactor import Address, Reactor
 from . import limits
-from .bridge.asks import Question
+from .bridge.asks import EarliestOffset, FetchRecords, LatestOffset, Question
 from .bridge.cluster import BrokerAddress, Cluster, Topic
 from .effects import Unanswered
 from .events import Report, Said
 from .freshness import Freshness
+from .log_chunk import ReadLog
 from .refreshes import Refreshes, Topics
 from .turns import in_turns
 from .upstream import BOOTSTRAP_ID, Broker, OneCluster
 
 Done = Callable[[], None]
+_OF_A_TOPIC = (LatestOffset, EarliestOffset, FetchRecords, ReadLog)
 
 
 class Topology:
@@ -120,21 +122,37 @@ class Topology:
 
     def leader(self, topic: str, partition: int, refresh: bool, done: Callable[[int | None], None]) -> None:
         """Tell the leader, after asking again where that is needed and the last answer is not of this moment."""
-        known = self.leader_of(topic, partition)
-        age = self._freshness.age_of(topic, self._reactor.now())
+        known, now = self.leader_of(topic, partition), self._reactor.now()
+        age = self._freshness.age_of(topic, now)
         if age < limits.PROBE_SECONDS or (known is not None and not refresh):
             done(known)
-            return
-        self.refresh((topic,), lambda: done(self.leader_of(topic, partition)))
+        elif self._may_be_named(topic):
+            self.refresh((topic,), lambda: done(self.leader_of(topic, partition)))
+        elif self._freshness.may_look_in_all(topic, now):
+            self.refresh(None, lambda: done(self.leader_of(topic, partition)))
+        else:
+            done(known)
 
     def refresh(self, topics: Topics, done: Done) -> None:
         """Ask for some topics, or for all (None), and call back when it was answered, or soon in any case."""
         self._refreshes.ask(topics, done)
 
-    def changed(self) -> None:
-        """Topics were created or deleted: what was asked before this moment is out of date."""
+    def changed(self, gone: Collection[str] = ()) -> None:
+        """Topics were created or deleted: what was asked before this moment is out of date. ``gone``: those that may be
+        deleted now."""
         self._freshness.changed(self._reactor.now())
         self._refreshes.forget()
+        for name in gone:
+            self.doubt(name)
+
+    def doubt(self, topic: str) -> None:
+        """A broker does not know it, where it should be: it may have been deleted."""
+        if topic in self.cluster.topics:
+            self._freshness.doubt(topic, self._reactor.now())
+
+    def _may_be_named(self, topic: str) -> bool:
+        """Is it surely there, so that naming it creates nothing?"""
+        return topic in self.cluster.topics and not self._freshness.is_doubted(topic)
 
     def freshen(self, topics: Sequence[str] | None, may_create: bool, done: Done) -> None:
         """For a client's Metadata: what was learned in the last second is fresh enough, unless something is missing
@@ -146,11 +164,10 @@ class Topology:
         if len(topics) > limits.METADATA_TOPICS_PER_QUESTION_MAX:
             self._freshen_many(topics, may_create, done)
             return
-        known = self.cluster.topics
-        if not may_create and any(freshness.may_look_in_all(name, now) for name in topics if name not in known):
+        if not may_create and self._looks_in_all(topics, now):
             self.refresh(None, done)
             return
-        wanted = {name for name in topics if (may_create or name in known) and self._is_due(name, now)}
+        wanted = {name for name in topics if (may_create or self._may_be_named(name)) and self._is_due(name, now)}
         if wanted:
             self.refresh(tuple(sorted(wanted)), done)
         else:
@@ -169,13 +186,23 @@ class Topology:
         if named:
             self.refresh(named, done)
 
+    def _looks_in_all(self, topics: Sequence[str], now: float) -> bool:
+        """Is one of these to be looked for where its name is not said?"""
+        for name in topics:
+            if not self._may_be_named(name):
+                if self._freshness.may_look_in_all(name, now):
+                    return True
+            elif not self._freshness.is_large and self._is_due(name, now):
+                return True
+        return False
+
     def look_for(self, topic: str, done: Done) -> None:
         """A partition of a topic is not there as last seen: look again, unless that was done this moment. Creates
         none."""
-        if topic not in self.cluster.topics:
+        if not self._may_be_named(topic):
             self.freshen((topic,), False, done)
         elif self._freshness.may_look_for_leader(topic, self._reactor.now()):
-            self.refresh((topic,), done)
+            self.refresh((topic,) if self._freshness.is_large else None, done)
         else:
             done()
 
@@ -192,8 +219,15 @@ class Topology:
         broker = self._brokers.get(broker_id)
         if broker is None:
             self._reactor.later(0, lambda: done(Unanswered("the cluster has no such broker")))
-        else:
-            broker.ask(question, done)
+            return
+
+        def answered(answer: Any) -> None:
+            code = getattr(answer, "error_code", ErrorCode.NONE)
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and isinstance(question, _OF_A_TOPIC):
+                self.doubt(question.topic)
+            done(answer)
+
+        broker.ask(question, answered)
 
     # ------------------------------------------------------------------ inside
     def _learn(self, topics: Topics, asked_at: float, answer: Cluster) -> None:

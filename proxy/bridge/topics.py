@@ -1,4 +1,5 @@
-"""CreateTopics v1 to v0. The rest of creating and deleting topics only gets throttle_time_ms (see ``table``).
+"""CreateTopics v1 to v0, and what a DeleteTopics names. The rest of creating and deleting topics only gets
+throttle_time_ms (see ``table``).
 
 Source: KIP-4 (CreateTopics v0), Kafka 0.10.2 (v1: validate_only and error messages).
 """
@@ -49,6 +50,15 @@ class CreateTopicsWithoutValidateOnly:
         parts.append(reader.data[start : reader.position])
         reader.finish()
         return b"".join(parts)
+
+
+def deleted_topics(request: Buffer) -> tuple[str, ...]:
+    """The topics that a DeleteTopics request, v0 to v3, names. WireError for garbage."""
+    reader = Reader(request)
+    names = tuple(reader.string("topic name") for _ in range(reader.count("topics", 2)))
+    reader.int32("timeout_ms")
+    reader.finish()
+    return names
 
 
 def _read_topic(reader: Reader) -> str:

@@ -15,6 +15,7 @@ from testkit.raw_client import RawClient, batch
 LATER_SECONDS_MAX = 0.4
 """Than the broker itself shows it: of the best of some, on a machine that has other things to do."""
 TRIES = 3
+SECOND_LOOK_SECONDS = 1.5
 UNKNOWN, LEADER_NOT_AVAILABLE = 3, 5
 _numbers = itertools.count(1)
 
@@ -120,3 +121,34 @@ def test_a_partition_that_is_added_can_be_produced_to_at_once(
     assert client.produce_one("known", 1, batch([b"first"], producer_id=producer_id)).error_code == 0
     assert client.values("known", 1) == [b"first"]
     assert client.produce_one("known", 2, batch([b"x"], producer_id=producer_id)).error_code == UNKNOWN
+
+
+def test_a_topic_that_is_deleted_under_its_producer_is_not_created_anew_by_the_proxy(
+    creating_broker: LegacyCluster, client: RawClient, direct: RawClient
+) -> None:
+    name = a_name()
+    creating_broker.create_topic(name)
+    producer_id = client.new_producer_id()
+    assert client.produce_one(name, 0, batch([b"0"], producer_id=producer_id)).error_code == 0
+    time.sleep(SECOND_LOOK_SECONDS)  # what is known is old enough to be asked for again
+    creating_broker.delete_topic(name)
+    codes = []
+    for _ in range(10):
+        codes.append(client.produce_one(name, 0, batch([b"1"], producer_id=producer_id, sequence=1)).error_code)
+        time.sleep(0.1)
+    assert name not in listed(direct)
+    assert codes[-1] == UNKNOWN
+    assert set(codes) <= {UNKNOWN, LEADER_NOT_AVAILABLE}
+    assert described(client, name, may_create=False).error_code == UNKNOWN
+    assert name not in listed(direct)
+
+
+def test_who_deletes_a_topic_and_asks_for_it_does_not_create_it_anew(client: RawClient, direct: RawClient) -> None:
+    """He says that he does not want it to be created, which brokers before 0.11 cannot hear."""
+    for _ in range(TRIES):
+        name = a_name()
+        create(client, name)
+        seconds_until(lambda name=name: is_usable(described(client, name, may_create=False)))  # type: ignore[misc]
+        delete(client, name)
+        assert described(client, name, may_create=False).error_code == UNKNOWN
+        assert name not in listed(direct)
