@@ -3,12 +3,14 @@
 ``make bench``. The broker is ``slow_broker.py``, which works on one request per connection at a time, as brokers do.
 Prints the table, direct / before / after, and adds a line of JSON to ``benchmarks/results/lanes.jsonl``. ``limit`` is
 what so many producers with one batch at a time could reach; where direct stays far below it, the machine is what is
-measured, not lanes. ``--against COMMIT`` adds a proxy of that commit's code."""
+measured, not lanes: ``lanes_alone.py`` tells what these let through, without sockets and on a virtual clock.
+``--against COMMIT`` adds a proxy of that commit's code."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -61,6 +63,14 @@ def slow_broker(answer_ms: int) -> Iterator[Side]:
             process.kill()
 
 
+def alone(tree: Path) -> list[dict[str, float]]:
+    """What the lanes of this code let through."""
+    command = [sys.executable, str(Path(__file__).with_name("lanes_alone.py"))]
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    told = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True).stdout
+    return [json.loads(line) for line in told.splitlines()]
+
+
 def measure(batch: Batch, producers: int, side: Side, seconds: float) -> dict[str, float]:
     """Requests per second, and how much of a core the side's process took."""
     command = [
@@ -89,13 +99,18 @@ def main() -> None:
     parser.add_argument("--answer-ms", type=int, action="append", help="only these answer times")
     parser.add_argument("--producers", type=int, action="append", help="only so many producers")
     parser.add_argument("--against", metavar="COMMIT", help="a proxy of this commit's code as well")
+    parser.add_argument("--alone", action="store_true", help="nothing but what the lanes let through")
     parser.add_argument("--dry", action="store_true", help="save nothing")
     options = parser.parse_args()
-    rows = []
+    rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         before = extract(options.against, directory / "code") if options.against else None
-        for answer_ms in options.answer_ms or ANSWERS_MS:
+        lanes = {"after": alone(ROOT)}
+        if before is not None:
+            lanes["before"] = alone(before)
+        print(json.dumps(lanes), flush=True)
+        for answer_ms in [] if options.alone else options.answer_ms or ANSWERS_MS:
             with ExitStack() as stack:
                 direct = stack.enter_context(slow_broker(answer_ms))
                 sides = [direct, stack.enter_context(proxy(f"after-{answer_ms}", ROOT, direct.address, directory))]
@@ -111,7 +126,7 @@ def main() -> None:
                         rows.append(_row(batch, producers, answer_ms, found))
                         print(json.dumps(rows[-1]), flush=True)
     if not options.dry:
-        save("lanes", {"before": options.against, "partitions": PARTITIONS, "rows": rows})
+        save("lanes", {"before": options.against, "partitions": PARTITIONS, "alone": lanes, "rows": rows})
 
 
 def _row(batch: Batch, producers: int, answer_ms: int, found: dict[str, list[dict[str, float]]]) -> dict[str, object]:

@@ -1,147 +1,20 @@
 """Lanes are no limit: with one append of each producer out at a time (rule R3) a broker that answers slowly is used as
-it would be without the proxy, also when the proxy needs its time for each batch. Time is virtual, so nothing but lanes,
-requests and that time counts."""
+it would be without the proxy, also when the proxy needs its time for each batch."""
 
 from __future__ import annotations
-
-import heapq
-import itertools
-from collections.abc import Callable
 
 import pytest
 
 from idemproxy.proxy.demand import Demand
-from idemproxy.proxy.effects import Append
 from idemproxy.proxy.lane_pool import LanePool
-from idemproxy.proxy.outcome import Appended, Outcome
-from idemproxy.reactor import Address, Buffer, Endpoint
-from testkit import virtual_kafka_bytes as kafka
-
-BROKER, TOPIC = 1, "topic"
-PARTITIONS = 32
-CONNECT_SECONDS = 0.001
-ROUNDS = 30
-WARM_UP_ROUNDS = 10
+from testkit.virtual_slow_broker import ADDRESS, BROKER, Producers, SlowBroker
 
 
-class Timer:
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self.callback: Callable[[], None] | None = callback
-
-    def cancel(self) -> None:
-        self.callback = None
-
-
-class SlowBroker:
-    """A reactor, and a broker behind it whose answers take so long."""
-
-    def __init__(self, answer_seconds: float) -> None:
-        self.time = 0.0
-        self.answer_seconds = answer_seconds
-        self.connections = 0
-        self._timers: list[tuple[float, int, Timer]] = []
-        self._flushes: list[Callable[[], None]] = []
-        self._order = itertools.count()
-
-    def now(self) -> float:
-        return self.time
-
-    def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        timer = Timer(callback)
-        heapq.heappush(self._timers, (self.time + seconds, next(self._order), timer))
-        return timer
-
-    def connect(self, address: Address, endpoint: Endpoint) -> None:
-        self.connections += 1
-        self.later(CONNECT_SECONDS, lambda: endpoint.connected(Wire(self, endpoint)))
-
-    def at_flush(self, callback: Callable[[], None]) -> None:
-        self._flushes.append(callback)
-
-    def run(self, seconds: float) -> None:
-        end = self.time + seconds
-        self._flush()
-        while self._timers and self._timers[0][0] <= end:
-            self.time, _, timer = heapq.heappop(self._timers)
-            if timer.callback is not None:
-                timer.callback()
-            self._flush()
-        self.time = end
-
-    def _flush(self) -> None:
-        while self._flushes:
-            flushes, self._flushes = self._flushes, []
-            for flush in flushes:
-                flush()
-
-
-class Wire:
-    """A connection to the broker. It answers each request once its time is over."""
-
-    local_host = ""
-    unsent = 0
-
-    def __init__(self, broker: SlowBroker, endpoint: Endpoint) -> None:
-        self._broker = broker
-        self._endpoint = endpoint
-
-    def send(self, *chunks: Buffer) -> None:
-        request = kafka.parse_request(b"".join(chunks)[4:])
-        rows = [(topic, partition, 0, 7) for topic, partition, _ in kafka.parse_produce(request.body).partitions]
-        answer = kafka.frame(request.correlation_id, kafka.produce_answer(2, rows))
-        self._broker.later(self._broker.answer_seconds, lambda: self._endpoint.received(answer))
-
-    def fence(self, may_send: Callable[[], bool]) -> None:
-        assert may_send()
-
-    def before_reading(self, look: Callable[[], None]) -> None: ...
-
-    def pause(self) -> None: ...
-
-    def resume(self) -> None: ...
-
-    def reset(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Producers:
-    """Each sends the next batch when it is told of the one before. The proxy gets these ready one at a time."""
-
-    def __init__(self, broker: SlowBroker, count: int, size: int, work_seconds: float = 0.0) -> None:
-        self.appended = 0
-        self.pool = LanePool(broker, BROKER, ("kafka", 9092), may_send=lambda: True, report=lambda _event: None)
-        self.pool.set_usable(True)
-        self._broker = broker
-        self._records = bytes(size)
-        self._work_seconds = work_seconds
-        self._is_free_at = 0.0
-        for number in range(count):
-            self._prepare(number)
-
-    def per_answer(self) -> float:
-        """How many appends are done in the time of one answer, when all goes on as it does after a while."""
-        seconds = self._broker.answer_seconds
-        self._broker.run(WARM_UP_ROUNDS * seconds)
-        before = self.appended
-        self._broker.run(ROUNDS * seconds)
-        return (self.appended - before) / ROUNDS
-
-    def _prepare(self, number: int) -> None:
-        if not self._work_seconds:
-            self._send(number)
-            return
-        now = self._broker.now()
-        self._is_free_at = max(self._is_free_at, now) + self._work_seconds
-        self._broker.later(self._is_free_at - now, lambda: self._send(number))
-
-    def _send(self, number: int) -> None:
-        def told(outcome: Outcome) -> None:
-            assert isinstance(outcome, Appended)
-            self.appended += 1
-            self._prepare(number)
-
-        self.pool.append(Append(BROKER, TOPIC, number % PARTITIONS, self._records, 30_000, lambda: None), told)
+def pool(broker: SlowBroker) -> LanePool:
+    """Lanes as they are by default."""
+    made = LanePool(broker, BROKER, ADDRESS, may_send=lambda: True, report=lambda _event: None)
+    made.set_usable(True)
+    return made
 
 
 @pytest.mark.parametrize("size", [100, 16_000, 100_000])
@@ -149,7 +22,7 @@ class Producers:
 @pytest.mark.parametrize("answer_seconds", [0.005, 0.02, 0.05, 0.1])
 def test_what_a_slow_broker_takes_is_not_limited_by_lanes(answer_seconds: float, count: int, size: int) -> None:
     broker = SlowBroker(answer_seconds)
-    producers = Producers(broker, count, size)
+    producers = Producers(broker, pool(broker), count, size)
     assert producers.per_answer() >= 0.9 * count
     assert broker.connections <= 16
 
@@ -161,20 +34,20 @@ def test_what_a_slow_broker_takes_is_not_limited_by_lanes(answer_seconds: float,
 def test_the_first_ones_that_are_ready_do_not_take_all_lanes(
     work_seconds: float, answer_seconds: float, count: int, size: int
 ) -> None:
-    producers = Producers(SlowBroker(answer_seconds), count, size, work_seconds)
+    broker = SlowBroker(answer_seconds)
+    producers = Producers(broker, pool(broker), count, size, work_seconds)
     possible = min(count * answer_seconds / (answer_seconds + work_seconds), answer_seconds / work_seconds)
     assert producers.per_answer() >= 0.9 * possible
 
 
 def test_nothing_is_held_back_while_there_are_lanes_enough() -> None:
     broker = SlowBroker(0.1)
-    producers = Producers(broker, 16, 100, 0.0001)
-    producers.per_answer()
-    while producers.pool.busy_lanes:
-        broker.run(0.0001)
-        assert producers.pool.waiting_appends == 0 or producers.pool.idle_lanes == 0
-        if broker.time > 5.1:
-            break
+    lanes = pool(broker)
+    Producers(broker, lanes, 16, 100, 0.0001)
+    broker.run(1.0)
+    for _ in range(1000):
+        broker.run(0.0005)
+        assert not lanes.waiting_appends
 
 
 def test_a_crowd_that_has_gone_holds_nobody_back() -> None:
