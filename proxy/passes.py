@@ -1,8 +1,10 @@
 """How long a pass of the reactor has taken. A batch may take long to convert, and so do many: what comes after so much
-work is left for the next pass, and everybody else, and the lease, has a turn in between. Knows no Kafka."""
+work is left for the next pass, and everybody else, and the lease, has a turn in between. Nothing leaves before the pass
+ends, so what flows do is spread over passes that are short. Knows no Kafka."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -16,12 +18,14 @@ Value = TypeVar("Value")
 class Pass:
     """The one of this moment, of one reactor. It is counted from when it was asked first."""
 
-    __slots__ = ("_began_at", "_now", "_reactor")
+    __slots__ = ("_began_at", "_due", "_is_planned", "_now", "_reactor")
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
         self._now = reactor.now
         self._began_at: float | None = None
+        self._due: deque[Callable[[], None]] = deque()
+        self._is_planned = False
 
     @property
     def has_worked_enough(self) -> bool:
@@ -39,14 +43,30 @@ class Pass:
         return self._seconds() > limits.PASS_SECONDS_MAX
 
     def in_turn(self, resume: Callable[[Value], None]) -> Callable[[Value], None]:
-        """Return what calls ``resume``, in a later pass if this one is long."""
+        """Return what calls ``resume``: at once, or in a later pass if this one has done enough. Those who wait for
+        that go on in their order."""
         return partial(self._tell, resume)
 
     def _tell(self, resume: Callable[[Value], None], value: Value) -> None:
-        if self._seconds() > limits.PASS_SECONDS:
-            self._reactor.later(0, lambda: self._tell(resume, value))
+        if self._due or self._seconds() > limits.TURN_SECONDS:
+            self._due.append(partial(resume, value))
+            self._plan()
         else:
             resume(value)
+
+    def _plan(self) -> None:
+        if not self._is_planned:
+            self._is_planned = True
+            self._reactor.later(0, self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_planned = False
+        try:
+            while self._due and self._seconds() <= limits.TURN_SECONDS:
+                self._due.popleft()()
+        finally:
+            if self._due:
+                self._plan()
 
     def _seconds(self) -> float:
         now = self._now()

@@ -33,7 +33,8 @@ class SlowClock:
 
 
 class Scene:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, conversion_seconds: float = CONVERSION_SECONDS) -> None:
+        self.conversion_seconds = conversion_seconds
         self.world = World(1, WorldSettings(brokers=1))
         self.world.start()
         self.run(2)
@@ -47,7 +48,7 @@ class Scene:
 
     def slowed(self, make: Callable[..., Any]) -> Callable[..., Any]:
         def made(*values: Any, **named: Any) -> Any:
-            self.slow.spent += CONVERSION_SECONDS
+            self.slow.spent += self.conversion_seconds
             self.conversions.append(self.world.network.now)
             return make(*values, **named)
 
@@ -68,9 +69,9 @@ class Scene:
         return max(self.conversions.count(at) for at in self.conversions)
 
 
-def produce(number: int, producer_ids: list[int]) -> bytes:
+def produce(number: int, producer_ids: list[int], sequence: int = 0) -> bytes:
     """A batch for each partition from 0 on."""
-    parts = [(TOPIC, index, batch([b"a"], producer_id=one, sequence=0)) for index, one in enumerate(producer_ids)]
+    parts = [(TOPIC, at, batch([b"a"], producer_id=one, sequence=sequence)) for at, one in enumerate(producer_ids)]
     return request(number, ApiKey.PRODUCE, 3, RawClient.produce_body(parts, version=3, acks=-1, timeout_ms=30_000))
 
 
@@ -92,6 +93,19 @@ def test_requests_of_many_clients_have_several_passes(monkeypatch: pytest.Monkey
     assert len(scene.conversions) == MANY
     assert scene.longest_pass <= limits.PASS_SECONDS // CONVERSION_SECONDS + 1
     assert scene.engine.bytes_held == 0
+    assert scene.world.errors() == []
+
+
+def test_what_is_ready_does_not_wait_until_many_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, conversion_seconds=0.0004)
+    lines = [scene.line() for _ in range(MANY)]
+    for sequence in range(3):
+        for number, line in enumerate(lines):
+            assert line.wire is not None
+            line.wire.send(produce(sequence, [number], sequence))
+    scene.run(60)
+    assert [line.answers for line in lines] == [[0, 1, 2]] * MANY
+    assert scene.longest_pass <= limits.TURN_SECONDS // 0.0004 + 1
     assert scene.world.errors() == []
 
 
