@@ -99,10 +99,12 @@ def main() -> None:
     parser.add_argument("--answer-ms", type=int, action="append", help="only these answer times")
     parser.add_argument("--producers", type=int, action="append", help="only so many producers")
     parser.add_argument("--against", metavar="COMMIT", help="a proxy of this commit's code as well")
+    parser.add_argument("--batch", type=int, action="append", choices=range(len(BATCHES)), help="only these")
     parser.add_argument("--alone", action="store_true", help="nothing but what the lanes let through")
     parser.add_argument("--dry", action="store_true", help="save nothing")
     options = parser.parse_args()
     rows: list[dict[str, object]] = []
+    load = round(os.getloadavg()[0], 1)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         before = extract(options.against, directory / "code") if options.against else None
@@ -116,7 +118,7 @@ def main() -> None:
                 sides = [direct, stack.enter_context(proxy(f"after-{answer_ms}", ROOT, direct.address, directory))]
                 if before is not None:
                     sides.append(stack.enter_context(proxy(f"before-{answer_ms}", before, direct.address, directory)))
-                for batch in BATCHES:
+                for batch in [BATCHES[index] for index in options.batch or range(len(BATCHES))]:
                     for producers in options.producers or PRODUCERS:
                         found: dict[str, list[dict[str, float]]] = {}
                         for number in range(options.rounds):
@@ -126,7 +128,8 @@ def main() -> None:
                         rows.append(_row(batch, producers, answer_ms, found))
                         print(json.dumps(rows[-1]), flush=True)
     if not options.dry:
-        save("lanes", {"before": options.against, "partitions": PARTITIONS, "alone": lanes, "rows": rows})
+        what = {"before": options.against, "partitions": PARTITIONS, "load_average_before": load}
+        save("lanes", {**what, "alone": lanes, "rows": rows})
 
 
 def _row(batch: Batch, producers: int, answer_ms: int, found: dict[str, list[dict[str, float]]]) -> dict[str, object]:
