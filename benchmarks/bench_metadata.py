@@ -226,8 +226,8 @@ def proxy(name: str, tree: Path, directory: Path, arguments: list[str]) -> Itera
 class Role:
     """One of the above, or a witness, in its process."""
 
-    def __init__(self, stack: ExitStack, *words: str) -> None:
-        command = [sys.executable, __file__, "--role", *words]
+    def __init__(self, stack: ExitStack, *words: str, script: str = __file__) -> None:
+        command = [sys.executable, script, "--role", *words]
         self.process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         stack.callback(self.process.kill)
         assert self.process.stdout is not None

@@ -311,11 +311,15 @@ class Guest(Session):
         self._produces.append((slot, request, self._engine.now()))
         self._admit()
 
+    def _has_converted(self) -> None:
+        super()._has_converted()
+        self._admit()
+
     def _admit(self, told: Collection[str] = ()) -> None:
         """Let requests on in their order, as far as it is known what he may do. ``told``: topics that the broker has
         just closed to him. That counts now, however long it took to say it; else a slow one would be asked for ever."""
         lanes = self._lanes
-        while self._produces and not self.is_closed and lanes is not None:
+        while self._produces and not self.is_closed and lanes is not None and not self.is_converting:
             slot, request, came_at = self._produces[0]
             topics = {item.topic: item.partition for item in request.partitions}
             missing = self.rights.missing({topic: topics[topic] for topic in topics if topic not in told})

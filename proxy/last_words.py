@@ -72,6 +72,15 @@ class Gone(Connection, Protocol):
 
     def produce_plainly(self, acks: int, timeout_ms: int, parts: list[PlainPart]) -> None: ...
 
+    @property
+    def is_converting(self) -> bool:
+        """Is something of it converted in steps, to go on before what comes after it?"""
+        ...
+
+    def when_converted(self, go_on: Callable[[], None]) -> None:
+        """Call this when it has gone on."""
+        ...
+
     def close_upstream(self) -> None:
         """Nothing more is passed on."""
         ...
@@ -106,6 +115,8 @@ class LastWords:
 
     def _turn(self) -> None:
         for _ in range(limits.REQUESTS_PER_TURN_MAX):
+            if self._gone.is_converting:
+                break
             if not self._waiting or self._host.current_pass.is_long:
                 break
             frame = self._waiting.popleft()
@@ -114,7 +125,9 @@ class LastWords:
                 self._take(frame)
             except WireError:
                 self._drop()
-        if self._waiting:
+        if self._gone.is_converting:
+            self._gone.when_converted(self._turn)
+        elif self._waiting:
             self._host.reactor.later(0, self._turn)
         else:
             self._gone.close_upstream()

@@ -81,6 +81,29 @@ class LongWork:
         self.count = 0
         """How many wait, or are begun."""
 
+    def begin(
+        self,
+        start: Callable[[], Steps[T]],
+        sender: str,
+        done: Callable[[Done[T]], None],
+        *,
+        is_late: bool,
+    ) -> None:
+        """Do it now, if it takes one step; else, or if it is late for that in this pass, like ``add``."""
+        if is_late:
+            self.add(start, sender, done)
+            return
+        steps = start()
+        try:
+            next(steps)
+        except StopIteration as end:
+            done(Done(end.value))
+        except Exception as error:
+            done(Done(error=error))
+        else:
+            steps.close()
+            self.add(start, sender, done)
+
     def add(self, start: Callable[[], Steps[T]], sender: str, done: Callable[[Done[T]], None]) -> None:
         """Do it, beginning in a later pass. ``start``: begins it, perhaps twice; ``done`` is told how it ended."""
         self._new.push(_Job(start, sender, done))
@@ -102,6 +125,7 @@ class LongWork:
                 self._step(self._new if self._is_turn_of_new else self._long)
                 self._is_turn_of_new = not self._is_turn_of_new
         finally:
+            self._pass.counts_anew()
             self._plan()
 
     def _step(self, line: _Line) -> None:

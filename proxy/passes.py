@@ -42,6 +42,11 @@ class Pass:
         """Has it taken so long that what belongs to the same request has to come again?"""
         return self._seconds() > limits.PASS_SECONDS_MAX
 
+    def counts_anew(self) -> None:
+        """What took long until now had a share of its own: it makes nobody wait for the next pass."""
+        if self._began_at is not None:
+            self._began_at = self._now()
+
     def in_turn(self, resume: Callable[[Value], None]) -> Callable[[Value], None]:
         """Return what calls ``resume``: at once, or in a later pass if this one has done enough. Those who wait for
         that go on in their order."""
@@ -60,11 +65,14 @@ class Pass:
             self._reactor.later(0, self._go_on)
 
     def _go_on(self) -> None:
-        self._is_planned = False
+        begun = self._now()
         try:
-            while self._due and self._seconds() <= limits.TURN_SECONDS:
+            while self._due:  # one at least, however long the pass is: nobody waits for ever
                 self._due.popleft()()
+                if self._now() - begun > limits.TURN_SECONDS:
+                    break
         finally:
+            self._is_planned = False
             if self._due:
                 self._plan()
 

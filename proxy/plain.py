@@ -5,24 +5,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from ..codecs.compression import Codec
-from ..codecs.convert import HeaderPolicy, HeaderRefused, to_message_set
+from ..codecs.convert import HeaderPolicy, HeaderRefused, converting_one
 from ..codecs.errors import WireError
 from ..codecs.marker import MAGIC, parse_marker
 from ..codecs.message_set import iterate_shallow
 from ..codecs.produce import API_KEY, PartitionRecords, encode_request, parse_response
 from ..codecs.record_batch import magic_of, parse_single_batch
+from ..codecs.steps import STEP_BYTES, STEP_RECORDS, Steps
 from ..reactor import Buffer
 from . import answers, limits
 from .batch import Answer
 from .holdings import Held
+from .long_work import Done, LongWork
 from .passes import Pass
 from .pipe import Pipe
 from .shared import Shared
 
 _VERSION = 2
+_PART_BYTES = 2048
+"""What the work on one partition counts for, beside its bytes."""
 _MARKER_BEGINS = re.compile(re.escape(MAGIC))
 
 
@@ -35,32 +40,50 @@ class Host(Protocol):
     @property
     def current_pass(self) -> Pass: ...
 
+    @property
+    def long_work(self) -> LongWork: ...
+
     def hold_bytes(self, count: int) -> None: ...
 
 
 # R20 lives here: converted where the format asks for it, nothing else.
 class PlainBatches:
-    """Those of one request. ``sendable``: topic, partition and message set of each that goes on."""
+    """Those of one request. ``sendable``: topic, partition and message set of each that goes on, once they are
+    converted."""
 
     def __init__(
         self,
         parts: Sequence[tuple[PartitionRecords, Callable[[Answer], None]]],
         host: Host,
+        sender: str,
         refused: Callable[[str], None],
     ) -> None:
-        """``parts``: the batches, and who wants their answers. What cannot go on is answered at once, and ``refused``
-        is told why."""
+        """``parts``: the batches, and who wants their answers. ``refused``: is told why something cannot go on."""
         self.sendable: list[tuple[str, int, Buffer]] = []
-        self._count = host.hold_bytes
+        self._host = host
+        self._sender = sender
+        self._parts = parts
+        self._refused = refused
         self._held: Held | None = None
         self._waiting: dict[tuple[str, int], Callable[[Answer], None]] = {}
-        for item, answer in parts:
-            if host.current_pass.is_too_long:
-                message_set: Buffer | Answer = answers.held_back("this request is too much to be converted at once")
-            else:
-                message_set = old_format(item, host.shared.policy)
+
+    def convert(self, ready: Callable[[], None]) -> None:
+        """Convert them; ``ready`` is called when that is done, at once if it takes one step. What cannot go on is
+        answered then."""
+        items, policy = [item for item, _ in self._parts], self._host.shared.policy
+        is_late = self._host.current_pass.is_long
+
+        def done(result: Done[list[Buffer | Answer]]) -> None:
+            self._take(result.result())
+            ready()
+
+        self._host.long_work.begin(partial(_old_formats, items, policy), self._sender, done, is_late=is_late)
+
+    def _take(self, message_sets: list[Buffer | Answer]) -> None:
+        parts, self._parts = self._parts, ()
+        for (item, answer), message_set in zip(parts, message_sets, strict=True):
             if isinstance(message_set, Answer):
-                refused(message_set.message or "")
+                self._refused(message_set.message or "")
                 answer(message_set)
             else:
                 self.sendable.append((item.topic, item.partition, message_set))
@@ -76,7 +99,9 @@ class PlainBatches:
             return
 
         # What is sent is the request's own bytes, or a converted copy of them: that one is counted here.
-        self._held = Held(self._count, sum(len(sent) for _, _, sent in self.sendable if isinstance(sent, bytes)))
+        self._held = Held(
+            self._host.hold_bytes, sum(len(sent) for _, _, sent in self.sendable if isinstance(sent, bytes))
+        )
         self.sendable = []
 
         def answered(response: memoryview) -> None:
@@ -92,7 +117,20 @@ class PlainBatches:
         pipe.request(API_KEY, _VERSION, body, answered)
 
 
-def old_format(item: PartitionRecords, policy: HeaderPolicy) -> Buffer | Answer:
+def _old_formats(items: Sequence[PartitionRecords], policy: HeaderPolicy) -> Steps[list[Buffer | Answer]]:
+    """Return all of a request."""
+    made: list[Buffer | Answer] = []
+    bytes_at_once = 0
+    for item in items:
+        made.append((yield from _old_format(item, policy)))
+        bytes_at_once += len(item.records or b"") + _PART_BYTES
+        if bytes_at_once >= STEP_BYTES:
+            bytes_at_once = 0
+            yield
+    return made
+
+
+def _old_format(item: PartitionRecords, policy: HeaderPolicy) -> Steps[Buffer | Answer]:
     """Return the records as a message set, converted if need be; or what the client is answered instead."""
     records = item.records
     assert records is not None
@@ -100,22 +138,29 @@ def old_format(item: PartitionRecords, policy: HeaderPolicy) -> Buffer | Answer:
         return answers.unknown_partition()
     try:
         if magic_of(records) < 2:
-            return answers.invalid("a wrapper's key names batches of a producer", 0) if _is_marked(records) else records
-        return to_message_set(
+            is_marked = yield from _finding_marker(records)
+            return answers.invalid("a wrapper's key names batches of a producer", 0) if is_marked else records
+        converted = yield from converting_one(
             records,
             codec=Codec(parse_single_batch(records).codec),
             magic=1,
             policy=policy,
             output_bytes_max=limits.DECOMPRESSED_BYTES_MAX,
-        ).message_set
+        )
+        return converted.message_set
     except HeaderRefused as refused:
         return answers.header_refused(refused.header, item.topic)
     except WireError as error:
         return answers.unreadable(str(error))
 
 
-def _is_marked(records: Buffer) -> bool:
+def _finding_marker(records: Buffer) -> Steps[bool]:
     """Would it be taken for somebody's batches in the log? Only the proxy may say whose they are."""
     if _MARKER_BEGINS.search(records) is None:
         return False
-    return any(one.is_wrapper and parse_marker(one.key) is not None for one in iterate_shallow(records))
+    for index, one in enumerate(iterate_shallow(records), 1):
+        if one.is_wrapper and parse_marker(one.key) is not None:
+            return True
+        if not index % STEP_RECORDS:
+            yield
+    return False

@@ -7,7 +7,7 @@ one-after-the-other order is kept."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ..codecs import produce as produce_codec
@@ -95,6 +95,8 @@ class Session:
         self._patience = Patience(host, self)
         self._flush_planned = False
         self._pipe: Pipe | None = None
+        self._converting: PlainBatches | None = None
+        self._on_converted: Callable[[], None] | None = None
         self._silent_bytes = 0
 
     @property
@@ -117,7 +119,11 @@ class Session:
             has_many, crowd = len(frames) > limits.REQUESTS_PER_TURN_MAX or self._waiting, self._crowd
             if has_many or self._host.current_pass.is_long or (crowd.is_counted and crowd.stops(frames)):
                 frames = self._first_of(frames)
-            for frame in frames:
+            for index, frame in enumerate(frames):
+                if self._converting is not None:  # what comes after it waits, in front of what waits already
+                    self._waiting.extendleft(reversed(frames[index:]))
+                    self._host.hold_bytes(WAITING_COUNTS * sum(map(len, frames[index:])))
+                    break
                 self._handle(frame)
                 if self.is_closed:
                     return
@@ -193,11 +199,11 @@ class Session:
         crowd = self._crowd
         if not self._waiting or self.is_closed or self._patience.has_backlog or self.has_upstream_backlog:
             return  # until it has been taken
-        if not self._free:
-            return  # until an answer leaves
+        if not self._free or self._converting is not None:
+            return  # until an answer leaves, or a request goes on
         try:
             for _ in range(min(self._free, len(self._waiting))):
-                if self._host.current_pass.is_long:
+                if self._host.current_pass.is_long or self._converting is not None:
                     break
                 if crowd.is_counted and not crowd.takes(len(self._waiting[0])):
                     break
@@ -231,8 +237,9 @@ class Session:
     def lost(self, reason: str) -> None:
         """The client has gone: nothing is forwarded for it from here on (rule R17), but what has no answer."""
         waiting, self._waiting = self._waiting, deque()
-        self._end(leaves_upstream=bool(waiting))
-        if waiting:
+        is_left = bool(waiting) or self._converting is not None
+        self._end(leaves_upstream=is_left)
+        if is_left:
             LastWords(self._host, self, waiting)
 
     def close_upstream(self) -> None:
@@ -327,9 +334,41 @@ class Session:
         if broker is None:
             self.abort("the broker is away")
             return
-        batches = PlainBatches(parts, self._host, self._report_refusal)
-        if batches.sendable:
-            batches.send(self._upstream(broker), acks, timeout_ms, self.abort)
+        batches = self._converting = PlainBatches(parts, self._host, self.address, self._report_refusal)
+        batches.convert(partial(self._send_plainly, batches, acks, timeout_ms))
+
+    def _send_plainly(self, batches: PlainBatches, acks: int, timeout_ms: int) -> None:
+        """They are converted. Whoever wants an answer may have gone meanwhile (rule R17)."""
+        if self._converting is not batches:
+            return
+        self._converting = None
+        broker = self._host.target(self._broker_id)
+        if broker is None:
+            self.abort("the broker is away")
+        elif batches.sendable and not (self.is_closed and acks):
+            try:
+                batches.send(self._upstream(broker), acks, timeout_ms, self.abort)
+            except WireError as error:
+                self._refuse_connection(str(error))
+        go_on, self._on_converted = self._on_converted, None
+        if go_on is None:
+            self._has_converted()
+        else:
+            go_on()
+
+    def _has_converted(self) -> None:
+        """What came after it may be taken."""
+        if self._waiting:
+            self._plan_turn()
+
+    @property
+    def is_converting(self) -> bool:
+        """Is a request being converted in steps? What came after it is not taken before it has gone on (rule R20)."""
+        return self._converting is not None
+
+    def when_converted(self, go_on: Callable[[], None]) -> None:
+        """Call this, instead of taking what waits, when it is done."""
+        self._on_converted = go_on
 
     def _report_refusal(self, what: str) -> None:
         self._host.report(ClientRefused(self.name, what))
@@ -406,5 +445,6 @@ class Session:
             self._slots.clear()
             self._waiting.clear()
             if not leaves_upstream:
+                self._converting = None
                 self.close_upstream()
             self._host.session_ended(self)

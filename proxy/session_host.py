@@ -9,6 +9,7 @@ from ..reactor import Reactor
 from .bridge.base import Addresses
 from .bridge.init_producer_id import InitProducerIdRequest
 from .bridge.metadata import ClientQuestion
+from .long_work import LongWork
 from .passes import Pass
 from .patience import Accounts
 from .produce import Outside
@@ -33,6 +34,9 @@ class Host(Outside, Accounts, Protocol):
 
     @property
     def current_pass(self) -> Pass: ...
+
+    @property
+    def long_work(self) -> LongWork: ...
 
     def advertised(self) -> Mapping[int, tuple[int, int]]: ...
 

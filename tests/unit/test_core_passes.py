@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any
 
 import pytest
 
 from idemproxy.codecs import convert
-from idemproxy.codecs.produce import parse_response
+from idemproxy.codecs.steps import STEP_RECORDS
 from idemproxy.proxy import limits
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.reactor import Reactor
@@ -17,7 +18,6 @@ from testkit.virtual_line import Line, request
 from testkit.virtual_world import TOPIC, World, WorldSettings
 
 CONVERSION_SECONDS = 0.3
-HELD_BACK = 19
 MANY = 20
 
 
@@ -75,12 +75,6 @@ def produce(number: int, producer_ids: list[int], sequence: int = 0) -> bytes:
     return request(number, ApiKey.PRODUCE, 3, RawClient.produce_body(parts, version=3, acks=-1, timeout_ms=30_000))
 
 
-def codes(line: Line) -> list[int]:
-    """Of the one answer that has come."""
-    found, _throttle_ms = parse_response(bytes(line.data[8:]), 0, 2)
-    return [one.error_code for one in sorted(found, key=lambda one: one.partition)]
-
-
 @pytest.mark.parametrize("is_named", [True, False])
 def test_requests_of_many_clients_have_several_passes(monkeypatch: pytest.MonkeyPatch, is_named: bool) -> None:
     scene = Scene(monkeypatch)
@@ -109,14 +103,97 @@ def test_what_is_ready_does_not_wait_until_many_others_are(monkeypatch: pytest.M
     assert scene.world.errors() == []
 
 
-def test_what_is_left_of_a_large_request_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = Scene(monkeypatch)
-    line = scene.line()
+def large(producer_id: int = -1, sequence: int = 0, count: int = 3 * STEP_RECORDS) -> bytes:
+    """A batch that takes several steps."""
+    return batch([b""] * count, producer_id=producer_id, sequence=sequence)
+
+
+def asks(number: int, records: bytes, acks: int = -1) -> bytes:
+    body = RawClient.produce_body([(TOPIC, 0, records)], version=3, acks=acks, timeout_ms=30_000)
+    return request(number, ApiKey.PRODUCE, 3, body)
+
+
+class Quick:
+    """A world in which each pass makes one step, and what is stored in it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(limits, "STEPS_SECONDS", -1.0)
+        self.world = World(1, WorldSettings(brokers=1))
+        self.world.start()
+        self.world.network.run(2)
+        (self.proxy,) = self.world.proxies
+        self.engine = self.proxy.engine
+        self.lines: list[Line] = []
+
+    def line(self) -> Line:
+        line = Line()
+        self.world.network.host("client").connect(self.proxy.address, line)
+        assert self.world.network.run(5, lambda: line.wire is not None)
+        self.lines.append(line)
+        return line
+
+    def sends(self, line: Line, *requests: bytes) -> None:
+        assert line.wire is not None
+        line.wire.send(b"".join(requests))
+
+    @property
+    def stored(self) -> list[int]:
+        """Records of each message, in order."""
+        return [len(one.message.records) for one in self.world.cluster.log(TOPIC, 0).messages]
+
+    def ends(self) -> None:
+        """Nothing is left of it."""
+        self.world.network.run(10)
+        assert self.engine.bytes_held == 0
+        assert self.engine.long_work.count == 0
+        assert self.world.errors() == []
+
+
+def test_what_comes_after_a_large_batch_on_its_connection_is_stored_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also without producer ids, where nothing but the order tells which is first (rule R20)."""
+    quick = Quick(monkeypatch)
+    line = quick.line()
+    quick.sends(line, asks(1, large()), asks(2, batch([b"small"])), asks(3, large(), acks=0), asks(4, batch([b"last"])))
+    quick.world.network.run(10)
+    assert line.answers == [1, 2, 4]
+    values = [record.value for one in quick.world.cluster.log(TOPIC, 0).messages for record in one.message.records]
+    assert [value for value, _ in groupby(values)] == [b"", b"small", b"", b"last"]
+    quick.ends()
+
+
+def test_others_are_served_while_a_large_batch_is_converted(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = Quick(monkeypatch)
+    slow, other = quick.line(), quick.line()
+    quick.sends(slow, asks(1, large(count=20 * STEP_RECORDS)))
+    assert quick.world.network.run(5, lambda: quick.engine.long_work.count > 0)
+    quick.sends(other, request(1, ApiKey.API_VERSIONS, 0))
+    assert quick.world.network.run(5, lambda: bool(other.answers))
+    assert quick.engine.long_work.count == 1
+    assert quick.world.network.run(20, lambda: bool(slow.answers))
+    quick.ends()
+
+
+@pytest.mark.parametrize("acks", [0, -1])
+def test_of_a_client_that_has_gone_while_its_batch_was_converted(monkeypatch: pytest.MonkeyPatch, acks: int) -> None:
+    """What wants no answer is stored, and what it sent behind it too (R16); nothing else is (R17)."""
+    quick = Quick(monkeypatch)
+    line = quick.line()
+    quick.sends(line, asks(1, large(count=20 * STEP_RECORDS), acks), asks(2, batch([b"behind"]), acks))
+    assert quick.world.network.run(5, lambda: quick.engine.long_work.count > 0)
     assert line.wire is not None
-    line.wire.send(produce(1, [-1] * MANY))
-    scene.run(5)
-    at_once = int(limits.PASS_SECONDS_MAX / CONVERSION_SECONDS) + 1
-    assert codes(line)[at_once:] == [HELD_BACK] * (MANY - at_once)
-    assert HELD_BACK not in codes(line)[:at_once]
-    assert len(scene.conversions) == at_once
-    assert scene.world.errors() == []
+    line.wire.close()
+    quick.world.network.run(10)
+    assert sum(quick.stored) == (20 * STEP_RECORDS + 1 if acks == 0 else 0)
+    quick.ends()
+
+
+def test_a_large_batch_with_a_producer_id_is_stored_once_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = Quick(monkeypatch)
+    line = quick.line()
+    count = 3 * STEP_RECORDS
+    quick.sends(line, asks(1, large(7, 0)), asks(2, batch([b"next"], producer_id=7, sequence=count)))
+    assert quick.world.network.run(20, lambda: line.answers == [1, 2])
+    quick.sends(line, asks(3, large(7, 0)))
+    assert quick.world.network.run(20, lambda: line.answers == [1, 2, 3])
+    assert quick.stored == [count, 1]
+    quick.ends()
