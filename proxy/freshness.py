@@ -2,7 +2,7 @@
 
 What nobody misses is a second old at most. What somebody looks for (a topic that is not there, or has no leader yet) is
 asked for again soon, and the more seldom the longer it has been looked for. After topics have changed, only an answer
-to a question that was asked later counts.
+to a question that was asked later counts, and for half a second only briefly: brokers hear of it one after the other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Freshness:
         self._looked_for: dict[str, tuple[float, float]] = {}
         """Since when, and when last."""
         self._partitions = 0
-        self._doubted_at: dict[str, float] = {}
+        self._doubted_until: dict[str, float] = {}
 
     # ------------------------------------------------------------------ what happens
     def learned(self, topics: Iterable[str], asked_at: float, now: float) -> None:
@@ -41,7 +41,7 @@ class Freshness:
     def learned_all(self, partitions: int, asked_at: float, now: float) -> None:
         """The whole cluster was; it has so many partitions."""
         self._last_asked_at = max(asked_at, self._last_asked_at)
-        for name in tuple(self._doubted_at):
+        for name in tuple(self._doubted_until):
             self._trust(name, asked_at)
         if asked_at < self._all_asked_at:
             return
@@ -56,8 +56,9 @@ class Freshness:
         self._changed_at = now
 
     def doubt(self, topic: str, now: float) -> None:
-        """A topic that is known may be gone: it is not to be named to a broker, which would create it anew."""
-        self._doubted_at[topic] = now
+        """A topic that is known may be gone: it is not to be named to a broker, which would create it anew, before one
+        has told it after all brokers have heard."""
+        self._doubted_until[topic] = now + limits.METADATA_SPREAD_SECONDS
 
     def appeared(self, topic: str) -> None:
         """It may have been looked for, and is there now: its leaders come soon."""
@@ -65,7 +66,7 @@ class Freshness:
 
     def is_doubted(self, topic: str) -> bool:
         """May it be gone?"""
-        return topic in self._doubted_at
+        return topic in self._doubted_until
 
     # ------------------------------------------------------------------ which answer is the last one
     def is_overtaken(self, asked_at: float) -> bool:
@@ -88,12 +89,11 @@ class Freshness:
     def is_fresh(self, topic: str, now: float) -> bool:
         """Is what is known of a topic true enough, if it has all its leaders?"""
         learned_at = self._learned_at(topic)
-        return learned_at > self._changed_at and now - learned_at < limits.METADATA_FRESH_SECONDS
+        return now - learned_at < self._holds(learned_at, 0.0)
 
     def is_all_fresh(self, now: float) -> bool:
         """The same of the whole cluster: of a large one, which is work to ask for, a change is seen a moment later."""
-        is_current = self._all_learned_at > self._changed_at
-        return self.age_of_all(now) < (limits.METADATA_FRESH_SECONDS if is_current else self._pause_of_all)
+        return self.age_of_all(now) < self._holds(self._all_learned_at, self._pause_of_all)
 
     @property
     def is_large(self) -> bool:
@@ -116,8 +116,16 @@ class Freshness:
 
     # ------------------------------------------------------------------ inside
     def _trust(self, topic: str, asked_at: float) -> None:
-        if asked_at >= self._doubted_at.get(topic, _NEVER):
-            self._doubted_at.pop(topic, None)
+        if asked_at >= self._doubted_until.get(topic, _NEVER):
+            self._doubted_until.pop(topic, None)
+
+    def _holds(self, learned_at: float, least: float) -> float:
+        """For how long it is believed what was learned then: not all brokers have heard of a change at once."""
+        if learned_at <= self._changed_at:
+            return least
+        if learned_at <= self._changed_at + limits.METADATA_SPREAD_SECONDS:
+            return max(limits.METADATA_PAUSE_SECONDS, least)
+        return limits.METADATA_FRESH_SECONDS
 
     def _counted_from(self, asked_at: float, now: float) -> float:
         return now if asked_at > self._changed_at else asked_at

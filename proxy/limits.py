@@ -356,6 +356,8 @@ after this share of the time since it has been looked for, and ``METADATA_FRESH_
 METADATA_LOOKED_FOR_SECONDS: Final = 2.0
 METADATA_LOOKED_FOR_MAX: Final = 10_000
 """Who comes later than this looks anew; above it the one that nobody has looked for for longest is forgotten."""
+METADATA_SPREAD_SECONDS: Final = 0.5
+"""Brokers hear of a topic that comes or goes one after the other: what was told sooner after it is looked at again."""
 METADATA_PARTITION_SECONDS: Final = 0.000_02
 """So much for each partition lies between two looks at the whole cluster, and between two questions about some topics:
 of a core an answer takes a twentieth of it where all partitions have changed, and much less where none has."""

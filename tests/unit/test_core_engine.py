@@ -98,7 +98,9 @@ def test_a_topic_that_is_not_there_is_looked_for_without_its_name(monkeypatch: p
     shipped = virtual_broker.BrokerConnection._metadata
 
     def metadata(self: Any, request: kafka.Request) -> None:
+        before = request.body.position
         named.append(kafka.parse_metadata(request.body, request.api_version))
+        request.body.position = before
         shipped(self, request)
 
     monkeypatch.setattr(virtual_broker.BrokerConnection, "_metadata", metadata)

@@ -79,14 +79,34 @@ def test_after_a_change_only_later_questions_count() -> None:
     assert freshness.is_all_fresh(now)
     assert freshness.is_fresh("t", now)
     freshness.changed(now)
-    for at in (asked_at, now + 0.1):
-        assert not freshness.is_all_fresh(now + 0.3)
-        assert not freshness.is_fresh("t", now + 0.3)
-        freshness.learned(["t"], at, now + 0.2)
-        freshness.learned_all(10, at, now + 0.2)
-    assert freshness.is_all_fresh(now + 0.3)
-    assert freshness.is_fresh("t", now + 0.3)
-    assert not freshness.is_all_fresh(now + 0.2 + limits.METADATA_FRESH_SECONDS)
+    for at in (asked_at, now + 0.01):
+        assert not freshness.is_all_fresh(now + 0.03)
+        assert not freshness.is_fresh("t", now + 0.03)
+        freshness.learned(["t"], at, now + 0.02)
+        freshness.learned_all(10, at, now + 0.02)
+    assert freshness.is_all_fresh(now + 0.03)
+    assert freshness.is_fresh("t", now + 0.03)
+
+
+def test_what_one_broker_tells_of_a_change_is_looked_at_again_soon() -> None:
+    """Another one may have heard of it first."""
+    freshness = seen()
+    freshness.changed(STARTED_AT)
+    asked = questions(
+        lambda now: not freshness.is_all_fresh(now), lambda now: freshness.learned_all(10, now + 0.001, now + 0.001)
+    )
+    soon = [at for at in asked if at < limits.METADATA_SPREAD_SECONDS]
+    assert 5 <= len(soon) <= limits.METADATA_SPREAD_SECONDS / limits.METADATA_PAUSE_SECONDS + 1
+    later = len(asked) - len(soon)
+    assert later <= LOOKED_FOR_SECONDS / limits.METADATA_FRESH_SECONDS + 1
+
+
+def test_a_topic_that_is_told_by_a_broker_that_has_not_heard_of_its_end_stays_doubted() -> None:
+    freshness = seen()
+    freshness.doubt("t", STARTED_AT)
+    for after, is_doubted in ((0.1, True), (limits.METADATA_SPREAD_SECONDS + 0.1, False)):
+        freshness.learned_all(10, STARTED_AT + after, STARTED_AT + after)
+        assert freshness.is_doubted("t") == is_doubted
 
 
 def test_changes_without_end_do_not_have_a_large_cluster_asked_for_without_end() -> None:
