@@ -26,7 +26,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import bench_stopped_follower as follower
@@ -178,6 +178,8 @@ class Others:
         except OSError:
             self._selector.unregister(connection.socket)
             connection.socket.close()
+            with suppress(OSError, AssertionError):
+                self.begin(index, now + RETRY_SECONDS)
 
 
 def watched_proxy(report: str, arguments: list[str]) -> None:
