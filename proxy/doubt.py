@@ -33,7 +33,7 @@ from .events import DoubtOpened, DoubtResolved, TakenOver
 from .forward import Forward
 from .log_ends import Later, Position
 from .plan import Plan, rest_of
-from .rebuild import completed, is_claimed, is_enough, lowest_missing, lowest_of, remembering
+from .rebuild import completed, is_all_known, is_claimed, is_enough, lowest_missing, lowest_of, remembering
 from .resolver import LogSearch, Searched, Undecidable, covered, is_covered
 
 if TYPE_CHECKING:
@@ -289,6 +289,8 @@ class Doubt:
     async def _finish_rebuild(self, entry: Entry, result: Searched) -> None:
         is_since_mark = self._mark is not None
         done = completed(entry, result, self._shared.generation, self._given_up, is_since_mark=is_since_mark)
+        if is_all_known(done, (one for batches in self._whose.values() for one in batches)):
+            done = replace(done, generation=entry.generation)  # still suspect: whoever comes next is looked for too
         if not await self._sequencer.write(done):
             return
         # Rule R14: it may have been sent before, by whoever held the lost state. A copy that comes late lies behind the

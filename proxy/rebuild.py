@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..state.commit import Stored, rebuilt
-from ..state.decide import BatchIdentity
+from ..state.decide import BatchIdentity, Duplicate, decide
 from ..state.entry import GIVEN_UP, NO_CONTENT, NO_OFFSET, Entry, Intent
 from ..state.sequence import is_ahead
 from .resolver import Searched
@@ -71,6 +71,13 @@ def completed(
     ):
         done = replace(done, intent=given_up)  # the log still does not tell: they are not forwarded again (R17)
     return done
+
+
+def is_all_known(done: Entry, looked_for: Iterable[BatchIdentity]) -> bool:
+    """Was every batch found that was looked for by its content? Then nothing is known of those that follow: they may
+    be in the log without a marker. Of one that is not there all followers are not there either."""
+    verdicts = [decide(done, one) for one in looked_for]
+    return bool(verdicts) and all(isinstance(verdict, Duplicate) for verdict in verdicts)
 
 
 def is_claimed(intent: Intent | None) -> bool:

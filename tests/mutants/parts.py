@@ -176,6 +176,17 @@ PARTS = (
         ),
     ),
     mutant(
+        "found_stands_for_the_next",
+        "R10: a batch that was found tells nothing of those that follow it",
+        _BARE + "test_nor_where_its_retry_comes_behind_that_of_a_batch_that_was_found",
+        (
+            "proxy.doubt",
+            "        if is_all_known(done, (one for batches in self._whose.values() for one in batches)):\n",
+            "        if False:\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
         "contents_of_two_logs",
         "R9: what was read of another leader's log counts no longer",
         _BELOW + "test_a_batch_in_parts_is_known_though_the_leader_moves_while_it_is_looked_for",

@@ -12,7 +12,7 @@ from idemproxy.proxy.bridge.asks import LatestOffset
 from idemproxy.proxy.effects import Ask, Unanswered
 from idemproxy.proxy.events import DoubtResolved, MarkerLost, Said
 from idemproxy.state.entry import NO_ANCHOR
-from testkit.staged_sequencer import PARTITION, TOPIC, Client, Stage
+from testkit.staged_sequencer import KEY, PARTITION, TOPIC, Client, Stage
 
 NO_LEADER, UNDECIDABLE, OUT_OF_ORDER = 6, 87, 45
 HIDES_MARKERS = pytest.mark.parametrize(
@@ -94,6 +94,23 @@ def test_a_duplicate_whose_connection_is_gone_is_found_by_its_content_at_its_off
     stage.run(60)
     assert (retry.code, retry.offset) == (0, 1)
     assert other.code == UNDECIDABLE, "another record lies where it was committed"
+
+
+def test_where_markers_were_dropped_midway_a_batch_that_is_found_does_not_stand_for_the_next_one() -> None:
+    stage, client = Stage(), Client()
+    stage.send(client, 0)
+    stage.log.keeps_wrapper_keys = False
+    stage.send(client, 1)
+    stage.run(1)
+    del stage.values[KEY]
+    stage.die()
+    stage.begin_era()
+    found = stage.send(Client(), 0)
+    stage.run(60)
+    retry = stage.send(Client(), 1)
+    stage.run(60)
+    assert (found.offset, retry.code) == (0, UNDECIDABLE)
+    assert stage.stored_values() == [b"value 0", b"value 1"]
 
 
 # ---------------------------------------------------------------------- the first append is read back

@@ -351,6 +351,40 @@ def test_nor_where_what_came_after_it_tells_of_the_producer(is_first: bool) -> N
     assert stage.stored_values().count(value) == 1
 
 
+def test_nor_where_its_retry_comes_behind_that_of_a_batch_that_was_found() -> None:
+    stage, client, value = a_stage(), Client(), record()
+    send_some(stage, client, 0)
+    assert stage.send(client, 1, value).offset == 1
+    del stage.values[KEY]
+    stage.die()
+    stage.begin_era()
+    takes_no_more_than(stage)
+    before = stage.send(Client(), 0)
+    stage.run(60)
+    assert before.offset == 0
+    retry = stage.send(Client(), 1, value)
+    stage.run(60)
+    assert retry.code == UNDECIDABLE
+    assert stage.stored_values() == [b"value 0", value]
+    assert stage.failures() == []
+
+
+def test_what_comes_behind_one_that_was_found_and_is_not_there_is_appended() -> None:
+    stage, client = a_stage(), Client()
+    send_some(stage, client, 0)
+    del stage.values[KEY]
+    stage.die()
+    stage.begin_era()
+    takes_no_more_than(stage)
+    before = stage.send(Client(), 0)
+    stage.run(60)
+    assert before.offset == 0
+    following = stage.send(Client(), 1)
+    stage.run(60)
+    assert following.offset == 1
+    assert stage.entry().generation == stage.shared.generation
+
+
 def test_the_next_batch_is_looked_for_from_there_on() -> None:
     stage, client = a_stage(), Client()
     assert stage.send(client, 0, record()).offset == 0
