@@ -99,7 +99,7 @@ def test_what_is_ready_does_not_wait_until_many_others_are(monkeypatch: pytest.M
             line.wire.send(produce(sequence, [number], sequence))
     scene.run(60)
     assert [line.answers for line in lines] == [[0, 1, 2]] * MANY
-    assert scene.longest_pass <= limits.TURN_SECONDS // 0.0004 + 1
+    assert scene.longest_pass <= limits.TURN_SECONDS / 0.0004 + 1
     assert scene.world.errors() == []
 
 

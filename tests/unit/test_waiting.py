@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from idemproxy.proxy.effects import Append
+from idemproxy.proxy.lane_pool import LanePool
 from idemproxy.proxy.load import Job, Load
 from idemproxy.proxy.outcome import NotSent, Outcome
 from idemproxy.proxy.pace import ON_TRIAL, SLOW, SUSPECT, USUAL, Place
 from idemproxy.proxy.waiting import Waiting
+from testkit.virtual_slow_broker import ADDRESS, SlowBroker
 
 BROKER, TOPIC = 1, "topic"
 KIB = 1024
@@ -56,6 +58,17 @@ def test_who_floods_a_partition_keeps_others_waiting_for_one_turn_only() -> None
     taken = [names(take(waiting)) for _ in range(7)]
     assert taken == [["flood 0"], ["flood 1"], ["a"], ["b"], ["flood 2"], ["c"], ["flood 3"]]
     assert waiting.count == 1003 - 7
+
+
+def test_a_producer_that_comes_again_stands_behind_those_of_the_same_address() -> None:
+    waiting = Waiting(all_usual)
+    for name in ("a", "b", "c"):
+        waiting.push(job(sender="10.0.0.1", name=name))
+    taken = []
+    for again in ("a again", "b again"):
+        taken += names(take(waiting))
+        waiting.push(job(sender="10.0.0.1", name=again))
+    assert taken + [name for _ in range(3) for name in names(take(waiting))] == ["a", "b", "c", "a again", "b again"]
 
 
 def test_partitions_have_their_turn_though_one_is_flooded() -> None:
@@ -155,3 +168,20 @@ def test_a_request_costs_by_what_it_takes_and_not_by_what_waits(make: Callable[[
         calls.append(max(requests))
     assert calls[1] <= calls[0] * 1.1
     assert calls[1] <= 30, "calls for each append that is taken"
+
+
+def test_nor_does_a_lane_that_is_answered_and_sends_the_next_request() -> None:
+    calls = []
+    for count in (100, 10_000):
+        broker = SlowBroker(0.01)
+        pool = LanePool(broker, BROKER, ADDRESS, may_send=lambda: True, report=lambda _: None, lanes_max=lambda: 1)
+        pool.set_usable(True)
+        for number in range(count):
+            effect = Append(BROKER, TOPIC, 0, b"", 30_000, lambda: None, sender=f"10.0.{number % 10}.1")
+            pool.append(effect, lambda _outcome: None)
+        broker.run(0.015)
+        with Work() as work:
+            broker.run(0.4)
+        assert pool.waiting_appends == count - 42
+        calls.append(work.calls)
+    assert calls[1] <= calls[0] * 1.1
