@@ -131,7 +131,7 @@ class Guest(Session):
         header = parse_request_header(frame)
         if header.client_id:
             self.name = header.client_id[:64]
-        slot = _Slot(header, Held(self._host.hold_bytes, len(frame)))
+        slot = _Slot(header, Held(self._host.hold_bytes, len(frame) + limits.REQUEST_OBJECTS_BYTES))
         self._slots.append(slot)
         self._patience.was_active = True
         self._host.count_request(header.api_key)
@@ -308,6 +308,7 @@ class Guest(Session):
         request = produce_codec.parse_request(frame, header.body_offset, header.api_version)
         if any(len(item.topic) > limits.TOPIC_CHARACTERS_MAX for item in request.partitions):
             raise WireError("no topic has so long a name")  # it would not fit into a question to the broker
+        slot.has_parts(len(request.partitions))
         self._produces.append((slot, request, self._engine.now()))
         self._admit()
 

@@ -38,6 +38,10 @@ class Held:
         if size != before:
             self._count(size - before)
 
+    def grow(self, count: int) -> None:
+        """So many bytes more."""
+        self.resize(self._size + count)
+
     def __del__(self) -> None:
         self._count(-self._size)
 

@@ -43,7 +43,8 @@ class SilentCall(ProduceCall):
     def start(self) -> None:
         """Check every partition and send it on its way."""
         size = sum(len(item.records) for item in self.request.partitions if item.records is not None)
-        self.held = Held(self.client.hold_silent, size)
+        objects = len(self.request.partitions) * limits.PARTITION_OBJECTS_BYTES
+        self.held = Held(self.client.hold_silent, size + objects)
         super().start()
 
 

@@ -336,6 +336,11 @@ SPAN_LINKS_MAX: Final = 32
 """Of these traces, as many are linked to a batch's span."""
 
 # Memory
+REQUEST_OBJECTS_BYTES: Final = 1 * KIB
+PARTITION_OBJECTS_BYTES: Final = 2 * KIB
+BATCH_OBJECTS_BYTES: Final = 4 * KIB
+"""What a request, each partition in it, and each batch with a producer id take in memory beside their bytes, while they
+are at work: 16,000 requests of one small batch took 50 MB, and with producer ids 160 MB, 40 MB of it for good."""
 MEMORY_LOOK_SECONDS: Final = 10.0
 """So often it is looked whether memory that is free can be given back to the kernel."""
 MEMORY_GROWN_BYTES: Final = 8 * MIB

@@ -195,7 +195,7 @@ class ProduceCall:
         self._left = len(request.partitions)
         self.is_done = False
         """Answered."""
-        self.held: object = None
+        self.held: Held | None = None
         """Counts the bytes of the request; kept by whoever keeps any of them."""
         self._has_refused = False
         self._is_named = False
@@ -285,6 +285,8 @@ class ProduceCall:
             part.answer(answers.held_back("the proxy is shutting down"))
         else:
             batch = Batch(identity, records, header, timeout_ms, now, [part], self.client.principal)
+            if self.held is not None:
+                self.held.grow(limits.BATCH_OBJECTS_BYTES)
             batch.held = self.held
             batch.ahead = Held(self.outside.hold_bytes, _wrapper_bytes(header, len(records)))
             self._route(item.topic, item.partition, header.producer_id, part, batch, missing)

@@ -55,6 +55,11 @@ class _Slot:
         self.held: Held | None = held
         self.chunks: Sequence[Buffer] | None = None
 
+    def has_parts(self, count: int) -> None:
+        """It names so many partitions: each takes memory beside its bytes."""
+        if self.held is not None:
+            self.held.grow(count * limits.PARTITION_OBJECTS_BYTES)
+
 
 class Session:
     """The endpoint of one client connection. ``broker_id``: whose listener it came to, None for the bootstrap port.
@@ -180,6 +185,8 @@ class Session:
 
     @property
     def _free(self) -> int:
+        if self._host.is_full:  # each takes more at work than while it waits; one ends, and the next may begin
+            return 0 if self._slots else 1
         return min(max(self._host.caps.requests_in_flight_max - len(self._slots), 0), limits.REQUESTS_PER_TURN_MAX)
 
     def _plan_turn(self) -> None:
@@ -265,7 +272,7 @@ class Session:
         header = parse_request_header(frame)
         if header.client_id:
             self.name = header.client_id[:64]
-        slot = _Slot(header, Held(self._host.hold_bytes, len(frame)))
+        slot = _Slot(header, Held(self._host.hold_bytes, len(frame) + limits.REQUEST_OBJECTS_BYTES))
         self._slots.append(slot)
         key, version = header.api_key, header.api_version
         self._host.count_request(key)
@@ -289,6 +296,7 @@ class Session:
         header = slot.header
         request = produce_codec.parse_request(frame, header.body_offset, header.api_version)
         make = ProduceCall if request.acks else SilentCall
+        slot.has_parts(len(request.partitions))
         call = make(self._host, self, request, header.api_version, partial(self._answer, slot))
         call.held = slot.held
         call.start()

@@ -9,6 +9,7 @@ import pytest
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
+from idemproxy.proxy import limits
 from idemproxy.proxy.batch import Batch
 from idemproxy.proxy.holdings import Held
 from idemproxy.proxy.versions import ApiKey
@@ -182,6 +183,21 @@ def test_a_retry_brings_the_records_again_that_were_let_go_of() -> None:
     assert len(stored) == 2
     assert scene.engine.bytes_held == 0
     assert scene.world.errors() == []
+
+
+@pytest.mark.parametrize("producer_id", [-1, 1_000])
+def test_many_small_batches_count_with_what_they_take_beside_their_bytes(producer_id: int) -> None:
+    scene = Scene(timeout_ms=100_000)
+    before = scene.engine.bytes_held
+    records = batch([b"x"], producer_id=producer_id, sequence=2)
+    parts = [(TOPIC, partition, records) for partition in range(3)]
+    body = RawClient.produce_body(parts, version=3, timeout_ms=100_000)
+    for _ in range(10):
+        line = scene.connect()
+        assert line.wire is not None
+        line.wire.send(request(1, ApiKey.PRODUCE, 3, body))
+    scene.run(1)
+    assert scene.engine.bytes_held > before + 10 * limits.REQUEST_OBJECTS_BYTES + 30 * limits.PARTITION_OBJECTS_BYTES
 
 
 def test_batches_without_a_producer_id_count_with_their_converted_form() -> None:

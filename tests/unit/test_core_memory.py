@@ -100,6 +100,24 @@ def test_an_unfinished_request_waits_while_complete_ones_that_will_be_answered_f
     assert (first.answers, second.answers) == ([7], [7])
 
 
+def test_of_many_small_requests_in_one_read_no_more_are_taken_than_there_is_room_for(scene: Scene) -> None:
+    """Ten come in each read, and their broker hangs."""
+    clients = [scene.client() for _ in range(10)]
+    records = [batch([b"x"], producer_id=1_000 + number) for number in range(100)]
+    for broker in scene.world.cluster.brokers.values():
+        broker.host.pause(20)
+    for number, client in enumerate(clients):
+        bodies = [RawClient.produce_body([(TOPIC, 0, one)], timeout_ms=100_000) for one in records[number::10]]
+        assert client.wire is not None
+        client.wire.send(b"".join(request(7, ApiKey.PRODUCE, 3, body) for body in bodies))
+    highest = 0
+    for _ in range(200):
+        scene.world.network.run(0.01)
+        highest = max(highest, scene.engine.bytes_held)
+    assert HELD_MAX / 2 < highest < 1.25 * HELD_MAX
+    assert scene.world.network.run(120, lambda: all(client.answers == [7] * 10 for client in clients))
+
+
 def test_who_goes_on_with_an_unfinished_request_far_above_the_limit_is_hung_up_on(scene: Scene) -> None:
     first, second = scene.unfinished(60_000), scene.unfinished(60_000)
     scene.send(second, bytes(90_000))
