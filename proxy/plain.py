@@ -64,7 +64,9 @@ class PlainBatches:
         self._sender = sender
         self._parts = parts
         self._refused = refused
-        self._held: Held | None = None
+        # What they will be converted to is about as large; what it is, is counted once it is there.
+        size = sum(len(item.records or b"") for item, _ in parts)
+        self._held: Held | None = Held(host.hold_bytes, size + size // 4)
         self._waiting: dict[tuple[str, int], Callable[[Answer], None]] = {}
 
     def convert(self, ready: Callable[[], None]) -> None:

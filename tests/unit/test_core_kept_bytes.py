@@ -8,10 +8,12 @@ import tracemalloc
 import pytest
 
 from idemproxy.codecs.compression import Codec
+from idemproxy.codecs.produce import PartitionRecords
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
 from idemproxy.proxy import limits
 from idemproxy.proxy.batch import Batch
 from idemproxy.proxy.holdings import Held
+from idemproxy.proxy.plain import PlainBatches
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.decide import BatchIdentity
 from testkit.raw_client import RawClient, batch
@@ -212,6 +214,16 @@ def test_batches_without_a_producer_id_count_with_their_converted_form() -> None
     line.wire.reset()
     scene.run(1)
     assert scene.engine.bytes_held <= before
+
+
+def test_batches_without_a_producer_id_that_wait_to_be_converted_count_with_that_form() -> None:
+    scene = Scene()
+    before = scene.engine.bytes_held
+    item = PartitionRecords(TOPIC, 0, memoryview(batch([bytes(RECORD_BYTES)])))
+    batches = PlainBatches([(item, lambda _: None)], scene.engine, "somebody", lambda _: None)
+    assert scene.engine.bytes_held > before + RECORD_BYTES
+    del batches
+    assert scene.engine.bytes_held == before
 
 
 def test_what_a_client_without_a_producer_id_leaves_behind_counts_until_its_broker_takes_it() -> None:
