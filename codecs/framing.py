@@ -9,6 +9,10 @@ from typing import Final
 
 from .errors import LimitExceeded, Malformed
 from .primitives import Buffer
+from .steps import STEP_BYTES
+
+Frame = bytes | bytearray
+"""One frame without its size; a large one grows in place as it arrives, and nobody changes it any more then."""
 
 SIZE_BYTES: Final = 4
 FRAME_BYTES_CEILING: Final = 0x16_03_00_00 - 1
@@ -31,14 +35,15 @@ class FrameSplitter:
     Memory: what has arrived of the unfinished frame, never more. The size in front is believed only as a limit.
     """
 
-    __slots__ = ("_frame_bytes_max", "_have", "_head", "_need", "_pieces")
+    __slots__ = ("_frame_bytes_max", "_have", "_head", "_large", "_need", "_pieces")
 
     def __init__(self, frame_bytes_max: int) -> None:
         assert frame_bytes_max > 0
         self._frame_bytes_max = min(frame_bytes_max, FRAME_BYTES_CEILING)
         self._head = b""  # up to 3 bytes of a size that has not arrived completely
         self._pieces: list[bytes] = []
-        self._have = 0  # bytes in `pieces`
+        self._large: bytearray | None = None  # instead of `pieces`: to join these would copy all of it in one step
+        self._have = 0  # bytes in `pieces`, or in `large`
         self._need = 0  # size of the frame that `pieces` will be; 0 = its size is not known yet
 
     @property
@@ -51,7 +56,7 @@ class FrameSplitter:
         """Bytes of the unfinished frame that have not arrived; 0: its size is not known."""
         return self._need - self._have
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that ``data`` completes, in order, without their sizes.
 
         Raises LimitExceeded for a size above the limit, Malformed for one below 1 or for bytes of another protocol.
@@ -63,19 +68,27 @@ class FrameSplitter:
             if 0 < size <= self._frame_bytes_max and len(data) == size + SIZE_BYTES:
                 return [data[SIZE_BYTES:]]
         elif self._need and self._have + len(data) < self._need:
-            self._pieces.append(data)
+            if self._large is None:
+                self._pieces.append(data)
+            else:
+                self._large += data
             self._have += len(data)
             return []
         return self._split(data)
 
-    def _split(self, data: bytes) -> list[bytes]:
-        frames: list[bytes] = []
+    def _split(self, data: bytes) -> list[Frame]:
+        frames: list[Frame] = []
         position = 0
         if self._need:
             position = self._need - self._have
-            self._pieces.append(data[:position])
-            frames.append(b"".join(self._pieces))
-            self._pieces.clear()
+            if self._large is None:
+                self._pieces.append(data[:position])
+                frames.append(b"".join(self._pieces))
+                self._pieces.clear()
+            else:
+                self._large += data[:position]
+                frames.append(self._large)
+                self._large = None
             self._have = self._need = 0
         elif self._head:
             data = self._head + data
@@ -88,7 +101,9 @@ class FrameSplitter:
             if len(data) - position < size:
                 self._need = size
                 self._have = len(data) - position
-                if self._have:
+                if size > STEP_BYTES:
+                    self._large = bytearray(data[position:])
+                elif self._have:
                     self._pieces.append(data[position:])
                 return frames
             frames.append(data[position : position + size])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from ..reactor import Reactor
+from ..reactor import Buffer, Reactor
 from . import limits
 
 _COUNTED_FROM = limits.CROWD_COST_PER_TURN // limits.REQUESTS_PER_TURN_MAX + 1
@@ -48,7 +48,7 @@ class Crowd:
         self._plan_refill()
         return True
 
-    def stops(self, requests: Sequence[bytes]) -> bool:
+    def stops(self, requests: Sequence[Buffer]) -> bool:
         """Is it to be looked which of these may be taken? Nearly always one comes alone, and is taken at once."""
         if len(requests) == 1 and self._is_refill_planned and self._left > 0:
             self._left -= 1 + len(requests[0]) // limits.CROWD_COST_BYTES

@@ -16,7 +16,7 @@ from ..codecs import messages
 from ..codecs import produce as produce_codec
 from ..codecs.error_codes import ErrorCode
 from ..codecs.errors import WireError
-from ..codecs.framing import FrameSplitter, frame
+from ..codecs.framing import Frame, FrameSplitter, frame
 from ..codecs.headers import parse_request_header
 from ..codecs.produce import ProduceRequest
 from ..codecs.steps import Steps
@@ -109,9 +109,9 @@ class Guest(Session):
             self._refuse_connection(f"no authentication within {limits.SASL_SECONDS:.0f} s")
 
     # ------------------------------------------------------------------ requests
-    def _handle(self, frame: bytes) -> None:
+    def _handle(self, frame: Frame) -> None:
         if self._speaks_bare_tokens:
-            self._say(frame)
+            self._say(bytes(frame))
             return
         key = int.from_bytes(frame[:2], "big")
         if key in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
@@ -127,7 +127,7 @@ class Guest(Session):
     def _speaks_bare_tokens(self) -> bool:
         return self._handshake_version == 0 and not self.is_authenticated
 
-    def _open_slot(self, frame: bytes) -> _Slot:
+    def _open_slot(self, frame: Frame) -> _Slot:
         header = parse_request_header(frame)
         if header.client_id:
             self.name = header.client_id[:64]
@@ -137,7 +137,7 @@ class Guest(Session):
         self._host.count_request(header.api_key)
         return slot
 
-    def _handle_before(self, key: int, frame: bytes) -> None:
+    def _handle_before(self, key: int, frame: Frame) -> None:
         slot = self._open_slot(frame)
         version = slot.header.api_version
         if key == ApiKey.API_VERSIONS:
@@ -303,7 +303,7 @@ class Guest(Session):
             raise WireError("his own connection has ended")
         return self._pipe
 
-    def _produce(self, slot: _Slot, frame: bytes) -> None:
+    def _produce(self, slot: _Slot, frame: Frame) -> None:
         header = slot.header
         request = produce_codec.parse_request(frame, header.body_offset, header.api_version)
         if any(len(item.topic) > limits.TOPIC_CHARACTERS_MAX for item in request.partitions):
@@ -312,15 +312,15 @@ class Guest(Session):
         self._produces.append((slot, request, self._engine.now()))
         self._admit()
 
-    def _has_converted(self) -> None:
-        super()._has_converted()
+    def _went_on(self) -> None:
+        super()._went_on()
         self._admit()
 
     def _admit(self, told: Collection[str] = ()) -> None:
         """Let requests on in their order, as far as it is known what he may do. ``told``: topics that the broker has
         just closed to him. That counts now, however long it took to say it; else a slow one would be asked for ever."""
         lanes = self._lanes
-        while self._produces and not self.is_closed and lanes is not None and not self.is_converting:
+        while self._produces and not self.is_closed and lanes is not None and not self.is_at_work:
             slot, request, came_at = self._produces[0]
             topics = {item.topic: item.partition for item in request.partitions}
             missing = self.rights.missing({topic: topics[topic] for topic in topics if topic not in told})
@@ -338,7 +338,7 @@ class Guest(Session):
             call = make(self._host, self, request, version, done)
             call.held = slot.held
             call.judge(self.rights, lanes, denied, came_at)
-            call.start()
+            self.take_in_turns(call.starting())
 
     def _ask_rights(self, topics: Mapping[str, int]) -> None:
         """Ask by an empty produce to one partition of each topic."""
@@ -364,7 +364,7 @@ class Guest(Session):
         else:
             self.abort("the broker does not answer")
 
-    def _metadata(self, frame: bytes) -> None:
+    def _metadata(self, frame: Frame) -> None:
         """Answer from memory, but only of what the broker shows him itself."""
         slot = self._open_slot(frame)
         version = slot.header.api_version

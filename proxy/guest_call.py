@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ..codecs.errors import WireError
 from ..codecs.produce import PartitionRecords
 from ..codecs.record_batch import parse_single_batch
+from ..codecs.steps import Steps
 from . import answers
 from .batch import Answer
 from .guest_lane import GuestLanes
@@ -32,11 +33,11 @@ class GuestCall(ProduceCall):
         self._unconfirmed: dict[int, Part] = {}
         """Parts that are done, and wait for a word of the broker."""
 
-    def start(self) -> None:
+    def starting(self) -> Steps[None]:
         """Check every partition and send it on its way."""
         if self.request.acks == 0:
             self._lanes.count_silent(1)
-        super().start()
+        yield from super().starting()
 
     def part_answered(self, index: int, part: Part, answer: Answer) -> None:
         """One partition is done."""

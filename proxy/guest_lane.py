@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..codecs.error_codes import ErrorCode
+from ..codecs.framing import Frame
 from ..reactor import Address, Buffer, Endpoint, Reactor, Timer, Wire
 from . import limits
 from .bridge.base import Chunks
@@ -159,7 +160,7 @@ class GuestPipe(Pipe):
         self._behind_bytes = 0
         super().lost(reason)
 
-    def _answer(self, frame: bytes) -> None:
+    def _answer(self, frame: Frame) -> None:
         if self.is_alone and self._answered is not None:
             self._answered.received(len(frame).to_bytes(_SIZE_BYTES, "big") + frame)
             if self.is_alone and not self.is_closed:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..codecs.error_codes import ErrorCode
 from ..codecs.errors import WireError
-from ..codecs.framing import FrameSplitter
+from ..codecs.framing import Frame, FrameSplitter
 from ..codecs.headers import encode_request_header, parse_response_header
 from ..codecs.produce import API_KEY, BROKER_VERSION_MAX, encode_request, parse_response
 from ..reactor import Wire
@@ -140,7 +140,7 @@ class Lane:
         self._is_late = self._has_begun
         return False
 
-    def _answer(self, frame: bytes) -> None:
+    def _answer(self, frame: Frame) -> None:
         correlation_id, body_offset = parse_response_header(frame, API_KEY, BROKER_VERSION_MAX)
         if not self._loads or correlation_id != self._correlation_id:
             raise WireError(f"correlation id {correlation_id} was not asked for")

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..codecs.errors import WireError
+from ..codecs.framing import Frame
 from ..codecs.headers import parse_request_header
 from ..codecs.produce import API_KEY as PRODUCE_KEY
 from ..codecs.produce import PartitionRecords, ProduceRequest, parse_request
 from ..codecs.record_batch import parse_single_batch
+from ..codecs.steps import Steps
 from ..reactor import Reactor
 from . import limits
 from .batch import Answer, Connection
@@ -40,12 +42,12 @@ class SilentCall(ProduceCall):
 
     client: Silent
 
-    def start(self) -> None:
+    def starting(self) -> Steps[None]:
         """Check every partition and send it on its way."""
         size = sum(len(item.records) for item in self.request.partitions if item.records is not None)
         objects = len(self.request.partitions) * limits.PARTITION_OBJECTS_BYTES
         self.held = Held(self.client.hold_silent, size + objects)
-        super().start()
+        yield from super().starting()
 
 
 class Host(Outside, Protocol):
@@ -74,11 +76,15 @@ class Gone(Connection, Protocol):
     def produce_plainly(self, acks: int, timeout_ms: int, parts: list[PlainPart]) -> None: ...
 
     @property
-    def is_converting(self) -> bool:
-        """Is something of it converted in steps, to go on before what comes after it?"""
+    def is_at_work(self) -> bool:
+        """Is a request of it taken in steps, to go on before what comes after it?"""
         ...
 
-    def when_converted(self, go_on: Callable[[], None]) -> None:
+    def take_in_turns(self, steps: Steps[None]) -> None:
+        """Take a request in steps."""
+        ...
+
+    def when_done(self, go_on: Callable[[], None]) -> None:
         """Call this when it has gone on."""
         ...
 
@@ -92,7 +98,7 @@ class LastWords:
 
     is_closed = True
 
-    def __init__(self, host: Host, gone: Gone, waiting: deque[bytes]) -> None:
+    def __init__(self, host: Host, gone: Gone, waiting: deque[Frame]) -> None:
         """``waiting``: requests in their order, whose bytes are held (``WAITING_COUNTS``)."""
         self.is_idempotent = False
         self.behind = gone.behind
@@ -116,7 +122,7 @@ class LastWords:
 
     def _turn(self) -> None:
         for _ in range(limits.REQUESTS_PER_TURN_MAX):
-            if self._gone.is_converting:
+            if self._gone.is_at_work:
                 break
             if not self._waiting or self._host.current_pass.is_long:
                 break
@@ -126,20 +132,21 @@ class LastWords:
                 self._take(frame)
             except WireError:
                 self._drop()
-        if self._gone.is_converting:
-            self._gone.when_converted(self._turn)
+        if self._gone.is_at_work:
+            self._gone.when_done(self._turn)
         elif self._waiting:
             self._host.reactor.later(0, self._turn)
         else:
             self._gone.close_upstream()
 
-    def _take(self, frame: bytes) -> None:
+    def _take(self, frame: Frame) -> None:
         header = parse_request_header(frame)
         if header.api_key != PRODUCE_KEY:
             return
         request = parse_request(frame, header.body_offset, header.api_version)
         if request.acks == 0 and not (self._gone.asks_who_is_there and names_a_producer(request)):
-            SilentCall(self._host, self, request, header.api_version, lambda _nothing: None).start()
+            call = SilentCall(self._host, self, request, header.api_version, lambda _nothing: None)
+            self._gone.take_in_turns(call.starting())
 
     def _drop(self) -> None:
         self._host.hold_bytes(-WAITING_COUNTS * sum(map(len, self._waiting)))

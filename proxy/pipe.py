@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..codecs.errors import WireError
-from ..codecs.framing import FrameSplitter
+from ..codecs.framing import Frame, FrameSplitter
 from ..codecs.headers import encode_request_header, parse_response_header
 from ..reactor import Address, Buffer, Reactor, Wire
 from . import limits
@@ -193,7 +193,7 @@ class Pipe:
             self._room.release()
             self._room = None
 
-    def _answer(self, frame: bytes) -> None:
+    def _answer(self, frame: Frame) -> None:
         if not self._expected:
             raise WireError("an answer that nobody asked for")
         expected, api_key, api_version, answered = self._expected.popleft()

@@ -7,7 +7,7 @@ and is never forwarded. Batches with a producer id go to their sequencer, batche
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -26,6 +26,8 @@ from ..codecs.record_batch import (
     parse_single_batch,
     verify_crc,
 )
+from ..codecs.steps import Steps, at_once
+from ..reactor import Reactor
 from ..state.behind import Behind
 from ..state.decide import BatchIdentity
 from . import answers, limits
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NOT_SERVED_FLAGS = CONTROL_FLAG | TRANSACTIONAL_FLAG
+_STEP_PARTITIONS = 300
+"""Partitions of a request that are begun in one step: a few milliseconds."""
 _MAGIC_2_SINCE = 3
 _ZSTD_SINCE = 7
 
@@ -58,6 +62,9 @@ class Outside(Protocol):
     def sweep(self, call: ProduceCall, parts: Sequence[Part]) -> None: ...
 
     def swept(self, call: ProduceCall) -> None: ...
+
+    @property
+    def reactor(self) -> Reactor: ...
 
     def report(self, event: object) -> None: ...
 
@@ -201,7 +208,11 @@ class ProduceCall:
         self._is_named = False
 
     def start(self) -> None:
-        """Check every partition and send it on its way."""
+        """What ``starting`` does, at once."""
+        at_once(self.starting())
+
+    def starting(self) -> Steps[None]:
+        """Check every partition and send it on its way. What it began it does not begin again."""
         request = self.request
         now = self.outside.now()
         timeout_ms = max(request.timeout_ms, limits.PRODUCE_TIMEOUT_MS_MIN)
@@ -215,13 +226,15 @@ class ProduceCall:
         plain: list[tuple[PartitionRecords, Callable[[Answer], None]]] = []
         missing: Missing = {}
         parts = [Part(self, index) for index in range(len(request.partitions))]
-        for item, part in zip(request.partitions, parts, strict=True):
+        for index, (item, part) in enumerate(zip(request.partitions, parts, strict=True), 1):
             if (item.topic, item.partition) in doubled:
                 self._refuse(part, item, answers.invalid("the partition is named twice in one request", self._version))
             else:
                 self._start_part(item, part, timeout_ms, now, plain, missing)
+            if not index % _STEP_PARTITIONS:
+                yield
         for topic, routed in missing.items():
-            self.outside.look_for_topic(topic, partial(self._route_found, topic, routed))
+            self.outside.look_for_topic(topic, partial(self._route_found, topic, deque(routed)))
         if plain:
             self.client.produce_plainly(request.acks, timeout_ms, plain)
         if self._is_named and not self.is_done:
@@ -319,13 +332,16 @@ class ProduceCall:
         else:
             part.answer(answers.unknown_partition())
 
-    def _route_found(self, topic: str, routed: Sequence[tuple[int, int, Part, Batch]]) -> None:
-        for partition, producer_id, part, batch in routed:
+    def _route_found(self, topic: str, routed: deque[tuple[int, int, Part, Batch]]) -> None:
+        for _ in range(min(len(routed), _STEP_PARTITIONS)):
+            partition, producer_id, part, batch = routed.popleft()
             part.let_go()
             if self.outside.has_partition(topic, partition):
                 self._submit(topic, partition, producer_id, batch)
             else:
                 part.answer(answers.unknown_partition())
+        if routed:
+            self.outside.reactor.later(0, partial(self._route_found, topic, routed))
 
     def _submit(self, topic: str, partition: int, producer_id: int, batch: Batch) -> None:
         sequencer = self.outside.sequencer(producer_id, topic, partition)

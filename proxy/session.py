@@ -12,8 +12,9 @@ from functools import partial
 
 from ..codecs import produce as produce_codec
 from ..codecs.errors import WireError
-from ..codecs.framing import FrameSplitter
+from ..codecs.framing import Frame, FrameSplitter
 from ..codecs.headers import RequestHeader, encode_response_header, parse_request_header
+from ..codecs.steps import Steps
 from ..reactor import Buffer, Wire
 from ..state.entry import NO_PRINCIPAL
 from . import limits
@@ -41,6 +42,7 @@ from .versions import ApiKey
 
 _PRODUCE_KEY = int(ApiKey.PRODUCE)
 _CHANGES_TOPICS = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS)
+_IS_OVER = object()
 _FINISHED_KEYS = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID)
 
 
@@ -93,15 +95,16 @@ class Session:
         self._local_host = ""
         self._splitter = FrameSplitter(host.caps.request_bytes_max)
         self._slots: deque[_Slot] = deque()
-        self._waiting: deque[bytes] = deque()  # requests that are not taken yet
+        self._waiting: deque[Frame] = deque()  # requests that are not taken yet
         self._turn_planned = False
         self._crowd = Crowd(host.reactor) if visit is None else visit.crowd
         self.address = "a client" if visit is None else visit.address
         self._patience = Patience(host, self)
         self._flush_planned = False
         self._pipe: Pipe | None = None
+        self._at_work: Steps[None] | None = None
         self._converting: PlainBatches | None = None
-        self._on_converted: Callable[[], None] | None = None
+        self._on_done: Callable[[], None] | None = None
         self._silent_bytes = 0
 
     @property
@@ -125,7 +128,7 @@ class Session:
             if has_many or self._host.current_pass.is_long or (crowd.is_counted and crowd.stops(frames)):
                 frames = self._first_of(frames)
             for index, frame in enumerate(frames):
-                if self._converting is not None:  # what comes after it waits, in front of what waits already
+                if self.is_at_work:  # what comes after it waits, in front of what waits already
                     self._waiting.extendleft(reversed(frames[index:]))
                     self._host.hold_bytes(WAITING_COUNTS * sum(map(len, frames[index:])))
                     break
@@ -172,7 +175,7 @@ class Session:
         """Are there answers that wait for an earlier one?"""
         return any(slot.chunks is not None for slot in self._slots)
 
-    def _first_of(self, frames: list[bytes]) -> list[bytes]:
+    def _first_of(self, frames: list[Frame]) -> list[Frame]:
         """Return those that are taken now; the others wait for their turn, and everybody else has his in between."""
         free = 0 if self._waiting or self._host.current_pass.is_long else min(self._free, len(frames))
         if self._crowd.is_counted:
@@ -206,11 +209,11 @@ class Session:
         crowd = self._crowd
         if not self._waiting or self.is_closed or self._patience.has_backlog or self.has_upstream_backlog:
             return  # until it has been taken
-        if not self._free or self._converting is not None:
+        if not self._free or self.is_at_work:
             return  # until an answer leaves, or a request goes on
         try:
             for _ in range(min(self._free, len(self._waiting))):
-                if self._host.current_pass.is_long or self._converting is not None:
+                if self._host.current_pass.is_long or self.is_at_work:
                     break
                 if crowd.is_counted and not crowd.takes(len(self._waiting[0])):
                     break
@@ -244,7 +247,7 @@ class Session:
     def lost(self, reason: str) -> None:
         """The client has gone: nothing is forwarded for it from here on (rule R17), but what has no answer."""
         waiting, self._waiting = self._waiting, deque()
-        is_left = bool(waiting) or self._converting is not None
+        is_left = bool(waiting) or self.is_at_work
         self._end(leaves_upstream=is_left)
         if is_left:
             LastWords(self._host, self, waiting)
@@ -268,7 +271,7 @@ class Session:
         self._end()
 
     # ------------------------------------------------------------------ requests
-    def _handle(self, frame: bytes) -> None:
+    def _handle(self, frame: Frame) -> None:
         header = parse_request_header(frame)
         if header.client_id:
             self.name = header.client_id[:64]
@@ -292,14 +295,14 @@ class Session:
         else:
             self._pass_on(slot, frame)
 
-    def _produce(self, slot: _Slot, frame: bytes) -> None:
+    def _produce(self, slot: _Slot, frame: Frame) -> None:
         header = slot.header
         request = produce_codec.parse_request(frame, header.body_offset, header.api_version)
         make = ProduceCall if request.acks else SilentCall
         slot.has_parts(len(request.partitions))
         call = make(self._host, self, request, header.api_version, partial(self._answer, slot))
         call.held = slot.held
-        call.start()
+        self.take_in_turns(call.starting())
 
     def _init_producer_id(self, slot: _Slot, body: memoryview) -> None:
         request = parse_init_producer_id(body, slot.header.api_version)
@@ -311,7 +314,7 @@ class Session:
 
         self._host.init_producer_id(request, self.principal, issued)
 
-    def _pass_on(self, slot: _Slot, frame: bytes) -> None:
+    def _pass_on(self, slot: _Slot, frame: Frame) -> None:
         broker = self._host.target(self._broker_id)
         if broker is None:
             self.abort("the broker is away")
@@ -343,13 +346,20 @@ class Session:
             self.abort("the broker is away")
             return
         batches = self._converting = PlainBatches(parts, self._host, self.address, self._report_refusal)
-        batches.convert(partial(self._send_plainly, batches, acks, timeout_ms))
+        is_at_once = True
+
+        def ready() -> None:
+            if self._converting is batches:
+                self._converting = None
+                self._send_plainly(batches, acks, timeout_ms)
+                if not is_at_once:
+                    self._look_whether_done()
+
+        batches.convert(ready)
+        is_at_once = False
 
     def _send_plainly(self, batches: PlainBatches, acks: int, timeout_ms: int) -> None:
         """They are converted. Whoever wants an answer may have gone meanwhile (rule R17)."""
-        if self._converting is not batches:
-            return
-        self._converting = None
         broker = self._host.target(self._broker_id)
         if broker is None:
             self.abort("the broker is away")
@@ -358,25 +368,45 @@ class Session:
                 batches.send(self._upstream(broker), acks, timeout_ms, self.abort)
             except WireError as error:
                 self._refuse_connection(str(error))
-        go_on, self._on_converted = self._on_converted, None
+
+    # ------------------------------------------------------------------ requests that take several steps
+    @property
+    def is_at_work(self) -> bool:
+        """Is a request taken in steps? What came after it is not taken before it has gone on (rule R20)."""
+        return self._at_work is not None or self._converting is not None
+
+    def take_in_turns(self, steps: Steps[None]) -> None:
+        """Take a request: one step now, each other one in a later pass."""
+        if next(steps, _IS_OVER) is not _IS_OVER:
+            self._at_work = steps
+            self._host.reactor.later(0, self._take_next_step)
+
+    def _take_next_step(self) -> None:
+        if self._at_work is None:
+            return
+        if next(self._at_work, _IS_OVER) is not _IS_OVER:
+            self._host.reactor.later(0, self._take_next_step)
+        else:
+            self._at_work = None
+            self._look_whether_done()
+
+    def when_done(self, go_on: Callable[[], None]) -> None:
+        """Call this, instead of taking what waits, when it is done."""
+        self._on_done = go_on
+
+    def _look_whether_done(self) -> None:
+        if self.is_at_work:
+            return
+        go_on, self._on_done = self._on_done, None
         if go_on is None:
-            self._has_converted()
+            self._went_on()
         else:
             go_on()
 
-    def _has_converted(self) -> None:
+    def _went_on(self) -> None:
         """What came after it may be taken."""
         if self._waiting:
             self._plan_turn()
-
-    @property
-    def is_converting(self) -> bool:
-        """Is a request being converted in steps? What came after it is not taken before it has gone on (rule R20)."""
-        return self._converting is not None
-
-    def when_converted(self, go_on: Callable[[], None]) -> None:
-        """Call this, instead of taking what waits, when it is done."""
-        self._on_converted = go_on
 
     def _report_refusal(self, what: str) -> None:
         self._host.report(ClientRefused(self.name, what))
@@ -398,7 +428,7 @@ class Session:
             self._flush_planned = True
             self._host.reactor.at_flush(self._flush)
 
-    def _refuse(self, slot: _Slot, frame: bytes, reason: str) -> None:
+    def _refuse(self, slot: _Slot, frame: Frame, reason: str) -> None:
         header = slot.header
         self._host.report(ClientRefused(self.name, reason))
         body = refusal(header.api_key, header.api_version, memoryview(frame)[header.body_offset :])
@@ -453,6 +483,6 @@ class Session:
             self._slots.clear()
             self._waiting.clear()
             if not leaves_upstream:
-                self._converting = None
+                self._converting = self._at_work = None
                 self.close_upstream()
             self._host.session_ended(self)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ..codecs.errors import WireError
-from ..codecs.framing import FrameSplitter
+from ..codecs.framing import Frame, FrameSplitter
 from ..codecs.headers import encode_request_header, parse_response_header
 from ..codecs.steps import Steps
 from ..reactor import Address, Reactor, Wire
@@ -115,7 +115,7 @@ class ControlConnection:
         self._fail(reason)
 
     # ------------------------------------------------------------------ inside
-    def _answer(self, frame: bytes) -> None:
+    def _answer(self, frame: Frame) -> None:
         if not self._pending:
             raise WireError("an answer that nobody asked for")
         pending = self._pending[0]

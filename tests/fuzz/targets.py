@@ -114,7 +114,7 @@ def _produce_request(frame: bytes, body_offset: int, version: int) -> None:
 def frames(data: bytes) -> None:
     """A stream of frames, in one piece and byte by byte."""
 
-    def fed(pieces: list[bytes]) -> tuple[list[bytes], bool]:
+    def fed(pieces: list[bytes]) -> tuple[list[bytes | bytearray], bool]:
         splitter, found = FrameSplitter(FRAME_BYTES_MAX), []
         try:
             for piece in pieces:

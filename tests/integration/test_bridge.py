@@ -63,14 +63,14 @@ class Link:
         self.correlation_id += 1
         header = encode_request_header(api_key, version, self.correlation_id, "bridge-test")
         self.connection.sendall(frame(header, *chunks))
-        frames: list[bytes] = []
+        frames: list[bytes | bytearray] = []
         while not frames:
             data = self.connection.recv(65536)
             assert data, f"closed over API {api_key} version {version}"
             frames = self.splitter.feed(data)
         correlation_id, start = parse_response_header(frames[0], api_key, version)
         assert correlation_id == self.correlation_id
-        return frames[0][start:]
+        return bytes(frames[0][start:])
 
     def question(self, ranges: BrokerRanges, question: Question[T]) -> T:
         """Ask one of the proxy's own questions."""

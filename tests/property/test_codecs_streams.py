@@ -61,7 +61,7 @@ def test_a_stream_gives_the_same_frames_however_it_is_cut(frames: list[bytes], d
 
     for borders in ([0, *cuts, len(stream)], list(range(len(stream) + 1))):
         splitter = FrameSplitter(40)
-        out: list[bytes] = []
+        out: list[bytes | bytearray] = []
         arrived = 0
         for start, end in pairwise(borders):
             out += splitter.feed(stream[start:end])
@@ -73,9 +73,9 @@ def test_a_stream_gives_the_same_frames_however_it_is_cut(frames: list[bytes], d
 @settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_a_stream_of_any_bytes_fails_alike_in_one_piece_and_byte_by_byte(stream: bytes) -> None:
-    def run(pieces: list[bytes]) -> tuple[list[bytes], type[WireError] | None]:
+    def run(pieces: list[bytes]) -> tuple[list[bytes | bytearray], type[WireError] | None]:
         splitter = FrameSplitter(20)
-        out: list[bytes] = []
+        out: list[bytes | bytearray] = []
         for piece in pieces:
             try:
                 out += splitter.feed(piece)

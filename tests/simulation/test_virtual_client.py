@@ -53,7 +53,7 @@ class Session:
         self.wire = wire
 
     def received(self, data: bytes) -> None:
-        self.waiting.extend(self.splitter.feed(data))
+        self.waiting.extend(map(bytes, self.splitter.feed(data)))
         self.server.in_flight_most = max(self.server.in_flight_most, len(self.waiting))
         while self.waiting and self.wire is not None:
             self.handle(self.waiting.popleft())

@@ -61,6 +61,25 @@ def test_a_large_size_takes_no_memory_before_its_bytes_arrive() -> None:
     assert peak_bytes < 100_000
 
 
+@pytest.mark.parametrize("behind", [b"", b"\0\0", frame(b"next")])
+def test_a_large_frame_grows_where_it_is(behind: bytes) -> None:
+    """To join its pieces at the end would copy all of it in one step."""
+    body = b"".join(index.to_bytes(4, "big") for index in range(1_000_000))
+    splitter, stream = FrameSplitter(100_000_000), frame(body) + behind
+    found: list[bytes | bytearray] = []
+    tracemalloc.start()
+    try:
+        for start in range(0, len(stream), 65_536):
+            found += splitter.feed(stream[start : start + 65_536])
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert found == [body, b"next"][: 2 if len(behind) > 2 else 1]
+    assert splitter.buffered_bytes == (2 if len(behind) == 2 else 0)
+    assert peak_bytes < 1.3 * len(body)
+
+
 @pytest.mark.parametrize("size", [0, -1, -(1 << 31)])
 def test_a_size_below_one_is_malformed(size: int) -> None:
     with pytest.raises(Malformed, match="frame size"):

@@ -1,6 +1,7 @@
 """What follows a batch that failed retriably gets no answer that makes its client begin a new epoch (rule R11)."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -180,6 +181,8 @@ class LookedFor:
     """What is around a request whose topic has to be looked for: a stage, and brokers that take their time."""
 
     is_draining = False
+    reactor: Any = None
+    """Of no use: nothing takes several steps here."""
 
     def __init__(self) -> None:
         self.stage = Stage()

@@ -11,6 +11,7 @@ import pytest
 from idemproxy.codecs import convert
 from idemproxy.codecs.steps import STEP_RECORDS
 from idemproxy.proxy import limits
+from idemproxy.proxy.produce import ProduceCall
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.reactor import Reactor
 from testkit.raw_client import RawClient, batch
@@ -196,4 +197,48 @@ def test_a_large_batch_with_a_producer_id_is_stored_once_and_in_order(monkeypatc
     quick.sends(line, asks(3, large(7, 0)))
     assert quick.world.network.run(20, lambda: line.answers == [1, 2, 3])
     assert quick.stored == [count, 1]
+    quick.ends()
+
+
+class Begun:
+    """How many partitions were begun in each pass."""
+
+    def __init__(self, quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.at: list[float] = []
+        shipped = ProduceCall._start_part
+
+        def start_part(call: ProduceCall, *arguments: Any) -> None:
+            self.at.append(quick.world.network.now)
+            shipped(call, *arguments)
+
+        monkeypatch.setattr(ProduceCall, "_start_part", start_part)
+
+    @property
+    def most(self) -> int:
+        return max(self.at.count(one) for one in set(self.at))
+
+
+@pytest.mark.parametrize("producer_id", [-1, 7])
+@pytest.mark.parametrize("acks", [0, -1])
+def test_a_request_with_thousands_of_partitions_is_begun_in_steps(
+    monkeypatch: pytest.MonkeyPatch, producer_id: int, acks: int
+) -> None:
+    """One of them exists."""
+    quick = Quick(monkeypatch)
+    begun = Begun(quick, monkeypatch)
+    line = quick.line()
+    parts = [(TOPIC, index, batch([b"a"], producer_id=producer_id)) for index in range(2_000)]
+    body = RawClient.produce_body(parts, version=3, acks=acks, timeout_ms=30_000)
+    behind = RawClient.produce_body([(TOPIC, 0, batch([b"b"]))], version=3, acks=acks, timeout_ms=30_000)
+    quick.sends(line, request(1, ApiKey.PRODUCE, 3, body), request(2, ApiKey.PRODUCE, 3, behind))
+    if acks == 0:
+        assert quick.world.network.run(5, lambda: bool(begun.at))
+        assert line.wire is not None
+        line.wire.close()
+    quick.world.network.run(10)
+    assert begun.most <= 301
+    assert len(begun.at) >= 2_000
+    if acks:
+        assert line.answers == [1, 2]
+        assert quick.stored == [1, 1]
     quick.ends()
