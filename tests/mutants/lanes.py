@@ -186,6 +186,12 @@ LANES = (
         ("proxy.lane_pool", "            if pace == USUAL and self._holds_back():\n                return\n", ""),
     ),
     mutant(
+        "all_of_them_in_one_pass",
+        "R19: what is ready leaves before many others are converted",
+        "unit/test_core_passes.py::test_what_is_ready_does_not_wait_until_many_others_are",
+        ("proxy.passes", "        if self._due or self._seconds() > limits.TURN_SECONDS:\n", "        if False:\n"),
+    ),
+    mutant(
         "a_flood_before_all_others",
         "R19: who floods a partition keeps others waiting for one turn only",
         "unit/test_waiting.py::test_who_floods_a_partition_keeps_others_waiting_for_one_turn_only",
