@@ -105,58 +105,60 @@ def decompressing(codec: Codec, data: Buffer, output_bytes_max: int, *, magic: i
 
 def compress(codec: Codec, data: Buffer, *, magic: int = 1) -> bytes:
     """Return what ``compressing`` makes, at once."""
-    return at_once(compressing(codec, data, magic=magic))
+    return bytes(at_once(compressing(codec, data, magic=magic)))
 
 
-def compressing(codec: Codec, data: Buffer, *, magic: int = 1) -> Steps[bytes]:
+def compressing(codec: Codec, data: Buffer, *, magic: int = 1) -> Steps[bytes | bytearray]:
     """Return ``data`` compressed for a batch or a wrapper of format ``magic``, which matters to lz4 alone."""
     if codec is Codec.NONE:
         return bytes(data)
     if codec is Codec.GZIP:
         return (yield from _gzipping(data))
     if codec is Codec.SNAPPY:
-        return bytes((yield from _joining(_snappy_chunks(memoryview(data)))))
+        return (yield from _joining(_snappy_chunks(memoryview(data))))
     if codec is Codec.LZ4:
         start = _LZ4_START if magic else _LZ4_START_MAGIC_0
-        return bytes((yield from _joining(_lz4_chunks(memoryview(data), start))))
+        return (yield from _joining(_lz4_chunks(memoryview(data), start)))
     assert magic >= 2, "old formats have no zstd"
     return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))
 
 
 def store_gzip(data: Buffer) -> bytes:
     """Return what ``storing_gzip`` makes, at once."""
-    return at_once(storing_gzip(data))
+    return bytes(at_once(storing_gzip(data)))
 
 
-def storing_gzip(data: Buffer) -> Steps[bytes]:
+def storing_gzip(data: Buffer) -> Steps[bytes | bytearray]:
     """Return ``data`` as gzip without compression: stored blocks of at most 65,535 bytes. Costs a copy and a CRC-32."""
     view = memoryview(data)
     size = len(view)
     trailer = _GZIP_TRAILER.pack(isal_zlib.crc32(data), size & 0xFFFFFFFF)
     if size <= _STORED_BLOCK_BYTES_MAX:
         return b"".join((_GZIP_START, _STORED_BLOCK.pack(1, size, size ^ 0xFFFF), view, trailer))
-    if size > STEP_BYTES:
-        yield
-    chunks: list[Buffer] = [_GZIP_START]
-    last = (size - 1) // _STORED_BLOCK_BYTES_MAX
+    chunks = _stored_blocks(view, trailer)
+    return b"".join(chunks) if size <= STEP_BYTES else (yield from _joining(chunks))
+
+
+def _stored_blocks(view: memoryview, trailer: bytes) -> Iterator[Buffer]:
+    yield _GZIP_START
+    last = (len(view) - 1) // _STORED_BLOCK_BYTES_MAX
     for index in range(last + 1):
         block = view[index * _STORED_BLOCK_BYTES_MAX : (index + 1) * _STORED_BLOCK_BYTES_MAX]
-        chunks.append(_STORED_BLOCK.pack(index == last, len(block), len(block) ^ 0xFFFF))
-        chunks.append(block)
-    chunks.append(trailer)
-    return b"".join(chunks)
+        yield _STORED_BLOCK.pack(index == last, len(block), len(block) ^ 0xFFFF)
+        yield block
+    yield trailer
 
 
 def _too_large(codec: Codec, output_bytes_max: int) -> LimitExceeded:
     return LimitExceeded(f"{codec.name.lower()}: more than {output_bytes_max} bytes when decompressed")
 
 
-def _joining(chunks: Iterator[Buffer]) -> Steps[Buffer]:
+def _joining(chunks: Iterator[Buffer]) -> Steps[bytes | bytearray]:
     """Return the chunks as one, with a turn for others after ``STEP_BYTES`` of them, or after many small ones."""
     first = next(chunks, b"")
     second = next(chunks, None)
     if second is None:
-        return first
+        return first if isinstance(first, bytes) else bytes(first)
     output = bytearray(first)
     output += second
     del first, second
@@ -170,17 +172,17 @@ def _joining(chunks: Iterator[Buffer]) -> Steps[Buffer]:
     return output
 
 
-def _gzipping(data: Buffer) -> Steps[bytes]:
+def _gzipping(data: Buffer) -> Steps[bytes | bytearray]:
     if len(data) <= STEP_BYTES:
         return bytes(isal_zlib.compress(data, GZIP_LEVEL, _GZIP_WINDOW_BITS))
     view = memoryview(data)
     stream: Any = isal_zlib.compressobj(GZIP_LEVEL, isal_zlib.DEFLATED, _GZIP_WINDOW_BITS)
-    chunks: list[bytes] = []
+    output = bytearray()
     for start in range(0, len(view), STEP_BYTES):
-        chunks.append(stream.compress(view[start : start + STEP_BYTES]))
+        output += stream.compress(view[start : start + STEP_BYTES])
         yield
-    chunks.append(stream.flush())
-    return b"".join(chunks)
+    output += stream.flush()
+    return output
 
 
 def _gunzipping(data: Buffer, output_bytes_max: int) -> Steps[Buffer]:

@@ -20,7 +20,14 @@ with without_init("aiokafka", "aiokafka.record"):
 from .compression import Codec, codec_of, compressing, decompressing, storing_gzip
 from .errors import LimitExceeded, Malformed
 from .marker import content_digest, digesting_content
-from .message_set import OFFSET_AND_SIZE_BYTES, OVERHEAD_BYTES, ShallowMessage, encode_message, iterate_shallow
+from .message_set import (
+    OFFSET_AND_SIZE_BYTES,
+    OVERHEAD_BYTES,
+    ShallowMessage,
+    encode_message,
+    encoding_message,
+    iterate_shallow,
+)
 from .primitives import Buffer
 from .record_batch import (
     BATCH_OVERHEAD_BYTES,
@@ -81,7 +88,7 @@ class HeaderPolicy:
 class Converted(NamedTuple):
     """A message set ready to be sent. ``first_content`` is the digest of the first record's key and value."""
 
-    message_set: bytes
+    message_set: bytes | bytearray
     record_count: int
     first_content: bytes
 
@@ -236,24 +243,37 @@ def digesting_batch(
 
 def wrap(inner: Inner, *, key: bytes | None, codec: Codec, compress_harder: bool = False) -> bytes:
     """Return what ``wrapping`` makes, at once."""
-    return at_once(wrapping(inner, key=key, codec=codec, compress_harder=compress_harder))
+    return bytes(at_once(wrapping(inner, key=key, codec=codec, compress_harder=compress_harder)))
 
 
 def wrapping(
     inner: Inner, *, key: bytes | None, codec: Codec, compress_harder: bool = False, magic: int = 1
-) -> Steps[bytes]:
+) -> Steps[bytes | bytearray]:
     """Return one wrapper of format ``magic`` with the records in it.
 
     Offset n-1, inner offsets 0 to n-1, timestamp = the highest inner one: what 0.10.0 takes without rewriting it.
     ``codec`` is the wrapper's: NONE becomes gzip without compression (``compress_harder``: with), ZSTD becomes gzip.
     """
-    return encode_message(
-        key,
-        (yield from _compressing(codec, inner.message_set, magic, compress_harder)),
-        magic=magic,
-        offset=inner.record_count - 1,
-        timestamp=inner.max_timestamp,
-        codec=_wrapper_codec(codec),
+    value = yield from _compressing(codec, inner.message_set, magic, compress_harder)
+    if len(value) <= STEP_BYTES:
+        return encode_message(
+            key,
+            value,
+            magic=magic,
+            offset=inner.record_count - 1,
+            timestamp=inner.max_timestamp,
+            codec=_wrapper_codec(codec),
+        )
+    yield
+    return (
+        yield from encoding_message(
+            key,
+            value,
+            magic=magic,
+            offset=inner.record_count - 1,
+            timestamp=inner.max_timestamp,
+            codec=_wrapper_codec(codec),
+        )
     )
 
 
@@ -296,7 +316,7 @@ def converting_one(
     headers = (parse_single_batch(batch),)
     inner = yield from converting((batch,), headers, policy=policy, output_bytes_max=output_bytes_max, magic=magic)
     if codec is Codec.NONE and not wrap:
-        return Converted(bytes(inner.message_set), inner.record_count, inner.first_content)
+        return Converted(inner.message_set, inner.record_count, inner.first_content)
     wrapper = yield from wrapping(inner, key=None, codec=codec, magic=magic)
     return Converted(wrapper, inner.record_count, inner.first_content)
 
@@ -305,7 +325,7 @@ def _wrapper_codec(codec: Codec) -> Codec:
     return Codec.GZIP if codec in (Codec.NONE, Codec.ZSTD) else codec
 
 
-def _compressing(codec: Codec, message_set: Buffer, magic: int, compress_harder: bool) -> Steps[bytes]:
+def _compressing(codec: Codec, message_set: Buffer, magic: int, compress_harder: bool) -> Steps[bytes | bytearray]:
     if codec is Codec.NONE and not compress_harder:
         return (yield from storing_gzip(message_set))
     return (yield from compressing(_wrapper_codec(codec), message_set, magic=magic))
@@ -335,10 +355,17 @@ class _Writer:
         self.message_set += self._builder.build()
         self._builder = LegacyRecordBatchBuilder(self._magic, 0, _NO_SIZE_LIMIT)
         yield
-        message = memoryview(encode_message(key, value, magic=self._magic, offset=offset, timestamp=timestamp))
-        for start in range(0, len(message), STEP_BYTES):
+        if value is None:
+            self.message_set += encode_message(key, None, magic=self._magic, offset=offset, timestamp=timestamp)
+            return
+        message = yield from encoding_message(key, value, magic=self._magic, offset=offset, timestamp=timestamp)
+        if not self.message_set:
+            self.message_set = bytearray(message) if isinstance(message, bytes) else message
+            return
+        view = memoryview(message)
+        for start in range(0, len(view), STEP_BYTES):
             yield
-            self.message_set += message[start : start + STEP_BYTES]
+            self.message_set += view[start : start + STEP_BYTES]
 
     def finish(self) -> Inner:
         """All of it."""

@@ -15,6 +15,7 @@ from isal import isal_zlib
 from .compression import Codec, codec_of, decompress
 from .errors import ChecksumMismatch, Malformed, Truncated
 from .primitives import Buffer
+from .steps import STEP_BYTES, Steps
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_FLAG: Final = 0x08
@@ -189,19 +190,38 @@ def encode_message(
     log_append_time: bool = False,
 ) -> bytes:
     """Return one message of format v0 or v1. With a ``codec`` it is a wrapper and ``value`` is already compressed."""
-    attributes = codec | (LOG_APPEND_TIME_FLAG if log_append_time else 0)
+    front = _front(key, value, magic, timestamp, codec | (LOG_APPEND_TIME_FLAG if log_append_time else 0), offset)
+    return front if value is None else b"".join((front, value))
+
+
+def encoding_message(
+    key: Buffer | None, value: Buffer, *, magic: int, offset: int, timestamp: int, codec: Codec = Codec.NONE
+) -> Steps[bytes | bytearray]:
+    """The same of a large value, in steps."""
+    front = _front(key, value, magic, timestamp, codec, offset)
+    if len(value) <= STEP_BYTES:
+        return b"".join((front, value))
+    message = bytearray(front)
+    view = memoryview(value)
+    for start in range(0, len(view), STEP_BYTES):
+        message += view[start : start + STEP_BYTES]
+        yield
+    return message
+
+
+def _front(key: Buffer | None, value: Buffer | None, magic: int, timestamp: int, attributes: int, offset: int) -> bytes:
+    """All of a message but its value."""
     key_length = -1 if key is None else len(key)
     if magic:
         start = _FIELDS[1].pack(1, attributes, timestamp, key_length)
     else:
         start = _FIELDS[0].pack(0, attributes, key_length)
-    value_length = _INT32.pack(-1 if value is None else len(value))
-    front = b"".join((start, key or b"", value_length))
-    crc = isal_zlib.crc32(front)
-    if value is None:
-        return _OFFSET_SIZE_CRC.pack(offset, CRC_BYTES + len(front), crc) + front
-    crc = isal_zlib.crc32(value, crc)
-    return b"".join((_OFFSET_SIZE_CRC.pack(offset, CRC_BYTES + len(front) + len(value), crc), front, value))
+    value_bytes = 0 if value is None else len(value)
+    checked = b"".join((start, key or b"", _INT32.pack(-1 if value is None else value_bytes)))
+    crc = isal_zlib.crc32(checked)
+    if value is not None:
+        crc = isal_zlib.crc32(value, crc)
+    return _OFFSET_SIZE_CRC.pack(offset, CRC_BYTES + len(checked) + value_bytes, crc) + checked
 
 
 def encode_set(

@@ -64,7 +64,7 @@ class Parcel:
         """Does it name its records in the log? Else nothing there tells whose they are."""
         self._max_timestamp = inner.max_timestamp
         self._inner: Inner | None = inner
-        self._message_set: bytes | None = None
+        self._message_set: bytes | bytearray | None = None
         self._anchor = b""
         self._count = count
         self._held = Held(count, len(inner.message_set))
@@ -82,7 +82,7 @@ class Parcel:
         assert self._inner is not None
         return self._inner
 
-    def wrapped(self) -> bytes:
+    def wrapped(self) -> bytes | bytearray:
         """Return the wrapper with its marker, made when it is asked for first: what may be merged is small."""
         if self._message_set is None:
             at_once(self._wrapping())
@@ -102,7 +102,7 @@ class Parcel:
         self._inner = None
         self._recount()
 
-    def leaves_without_marker(self, message_set: bytes, anchor: bytes) -> None:
+    def leaves_without_marker(self, message_set: bytes | bytearray, anchor: bytes) -> None:
         """It goes alone, as this message, which names nobody. ``anchor``: what that one is recognised by."""
         self.is_marked = False
         self._message_set, self._anchor = message_set, anchor

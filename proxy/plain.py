@@ -102,7 +102,7 @@ class PlainBatches:
 
         # What is sent is the request's own bytes, or a converted copy of them: that one is counted here.
         self._held = Held(
-            self._host.hold_bytes, sum(len(sent) for _, _, sent in self.sendable if isinstance(sent, bytes))
+            self._host.hold_bytes, sum(len(sent) for _, _, sent in self.sendable if not isinstance(sent, memoryview))
         )
         self.sendable = []
 

@@ -44,7 +44,7 @@ class Piece:
     is_compressed: bool
 
     @property
-    def message_set(self) -> bytes:
+    def message_set(self) -> bytes | bytearray:
         """The wrapper, if it goes alone."""
         return self.parcel.wrapped()
 
@@ -188,7 +188,7 @@ def leaving_the_marker_out(target: Target, piece: Piece) -> Steps[Piece | None]:
         return None
     inner = yield from piece.parcel.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
     codec, compress_harder = piece.parcel.codec, piece.parcel.compress_harder
-    message_set = bytes(inner.message_set)
+    message_set: bytes | bytearray = inner.message_set
     if len(piece.message_set) - len(encode_marker(piece.identities)) < len(message_set):
         message_set = yield from convert.wrapping(inner, key=None, codec=codec, compress_harder=compress_harder)
     size_max = target.shared.refused_size(target.topic)

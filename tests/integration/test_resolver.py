@@ -177,7 +177,7 @@ class Orphan:
         records = memoryview(self.records(sequence))
         marker = encode_marker([Identity(self.producer_id, 0, sequence, 1)])
         converted = to_wrapper([records], key=marker, codec=Codec.NONE, policy=HeaderPolicy(), output_bytes_max=1 << 20)
-        return converted.message_set
+        return bytes(converted.message_set)
 
     def next_life(self) -> None:
         self._proxy.lives_on()

@@ -187,7 +187,7 @@ def test_a_producer_id_that_nobody_handed_out_is_looked_for_in_the_log_first(
     stored_before = to_wrapper(
         [records], key=marker, codec=Codec.GZIP, policy=HeaderPolicy(), output_bytes_max=1 << 20
     ).message_set
-    assert outcome(direct.produce_one(*other_place, stored_before, version=2)) == (0, 0)
+    assert outcome(direct.produce_one(*other_place, bytes(stored_before), version=2)) == (0, 0)
     assert outcome(known.send(4)) == (OUT_OF_ORDER, -1)
     assert outcome(known.send(0, 3)) == (0, 0), "a duplicate of what only the log knows"
     assert known.appends([3]) == [3]

@@ -128,7 +128,7 @@ def wrapper(values: Sequence[bytes], sequence: int = 0) -> bytes:
     batch = encode_batch(records, producer_id=5, producer_epoch=0, base_sequence=sequence)
     marker = encode_marker([Identity(5, 0, sequence, len(values))])
     converted = to_wrapper([memoryview(batch)], key=marker, codec=Codec.NONE, policy=POLICY, output_bytes_max=1_000_000)
-    return converted.message_set
+    return bytes(converted.message_set)
 
 
 def fetched(world: World, client: Client, offset: int, version: int = 3, **options: int) -> Any:
