@@ -26,6 +26,9 @@ _LAST_READS_MAX = 32
 """2 MiB of a connection that was not read from: the kernel seldom holds more, and everybody else waits meanwhile."""
 _JOIN_BYTES_MAX = 16 * 1024
 """Small writes are joined, large ones are handed over as they lie: the join costs 60 us per MB."""
+WRITE_BYTES_MAX = 1024 * 1024
+"""Of one connection in one pass, and what the last call took beyond it: with a peer that reads as fast as we write, an
+answer of 60 MB would otherwise leave in one step of 60 ms."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -186,7 +189,8 @@ class SocketWire:
         """Give the kernel what is queued; what it does not take waits for the next pass."""
         self._is_dirty = False
         fence = self._fence
-        while self._open and self._queued:
+        taken_bytes = 0
+        while self._open and self._queued and taken_bytes < WRITE_BYTES_MAX:
             if fence is not None and not fence():
                 self._fenced()
                 return
@@ -197,6 +201,7 @@ class SocketWire:
             except OSError as error:
                 self.fail(f"cannot send: {error.strerror}")
                 return
+            taken_bytes += taken
             if taken == self.unsent:
                 self._queued.clear()
                 self.unsent = 0

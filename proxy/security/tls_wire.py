@@ -16,7 +16,7 @@ from ...reactor import Accept, Buffer, Endpoint, Peer, Timer, Wire
 from .. import limits
 from ..door import Door, Visit
 from ..events import Report, TlsRefused
-from ..sockets import Hub, Listener, SocketWire
+from ..sockets import WRITE_BYTES_MAX, Hub, Listener, SocketWire
 from .tls import TlsObject, TlsSide, explain, principal_of
 
 _RECORD_BYTES = 16 * 1024
@@ -131,6 +131,7 @@ class TlsWire(SocketWire):
     def write(self) -> None:
         """Encrypt what is queued, a piece at a time as the kernel takes it."""
         self._is_dirty = False
+        sealed_bytes = 0
         while self._open:
             try:
                 has_more = bool(self._queued) or self._seal()
@@ -143,9 +144,13 @@ class TlsWire(SocketWire):
                     continue
                 self._update_interest()
                 return
+            if sealed_bytes >= WRITE_BYTES_MAX:  # what is queued leaves in the next pass
+                self._update_interest()
+                return
             super().write()
             if self._queued:
                 return
+            sealed_bytes += _SEALED_BYTES
 
     def fail(self, reason: str) -> None:
         """End the connection and tell the endpoint."""

@@ -1,5 +1,6 @@
 """Rules R4 and R17 on real sockets: what the shell owes to the rules, on the loopback interface."""
 
+import contextlib
 import os
 import socket
 import struct
@@ -11,6 +12,7 @@ from typing import cast
 import pytest
 import trio
 
+from idemproxy.proxy.sockets import SocketWire
 from idemproxy.proxy.transport import TrioReactor
 from idemproxy.reactor import Wire
 
@@ -221,3 +223,39 @@ def test_a_step_is_measured_from_its_first_handler_to_its_last_write(by_timer: b
         await until(lambda: any(step >= busy_seconds for step in steps))
 
     on_a_connection(scene)
+
+
+def test_of_a_large_answer_so_much_is_sent_in_a_pass_though_the_peer_reads_as_fast(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = bytes(64 << 20)
+    shipped, shipped_some = SocketWire.write, SocketWire._write_some
+    sent: list[int] = []
+
+    async def scene(reactor: TrioReactor, endpoint: Endpoint, peer: socket.socket) -> None:
+        peer.setblocking(False)
+        received = 0
+
+        def write_some(wire: SocketWire) -> int:
+            nonlocal received
+            taken = shipped_some(wire)
+            with contextlib.suppress(BlockingIOError):
+                while chunk := peer.recv(1 << 20):
+                    received += len(chunk)
+            return taken
+
+        def write(wire: SocketWire) -> None:
+            before = wire.unsent
+            shipped(wire)
+            sent.append(before - wire.unsent)
+
+        monkeypatch.setattr(SocketWire, "_write_some", write_some)
+        monkeypatch.setattr(SocketWire, "write", write)
+        wire = endpoint.wire
+        assert wire is not None
+        reactor.later(0, lambda: wire.send(data))
+        await until(lambda: received == len(data))
+
+    on_a_connection(scene)
+    assert sum(sent) == len(data)
+    assert max(sent) < 16 << 20
