@@ -19,7 +19,7 @@ import trio
 from . import limits
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_LARGE_BUFFER_BYTES = 8 * limits.MIB
+_LARGE_BUFFER_BYTES = 4 * limits.MIB
 _FREE_BYTES_KEPT = 128 * limits.MIB
 _GC_THRESHOLDS = (5_000, 10, 400)
 """A request makes hundreds of short-lived objects and no cycles; by default they are looked at much more often. But
