@@ -7,7 +7,8 @@ would launder a corrupt batch. What old formats can't carry (record headers) is 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -19,14 +20,17 @@ with without_init("aiokafka", "aiokafka.record"):
 
 from .compression import Codec, codec_of, compressing, decompressing, storing_gzip
 from .errors import LimitExceeded, Malformed
-from .marker import content_digest, digesting_content
+from .marker import DIGEST_BYTES, content_digest, digesting_content
 from .message_set import (
     OFFSET_AND_SIZE_BYTES,
     OVERHEAD_BYTES,
     ShallowMessage,
     encode_message,
     encoding_message,
+    iterate_inside,
     iterate_shallow,
+    shift_of,
+    unpacking,
 )
 from .primitives import Buffer
 from .record_batch import (
@@ -46,6 +50,7 @@ from .steps import STEP_BYTES, STEP_RECORDS, Steps, at_once
 TRACING_HEADERS: Final = ("traceparent", "tracestate", "baggage", "b3", "x-b3-*")
 """Headers that instrumentation adds to every record (W3C, B3), dropped by default; * stands for any text."""
 
+_SHIFTED_AT_ONCE: Final = 10 * STEP_RECORDS  # numbers are added up that much faster than records are read
 _NO_SIZE_LIMIT: Final = 1 << 62  # the builder refuses records beyond its size; ours is checked before
 _OFFSET: Final = Struct(">q")
 _OFFSET_AND_SIZE: Final = Struct(">qi")
@@ -239,6 +244,56 @@ def digesting_batch(
     except _READER_ERRORS as exc:
         raise Malformed(f"record batch: {type(exc).__name__}: {exc}") from None
     return contents
+
+
+class InnerContents:
+    """What is inside a wrapper: the offset of each record, and the digest of its key and value."""
+
+    __slots__ = ("_digests", "offsets", "size_bytes")
+
+    def __init__(self, offsets: array[int], digests: bytearray, size_bytes: int) -> None:
+        self.offsets = offsets
+        """Absolute; usually in order, and at least one."""
+        self.size_bytes = size_bytes
+        """Of the message set, unpacked."""
+        self._digests = digests
+
+    def of(self, first: int, end: int) -> Iterator[bytes]:
+        """Give the digests of the records from number ``first`` to below ``end``, as far as there are so many."""
+        size = DIGEST_BYTES
+        for position in range(first * size, min(end, len(self.offsets)) * size, size):
+            yield bytes(self._digests[position : position + size])
+
+
+def digesting_inner(wrapper: ShallowMessage, output_bytes_max: int) -> Steps[InnerContents]:
+    """Return offsets and digests of the messages inside a wrapper. Nothing else is kept of them: they may be millions.
+
+    Raises WireError as ``message_set.unpacking`` and ``message_set.iterate_inside``.
+    """
+    data = yield from unpacking(wrapper, output_bytes_max)
+    offsets, digests = array("q"), bytearray()
+    taken_bytes = 0
+    for count, inner in enumerate(iterate_inside(wrapper, data), 1):
+        offsets.append(inner[0])
+        if inner[7] > STEP_BYTES:
+            digests += yield from digesting_content(inner.key, inner.value)
+        else:
+            digests += content_digest(inner[5], inner[6])
+        taken_bytes += inner[7]
+        if taken_bytes >= STEP_BYTES or not count % STEP_RECORDS:
+            taken_bytes = 0
+            yield
+    shift = shift_of(wrapper, offsets[-1])
+    if shift:
+        for start in range(0, len(offsets), _SHIFTED_AT_ONCE):
+            block = [offset + shift for offset in offsets[start : start + _SHIFTED_AT_ONCE]]
+            try:
+                offsets[start : start + _SHIFTED_AT_ONCE] = array("q", block)
+            except OverflowError:
+                raise Malformed(f"wrapper at offset {wrapper.offset}: offsets inside it are far away") from None
+            if len(block) == _SHIFTED_AT_ONCE:
+                yield
+    return InnerContents(offsets, digests, len(data))
 
 
 def wrap(inner: Inner, *, key: bytes | None, codec: Codec, compress_harder: bool = False) -> bytes:

@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 from isal import isal_zlib
 
-from .compression import Codec, codec_of, decompress
+from .compression import Codec, codec_of, decompressing
 from .errors import ChecksumMismatch, Malformed, Truncated
 from .primitives import Buffer
-from .steps import STEP_BYTES, Steps
+from .steps import STEP_BYTES, STEP_RECORDS, Steps, at_once
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_FLAG: Final = 0x08
@@ -138,31 +138,51 @@ def verify_crc(data: Buffer, message: ShallowMessage) -> None:
         )
 
 
-def inner_messages(message: ShallowMessage, output_bytes_max: int) -> list[ShallowMessage]:
-    """Return the messages inside a wrapper, with absolute offsets, decompressed to ``output_bytes_max`` at most.
-
-    In format v1 inner offsets are relative and the wrapper's is the last one's; in v0 they are absolute. Where the
-    wrapper has log append time, that is every message's time. Their ``start`` counts in the decompressed set, and
-    their CRCs are not verified. Raises WireError: nothing inside, another magic, a wrapper inside a wrapper, a part
-    of a message.
-    """
+def unpacking(message: ShallowMessage, output_bytes_max: int) -> Steps[Buffer]:
+    """Return the message set inside a wrapper, decompressed to ``output_bytes_max`` at most. Raises WireError."""
     assert message.is_wrapper
     if message.value is None:
         raise Malformed(f"wrapper at offset {message.offset}: no value")
-    data = decompress(codec_of(message.codec), message.value, output_bytes_max, magic=message.magic)
-    messages = list(iterate_shallow(data))
-    inside = sum(inner.size_bytes for inner in messages)
-    if not messages or inside != len(data):
-        raise Malformed(f"wrapper at offset {message.offset}: {len(data)} bytes inside, messages in {inside} of them")
-    shift = 0
-    if message.magic:
-        shift = message.offset - messages[-1].offset
+    codec = codec_of(message.codec)
+    return (yield from decompressing(codec, message.value, output_bytes_max, magic=message.magic))
+
+
+def iterate_inside(message: ShallowMessage, data: Buffer) -> Iterator[ShallowMessage]:
+    """Yield the messages inside a wrapper, with offsets as they stand there: see ``shift_of``. ``data``: the unpacked
+    set.
+
+    Their ``start`` counts in the set, and their CRCs are not verified. Raises Malformed or Truncated, at the end at the
+    latest: nothing inside, another magic, a wrapper inside a wrapper, a part of a message.
+    """
     magic = message.magic
-    for inner in messages:
+    inside = 0
+    for inner in iterate_shallow(data):
         if inner[1] != magic or inner[2] & CODEC_MASK:
             raise Malformed(
                 f"wrapper at offset {message.offset}, magic {magic}: inside it magic {inner.magic}, codec {inner.codec}"
             )
+        yield inner
+        inside += inner[7]
+    if not inside or inside != len(data):
+        raise Malformed(f"wrapper at offset {message.offset}: {len(data)} bytes inside, messages in {inside} of them")
+
+
+def shift_of(message: ShallowMessage, last_offset: int) -> int:
+    """Return what makes the offsets inside a wrapper absolute; ``last_offset``: the last one there.
+
+    In format v1 they are relative and the wrapper's is the last one's; in v0 they are absolute.
+    """
+    return message.offset - last_offset if message.magic else 0
+
+
+def inner_messages(message: ShallowMessage, output_bytes_max: int) -> list[ShallowMessage]:
+    """Return the messages inside a wrapper at once, with absolute offsets. What others have stored is read in steps
+    (``spanning``, ``convert.digesting_inner``).
+
+    Where the wrapper has log append time, that is every message's time. Raises as ``unpacking`` and ``iterate_inside``.
+    """
+    messages = list(iterate_inside(message, at_once(unpacking(message, output_bytes_max))))
+    shift = shift_of(message, messages[-1].offset)
     make = ShallowMessage._make
     if message.is_log_append_time:
         return [make((inner[0] + shift, *inner[1:4], message.timestamp, *inner[5:])) for inner in messages]
@@ -172,11 +192,26 @@ def inner_messages(message: ShallowMessage, output_bytes_max: int) -> list[Shall
 
 
 def span(message: ShallowMessage, output_bytes_max: int) -> tuple[int, int]:
+    """Return what ``spanning`` does, at once."""
+    return at_once(spanning(message, output_bytes_max))
+
+
+def spanning(message: ShallowMessage, output_bytes_max: int) -> Steps[tuple[int, int]]:
     """Return (first offset, last offset) that the message covers: to see gaps, a wrapper must be opened."""
     if not message.is_wrapper:
         return message.offset, message.offset
-    messages = inner_messages(message, output_bytes_max)
-    return messages[0].offset, messages[-1].offset
+    data = yield from unpacking(message, output_bytes_max)
+    first = last = None
+    for count, inner in enumerate(iterate_inside(message, data), 1):
+        last = inner.offset
+        if first is None:
+            first = last
+        if not count % STEP_RECORDS:
+            yield
+    assert first is not None
+    assert last is not None
+    shift = shift_of(message, last)
+    return first + shift, last + shift
 
 
 def encode_message(

@@ -9,8 +9,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..codecs import message_set
-from ..codecs.convert import content_of_message, digesting_batch
+from ..codecs.convert import digesting_batch
 from ..codecs.errors import WireError
 from ..codecs.marker import Identity
 from ..codecs.message_set import ShallowMessage
@@ -22,7 +21,7 @@ from . import answers, limits
 from .batch import Answer, Batch
 from .effects import Now, Wait, in_steps
 from .events import DuplicateAnswered
-from .log_chunk import carries, has_content, pieces_of
+from .log_chunk import carries, contents_in, has_content, pieces_of
 from .log_ends import Later, Position, Unreadable, look_at
 from .resolver import LogSearch, Searched, Undecidable, covered, is_covered
 
@@ -57,8 +56,10 @@ async def _is_in_log(sequencer: Sequencer, batch: Batch, base_offset: int) -> bo
     piece = Stored(entry.producer_epoch, stored.base_sequence, stored.record_count, stored.base_offset)
     content = next(iter(await contents_of(batch, 1)), None)
 
-    def fits(message: ShallowMessage) -> bool:
-        return carries(message, (piece,), sequencer.producer_id) or has_content(message, base_offset, content)
+    async def fits(message: ShallowMessage) -> bool:
+        if carries(message, (piece,), sequencer.producer_id):
+            return True
+        return await in_steps(partial(has_content, message, base_offset, content), batch.sender)
 
     return await look_at(sequencer.topic, sequencer.partition, base_offset, fits)
 
@@ -199,18 +200,17 @@ class WindowSearch(LogSearch):
         self.stored_contents = []
         return await super()._begin(leader, log_end)
 
-    def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
+    async def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
         """Note the contents, if it has something of the batch."""
         batch = self._batch
-        inner: list[ShallowMessage] | None = None
-        for piece in pieces_of(message, self._producer_id):
-            within = distance(batch.base_sequence, piece.base_sequence) < batch.record_count
-            if piece.producer_epoch == batch.producer_epoch and within:
-                if inner is None:
-                    inner = message_set.inner_messages(message, limits.DECOMPRESSED_BYTES_MAX)
-                start = piece.base_offset - inner[0].offset
-                records = inner[start : start + piece.record_count]
-                self.stored_contents.extend(content_of_message(one) for one in records)
+        wanted = [
+            piece
+            for piece in pieces_of(message, self._producer_id)
+            if piece.producer_epoch == batch.producer_epoch
+            and distance(batch.base_sequence, piece.base_sequence) < batch.record_count
+        ]
+        if wanted:
+            self.stored_contents += await in_steps(partial(contents_in, message, wanted), self._topic)
 
 
 async def contents_of(batch: Batch, count: int | None = None, first: int = 0) -> list[bytes]:

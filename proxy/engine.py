@@ -146,6 +146,7 @@ class Engine(Holdings):
             on_ready=self._broker_ready,
             lanes_max=lambda: self.caps.lanes_per_broker_max,
             on_refused=on_refused,
+            long_work=self.long_work,
         )
         self._on_ready = on_ready
         self.shared.leader_of = self.topology.leader_of

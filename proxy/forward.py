@@ -156,7 +156,7 @@ class Forward:
         self._shared.drop_bound(self._sequencer.topic, self._sequencer.partition)
         wanted, anchor = located(piece, outcome.base_offset), outcome.anchor or piece.anchor
 
-        def fits(message: ShallowMessage) -> bool:
+        async def fits(message: ShallowMessage) -> bool:
             return carries(message, wanted, self._sequencer.producer_id) and anchor_of(message) == anchor
 
         there = await look_at(self._sequencer.topic, self._sequencer.partition, outcome.base_offset, fits)

@@ -285,7 +285,7 @@ FETCH_BYTES: Final = 1 * MIB
 FETCH_ONE_BYTES: Final = 64 * KIB
 """Where only one message is wanted."""
 CHUNK_RECORDS_MAX: Final = 20_000
-"""Of other producers, in one fetch, after which no further message of it is taken apart: 70 ms for everybody."""
+"""Of other producers, in one fetch, after which no further message of it is taken apart: 60 ms, in steps."""
 CHUNKS_KEPT: Final = 32
 CHUNK_KEPT_BYTES_MAX: Final = 2 * MIB
 CHUNK_KEPT_SECONDS: Final = 2.0
@@ -331,7 +331,9 @@ DUPLICATE_LINES_PER_MINUTE_MAX: Final = 6_000
 RECENT_LINES_MAX: Final = 200
 """Lines of the log that the status page can show."""
 TRACED_RECORDS_MAX: Final = 100
-"""Records of one batch that are looked into for the traces that they belong to."""
+TRACED_HEADERS_MAX: Final = 2_000
+"""Records of one batch that are looked into for the traces that they belong to; no more once so many headers were read.
+Of a batch that is larger than one step may read (``STEP_BYTES``), nothing is."""
 SPAN_LINKS_MAX: Final = 32
 """Of these traces, as many are linked to a batch's span."""
 

@@ -5,15 +5,17 @@ concluded in ``resolver.py``."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ..codecs import message_set
-from ..codecs.convert import content_of_message
+from ..codecs.convert import InnerContents, digesting_inner
 from ..codecs.errors import WireError
-from ..codecs.marker import Identity, parse_marker
+from ..codecs.marker import DIGEST_BYTES, Identity, digesting_content, parse_marker
 from ..codecs.message_set import ShallowMessage
+from ..codecs.steps import STEP_BYTES, STEP_RECORDS, Steps, at_once
 from ..reactor import Buffer
 from ..state.commit import Stored
 from . import limits
@@ -23,8 +25,13 @@ from .versions import BrokerRanges
 _CHUNK_BYTES: Final = 1024
 _MESSAGE_BYTES: Final = 800
 _IDENTITY_BYTES: Final = 420
-_CONTENT_BYTES: Final = 200
-"""What is noted takes about so much memory: of a chunk, each message, each identity in a marker, each digest."""
+_CONTENT_BYTES: Final = 18
+_BUCKET_BYTES: Final = 330
+"""What is noted takes about so much memory: of a chunk, each message, each identity in a marker, each digest, each
+bucket of digests."""
+_RECORDS_PER_MARKER: Final = 4
+_BYTES_PER_RECORD: Final = STEP_BYTES // STEP_RECORDS
+"""What takes as long as a record of somebody else: so many bytes of it, and so many times as long a message of ours."""
 
 
 class Marked(NamedTuple):
@@ -33,6 +40,39 @@ class Marked(NamedTuple):
     first: int
     message: ShallowMessage
     identities: tuple[Identity, ...]
+
+
+class _Contents:
+    """Digests of records and where these are: 16 bytes for each, since there may be millions. They are many lumps and
+    not many objects, so that they are let go of in a moment."""
+
+    __slots__ = ("_buckets", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._buckets: dict[int, tuple[bytearray, array[int]]] = {}
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self._buckets) * _BUCKET_BYTES + self.count * _CONTENT_BYTES
+
+    def add(self, digest: bytes, offset: int) -> None:
+        self.count += 1
+        bucket = self._buckets.get(digest[0])
+        if bucket is None:
+            bucket = self._buckets[digest[0]] = (bytearray(), array("q"))
+        bucket[0].extend(digest)
+        bucket[1].append(offset)
+
+    def offsets_of(self, digest: bytes) -> Iterator[int]:
+        """In the order in which they came."""
+        digests, offsets = self._buckets.get(digest[0], (b"", ()))
+        position = digests.find(digest)
+        while position >= 0:
+            index, odd = divmod(position, DIGEST_BYTES)
+            if not odd:
+                yield offsets[index]
+            position = digests.find(digest, position + 1)
 
 
 class LogChunk:
@@ -45,60 +85,84 @@ class LogChunk:
         self.start = self.end = start
         self.error_code = answer.error_code
         self.high_watermark = answer.high_watermark
-        self.size_bytes = len(answer.records)
+        self.size_bytes = self.held_bytes = len(answer.records)
         self.unreadable: str | None = None
         self.gaps: list[tuple[int, int]] = []
         self.marked: list[Marked] = []
         self.messages: list[tuple[int, ShallowMessage]] = []
         """Every message and the offset of its first record, in order."""
         self._unopened: ShallowMessage | None = None
-        self._contents: dict[bytes, list[int]] = {}
-        self._foreign_count = 0
+        self._contents = _Contents()
+        self._identity_count = 0
         self._unpacked_bytes = 0
-        self._noted_bytes = _CHUNK_BYTES
-        self._pieces: dict[int, list[tuple[Stored, ShallowMessage]]] | None = None
+        self._pieces: dict[int, list[tuple[Stored, ShallowMessage]]] = {}
+
+    @property
+    def _foreign_count(self) -> int:
+        return self._contents.count
+
+    @property
+    def _noted_bytes(self) -> int:
+        noted_bytes = _CHUNK_BYTES + len(self.messages) * _MESSAGE_BYTES + self._identity_count * _IDENTITY_BYTES
+        return noted_bytes + self._contents.held_bytes
+
+    @property
+    def _read_count(self) -> int:
+        """What was read, in records that take as long."""
+        own = len(self.marked) * _RECORDS_PER_MARKER + self._identity_count
+        return self._foreign_count + self._unpacked_bytes // _BYTES_PER_RECORD + own
+
+    def read(self, records: memoryview) -> Steps[None]:
+        """Take all apart, once: before that it is nothing."""
+        read_before = 0
         try:
-            for message in message_set.iterate_shallow(answer.records):
-                if message.offset >= start:
-                    self._take(message)
+            for message in message_set.iterate_shallow(records):
+                if message.offset >= self.start:
+                    yield from self._take(message)
                 if self._foreign_count >= limits.CHUNK_RECORDS_MAX:
                     break
                 if self._unpacked_bytes + self._noted_bytes >= limits.CHUNK_MEMORY_BYTES_MAX:
                     break
+                if self._read_count - read_before >= STEP_RECORDS:
+                    read_before = self._read_count
+                    yield
         except WireError as error:
             self.unreadable = str(error)
         self.held_bytes = self.size_bytes + self._noted_bytes
 
-    def _take(self, message: ShallowMessage) -> None:
+    def _take(self, message: ShallowMessage) -> Steps[None]:
         marked = marked_of(message)
         if marked is not None:
             first = marked.first
             self.marked.append(marked)
-            self._noted_bytes += len(marked.identities) * _IDENTITY_BYTES
+            self._identity_count += len(marked.identities)
+            for found_id, piece in pieces_in(marked):
+                self._pieces.setdefault(found_id, []).append((piece, message))
         elif message.is_wrapper:
             self._unopened = message
-            inner = message_set.inner_messages(message, limits.DECOMPRESSED_BYTES_MAX)
+            inner = yield from digesting_inner(message, limits.DECOMPRESSED_BYTES_MAX)
             self._unopened = None
-            first = inner[0].offset
-            self._note_contents(inner)
-            self._unpacked_bytes += inner[-1].start + inner[-1].size_bytes
-            if message.offset - first >= len(inner):
+            first = inner.offsets[0]
+            yield from self._note_contents(inner)
+            self._unpacked_bytes += inner.size_bytes
+            if message.offset - first >= len(inner.offsets):
                 self.gaps.append((first, message.offset + 1))  # compaction has packed it anew
         else:
             first = message.offset
-            self._note_contents((message,))
+            self._contents.add((yield from digesting_content(message.key, message.value)), first)
         if first > self.end:
             self.gaps.append((self.end, first))
         self.messages.append((first, message))
-        self._noted_bytes += _MESSAGE_BYTES
         self.end = message.offset + 1
 
-    def _note_contents(self, foreign: Collection[ShallowMessage]) -> None:
+    def _note_contents(self, inner: InnerContents) -> Steps[None]:
         """Only digests are kept of what has no marker: unpacked it may be a thousand times as large."""
-        for message in foreign:
-            self._contents.setdefault(content_of_message(message), []).append(message.offset)
-        self._foreign_count += len(foreign)
-        self._noted_bytes += len(foreign) * _CONTENT_BYTES
+        count = len(inner.offsets)
+        for start in range(0, count, STEP_RECORDS):
+            for index, digest in enumerate(inner.of(start, start + STEP_RECORDS), start):
+                self._contents.add(digest, inner.offsets[index])
+            if start + STEP_RECORDS < count:
+                yield
 
     def message_at(self, offset: int) -> ShallowMessage | None:
         """The message that has this offset; None: none has."""
@@ -110,16 +174,18 @@ class LogChunk:
 
     def pieces_of(self, producer_id: int) -> list[tuple[Stored, ShallowMessage]]:
         """What there is of a producer, in order, each with the message that holds it."""
-        if self._pieces is None:
-            self._pieces = {}
-            for one in self.marked:
-                for found_id, piece in pieces_in(one):
-                    self._pieces.setdefault(found_id, []).append((piece, one.message))
         return self._pieces.get(producer_id, [])
 
-    def offsets_of(self, content: bytes) -> list[int]:
+    def offsets_of(self, content: bytes) -> Iterator[int]:
         """Where records without a marker have this content."""
-        return self._contents.get(content, [])
+        return self._contents.offsets_of(content)
+
+
+def taking_apart(start: int, answer: FetchAnswer) -> Steps[LogChunk]:
+    """Return what one fetch from ``start`` on has brought."""
+    chunk = LogChunk(start, answer)
+    yield from chunk.read(answer.records)
+    return chunk
 
 
 def carries(message: ShallowMessage, wanted: Iterable[Stored], producer_id: int) -> bool:
@@ -129,13 +195,36 @@ def carries(message: ShallowMessage, wanted: Iterable[Stored], producer_id: int)
     return all((piece.producer_epoch, piece.base_sequence, piece.base_offset) in stored for piece in wanted)
 
 
-def has_content(message: ShallowMessage, offset: int, content: bytes | None) -> bool:
+def has_content(message: ShallowMessage, offset: int, content: bytes | None) -> Steps[bool]:
     """Has its record at ``offset`` this digest? Only a message without a marker is known by its content. It was read to
     the end before."""
     if content is None or marked_of(message) is not None:
         return False
-    inner = message_set.inner_messages(message, limits.DECOMPRESSED_BYTES_MAX) if message.is_wrapper else [message]
-    return any(one.offset == offset and content_of_message(one) == content for one in inner)
+    if not message.is_wrapper:
+        return message.offset == offset and (yield from digesting_content(message.key, message.value)) == content
+    inner = yield from digesting_inner(message, limits.DECOMPRESSED_BYTES_MAX)
+    count = len(inner.offsets)
+    for start in range(0, count, STEP_RECORDS):
+        for index, digest in enumerate(inner.of(start, start + STEP_RECORDS), start):
+            if digest == content and inner.offsets[index] == offset:
+                return True
+        if start + STEP_RECORDS < count:
+            yield
+    return False
+
+
+def contents_in(message: ShallowMessage, pieces: Sequence[Stored]) -> Steps[list[bytes]]:
+    """Return the digests of the records of these pieces, which its marker names."""
+    inner = yield from digesting_inner(message, limits.DECOMPRESSED_BYTES_MAX)
+    contents: list[bytes] = []
+    for piece in pieces:
+        first = max(piece.base_offset - inner.offsets[0], 0)
+        end = min(first + piece.record_count, len(inner.offsets))
+        for start in range(first, end, STEP_RECORDS):
+            contents.extend(inner.of(start, min(start + STEP_RECORDS, end)))
+            if start + STEP_RECORDS < end:
+                yield
+    return contents
 
 
 def marked_of(message: ShallowMessage) -> Marked | None:
@@ -171,10 +260,11 @@ class ReadLog:
     topic: str
     partition: int
     offset: int
+    bytes_max: int = limits.FETCH_BYTES
 
-    def fetch(self, bytes_max: int = limits.FETCH_BYTES) -> FetchRecords:
+    def fetch(self) -> FetchRecords:
         """The question that a broker is asked."""
-        return FetchRecords(self.topic, self.partition, self.offset, bytes_max)
+        return FetchRecords(self.topic, self.partition, self.offset, self.bytes_max)
 
     @property
     def api_key(self) -> int:
@@ -191,7 +281,11 @@ class ReadLog:
 
     def parse(self, api_version: int, body: Buffer) -> LogChunk:
         """What is stored there, taken apart."""
-        return LogChunk(self.offset, self.fetch().parse(api_version, body))
+        return at_once(self.read(api_version, body))
+
+    def read(self, api_version: int, body: Buffer) -> Steps[LogChunk]:
+        """The same in steps."""
+        return (yield from taking_apart(self.offset, self.fetch().parse(api_version, body)))
 
 
 def ends_below(message: ShallowMessage, offset: int) -> bool:

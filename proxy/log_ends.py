@@ -3,18 +3,19 @@ brokers and wait; nothing is concluded about a producer here, and nothing is wri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
+from functools import partial
+from typing import Any
 
-from ..codecs import message_set
 from ..codecs.error_codes import ErrorCode
 from ..codecs.errors import WireError
 from ..codecs.marker import anchor_of
-from ..codecs.message_set import ShallowMessage
+from ..codecs.message_set import ShallowMessage, iterate_shallow, spanning
 from ..state.entry import NO_ANCHOR, NO_OFFSET
 from ..values import value
 from . import limits
 from .bridge.asks import HIGH_WATERMARK_REPLICA_ID, LOG_END_REPLICA_ID, FetchRecords, LatestOffset
-from .effects import Ask, Leader, Now, Replicas, Unanswered, Wait
+from .effects import Ask, Leader, Now, Replicas, Unanswered, Wait, in_steps
 
 
 @value(frozen=True, slots=True)
@@ -127,11 +128,11 @@ async def message_at(
             return Later(f"the leader answers a fetch with code {answer.error_code}")
         count_bytes(len(answer.records))
         try:
-            for message in message_set.iterate_shallow(answer.records):
+            for message in iterate_shallow(answer.records):
                 if message.offset == offset:
                     return message  # whatever is in it: only its last offset is its own
                 if message.offset > offset:
-                    first, _ = message_set.span(message, limits.DECOMPRESSED_BYTES_MAX)
+                    first, _ = await in_steps(partial(spanning, message, limits.DECOMPRESSED_BYTES_MAX), topic)
                     return message if first <= offset else None
         except WireError as error:
             return Unreadable(f"the stored message at offset {offset} cannot be read: {error}")
@@ -163,7 +164,9 @@ async def newest_position(topic: str, partition: int) -> Position | Later:
     return Position(answer.offset, anchor_of(below) if isinstance(below, ShallowMessage) else NO_ANCHOR)
 
 
-async def look_at(topic: str, partition: int, offset: int, fits: Callable[[ShallowMessage], bool]) -> bool | Later:
+async def look_at(
+    topic: str, partition: int, offset: int, fits: Callable[[ShallowMessage], Coroutine[Any, Any, bool]]
+) -> bool | Later:
     """Is the message that contains ``offset`` one that ``fits`` (rules R5, R9)? False: for certain not."""
     started = await Now()
     leader = await Leader(topic, partition, refresh=True)  # who led when it was appended may not know of its successor
@@ -178,7 +181,7 @@ async def look_at(topic: str, partition: int, offset: int, fits: Callable[[Shall
                 if isinstance(message, Unreadable):
                     return message
                 try:
-                    if isinstance(message, ShallowMessage) and fits(message):
+                    if isinstance(message, ShallowMessage) and await fits(message):
                         return True
                 except WireError as error:  # others may have stored it; what is inside was not looked at before
                     return Unreadable(f"the stored message at offset {offset} cannot be read: {error}")

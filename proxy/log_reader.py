@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from cachetools import TLRUCache
 
 from ..reactor import Reactor
 from . import limits
-from .bridge.asks import FetchAnswer, FetchRecords
 from .effects import Unanswered
 from .log_chunk import LogChunk, ReadLog
 
@@ -28,13 +28,13 @@ class _Waiting:
 
 
 class LogReader:
-    """``fetch``: asks the broker, and gives the answer later."""
+    """``fetch``: asks the broker, and gives the chunk later, when it is taken apart."""
 
-    def __init__(
-        self, reactor: Reactor, fetch: Callable[[FetchRecords, Callable[[FetchAnswer | Unanswered], None]], None]
-    ) -> None:
+    def __init__(self, reactor: Reactor, fetch: Callable[[ReadLog, Done], None]) -> None:
         self._reactor = reactor
         self._fetch = fetch
+        self._life = 0
+        """Another one after each loss of the connection."""
         self._waiting: dict[Place, _Waiting] = {}
         self._kept: TLRUCache[Place, tuple[float, LogChunk], float] = TLRUCache(
             limits.CHUNKS_KEPT_BYTES_MAX,
@@ -62,6 +62,7 @@ class LogReader:
 
     def forget(self) -> None:
         """The connection was lost: the log may have become another one."""
+        self._life += 1
         self._kept.clear()
 
     def _read_next(self, place: Place, waiting: _Waiting) -> None:
@@ -70,22 +71,18 @@ class LogReader:
             return
         # Who has waited longest, and of those that came together the lowest offset: nobody waits for a long scan.
         _, question, _ = min(waiting.readers, key=lambda one: (round(one[0] / limits.PROBE_SECONDS), one[1].offset))
-        began = self._reactor.now()
-        self._fetch(
-            question.fetch(waiting.bytes_max), lambda answer: self._answered(place, waiting, question, began, answer)
-        )
+        question = ReadLog(question.topic, question.partition, question.offset, waiting.bytes_max)
+        self._fetch(question, partial(self._answered, place, waiting, self._life, self._reactor.now()))
 
-    def _answered(
-        self, place: Place, waiting: _Waiting, question: ReadLog, began: float, answer: FetchAnswer | Unanswered
-    ) -> None:
+    def _answered(self, place: Place, waiting: _Waiting, life: int, began: float, chunk: LogChunk | Unanswered) -> None:
         served: list[Done] = []
-        chunk: LogChunk | Unanswered
-        if isinstance(answer, Unanswered):
-            chunk = answer
+        if isinstance(chunk, Unanswered):
             served = [done for _, _, done in waiting.readers]
             waiting.readers.clear()
+        elif life != self._life:  # lost while this was taken apart
+            self._read_next(place, waiting)
+            return
         else:
-            chunk = LogChunk(question.offset, answer)
             is_cut = chunk.end == chunk.start and chunk.size_bytes > 0 and chunk.unreadable is None
             if is_cut and waiting.bytes_max < limits.FETCH_BYTES_MAX:
                 waiting.bytes_max = min(waiting.bytes_max * 8, limits.FETCH_BYTES_MAX)

@@ -218,7 +218,7 @@ class LogSearch:
                     self._next = None  # retention has come past it: begin anew above that
                 return Later(f"the leader answers a fetch with code {chunk.error_code}")
             if chunk.end > self._next:
-                self._take(chunk, log_end)
+                await self._take(chunk, log_end)
             elif chunk.unreadable is not None:
                 reason = f"the log cannot be read at offset {self._next}: {chunk.unreadable}"
                 behind = await self._behind_wrapper(leader, chunk.size_bytes)
@@ -266,17 +266,18 @@ class LogSearch:
             pass  # no message begins there
         return None
 
-    def _take(self, chunk: LogChunk, log_end: int) -> None:
+    async def _take(self, chunk: LogChunk, log_end: int) -> None:
         """Go through what is in a chunk from the next offset on."""
         assert self._next is not None
         start = self._next
         self._next = min(chunk.end, log_end)
-        known_to = NO_OFFSET
+        last, known_to = None, NO_OFFSET
         for piece, message in chunk.pieces_of(self._producer_id):
             if message.offset >= start:
                 self._keep(piece)
-                self._end_offset, self._anchor = message.offset + 1, anchor_of(message)
-                known_to = message.offset
+                last, known_to = message, message.offset
+        if last is not None:
+            self._end_offset, self._anchor = last.offset + 1, anchor_of(last)
         if known_to != NO_OFFSET and self.is_rebuild:
             self._gap = None  # what it hides of the producer comes before that piece, which tells what is next
         for gap_from, gap_to in chunk.gaps:
@@ -284,7 +285,7 @@ class LogSearch:
                 self._note_gap(max(gap_from, start), gap_to, is_harmless=self.is_rebuild and gap_from <= known_to)
         for marked in chunk.marked if self.wants_messages else ():
             if marked.message.offset >= start:
-                self.found(marked.message, marked.identities)
+                await self.found(marked.message, marked.identities)
         self._compare(chunk, start, log_end)
 
     def _keep(self, piece: Stored) -> None:
@@ -312,5 +313,5 @@ class LogSearch:
                     self._unmarked[content] = offset
                     break
 
-    def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
+    async def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
         """A message has a marker; called where ``wants_messages``."""

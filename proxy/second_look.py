@@ -36,7 +36,7 @@ class CopySearch(LogSearch):
             self.bound = bound
         self.offsets.update({name: set() for name in names})
 
-    def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
+    async def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
         """Note where a marked message has one of them."""
         offset = message.offset + 1 - sum(identity.record_count for identity in identities)
         for identity in identities:

@@ -22,6 +22,7 @@ from .effects import Unanswered
 from .events import Report, Said
 from .freshness import Freshness
 from .log_chunk import ReadLog
+from .long_work import LongWork
 from .refreshes import Refreshes, Topics
 from .turns import in_turns
 from .upstream import BOOTSTRAP_ID, Broker, OneCluster
@@ -44,10 +45,12 @@ class Topology:
         on_ready: Callable[[], None],
         lanes_max: Callable[[], int] = lambda: limits.LANES_PER_BROKER,
         on_refused: Callable[[Broker], None] = lambda _broker: None,
+        long_work: LongWork | None = None,
     ) -> None:
         """``bootstrap``: all are connected to at once, so that one that is away delays nothing. ``on_brokers``: the set
         of brokers changed. ``on_ready``: the first answer is there, clients can be served. ``on_refused``: a broker
-        cannot be served, for another reason than before."""
+        cannot be served, for another reason than before. ``long_work``: where logs are taken apart; None: each broker
+        has its own."""
         self.cluster = Cluster(None, None)
         self.is_known = False
         self._reactor = reactor
@@ -57,6 +60,7 @@ class Topology:
         self._on_brokers = on_brokers
         self._on_ready = on_ready
         self._on_refused = on_refused
+        self._long_work = long_work
         self._one_cluster = OneCluster()
         self._brokers: dict[int, Broker] = {}
         self._bootstrap = [self._new_broker(BOOTSTRAP_ID, address) for address in bootstrap]
@@ -296,6 +300,7 @@ class Topology:
             report=self._report,
             lanes_max=self._lanes_max,
             on_refused=self._on_refused,
+            long_work=self._long_work,
         )
 
     def _broker_ready(self, broker: Broker) -> None:

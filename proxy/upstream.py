@@ -27,6 +27,8 @@ from .events import Report, Said
 from .lane_pool import LanePool
 from .log_chunk import ReadLog
 from .log_reader import LogReader
+from .long_work import LongWork
+from .passes import Pass
 from .served import SETTINGS, UNTOLD, Kind, Refusal, by_settings, by_version, remark
 from .settings.addresses import shown
 from .turns import in_turns
@@ -174,9 +176,11 @@ class Broker:
         report: Report,
         lanes_max: Callable[[], int] = lambda: limits.LANES_PER_BROKER,
         on_refused: Callable[[Broker], None] = lambda _broker: None,
+        long_work: LongWork | None = None,
     ) -> None:
         """``admits``: is a broker that tells this cluster id one of ours? ``lanes_max``: how many lanes may be open.
-        ``on_refused``: ``refusal`` is another one now."""
+        ``on_refused``: ``refusal`` is another one now. ``long_work``: what takes many steps is done there; None: it has
+        its own."""
         self.id = broker_id
         self.address = address
         self.name = f"broker {broker_id} at {shown(address)}" if broker_id >= 0 else f"upstream {shown(address)}"
@@ -208,6 +212,7 @@ class Broker:
         self._fetches: deque[tuple[Question[Any], Callable[[Any], None]]] = deque()
         self._fetching = 0
         self._logs = LogReader(reactor, self._fetch_later)
+        self._long_work = long_work or LongWork(reactor, Pass(reactor))
 
     @property
     def why_refused(self) -> str:
@@ -249,7 +254,7 @@ class Broker:
         else:
             self._ask_now(question, done)
 
-    def _fetch_later(self, question: FetchRecords, done: Callable[[Any], None]) -> None:
+    def _fetch_later(self, question: FetchRecords | ReadLog, done: Callable[[Any], None]) -> None:
         self._fetches.append((question, done))
         self._next_fetches()
 
@@ -300,7 +305,12 @@ class Broker:
             if body is None:
                 done(Unanswered(reason))
                 return
-            in_turns(self._reactor, _read(question, version, body), done)
+            if isinstance(question, ReadLog):
+                read = partial(_read, question, version, body)
+                # Never at once: a broker has answered, and others have, too.
+                self._long_work.add(read, question.topic, lambda ended: done(ended.result()))
+            else:
+                in_turns(self._reactor, _read(question, version, body), done)
 
         connection.request(question.api_key, version, question.encode(version), answered)
 
@@ -427,9 +437,9 @@ class Broker:
 
 
 def _read(question: Question[Any], version: int, body: memoryview) -> Steps[Any]:
-    """Return the answer, or Unanswered. In steps where it may tell of a whole cluster."""
+    """Return the answer, or Unanswered. In steps where it may tell of a whole cluster, or be a piece of a log."""
     try:
-        if isinstance(question, Metadata):
+        if isinstance(question, Metadata | ReadLog):
             return (yield from question.read(version, body))
         return question.parse(version, body)
     except WireError as error:

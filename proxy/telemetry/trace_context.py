@@ -18,6 +18,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from ...codecs.errors import WireError
 from ...codecs.record_batch import iterate_records, parse_single_batch, payload_of
+from ...codecs.steps import STEP_BYTES
 from .. import limits
 
 _HINTS = (b"traceparent", b"b3", b"B3")
@@ -54,22 +55,26 @@ class TraceContexts:
 
     def of_batch(self, records: memoryview) -> list[SpanContext]:
         """Return the different contexts of a batch's records, in their order; of the first so many records. None at all
-        when a propagator fails."""
+        when a propagator fails, or of a batch that unpacks to more than is read in one step."""
         found: dict[tuple[int, int], SpanContext] = {}
+        headers_left = limits.TRACED_HEADERS_MAX
+        if len(records) > STEP_BYTES:
+            return []
         try:
             header = parse_single_batch(records)
             if self._hints:
-                data = bytes(payload_of(records, header, limits.DECOMPRESSED_BYTES_MAX))
+                data = bytes(payload_of(records, header, STEP_BYTES))
                 if not any(hint in data for hint in self._hints):
                     return []
-            for record in iterate_records(records, header, limits.DECOMPRESSED_BYTES_MAX):
+            for record in iterate_records(records, header, STEP_BYTES):
                 if record.headers:
                     context = self._of_record(record.headers)
                     if context is None:
                         return []
                     if context.is_valid:
                         found.setdefault((context.trace_id, context.span_id), context)
-                if record.offset_delta >= limits.TRACED_RECORDS_MAX:
+                    headers_left -= len(record.headers)
+                if record.offset_delta >= limits.TRACED_RECORDS_MAX or headers_left <= 0:
                     break
         except WireError:
             pass  # it was answered as what it is; its trace is not worth an error

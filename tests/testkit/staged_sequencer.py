@@ -21,7 +21,7 @@ from idemproxy.proxy.batch import Answer, Batch, Way
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset, OffsetAnswer
 from idemproxy.proxy.effects import Append, Ask, Leader, MemberAlive, Now, Pause, Read, Replicas, Swap, Wait, Work
 from idemproxy.proxy.flow_runner import FlowRunner, Resume
-from idemproxy.proxy.log_chunk import LogChunk, ReadLog
+from idemproxy.proxy.log_chunk import ReadLog, taking_apart
 from idemproxy.proxy.long_work import Done
 from idemproxy.proxy.outcome import Appended, InDoubt, NotSent, Outcome, Refused
 from idemproxy.proxy.sequencer import Sequencer
@@ -300,7 +300,7 @@ class Stage:
         question = effect.question
         if isinstance(question, ReadLog):
             answer = self._ask(Ask(effect.broker_id, question.fetch()))
-            return LogChunk(question.offset, answer) if isinstance(answer, FetchAnswer) else answer
+            return at_once(taking_apart(question.offset, answer)) if isinstance(answer, FetchAnswer) else answer
         self.asked.append((effect.broker_id, question))
         instead = self.reply(effect.broker_id, question)
         if instead is not None:

@@ -1,10 +1,14 @@
-"""What unit tests share: a process whose logging is as it was."""
+"""What unit tests share: a process whose logging is as it was, and a count of what is read of logs."""
 
 import logging
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+
+from idemproxy.codecs import message_set
+from testkit.step_sizes import MessagesRead
 
 
 @pytest.fixture
@@ -16,3 +20,17 @@ def logging_as_it_was() -> Iterator[None]:
     sys.unraisablehook = hook
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture
+def messages_read(monkeypatch: pytest.MonkeyPatch) -> MessagesRead:
+    """Counts every message that is read from now on."""
+    counted = MessagesRead()
+    read = vars(message_set)["_read_message"]
+
+    def counting(*place: Any) -> Any:
+        counted.count += 1
+        return read(*place)
+
+    monkeypatch.setattr(message_set, "_read_message", counting)
+    return counted

@@ -18,10 +18,13 @@ from idemproxy.codecs.convert import (
     converting,
     cutting,
     digesting_batch,
+    digesting_inner,
     to_inner,
     wrapping,
 )
-from idemproxy.codecs.errors import LimitExceeded
+from idemproxy.codecs.errors import LimitExceeded, Malformed
+from idemproxy.codecs.marker import content_digest
+from idemproxy.codecs.message_set import ShallowMessage, encode_message, encode_set, iterate_shallow, spanning
 from idemproxy.codecs.record_batch import (
     HEADERS_BYTES_UNCHECKED,
     Record,
@@ -30,6 +33,7 @@ from idemproxy.codecs.record_batch import (
     refusing_too_many_headers,
 )
 from idemproxy.codecs.steps import STEP_BYTES, STEP_RECORDS, Steps, at_once
+from testkit.step_sizes import MessagesRead
 
 NO_LIMIT = 100_000_000
 compiled_reader: Any = vars(convert)["DefaultRecordBatch"]
@@ -202,3 +206,44 @@ def test_a_thousand_to_one_batch_costs_no_more_than_what_is_in_it() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 6 * LARGE_BYTES
+
+
+# ---------------------------------------------------------------------- wrappers that others have stored
+def wrapper_of(*values: bytes, offset: int | None = None) -> ShallowMessage:
+    packed = compress(Codec.GZIP, encode_set([(None, value, 0) for value in values], magic=1))
+    last = len(values) - 1 if offset is None else offset
+    (message,) = iterate_shallow(encode_message(None, packed, magic=1, offset=last, codec=Codec.GZIP))
+    return message
+
+
+@pytest.mark.parametrize("reading", [digesting_inner, spanning])
+def test_a_wrapper_of_many_records_is_read_in_steps(
+    reading: Callable[[ShallowMessage, int], Steps[Any]], messages_read: MessagesRead
+) -> None:
+    message = wrapper_of(*[b""] * MANY)
+    assert messages_read.largest_step(reading(message, NO_LIMIT)) <= STEP_RECORDS + 1
+
+
+def test_what_is_read_of_a_wrapper_in_steps_is_what_is_in_it() -> None:
+    values = [b"%d" % number for number in range(MANY)]
+    message = wrapper_of(*values, offset=7_000_000 + MANY - 1)
+    inner = at_once(digesting_inner(message, NO_LIMIT))
+    assert list(inner.offsets) == list(range(7_000_000, 7_000_000 + MANY))
+    assert list(inner.of(0, MANY)) == [content_digest(None, value) for value in values]
+    assert list(inner.of(MANY - 1, MANY + 9)) == [content_digest(None, values[-1])]
+    assert at_once(spanning(message, NO_LIMIT)) == (7_000_000, 7_000_000 + MANY - 1)
+
+
+def test_bytes_of_what_is_in_a_wrapper_count_too(messages_read: MessagesRead) -> None:
+    small, large = wrapper_of(*[bytes(STEP_BYTES // 4)] * 40), wrapper_of(bytes(LARGE_BYTES))
+    assert messages_read.largest_step(digesting_inner(small, NO_LIMIT)) <= 6
+    turns = LARGE_BYTES // STEP_BYTES
+    assert count_of(digesting_inner(large, NO_LIMIT)) >= 2 * turns - 2, "it is unpacked and digested in steps"
+
+
+def test_offsets_in_a_wrapper_that_no_log_has_are_an_error() -> None:
+    inner = encode_message(None, b"a", magic=1, offset=1 << 62) + encode_message(None, b"b", magic=1, offset=-(1 << 62))
+    packed = compress(Codec.GZIP, inner)
+    (message,) = iterate_shallow(encode_message(None, packed, magic=1, offset=1 << 62, codec=Codec.GZIP))
+    with pytest.raises(Malformed):
+        at_once(digesting_inner(message, NO_LIMIT))

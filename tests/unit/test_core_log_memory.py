@@ -12,13 +12,16 @@ from mutants.scenes import foreign
 
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.marker import Identity, content_digest, encode_marker
-from idemproxy.codecs.message_set import encode_message, encode_set
+from idemproxy.codecs.message_set import encode_message, encode_set, iterate_shallow
+from idemproxy.codecs.steps import STEP_RECORDS, at_once
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
 from idemproxy.proxy.effects import Unanswered
-from idemproxy.proxy.log_chunk import LogChunk, ReadLog
+from idemproxy.proxy.log_chunk import LogChunk, ReadLog, contents_in, has_content, taking_apart
 from idemproxy.proxy.log_reader import LogReader
+from idemproxy.state.commit import Stored
 from testkit.staged_sequencer import Client, Stage
+from testkit.step_sizes import MessagesRead
 from testkit.virtual_network import Network
 
 BASE = 1_000_000
@@ -31,7 +34,7 @@ def wrapper(first: int, *values: bytes, key: bytes | None = None) -> bytes:
 
 
 def chunk_of(data: bytes, start: int = 0) -> LogChunk:
-    return LogChunk(start, FetchAnswer(0, 1 << 40, memoryview(bytearray(data))))
+    return at_once(taking_apart(start, FetchAnswer(0, 1 << 40, memoryview(bytearray(data)))))
 
 
 # ---------------------------------------------------------------------- one chunk
@@ -48,7 +51,7 @@ def test_a_wrapper_that_unpacks_to_more_than_a_chunk_may_is_a_chunk_of_its_own()
     value = bytes(limits.CHUNK_MEMORY_BYTES_MAX + 1)
     chunk = chunk_of(wrapper(0, value) + wrapper(1, b"a"))
     assert (chunk.end, chunk.unreadable) == (1, None)
-    assert chunk.offsets_of(content_digest(None, value)) == [0]
+    assert list(chunk.offsets_of(content_digest(None, value))) == [0]
 
 
 def test_a_chunk_of_many_small_appends_of_ours_ends_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +86,37 @@ def plain(count: int) -> bytes:
 
 def bomb(count: int) -> bytes:
     return wrapper(BASE, bytes(20 * limits.MIB))
+
+
+def one_wrapper(count: int) -> bytes:
+    return wrapper(BASE, *(b"%d" % number for number in range(count)))
+
+
+@pytest.mark.parametrize("data_of", [one_wrapper, merged, unmarked, plain])
+def test_a_chunk_is_taken_apart_in_steps(data_of: Callable[[int], bytes], messages_read: MessagesRead) -> None:
+    answer = FetchAnswer(0, 1 << 40, memoryview(bytearray(data_of(4 * STEP_RECORDS))))
+    assert messages_read.largest_step(taking_apart(BASE, answer)) <= 1.5 * STEP_RECORDS
+
+
+def test_what_is_looked_for_in_a_wrapper_of_many_records_is_looked_for_in_steps(messages_read: MessagesRead) -> None:
+    count = 10 * STEP_RECORDS
+    (message,) = iterate_shallow(one_wrapper(count))
+    assert messages_read.largest_step(has_content(message, BASE, b"nothing!")) <= STEP_RECORDS + 1
+    for number in (0, count - 1):
+        content = content_digest(None, b"%d" % number)
+        assert at_once(has_content(message, BASE + number, content))
+        assert not at_once(has_content(message, BASE + 7, content))
+    pieces = [Stored(0, 0, 3, BASE + 1), Stored(0, 3, 2, BASE + count - 2)]
+    assert messages_read.largest_step(contents_in(message, pieces)) <= STEP_RECORDS + 1
+    found = [1, 2, 3, count - 2, count - 1]
+    assert at_once(contents_in(message, pieces)) == [content_digest(None, b"%d" % number) for number in found]
+
+
+def test_equal_records_are_found_wherever_they_are() -> None:
+    chunk = chunk_of(plain(1_000) + wrapper(BASE + 1_000, b"a", b"b", b"a") + wrapper(BASE + 1_003, b"a"), BASE)
+    assert list(chunk.offsets_of(content_digest(None, b"a"))) == [BASE + 1_000, BASE + 1_002, BASE + 1_003]
+    assert list(chunk.offsets_of(content_digest(b"k", b"17"))) == [BASE + 17]
+    assert list(chunk.offsets_of(content_digest(None, b"c"))) == []
 
 
 @pytest.mark.parametrize("data_of", [ours, merged, unmarked, plain, bomb])
@@ -127,9 +161,10 @@ class Reading:
         self._data = data
         self._reader = LogReader(self.network.host("proxy"), self._fetch)
 
-    def _fetch(self, _: FetchRecords, done: Callable[[FetchAnswer | Unanswered], None]) -> None:
+    def _fetch(self, question: ReadLog, done: Callable[[LogChunk | Unanswered], None]) -> None:
         self.fetched += 1
-        done(FetchAnswer(0, 1, memoryview(bytearray(self._data))))
+        answer = FetchAnswer(0, 1, memoryview(bytearray(self._data)))
+        done(at_once(taking_apart(question.offset, answer)))
 
     def _take(self, chunk: LogChunk | Unanswered) -> None:
         assert isinstance(chunk, LogChunk)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 from mutants.scenes import foreign
@@ -12,20 +13,23 @@ from mutants.scenes import foreign
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.message_set import encode_message, encode_set, iterate_shallow
+from idemproxy.codecs.steps import STEP_RECORDS, at_once
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
 from idemproxy.proxy.effects import Unanswered
-from idemproxy.proxy.log_chunk import LogChunk, ReadLog
+from idemproxy.proxy.log_chunk import LogChunk, ReadLog, taking_apart
 from idemproxy.proxy.log_reader import LogReader
+from idemproxy.proxy.long_work import LongWork
 from idemproxy.state.commit import Stored
 from testkit.crowd import Crowd, first_time, resolved
 from testkit.staged_sequencer import Client, Stage
+from testkit.step_sizes import MessagesRead
 from testkit.virtual_broker_faults import BrokerFault
 from testkit.virtual_log import PartitionLog
 from testkit.virtual_network import Network
 from testkit.virtual_world import TOPIC, World, WorldSettings
 
-Fetched = Callable[[FetchAnswer | Unanswered], None]
+Fetched = Callable[[LogChunk | Unanswered], None]
 
 
 def marked(*identities: Identity, value: bytes = b"v") -> bytes:
@@ -55,12 +59,12 @@ class Broker:
         self.network = Network(1)
         self.log = log
         self.fetches: list[FetchRecords] = []
-        self._due: list[tuple[FetchRecords, Fetched]] = []
+        self._due: list[tuple[ReadLog, Fetched]] = []
         self.reader = LogReader(self.network.host("proxy"), self._fetch)
         self.given: list[tuple[int, LogChunk | Unanswered]] = []
 
-    def _fetch(self, question: FetchRecords, done: Fetched) -> None:
-        self.fetches.append(question)
+    def _fetch(self, question: ReadLog, done: Fetched) -> None:
+        self.fetches.append(question.fetch())
         self._due.append((question, done))
 
     def ask(self, *offsets: int, partition: int = 0) -> None:
@@ -76,7 +80,8 @@ class Broker:
     def answer(self, instead: FetchAnswer | Unanswered | None = None) -> None:
         question, done = self._due.pop(0)
         data = self.log.read(question.offset, question.bytes_max, whole_first=False, up_to=self.log.high_watermark)
-        done(instead or FetchAnswer(0, self.log.high_watermark, memoryview(data)))
+        answer = instead or FetchAnswer(0, self.log.high_watermark, memoryview(data))
+        done(answer if isinstance(answer, Unanswered) else at_once(taking_apart(question.offset, answer)))
         self.run()
 
     @property
@@ -98,6 +103,17 @@ def test_who_asks_at_one_time_is_served_by_one_fetch_from_the_lowest_offset(brok
     broker.answer()
     assert sorted(offset for offset, _ in broker.given) == [3, 5, 9]
     assert len({id(chunk) for _, chunk in broker.given}) == 1
+
+
+def test_what_was_taken_apart_while_the_connection_was_lost_is_read_again(broker: Broker) -> None:
+    broker.ask(3)
+    broker.run()
+    broker.reader.forget()
+    broker.ask(4)
+    broker.answer()
+    assert (broker.given, broker.offsets) == ([], [3, 3])
+    broker.answer()
+    assert sorted(offset for offset, _ in broker.given) == [3, 4]
 
 
 def test_a_partition_is_read_by_one_fetch_at_a_time_and_another_one_beside_it(broker: Broker) -> None:
@@ -174,7 +190,7 @@ def test_a_lost_connection_and_a_refusal_are_told(broker: Broker) -> None:
 # ---------------------------------------------------------------------- a chunk
 def chunk_of(log: PartitionLog, start: int) -> LogChunk:
     data = log.read(start, 1 << 20, whole_first=True, up_to=log.high_watermark)
-    return LogChunk(start, FetchAnswer(0, log.high_watermark, memoryview(bytes(data))))
+    return at_once(taking_apart(start, FetchAnswer(0, log.high_watermark, memoryview(bytes(data)))))
 
 
 def test_a_chunk_has_the_pieces_of_every_producer_with_their_offsets() -> None:
@@ -208,12 +224,12 @@ def test_a_chunk_knows_the_contents_of_what_has_no_marker() -> None:
 
     log = a_log(plain(b"a"), plain(b"b"), plain(b"a"), marked(Identity(7, 0, 0, 1), value=b"a"))
     (message,) = iterate_shallow(plain(b"a"))
-    assert chunk_of(log, 0).offsets_of(content_of_message(message)) == [0, 2]
+    assert list(chunk_of(log, 0).offsets_of(content_of_message(message))) == [0, 2]
 
 
 def test_a_chunk_ends_before_what_cannot_be_read() -> None:
     data = plain(b"a") + encode_message(None, b"no lz4 at all", magic=1, offset=3, codec=Codec.LZ4)
-    chunk = LogChunk(0, FetchAnswer(0, 4, memoryview(data)))
+    chunk = at_once(taking_apart(0, FetchAnswer(0, 4, memoryview(data))))
     assert chunk.end == 1
     assert chunk.unreadable is not None
     assert chunk.message_at(3) is not None, "it is there all the same"
@@ -304,3 +320,34 @@ def test_all_doubts_of_one_lost_connection_cost_one_reading(fetched: list[FetchR
     assert len(resolved(crowd)) == producers
     assert len(fetched) == 1
     crowd.check()
+
+
+def test_a_wrapper_of_very_many_records_in_the_log_is_never_taken_apart_at_once(
+    monkeypatch: pytest.MonkeyPatch, messages_read: MessagesRead
+) -> None:
+    count = 200_000
+    world = World(1, WorldSettings(brokers=1, clients=1))
+    world.start()
+    (client,) = world.clients
+    client.send(TOPIC, 0)
+    assert world.network.run(60, lambda: client.is_done)
+    log = world.cluster.log(TOPIC, 0)
+    packed = compress(Codec.GZIP, encode_set([(None, b"", 0)] * count, magic=1))
+    log.append(encode_message(None, packed, magic=1, offset=count - 1, codec=Codec.GZIP), 0.0)
+    log.advance(log.end_offset)
+    step = vars(LongWork)["_step"]
+
+    def counted(work: LongWork, line: Any) -> None:
+        messages_read.end_step()
+        step(work, line)
+        messages_read.end_step()
+
+    monkeypatch.setattr(LongWork, "_step", counted)
+    world.redis.restart()
+    world.network.run(3)
+    messages_read.count = messages_read.largest = 0
+    client.send(TOPIC, 0)
+    assert world.network.run(60, lambda: client.is_done)
+    messages_read.end_step()
+    assert STEP_RECORDS <= messages_read.largest <= 1.5 * STEP_RECORDS
+    assert world.errors() == []

@@ -29,6 +29,7 @@ WITHIN = {
     "read_unsigned_varint",
     "read_varlong",
     "reading_payload",
+    "unpacking",
 }
 """Decoders that those in a target call."""
 ELSEWHERE = ("proxy/settings/", "proxy/inspection/", "state/inspection.py")

@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.record_batch import Record, encode_batch
+from idemproxy.codecs.steps import STEP_BYTES
 from idemproxy.proxy import events, limits
 from idemproxy.proxy.telemetry.reports import Telemetry
 from idemproxy.proxy.telemetry.spans import Spans
@@ -62,6 +63,23 @@ def test_each_trace_is_found_once_in_the_order_of_the_records() -> None:
 def test_only_the_first_records_of_a_large_batch_are_looked_into() -> None:
     found = TraceContexts().of_batch(batch([numbered(number) for number in range(5 * limits.TRACED_RECORDS_MAX)]))
     assert len(found) == limits.TRACED_RECORDS_MAX + 1
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.ZSTD])
+def test_a_batch_that_takes_long_to_unpack_is_left_without_its_trace(codec: Codec) -> None:
+    def found_with(value: bytes) -> int:
+        record = Record(0, 0, None, value, (W3C,))
+        data = encode_batch([record], producer_id=7, producer_epoch=0, base_sequence=0, codec=codec)
+        return len(TraceContexts().of_batch(memoryview(data)))
+
+    assert found_with(bytes(STEP_BYTES - 1_000)) == 1
+    assert found_with(bytes(STEP_BYTES)) == 0
+
+
+def test_records_with_very_many_headers_are_not_all_looked_into() -> None:
+    many = (("colour", b"red"),) * (limits.TRACED_HEADERS_MAX // 2)
+    found = TraceContexts().of_batch(batch([(*many, *numbered(number)) for number in range(9)]))
+    assert [context.trace_id for context in found] == [1, 2]
 
 
 def test_a_batch_without_a_trace_has_none() -> None:
