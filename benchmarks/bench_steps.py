@@ -83,7 +83,7 @@ OLD_SETS: dict[str, Callable[[], bytes]] = {
 def kinds() -> list[str]:
     """Their names."""
     found = [f"{name}{suffix}" for name in BATCHES for suffix in ("", ", no producer id")]
-    return [*found, *OLD_SETS, "20,000 partitions", "20,000 partitions, no producer id", "16 MB of topics in Metadata"]
+    return [*found, *OLD_SETS, "10,000 partitions", "10,000 partitions, no producer id", "16 MB of topics in Metadata"]
 
 
 def numbered(batch: bytes, producer_id: int, sequence: int) -> bytes:
@@ -113,12 +113,12 @@ def bodies(kind: str, producer_id: int) -> Iterator[tuple[int, int, bytes]]:
         body = struct.pack(">i", 4_000_000) + b"\0\2ab" * 4_000_000
         while True:
             yield 3, 1, body
-    if name == "20,000 partitions":
+    if name == "10,000 partitions":
         small = encode_batch(_records(1, b"x"))
         small = numbered(small, producer_id, 0) if is_named else small
         topic = TOPIC.encode()
-        rows = b"".join(struct.pack(">ii", index, len(small)) + small for index in range(20_000))
-        body = struct.pack(">hhiih", -1, -1, 30_000, 1, len(topic)) + topic + struct.pack(">i", 20_000) + rows
+        rows = b"".join(struct.pack(">ii", index, len(small)) + small for index in range(10_000))
+        body = struct.pack(">hhiih", -1, -1, 30_000, 1, len(topic)) + topic + struct.pack(">i", 10_000) + rows
         while True:
             yield 0, 3, body
     batch = BATCHES[name]()

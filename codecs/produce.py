@@ -20,9 +20,9 @@ CLIENT_VERSION_MAX: Final = 9
 BROKER_VERSION_MAX: Final = 2
 FLEXIBLE_VERSION: Final = 9
 
-PARTITIONS_MAX: Final = 20_000
-"""Partitions in one request or response: a request of 1 MB (Java's default limit) can hold 15,000 batches. To read so
-many takes 30 ms."""
+PARTITIONS_MAX: Final = 10_000
+"""Partitions in one request or response, which go to one broker: it is said to lead 4,000 at most. To read, or to answer,
+so many takes 10 ms."""
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")

@@ -222,10 +222,15 @@ class ProduceCall:
         if not request.partitions:
             self._finish()
             return
+        is_large = len(request.partitions) > _STEP_PARTITIONS
+        if is_large:
+            yield  # to read it took long enough
         doubled = _doubled(request.partitions) if len(request.partitions) > 1 else frozenset()
         plain: list[tuple[PartitionRecords, Callable[[Answer], None]]] = []
         missing: Missing = {}
         parts = [Part(self, index) for index in range(len(request.partitions))]
+        if is_large:
+            yield
         for index, (item, part) in enumerate(zip(request.partitions, parts, strict=True), 1):
             if (item.topic, item.partition) in doubled:
                 self._refuse(part, item, answers.invalid("the partition is named twice in one request", self._version))
@@ -366,7 +371,10 @@ class ProduceCall:
         self._answers[index] = answer
         self._left -= 1
         if self._left == 0:
-            self._finish()
+            if len(self._answers) > _STEP_PARTITIONS:
+                self.outside.reactor.later(0, self._finish)
+            else:
+                self._finish()
 
     def _finish(self) -> None:
         self.is_done = True
