@@ -21,8 +21,8 @@ BROKER_VERSION_MAX: Final = 2
 FLEXIBLE_VERSION: Final = 9
 
 PARTITIONS_MAX: Final = 10_000
-"""Partitions in one request or response, which go to one broker: it is said to lead 4,000 at most. To read, or to answer,
-so many takes 10 ms."""
+"""Partitions in one request or response, which go to one broker: it is said to lead 4,000 at most. To read, or to
+answer, so many takes 10 ms."""
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
