@@ -307,7 +307,7 @@ class Broker:
                 return
             if isinstance(question, ReadLog):
                 read = partial(_read, question, version, body)
-                # Never at once: a broker has answered, and others have, too.
+                # Never at once: answers of many partitions may have come together.
                 self._long_work.add(read, question.topic, lambda ended: done(ended.result()))
             else:
                 in_turns(self._reactor, _read(question, version, body), done)

@@ -102,6 +102,12 @@ ANSWERS = (
         ),
     ),
     mutant(
+        "wrapper_in_one_step",
+        "R19: however many records one message in the log holds, others have their turn in between",
+        "unit/test_core_log_memory.py::test_a_chunk_is_taken_apart_in_steps",
+        ("codecs.convert", "        if taken_bytes >= STEP_BYTES or not count % STEP_RECORDS:", "        if False:"),
+    ),
+    mutant(
         "read_and_kept_for_ever",
         "R19: what was read of a log for one doubt is let go when nobody asks any more",
         "unit/test_core_log_memory.py::test_what_was_read_is_let_go_when_nobody_asks_any_more",

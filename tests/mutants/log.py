@@ -92,6 +92,12 @@ LOG = (
         deaths=("I1",),
     ),
     mutant(
+        "log_of_a_lost_connection",
+        "R6: what was being taken apart when its connection was lost is read again",
+        "unit/test_core_log_reader.py::test_what_was_taken_apart_while_the_connection_was_lost_is_read_again",
+        ("proxy.log_reader", "        elif life != self._life:", "        elif False:"),
+    ),
+    mutant(
         "start_that_moves",
         "R6: a search that retention has overtaken begins anew",
         _SCENES + "test_a_search_that_retention_has_overtaken_begins_anew_where_the_log_begins_now",
