@@ -33,7 +33,7 @@ from .events import DoubtOpened, DoubtResolved, TakenOver
 from .forward import Forward
 from .log_ends import Later, Position
 from .plan import Plan, rest_of
-from .rebuild import completed, is_all_known, is_claimed, is_enough, lowest_missing, lowest_of, remembering
+from .rebuild import LookedFor, Name, completed, is_claimed, is_enough, lowest_missing, lowest_of, name_of, remembering
 from .resolver import LogSearch, Searched, Undecidable, covered, is_covered
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ class Doubt:
         """Brokers that an intent before this one was meant for."""
         self._given_up: Intent | None = None
         self._whose: dict[bytes, list[BatchIdentity]] = {}
-        """Contents that a rebuild looks for -> the batches that begin with them, as far as these are known."""
+        """Contents that a rebuild looks for -> the batches that have them, as far as these are known."""
+        self._looked_for: set[tuple[Name, int | None]] = set()
+        """Batches that a rebuild looks for by their content, each by how many of its records; None: by all."""
         self._mark: Position | None = None
         """Where a search for everything begins, as long as that is enough."""
         self._searched_to = 0
@@ -259,15 +261,13 @@ class Doubt:
             replace(entry, version=entry.version + 1, intent=remembering(claim, self._given_up))
         ):
             return
-        # Without markers the log cannot tell what is whose. Whoever waits here sends his lowest batch first, so if that
-        # one's content is not stored without a marker, nothing of what follows it is.
         if claim.content != NO_CONTENT:
             self._whose.setdefault(claim.content, [])
-        for batch in list(sequencer.queue):
-            for first in await contents_of(batch, 1):
-                self._whose.setdefault(first, []).append(batch.identity)
+        await self._look_for(1)
         self._mark = await self._mark_above(bound)
         result = await self._search(claim, self._whose)
+        while isinstance(result, Searched) and result.is_cut and await self._look_for(None):
+            result = await self._search(claim, self._whose)
         entry_now = sequencer.entry
         if self._era != self._shared.era or entry_now is None:
             sequencer.held.forget()
@@ -277,6 +277,19 @@ class Doubt:
             await sequencer.write(blurred(entry_now, self._shared.generation))
         else:  # whoever comes next tries again, at whatever proxy (rule R17)
             await sequencer.write(self._renewed(entry_now, NOBODY))
+
+    async def _look_for(self, count: int | None) -> bool:
+        """Without markers the log cannot tell what is whose, so whoever waits is looked for by his first records; what
+        has its beginning in a part of the log that is gone, by all of them. False: all have been already.
+
+        As a producer's records lie in order, nothing that follows what is not there is there. What comes later than
+        the rebuild is looked for then (``sequencer.py``)."""
+        new = [one for one in self._sequencer.queue if (name_of(one), count) not in self._looked_for]
+        for batch in new:
+            for content in await contents_of(batch, count):
+                self._whose.setdefault(content, []).append(batch.identity)
+            self._looked_for.add((name_of(batch), count))
+        return bool(new)
 
     async def _mark_above(self, bound: Position) -> Position | None:
         """Where all lies that anybody who waits here may have tried before; None: that is not known, or no later than
@@ -289,10 +302,11 @@ class Doubt:
     async def _finish_rebuild(self, entry: Entry, result: Searched) -> None:
         is_since_mark = self._mark is not None
         done = completed(entry, result, self._shared.generation, self._given_up, is_since_mark=is_since_mark)
-        if is_all_known(done, (one for batches in self._whose.values() for one in batches)):
-            done = replace(done, generation=entry.generation)  # still suspect: whoever comes next is looked for too
         if not await self._sequencer.write(done):
             return
+        needed = None if result.is_cut else 1
+        names = frozenset(name for name, count in self._looked_for if count == needed)
+        self._sequencer.looked_for = LookedFor(self._shared.era, names, not result.has_unmarked)
         # Rule R14: it may have been sent before, by whoever held the lost state. A copy that comes late lies behind the
         # end that was read.
         missing = lowest_missing(done, (batch.identity for batch in self._sequencer.queue))

@@ -6,6 +6,7 @@ Flows only, called from ``sequencer.py``; they look into the log and answer. Not
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from ..codecs.marker import Identity
 from ..codecs.message_set import ShallowMessage
 from ..state.commit import Stored, reopened
 from ..state.decide import BatchIdentity, Duplicate, is_in_intent, records_in_log
-from ..state.entry import NO_ANCHOR, NO_OFFSET, NOBODY, Intent, IntentBatch
+from ..state.entry import NO_ANCHOR, NO_OFFSET, NOBODY, Entry, Intent, IntentBatch
 from ..state.sequence import distance
 from . import answers, limits
 from .batch import Answer, Batch
@@ -67,18 +68,27 @@ async def _is_in_log(sequencer: Sequencer, batch: Batch, base_offset: int) -> bo
 def why_hidden(sequencer: Sequencer, batch: Batch) -> str | None:
     """Could the log have this batch though the entry does not, and nobody can tell (rules R10, R17)? None: surely
     not."""
-    entry, epoch = sequencer.entry, batch.identity.producer_epoch
+    entry = sequencer.entry
     if entry is None or entry.intent is None:
         return None
     if is_in_intent(entry.intent, batch.identity, batch.header.crc):
         return "an earlier try of it was given up"  # who did not hear of it is told again
-    if not entry.is_blurred:
+    if not entry.is_blurred or begins_anew(sequencer, entry, batch):
         return None
-    if batch.identity.base_sequence == 0 and epoch > entry.producer_epoch:
-        for waiter in batch.waiters:
-            if not waiter.is_gone and waiter.connection.behind.has_ended_older(sequencer.key, epoch):
-                return None  # it begins an epoch of which its client has sent nothing before
     return "the log does not tell all of this producer"
+
+
+def begins_anew(sequencer: Sequencer, entry: Entry, batch: Batch) -> bool:
+    """Does it begin an epoch of which its client has sent nothing before?"""
+    epoch = batch.identity.producer_epoch
+    return (
+        batch.identity.base_sequence == 0
+        and epoch > entry.producer_epoch
+        and any(
+            not waiter.is_gone and waiter.connection.behind.has_ended_older(sequencer.key, epoch)
+            for waiter in batch.waiters
+        )
+    )
 
 
 async def reopen(sequencer: Sequencer, batch: Batch) -> bool:
@@ -88,14 +98,17 @@ async def reopen(sequencer: Sequencer, batch: Batch) -> bool:
     overlap = 0 if entry is None else records_in_log(entry, identity)
     if entry is None or not overlap:
         return False
-    search = WindowSearch(sequencer, identity, max(entry.first_base_offset, 0), entry.end_offset, ())
+    contents = await contents_of(batch)
+    search = WindowSearch(sequencer, identity, max(entry.first_base_offset, 0), entry.end_offset, contents[:1])
+    # Its first records may be stored without a marker, if they are not where the others begin.
+    search.whose = {contents[0]: [replace(identity, record_count=overlap)]} if contents else {}
     result = await _run_to_end(search)
     if not isinstance(result, Searched):
         sequencer.queue.remove(batch)
         told = answers.in_doubt if isinstance(result, Later) else answers.undecidable
         sequencer.answer(batch, told(result.reason), "first_part_unread")
         return True
-    parts, contents = covered(result.pieces, identity), await contents_of(batch)
+    parts = covered(result.pieces, identity)
     if sum(part.record_count for part in parts) != overlap or contents[:overlap] != search.stored_contents:
         return False
     leader = sequencer.shared.leader_of(sequencer.topic, sequencer.partition)

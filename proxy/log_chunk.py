@@ -94,6 +94,8 @@ class LogChunk:
         self._unopened: ShallowMessage | None = None
         self._contents = _Contents()
         self._identity_count = 0
+        self.unmarked_to = start
+        """Behind the last message without a marker."""
         self._unpacked_bytes = 0
         self._pieces: dict[int, list[tuple[Stored, ShallowMessage]]] = {}
 
@@ -154,6 +156,8 @@ class LogChunk:
             self.gaps.append((self.end, first))
         self.messages.append((first, message))
         self.end = message.offset + 1
+        if marked is None:
+            self.unmarked_to = self.end
 
     def _note_contents(self, inner: InnerContents) -> Steps[None]:
         """Only digests are kept of what has no marker: unpacked it may be a thousand times as large."""

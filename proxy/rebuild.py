@@ -7,10 +7,34 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..state.commit import Stored, rebuilt
-from ..state.decide import BatchIdentity, Duplicate, decide
+from ..state.decide import BatchIdentity
 from ..state.entry import GIVEN_UP, NO_CONTENT, NO_OFFSET, Entry, Intent
 from ..state.sequence import is_ahead
+from ..values import value
+from .batch import Batch
 from .resolver import Searched
+
+Name = tuple[BatchIdentity, int]
+"""What tells a batch that waits from others: its identity and checksum."""
+
+
+def name_of(batch: Batch) -> Name:
+    """Return it."""
+    return batch.identity, batch.header.crc
+
+
+@value(frozen=True, slots=True)
+class LookedFor:
+    """What a rebuild has looked for by its content, too: what has no marker tells nobody whose it is. ``is_all``: there
+    was nothing without a marker that could be the producer's, so nothing has to be looked for."""
+
+    era: int
+    names: frozenset[Name]
+    is_all: bool
+
+    def has(self, era: int, batch: Batch) -> bool:
+        """Does the entry, as the rebuild left it, tell what becomes of this batch?"""
+        return self.era == era and (self.is_all or name_of(batch) in self.names)
 
 
 def lowest_of(waiting: Iterable[BatchIdentity]) -> BatchIdentity | None:
@@ -55,8 +79,10 @@ def completed(
     entry: Entry, result: Searched, generation: bytes, given_up: Intent | None, *, is_since_mark: bool
 ) -> Entry:
     """Return the entry with all that was found. ``given_up``: what nobody could tell of before. ``is_since_mark``: what
-    lies before the mark was not read."""
+    lies before the mark was not read. It counts as rebuilt also where only something without a marker was found."""
     done = rebuilt(entry, result.pieces, generation, result.end_offset, result.anchor)
+    if result.has_unmarked:
+        done = replace(done, is_rebuilt=True)
     of_epoch = [piece for piece in result.pieces if piece.producer_epoch == done.producer_epoch]
     has_beginning = bool(of_epoch) and of_epoch[0].base_sequence == 0
     knew_beginning = entry.producer_epoch == done.producer_epoch and entry.first_base_offset != NO_OFFSET
@@ -71,13 +97,6 @@ def completed(
     ):
         done = replace(done, intent=given_up)  # the log still does not tell: they are not forwarded again (R17)
     return done
-
-
-def is_all_known(done: Entry, looked_for: Iterable[BatchIdentity]) -> bool:
-    """Was every batch found that was looked for by its content? Then nothing is known of those that follow: they may
-    be in the log without a marker. Of one that is not there all followers are not there either."""
-    verdicts = [decide(done, one) for one in looked_for]
-    return bool(verdicts) and all(isinstance(verdict, Duplicate) for verdict in verdicts)
 
 
 def is_claimed(intent: Intent | None) -> bool:

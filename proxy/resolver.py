@@ -30,12 +30,20 @@ from .log_ends import Later, Position, current_end, settle
 @value(frozen=True, slots=True)
 class Searched:
     """The whole range was read. ``pieces``: what it has of the producer, in log order, for a rebuild those that matter;
-    end and anchor: of the last. ``gap_at``: where offsets begin to be missing, before that one."""
+    end and anchor: of the last. ``gap_at``: where offsets begin to be missing, before that one. ``has_unmarked``: does
+    anything without a marker lie behind that one?"""
 
     pieces: tuple[Stored, ...]
     end_offset: int
     anchor: bytes
     gap_at: int = NO_OFFSET
+    has_unmarked: bool = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Of a rebuild: was something deleted that no piece comes after? What is left may be the end of a batch whose
+        beginning is gone."""
+        return self.gap_at != NO_OFFSET and not self.pieces
 
 
 @value(frozen=True, slots=True)
@@ -106,6 +114,8 @@ class LogSearch:
         self._doubtful: str | None = None
         self._unmarked: dict[bytes, int] = {}
         """Contents that are stored without a marker, and where."""
+        self._unmarked_to = NO_OFFSET
+        """Behind the last message without a marker, if there is one."""
         self._gap: str | None = None
         self._gap_at = NO_OFFSET
         self.bytes_read = 0
@@ -161,6 +171,7 @@ class LogSearch:
         (rule R8)."""
         self._pieces, self._gathered = [], Gathered()
         self._doubtful, self._unmarked, self._gap, self._gap_at, self._next = None, {}, None, NO_OFFSET, None
+        self._end_offset, self._anchor, self._unmarked_to = NO_OFFSET, NO_ANCHOR, NO_OFFSET
         bound = self.bound
         earliest = await Ask(leader, EarliestOffset(self._topic, self._partition))
         if isinstance(earliest, Unanswered) or earliest.error_code:
@@ -238,7 +249,7 @@ class LogSearch:
         pieces = tuple(self._gathered if self.is_rebuild else self._pieces)
         if (doubtful := self._doubtful or self._equal(pieces) or self._gap) and not self._enough(self._pieces):
             return Undecidable(doubtful)
-        return Searched(pieces, self._end_offset, self._anchor, self._gap_at)
+        return Searched(pieces, self._end_offset, self._anchor, self._gap_at, self._unmarked_to > self._end_offset)
 
     def _equal(self, pieces: Sequence[Stored]) -> str | None:
         """Is a record stored without a marker that may be what is looked for?"""
@@ -271,6 +282,8 @@ class LogSearch:
         assert self._next is not None
         start = self._next
         self._next = min(chunk.end, log_end)
+        if chunk.unmarked_to > start:
+            self._unmarked_to = chunk.unmarked_to
         last, known_to = None, NO_OFFSET
         for piece, message in chunk.pieces_of(self._producer_id):
             if message.offset >= start:

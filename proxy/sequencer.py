@@ -22,13 +22,14 @@ from ..state.store import StoreAway
 from . import answers, limits
 from .batch import Acknowledger, Answer, Batch
 from .doubt import Doubt
-from .duplicates import answer_below_window, answer_duplicate, reopen, why_hidden
+from .duplicates import answer_below_window, answer_duplicate, begins_anew, reopen, why_hidden
 from .effects import Bell, Leader, Now, Pause, Wait, in_steps
 from .events import BatchAnswered, FlowFailed, RetryJoined, StepDone
 from .forward import Forward
 from .held_entry import HeldEntry
 from .log_ends import Later, Position
 from .plan import Target, gather, planning
+from .rebuild import LookedFor
 from .second_look import look_for_copies
 from .shared import Shared, lower_bound
 
@@ -58,6 +59,8 @@ class Sequencer:
         kept alive for that: behind it may be the whole session of a client that has gone."""
         self.owes_until = _NOTHING_OWED
         """Until then an intent that may be open is looked after, also when nobody waits here (rules R6, R17)."""
+        self.looked_for: LookedFor | None = None
+        """What the last rebuild has looked for (rule R10)."""
         self.parks = 0
         """How often in a row the state was looked at and could not be worked on yet."""
         self._runner = runner
@@ -263,15 +266,27 @@ class Sequencer:
         self._turn_away_foreign()
         entry = self.entry
         if entry is not None and entry.generation == self.shared.generation:
-            return Doubt(self, suspect=False) if entry.has_open_intent else None
+            return self._doubt_about(entry)
         suspect = await self.held.is_suspect()
         if isinstance(suspect, StoreAway):
             return suspect
         self._turn_away_foreign()  # of an absent entry it is known now whose id it is
         if suspect:
             return Doubt(self, suspect=True)
-        entry = self.entry
-        return Doubt(self, suspect=False) if entry is not None and entry.has_open_intent else None
+        return None if self.entry is None else self._doubt_about(self.entry)
+
+    def _doubt_about(self, entry: Entry) -> Doubt | None:
+        """Rule R10: after a rebuild, whoever comes next may be in the log without a marker."""
+        if entry.has_open_intent:
+            return Doubt(self, suspect=False)
+        if not entry.is_rebuilt or not self.queue:
+            return None
+        batch = self._next_batch()
+        if self.looked_for is not None and self.looked_for.has(self.shared.era, batch):
+            return None
+        verdict = decide(None if self.held.is_blank else entry, batch.identity, any_start=True)
+        is_due = isinstance(verdict, Append) and why_hidden(self, batch) is None
+        return Doubt(self, suspect=True) if is_due and not begins_anew(self, entry, batch) else None
 
     # ------------------------------------------------------------------ the queue
     def _next_batch(self) -> Batch:

@@ -297,10 +297,10 @@ LIVES = (
         _SCENES + "test_the_open_intent_of_an_older_epoch_is_resolved_before_anything_of_the_newer_one",
         (
             "proxy.sequencer",
-            "            return Doubt(self, suspect=False) if entry.has_open_intent else None\n",
+            "            return self._doubt_about(entry)\n",
             "            if entry.intent is not None and self.is_outdated(entry.intent.producer_epoch):\n"
             "                return None\n"
-            "            return Doubt(self, suspect=False) if entry.has_open_intent else None\n",
+            "            return self._doubt_about(entry)\n",
         ),
         deaths=("I2",),
     ),

@@ -7,6 +7,7 @@ from mutants.mutant import mutant
 
 _PARTS = "unit/test_core_parts.py::"
 _BARE = "unit/test_core_without_marker.py::"
+_BARE_LOST = "unit/test_core_without_marker_lost.py::"
 _BELOW = "unit/test_core_below.py::"
 _COPIES = "unit/test_core_second_look.py::"
 _GIVEN_UP = "unit/test_core_given_up.py::"
@@ -150,6 +151,34 @@ PARTS = (
         deaths=("45",),
     ),
     mutant(
+        "what_comes_next_is_new",
+        "R10: what follows a rebuilt batch may be in the log without a marker",
+        _BARE_LOST + "test_what_follows_a_rebuilt_batch_is_looked_for_when_it_comes",
+        ("proxy.sequencer", "        if not entry.is_rebuilt or not self.queue:\n", "        if True:\n"),
+        deaths=("I1",),
+    ),
+    mutant(
+        "markers_tell_all",
+        "R10: also where no marker of the producer was found",
+        _BARE_LOST + "test_where_nobody_waited_for_the_rebuild_whoever_comes_is_looked_for",
+        ("proxy.rebuild", "    if result.has_unmarked:\n", "    if False:\n"),
+        deaths=("I1",),
+    ),
+    mutant(
+        "deleted_beginning_proves_absence",
+        "R10: where the log has lost its beginning, a batch is looked for by all of its records",
+        _BARE_LOST + "test_where_retention_has_deleted_the_first_parts_the_others_are_looked_for",
+        ("proxy.resolver", "        return self.gap_at != NO_OFFSET and not self.pieces\n", "        return False\n"),
+        deaths=("I1",),
+    ),
+    mutant(
+        "beginning_without_marker_is_a_gap",
+        "R11: a batch of which a rebuild found a later part may begin with one that has no marker",
+        _BARE_LOST + "test_a_batch_that_begins_with_such_a_record_is_not_begun_again",
+        ("proxy.duplicates", "entry.end_offset, contents[:1])\n", "entry.end_offset, ())\n"),
+        deaths=("45",),
+    ),
+    mutant(
         "told_before_its_commit",
         "R7: the commit of what names nobody in the log is written before its client is told",
         _BARE + "test_it_is_committed_before_its_client_is_told",
@@ -174,17 +203,6 @@ PARTS = (
             "(content, offset) == (self.told[0], self.told[1].base_offset):\n",
             "content == self.told[0]:\n",
         ),
-    ),
-    mutant(
-        "found_stands_for_the_next",
-        "R10: a batch that was found tells nothing of those that follow it",
-        _BARE + "test_nor_where_its_retry_comes_behind_that_of_a_batch_that_was_found",
-        (
-            "proxy.doubt",
-            "        if is_all_known(done, (one for batches in self._whose.values() for one in batches)):\n",
-            "        if False:\n",
-        ),
-        deaths=("I1",),
     ),
     mutant(
         "contents_of_two_logs",
