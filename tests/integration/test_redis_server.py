@@ -342,7 +342,7 @@ def test_the_way_back_to_one_file_on_the_page_works(directory: Path) -> None:
     redis = EmbeddedRedis(directory)
     ask(redis.start(), "SET", "new", "value")
     redis.stop()
-    (commands,) = re.findall(r"^```text\n(.*?)^```", UPGRADE.read_text(), re.MULTILINE | re.DOTALL)
+    (commands,) = re.findall(r"^```console\n(.*?)^```", UPGRADE.read_text(), re.MULTILINE | re.DOTALL)
     subprocess.run(["bash", "-ec", commands], cwd=directory, check=True, timeout=30)
     content = (directory / "appendonly.aof").read_bytes()
     assert content.startswith(FILE_OF_6_2)
