@@ -286,6 +286,8 @@ PARTS = (
             "        elif entry is None or not await self._answer_known(entry):\n",
             "        elif entry is None or [await self._answer_known(entry)]:\n",
         ),
+        # Who comes next would be looked for once more, and saved by that.
+        ("proxy.sequencer", "        if not entry.is_rebuilt or not self.queue:\n", "        if True:\n"),
     ),
     mutant(
         "part_not_looked_for",
