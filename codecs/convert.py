@@ -310,16 +310,6 @@ def wrapping(
     ``codec`` is the wrapper's: NONE becomes gzip without compression (``compress_harder``: with), ZSTD becomes gzip.
     """
     value = yield from _compressing(codec, inner.message_set, magic, compress_harder)
-    if len(value) <= STEP_BYTES:
-        return encode_message(
-            key,
-            value,
-            magic=magic,
-            offset=inner.record_count - 1,
-            timestamp=inner.max_timestamp,
-            codec=_wrapper_codec(codec),
-        )
-    yield
     return (
         yield from encoding_message(
             key,

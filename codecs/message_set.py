@@ -232,7 +232,9 @@ def encode_message(
 def encoding_message(
     key: Buffer | None, value: Buffer, *, magic: int, offset: int, timestamp: int, codec: Codec = Codec.NONE
 ) -> Steps[bytes | bytearray]:
-    """The same of a large value, in steps."""
+    """The same; a large value is copied in steps."""
+    if len(value) > STEP_BYTES:
+        yield
     front = _front(key, value, magic, timestamp, codec, offset)
     if len(value) <= STEP_BYTES:
         return b"".join((front, value))
