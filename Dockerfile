@@ -27,7 +27,7 @@ COPY demo demo
 # A folder that was forgotten above gives a package that lacks it without any error, hence the import.
 # The bill of materials names every package of the environment with its hashes, as the lock file has them.
 RUN uv sync --frozen --no-dev --extra otlp --no-editable \
-    && /opt/idemproxy/venv/bin/python -c "import idemproxy.proxy.run, idemproxy.state.redis_store" \
+    && /opt/idemproxy/venv/bin/python -c "import idemproxy.proxy.process.run, idemproxy.state.redis_store" \
     && uv export --frozen --no-dev --extra otlp --quiet --format cyclonedx1.5 --preview-features sbom-export \
        --output-file /opt/idemproxy/sbom.cdx.json \
     && mkdir -p /opt/idemproxy/data
@@ -52,7 +52,7 @@ ENV PATH=/opt/idemproxy/venv/bin:$PATH \
     HOME=/opt/idemproxy/data \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
-RUN python -c "import idemproxy.proxy.run, idemproxy.state.redis_store"
+RUN python -c "import idemproxy.proxy.process.run, idemproxy.state.redis_store"
 WORKDIR /opt/idemproxy/data
 VOLUME /opt/idemproxy/data
 USER 10001:10001

@@ -54,7 +54,7 @@ def serve(case: Case, begin: Callable[[Any], None] | None = None) -> None:
     """Run one round for each line that comes in, and write the CPU seconds per request."""
     from hot_world import World
 
-    from idemproxy.proxy.memory import tune
+    from idemproxy.proxy.process.free_memory import tune
 
     tune()
     world = World(case.connections, case.records, case.record_bytes, begin)

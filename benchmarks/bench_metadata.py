@@ -185,7 +185,7 @@ class Others:
 
 def watched_proxy(report: str, arguments: list[str]) -> None:
     """A proxy that writes down which steps of its event loop took much CPU: when, and how many ms."""
-    transport = importlib.import_module("idemproxy.proxy.transport")
+    transport = importlib.import_module("idemproxy.proxy.net.event_loop")
     shipped, begun = transport.TrioReactor.end_pass, time.thread_time()
 
     def end_pass(reactor: object) -> None:

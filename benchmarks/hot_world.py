@@ -19,7 +19,7 @@ from crc32c import crc32c
 from idemproxy.codecs.framing import frame
 from idemproxy.codecs.headers import encode_request_header, parse_request_header
 from idemproxy.codecs.record_batch import Record, encode_batch
-from idemproxy.proxy.engine import Engine
+from idemproxy.proxy.engine.engine import Engine
 from idemproxy.proxy.telemetry.reports import Telemetry
 from idemproxy.proxy.versions import KNOWN
 from idemproxy.reactor import Address, Buffer
@@ -255,7 +255,7 @@ class World:
         self.engine.start(self.store)  # type: ignore[arg-type]
         self.engine.new_generation(_GENERATION)
         self.engine.shared.grace_until = 0.0
-        self.engine.shared.read_back.update(("t", partition) for partition in range(PARTITIONS))
+        self.engine.shared.probed.update(("t", partition) for partition in range(PARTITIONS))
         for _ in range(200):
             self.reactor.run_pass()
         value = os.urandom(record_bytes)

@@ -24,9 +24,9 @@ WORK_SECONDS = 0.0003
 def main() -> None:
     """All cases."""
     try:
-        lanes = importlib.import_module("idemproxy.proxy.lane_pool")
+        lanes = importlib.import_module("idemproxy.proxy.broker.lane_pool")
     except ModuleNotFoundError:  # up to commit b7e5200
-        lanes = importlib.import_module("idemproxy.proxy.lane")
+        lanes = importlib.import_module("idemproxy.proxy.broker.lane")
     for answer_ms in ANSWERS_MS:
         for count in PRODUCERS:
             broker = SlowBroker(answer_ms / 1000)

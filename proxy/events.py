@@ -47,7 +47,7 @@ class AppendEnded:
 
 
 @value(frozen=True, slots=True)
-class LaneLost:
+class ProduceConnectionLost:
     """An upstream connection ended; ``was_busy``: with a produce unanswered."""
 
     broker_id: int
@@ -144,7 +144,7 @@ class Reforwarded:
 
 
 @value(frozen=True, slots=True)
-class LateWrite:
+class AppendAfterDeadline:
     """Bytes of these batches left when the lease was about to end, or later: the process, or its machine, stood still
     between the last look at the lease and the write (rule R4)."""
 
@@ -156,7 +156,7 @@ class LateWrite:
 
 
 @value(frozen=True, slots=True)
-class SecondCopy:
+class DuplicateFound:
     """A batch that was sent twice, after the log did not have it, is in the log twice (rule R14)."""
 
     producer_id: int
@@ -205,7 +205,7 @@ class ProducerIdIssued:
 
 
 @value(frozen=True, slots=True)
-class ProducerMet:
+class EntryLoaded:
     """A producer on a partition was taken into memory. Those in memory: met minus dropped."""
 
     producer_id: int
@@ -214,7 +214,7 @@ class ProducerMet:
 
 
 @value(frozen=True, slots=True)
-class ProducerDropped:
+class EntryEvicted:
     """An idle producer on a partition was dropped from memory, as there are many: its state is read again."""
 
     producer_id: int
@@ -237,7 +237,7 @@ class GenerationChanged:
 
 
 @value(frozen=True, slots=True)
-class StoreMemoryTold:
+class RedisMemoryMeasured:
     """Redis has told how full it is, in bytes. ``limit_bytes``: its maxmemory; 0: it has none."""
 
     used_bytes: int
@@ -288,7 +288,7 @@ class CertificateLoaded:
 
 
 @value(frozen=True, slots=True)
-class Said:
+class OperatorMessage:
     """Something an operator should read once. ``level``: info, warning or error."""
 
     level: str
@@ -296,7 +296,7 @@ class Said:
 
 
 @value(frozen=True, slots=True)
-class FlowFailed:
+class InternalError:
     """An error of ours ended a flow or a connection."""
 
     where: str

@@ -11,11 +11,11 @@ from pathlib import Path
 from .. import __version__
 from ..codecs.convert import TRACING_HEADERS
 from . import limits
-from .check import COMMANDS as CHECK_COMMANDS
-from .check import add_commands as add_check_commands
-from .check import run_check
-from .inspection import arguments as inspection_arguments
-from .settings.apart import Reading
+from .commands.check import COMMANDS as CHECK_COMMANDS
+from .commands.check import add_commands as add_check_commands
+from .commands.check import run_check
+from .commands.inspection import arguments as inspection_arguments
+from .settings.child_process import Reading
 from .settings.config import CONFIG_VARIABLE, DEFAULT_CLUSTER, DEFAULT_DATA_DIRECTORY, DEFAULT_LISTEN, ConfigError
 
 
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return run_demo(options)
     if options.command in inspection_arguments.COMMANDS:
-        from .inspection.command import run_inspection
+        from .commands.inspection.command import run_inspection
 
         return run_inspection(options)
     if options.command in CHECK_COMMANDS:
@@ -116,6 +116,6 @@ def _run(options: argparse.Namespace) -> int:
     except ConfigError as problem:
         print(f"idemproxy: {problem}", file=sys.stderr)
         return 2
-    from .run import run  # all that serves is imported while the configuration is read
+    from .process.run import run  # all that serves is imported while the configuration is read
 
     return run(options, reading)

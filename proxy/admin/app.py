@@ -15,8 +15,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from . import views
+from .health import CHECKS, Watched, reasons_not_ready
 from .rates import Rates
-from .vitals import CHECKS, Watched, reasons_not_ready
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _PAGE: Final = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}

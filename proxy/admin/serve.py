@@ -16,17 +16,17 @@ from hypercorn.trio import serve as serve_http
 
 from ... import __version__
 from ...state.redis_store import RedisStore
-from ..engine import Engine
-from ..events import FlowFailed, Said
+from ..engine.engine import Engine
+from ..events import InternalError, OperatorMessage
 from ..settings.addresses import join_host_and_port
 from ..settings.config import ConfigError
 from ..telemetry.metrics_export import MetricExport
 from ..telemetry.otel import metric_exporter_from_environment, resource
 from ..telemetry.reports import Telemetry
 from .app import make_app
+from .health import Watched, samples
 from .rates import STEP_SECONDS, Rates
 from .views import totals
-from .vitals import Watched, samples
 
 _READ_SECONDS: Final = 10
 """A client of the admin port that sends nothing for so long is hung up on."""
@@ -75,9 +75,9 @@ class Admin:
                     nursery.start_soon(_take_totals, watched, rates)
                     serving = partial(serve_http, app, _config(port), shutdown_trigger=trio.sleep_forever)
                     binds = await nursery.start(serving)
-                    watched.telemetry(Said("info", f"admin port: {binds[0]}"))
+                    watched.telemetry(OperatorMessage("info", f"admin port: {binds[0]}"))
             except Exception as error:  # not a cancellation
-                watched.telemetry(FlowFailed("the admin port", error))
+                watched.telemetry(InternalError("the admin port", error))
                 await trio.sleep(_PAUSE_SECONDS)
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, Final
 
-from ..sequencer import Sequencer
+from ..broker.broker import Broker
+from ..producer.sequencer import Sequencer
 from ..settings.addresses import shown
 from ..telemetry import metric_names as names
 from ..telemetry.metrics import Buckets
-from ..upstream import Broker
+from .health import NO_WAYS, Watched, Ways, concerns, reasons_not_ready, ways_of_pass_through
 from .rates import Rates
-from .vitals import NO_WAYS, Watched, Ways, concerns, reasons_not_ready, ways_of_guests
 
 Json = dict[str, Any]
 LIST_DEFAULT: Final = 100
@@ -96,7 +96,7 @@ def history(rates: Rates) -> Json:
 
 def brokers(watched: Watched) -> list[Json]:
     """Every broker of the cluster and the connections to it, by id."""
-    ways = ways_of_guests(watched.engine)
+    ways = ways_of_pass_through(watched.engine)
     every = sorted(watched.engine.topology.brokers, key=lambda broker: broker.id)
     return [_broker(one, ways.get(one.id, NO_WAYS)) for one in every]
 

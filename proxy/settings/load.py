@@ -18,8 +18,8 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from .addresses import Advertised, join_host_and_port
 from .config import ConfigError, Settings
 from .model import ENVIRONMENT_PREFIX, Configuration
-from .sound import Written
-from .told import File, Place, Sources, dotted, meant
+from .partial import Written
+from .problems import File, Place, Sources, dotted, meant
 
 OPTIONS: Mapping[str, Place] = {
     "upstream": ("upstream", "bootstrap"),

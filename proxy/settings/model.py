@@ -3,6 +3,7 @@ texts of the JSON schema. Reads no file but to see that a named one can be read;
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -12,7 +13,16 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from ...codecs.convert import TRACING_HEADERS
 from ...state.redis_facts import RedisAddress, parse_redis_url
 from .. import limits
-from .addresses import Advertised, Listener, own_clash, parse_advertised, parse_broker_ids, parse_host_and_port
+from .addresses import (
+    Advertised,
+    Listener,
+    clash_with,
+    clashes,
+    own_clash,
+    parse_advertised,
+    parse_broker_ids,
+    parse_host_and_port,
+)
 from .config import DEFAULT_CLUSTER, DEFAULT_DATA_DIRECTORY, DEFAULT_LISTEN, Caps, Settings
 from .fields import (
     BYTES_MAX,
@@ -31,7 +41,6 @@ from .fields import (
 )
 from .sasl_section import SaslSection
 from .tls_section import ClientTlsSection, ServerTlsSection, UpstreamTlsSection
-from .together import admin_problem, listener_problems
 
 ENVIRONMENT_PREFIX = "IDEMPROXY_"
 DEFAULT_ADMIN = "127.0.0.1:9644"
@@ -113,7 +122,7 @@ class ListenerSection(Section):
         )
 
     @property
-    def asks_who_is_there(self) -> bool:
+    def requires_authentication(self) -> bool:
         """Does everybody have to show who he is?"""
         return self.authentication != "none" or (self.tls is not None and self.tls.client_auth == "required")
 
@@ -307,3 +316,31 @@ class Configuration(BaseSettings):
             log_lines_per_minute_max=self.log.lines_per_minute_max,
             journal=self.journal,
         )
+
+
+# Which sections, each of them right in itself, do not fit together.
+def listener_problems(listeners: Sequence[ListenerSection], upstream: UpstreamSection | None) -> list[str]:
+    """Return what is wrong with listeners beside each other and before these brokers (None: they are not known)."""
+    found = clashes(tuple(listener.to_settings() for listener in listeners))
+    return found if upstream is None else [*found, *_strangers(listeners, upstream)]
+
+
+def _strangers(listeners: Sequence[ListenerSection], upstream: UpstreamSection) -> list[str]:
+    """What the brokers allow us, all our clients can do: so they have to show who they are, too."""
+    if upstream.sasl is None and any(one.authentication == "pass_through" for one in listeners):
+        return ["authentication pass_through needs upstream.sasl: what is in doubt is read as our principal"]
+    if upstream.trust_clients or not upstream.has_principal:
+        return []
+    open_ones = [one.name for one in listeners if not one.requires_authentication]
+    if not open_ones:
+        return []
+    return [
+        f"clients of {', '.join(open_ones)} would act at the brokers with the rights of our principal: have them "
+        "show who they are (tls with client_auth: required, or authentication: pass_through), or say "
+        "upstream.trust_clients: true"
+    ]
+
+
+def admin_problem(admin: AdminSection, listeners: Sequence[ListenerSection]) -> str | None:
+    """Return a sentence if the admin port is one of these listeners', None if not."""
+    return clash_with(parse_host_and_port(admin.bind), tuple(listener.to_settings() for listener in listeners))

@@ -23,12 +23,12 @@ JOURNALED: Final[dict[type, str]] = {
     events.DoubtOpened: "doubt",
     events.DoubtResolved: "resolved",
     events.Reforwarded: "sent_again",
-    events.LateWrite: "late_write",
-    events.SecondCopy: "second_copy",
+    events.AppendAfterDeadline: "late_write",
+    events.DuplicateFound: "second_copy",
     events.TakenOver: "taken_over",
     events.GenerationChanged: "generation",
     events.IncarnationBegun: "incarnation",
-    events.Said: "said",
+    events.OperatorMessage: "said",
 }
 """The events that are written, by the name that a line has in ``event``. All of an event's fields follow; an identity
 is [producer id, epoch, base sequence, record count]."""
@@ -92,12 +92,16 @@ class Journal:
             if missing:
                 self._write(_encoded({"time_ms": now_ms, "event": "missing", "events": missing}))
                 self._missing = 0
-                self._report(events.Said("warning", f"the journal goes on: {missing} events are missing in it"))
+                self._report(
+                    events.OperatorMessage("warning", f"the journal goes on: {missing} events are missing in it")
+                )
             self._write(self._line(name, event))
         except OSError as error:
             if not missing:
                 again = f"tried again every {limits.JOURNAL_AGAIN_SECONDS:.0f} s, and what is missing is counted"
-                self._report(events.Said("error", f"the journal cannot be written: {error.strerror}; {again}"))
+                self._report(
+                    events.OperatorMessage("error", f"the journal cannot be written: {error.strerror}; {again}")
+                )
             self._missing += 1
             self._again_ms = now_ms + int(limits.JOURNAL_AGAIN_SECONDS * 1000)
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from .. import limits
-from .quiet import Quiet
+from .log_rate_limit import Quiet
 
 _TEXT = "%(asctime)s %(levelname)s %(message)s"
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from ...state import store
 from .. import events, limits
-from ..batch import Acknowledger
+from ..flow.outcome import Acknowledger
 from . import metric_names as names
 from .metric_names import OTHER, Metric
 
@@ -18,22 +18,22 @@ COUNTED: Final[dict[type, Metric]] = {
     events.AppendMerged: names.APPENDS_MERGED,
     events.DoubtOpened: names.DOUBTS_OPENED,
     events.Reforwarded: names.REFORWARDS,
-    events.LateWrite: names.LATE_WRITES,
-    events.SecondCopy: names.SECOND_COPIES,
+    events.AppendAfterDeadline: names.LATE_WRITES,
+    events.DuplicateFound: names.SECOND_COPIES,
     events.MarkerLost: names.TOPICS_UNMARKED,
     events.NoRoomForMarker: names.RECORDS_UNMARKED,
     events.TakenOver: names.INTENTS_TAKEN_OVER,
     events.RetryJoined: names.RETRIES_JOINED,
     events.ProducerIdIssued: names.PRODUCER_IDS_ISSUED,
-    events.ProducerMet: names.PRODUCERS_MET,
-    events.ProducerDropped: names.PRODUCERS_DROPPED,
+    events.EntryLoaded: names.PRODUCERS_MET,
+    events.EntryEvicted: names.PRODUCERS_DROPPED,
     events.GenerationChanged: names.STORE_GENERATIONS,
     events.IncarnationBegun: names.INCARNATIONS,
     events.ClientRefused: names.BAD_INPUT,
     events.SlowClient: names.SLOW_CLIENTS,
     events.TlsRefused: names.TLS_FAILED,
-    events.LaneLost: names.LANES_LOST,
-    events.FlowFailed: names.FAILURES,
+    events.ProduceConnectionLost: names.LANES_LOST,
+    events.InternalError: names.FAILURES,
     store.StoreLost: names.STORE_LOST,
 }
 """Events that are counted, one each, without a label."""
@@ -118,7 +118,7 @@ class Metrics:
         """Connections refused, by the reason."""
         self.certificates: dict[str, float] = {}
         """When those in use end, unix seconds, by the place in the configuration."""
-        self.store_memory: events.StoreMemoryTold | None = None
+        self.store_memory: events.RedisMemoryMeasured | None = None
         """What Redis told last, since it is there."""
         self._plain: dict[Metric, int] = dict.fromkeys(COUNTED.values(), 0)
         self._client_to_broker = self.histograms[names.CLIENT_TO_BROKER]
@@ -141,7 +141,7 @@ class Metrics:
         found[events.DuplicateAnswered] = self._duplicate
         found[events.CertificateLoaded] = self._certificate
         found[events.ConnectionRefused] = self._connection_refused
-        found[events.StoreMemoryTold] = self._store_memory_told
+        found[events.RedisMemoryMeasured] = self._store_memory_told
         found[store.StoreLost] = self._store_lost
         found[store.StoreRefused] = self._store_refused
         return found
@@ -173,7 +173,7 @@ class Metrics:
     def _connection_refused(self, event: events.ConnectionRefused) -> None:
         self.refusals[event.reason] = self.refusals.get(event.reason, 0) + 1
 
-    def _store_memory_told(self, event: events.StoreMemoryTold) -> None:
+    def _store_memory_told(self, event: events.RedisMemoryMeasured) -> None:
         self.store_memory = event
 
     def _store_lost(self, _event: store.StoreLost) -> None:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ...reactor import Address
 from ...state import store
 from .. import events, limits
+from .log_rate_limit import Quiet
 from .metric_names import PREFIX
 from .metrics import Metrics
-from .quiet import Quiet
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
@@ -149,7 +149,7 @@ class Telemetry:
         return take
 
 
-def _said(telemetry: Telemetry, event: events.Said) -> None:
+def _said(telemetry: Telemetry, event: events.OperatorMessage) -> None:
     telemetry.log(_LEVELS[event.level], "%s", event.what)
 
 
@@ -226,7 +226,7 @@ def _doubt_resolved(telemetry: Telemetry, event: events.DoubtResolved) -> None:
     )
 
 
-def _second_copy(telemetry: Telemetry, event: events.SecondCopy) -> None:
+def _second_copy(telemetry: Telemetry, event: events.DuplicateFound) -> None:
     telemetry.log(
         logging.ERROR,
         "DUPLICATE: producer %d epoch %d sequence %d is in %s-%d at the offsets %s: a broker, or a proxy in the middle "
@@ -240,7 +240,7 @@ def _second_copy(telemetry: Telemetry, event: events.SecondCopy) -> None:
     )
 
 
-def _late_write(telemetry: Telemetry, event: events.LateWrite) -> None:
+def _late_write(telemetry: Telemetry, event: events.AppendAfterDeadline) -> None:
     telemetry.log(
         logging.ERROR,
         "LATE: producer %d epoch %d sequence %s left for %s-%d when the lease was about to end, or later: this process "
@@ -307,7 +307,7 @@ def _certificate(telemetry: Telemetry, event: events.CertificateLoaded) -> None:
     telemetry.log(logging.INFO, "%s: the certificate of %s is in use, until %s", event.place, event.subject, ends)
 
 
-def _failed(telemetry: Telemetry, event: events.FlowFailed) -> None:
+def _failed(telemetry: Telemetry, event: events.InternalError) -> None:
     _LOG.error("error of ours in %s", event.where, exc_info=event.error)
     telemetry.recent.append(Line(time.time(), "error", f"error of ours in {event.where}: {event.error}"))
 
@@ -329,7 +329,7 @@ def _store_warning(telemetry: Telemetry, event: store.StoreWarning) -> None:
 
 
 _HANDLERS: dict[type, Any] = {
-    events.Said: _said,
+    events.OperatorMessage: _said,
     events.BatchAnswered: _answered,
     events.AppendSent: _append_sent,
     events.StepDone: _step_done,
@@ -338,14 +338,14 @@ _HANDLERS: dict[type, Any] = {
     events.GenerationChanged: _generation,
     events.MarkerLost: _marker_lost,
     events.NoRoomForMarker: _no_room_for_marker,
-    events.LateWrite: _late_write,
-    events.SecondCopy: _second_copy,
+    events.AppendAfterDeadline: _late_write,
+    events.DuplicateFound: _second_copy,
     events.ClientRefused: _refused,
     events.ConnectionRefused: _connection_refused,
     events.SlowClient: _slow,
     events.TlsRefused: _tls_refused,
     events.CertificateLoaded: _certificate,
-    events.FlowFailed: _failed,
+    events.InternalError: _failed,
     store.StoreReady: _store_ready,
     store.StoreLost: _store_lost,
     store.StoreRefused: _store_refused,

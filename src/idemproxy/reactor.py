@@ -1,8 +1,8 @@
 """The border between what decides and what moves bytes: typing only, nothing runs here.
 
 An endpoint is sans-IO: it is told what arrived and says what shall leave. A reactor owns sockets and the clock. The
-real one is ``proxy/transport.py``; the simulation has another one on a virtual network and clock, behind these same
-names."""
+real one is ``proxy/net/event_loop.py``; the simulation has another one on a virtual network and clock, behind these
+same names."""
 
 from __future__ import annotations
 

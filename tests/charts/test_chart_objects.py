@@ -22,7 +22,7 @@ from charts.rendering import (
 )
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.admin.vitals import CHECKS
+from idemproxy.proxy.admin.health import CHECKS
 from idemproxy.proxy.telemetry.otel import wants
 from idemproxy.state.redis_server import PATIENCE_SECONDS
 

@@ -268,7 +268,7 @@ def test_the_last_stage_runs_without_privileges_and_ends_on_sigterm() -> None:
 def test_the_last_stage_installs_nothing_and_checks_the_package() -> None:
     commands = [instruction.rest for instruction in STAGES[-1].instructions if instruction.word == "RUN"]
     assert [command for command in commands if "uninstall" not in command] == [
-        'python -c "import idemproxy.proxy.run, idemproxy.state.redis_store"'
+        'python -c "import idemproxy.proxy.process.run, idemproxy.state.redis_store"'
     ]
     copies = [instruction.rest for instruction in STAGES[-1].instructions if instruction.word == "COPY"]
     assert all("--from=build" in copy for copy in copies)

@@ -18,7 +18,7 @@ import yaml
 from idemproxy.codecs import marker
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.ports import free_ports, neighbouring_ports
-from idemproxy.proxy.marks import Marks
+from idemproxy.proxy.partition_log.offset_checkpoints import OffsetCheckpoints
 from idemproxy.proxy.settings.config import Caps
 from idemproxy.proxy.settings.load import load
 from idemproxy.proxy.telemetry.metric_names import METRICS
@@ -97,7 +97,7 @@ def test_the_formats_in_the_upgrade_page_are_those_of_the_code() -> None:
     assert rows["blocks of producer ids"] == "1 and 2 (with the principal)"
     assert {pack_block(bytes(16), 0)[0], pack_block(bytes(16), 0, b"somebody")[0]} == {1, 2}
     assert rows["markers"] == str(marker.VERSION)
-    assert rows["marks (where logs ended)"] == str(Marks().pack(0, 0)[0])
+    assert rows["marks (where logs ended)"] == str(OffsetCheckpoints().pack(0, 0)[0])
 
 
 def rows_of(page: Path) -> list[list[str]]:

@@ -15,8 +15,8 @@ from idemproxy.codecs.framing import frame
 from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.message_set import encode_message, encode_set
 from idemproxy.codecs.record_batch import Record, encode_batch
-from idemproxy.proxy.log_ends import Position
-from idemproxy.proxy.marks import Marks
+from idemproxy.proxy.partition_log.log_offsets import Position
+from idemproxy.proxy.partition_log.offset_checkpoints import OffsetCheckpoints
 from idemproxy.state.entry import GIVEN_UP, Entry, Intent, IntentBatch, WindowBatch, pack
 from idemproxy.state.producer_ids import pack_block
 
@@ -152,7 +152,7 @@ def _texts() -> Iterator[bytes]:
 
 
 def _marks() -> Iterator[bytes]:
-    marks = Marks()
+    marks = OffsetCheckpoints()
     marks.note(1000.0, ("orders", 3), Position(77, b"anchored"))
     marks.note(1000.0, ("audit", 0), Position(0, bytes(8)))
     yield marks.pack(1000.0, 1_700_000_000_000)

@@ -36,9 +36,9 @@ from idemproxy.proxy.bridge.cluster import Cluster
 from idemproxy.proxy.bridge.init_producer_id import parse_init_producer_id
 from idemproxy.proxy.bridge.refusals import refusal
 from idemproxy.proxy.bridge.table import plan
-from idemproxy.proxy.marks import Marks, MarksFormatError
-from idemproxy.proxy.security.sasl_mechanisms import OAuthBearer, SaslError, Scram
-from idemproxy.proxy.security.sasl_names import MECHANISMS, Conversation
+from idemproxy.proxy.broker.sasl_mechanisms import OAuthBearer, SaslError, Scram
+from idemproxy.proxy.partition_log.offset_checkpoints import CheckpointFormatError, OffsetCheckpoints
+from idemproxy.proxy.pass_through.principal import MECHANISMS, Conversation
 from idemproxy.proxy.telemetry.trace_context import TraceContexts
 from idemproxy.proxy.versions import KNOWN, OWN_RANGES, PASSED_MAX, detect
 from idemproxy.reactor import Buffer
@@ -355,8 +355,8 @@ def redis_texts(data: bytes) -> None:
 
 def marks_file(data: bytes) -> None:
     """The file of marks in the data directory."""
-    with suppress(MarksFormatError):
-        Marks().unpack(data, 1000.0, 1_700_000_000_000)
+    with suppress(CheckpointFormatError):
+        OffsetCheckpoints().unpack(data, 1000.0, 1_700_000_000_000)
 
 
 TARGETS: dict[str, Target] = {

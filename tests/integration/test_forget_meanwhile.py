@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from idemproxy.proxy.inspection.forget import forget_producer
+from idemproxy.proxy.commands.inspection.forget import forget_producer
 from idemproxy.state.entry import Entry, Intent, IntentBatch, pack, unpack
 from idemproxy.state.redis_facts import RedisAddress
 from idemproxy.state.redis_inspection import RedisInspection

@@ -63,7 +63,7 @@ def test_a_proxy_that_has_served_has_loaded_nothing_that_it_did_not_use(
         noted = notes / str(proxy.pid)
         assert proxy.stop() == 0
     modules = set(noted.read_text().split())
-    assert "idemproxy.proxy.server" in modules
+    assert "idemproxy.proxy.process.server" in modules
     assert modules & NOT_NEEDED == set()
     assert modules & FOR_ADMIN == (FOR_ADMIN if options else set())
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from idemproxy.proxy.inspection.views import INTENTS_SHOWN_MAX
+from idemproxy.proxy.commands.inspection.views import INTENTS_SHOWN_MAX
 from idemproxy.proxy.limits import LEASE_SECONDS
 from idemproxy.state.entry import Entry, Intent, IntentBatch, pack, unpack
 from idemproxy.state.producer_ids import pack_block

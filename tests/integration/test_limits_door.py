@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import trio
 
-from idemproxy.proxy.door import Door
+from idemproxy.proxy.admission.connection_quotas import ConnectionQuotas
 from idemproxy.proxy.events import ConnectionRefused
-from idemproxy.proxy.security.tls import Certificates
+from idemproxy.proxy.net.event_loop import TrioReactor
+from idemproxy.proxy.net.tls import Certificates
 from idemproxy.proxy.settings.config import Caps
-from idemproxy.proxy.transport import TrioReactor
 from idemproxy.reactor import Peer
 from testkit.tls_scene import SECONDS_MAX, Recorder, TlsKit, context, until
 
@@ -28,7 +28,7 @@ class Scene:
 
     def __init__(self, reactor: TrioReactor, caps: Caps) -> None:
         self.events: list[Any] = []
-        self.door = Door(reactor, lambda: caps, self.events.append)
+        self.door = ConnectionQuotas(reactor, lambda: caps, self.events.append)
         self.accepted: list[Recorder] = []
         self.is_full = False
         self.port = 0

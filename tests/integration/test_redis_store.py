@@ -14,7 +14,7 @@ import hiredis
 import pytest
 import trio
 
-from idemproxy.proxy.transport import TrioReactor
+from idemproxy.proxy.net.event_loop import TrioReactor
 from idemproxy.state.redis_facts import script_sha, swap_script
 from idemproxy.state.redis_store import RedisStore
 from idemproxy.state.store import Conflict, StoreAway, StoreLost, StoreRefused, Swapped, member_key

@@ -16,7 +16,7 @@ import pytest
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.produce import PartitionAnswer
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from idemproxy.proxy.marks import Marks
+from idemproxy.proxy.partition_log.offset_checkpoints import OffsetCheckpoints
 from idemproxy.state.store import entry_key
 from testkit.proxy_process import ProxyProcess, wait_until
 from testkit.raw_client import RawClient, batch
@@ -322,7 +322,7 @@ def bytes_read(proxy: ProxyProcess) -> int:
 
 def let_marks_be_older(path: Path, seconds: int) -> None:
     """As if the last life had ended so long ago."""
-    marks = Marks()
+    marks = OffsetCheckpoints()
     marks.unpack(path.read_bytes(), 0, time.time_ns() // 1_000_000)
     path.write_bytes(marks.pack(0, time.time_ns() // 1_000_000 - seconds * 1000))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.store_memory import MeasuredStore, told_by
+from idemproxy.proxy.process.redis_memory import MeasuredStore, told_by
 from idemproxy.proxy.telemetry import metric_names as names
 from idemproxy.proxy.telemetry.reports import Telemetry
 from testkit.redis_process import RedisProcess

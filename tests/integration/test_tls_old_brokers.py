@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from idemproxy.proxy.events import Said
-from idemproxy.proxy.security.tls import DEFAULT_SECURITY_LEVEL, TlsError, client_context, problems, weakness
+from idemproxy.proxy.events import OperatorMessage
+from idemproxy.proxy.net.tls import DEFAULT_SECURITY_LEVEL, TlsError, client_context, problems, weakness
 from idemproxy.proxy.settings.tls import TlsClient
 from testkit.certificates import Files
 from testkit.old_certificates import OldAuthority, old_server
@@ -37,10 +37,10 @@ def weak_key(authority: OldAuthority) -> Files:
     return authority.issue_old("weak-key")
 
 
-def outcome(kit: TlsKit, settings: TlsClient, server: tuple[str, int]) -> tuple[str, list[Said]]:
+def outcome(kit: TlsKit, settings: TlsClient, server: tuple[str, int]) -> tuple[str, list[OperatorMessage]]:
     """Return the version of TLS by which bytes went there and back, or why they did not; and what was warned of."""
     found = ["nothing"]
-    warned: list[Said] = []
+    warned: list[OperatorMessage] = []
 
     async def act(scene: Scene) -> None:
         far = Recorder(lambda wire: wire.send(b"there and back"))
@@ -49,7 +49,7 @@ def outcome(kit: TlsKit, settings: TlsClient, server: tuple[str, int]) -> tuple[
         await until(lambda: far.reasons or far.data == b"there and back")
         tls = getattr(far.wire, "_tls", None)
         found[0] = far.reasons[0] if far.reasons or tls is None else tls.version()
-        warned.extend(event for event in scene.events if isinstance(event, Said))
+        warned.extend(event for event in scene.events if isinstance(event, OperatorMessage))
 
     play(kit.server, act)
     return found[0], warned

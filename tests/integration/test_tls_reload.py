@@ -11,8 +11,8 @@ import pytest
 from cryptography import x509
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.events import CertificateLoaded, Said
-from idemproxy.proxy.security.tls import Certificates, TlsError, TlsSide, problems
+from idemproxy.proxy.events import CertificateLoaded, OperatorMessage
+from idemproxy.proxy.net.tls import Certificates, TlsError, TlsSide, problems
 from idemproxy.proxy.settings.tls import TlsClient, TlsServer
 from testkit.certificates import PASSWORD, Authority, Files
 
@@ -58,7 +58,7 @@ class Scene:
 
     def said(self, level: str) -> list[str]:
         """What was said at this level."""
-        return [event.what for event in self.told if isinstance(event, Said) and event.level == level]
+        return [event.what for event in self.told if isinstance(event, OperatorMessage) and event.level == level]
 
     @property
     def shown(self) -> str:

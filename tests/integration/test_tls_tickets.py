@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from idemproxy.proxy.security.tls import server_context
+from idemproxy.proxy.net.tls import server_context
 from idemproxy.proxy.settings.tls import TlsServer
 from testkit.certificates import Authority
 

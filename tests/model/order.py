@@ -2,7 +2,7 @@
 the end of an epoch: they send what is unfinished again as the first batches of a new one. What of it is in the log is there twice then.
 
 A model of its own: one producer that keeps its order when it sends again, connections that carry requests and answers in order,
-one or two proxies with a queue each and the notes of each connection (state/behind.py), one entry. How a doubt ends is left open.
+one or two proxies with a queue each and the notes of each connection (proxy/producer/retry_notes.py), one entry. How a doubt ends is left open.
 
 Safety    G  no batch twice in the log
           H  45 is never told of a batch while the client has a lower one to bring whose end is not known yet

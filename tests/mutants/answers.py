@@ -11,13 +11,13 @@ ANSWERS = (
         "ends_with_requests_in_flight",
         "R15: SIGTERM: what is in flight is finished",
         _SCENES + "test_a_proxy_that_is_ended_finishes_what_is_in_flight",
-        ("proxy.engine", "        if busy or waiting:\n", "        if False:\n"),
+        ("proxy.engine.engine", "        if busy or waiting:\n", "        if False:\n"),
     ),
     mutant(
         "ends_with_commits_unwritten",
         "R15: SIGTERM: commits are written and intents are released",
         _SCENES + "test_a_proxy_that_has_ended_leaves_no_doubt_and_no_lease",
-        ("proxy.engine", "        busy = self._sequencers.any_busy\n", "        busy = False\n"),
+        ("proxy.engine.engine", "        busy = self._sequencers.any_busy\n", "        busy = False\n"),
     ),
     mutant(
         "ends_with_its_lease",
@@ -30,20 +30,20 @@ ANSWERS = (
         "R15: SIGTERM: what is out when the drain's time is over is reset before the lease is released",
         "unit/test_proxy_ends.py::"
         "test_what_is_out_after_a_drain_that_took_too_long_is_reset_before_others_take_the_proxy_for_dead",
-        ("proxy.server", '            self.engine.reset_busy("the proxy ends")', "            pass"),
+        ("proxy.process.server", '            self.engine.reset_busy("the proxy ends")', "            pass"),
     ),
     mutant(
         "ends_and_goes_on_taking",
         "R15: SIGTERM: nothing new is accepted",
         _SCENES + "test_a_proxy_that_is_ending_takes_nothing_new",
-        ("proxy.produce", "        elif self.outside.is_draining:\n", "        elif False:\n"),
+        ("proxy.session.produce", "        elif self.outside.is_draining:\n", "        elif False:\n"),
     ),
     mutant(
         "no_answer_no_client",
         "R16: acks=0 is forwarded though its client has gone",
         _SCENES + "test_what_is_sent_without_wanting_an_answer_is_written_though_its_client_hangs_up",
         (
-            "proxy.produce",
+            "proxy.session.produce",
             "        return self.answered or (self._client.is_closed and self._wants_answer)\n",
             "        return self.answered or self._client.is_closed\n",
         ),
@@ -53,7 +53,7 @@ ANSWERS = (
         "R16: idempotent batches go upstream with acks=-1",
         _SCENES + "test_idempotent_batches_are_written_to_all_replicas_whatever_the_client_asks_for",
         (
-            "proxy.lane",
+            "proxy.broker.lane",
             "encode_request(BROKER_VERSION_MAX, -1, ",
             "encode_request(BROKER_VERSION_MAX, 1, ",
         ),
@@ -64,7 +64,7 @@ ANSWERS = (
         "R18: a produce is answered after three quarters of its own timeout",
         _SCENES + "test_a_produce_is_answered_after_three_quarters_of_its_own_time",
         (
-            "proxy.produce",
+            "proxy.session.produce",
             "            elif not call.is_done and now >= call.answer_by:\n",
             "            elif False:\n",
         ),
@@ -75,7 +75,7 @@ ANSWERS = (
         "R19: what depends on content is tried one batch at a time",
         _SCENES + "test_batches_that_are_refused_together_are_tried_one_by_one",
         (
-            "proxy.forward",
+            "proxy.producer.forward",
             "        if code in CONTENT_ERRORS and len(self._group) > 1:\n",
             "        if False:\n",
         ),
@@ -86,7 +86,7 @@ ANSWERS = (
         "R19: however many records a fetch brings, others wait for so many only",
         "unit/test_core_log_reader.py::test_a_chunk_of_many_records_ends_early_and_what_follows_is_read_next",
         (
-            "proxy.log_chunk",
+            "proxy.partition_log.log_chunk",
             "                if self._foreign_count >= limits.CHUNK_RECORDS_MAX:\n",
             "                if False:\n",
         ),
@@ -96,7 +96,7 @@ ANSWERS = (
         "R19: however much a fetch unpacks to, it takes so much memory only",
         "unit/test_core_log_memory.py::test_a_chunk_ends_when_it_has_unpacked_so_much",
         (
-            "proxy.log_chunk",
+            "proxy.partition_log.log_chunk",
             "                if self._unpacked_bytes + self._noted_bytes >= limits.CHUNK_MEMORY_BYTES_MAX:\n",
             "                if False:\n",
         ),
@@ -112,7 +112,7 @@ ANSWERS = (
         "R19: what was read of a log for one doubt is let go when nobody asks any more",
         "unit/test_core_log_memory.py::test_what_was_read_is_let_go_when_nobody_asks_any_more",
         (
-            "proxy.log_reader",
+            "proxy.partition_log.log_reader",
             "            self._reactor.later(limits.CHUNK_KEPT_SECONDS, self._drop_old)\n",
             "            pass\n",
         ),
@@ -122,7 +122,7 @@ ANSWERS = (
         "R19: a 2 that remains becomes 87",
         _SCENES + "test_a_batch_that_the_broker_finds_corrupt_failed_for_good",
         (
-            "proxy.answers",
+            "proxy.producer.answers",
             "    if error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR):\n",
             "    if error_code == ErrorCode.UNKNOWN_SERVER_ERROR:\n",
         ),
@@ -133,7 +133,7 @@ ANSWERS = (
         "R20: who has no producer id keeps his acks",
         _SCENES + "test_what_has_no_producer_id_keeps_its_acks_and_gets_no_marker_and_no_entry",
         (
-            "proxy.plain",
+            "proxy.session.non_idempotent",
             "encode_request(_VERSION, acks, ",
             "encode_request(_VERSION, -1, ",
         ),

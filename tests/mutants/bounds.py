@@ -11,20 +11,24 @@ BOUNDS = (
         "anchor_at_another_place",
         "R8: the record below a bound is the same only where it ends there",
         _BOUNDS + "test_the_message_below_a_bound_is_not_the_same_where_it_lies_elsewhere",
-        ("proxy.resolver", " and ends_below(below, bound.offset)\n", "\n"),
+        ("proxy.partition_log.log_search", " and ends_below(below, bound.offset)\n", "\n"),
     ),
     mutant(
         "bound_trusted_again",
         "R8: a search that has seen the bound fail does not trust it when the log has grown",
         _BOUNDS + "test_a_search_that_has_seen_it_fail_does_not_trust_it_when_the_log_has_grown",
-        ("proxy.resolver", "            self.bound = bound = Position(", "            bound = Position("),
+        (
+            "proxy.partition_log.log_search",
+            "            self.bound = bound = Position(",
+            "            bound = Position(",
+        ),
     ),
     mutant(
         "bound_kept_when_forwarded_again",
         "R8: a bound that did not hold is none of what is forwarded again",
         _BOUNDS + "test_a_bound_that_did_not_hold_is_none_of_what_is_forwarded_again",
         (
-            "proxy.forward",
+            "proxy.producer.forward",
             "                self._moved_to, self._bound = search.moved_to, search.bound\n",
             "                pass\n",
         ),
@@ -34,7 +38,7 @@ BOUNDS = (
         "R8: nor does the process take it for one of the next batch",
         _BOUNDS + "test_nor_does_the_process_take_it_for_one_of_the_next_batch",
         (
-            "proxy.forward",
+            "proxy.producer.forward",
             "                self._shared.forget_bound(sequencer.topic, sequencer.partition)\n            if self._era",
             "            if self._era",
         ),
@@ -43,14 +47,18 @@ BOUNDS = (
         "bound_handed_over",
         "R8: who hands a doubt over says that the bound does not hold",
         _BOUNDS + "test_who_hands_a_doubt_over_says_that_the_bound_does_not_hold",
-        ("proxy.doubt", "renewed(entry, owner, None, leader, self._moved_to)", "renewed(entry, owner, None, leader)"),
+        (
+            "proxy.producer.takeover",
+            "renewed(entry, owner, None, leader, self._moved_to)",
+            "renewed(entry, owner, None, leader)",
+        ),
     ),
     mutant(
         "probes_wait_behind_fetches",
         "R6: logs are read over a connection of its own",
         "unit/test_core_whom_to_ask.py::test_a_doubt_does_not_wait_until_the_logs_of_its_broker_have_been_read",
         (
-            "proxy.upstream",
+            "proxy.broker.broker",
             "            self._ask_over(self._reading, question, partial(self._fetched, done))\n",
             "            self._ask_over(self._control, question, partial(self._fetched, done))\n",
         ),

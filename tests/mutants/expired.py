@@ -6,7 +6,7 @@ from mutants.mutant import mutant
 
 _EXPIRY = "unit/test_core_expiry.py::"
 _NO_BEGINNING_YET = (
-    "        if any_start and (not batch.comes_again(self.key) or batch.is_behind(self.key, self.queue)):\n"
+    "        if any_start and (not batch.is_retry(self.key) or batch.is_behind(self.key, self.queue)):\n"
 )
 
 EXPIRED = (
@@ -14,34 +14,50 @@ EXPIRED = (
         "version_from_before_the_expiry",
         "R10: a value that may have expired is read again: another one may have the same version",
         _EXPIRY + "test_a_version_from_before_the_expiry_fits_no_entry_that_began_after_it_elsewhere",
-        ("proxy.held_entry", "        if not self.is_unwritten and self._may_have_expired:\n", "        if False:\n"),
+        (
+            "proxy.producer.entry_cache",
+            "        if not self.is_unwritten and self._may_have_expired:\n",
+            "        if False:\n",
+        ),
         deaths=("I1",),
     ),
     mutant(
         "expired_begins_at_once",
         "R11: an expired producer begins in the middle only with a batch that comes for the second time",
         _EXPIRY + "test_it_does_not_begin_with_what_overtakes_its_first_batch_over_another_connection",
-        ("proxy.sequencer", _NO_BEGINNING_YET, "        if any_start and batch.is_behind(self.key, self.queue):\n"),
+        (
+            "proxy.producer.sequencer",
+            _NO_BEGINNING_YET,
+            "        if any_start and batch.is_behind(self.key, self.queue):\n",
+        ),
         deaths=("45",),
     ),
     mutant(
         "expired_begins_behind_a_failed_one",
         "R11: and not behind one that has to be sent again",
         _EXPIRY + "test_nor_does_it_begin_behind_a_batch_that_fails_again_and_again",
-        ("proxy.sequencer", _NO_BEGINNING_YET, "        if any_start and not batch.comes_again(self.key):\n"),
+        ("proxy.producer.sequencer", _NO_BEGINNING_YET, "        if any_start and not batch.is_retry(self.key):\n"),
     ),
     mutant(
         "expired_begins_behind_a_lost_one",
         "R11: nor behind one that has failed for good: its client begins a new epoch",
         _EXPIRY + "test_nor_behind_one_that_has_failed_for_good_as_its_client_begins_a_new_epoch",
-        ("proxy.batch", "            waiter.connection.behind.has_ended(key, epoch) for", "            False for"),
+        (
+            "proxy.producer.batch",
+            "            waiter.connection.retry_notes.has_ended(key, epoch) for",
+            "            False for",
+        ),
         deaths=("I1",),
     ),
     mutant(
         "blank_entry_says_what_is_due",
         "R11: an entry of which nothing is stored says nothing about what is due",
         _EXPIRY + "test_a_beginning_in_the_middle_that_came_to_nothing_says_nothing_about_what_is_due",
-        ("proxy.sequencer", "decide(None if held.is_blank else held.entry", "decide(None if any_start else held.entry"),
+        (
+            "proxy.producer.sequencer",
+            "decide(None if held.is_blank else held.entry",
+            "decide(None if any_start else held.entry",
+        ),
         deaths=("45",),
     ),
     mutant(
@@ -49,7 +65,7 @@ EXPIRED = (
         "R11: that a batch comes again is known of the connection on which it failed",
         _EXPIRY + "test_only_an_id_that_was_issued_long_ago_may_have_expired",
         (
-            "state.behind",
+            "proxy.producer.retry_notes",
             "        return (identity.producer_epoch, identity.base_sequence) in self._failed.get(key, ())\n",
             "        return False\n",
         ),

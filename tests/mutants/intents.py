@@ -21,21 +21,21 @@ INTENTS = (
         "living_owner_robbed",
         "R1: an intent is taken over only when its owner's lease is gone",
         _SCENES + "test_an_intent_is_not_taken_over_while_its_owners_lease_lives",
-        ("proxy.doubt", "        if await MemberAlive(owner) is not False:\n", "        if False:\n"),
+        ("proxy.producer.takeover", "        if await MemberAlive(owner) is not False:\n", "        if False:\n"),
         deaths=("I1",),
     ),
     mutant(
         "robbed_as_all_registrations_are_gone",
         "R1: who has lost his own registration takes a stranger's intent over when the leases of before are over",
         "unit/test_core_grace.py::test_who_has_lost_his_registration_robs_nobody_who_may_have_lost_his_too",
-        ("proxy.doubt", "        is_strangers = owner != NOBODY and ", "        is_strangers = False and "),
+        ("proxy.producer.takeover", "        is_strangers = owner != NOBODY and ", "        is_strangers = False and "),
     ),
     mutant(
         "taken_over_unread",
         "R1: an intent that is taken over is looked for in the log",
         _SCENES + "test_an_intent_that_is_taken_over_is_looked_for_in_the_log",
         (
-            "proxy.doubt",
+            "proxy.producer.takeover",
             "        found = sum(piece.record_count for piece in pieces)\n        total",
             "        found = 0\n        total",
         ),
@@ -45,7 +45,7 @@ INTENTS = (
         "ended_incarnation_sends",
         "R1: what an incarnation reserved that has ended is not sent",
         _SCENES + "test_what_an_incarnation_reserved_that_has_ended_is_not_sent_by_the_next_one",
-        ("proxy.forward", "        if self._shared.incarnation != self._owner:\n", "        if False:\n"),
+        ("proxy.producer.forward", "        if self._shared.incarnation != self._owner:\n", "        if False:\n"),
         deaths=("I1",),
     ),
     mutant(
@@ -53,8 +53,8 @@ INTENTS = (
         "R1: an intent that was met is looked after until its owner's lease would be over",
         _SCENES + "test_what_a_dead_proxy_left_open_is_resolved_though_the_one_client_that_asked_has_gone",
         (
-            "proxy.doubt",
-            "                    sequencer.owes_until = max(sequencer.owes_until, lease_ends)\n",
+            "proxy.producer.takeover",
+            "                    sequencer.watch_intent_until = max(sequencer.watch_intent_until, lease_ends)\n",
             "                    pass\n",
         ),
     ),
@@ -63,7 +63,7 @@ INTENTS = (
         "R2: the intent is written before a byte goes to the broker",
         _SCENES + "test_the_intent_is_in_the_store_before_a_byte_goes_to_the_broker",
         (
-            "proxy.sequencer",
+            "proxy.producer.sequencer",
             "        if await self.write(reserved(self.held.or_fresh(first, group[0].principal), intent)):\n",
             "        self.held.entry = reserved(self.held.or_fresh(first, group[0].principal), intent)\n"
             "        if True:\n",
@@ -75,7 +75,7 @@ INTENTS = (
         "R2: without an answer from the store nothing is forwarded",
         _SCENES + "test_nothing_is_sent_without_an_answer_from_the_store",
         (
-            "proxy.held_entry",
+            "proxy.producer.entry_cache",
             "            if isinstance(result, Swapped):\n",
             "            if isinstance(result, Swapped | StoreAway):\n",
         ),
@@ -85,7 +85,7 @@ INTENTS = (
         "intent_expires",
         "R2: an entry with an open intent has no time to live",
         _SCENES + "test_an_entry_with_an_open_intent_does_not_expire",
-        ("proxy.held_entry", "        ttl_ms = 0 if entry.has_open_intent else ", "        ttl_ms = "),
+        ("proxy.producer.entry_cache", "        ttl_ms = 0 if entry.has_open_intent else ", "        ttl_ms = "),
     ),
     mutant(
         "swap_without_comparing",
@@ -102,7 +102,7 @@ INTENTS = (
         "R2: a request waits for the store for a quarter of its timeout",
         _SCENES + "test_a_request_waits_for_the_store_for_a_quarter_of_its_time_and_no_longer",
         (
-            "proxy.sequencer",
+            "proxy.producer.sequencer",
             "            if batch.is_wanted and (now - batch.arrived_at >= patience or ",
             "            if batch.is_wanted and (",
         ),
@@ -112,7 +112,7 @@ INTENTS = (
         "R7: a commit comes after the broker's answer",
         _SCENES + "test_what_never_came_to_the_broker_was_not_committed",
         (
-            "proxy.forward",
+            "proxy.producer.forward",
             "            piece = self._pieces[0]\n",
             "            piece = self._pieces[0]\n" + _COMMIT_FIRST,
         ),
@@ -123,7 +123,7 @@ INTENTS = (
         "R7: a commit compares owner and version",
         _SCENES + "test_a_commit_does_not_overwrite_what_another_proxy_wrote_meanwhile",
         (
-            "proxy.held_entry",
+            "proxy.producer.entry_cache",
             "                self._take(result.value)\n                return False\n",
             "                there = int.from_bytes(result.value[1:9], 'big') if result.value else 0\n"
             "                self._stored_version, entry = there, replace(entry, version=there + 1)\n"
@@ -137,7 +137,7 @@ INTENTS = (
         "R13: a retry that meets its own batch in flight waits for the same answer",
         _SCENES + "test_every_retry_of_a_batch_in_doubt_gets_its_answer_however_many_there_are",
         (
-            "proxy.sequencer",
+            "proxy.producer.sequencer",
             "            if other.is_same(batch):\n",
             "            if False:\n",
         ),
@@ -147,7 +147,7 @@ INTENTS = (
         "R13: all who wait are kept",
         _SCENES + "test_a_retry_does_not_take_the_place_of_another_that_waits",
         (
-            "proxy.batch",
+            "proxy.producer.batch",
             "        self.waiters = [waiter for waiter in self.waiters if not waiter.is_gone] + other.waiters\n",
             "        self.waiters = other.waiters\n",
         ),
@@ -157,7 +157,7 @@ INTENTS = (
         "R13: across proxies a retry parks and reads the value again",
         _SCENES + "test_who_waits_for_another_proxys_intent_reads_again_until_it_is_committed",
         (
-            "proxy.sequencer",
+            "proxy.producer.sequencer",
             "        await Pause(self.bell, seconds)\n        self.held.forget()\n",
             "        await Pause(self.bell, seconds)\n",
         ),
@@ -168,7 +168,7 @@ INTENTS = (
         "R17: nothing is forwarded for a client that is known to have gone",
         _SCENES + "test_nothing_is_sent_for_a_client_that_has_gone",
         (
-            "proxy.forward",
+            "proxy.producer.forward",
             '            if not batch.is_wanted:\n                return "a c',
             '            if False:\n                return "a c',
         ),
@@ -179,7 +179,7 @@ INTENTS = (
         "R17: every batch of a group needs its client",
         _SCENES + "test_every_batch_of_a_group_needs_its_client",
         (
-            "proxy.forward",
+            "proxy.producer.forward",
             '            if not batch.is_wanted:\n                return "a c',
             '            if not any(one.is_wanted for one in self._group):\n                return "a c',
         ),
@@ -190,7 +190,7 @@ INTENTS = (
         "R17: who reserved owes a commit or a release",
         _SCENES + "test_who_reserved_and_sends_nothing_releases_what_he_holds",
         (
-            "proxy.forward",
+            "proxy.producer.forward",
             'the batches that are still wanted are due again."""\n        self._let_go()\n',
             'the batches that are still wanted are due again."""\n',
         ),
@@ -201,7 +201,7 @@ INTENTS = (
         "R17: who may have reserved writes until a reply confirms it",
         _SCENES + "test_who_may_have_reserved_writes_until_a_reply_confirms_it",
         (
-            "proxy.held_entry",
+            "proxy.producer.entry_cache",
             "            await Pause(self._bell, limits.PROBE_SECONDS)\n",
             "            await Pause(self._bell, limits.PROBE_SECONDS)\n"
             "            self.forget()\n"
@@ -226,7 +226,7 @@ INTENTS = (
         "R17: who cannot decide in time leaves the intent to everybody",
         _SCENES + "test_who_cannot_decide_in_time_leaves_the_intent_to_everybody",
         (
-            "proxy.forward",
+            "proxy.producer.forward",
             "        self._sequencer.held.hold(renewed(entry, NOBODY, moved_to=self._moved_to))\n",
             "        self._sequencer.held.hold(renewed(entry, entry.intent.owner if entry.intent else NOBODY))\n",
         ),
@@ -236,7 +236,7 @@ INTENTS = (
         "part_released",
         "R17: no release while a part of the batch is in the log",
         _SCENES + "test_an_intent_is_not_released_while_a_part_of_its_batch_is_in_the_log",
-        ("proxy.forward", "open_still if self._placed else released(entry)", "released(entry)"),
+        ("proxy.producer.forward", "open_still if self._placed else released(entry)", "released(entry)"),
         deaths=("I1",),
     ),
     mutant(
@@ -244,7 +244,7 @@ INTENTS = (
         "R17: an intent that cannot be decided is remembered, not released",
         _SCENES + "test_what_cannot_be_decided_is_remembered_and_never_sent_again",
         (
-            "proxy.forward",
+            "proxy.producer.forward",
             "        self._sequencer.held.hold(given_up(entry))\n",
             "        self._sequencer.held.hold(released(entry))\n",
         ),
@@ -255,7 +255,7 @@ INTENTS = (
         "R17: nor one that a dead proxy left",
         _SCENES + "test_what_a_dead_proxy_left_undecidable_is_remembered_too",
         (
-            "proxy.doubt",
+            "proxy.producer.takeover",
             "            await sequencer.write(given_up(entry_now) if intent.batches else ",
             "            await sequencer.write(released(entry_now) if intent.batches else ",
         ),
@@ -265,13 +265,21 @@ INTENTS = (
         "left_open_with_nobody_there",
         "R17: who cannot decide gives up, also if nobody waits just then",
         "unit/test_core_given_up.py::test_an_append_that_cannot_be_decided_late_is_given_up_though_nobody_waits",
-        ("proxy.forward", "            is_endless = isinstance(result, Later)", "            is_endless = True"),
+        (
+            "proxy.producer.forward",
+            "            is_endless = isinstance(result, Later)",
+            "            is_endless = True",
+        ),
     ),
     mutant(
         "left_open_by_who_took_it_over",
         "R17: nor is it left open by who took it over",
         "unit/test_core_given_up.py::"
         "test_what_a_dead_proxy_left_that_cannot_be_decided_late_is_given_up_though_nobody_waits",
-        ("proxy.doubt", "            is_endless = isinstance(result, Later)", "            is_endless = True"),
+        (
+            "proxy.producer.takeover",
+            "            is_endless = isinstance(result, Later)",
+            "            is_endless = True",
+        ),
     ),
 )

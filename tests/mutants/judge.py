@@ -119,7 +119,7 @@ def by_test(mutant: Mutant) -> dict[str, object]:
 def _watch_flows() -> list[Exception]:
     """Keep the errors that flows end with, where a patch has made nonsense of the source."""
     found: list[Exception] = []
-    event = importlib.import_module(f"{ORIGINAL}.proxy.events").FlowFailed
+    event = importlib.import_module(f"{ORIGINAL}.proxy.events").InternalError
     begin = event.__init__
 
     def begin_and_look(self: object, where: str, error: Exception) -> None:

@@ -6,22 +6,22 @@ from mutants.mutant import mutant
 
 _SCENES = "unit/test_rule_lanes.py::"
 _POOL = "unit/test_lane_pool.py::"
-_NO_FENCE = ("proxy.lane", "        wire.fence(self._may_write)\n", "")
+_NO_FENCE = ("proxy.broker.lane", "        wire.fence(self._may_write)\n", "")
 
 LANES = (
     mutant(
         "pipelined_lane",
         "R3: at most one unanswered produce per lane",
         _SCENES + "test_a_lane_has_one_unanswered_request",
-        ("proxy.lane_pool", "self._idle.pop().send(", "self._idle[-1].send("),
-        ("proxy.lane", "        assert not self._loads\n", ""),
+        ("proxy.broker.lane_pool", "self._idle.pop().send(", "self._idle[-1].send("),
+        ("proxy.broker.lane", "        assert not self._loads\n", ""),
         deaths=("a produce behind", "R3", "I1", "I3"),
     ),
     mutant(
         "partition_twice_in_a_request",
         "R3: a partition twice in one request: never",
         _SCENES + "test_a_request_names_a_partition_once",
-        ("proxy.waiting", "                more.append(queue)\n", "                ring[queue] = None\n"),
+        ("proxy.broker.append_queue", "                more.append(queue)\n", "                ring[queue] = None\n"),
         (
             "codecs.produce",
             '        assert partition not in partitions, f"{topic}-{partition} twice in one request"\n',
@@ -34,7 +34,7 @@ LANES = (
         "R3: at most one unanswered append per producer and partition",
         _SCENES + "test_a_producer_has_one_unanswered_append_on_a_partition",
         (
-            "proxy.engine",
+            "proxy.engine.engine",
             "        return self._sequencers.get(key, lambda: Sequencer(self.shared, self.runner, *key))\n",
             "        return Sequencer(self.shared, self.runner, *key)\n",
         ),
@@ -45,7 +45,7 @@ LANES = (
         "R4: the lease is looked at in the step of every send",
         _SCENES + "test_no_byte_of_a_produce_leaves_after_the_deadline",
         (
-            "proxy.lane_pool",
+            "proxy.broker.lane_pool",
             '        lease_refusal = None if self.may_send() else "the lease has ended"\n',
             "        lease_refusal = None\n",
         ),
@@ -79,14 +79,14 @@ LANES = (
         "next_incarnation_sends_the_rest",
         "R4: a frame of one incarnation is not finished under the lease of the next",
         _SCENES + "test_what_left_in_part_under_one_incarnation_does_not_go_on_under_the_next",
-        ("proxy.engine", "            broker.pool.give_up_busy(reason)\n", "            pass\n"),
+        ("proxy.engine.engine", "            broker.pool.give_up_busy(reason)\n", "            pass\n"),
     ),
     mutant(
         "any_correlation_id",
         "R5: a wrong correlation id is doubt",
         _SCENES + "test_an_answer_with_a_wrong_correlation_id_says_nothing",
         (
-            "proxy.lane",
+            "proxy.broker.lane",
             "        if not self._loads or correlation_id != self._correlation_id:\n",
             "        if not self._loads:\n",
         ),
@@ -96,7 +96,7 @@ LANES = (
         "R5: a disconnect is doubt",
         _SCENES + "test_a_lost_connection_is_doubt_and_no_refusal",
         (
-            "proxy.lane",
+            "proxy.broker.lane",
             "            load.done(InDoubt(reason, self._pool.broker_id, is_late=self._is_late))\n",
             "            load.done(classify(3, -1, -1, self, self._pool.broker_id))\n",
         ),
@@ -107,7 +107,7 @@ LANES = (
         "R5: an answer that is late is slow, not lost: quotas delay answers",
         _SCENES + "test_an_answer_that_a_throttling_broker_holds_back_is_waited_for",
         (
-            "proxy.lane_pool",
+            "proxy.broker.lane_pool",
             "            is_throttled = now < self._throttled_until and not lane.is_forsaken\n",
             "            is_throttled = False\n",
         ),
@@ -117,7 +117,7 @@ LANES = (
         "R5: the produce timeout upstream is the lesser of 5 s and half of the client's, at least 500 ms",
         _SCENES + "test_the_broker_is_given_half_of_the_clients_time_and_no_more_than_five_seconds",
         (
-            "proxy.lane",
+            "proxy.broker.lane",
             "        timeout = max(limits.UPSTREAM_TIMEOUT_SECONDS_MIN, min(",
             "        timeout = max(0.0, 2 * timeout, min(",
         ),
@@ -126,14 +126,14 @@ LANES = (
         "most_impatient_for_all",
         "R5: a client that is far less patient than others shortens nobody else's time",
         _POOL + "test_the_least_patient_client_does_not_shorten_the_time_of_others",
-        ("proxy.waiting", "        patience = _patience(append.timeout_ms)\n", "        patience = 0\n"),
+        ("proxy.broker.append_queue", "        patience = _patience(append.timeout_ms)\n", "        patience = 0\n"),
     ),
     mutant(
         "given_up_without_a_reset",
         "R6: settling begins with a reset",
         _SCENES + "test_a_connection_that_is_given_up_is_reset_so_that_what_queues_in_the_broker_dies_with_it",
         (
-            "proxy.lane",
+            "proxy.broker.lane",
             "            self._wire.reset()\n            self._wire = None\n",
             "            self._wire = None\n",
         ),
@@ -143,20 +143,20 @@ LANES = (
         "late_write_unnoticed",
         "R14: late after the write: alarm and second look",
         _SCENES + "test_a_write_over_which_the_deadline_passed_is_told",
-        ("proxy.lane", "        self._is_late = self._has_begun\n", "        pass\n"),
+        ("proxy.broker.lane", "        self._is_late = self._has_begun\n", "        pass\n"),
     ),
     mutant(
         "slow_partition_holds_others",
         "R19: a slow partition gets upstream requests of its own",
         _SCENES + "test_a_slow_partition_gets_requests_of_its_own",
-        ("proxy.lane_pool", "Waiting(self._paces.of)", "Waiting(lambda _place: USUAL)"),
+        ("proxy.broker.lane_pool", "AppendQueue(self._paces.of)", "AppendQueue(lambda _place: USUAL)"),
     ),
     mutant(
         "late_only_when_answered",
         "R19: partitions are suspects while their request is out",
         _POOL + "test_partitions_are_suspects_while_their_request_is_out",
         (
-            "proxy.lane_pool",
+            "proxy.broker.lane_pool",
             "            if lane.looks >= late_after and not lane.is_late and not is_throttled:\n",
             "            if False:\n",
         ),
@@ -165,37 +165,49 @@ LANES = (
         "suspects_together",
         "R19: a suspect goes alone",
         _POOL + "test_partitions_are_suspects_while_their_request_is_out",
-        ("proxy.lane_pool", "one=pace == SUSPECT)", "one=False)"),
+        ("proxy.broker.lane_pool", "one=pace == SUSPECT)", "one=False)"),
     ),
     mutant(
         "slow_ones_in_every_lane",
         "R19: slow partitions have two lanes at most",
         _POOL + "test_slow_partitions_go_together_in_two_lanes_at_most",
-        ("proxy.lane_pool", "        slow = limits.SLOW_LANES_PER_BROKER - self._slow_out\n", "        slow = usual\n"),
+        (
+            "proxy.broker.lane_pool",
+            "        slow = limits.SLOW_LANES_PER_BROKER - self._slow_out\n",
+            "        slow = usual\n",
+        ),
     ),
     mutant(
         "late_requests_take_lanes",
         "R19: a lane whose request waits for a slow partition is replaced",
         _POOL + "test_slow_partitions_take_no_lane_of_the_others",
-        ("proxy.lane_pool", " - max(0, self._late_out - most))\n", " - self._late_out)\n"),
+        ("proxy.broker.lane_pool", " - max(0, self._late_out - most))\n", " - self._late_out)\n"),
     ),
     mutant(
         "first_come_first_lane",
         "R19: while lanes are scarce a request leaves with its share, or after a lane's share of an answer's time",
         "unit/test_lane_rates.py::test_the_first_ones_that_are_ready_do_not_take_all_lanes",
-        ("proxy.lane_pool", "            if pace == USUAL and self._holds_back():\n                return\n", ""),
+        (
+            "proxy.broker.lane_pool",
+            "            if pace == USUAL and self._holds_back():\n                return\n",
+            "",
+        ),
     ),
     mutant(
         "all_of_them_in_one_pass",
         "R19: what is ready leaves before many others are converted",
         "unit/test_core_passes.py::test_what_is_ready_does_not_wait_until_many_others_are",
-        ("proxy.passes", "        if self._due or self._seconds() > limits.TURN_SECONDS:\n", "        if False:\n"),
+        (
+            "proxy.admission.loop_budget",
+            "        if self._due or self._seconds() > limits.TURN_SECONDS:\n",
+            "        if False:\n",
+        ),
     ),
     mutant(
         "a_flood_before_all_others",
         "R19: who floods a partition keeps others waiting for one turn only",
         "unit/test_waiting.py::test_who_floods_a_partition_keeps_others_waiting_for_one_turn_only",
-        ("proxy.waiting", "self._by_sender.get(job.append.sender)", "self._by_sender.get(None)"),
-        ("proxy.waiting", "self._by_sender[job.append.sender] =", "self._by_sender[None] ="),
+        ("proxy.broker.append_queue", "self._by_sender.get(job.append.sender)", "self._by_sender.get(None)"),
+        ("proxy.broker.append_queue", "self._by_sender[job.append.sender] =", "self._by_sender[None] ="),
     ),
 )

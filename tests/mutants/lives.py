@@ -7,7 +7,7 @@ from mutants.mutant import mutant
 _SCENES = "unit/test_rule_lives.py::"
 _MARKS = "unit/test_core_marks.py::"
 _LOSS_UNNOTICED = (
-    "proxy.held_entry",
+    "proxy.producer.entry_cache",
     "        if version < self._stored_version and not self._may_have_expired:\n",
     "        if False:\n",
 )
@@ -18,7 +18,7 @@ LIVES = (
         "R10: an entry of an earlier generation is suspect",
         _SCENES + "test_an_entry_of_an_earlier_life_of_the_data_may_lack_its_last_writes",
         (
-            "proxy.held_entry",
+            "proxy.producer.entry_cache",
             "            return self.entry.generation != self._shared.generation\n",
             "            return False\n",
         ),
@@ -37,7 +37,7 @@ LIVES = (
         "R10: an absent entry is suspect, unless its producer id is of this generation",
         _SCENES + "test_an_absent_entry_is_suspect_unless_its_producer_id_is_of_this_life",
         (
-            "proxy.held_entry",
+            "proxy.producer.entry_cache",
             "        return block is None or block.generation != self._shared.generation\n",
             "        return False\n",
         ),
@@ -70,7 +70,7 @@ LIVES = (
         "R10: the leases of the lost state run out before an entry is touched",
         _SCENES + "test_no_suspect_entry_is_touched_before_the_leases_of_the_lost_state_have_run_out",
         (
-            "proxy.doubt",
+            "proxy.producer.takeover",
             "        if (now := await Now()) < self._shared.grace_until:\n",
             "        if (now := await Now()) < 0:\n",
         ),
@@ -81,7 +81,7 @@ LIVES = (
         "R10: the leases of the lost state are counted from the registration of who waits for them",
         "unit/test_core_grace.py::test_a_state_that_is_lost_while_a_proxy_is_cut_off_is_waited_for_from_its_registration",
         (
-            "proxy.engine",
+            "proxy.engine.engine",
             "(self.shared.incarnation, self._wait_for_old_leases)\n",
             "(self.shared.incarnation, lambda: None)\n",
         ),
@@ -91,7 +91,7 @@ LIVES = (
         "R10: a missing registration is noticed before a suspect entry is touched",
         _SCENES + "test_a_suspect_entry_is_not_touched_while_our_own_registration_is_lost",
         (
-            "proxy.doubt",
+            "proxy.producer.takeover",
             "        if await MemberAlive(self._shared.incarnation) is not True:\n",
             "        if False:\n",
         ),
@@ -102,7 +102,7 @@ LIVES = (
         "R10: a position without an anchor is no mark",
         _MARKS + "test_a_position_without_an_anchor_is_no_mark_as_the_log_may_have_been_cut_below_it",
         (
-            "proxy.marks",
+            "proxy.partition_log.offset_checkpoints",
             "        if position.offset > 0 and position.anchor == NO_ANCHOR:\n",
             "        if False:\n",
         ),
@@ -113,7 +113,7 @@ LIVES = (
         "R10: a mark is used when it is older than the horizon",
         _MARKS + "test_a_mark_that_is_younger_than_the_horizon_is_not_used",
         (
-            "proxy.marks",
+            "proxy.partition_log.offset_checkpoints",
             "        return now - mark.time > self.horizon_seconds\n",
             "        return True\n",
         ),
@@ -124,7 +124,7 @@ LIVES = (
         "R10: a producer of which nothing is found after the mark, and that goes on somewhere, is looked for below it",
         _MARKS + "test_a_producer_that_was_idle_for_longer_is_looked_for_in_the_whole_log",
         (
-            "proxy.rebuild",
+            "proxy.producer.rebuild",
             "        return lowest.base_sequence == due\n",
             "        return True\n",
         ),
@@ -135,7 +135,7 @@ LIVES = (
         "R10: the horizon counts back from when the batch came",
         _MARKS + "test_the_horizon_counts_back_from_when_a_batch_came",
         (
-            "proxy.doubt",
+            "proxy.producer.takeover",
             "        asked_at = min([await Now(), *(batch.arrived_at for batch in sequencer.queue)])\n",
             "        asked_at = await Now()\n",
         ),
@@ -146,7 +146,7 @@ LIVES = (
         "R14: what a rebuild did not find is looked for again",
         _MARKS + "test_a_first_copy_that_comes_after_the_rebuild_is_told",
         (
-            "proxy.doubt",
+            "proxy.producer.takeover",
             "        if missing is not None:\n",
             "        if False:\n",
         ),
@@ -155,7 +155,7 @@ LIVES = (
         "old_life_written_on",
         "R10: what was learned in an earlier era is void",
         _SCENES + "test_what_was_learned_before_a_new_life_is_not_written_into_it",
-        ("proxy.held_entry", "        if self._known_era != self._shared.era:\n", "        if False:\n"),
+        ("proxy.producer.entry_cache", "        if self._known_era != self._shared.era:\n", "        if False:\n"),
         deaths=("I1", "I2", "I3"),
     ),
     mutant(
@@ -226,7 +226,7 @@ LIVES = (
         "clients_stay_connected",
         "R10: the connections of idempotent clients are closed at a new generation",
         _SCENES + "test_connections_of_idempotent_clients_are_closed_when_the_data_begin_a_new_life",
-        ("proxy.engine", "            if session.is_idempotent:\n", "            if False:\n"),
+        ("proxy.engine.engine", "            if session.is_idempotent:\n", "            if False:\n"),
         deaths=("I1", "I2", "I3", "45", "liveness"),
     ),
     mutant(
@@ -234,7 +234,7 @@ LIVES = (
         "R11: never 45 for a batch in doubt",
         _SCENES + "test_a_batch_in_doubt_is_never_told_to_be_out_of_order",
         (
-            "proxy.answers",
+            "proxy.producer.answers",
             "    return Answer(int(ErrorCode.REQUEST_TIMED_OUT), message=reason)\n",
             "    return Answer(int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), message=reason)\n",
         ),
@@ -245,8 +245,8 @@ LIVES = (
         "R11: a batch behind one that failed retriably is no gap",
         _SCENES + "test_a_batch_behind_one_that_has_to_be_sent_again_is_no_gap",
         (
-            "proxy.sequencer",
-            "        if answers.makes_a_gap(answer.error_code) and batch.is_behind(",
+            "proxy.producer.sequencer",
+            "        if answers.ends_epoch(answer.error_code) and batch.is_behind(",
             "        if False and batch.is_behind(",
         ),
         deaths=("45",),
@@ -256,7 +256,7 @@ LIVES = (
         "R11: what an older epoch left to be sent again stands before a newer one",
         "unit/test_core_behind.py::test_an_epoch_that_begins_before_the_older_ones_batch_was_sent_again_has_no_gap",
         (
-            "state.behind",
+            "proxy.producer.retry_notes",
             "    return epoch < batch.producer_epoch and batch.base_sequence != 0\n",
             "    return False\n",
         ),
@@ -266,7 +266,7 @@ LIVES = (
         "refused_from_memory",
         "R11: the value is read again before 45 or 47",
         _SCENES + "test_the_value_is_read_again_before_a_refusal",
-        ("proxy.sequencer", "        elif not self.held.was_just_read:\n", "        elif False:\n"),
+        ("proxy.producer.sequencer", "        elif not self.held.was_just_read:\n", "        elif False:\n"),
         deaths=("45",),
     ),
     mutant(
@@ -274,7 +274,7 @@ LIVES = (
         "R11: no gap while a lower batch is queued",
         _SCENES + "test_a_batch_that_waits_behind_its_successor_is_taken_first",
         (
-            "proxy.sequencer",
+            "proxy.producer.sequencer",
             "        entry = self.entry\n        if entry is not None:\n            for batch in self.queue:\n",
             "        entry = self.entry\n        if False:\n            for batch in self.queue:\n",
         ),
@@ -285,7 +285,7 @@ LIVES = (
         "R11: a producer that nobody knows begins at 0, unless its state has expired",
         _SCENES + "test_a_producer_that_is_known_to_nobody_begins_with_its_first_sequence",
         (
-            "proxy.held_entry",
+            "proxy.producer.entry_cache",
             "        return block is not None and self._shared.wall_clock_ms() - ",
             "        return isinstance(block, Block)  # ",
         ),
@@ -296,7 +296,7 @@ LIVES = (
         "R12: a new epoch first resolves the open intent of the old one",
         _SCENES + "test_the_open_intent_of_an_older_epoch_is_resolved_before_anything_of_the_newer_one",
         (
-            "proxy.sequencer",
+            "proxy.producer.sequencer",
             "            return self._doubt_about(entry)\n",
             "            if entry.intent is not None and self.is_outdated(entry.intent.producer_epoch):\n"
             "                return None\n"
@@ -309,7 +309,7 @@ LIVES = (
         "R12: an old batch that is not found is dropped, never forwarded",
         _SCENES + "test_an_old_batch_that_is_not_found_is_dropped_once_a_newer_epoch_is_here",
         (
-            "proxy.forward",
+            "proxy.producer.forward",
             "        if self._sequencer.is_outdated(self._first.producer_epoch):\n",
             "        if False:\n",
         ),

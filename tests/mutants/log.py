@@ -13,21 +13,21 @@ LOG = (
         "error_with_offset_is_a_refusal",
         "R5: a base offset means appended, whatever the code",
         _SCENES + "test_what_a_broker_appended_and_answered_with_an_error_is_not_sent_again",
-        ("proxy.outcome", "    if base_offset >= 0:\n", "    if base_offset >= 0 and error_code == 0:\n"),
+        ("proxy.flow.outcome", "    if base_offset >= 0:\n", "    if base_offset >= 0 and error_code == 0:\n"),
         deaths=("I1",),
     ),
     mutant(
         "error_with_offset_is_a_success",
         "R5: what was appended with an error may vanish yet",
         _SCENES + "test_what_was_appended_with_an_error_and_has_vanished_is_no_success",
-        ("proxy.forward", "        if outcome.error_code == 0:\n", "        if True:\n"),
+        ("proxy.producer.forward", "        if outcome.error_code == 0:\n", "        if True:\n"),
         deaths=("I3",),
     ),
     mutant(
         "code_0_is_a_commit",
         "R5: base offset -1 means not appended, also with code 0",
         _SCENES + "test_no_offset_means_not_appended_also_with_code_0_and_nothing_is_known_with_code_minus_1",
-        ("proxy.outcome", "    if base_offset >= 0:\n", "    if base_offset >= 0 or error_code == 0:\n"),
+        ("proxy.flow.outcome", "    if base_offset >= 0:\n", "    if base_offset >= 0 or error_code == 0:\n"),
         deaths=("I3",),
     ),
     mutant(
@@ -35,7 +35,7 @@ LOG = (
         "R5: code -1 without an offset is doubt",
         _SCENES + "test_a_batch_that_an_unknown_error_hides_is_looked_for",
         (
-            "proxy.outcome",
+            "proxy.flow.outcome",
             "_KNOWN_REFUSALS = frozenset(int(code) for code in ErrorCode) - {int(ErrorCode.UNKNOWN_SERVER_ERROR)}\n",
             "_KNOWN_REFUSALS = frozenset(int(code) for code in ErrorCode)\n",
         ),
@@ -45,7 +45,7 @@ LOG = (
         "no_settle",
         "R6: a broker is seen awake for a second before the log is read",
         _SCENES + "test_the_log_is_not_read_before_the_broker_was_seen_awake_for_a_second",
-        ("proxy.resolver", "        self._is_settled = False\n", "        self._is_settled = True\n"),
+        ("proxy.partition_log.log_search", "        self._is_settled = False\n", "        self._is_settled = True\n"),
         deaths=("I1",),
     ),
     mutant(
@@ -53,7 +53,7 @@ LOG = (
         "R6: the broker that was asked is seen awake, also when another one leads",
         _SCENES + "test_the_broker_that_was_asked_is_waited_for_also_when_another_one_leads",
         (
-            "proxy.resolver",
+            "proxy.partition_log.log_search",
             "await settle(self._topic, self._partition, self._settle_on | {leader})",
             "await settle(self._topic, self._partition, {leader})",
         ),
@@ -71,7 +71,7 @@ LOG = (
         "R6: nothing is concluded as long as two brokers say that they lead",
         _LEADERS + "test_the_log_of_a_leader_that_has_been_deposed_proves_no_absence",
         (
-            "proxy.log_ends",
+            "proxy.partition_log.log_offsets",
             "                    if not await _has_rival(topic, partition, leader, may_lead):\n",
             "                    if True:\n",
         ),
@@ -81,28 +81,36 @@ LOG = (
         "rivals_that_it_was_sent_to",
         "R6: every replica is asked whether it leads, not only who may have something of ours",
         _LEADERS + "test_a_batch_below_the_window_that_a_deposed_leader_lacks_is_no_gap",
-        ("proxy.log_ends", "sorted({*replicas, *may_lead} - {leader})", "sorted({*may_lead} - {leader})"),
+        (
+            "proxy.partition_log.log_offsets",
+            "sorted({*replicas, *may_lead} - {leader})",
+            "sorted({*may_lead} - {leader})",
+        ),
         deaths=("45",),
     ),
     mutant(
         "end_told_by_another_leader",
         "R6: the log is read to the end that its own leader has told",
         _LEADERS + "test_the_end_of_a_deposed_leaders_log_is_not_that_of_the_true_ones",
-        ("proxy.log_ends", "if end == NO_OFFSET or leader != told_by else", "if end == NO_OFFSET else"),
+        (
+            "proxy.partition_log.log_offsets",
+            "if end == NO_OFFSET or leader != told_by else",
+            "if end == NO_OFFSET else",
+        ),
         deaths=("I1",),
     ),
     mutant(
         "log_of_a_lost_connection",
         "R6: what was being taken apart when its connection was lost is read again",
         "unit/test_core_log_reader.py::test_what_was_taken_apart_while_the_connection_was_lost_is_read_again",
-        ("proxy.log_reader", "        elif life != self._life:", "        elif False:"),
+        ("proxy.partition_log.log_reader", "        elif life != self._life:", "        elif False:"),
     ),
     mutant(
         "start_that_moves",
         "R6: a search that retention has overtaken begins anew",
         _SCENES + "test_a_search_that_retention_has_overtaken_begins_anew_where_the_log_begins_now",
         (
-            "proxy.resolver",
+            "proxy.partition_log.log_search",
             "                    self._next = None  # retention",
             "                    pass  # retention",
         ),
@@ -113,7 +121,7 @@ LOG = (
         "R6: the intent is renewed by a swap before the batch is forwarded again",
         _SCENES + "test_the_intent_is_renewed_before_the_batch_is_sent_again",
         (
-            "proxy.forward",
+            "proxy.producer.forward",
             "if not await sequencer.write(renewed(entry, self._owner, attempts, self._leader, self._moved_to)):\n",
             "if False:\n",
         ),
@@ -123,14 +131,14 @@ LOG = (
         "sent_again_and_again",
         "R6: forwarded again at most twice",
         _SCENES + "test_a_batch_is_sent_three_times_at_most",
-        ("proxy.forward", "        if attempts >= limits.FORWARDS_MAX:\n", "        if False:\n"),
+        ("proxy.producer.forward", "        if attempts >= limits.FORWARDS_MAX:\n", "        if False:\n"),
     ),
     mutant(
         "gap_proves_absence",
         "R6: a range with offsets missing proves nothing",
         _SCENES + "test_offsets_that_are_missing_from_the_log_prove_nothing",
         (
-            "proxy.resolver",
+            "proxy.partition_log.log_search",
             "(doubtful := self._doubtful or self._equal(pieces) or self._gap)",
             "(doubtful := self._doubtful or self._equal(pieces))",
         ),
@@ -140,7 +148,11 @@ LOG = (
         "closed_wrapper_proves_absence",
         "R6: a wrapper whose inside cannot be read may have what lost its marker",
         "unit/test_core_unreadable.py::test_a_wrapper_that_cannot_be_read_may_hide_a_batch_that_lost_its_marker",
-        ("proxy.resolver", "                self._note_gap(self._next, behind, reason)", "                pass"),
+        (
+            "proxy.partition_log.log_search",
+            "                self._note_gap(self._next, behind, reason)",
+            "                pass",
+        ),
         deaths=("I1",),
     ),
     mutant(
@@ -148,7 +160,7 @@ LOG = (
         "R6: a range that retention has deleted proves nothing",
         _SCENES + "test_records_that_retention_has_deleted_prove_nothing",
         (
-            "proxy.resolver",
+            "proxy.partition_log.log_search",
             '            self._doubtful = f"records from offset {self._next} to {earliest.offset} were deleted by '
             'retention"\n',
             "",
@@ -159,7 +171,11 @@ LOG = (
         "unmarked_content_ignored",
         "R6: a record of the same content without a marker proves nothing",
         _SCENES + "test_a_record_of_the_same_content_without_a_marker_proves_nothing",
-        ("proxy.resolver", "        self._contents = frozenset(contents)\n", "        self._contents = frozenset()\n"),
+        (
+            "proxy.partition_log.log_search",
+            "        self._contents = frozenset(contents)\n",
+            "        self._contents = frozenset()\n",
+        ),
         deaths=("I1",),
     ),
     mutant(
@@ -167,7 +183,7 @@ LOG = (
         "R6: where a prefix is found the rest is forwarded",
         _SCENES + "test_of_a_batch_whose_first_part_is_found_only_the_rest_is_sent",
         (
-            "proxy.forward",
+            "proxy.producer.forward",
             "partial(rest_of, sequencer.target, self._group, records_found, self._pieces)",
             "partial(rest_of, sequencer.target, self._group, 0, self._pieces)",
         ),
@@ -178,7 +194,7 @@ LOG = (
         "R8: the bound of a first batch is a high watermark, never the log end",
         _SCENES + "test_the_bound_of_a_first_batch_is_a_high_watermark_and_not_the_end_of_the_log",
         (
-            "proxy.log_ends",
+            "proxy.partition_log.log_offsets",
             "    answer = await Ask(leader, LatestOffset(topic, partition, HIGH_WATERMARK_REPLICA_ID))\n"
             "    if isinstance(answer, Unanswered):\n"
             "        return Later(answer.reason)\n"
@@ -197,7 +213,7 @@ LOG = (
         "R8: the record below the bound is compared before every scan",
         _SCENES + "test_where_the_record_below_the_bound_is_another_one_the_search_begins_at_the_start",
         (
-            "proxy.resolver",
+            "proxy.partition_log.log_search",
             "        if holds and bound.offset > 0 and bound.anchor != NO_ANCHOR:\n",
             "        if False:\n",
         ),
@@ -208,7 +224,7 @@ LOG = (
         "R8: the record below the bound may be the batch that is looked for",
         _SCENES + "test_a_bound_whose_record_is_the_batch_itself_hides_no_copy_of_it",
         (
-            "proxy.resolver",
+            "proxy.partition_log.log_search",
             "            if below is not None and self._enough(own",
             "            if False and self._enough(own",
         ),
@@ -219,7 +235,7 @@ LOG = (
         "R8: a take-over keeps the bound",
         _SCENES + "test_who_takes_an_intent_over_searches_from_its_own_bound",
         (
-            "proxy.doubt",
+            "proxy.producer.takeover",
             "            self._bound_of(intent),\n            contents,\n",
             "            self._shared.bounds.get(\n"
             "                (sequencer.topic, sequencer.partition), (0, Position(intent.lower_bound, intent.anchor))\n"
@@ -232,7 +248,7 @@ LOG = (
         "R8: a suspect entry has only its own last commit as bound",
         _SCENES + "test_a_suspect_entry_has_no_other_bound_than_its_own_last_commit",
         (
-            "proxy.doubt",
+            "proxy.producer.takeover",
             "        if entry.intent is not None and entry.intent.lower_bound < bound.offset:\n",
             "        newest = self._shared.bounds.get((sequencer.topic, sequencer.partition))\n"
             "        if newest is not None and newest[1].offset > bound.offset:\n"
@@ -246,7 +262,7 @@ LOG = (
         "R9: a duplicate is looked at in the log before it is confirmed",
         _DUPLICATES + "test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_again",
         (
-            "proxy.duplicates",
+            "proxy.producer.duplicates",
             "        there = await _is_in_log(sequencer, batch, verdict.base_offset)\n",
             "        there = True\n",
         ),
@@ -257,7 +273,7 @@ LOG = (
         "R9: what a log is too short for has not vanished as long as another broker says that it leads",
         _LEADERS + "test_a_batch_that_a_deposed_leader_lacks_has_not_vanished",
         (
-            "proxy.log_ends",
+            "proxy.partition_log.log_offsets",
             "            elif end.offset <= offset and not await _has_rival(topic, partition, leader):\n",
             "            elif end.offset <= offset:\n",
         ),
@@ -267,7 +283,7 @@ LOG = (
         "R9: nor has that in whose place the log of one of them has something else",
         _LEADERS + "test_nor_has_one_in_whose_place_a_deposed_leader_has_another",
         (
-            "proxy.log_ends",
+            "proxy.partition_log.log_offsets",
             "                if not isinstance(message, Later) and not await _has_rival(topic, partition, leader):\n",
             "                if not isinstance(message, Later):\n",
         ),
@@ -277,13 +293,13 @@ LOG = (
         "R9: a connection confirms what it acknowledged, not what lay at the same offset before",
         _DUPLICATES + "test_a_batch_that_was_cut_off_is_not_confirmed_by_the_connection_of_the_one_that_lies_there_now",
         (
-            "proxy.sequencer",
+            "proxy.producer.sequencer",
             "            name = batch.identity.producer_epoch, batch.identity.base_sequence\n",
             "            name = 0, dict((one.base_sequence, one.base_offset) for one in self.entry.window)"
             "[batch.identity.base_sequence]\n",
         ),
         (
-            "proxy.duplicates",
+            "proxy.producer.duplicates",
             ".get((batch.identity.producer_epoch, batch.identity.base_sequence))",
             ".get((0, verdict.base_offset))",
         ),
@@ -294,7 +310,7 @@ LOG = (
         "R9: a duplicate is compared with its own place in the window, not with another batch of the same offset",
         _DUPLICATES + "test_a_batch_that_lies_where_one_that_was_cut_off_lay_is_found_there",
         (
-            "proxy.duplicates",
+            "proxy.producer.duplicates",
             "if piece.base_sequence == batch.identity.base_sequence)",
             "if piece.base_offset == base_offset)",
         ),
@@ -304,7 +320,7 @@ LOG = (
         "R9: a duplicate that has vanished is never forwarded again",
         _DUPLICATES + "test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_again",
         (
-            "proxy.duplicates",
+            "proxy.producer.duplicates",
             '        sequencer.answer(batch, answers.vanished(verdict.base_offset), "vanished")\n',
             "        assert sequencer.entry is not None\n"
             "        sequencer.held.entry = __import__('dataclasses').replace(\n"
@@ -319,7 +335,7 @@ LOG = (
         "R9: 46 only if the log has the batch",
         _DUPLICATES + "test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_there",
         (
-            "proxy.duplicates",
+            "proxy.producer.duplicates",
             "    answer, verdict = await _search_below_window(sequencer, batch)\n",
             "    answer, verdict = answers.duplicate_below_window(), 'duplicate'\n",
         ),
@@ -330,7 +346,7 @@ LOG = (
         "R9: below the window no 45 before the log was searched",
         _DUPLICATES + "test_a_duplicate_from_before_the_window_is_known_because_the_log_has_it",
         (
-            "proxy.duplicates",
+            "proxy.producer.duplicates",
             "    answer, verdict = await _search_below_window(sequencer, batch)\n",
             "    answer, verdict = answers.not_below_window(), 'out_of_order'\n",
         ),
@@ -351,14 +367,14 @@ LOG = (
         "content_not_compared",
         "R9: below the window the content has to fit too",
         _DUPLICATES + "test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_there",
-        ("proxy.duplicates", "    if search.stored_contents != contents:\n", "    if False:\n"),
+        ("proxy.producer.duplicates", "    if search.stored_contents != contents:\n", "    if False:\n"),
     ),
     mutant(
         "gap_though_unread",
         "R9: 45 only if the range was searched completely",
         _DUPLICATES + "test_a_batch_from_before_the_window_is_no_gap_as_long_as_the_log_cannot_be_read",
         (
-            "proxy.duplicates",
+            "proxy.producer.duplicates",
             '        return answers.in_doubt(result.reason), "below_window_unknown"\n',
             '        return answers.not_below_window(), "out_of_order"\n',
         ),
@@ -369,7 +385,7 @@ LOG = (
         "R14: what was forwarded again is looked for twice in the log",
         _DUPLICATES + "test_what_was_sent_again_is_looked_for_twice_in_the_log",
         (
-            "proxy.sequencer",
+            "proxy.producer.sequencer",
             "        if flow is not None:\n            self.work_aside(flow)\n",
             "        if flow is not None:\n            flow.close()\n",
         ),
@@ -379,8 +395,8 @@ LOG = (
         "R14: what was not found is looked for again, however it goes on",
         _DUPLICATES + "test_what_was_not_found_and_is_dropped_is_looked_for_too",
         (
-            "proxy.forward",
-            "        sequencer.look_again(self._bound, self._first.producer_epoch, sequences)  # R14\n",
+            "proxy.producer.forward",
+            "        sequencer.schedule_audit(self._bound, self._first.producer_epoch, sequences)  # R14\n",
             "",
         ),
     ),
@@ -388,6 +404,6 @@ LOG = (
         "late_write_not_looked_for",
         "R14: a write over which the deadline passed is looked for too",
         _DUPLICATES + "test_what_was_written_late_is_looked_for_too",
-        ("proxy.forward", "        if outcome.is_late:", "        if False:"),
+        ("proxy.producer.forward", "        if outcome.is_late:", "        if False:"),
     ),
 )

@@ -13,7 +13,7 @@ MERGING = (
         "R17: a part that may not be sent leaves the wrapper",
         _LANES + "test_a_producer_that_may_not_be_sent_any_more_leaves_the_others_alone",
         (
-            "proxy.waiting",
+            "proxy.broker.append_queue",
             "            refusal = lease_refusal or job.append.may_send()\n",
             "            refusal = lease_refusal\n",
         ),
@@ -24,7 +24,7 @@ MERGING = (
         "R19: a content error of a merged append is nobody's before each was tried alone",
         _WORLDS + "test_a_content_error_costs_nobody_but_the_one_who_is_at_fault",
         (
-            "proxy.forward",
+            "proxy.producer.forward",
             "        if code in CONTENT_ERRORS and outcome.merged_bytes:\n",
             "        if False:\n",
         ),
@@ -33,13 +33,17 @@ MERGING = (
         "merged_again_after_a_content_error",
         "R19: what was refused in company is not merged again",
         _WORLDS + "test_a_content_error_costs_nobody_but_the_one_who_is_at_fault",
-        ("proxy.plan", "        one.parcel.goes_alone()\n", "        pass\n"),
+        ("proxy.producer.grouping", "        one.parcel.goes_alone()\n", "        pass\n"),
     ),
     mutant(
         "offset_of_the_whole_wrapper",
         "R5: each producer's offset is its own, after the records before it",
         _LANES + "test_appends_that_wait_together_leave_in_one_wrapper_and_each_is_told_its_own_offset",
-        ("proxy.load", "            outcome.base_offset + records_before,\n", "            outcome.base_offset,\n"),
+        (
+            "proxy.broker.merge",
+            "            outcome.base_offset + records_before,\n",
+            "            outcome.base_offset,\n",
+        ),
         deaths=("I3",),
     ),
     mutant(
@@ -47,7 +51,7 @@ MERGING = (
         "R8: the anchor is that of the wrapper that lies in the log",
         _WORLDS + "test_the_next_doubt_is_resolved_from_the_merged_wrapper_on",
         (
-            "proxy.forward",
+            "proxy.producer.forward",
             "        self._anchor = NO_ANCHOR if is_unmarked else outcome.anchor or piece.anchor\n",
             "        self._anchor = NO_ANCHOR if is_unmarked else piece.anchor\n",
         ),
@@ -57,7 +61,7 @@ MERGING = (
         "R5: every name in the wrapper is compared",
         _WORLDS + "test_an_error_with_an_offset_is_not_believed_when_another_wrapper_lies_there",
         (
-            "proxy.forward",
+            "proxy.producer.forward",
             "carries(message, wanted, self._sequencer.producer_id) and anchor_of(message) == anchor\n",
             "carries(message, wanted, self._sequencer.producer_id)\n",
         ),

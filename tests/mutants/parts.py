@@ -18,7 +18,7 @@ PARTS = (
         "part_without_marker_sent_again",
         "R6: a part that may be stored without a marker is not sent again",
         _PARTS + "test_a_second_part_without_a_marker_whose_answer_is_lost_has_one_copy",
-        ("proxy.forward", "            self._contents.add(piece.parcel.first_content)\n", ""),
+        ("proxy.producer.forward", "            self._contents.add(piece.parcel.first_content)\n", ""),
         deaths=("I1",),
     ),
     mutant(
@@ -26,7 +26,7 @@ PARTS = (
         "R6: nor by who takes over",
         _PARTS + "test_who_takes_over_sends_no_rest_that_may_be_stored_without_a_marker",
         (
-            "proxy.doubt",
+            "proxy.producer.takeover",
             "        while missing := await self._first_missing(intent, result) - contents:\n",
             "        while missing := set[bytes]():\n",
         ),
@@ -36,7 +36,7 @@ PARTS = (
         "bound_of_another_log",
         "R8: a bound without an anchor is none where another one is recognised",
         "unit/test_core_bounds.py::test_of_two_bounds_the_one_that_is_recognised_is_taken_wherever_it_is",
-        ("proxy.log_ends", "        return self.anchor != NO_ANCHOR\n", "        return True\n"),
+        ("proxy.partition_log.log_offsets", "        return self.anchor != NO_ANCHOR\n", "        return True\n"),
         deaths=("I1",),
     ),
     mutant(
@@ -44,7 +44,7 @@ PARTS = (
         "R10: what no log contradicts is no bound of a rebuild",
         "unit/test_core_unmarked.py::test_after_a_loss_in_the_store_it_is_looked_for_in_the_whole_new_log",
         (
-            "proxy.doubt",
+            "proxy.producer.takeover",
             "        bound = Position(entry.end_offset if entry.anchor != NO_ANCHOR else 0, entry.anchor)\n",
             "        bound = Position(max(entry.end_offset, 0), entry.anchor)\n",
         ),
@@ -62,7 +62,7 @@ PARTS = (
         "R11: what a client has given up is waited for no longer",
         "unit/test_state_behind.py::test_a_batch_that_comes_again_waits_only_for_what_failed_after_it",
         (
-            "state.behind",
+            "proxy.producer.retry_notes",
             "        own_request = failed.get((epoch, sequence), 0)\n",
             "        own_request = 0\n",
         ),
@@ -72,14 +72,18 @@ PARTS = (
         "refused_before_the_one_that_waits",
         "R11: nothing fails for good as long as a lower batch of its connection waits for its answer",
         "unit/test_core_behind.py::test_nothing_fails_for_good_as_long_as_a_batch_before_it_waits_for_its_answer",
-        ("proxy.sequencer", "batch.is_behind(self.key, (*self.out, *self.queue))", "batch.is_behind(self.key, ())"),
+        (
+            "proxy.producer.sequencer",
+            "batch.is_behind(self.key, (*self.out, *self.queue))",
+            "batch.is_behind(self.key, ())",
+        ),
     ),
     mutant(
         "success_forgets_lower_ones",
         "R11: a success says nothing of the batches before it",
         "unit/test_core_behind.py::test_a_batch_that_got_through_does_not_hide_one_before_it_that_comes_again",
         (
-            "state.behind",
+            "proxy.producer.retry_notes",
             "        failed.pop((epoch, sequence), None)\n",
             "        failed.clear()\n",
         ),
@@ -89,7 +93,7 @@ PARTS = (
         "R11: what comes again counts in the order of the requests",
         "unit/test_state_behind.py::test_requests_count_in_the_order_in_which_they_came",
         (
-            "state.behind",
+            "proxy.producer.retry_notes",
             "            failures[epoch, sequence] = max(request, failures.get((epoch, sequence), 0))\n",
             "            failures[epoch, sequence] = self._requests = self._requests + 1\n",
         ),
@@ -99,7 +103,7 @@ PARTS = (
         "R11: a new epoch that is sent ahead of its first batch has no gap yet",
         "unit/test_core_behind.py::test_an_epoch_that_begins_ahead_of_its_first_batch_has_no_gap",
         (
-            "state.behind",
+            "proxy.producer.retry_notes",
             "        if not own_request and sequence != 0 and self._ended.get(key, epoch) < epoch:\n",
             "        if False:\n",
         ),
@@ -122,7 +126,7 @@ PARTS = (
         "R9: what begins below the window may end in it: the log is searched to the last commit",
         _BELOW + "test_a_batch_of_more_parts_than_a_rebuilt_window_holds_is_a_duplicate",
         (
-            "proxy.duplicates",
+            "proxy.producer.duplicates",
             "batch.identity, entry.first_base_offset, entry.end_offset, looked_for",
             "batch.identity, entry.first_base_offset, entry.window[0].base_offset, looked_for",
         ),
@@ -133,7 +137,7 @@ PARTS = (
         "R9: a part below the window may be stored without a marker",
         _BARE + "test_nor_is_a_batch_of_which_a_later_part_went_so",
         (
-            "proxy.duplicates",
+            "proxy.producer.duplicates",
             "        missing = set(contents[found : found + 1]) - looked_for\n",
             "        missing = set[bytes]()\n",
         ),
@@ -144,7 +148,7 @@ PARTS = (
         "R10: what a rebuild found first may have a record without a marker before it",
         _BARE + "test_nor_where_what_came_after_it_tells_of_the_producer",
         (
-            "proxy.rebuild",
+            "proxy.producer.rebuild",
             "    elif of_epoch and not has_beginning and not knew_beginning:\n",
             "    elif is_since_mark and of_epoch and not has_beginning and not knew_beginning:\n",
         ),
@@ -154,28 +158,32 @@ PARTS = (
         "what_comes_next_is_new",
         "R10: what follows a rebuilt batch may be in the log without a marker",
         _BARE_LOST + "test_what_follows_a_rebuilt_batch_is_looked_for_when_it_comes",
-        ("proxy.sequencer", "        if not entry.is_rebuilt or not self.queue:\n", "        if True:\n"),
+        ("proxy.producer.sequencer", "        if not entry.is_rebuilt or not self.queue:\n", "        if True:\n"),
         deaths=("I1",),
     ),
     mutant(
         "markers_tell_all",
         "R10: also where no marker of the producer was found",
         _BARE_LOST + "test_where_nobody_waited_for_the_rebuild_whoever_comes_is_looked_for",
-        ("proxy.rebuild", "    if result.has_unmarked:\n", "    if False:\n"),
+        ("proxy.producer.rebuild", "    if result.has_unmarked:\n", "    if False:\n"),
         deaths=("I1",),
     ),
     mutant(
         "deleted_beginning_proves_absence",
         "R10: where the log has lost its beginning, a batch is looked for by all of its records",
         _BARE_LOST + "test_where_retention_has_deleted_the_first_parts_the_others_are_looked_for",
-        ("proxy.resolver", "        return self.gap_at != NO_OFFSET and not self.pieces\n", "        return False\n"),
+        (
+            "proxy.partition_log.log_search",
+            "        return self.gap_at != NO_OFFSET and not self.pieces\n",
+            "        return False\n",
+        ),
         deaths=("I1",),
     ),
     mutant(
         "beginning_without_marker_is_a_gap",
         "R11: a batch of which a rebuild found a later part may begin with one that has no marker",
         _BARE_LOST + "test_a_batch_that_begins_with_such_a_record_is_not_begun_again",
-        ("proxy.duplicates", "entry.end_offset, contents[:1])\n", "entry.end_offset, ())\n"),
+        ("proxy.producer.duplicates", "entry.end_offset, contents[:1])\n", "entry.end_offset, ())\n"),
         deaths=("45",),
     ),
     mutant(
@@ -183,7 +191,7 @@ PARTS = (
         "R7: the commit of what names nobody in the log is written before its client is told",
         _BARE + "test_it_is_committed_before_its_client_is_told",
         (
-            "proxy.forward",
+            "proxy.producer.forward",
             "        if self._is_nameless and sequencer.held.is_unwritten and sequencer.entry is not None:\n",
             "        if False:\n",
         ),
@@ -192,14 +200,14 @@ PARTS = (
         "told_of_an_earlier_try",
         "R5: where a broker said that a record without a marker is counts for that try only",
         _BARE + "test_nor_where_an_earlier_try_was_said_to_lie",
-        ("proxy.forward", "            self._told = None\n", ""),
+        ("proxy.producer.forward", "            self._told = None\n", ""),
     ),
     mutant(
         "found_wherever_it_is",
         "R5: nor for an equal record elsewhere",
         _BARE + "test_an_equal_record_elsewhere_is_not_taken_for_it",
         (
-            "proxy.resolver",
+            "proxy.partition_log.log_search",
             "(content, offset) == (self.told[0], self.told[1].base_offset):\n",
             "content == self.told[0]:\n",
         ),
@@ -209,7 +217,7 @@ PARTS = (
         "R9: what was read of another leader's log counts no longer",
         _BELOW + "test_a_batch_in_parts_is_known_though_the_leader_moves_while_it_is_looked_for",
         (
-            "proxy.duplicates",
+            "proxy.producer.duplicates",
             "        self.stored_contents = []\n        return await super()._begin(leader, log_end)\n",
             "        return await super()._begin(leader, log_end)\n",
         ),
@@ -219,14 +227,14 @@ PARTS = (
         "looked_for_and_overtaken",
         "R11: a batch whose topic is looked for is no gap for what follows it on its connection",
         "unit/test_core_behind.py::test_what_overtakes_a_batch_whose_topic_is_looked_for_is_no_gap",
-        ("state.behind", "        if self._held and any(", "        if False and any("),
+        ("proxy.producer.retry_notes", "        if self._held and any(", "        if False and any("),
     ),
     mutant(
         "looked_for_is_a_failure",
         "R11: that its topic was looked for is no failure of a batch",
         "unit/test_core_behind.py::test_that_a_topic_was_looked_for_is_no_failure_of_the_batches_that_waited",
         (
-            "proxy.produce",
+            "proxy.session.produce",
             "            part.hold()\n",
             "            part.hold()\n            part.note(answers.no_leader().error_code)\n",
         ),
@@ -235,7 +243,7 @@ PARTS = (
         "held_back_before_a_part",
         "R17: what lies before a batch that lacks its rest is answered",
         "unit/test_core_refusals.py::test_what_lies_before_a_batch_that_lacks_its_rest_is_answered",
-        ("proxy.doubt", "            if isinstance(verdict, Duplicate):\n", "            if False:\n"),
+        ("proxy.producer.takeover", "            if isinstance(verdict, Duplicate):\n", "            if False:\n"),
         deaths=("liveness",),
     ),
     mutant(
@@ -243,7 +251,7 @@ PARTS = (
         "R17: what a living proxy has given up is waited for by nobody",
         "unit/test_core_several.py::test_who_comes_in_another_life_of_the_store_does_not_wait_for_a_living_proxy_that_has_given_up",
         (
-            "proxy.doubt",
+            "proxy.producer.takeover",
             "        intent = entry.intent if entry is not None and entry.has_open_intent else None\n",
             "        intent = entry.intent if entry is not None else None\n",
         ),
@@ -253,20 +261,24 @@ PARTS = (
         "given_up_forgotten_by_a_claim",
         "R17: what was given up is remembered by who rebuilds, should he come to no end",
         _GIVEN_UP + "test_a_rebuild_that_comes_to_no_end_does_not_forget_it",
-        ("proxy.rebuild", "    if left is None:\n", "    if True:\n"),
+        ("proxy.producer.rebuild", "    if left is None:\n", "    if True:\n"),
     ),
     mutant(
         "rebuild_with_given_up_not_waited_for",
         "R10: who rebuilds and remembers what was given up is waited for",
         _GIVEN_UP + "test_a_proxy_that_rebuilds_beside_it_is_waited_for",
-        ("proxy.doubt", "        if entry is not None and is_claimed(entry.intent):\n", "        if False:\n"),
+        (
+            "proxy.producer.takeover",
+            "        if entry is not None and is_claimed(entry.intent):\n",
+            "        if False:\n",
+        ),
     ),
     mutant(
         "given_up_lost_with_the_store",
         "R17: what was given up is remembered by its proxy if the store loses it",
         _GIVEN_UP + "test_what_the_store_has_lost_of_it_is_known_to_who_wrote_it",
         (
-            "proxy.held_entry",
+            "proxy.producer.entry_cache",
             "        for entry in (self.entry, self._lost):\n",
             "        for entry in (self.entry,):\n",
         ),
@@ -275,26 +287,30 @@ PARTS = (
         "known_looked_for",
         "R10: what a suspect entry knows is not looked for by its content",
         _KNOWN + "test_a_record_of_others_that_is_equal_to_a_known_batch_is_in_nobodys_way",
-        ("proxy.doubt", "        elif entry is None or not await self._answer_known(entry):\n", "        else:\n"),
+        (
+            "proxy.producer.takeover",
+            "        elif entry is None or not await self._answer_known(entry):\n",
+            "        else:\n",
+        ),
     ),
     mutant(
         "known_left_out",
         "R10: a batch that is known stands for none that follows it",
         _KNOWN + "test_where_there_are_no_markers_it_does_not_stand_for_those_that_follow_it",
         (
-            "proxy.doubt",
+            "proxy.producer.takeover",
             "        elif entry is None or not await self._answer_known(entry):\n",
             "        elif entry is None or [await self._answer_known(entry)]:\n",
         ),
         # Who comes next would be looked for once more, and saved by that.
-        ("proxy.sequencer", "        if not entry.is_rebuilt or not self.queue:\n", "        if True:\n"),
+        ("proxy.producer.sequencer", "        if not entry.is_rebuilt or not self.queue:\n", "        if True:\n"),
     ),
     mutant(
         "part_not_looked_for",
         "R14: a part that is sent again is looked for under its own sequence",
         _COPIES + "test_a_second_copy_of_a_part_is_told_whichever_part_it_is_and_whoever_sends_the_rest",
         (
-            "proxy.forward",
+            "proxy.producer.forward",
             " for batch in self._group), self._sent_sequence)\n",
             " for batch in self._group),)\n",
         ),
@@ -304,8 +320,9 @@ PARTS = (
         "R14: nor is the rest sent without a look by who takes over",
         _COPIES + "test_a_second_copy_of_a_part_is_told_whichever_part_it_is_and_whoever_sends_the_rest",
         (
-            "proxy.doubt",
-            "                sequencer.look_again(self._bound_of(intent), intent.producer_epoch, sequences)  # R14\n",
+            "proxy.producer.takeover",
+            "                sequencer.schedule_audit(self._bound_of(intent), intent.producer_epoch, sequences)"
+            "  # R14\n",
             "",
         ),
     ),
@@ -313,7 +330,7 @@ PARTS = (
         "unreadable_intent_left",
         "R17: an intent in a value that cannot be read is looked after by who may have written it",
         "unit/test_core_away.py::test_an_intent_in_a_value_that_cannot_be_read_for_a_while_is_resolved_when_it_can",
-        ("proxy.sequencer", "        if self.held.is_unreadable:\n", "        if False:\n"),
+        ("proxy.producer.sequencer", "        if self.held.is_unreadable:\n", "        if False:\n"),
         deaths=("liveness",),
     ),
 )

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from idemproxy.codecs.message_set import encode_set
-from idemproxy.proxy.effects import Append
-from idemproxy.proxy.outcome import InDoubt, Outcome
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.outcome import InDoubt, Outcome
 from testkit.staged_sequencer import Client, Stage
 from testkit.virtual_log import PartitionLog
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from idemproxy.proxy.rebuild import completed, is_enough
-from idemproxy.proxy.resolver import Searched
+from idemproxy.proxy.partition_log.log_search import Searched
+from idemproxy.proxy.producer.rebuild import completed, is_enough
 from idemproxy.state.commit import Gathered, Stored, fresh
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import NO_OFFSET, Entry, Intent, IntentBatch, WindowBatch

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from testkit.simulate import INTERRUPTED, Tally, next_first, run_many, run_some, seeds_on
-from testkit.simulated_core import PROTOCOL_MODULES, ROOT, SHELL_MODULES, core_digest, core_files
+from testkit.simulated_core import OTHER_FOLDERS, ROOT, WHOLE_FOLDERS, core_digest, core_files
 
 PROGRAM = """
 import sys
@@ -66,9 +66,12 @@ def test_every_file_of_the_core_exists_and_is_in_its_digest(tmp_path: Path) -> N
     assert len(seen) == len(files) + 1, "a change to one of the files makes no other core"
 
 
-def test_every_module_belongs_to_the_core_or_to_the_shell() -> None:
-    found = sorted(path.stem for path in (ROOT / "proxy").glob("*.py"))
-    assert found == sorted([*PROTOCOL_MODULES, *SHELL_MODULES])
+def test_every_room_belongs_to_the_core_or_to_the_others() -> None:
+    found = sorted(
+        path.parent.relative_to(ROOT / "proxy").as_posix() for path in (ROOT / "proxy").glob("*/__init__.py")
+    )
+    core = [folder.removeprefix("proxy/") for folder in WHOLE_FOLDERS if folder.startswith("proxy/")]
+    assert found == sorted([*core, *OTHER_FOLDERS])
 
 
 def test_a_run_that_is_ended_early_saves_what_it_has(tmp_path: Path) -> None:

@@ -88,7 +88,9 @@ def test_a_copy_with_no_line_changed_is_not_caught() -> None:
 
 
 def test_a_patch_whose_line_has_gone_is_an_error() -> None:
-    stale = patched_package("mutant_of_the_past", (Patch("proxy.resolver", "a line that was never there", ""),))
+    stale = patched_package(
+        "mutant_of_the_past", (Patch("proxy.partition_log.log_search", "a line that was never there", ""),)
+    )
     with pytest.raises(PatchError, match="has to follow the source"), stale:
         pass
 
@@ -99,7 +101,7 @@ SCENE = "unit/test_rule_log.py::test_a_batch_is_sent_three_times_at_most"
 @pytest.mark.parametrize(
     "strange",
     [
-        mutant("stale", "R6: x", SCENE, ("proxy.resolver", "a line that was never there", "")),
+        mutant("stale", "R6: x", SCENE, ("proxy.partition_log.log_search", "a line that was never there", "")),
         mutant(
             "untested",
             "R6: x",
@@ -116,7 +118,7 @@ SCENE = "unit/test_rule_log.py::test_a_batch_is_sent_three_times_at_most"
             "misspelt",
             "R6: x",
             SCENE,
-            ("proxy.forward", "        while self._pieces:\n", "        while self.pieces:\n"),
+            ("proxy.producer.forward", "        while self._pieces:\n", "        while self.pieces:\n"),
         ),
     ],
     ids=lambda strange: strange.name,

@@ -18,10 +18,10 @@ from typing import Any, NoReturn
 
 import trio
 
-from idemproxy.proxy.effects import Append, Effect, Read, Swap
-from idemproxy.proxy.flow_runner import FlowRunner, Resume
-from idemproxy.proxy.outcome import NotSent
-from idemproxy.proxy.server import Server
+from idemproxy.proxy.flow.effects import Append, Effect, Read, Swap
+from idemproxy.proxy.flow.outcome import NotSent
+from idemproxy.proxy.flow.runner import FlowRunner, Resume
+from idemproxy.proxy.process.server import Server
 from idemproxy.proxy.settings.load import load
 from idemproxy.proxy.telemetry.reports import Telemetry
 from idemproxy.reactor import Reactor

@@ -17,16 +17,29 @@ from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.message_set import encode_message, iterate_shallow
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
 from idemproxy.codecs.steps import at_once
-from idemproxy.proxy.batch import Answer, Batch, Way
+from idemproxy.proxy.admission.long_work import Done
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset, OffsetAnswer
-from idemproxy.proxy.effects import Append, Ask, Leader, MemberAlive, Now, Pause, Read, Replicas, Swap, Wait, Work
-from idemproxy.proxy.flow_runner import FlowRunner, Resume
-from idemproxy.proxy.log_chunk import ReadLog, taking_apart
-from idemproxy.proxy.long_work import Done
-from idemproxy.proxy.outcome import Appended, InDoubt, NotSent, Outcome, Refused
-from idemproxy.proxy.sequencer import Sequencer
-from idemproxy.proxy.shared import Shared
-from idemproxy.state.behind import Behind
+from idemproxy.proxy.flow.effects import (
+    Append,
+    Ask,
+    Leader,
+    MemberAlive,
+    Now,
+    Pause,
+    Read,
+    Replicas,
+    Swap,
+    Wait,
+    Way,
+    Work,
+)
+from idemproxy.proxy.flow.outcome import Appended, InDoubt, NotSent, Outcome, Refused
+from idemproxy.proxy.flow.runner import FlowRunner, Resume
+from idemproxy.proxy.partition_log.log_chunk import ReadLog, taking_apart
+from idemproxy.proxy.producer.batch import Answer, Batch
+from idemproxy.proxy.producer.context import Shared
+from idemproxy.proxy.producer.retry_notes import RetryNotes
+from idemproxy.proxy.producer.sequencer import Sequencer
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import Entry, pack, principal_of, unpack
 from idemproxy.state.producer_ids import block_of, pack_block
@@ -46,7 +59,7 @@ class Client:
     """A connection. ``batch`` makes a request on it."""
 
     def __init__(self, principal: str | None = None) -> None:
-        self.behind = Behind()
+        self.retry_notes = RetryNotes()
         self.name = "client"
         self.address = "10.0.0.1"
         self.way: Way | None = None
@@ -61,7 +74,7 @@ class Request:
         self.connection = client
         self.answers: list[Answer] = []
         self._identity = identity
-        self._number = client.behind.request_number()
+        self._number = client.retry_notes.request_number()
 
     @property
     def is_gone(self) -> bool:
@@ -72,7 +85,7 @@ class Request:
             self.answers.append(answer)
             retriable = answer.error_code in (2, 3, 6, 7, 19)
             key = (PRODUCER_ID, TOPIC, PARTITION)
-            self.connection.behind.note(key, self._identity, answer.error_code, retriable, self._number)
+            self.connection.retry_notes.note(key, self._identity, answer.error_code, retriable, self._number)
 
     def leave(self) -> None:
         """It keeps nothing."""

@@ -14,9 +14,9 @@ import trio
 
 from idemproxy.proxy import limits
 from idemproxy.proxy.events import TlsRefused
-from idemproxy.proxy.security.tls import Certificates
+from idemproxy.proxy.net.event_loop import TrioReactor
+from idemproxy.proxy.net.tls import Certificates
 from idemproxy.proxy.settings.tls import TlsServer
-from idemproxy.proxy.transport import TrioReactor
 from idemproxy.reactor import Endpoint, Peer, Wire
 
 from .certificates import Authority, Files

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-from idemproxy.proxy.effects import Append, Effect
-from idemproxy.proxy.flow_runner import FlowRunner, Resume
-from idemproxy.proxy.lane import Lane
+from idemproxy.proxy.broker.lane import Lane
+from idemproxy.proxy.flow.effects import Append, Effect
+from idemproxy.proxy.flow.runner import FlowRunner, Resume
 from idemproxy.proxy.main import main
-from idemproxy.proxy.sockets import SocketWire
+from idemproxy.proxy.net.sockets import SocketWire
 
 SAYS = "uncovered nanoseconds: "
 HEARD = "will stop itself"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.effects import Append
-from idemproxy.proxy.lane_pool import LanePool
-from idemproxy.proxy.outcome import Outcome
+from idemproxy.proxy.broker.lane_pool import LanePool
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.outcome import Outcome
 from idemproxy.reactor import Address
 
 from .virtual_broker_end import BrokerEnd

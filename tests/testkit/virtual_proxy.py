@@ -1,4 +1,4 @@
-"""One shipped proxy on a virtual host: engine and Redis store, wired as ``proxy/server.py`` wires them on sockets.
+"""One shipped proxy on a virtual host: engine and Redis store, wired as ``proxy/process/server.py`` does on sockets.
 
 Owns the lives of the process: start, crash, drain, and the data directory that a new life finds. There is no proxy
 logic here. ``package`` is the name under which the shipped code is imported, so that a patched copy can run as well.
@@ -100,7 +100,7 @@ class VirtualProxy:
         self._late_share = late_share
         self._late = Random(f"{network.seed}/{name}/late")
         self._package = package
-        self._engine_module = importlib.import_module(f"{package}.proxy.engine")
+        self._engine_module = importlib.import_module(f"{package}.proxy.engine.engine")
         self._store_module = importlib.import_module(f"{package}.state.redis_store")
         self._random = Random(f"{network.seed}/{name}")
         self._directory: list[bytes] = []
@@ -124,7 +124,7 @@ class VirtualProxy:
         earlier = list(self._directory)
         name = self.name if self.lives == 1 else f"{self.name}.{self.lives}"
         self.host = self.network.host(name, clock_offset=self._clock_offset, clock_rate=self._clock_rate)
-        self.host.keeps_alive = True  # as proxy/transport.py sets it
+        self.host.keeps_alive = True  # as proxy/net/event_loop.py sets it
         self.host.failed = lambda error: self._failed("a callback", error)
         host, engine = self.host, self._new_engine()
         self.engine = engine
@@ -183,9 +183,9 @@ class VirtualProxy:
         return engine
 
     def _as_a_principal(self, host: VirtualReactor) -> Any:
-        """As proxy/server.py reaches brokers that ask who is there."""
-        sasl = importlib.import_module(f"{self._package}.proxy.security.sasl")
-        mechanisms = importlib.import_module(f"{self._package}.proxy.security.sasl_mechanisms")
+        """As proxy/process/server.py reaches brokers that ask who is there."""
+        sasl = importlib.import_module(f"{self._package}.proxy.broker.sasl_login")
+        mechanisms = importlib.import_module(f"{self._package}.proxy.broker.sasl_mechanisms")
         settings = importlib.import_module(f"{self._package}.proxy.settings.sasl")
         ours = settings.SaslClient(settings.PLAIN, OWN_NAME, password_of(OWN_NAME))
         return sasl.OverSasl(host, mechanisms.Credentials(ours, self._random.randbytes), self._report)
@@ -194,7 +194,7 @@ class VirtualProxy:
         return EPOCH_MS + int(self.network.now * 1000)
 
     def _keep_marks(self, host: VirtualReactor, engine: Any) -> None:
-        """As proxy/server.py writes them: every now and then, for whatever life comes next."""
+        """As proxy/process/server.py writes them: every now and then, for whatever life comes next."""
 
         def write() -> None:
             self.marks = engine.shared.marks.pack(host.now(), self._wall_ms())
@@ -227,7 +227,7 @@ class VirtualProxy:
             if not self._guests_at:
                 self.network.listen(host, self.address, accept)
                 return
-            guest = importlib.import_module(f"{self._package}.proxy.guest").Guest
+            guest = importlib.import_module(f"{self._package}.proxy.pass_through.session").PassThroughSession
             for address, broker_id in zip(self.addresses, self._guests_at, strict=True):
                 make = partial(engine.accept, broker_id, _place_of, make=partial(guest, host))
                 self.network.listen(host, address, make)

@@ -8,8 +8,8 @@ import itertools
 from collections.abc import Callable
 from typing import Protocol
 
-from idemproxy.proxy.effects import Append
-from idemproxy.proxy.outcome import Appended, Outcome
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.outcome import Appended, Outcome
 from idemproxy.reactor import Address, Buffer, Endpoint
 
 from . import virtual_kafka_bytes as kafka

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from idemproxy.proxy import check_connect
-from idemproxy.proxy.check_connect import Finding
+from idemproxy.proxy.commands import check_connect
+from idemproxy.proxy.commands.check_connect import Finding
 from idemproxy.proxy.main import main
 from testkit.certificates import Authority
 

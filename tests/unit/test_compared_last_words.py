@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from idemproxy.codecs.produce import ProduceRequest, parse_request
-from idemproxy.proxy.holdings import WAITING_COUNTS
-from idemproxy.proxy.last_words import names_a_producer
-from idemproxy.proxy.session import Session
+from idemproxy.proxy.admission.memory_budget import WAITING_COUNTS
+from idemproxy.proxy.session.acks_zero import names_a_producer
+from idemproxy.proxy.session.session import Session
 from idemproxy.proxy.versions import ApiKey
 from testkit.raw_client import RawClient, batch
 from testkit.virtual_line import Line, request
@@ -135,7 +135,7 @@ def test_what_cannot_be_read_names_nobody_and_is_left_to_whoever_refuses_it() ->
 def test_nothing_is_appended_by_the_proxy_for_who_has_to_show_the_broker_who_he_is() -> None:
     """Whether he has or not: what has a producer id is dropped, the rest the broker judges on his own connection."""
     scene = Scene()
-    scene.session.asks_who_is_there = True
+    scene.session.requires_authentication = True
     scene.leave(produce(b"named", 0, producer_id=77), produce(b"plain", 0), produce(b"named", 0, producer_id=78))
     scene.run(20)
     assert scene.stored == 1

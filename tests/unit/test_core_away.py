@@ -1,7 +1,7 @@
 """Brokers that are away, leases that have to run out, batches that were given up: nobody is asked in a loop, and what
 is remembered stays so (rules R6, R10, R17, R18)."""
 
-from idemproxy.proxy.effects import Leader, Read, Swap
+from idemproxy.proxy.flow.effects import Leader, Read, Swap
 from testkit.staged_sequencer import GENERATION, NEXT_GENERATION, Client, Stage
 
 TIMED_OUT, UNDECIDABLE = 7, 87

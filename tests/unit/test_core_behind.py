@@ -7,10 +7,11 @@ import pytest
 
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.produce import PartitionRecords, ProduceRequest
-from idemproxy.proxy import answers, limits
-from idemproxy.proxy.batch import Answer
-from idemproxy.proxy.produce import Part, ProduceCall
-from idemproxy.proxy.sequencer import Sequencer
+from idemproxy.proxy import limits
+from idemproxy.proxy.producer import answers
+from idemproxy.proxy.producer.batch import Answer
+from idemproxy.proxy.producer.sequencer import Sequencer
+from idemproxy.proxy.session.produce import Part, ProduceCall
 from testkit import virtual_client_bytes as client_bytes
 from testkit.staged_sequencer import PARTITION, TOPIC, Client, Stage, batch_of
 
@@ -159,7 +160,7 @@ def test_what_an_older_epoch_left_holds_nothing_back_once_the_new_one_has_begun(
     "code", [ErrorCode.DUPLICATE_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.NONE]
 )
 def test_these_codes_make_no_client_begin_a_new_epoch(code: ErrorCode) -> None:
-    assert not answers.makes_a_gap(int(code))
+    assert not answers.ends_epoch(int(code))
 
 
 # ---------------------------------------------------------------------- a topic that nobody has seen yet

@@ -6,7 +6,7 @@ import os
 from mutants.scenes import takes_no_more_than
 
 from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
-from idemproxy.proxy.effects import Unanswered
+from idemproxy.proxy.flow.effects import Unanswered
 from testkit.staged_sequencer import Client, Stage
 
 DUPLICATE = 46

@@ -8,11 +8,11 @@ from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.marker import anchor_of
 from idemproxy.codecs.message_set import encode_message, encode_set, iterate_shallow
 from idemproxy.proxy.bridge.asks import FetchRecords
-from idemproxy.proxy.effects import Append, Ask, Unanswered, Wait
-from idemproxy.proxy.log_chunk import ReadLog
-from idemproxy.proxy.log_ends import Position
-from idemproxy.proxy.outcome import InDoubt, Outcome
-from idemproxy.proxy.shared import lower_bound
+from idemproxy.proxy.flow.effects import Append, Ask, Unanswered, Wait
+from idemproxy.proxy.flow.outcome import InDoubt, Outcome
+from idemproxy.proxy.partition_log.log_chunk import ReadLog
+from idemproxy.proxy.partition_log.log_offsets import Position
+from idemproxy.proxy.producer.context import lower_bound
 from idemproxy.state.commit import fresh
 from idemproxy.state.entry import NO_ANCHOR, NO_PRINCIPAL, NOBODY
 from idemproxy.state.producer_ids import pack_block

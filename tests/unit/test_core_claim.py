@@ -3,8 +3,8 @@
 import pytest
 
 from idemproxy.codecs.compression import Codec
-from idemproxy.proxy.effects import Append, Swap
-from idemproxy.proxy.outcome import Outcome
+from idemproxy.proxy.flow.effects import Append, Swap
+from idemproxy.proxy.flow.outcome import Outcome
 from testkit.staged_sequencer import Client, Stage
 
 UNDECIDABLE = 87

@@ -9,10 +9,10 @@ import pytest
 
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import LOG_END_REPLICA_ID, FetchRecords, LatestOffset
-from idemproxy.proxy.effects import Append, Unanswered
-from idemproxy.proxy.lane_pool import LanePool
-from idemproxy.proxy.outcome import InDoubt, NotSent, Outcome
-from idemproxy.proxy.upstream import Broker
+from idemproxy.proxy.broker.broker import Broker
+from idemproxy.proxy.broker.lane_pool import LanePool
+from idemproxy.proxy.flow.effects import Append, Unanswered
+from idemproxy.proxy.flow.outcome import InDoubt, NotSent, Outcome
 from idemproxy.reactor import Address, Buffer, Endpoint
 from testkit import virtual_kafka_bytes as kafka
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from idemproxy.proxy.effects import Swap, Wait
+from idemproxy.proxy.flow.effects import Swap, Wait
 from testkit.staged_sequencer import Client, Stage
 
 TIMED_OUT, FENCED = 7, 47

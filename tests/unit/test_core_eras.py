@@ -7,7 +7,7 @@ import pytest
 
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy import limits
-from idemproxy.proxy.effects import Ask, MemberAlive, Pause
+from idemproxy.proxy.flow.effects import Ask, MemberAlive, Pause
 from idemproxy.state.commit import reserved
 from idemproxy.state.entry import NO_ANCHOR, Intent, IntentBatch
 from testkit.staged_sequencer import GENERATION, KEY, NEXT_GENERATION, Client, Stage

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from idemproxy.proxy.effects import Read, Swap
-from idemproxy.proxy.events import ProducerDropped, ProducerMet
+from idemproxy.proxy.events import EntryEvicted, EntryLoaded
+from idemproxy.proxy.flow.effects import Read, Swap
 from idemproxy.proxy.settings.config import Caps, ConfigError, Settings
 from idemproxy.proxy.settings.load import load
 from idemproxy.state.entry import unpack
@@ -208,8 +208,8 @@ def test_of_many_producers_the_idle_ones_are_dropped_from_memory_and_go_on() -> 
         client.send(TOPIC, partition)
         assert world.network.run(10, lambda: client.is_done)
         world.network.run(1)
-    assert counted(world, ProducerMet) - counted(world, ProducerDropped) == 2
-    assert counted(world, ProducerDropped) == 6
+    assert counted(world, EntryLoaded) - counted(world, EntryEvicted) == 2
+    assert counted(world, EntryEvicted) == 6
     assert [len(world.cluster.log(TOPIC, number).messages) for number in range(4)] == [2, 2, 2, 2]
     assert world.errors() == []
 
@@ -226,7 +226,7 @@ def test_more_producers_than_there_is_room_for_wait_for_their_turn() -> None:
 
     def look() -> bool:
         nonlocal most
-        most = max(most, counted(world, ProducerMet) - counted(world, ProducerDropped))
+        most = max(most, counted(world, EntryLoaded) - counted(world, EntryEvicted))
         return client.is_done
 
     assert world.network.run(30, look)

@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.crowd import Crowd
-from idemproxy.proxy.door import Door
-from idemproxy.proxy.engine import Engine
+from idemproxy.proxy.admission.connection_quotas import ConnectionQuotas
+from idemproxy.proxy.admission.ip_fair_share import IpFairShare
+from idemproxy.proxy.engine.engine import Engine
 from idemproxy.proxy.settings.config import Caps
 from idemproxy.reactor import Endpoint, Reactor
 from testkit.select_reactor import SelectReactor
@@ -36,12 +36,12 @@ class Scene:
         self.network = self.world.network
         self.engine: Engine = self.proxy.engine
         self.network.update(pass_duration=(pass_seconds, pass_seconds), latency=(0.0, 0.0), split_chance=0.0)
-        door = Door(self.engine.reactor, lambda: CAPS, lambda _event: None)
+        door = ConnectionQuotas(self.engine.reactor, lambda: CAPS, lambda _event: None)
         for address, host in ((FLOODED, "192.0.2.1"), (OTHER, "192.0.2.2")):
             self.network.listen(self.proxy.host, address, partial(self._accept, door, host))
 
-    def _accept(self, door: Door, host: str) -> Endpoint | None:
-        visit = door.enter(host, asks_who_is_there=False)
+    def _accept(self, door: ConnectionQuotas, host: str) -> Endpoint | None:
+        visit = door.enter(host, requires_authentication=False)
         assert visit is not None
         return self.engine.accept(None, lambda _broker_id, _host: None, visit=visit)
 
@@ -104,7 +104,7 @@ class Turns:
     def __init__(self, connections: int, reactor: Reactor | None = None) -> None:
         self.network = Network(1)
         self.host = self.network.host("proxy")
-        self.crowd = Crowd(reactor or self.host)
+        self.crowd = IpFairShare(reactor or self.host)
         for _ in range(connections):
             self.crowd.joined()
         self.taken: list[int] = []

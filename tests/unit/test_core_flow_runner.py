@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from idemproxy.proxy.effects import Append, Now, Swap, Wait
-from idemproxy.proxy.flow_runner import FlowRunner, Resume
+from idemproxy.proxy.flow.effects import Append, Now, Swap, Wait
+from idemproxy.proxy.flow.runner import FlowRunner, Resume
 from testkit.staged_sequencer import Client, Stage
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from idemproxy.codecs.produce import parse_response
-from idemproxy.proxy.holdings import Held
+from idemproxy.proxy.admission.memory_budget import Held
 from idemproxy.proxy.versions import ApiKey
 from testkit.raw_client import RawClient, batch, resigned
 from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates, ProduceSeen

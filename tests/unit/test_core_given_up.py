@@ -5,8 +5,8 @@ import pytest
 
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy import limits
-from idemproxy.proxy.effects import Append
-from idemproxy.proxy.outcome import Outcome
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.outcome import Outcome
 from idemproxy.state.entry import NO_CONTENT, NOBODY
 from testkit.staged_sequencer import INCARNATION, KEY, NEXT_INCARNATION, Client, Stage
 

@@ -124,15 +124,15 @@ def test_in_a_large_cluster_this_is_no_burden(scene: Scene, monkeypatch: pytest.
 
 def test_who_may_not_create_a_topic_is_told_without_its_name(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     topology, done = scene.engine.topology, list[None]()
-    topology.freshen((TOPIC,), False, lambda: done.append(None))
+    topology.refresh_if_stale((TOPIC,), False, lambda: done.append(None))
     scene.network.run(0.1)
     assert (scene.asked, len(done)) == ([None], 1)
     scene.network.run(SETTLED_SECONDS)
     monkeypatch.setattr(limits, "METADATA_PARTITION_SECONDS", 1.0)
-    topology.freshen((TOPIC,), False, lambda: done.append(None))
+    topology.refresh_if_stale((TOPIC,), False, lambda: done.append(None))
     scene.network.run(0.1)
     assert (scene.asked, len(done)) == ([None, [TOPIC]], 2), "of a large cluster one topic is asked for"
     topology.changed((TOPIC,))
-    topology.freshen((TOPIC,), False, lambda: done.append(None))
+    topology.refresh_if_stale((TOPIC,), False, lambda: done.append(None))
     scene.network.run(SETTLED_SECONDS)
     assert (scene.asked, len(done)) == ([None, [TOPIC], None], 3), "unless it may be gone"

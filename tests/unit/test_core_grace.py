@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.effects import Append
+from idemproxy.proxy.flow.effects import Append
 from idemproxy.proxy.settings.config import Caps
 from idemproxy.state.commit import reserved
 from idemproxy.state.entry import NO_ANCHOR, NOBODY, Intent, IntentBatch

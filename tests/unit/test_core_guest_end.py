@@ -6,7 +6,7 @@ from weakref import ref
 
 import pytest
 
-from idemproxy.proxy.guest import Guest
+from idemproxy.proxy.pass_through.session import PassThroughSession
 from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates, ProduceSeen
 from testkit.virtual_client import ClientSettings
 from testkit.virtual_world import TOPIC, World, WorldSettings
@@ -24,13 +24,13 @@ class Scene:
         self.world.start()
         (self.client,) = self.world.clients
         self.looks: list[bool] = []
-        shipped = Guest._has_no_answer
+        shipped = PassThroughSession._has_no_answer
 
-        def has_no_answer(guest: Guest) -> None:
+        def has_no_answer(guest: PassThroughSession) -> None:
             self.looks.append(guest.is_closed)
             shipped(guest)
 
-        monkeypatch.setattr(Guest, "_has_no_answer", has_no_answer)
+        monkeypatch.setattr(PassThroughSession, "_has_no_answer", has_no_answer)
         self._batches = 0
         self._out: list[ProduceSeen] = []
         self.world.cluster.rates = BrokerFaultRates(slow=(100.0, 100.0))
@@ -65,7 +65,7 @@ def test_nothing_is_looked_at_again_when_he_has_gone(monkeypatch: pytest.MonkeyP
     scene.run(LOOK_SECONDS)
     assert scene.looks == [True]
     (proxy,) = scene.world.proxies
-    assert len(proxy.engine.guest_lanes) == 1, "his batch is still out"
+    assert len(proxy.engine.pass_through_lanes) == 1, "his batch is still out"
     scene.run(600)
     assert scene.looks == [True]
 
@@ -76,7 +76,7 @@ def test_nothing_of_his_session_is_kept_by_what_is_known_of_his_batches() -> Non
     for client in world.clients:
         client.send(TOPIC, 0)
     assert world.network.run(60, lambda: all(client.is_done for client in world.clients))
-    guests = [ref(session) for session in world.proxies[0].engine.sessions if isinstance(session, Guest)]
+    guests = [ref(session) for session in world.proxies[0].engine.sessions if isinstance(session, PassThroughSession)]
     assert len(guests) >= 3
     for client in world.clients:
         client.close()

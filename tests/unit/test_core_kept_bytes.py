@@ -11,9 +11,9 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.produce import PartitionRecords
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
 from idemproxy.proxy import limits
-from idemproxy.proxy.batch import Batch
-from idemproxy.proxy.holdings import Held
-from idemproxy.proxy.plain import PlainBatches
+from idemproxy.proxy.admission.memory_budget import Held
+from idemproxy.proxy.producer.batch import Batch
+from idemproxy.proxy.session.non_idempotent import NonIdempotentBatches
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.decide import BatchIdentity
 from testkit.raw_client import RawClient, batch
@@ -220,7 +220,7 @@ def test_batches_without_a_producer_id_that_wait_to_be_converted_count_with_that
     scene = Scene()
     before = scene.engine.bytes_held
     item = PartitionRecords(TOPIC, 0, memoryview(batch([bytes(RECORD_BYTES)])))
-    batches = PlainBatches([(item, lambda _: None)], scene.engine, "somebody", lambda _: None)
+    batches = NonIdempotentBatches([(item, lambda _: None)], scene.engine, "somebody", lambda _: None)
     assert scene.engine.bytes_held > before + RECORD_BYTES
     del batches
     assert scene.engine.bytes_held == before

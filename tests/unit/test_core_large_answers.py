@@ -10,9 +10,9 @@ import pytest
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.produce import encode_request
 from idemproxy.proxy import limits
+from idemproxy.proxy.admission.memory_budget import MemoryBudget, Reservation
 from idemproxy.proxy.events import SlowClient
-from idemproxy.proxy.holdings import Holdings, Room
-from idemproxy.proxy.session import Session
+from idemproxy.proxy.session.session import Session
 from idemproxy.proxy.settings.config import Caps
 from testkit.virtual_line import Line, request
 from testkit.virtual_wire import VirtualWire
@@ -187,16 +187,16 @@ def test_whoever_goes_gives_back_what_was_kept_for_him() -> None:
 
 # ---------------------------------------------------------------------- room
 class _Asker:
-    def __init__(self, holdings: Holdings, size: int, *, is_new: bool = False) -> None:
+    def __init__(self, holdings: MemoryBudget, size: int, *, is_new: bool = False) -> None:
         self.goes = 0
-        self.room: Room = holdings.ask_room(size, self.go, is_new)
+        self.room: Reservation = holdings.ask_room(size, self.go, is_new)
 
     def go(self) -> None:
         self.goes += 1
 
 
 def test_room_is_given_in_the_order_of_the_asking_and_never_too_much() -> None:
-    holdings = Holdings(Caps(unanswered_bytes_max=1000 * KB))
+    holdings = MemoryBudget(Caps(unanswered_bytes_max=1000 * KB))
     asked = [_Asker(holdings, size * KB) for size in (600, 300, 200, 50, 900)]
     assert [one.room.is_there for one in asked] == [True, True, False, False, False], "nobody is overtaken"
     assert holdings.has_many_answers
@@ -213,7 +213,7 @@ def test_room_is_given_in_the_order_of_the_asking_and_never_too_much() -> None:
 
 
 def test_new_clients_share_half_of_the_room_and_take_turns_with_the_others() -> None:
-    holdings = Holdings(Caps(unanswered_bytes_max=1000 * KB))
+    holdings = MemoryBudget(Caps(unanswered_bytes_max=1000 * KB))
     new = [_Asker(holdings, 200 * KB, is_new=True) for _ in range(5)]
     assert [one.room.is_there for one in new] == [True, True, False, False, False]
     known = [_Asker(holdings, 300 * KB) for _ in range(4)]
@@ -233,12 +233,12 @@ def test_new_clients_share_half_of_the_room_and_take_turns_with_the_others() -> 
 
 
 def test_a_large_answer_for_a_new_client_comes_alone() -> None:
-    holdings = Holdings(Caps(unanswered_bytes_max=1000 * KB))
+    holdings = MemoryBudget(Caps(unanswered_bytes_max=1000 * KB))
     assert _Asker(holdings, 5000 * KB, is_new=True).room.is_there
 
 
 def test_who_does_not_want_it_any_more_keeps_nobody_waiting() -> None:
-    holdings = Holdings(Caps(unanswered_bytes_max=1000 * KB))
+    holdings = MemoryBudget(Caps(unanswered_bytes_max=1000 * KB))
     first, second, third = (_Asker(holdings, 800 * KB) for _ in range(3))
     second.room.release()
     first.room.release()
@@ -246,7 +246,7 @@ def test_who_does_not_want_it_any_more_keeps_nobody_waiting() -> None:
 
 
 def test_an_answer_above_the_limit_comes_alone_and_what_is_not_taken_counts() -> None:
-    holdings = Holdings(Caps(unanswered_bytes_max=1000 * KB))
+    holdings = MemoryBudget(Caps(unanswered_bytes_max=1000 * KB))
     huge = _Asker(holdings, 5000 * KB)
     assert huge.room.is_there
     holdings.hold_answers(600 * KB)

@@ -4,10 +4,10 @@ from typing import Any
 
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords
-from idemproxy.proxy.effects import Append, Unanswered
-from idemproxy.proxy.log_ends import Later, Position
-from idemproxy.proxy.outcome import InDoubt, Outcome
-from idemproxy.proxy.resolver import LogSearch
+from idemproxy.proxy.flow.effects import Append, Unanswered
+from idemproxy.proxy.flow.outcome import InDoubt, Outcome
+from idemproxy.proxy.partition_log.log_offsets import Later, Position
+from idemproxy.proxy.partition_log.log_search import LogSearch
 from idemproxy.state.entry import NO_ANCHOR
 from testkit.staged_sequencer import PARTITION, PRODUCER_ID, TOPIC, Client, Stage
 

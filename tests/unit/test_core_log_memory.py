@@ -16,9 +16,9 @@ from idemproxy.codecs.message_set import encode_message, encode_set, iterate_sha
 from idemproxy.codecs.steps import STEP_RECORDS, at_once
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
-from idemproxy.proxy.effects import Unanswered
-from idemproxy.proxy.log_chunk import LogChunk, ReadLog, contents_in, has_content, taking_apart
-from idemproxy.proxy.log_reader import LogReader
+from idemproxy.proxy.flow.effects import Unanswered
+from idemproxy.proxy.partition_log.log_chunk import LogChunk, ReadLog, contents_in, has_content, taking_apart
+from idemproxy.proxy.partition_log.log_reader import LogReader
 from idemproxy.state.commit import Stored
 from testkit.staged_sequencer import Client, Stage
 from testkit.step_sizes import MessagesRead

@@ -15,11 +15,11 @@ from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.message_set import encode_message, encode_set, iterate_shallow
 from idemproxy.codecs.steps import STEP_RECORDS, at_once
 from idemproxy.proxy import limits
+from idemproxy.proxy.admission.long_work import LongWork
 from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
-from idemproxy.proxy.effects import Unanswered
-from idemproxy.proxy.log_chunk import LogChunk, ReadLog, taking_apart
-from idemproxy.proxy.log_reader import LogReader
-from idemproxy.proxy.long_work import LongWork
+from idemproxy.proxy.flow.effects import Unanswered
+from idemproxy.proxy.partition_log.log_chunk import LogChunk, ReadLog, taking_apart
+from idemproxy.proxy.partition_log.log_reader import LogReader
 from idemproxy.state.commit import Stored
 from testkit.crowd import Crowd, first_time, resolved
 from testkit.staged_sequencer import Client, Stage

@@ -6,8 +6,8 @@ from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.message_set import encode_message, encode_set
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset, OffsetAnswer
-from idemproxy.proxy.log_ends import Position
-from idemproxy.proxy.resolver import LogSearch, Searched
+from idemproxy.proxy.partition_log.log_offsets import Position
+from idemproxy.proxy.partition_log.log_search import LogSearch, Searched
 from idemproxy.state.entry import NO_ANCHOR
 from testkit.staged_sequencer import PARTITION, PRODUCER_ID, TOPIC, Client, Stage
 

@@ -6,9 +6,9 @@ import pytest
 from idemproxy.codecs.marker import anchor_of
 from idemproxy.codecs.message_set import encode_set, iterate_shallow
 from idemproxy.proxy import limits
-from idemproxy.proxy.events import DoubtResolved, SecondCopy
-from idemproxy.proxy.log_ends import Position
-from idemproxy.proxy.outcome import Appended
+from idemproxy.proxy.events import DoubtResolved, DuplicateFound
+from idemproxy.proxy.flow.outcome import Appended
+from idemproxy.proxy.partition_log.log_offsets import Position
 from idemproxy.state.entry import NO_ANCHOR
 from testkit import virtual_world
 from testkit.staged_sequencer import PARTITION, TOPIC, Client, Stage
@@ -326,7 +326,7 @@ def test_a_first_copy_that_comes_after_the_rebuild_is_told() -> None:
     assert request.code == 0
     stage.take(stage.sent[-1])  # a proxy of the lost state had sent it, and its broker stood still
     stage.run(limits.SECOND_LOOKS_SECONDS[0] + 5)
-    assert [event.offsets for event in stage.events if isinstance(event, SecondCopy)] == [(3, 4)]
+    assert [event.offsets for event in stage.events if isinstance(event, DuplicateFound)] == [(3, 4)]
 
 
 def test_what_a_rebuild_has_found_is_not_looked_for_again() -> None:

@@ -9,12 +9,13 @@ import pytest
 
 from idemproxy.codecs.errors import WireError
 from idemproxy.codecs.steps import Steps, at_once
-from idemproxy.proxy import client_answers, limits
+from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.base import Addresses
 from idemproxy.proxy.bridge.cluster import BrokerAddress, Cluster, Partition, Topic, told_rows
 from idemproxy.proxy.bridge.metadata import encode_client_answer, parse_answer, read_answer, tell_client
-from idemproxy.proxy.client_answers import ClientAnswers
-from idemproxy.proxy.topology import Topology
+from idemproxy.proxy.broker.topology import Topology
+from idemproxy.proxy.engine import metadata_answers
+from idemproxy.proxy.engine.metadata_answers import MetadataAnswers
 from testkit import virtual_broker
 from testkit import virtual_kafka_bytes as kafka
 from testkit.virtual_cluster import VirtualCluster
@@ -241,7 +242,7 @@ def test_who_names_more_topics_than_a_question_holds_gets_the_whole_cluster_as_i
         scene.network.run(limits.METADATA_FRESH_SECONDS)
         scene.questions.clear()
         scene.reactor.post(
-            lambda may_create=may_create: scene.topology.freshen(  # type: ignore[misc]
+            lambda may_create=may_create: scene.topology.refresh_if_stale(  # type: ignore[misc]
                 known + unknown, may_create, lambda: answered.append(len(scene.questions))
             )
         )
@@ -303,7 +304,7 @@ def reactor() -> VirtualReactor:
 
 
 def test_an_answer_is_made_once_and_anew_when_anything_about_it_has_changed(reactor: VirtualReactor) -> None:
-    answers, cluster = ClientAnswers(reactor, "x"), large_cluster()
+    answers, cluster = MetadataAnswers(reactor, "x"), large_cluster()
     got: list[bytes] = []
 
     def answer(version: int, seen: Cluster, topics: tuple[str, ...] | None, addresses: Addresses) -> bytes:
@@ -332,13 +333,13 @@ def test_clients_that_ask_at_the_same_time_get_one_answer_that_is_made_in_steps(
     reactor: VirtualReactor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster("c", 1, BROKERS, {"t": topic_of("t", 2, 3 * limits.METADATA_ROWS_PER_STEP)})
-    answers, got, made = ClientAnswers(reactor, "x"), list[bytes](), list[int]()
+    answers, got, made = MetadataAnswers(reactor, "x"), list[bytes](), list[int]()
 
     def counted(*arguments: Any) -> Steps[bytes]:
         made.append(1)
         return tell_client(*arguments)
 
-    monkeypatch.setattr(client_answers, "tell_client", counted)
+    monkeypatch.setattr(metadata_answers, "tell_client", counted)
     for _ in range(700):
         answers.tell(4, cluster, None, {1: ADDRESSES[1]}, got.append)
     assert got == []
@@ -349,7 +350,7 @@ def test_clients_that_ask_at_the_same_time_get_one_answer_that_is_made_in_steps(
 
 def test_an_answer_that_is_out_of_date_when_it_is_made_is_told_and_not_kept(reactor: VirtualReactor) -> None:
     large = Cluster("c", 1, BROKERS, {"t": topic_of("t", 2, 3 * limits.METADATA_ROWS_PER_STEP)})
-    answers, got = ClientAnswers(reactor, "x"), list[bytes]()
+    answers, got = MetadataAnswers(reactor, "x"), list[bytes]()
     addresses = {1: ADDRESSES[1]}
     answers.tell(4, large, None, addresses, got.append)
     answers.tell(4, Cluster("c", 1, BROKERS), None, addresses, got.append)
@@ -359,7 +360,7 @@ def test_an_answer_that_is_out_of_date_when_it_is_made_is_told_and_not_kept(reac
 
 
 def test_answers_that_are_kept_have_a_bound_whatever_clients_ask_for(reactor: VirtualReactor) -> None:
-    answers, cluster = ClientAnswers(reactor, "x"), Cluster("c", 1, BROKERS)
+    answers, cluster = MetadataAnswers(reactor, "x"), Cluster("c", 1, BROKERS)
     for number in range(3 * limits.ANSWERS_KEPT_MAX):
         answers.tell(4, cluster, (f"topic-{number}",), ADDRESSES, lambda _: None)
         assert len(answers._made) <= limits.ANSWERS_KEPT_MAX

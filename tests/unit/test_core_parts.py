@@ -9,8 +9,8 @@ import pytest
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.marker import parse_marker
-from idemproxy.proxy.effects import Append
-from idemproxy.proxy.outcome import Outcome
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.outcome import Outcome
 from testkit.staged_sequencer import Client, Stage
 
 TOO_LARGE, HELD_BACK, UNDECIDABLE = 10, 19, 87

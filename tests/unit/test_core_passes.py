@@ -11,7 +11,7 @@ import pytest
 from idemproxy.codecs import convert
 from idemproxy.codecs.steps import STEP_RECORDS
 from idemproxy.proxy import limits
-from idemproxy.proxy.produce import ProduceCall
+from idemproxy.proxy.session.produce import ProduceCall
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.reactor import Reactor
 from testkit.raw_client import RawClient, batch
@@ -42,7 +42,7 @@ class Scene:
         (self.proxy,) = self.world.proxies
         self.engine = self.proxy.engine
         self.slow = SlowClock(self.engine.reactor)
-        self.engine.current_pass._now = self.slow.now
+        self.engine.loop_budget._now = self.slow.now
         self.conversions: list[float] = []
         """When each was made; those of one pass are at one time."""
         monkeypatch.setattr(convert, "converting", self.slowed(convert.converting))

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from idemproxy.proxy.bridge.init_producer_id import InitProducerIdRequest
-from idemproxy.proxy.effects import Append
+from idemproxy.proxy.flow.effects import Append
 from idemproxy.state.entry import NO_PRINCIPAL, principal_of
 from idemproxy.state.producer_ids import block_of, pack_block, unpack_block
 from idemproxy.state.store import block_key

@@ -1,8 +1,9 @@
 """What waits behind a batch in trouble: joined by its retries only, and not kept for nobody (rules R2, R13, R17)."""
 
-from idemproxy.proxy import answers, limits
-from idemproxy.proxy.effects import Unanswered
-from idemproxy.proxy.log_ends import Position
+from idemproxy.proxy import limits
+from idemproxy.proxy.flow.effects import Unanswered
+from idemproxy.proxy.partition_log.log_offsets import Position
+from idemproxy.proxy.producer import answers
 from testkit.staged_sequencer import PARTITION, TOPIC, Client, Stage
 
 TIMED_OUT = 7

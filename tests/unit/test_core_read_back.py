@@ -8,8 +8,8 @@ from idemproxy.codecs.marker import parse_marker
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
-from idemproxy.proxy.events import DoubtResolved, MarkerLost, Said
-from idemproxy.proxy.read_back import read_back
+from idemproxy.proxy.events import DoubtResolved, MarkerLost, OperatorMessage
+from idemproxy.proxy.producer.marker_probe import probe_marker
 from testkit.staged_sequencer import PARTITION, TOPIC, Client, Stage
 
 UNDECIDABLE = 87
@@ -36,7 +36,7 @@ def lost(stage: Stage) -> list[MarkerLost]:
 
 
 def said(stage: Stage) -> list[str]:
-    return [event.what for event in stage.events if isinstance(event, Said)]
+    return [event.what for event in stage.events if isinstance(event, OperatorMessage)]
 
 
 def fetches(stage: Stage) -> int:
@@ -183,7 +183,7 @@ def test_a_topic_is_not_marked_again_while_another_partition_of_it_loses_markers
     assert len(lost(stage)) == 1
 
     def look_at_another_partition() -> None:
-        stage.runner.start(read_back(stage.shared, TOPIC, PARTITION + 1, sent, 0))
+        stage.runner.start(probe_marker(stage.shared, TOPIC, PARTITION + 1, sent, 0))
 
     look_at_another_partition()
     assert stage.shared.unmarked == {TOPIC}

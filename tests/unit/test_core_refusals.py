@@ -5,8 +5,8 @@ import os
 import pytest
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.effects import Append, Swap
-from idemproxy.proxy.outcome import InDoubt, NotSent, Outcome, classify
+from idemproxy.proxy.flow.effects import Append, Swap
+from idemproxy.proxy.flow.outcome import InDoubt, NotSent, Outcome, classify
 from testkit.staged_sequencer import Client, Stage
 
 UNKNOWN, CORRUPT, TIMED_OUT, TOO_LARGE, HELD_BACK = -1, 2, 7, 10, 19

@@ -6,11 +6,11 @@ import pytest
 
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.proxy import limits
-from idemproxy.proxy.effects import Append
-from idemproxy.proxy.events import LateWrite, SecondCopy
-from idemproxy.proxy.log_ends import Position
-from idemproxy.proxy.outcome import InDoubt, Outcome
-from idemproxy.proxy.second_look import look_for_copies
+from idemproxy.proxy.events import AppendAfterDeadline, DuplicateFound
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.outcome import InDoubt, Outcome
+from idemproxy.proxy.partition_log.log_offsets import Position
+from idemproxy.proxy.producer.duplicate_audit import auditing
 from idemproxy.state.entry import NO_ANCHOR
 from testkit.staged_sequencer import TOPIC, Client, Stage
 
@@ -18,7 +18,7 @@ ALL_LOOKS_SECONDS = sum(limits.SECOND_LOOKS_SECONDS) + 60
 
 
 def copies(stage: Stage) -> list[tuple[int, ...]]:
-    return [event.offsets for event in stage.events if isinstance(event, SecondCopy)]
+    return [event.offsets for event in stage.events if isinstance(event, DuplicateFound)]
 
 
 class Sleeper:
@@ -66,7 +66,7 @@ def test_a_write_that_left_late_is_told_and_a_second_copy_of_it_as_well() -> Non
     stage.outcomes.append(stand_still)
     first = stage.send(client, 1)
     assert first.code == 7
-    told = [event for event in stage.events if isinstance(event, LateWrite)]
+    told = [event for event in stage.events if isinstance(event, AppendAfterDeadline)]
     assert [(one.producer_epoch, one.base_sequences) for one in told] == [(0, (1,))]
     retry = stage.send(Client(), 1)
     stage.run(20)
@@ -145,7 +145,7 @@ def test_all_batches_of_a_partition_are_looked_for_by_one() -> None:
     stage = Stage()
     places = [(TOPIC, 0), (TOPIC, 1)]
     flows = [
-        look_for_copies(stage.shared, place, Position(bound, NO_ANCHOR), {(producer, 0, 0)})
+        auditing(stage.shared, place, Position(bound, NO_ANCHOR), {(producer, 0, 0)})
         for place in places
         for producer, bound in enumerate((5, 3, 9))
     ]
@@ -214,7 +214,7 @@ def test_a_part_that_left_late_is_looked_for_too() -> None:
     stage.outcomes.append(judge)
     values = [random.Random(seed).randbytes(2000) for seed in (1, 2)]
     stage.send(Client(), 0, *values)
-    (told,) = [event for event in stage.events if isinstance(event, LateWrite)]
+    (told,) = [event for event in stage.events if isinstance(event, AppendAfterDeadline)]
     assert told.base_sequences == (0,)
     retry = stage.send(Client(), 0, *values)
     stage.run(20)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.effects import Append, MemberAlive, Pause, Read, Unanswered
-from idemproxy.proxy.outcome import Outcome
+from idemproxy.proxy.flow.effects import Append, MemberAlive, Pause, Read, Unanswered
+from idemproxy.proxy.flow.outcome import Outcome
 from idemproxy.state.entry import NOBODY, Intent, IntentBatch, pack, unpack
 from idemproxy.state.store import member_key
 from testkit.staged_sequencer import (

@@ -3,8 +3,8 @@ everything goes on afterwards (rule R2)."""
 
 import pytest
 
-from idemproxy.proxy.effects import Read, Swap
-from idemproxy.proxy.events import Said
+from idemproxy.proxy.events import OperatorMessage
+from idemproxy.proxy.flow.effects import Read, Swap
 from idemproxy.state.store import StoreLost
 from testkit.staged_sequencer import KEY, Client, Stage
 from testkit.virtual_redis import RedisFaultRates
@@ -16,7 +16,7 @@ DAMAGED = [b"", b"\x01", b"\x09" + bytes(80), bytes(200)]
 
 
 def complaints(stage: Stage) -> int:
-    return sum(isinstance(event, Said) and event.level == "error" for event in stage.events)
+    return sum(isinstance(event, OperatorMessage) and event.level == "error" for event in stage.events)
 
 
 @pytest.mark.parametrize("value", DAMAGED)

@@ -18,7 +18,7 @@ from idemproxy.proxy.bridge.asks import (
     LatestOffset,
     OffsetAnswer,
 )
-from idemproxy.proxy.effects import Leader
+from idemproxy.proxy.flow.effects import Leader
 from testkit.staged_sequencer import PARTITION, TOPIC, Client, Stage
 from testkit.virtual_log import PartitionLog
 

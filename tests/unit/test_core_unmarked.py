@@ -9,8 +9,8 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.marker import parse_marker
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import LatestOffset
-from idemproxy.proxy.effects import Ask, Unanswered
-from idemproxy.proxy.events import DoubtResolved, MarkerLost, Said
+from idemproxy.proxy.events import DoubtResolved, MarkerLost, OperatorMessage
+from idemproxy.proxy.flow.effects import Ask, Unanswered
 from idemproxy.state.entry import NO_ANCHOR
 from testkit.staged_sequencer import KEY, PARTITION, TOPIC, Client, Stage
 
@@ -133,7 +133,7 @@ def test_where_the_broker_compresses_with_another_codec_the_second_append_has_th
         assert stage.send(client, sequence).offset == sequence
         stage.run(1)
     assert markers(stage) == [False, True, True]
-    assert len([event for event in stage.events if isinstance(event, Said)]) == 1
+    assert len([event for event in stage.events if isinstance(event, OperatorMessage)]) == 1
     assert not any(isinstance(event, MarkerLost) for event in stage.events)
     stage.outcomes.append(stage.loses_answer)
     request = stage.send(client, 3)
@@ -168,14 +168,14 @@ def test_where_markers_are_kept_one_append_is_looked_at_and_no_more() -> None:
         stage.send(client, sequence)
         stage.run(1)
     assert asked == []
-    assert not any(isinstance(event, MarkerLost | Said) for event in stage.events)
+    assert not any(isinstance(event, MarkerLost | OperatorMessage) for event in stage.events)
 
 
 def test_an_append_that_cannot_be_read_back_leaves_it_to_the_next_one() -> None:
     stage = Stage(topic_codec=Codec.NONE)
     client = Client()
     stage.send(client, 0)
-    stage.shared.read_back.clear()
+    stage.shared.probed.clear()
     stage.shared.unmarked.clear()
     leader, stage.leader = stage.leader, None
     stage.shared.leader_of = lambda _topic, _partition: leader

@@ -5,8 +5,8 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.message_set import encode_message
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import FetchRecords
-from idemproxy.proxy.effects import Append, Unanswered
-from idemproxy.proxy.outcome import Outcome
+from idemproxy.proxy.flow.effects import Append, Unanswered
+from idemproxy.proxy.flow.outcome import Outcome
 from testkit.staged_sequencer import Client, Stage
 from testkit.virtual_log import Stored
 from testkit.virtual_messages import Message

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from idemproxy.codecs.message_set import encode_message
-from idemproxy.proxy.log_ends import Later, Position
-from idemproxy.proxy.resolver import LogSearch
+from idemproxy.proxy.partition_log.log_offsets import Later, Position
+from idemproxy.proxy.partition_log.log_search import LogSearch
 from idemproxy.state.entry import NO_ANCHOR
 from testkit import virtual_broker
 from testkit.virtual_broker_faults import BrokerFault, ProduceSeen

@@ -9,9 +9,9 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.marker import parse_marker
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy import limits
-from idemproxy.proxy.effects import Append
 from idemproxy.proxy.events import MarkerLost, NoRoomForMarker
-from idemproxy.proxy.outcome import Appended, Outcome
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.outcome import Appended, Outcome
 from testkit.staged_sequencer import KEY, PARTITION, TOPIC, Client, Stage
 
 TIMED_OUT, TOO_LARGE, LIST_TOO_LARGE, OUT_OF_ORDER, UNDECIDABLE = 7, 10, 18, 45, 87
@@ -130,7 +130,7 @@ def test_that_is_said_of_the_record_and_not_of_the_topic() -> None:
     assert not any(isinstance(event, MarkerLost) for event in stage.events)
     (event,) = [event for event in stage.events if isinstance(event, NoRoomForMarker)]
     assert event == NoRoomForMarker(TOPIC, PARTITION, BYTES_MAX)
-    assert stage.shared.read_back == set()
+    assert stage.shared.probed == set()
 
 
 def test_it_is_put_together_with_nobody_elses() -> None:

@@ -6,9 +6,9 @@ import os
 import pytest
 
 from idemproxy.codecs.message_set import encode_set
-from idemproxy.proxy.effects import Append
 from idemproxy.proxy.events import DoubtOpened
-from idemproxy.proxy.outcome import Outcome
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.outcome import Outcome
 from testkit.staged_sequencer import Client, Request, Stage
 
 TOO_LARGE, DUPLICATE, UNDECIDABLE = 10, 46, 87

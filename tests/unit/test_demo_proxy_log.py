@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from idemproxy.demo.proxy_log import ProxyLog, kind_of
-from idemproxy.proxy.events import BatchAnswered, DoubtOpened, DoubtResolved, Said
+from idemproxy.proxy.events import BatchAnswered, DoubtOpened, DoubtResolved, OperatorMessage
 from idemproxy.proxy.telemetry.reports import Telemetry
 
 
@@ -44,8 +44,8 @@ def test_doubts_and_duplicates_are_counted_by_kind_and_nothing_else_is(log: Path
         answered("duplicate_below_window", 46, -1),
         answered("duplicate_unverified", 7, -1),
         DoubtOpened(7, "orders", 0, 12, "resolved as found: it only looks like it"),
-        Said("warning", "duplicate: it only looks like it"),
-        Said("error", "something is wrong"),
+        OperatorMessage("warning", "duplicate: it only looks like it"),
+        OperatorMessage("error", "something is wrong"),
     ):
         telemetry(event)
     read = ProxyLog(log)

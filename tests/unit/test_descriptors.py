@@ -11,7 +11,7 @@ import pytest
 
 PROGRAM = """
 import json, resource, sys
-from idemproxy.proxy.descriptors import raise_descriptors
+from idemproxy.proxy.process.descriptors import raise_descriptors
 soft, hard, clients = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 print(json.dumps([raise_descriptors(clients), *resource.getrlimit(resource.RLIMIT_NOFILE)]))
@@ -39,7 +39,7 @@ def test_as_many_are_had_as_clients_may_need_and_the_system_allows(
 
 LAST_ONES = """
 import json, os, resource, sys
-from idemproxy.proxy.descriptors import Descriptors, ForClients
+from idemproxy.proxy.process.descriptors import Descriptors, ForClients
 have, brokers, quiet = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (have, have))
 taken, asked, connected, lost = [], [], [], []
@@ -93,7 +93,9 @@ def test_the_last_ones_are_not_for_clients_and_first_somebody_quiet_leaves(
 
 
 def test_a_process_without_standard_input_counts_as_well() -> None:
-    program = "from idemproxy.proxy.descriptors import Descriptors; print(Descriptors(lambda: 1, None).why_no_room())"
+    program = (
+        "from idemproxy.proxy.process.descriptors import Descriptors; print(Descriptors(lambda: 1, None).why_no_room())"
+    )
     command = ["bash", "-c", 'exec "$@" <&-', "bash", sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "None\n"

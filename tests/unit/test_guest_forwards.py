@@ -4,9 +4,9 @@ his rights."""
 from collections.abc import Callable
 from typing import Any
 
-from idemproxy.proxy.effects import Append
-from idemproxy.proxy.outcome import Outcome
-from idemproxy.proxy.rights import Rights
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.outcome import Outcome
+from idemproxy.proxy.pass_through.write_acl import WriteAcl
 from testkit.staged_sequencer import Client, Stage
 
 DENIED = 29
@@ -14,7 +14,7 @@ DENIED = 29
 
 def test_rights_are_asked_again_for_what_came_after_the_last_question() -> None:
     now, asked, heard = [100.0], list[Any](), list[int]()
-    rights = Rights(lambda: now[0], asked.append)
+    rights = WriteAcl(lambda: now[0], asked.append)
     rights.want({"a": 0, "b": 1})
     rights.answered({"a": 0, "b": DENIED})
     assert (rights.missing({"a": 0, "b": 1}), rights.code_of("b")) == ({}, DENIED)
@@ -38,7 +38,7 @@ def test_rights_are_asked_again_for_what_came_after_the_last_question() -> None:
 
 def test_while_a_question_is_out_nothing_is_asked_again_however_many_wait() -> None:
     asked, heard = list[Any](), list[int]()
-    rights = Rights(lambda: 100.0, asked.append)
+    rights = WriteAcl(lambda: 100.0, asked.append)
     for partition in range(50):
         rights.confirm(f"topic {partition % 5}", partition, 100.0, heard.append)
     assert asked == [{"topic 0": 0}]

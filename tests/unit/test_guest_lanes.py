@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from idemproxy.codecs.framing import frame
-from idemproxy.proxy.effects import Append
-from idemproxy.proxy.guest_lane import GuestLanes, GuestPipe
-from idemproxy.proxy.outcome import Appended, InDoubt, NotSent, Outcome, Refused
-from idemproxy.proxy.rights import Rights
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.outcome import Appended, InDoubt, NotSent, Outcome, Refused
+from idemproxy.proxy.pass_through.lane import PassThroughLanes, PassThroughPipe
+from idemproxy.proxy.pass_through.write_acl import WriteAcl
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.reactor import Address
 from testkit.virtual_broker_end import BrokerEnd
@@ -33,12 +33,12 @@ class Scene:
         host = self.network.host("proxy")
         self.broken: list[str] = []
         self.answers: list[bytes] = []
-        self.over: list[GuestLanes] = []
+        self.over: list[PassThroughLanes] = []
         self.events: list[Any] = []
         self.may_send = self.is_there = True
-        self.pipe = GuestPipe(host, ADDRESS, self.broken.append)
-        self.rights = Rights(host.now, lambda _topics: None)
-        self.lanes = GuestLanes(
+        self.pipe = PassThroughPipe(host, ADDRESS, self.broken.append)
+        self.rights = WriteAcl(host.now, lambda _topics: None)
+        self.lanes = PassThroughLanes(
             host,
             BROKER,
             self.pipe,

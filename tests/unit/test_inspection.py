@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idemproxy.proxy.inspection.table import ROWS_MEASURED, printable, table_lines
+from idemproxy.proxy.commands.inspection.table import ROWS_MEASURED, printable, table_lines
 from idemproxy.state.entry import (
     GIVEN_UP,
     NO_GENERATION,

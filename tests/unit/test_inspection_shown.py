@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from idemproxy.proxy.inspection import render, views
-from idemproxy.proxy.inspection.arguments import _partition, _producer_id
+from idemproxy.proxy.commands.inspection import render, views
+from idemproxy.proxy.commands.inspection.arguments import _partition, _producer_id
 from idemproxy.state.entry import GIVEN_UP, NOBODY, Entry, Intent, IntentBatch, WindowBatch
 from idemproxy.state.inspection import Damaged, EntryPlace
 from idemproxy.state.producer_ids import Block

@@ -4,7 +4,7 @@ R19): real lanes and a broker's ends, on a virtual network."""
 import pytest
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.outcome import Appended
+from idemproxy.proxy.flow.outcome import Appended
 from testkit import virtual_kafka_bytes as kafka
 from testkit.virtual_lanes import WIDE, Lanes
 from testkit.virtual_world import TOPIC

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from idemproxy.proxy.demand import Demand
-from idemproxy.proxy.lane_pool import LanePool
+from idemproxy.proxy.broker.lane_demand import LaneDemand
+from idemproxy.proxy.broker.lane_pool import LanePool
 from testkit.virtual_slow_broker import ADDRESS, BROKER, Producers, SlowBroker
 
 
@@ -51,7 +51,7 @@ def test_nothing_is_held_back_while_there_are_lanes_enough() -> None:
 
 
 def test_a_crowd_that_has_gone_holds_nobody_back() -> None:
-    demand = Demand()
+    demand = LaneDemand()
     for waiting in range(200):
         demand.came(waiting)
     assert demand.hold_seconds(0.0, 1, 16, 0.1) == 0.0  # nothing was sent before

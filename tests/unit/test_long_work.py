@@ -9,8 +9,8 @@ import pytest
 
 from idemproxy.codecs.steps import Steps
 from idemproxy.proxy import limits
-from idemproxy.proxy.long_work import LongWork
-from idemproxy.proxy.passes import Pass
+from idemproxy.proxy.admission.long_work import LongWork
+from idemproxy.proxy.admission.loop_budget import LoopBudget
 
 
 class Reactor:
@@ -44,7 +44,7 @@ class Reactor:
 class Scene:
     def __init__(self, step_seconds: float = 0.004) -> None:
         self.reactor = Reactor()
-        self.work = LongWork(cast(Any, self.reactor), Pass(cast(Any, self.reactor)))
+        self.work = LongWork(cast(Any, self.reactor), LoopBudget(cast(Any, self.reactor)))
         self.step_seconds = step_seconds
         self.open = self.open_most = 0
         self.ended: list[str] = []

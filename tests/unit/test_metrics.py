@@ -218,7 +218,7 @@ def test_prometheus_reads_what_was_counted_and_every_time_anew() -> None:
         telemetry(events.DoubtResolved(7, "t", 0, 0, "found", 100, seconds))
     try:
         families = {family.name: family for family in text_string_to_metric_families(export.text().decode())}
-        telemetry(events.SecondCopy(7, 0, 0, "t", 0, (1, 2)))
+        telemetry(events.DuplicateFound(7, 0, 0, "t", 0, (1, 2)))
         again = {family.name: family for family in text_string_to_metric_families(export.text().decode())}
     finally:
         export.close()

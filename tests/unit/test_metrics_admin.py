@@ -9,9 +9,9 @@ import pytest
 
 from idemproxy.proxy import events
 from idemproxy.proxy.admin import views
+from idemproxy.proxy.admin.health import Watched, concerns, reasons_not_ready, samples
 from idemproxy.proxy.admin.rates import STEPS_KEPT, WINDOW_STEPS, Rates
-from idemproxy.proxy.admin.vitals import Watched, concerns, reasons_not_ready, samples
-from idemproxy.proxy.served import Kind, Refusal
+from idemproxy.proxy.broker.served import Kind, Refusal
 from idemproxy.proxy.telemetry import metric_names as names
 from idemproxy.proxy.telemetry.reports import Telemetry
 from idemproxy.state.store import StoreRefused
@@ -153,8 +153,8 @@ def test_a_lost_redis_or_lease_that_is_left_out_is_no_reason_and_a_drain_still_i
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        (events.SecondCopy(7, 0, 0, "t", 0, (1, 2)), "1 batches are in the log twice"),
-        (events.FlowFailed("here", ValueError("x")), "1 errors of the proxy's own"),
+        (events.DuplicateFound(7, 0, 0, "t", 0, (1, 2)), "1 batches are in the log twice"),
+        (events.InternalError("here", ValueError("x")), "1 errors of the proxy's own"),
     ],
 )
 def test_what_must_never_happen_is_a_concern_from_then_on(event: object, words: str) -> None:
@@ -228,9 +228,9 @@ def test_a_redis_that_fills_up_is_a_concern_until_it_has_room_again() -> None:
     _, watched = watched_world()
     assert views.status(watched, Rates())["redis"]["memory_used_bytes"] is None
     for used, limit in ((79, 100), (80, 100), (10**9, 0)):
-        watched.telemetry(events.StoreMemoryTold(used, limit))
+        watched.telemetry(events.RedisMemoryMeasured(used, limit))
         assert concerns(watched) == []
-    watched.telemetry(events.StoreMemoryTold(93, 100))
+    watched.telemetry(events.RedisMemoryMeasured(93, 100))
     assert concerns(watched) == ["Redis uses 93 % of its maxmemory; when it is full, nothing can be produced"]
     found = views.status(watched, Rates())["redis"]
     assert (found["memory_used_bytes"], found["memory_limit_bytes"]) == (93, 100)
@@ -259,7 +259,7 @@ def test_every_gauge_and_counter_has_as_many_labels_as_it_names() -> None:
     send(world, 3)
     watched.telemetry(events.DuplicateAnswered("client", TOPIC))
     watched.telemetry(events.CertificateLoaded("listeners[0].tls", "CN=x", 1.0))
-    watched.telemetry(events.StoreMemoryTold(1, 2))
+    watched.telemetry(events.RedisMemoryMeasured(1, 2))
     watched.telemetry(events.DoubtResolved(7, "t", 0, 0, "found", 100, 1.5))
     watched.telemetry.metrics.measure_passes(watched.now)
     watched.engine.count_request(0)

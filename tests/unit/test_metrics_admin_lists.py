@@ -14,8 +14,8 @@ from starlette.types import Message
 from idemproxy.proxy import events, limits
 from idemproxy.proxy.admin import views
 from idemproxy.proxy.admin.app import make_app
+from idemproxy.proxy.admin.health import Watched, samples
 from idemproxy.proxy.admin.rates import WINDOW_STEPS, Rates
-from idemproxy.proxy.admin.vitals import Watched, samples
 from idemproxy.proxy.settings.config import Caps
 from idemproxy.proxy.telemetry import metric_names as names
 from idemproxy.proxy.telemetry.reports import Telemetry
@@ -83,7 +83,7 @@ def test_the_pair_with_most_duplicates_comes_first(watched: Watched) -> None:
 
 def test_the_newest_line_comes_first_and_so_many_are_told_as_are_wanted(watched: Watched) -> None:
     for number in range(views.LIST_DEFAULT + 5):
-        watched.telemetry(events.Said("warning", f"line {number}"))
+        watched.telemetry(events.OperatorMessage("warning", f"line {number}"))
     (newest, before) = views.lines(watched, 2)
     assert (newest["level"], newest["text"], before["text"]) == ("warning", "line 104", "line 103")
     assert len(json.loads(ask(watched, "/api/v1/events")[1])) == views.LIST_DEFAULT

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from idemproxy.proxy.admin.serve import Admin
-from idemproxy.proxy.engine import Engine
+from idemproxy.proxy.engine.engine import Engine
 from idemproxy.proxy.settings.config import ConfigError
 from idemproxy.proxy.telemetry import metric_names as names
 from idemproxy.proxy.telemetry.reports import Telemetry

@@ -8,8 +8,8 @@ import pytest
 
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.produce import PartitionAnswer, encode_response
-from idemproxy.proxy import answers
-from idemproxy.proxy.batch import Answer
+from idemproxy.proxy.producer import answers
+from idemproxy.proxy.producer.batch import Answer
 from idemproxy.state.decide import Fenced, OutOfOrder
 
 PROXY = Path(answers.__file__).parent

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from idemproxy.proxy.cluster_name import ClusterName
+from idemproxy.proxy.broker.cluster_id import ClusterName
 from idemproxy.state.store import cluster_key
 from testkit.store_scene import StoreScene
 

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from idemproxy.demo.ports import HOST, free_ports
-from idemproxy.proxy.transport import TrioReactor
+from idemproxy.proxy.net.event_loop import TrioReactor
 from idemproxy.reactor import Address, Wire
 
 TRIES = 50

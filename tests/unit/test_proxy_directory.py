@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from idemproxy.proxy.data_directory import ROOM_BYTES, ROOM_WITH_REDIS_BYTES, DataDirectory
+from idemproxy.proxy.process.data_directory import ROOM_BYTES, ROOM_WITH_REDIS_BYTES, DataDirectory
 from idemproxy.proxy.settings.config import ConfigError
 
 ONE, OTHER = b"eightone", b"eighttwo"

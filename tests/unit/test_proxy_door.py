@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.door import Door, Visit, address_of
+from idemproxy.proxy.admission.connection_quotas import AdmittedConnection, ConnectionQuotas, address_of
 from idemproxy.proxy.events import ConnectionRefused
 from idemproxy.proxy.settings.config import Caps
 from idemproxy.proxy.telemetry.metric_names import CONNECTIONS_REFUSED, REFUSALS
@@ -24,9 +24,9 @@ class Scene:
         self.network = Network(1)
         self.caps = Caps(**caps)
         self.events: list[Any] = []
-        self.door = Door(self.network.host("proxy"), lambda: self.caps, self.events.append)
+        self.door = ConnectionQuotas(self.network.host("proxy"), lambda: self.caps, self.events.append)
 
-    def enter(self, host: str = HERE, count: int = 1, asks: bool = False) -> list[Visit]:
+    def enter(self, host: str = HERE, count: int = 1, asks: bool = False) -> list[AdmittedConnection]:
         """Let so many try; return those that came in."""
         tried = [self.door.enter(host, asks) for _ in range(count)]
         return [visit for visit in tried if visit is not None]
@@ -232,7 +232,7 @@ def test_without_a_pace_nobody_waits() -> None:
 def test_without_a_descriptor_for_it_nobody_comes_in() -> None:
     scene = Scene(**NO_PACE)
     why: str | None = "40 are in use"
-    door = Door(scene.network.host("proxy"), lambda: scene.caps, scene.events.append, lambda: why)
+    door = ConnectionQuotas(scene.network.host("proxy"), lambda: scene.caps, scene.events.append, lambda: why)
     assert door.enter(HERE, False) is None
     assert scene.events == [ConnectionRefused(HERE, "descriptors", "40 are in use")]
     why = None
@@ -241,7 +241,9 @@ def test_without_a_descriptor_for_it_nobody_comes_in() -> None:
 
 def test_who_is_refused_for_another_reason_sends_nobody_away() -> None:
     scene, asked = Scene(**NO_PACE, connections_per_address_max=1), []
-    door = Door(scene.network.host("proxy"), lambda: scene.caps, scene.events.append, lambda: asked.append(1))
+    door = ConnectionQuotas(
+        scene.network.host("proxy"), lambda: scene.caps, scene.events.append, lambda: asked.append(1)
+    )
     door.enter(HERE, False)
     assert door.enter(HERE, False) is None
     assert len(asked) == 1

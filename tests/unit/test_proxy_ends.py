@@ -7,7 +7,7 @@ from pathlib import Path
 import trio
 from trio.testing import MockClock
 
-from idemproxy.proxy.server import Server
+from idemproxy.proxy.process.server import Server
 from idemproxy.proxy.settings.addresses import Listener
 from idemproxy.proxy.settings.config import Caps, Settings
 from testkit.virtual_network import Network

@@ -6,16 +6,16 @@ from functools import partial
 import pytest
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.freshness import Freshness
+from idemproxy.proxy.broker.metadata_age import MetadataAge
 
 ASKED_EVERY_SECONDS = 0.01
 LOOKED_FOR_SECONDS = 20
 STARTED_AT = 100.0
 
 
-def seen(partitions: int = 10) -> Freshness:
+def seen(partitions: int = 10) -> MetadataAge:
     """The whole cluster was seen this moment."""
-    freshness = Freshness()
+    freshness = MetadataAge()
     freshness.learned_all(partitions, STARTED_AT, STARTED_AT)
     return freshness
 
@@ -121,6 +121,6 @@ def test_changes_without_end_do_not_have_a_large_cluster_asked_for_without_end()
 
 
 def test_an_answer_that_took_long_is_as_fresh_as_any() -> None:
-    freshness = Freshness()
+    freshness = MetadataAge()
     freshness.learned_all(10, STARTED_AT, STARTED_AT + 5)
     assert freshness.is_all_fresh(STARTED_AT + 5.5)

@@ -52,7 +52,7 @@ def test_bytes_are_hexadecimal_and_times_of_the_reactor_are_left_out() -> None:
 
 def test_every_line_has_a_name_of_its_own_and_other_events_are_not_written() -> None:
     assert len(set(JOURNALED.values())) == len(JOURNALED)
-    assert journaled(events.LaneLost(0, "reset", True), events.ProducerIdIssued(7)) == []
+    assert journaled(events.ProduceConnectionLost(0, "reset", True), events.ProducerIdIssued(7)) == []
 
 
 def test_a_full_disk_is_said_once_and_the_journal_goes_on_by_itself_and_tells_how_much_is_missing() -> None:
@@ -81,12 +81,12 @@ def test_a_full_disk_is_said_once_and_the_journal_goes_on_by_itself_and_tells_ho
     assert tries == 1
     take_at(1000, 1500)
     assert tries == 2
-    assert reported == [events.Said("error", f"{full}; {again}"), *[event] * 5]
+    assert reported == [events.OperatorMessage("error", f"{full}; {again}"), *[event] * 5]
     is_full = False
     take_at(1999, 2000, 2001)
     assert [json.loads(line)["event"] for line in lines] == ["missing", "taken_over", "taken_over"]
     assert json.loads(lines[0]) == {"time_ms": 2000, "event": "missing", "events": 6}
-    assert events.Said("warning", "the journal goes on: 6 events are missing in it") in reported
+    assert events.OperatorMessage("warning", "the journal goes on: 6 events are missing in it") in reported
     assert sum(one == event for one in reported) == 8, "what cannot be written down is told all the same"
 
 

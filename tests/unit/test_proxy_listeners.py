@@ -10,10 +10,10 @@ import trio.testing
 from idemproxy.demo.ports import HOST, neighbouring_ports
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.cluster import BrokerAddress
-from idemproxy.proxy.events import Said
-from idemproxy.proxy.listeners import Listeners
+from idemproxy.proxy.events import OperatorMessage
+from idemproxy.proxy.net.event_loop import TrioReactor
+from idemproxy.proxy.process.listeners import Listeners
 from idemproxy.proxy.settings.addresses import Listener
-from idemproxy.proxy.transport import TrioReactor
 
 ONE = BrokerAddress(0, "old-1.example", 9092)
 OTHER = BrokerAddress(1, "old-2.example", 9092)
@@ -35,7 +35,7 @@ class Scene:
         )
 
     def _report(self, event: object) -> None:
-        assert isinstance(event, Said)
+        assert isinstance(event, OperatorMessage)
         self.said.append((self.reactor.now(), event.what))
 
     def open(self, brokers: Mapping[int, BrokerAddress]) -> bool:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from idemproxy.proxy.log_ends import Position
-from idemproxy.proxy.marks import Marks, MarksFormatError
+from idemproxy.proxy.partition_log.log_offsets import Position
+from idemproxy.proxy.partition_log.offset_checkpoints import CheckpointFormatError, OffsetCheckpoints
 from idemproxy.state.entry import NO_ANCHOR
 
 PLACE, OTHER = ("topic", 0), ("tópico", 7)
@@ -14,9 +14,9 @@ def at(offset: int) -> Position:
     return Position(offset, offset.to_bytes(8, "big") if offset else NO_ANCHOR)
 
 
-def noted(*times: int, marks: Marks | None = None) -> Marks:
+def noted(*times: int, marks: OffsetCheckpoints | None = None) -> OffsetCheckpoints:
     """Marks of one partition that grows by a record a second."""
-    marks = marks or Marks(600.0)
+    marks = marks or OffsetCheckpoints(600.0)
     for time in times:
         marks.note(float(time), PLACE, at(time))
     return marks
@@ -38,14 +38,14 @@ def test_of_the_older_ones_only_the_newest_is_kept() -> None:
 
 
 def test_a_partition_that_stands_still_keeps_the_older_time() -> None:
-    marks = Marks(600.0)
+    marks = OffsetCheckpoints(600.0)
     marks.note(0, PLACE, at(5))
     marks.note(599, PLACE, at(5))
     assert marks.before_horizon(PLACE, 601) == at(5)
 
 
 def test_without_an_anchor_only_the_start_of_a_log_is_a_mark() -> None:
-    marks = Marks(600.0)
+    marks = OffsetCheckpoints(600.0)
     marks.note(0, PLACE, Position(5, NO_ANCHOR))
     marks.note(0, OTHER, Position(0, NO_ANCHOR))
     assert marks.before_horizon(PLACE, 601) is None
@@ -53,14 +53,14 @@ def test_without_an_anchor_only_the_start_of_a_log_is_a_mark() -> None:
 
 
 def test_the_newest_bounds_are_taken_ten_times_in_a_horizon() -> None:
-    marks = Marks(600.0)
+    marks = OffsetCheckpoints(600.0)
     for now in range(0, 601):
         marks.take(now, {PLACE: (float(now), at(now + 1))})
     assert [marks.before_horizon(PLACE, now) for now in (601, 659, 661)] == [at(1), at(1), at(61)]
 
 
 def test_the_first_bounds_are_taken_as_soon_as_there_are_some() -> None:
-    marks = Marks(600.0)
+    marks = OffsetCheckpoints(600.0)
     marks.take(0, {})
     marks.take(1, {PLACE: (1.0, at(5))})
     assert marks.before_horizon(PLACE, 602) == at(5)
@@ -74,7 +74,7 @@ def test_a_log_that_may_have_been_cut_has_no_marks() -> None:
 
 
 def test_of_too_many_partitions_the_longest_idle_one_is_dropped() -> None:
-    marks = Marks(600.0, partitions_max=2)
+    marks = OffsetCheckpoints(600.0, partitions_max=2)
     for number in (0, 1):
         marks.note(number, ("topic", number), at(1))
     marks.note(2, ("topic", 0), at(2))
@@ -88,7 +88,7 @@ def test_another_life_knows_them_by_the_wall_clock() -> None:
     marks = noted(0, 100, 200)
     marks.note(150, OTHER, at(3))
     data = marks.pack(300, WALL_MS)
-    other = Marks(600.0)
+    other = OffsetCheckpoints(600.0)
     other.unpack(data, 10, WALL_MS + 350_000)  # the process was away for 350 s, and its machine may be another one
     assert other.before_horizon(PLACE, 10) == at(0)
     assert other.before_horizon(PLACE, 61) == at(100)
@@ -106,14 +106,14 @@ def test_a_copy_is_packed_while_more_is_noted() -> None:
 
 def test_a_mark_from_the_future_is_dropped() -> None:
     data = noted(0, 100).pack(100, WALL_MS)
-    other = Marks(600.0)
+    other = OffsetCheckpoints(600.0)
     other.unpack(data, 0, WALL_MS - 50_000)  # the clock was set back by 50 s
     assert other.before_horizon(PLACE, 10_000) == at(0)
 
 
 def test_nothing_packed_is_nothing_known() -> None:
-    other = Marks(600.0)
-    other.unpack(Marks().pack(0, WALL_MS), 0, WALL_MS)
+    other = OffsetCheckpoints(600.0)
+    other.unpack(OffsetCheckpoints().pack(0, WALL_MS), 0, WALL_MS)
     assert len(other) == 0
 
 
@@ -122,7 +122,7 @@ def test_what_is_damaged_is_refused_as_a_whole() -> None:
     damaged = [data[:length] for length in range(len(data))]
     damaged += [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in range(len(data))]
     for one in (*damaged, data + b"\0", b"\x02" + data[1:]):
-        other = Marks(600.0)
-        with pytest.raises(MarksFormatError):
+        other = OffsetCheckpoints(600.0)
+        with pytest.raises(CheckpointFormatError):
             other.unpack(one, 0, WALL_MS)
         assert len(other) == 0

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import trio
 
-from idemproxy.proxy.events import Said
-from idemproxy.proxy.log_ends import Position
-from idemproxy.proxy.marks import Marks
-from idemproxy.proxy.server import Server
+from idemproxy.proxy.events import OperatorMessage
+from idemproxy.proxy.partition_log.log_offsets import Position
+from idemproxy.proxy.partition_log.offset_checkpoints import OffsetCheckpoints
+from idemproxy.proxy.process.server import Server
 from idemproxy.proxy.settings.addresses import Listener
 from idemproxy.proxy.settings.config import Settings
 
@@ -32,13 +32,15 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
             settings = Settings((("127.0.0.1", 1),), (Listener("one", "127.0.0.1", 0, 0),), data_directory=tmp_path)
             server = Server(settings, said.append)
             lives.callback(server._directory.close)
-            return server, [event for event in said if isinstance(event, Said) and "data directory" in event.what]
+            return server, [
+                event for event in said if isinstance(event, OperatorMessage) and "data directory" in event.what
+            ]
 
         yield one
 
 
 def packed(age_seconds: int) -> bytes:
-    marks = Marks()
+    marks = OffsetCheckpoints()
     marks.note(0, PLACE, POSITION)
     return marks.pack(age_seconds, time.time_ns() // 1_000_000)
 

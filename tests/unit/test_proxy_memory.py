@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from idemproxy.proxy.limits import MEMORY_GROWN_BYTES, MEMORY_STEP_BYTES, MIB, QUIET_CPU_SHARE
-from idemproxy.proxy.memory import Quiet, resident_bytes
+from idemproxy.proxy.process.free_memory import Quiet, resident_bytes
 
 LOOK = 10.0
 BUSY = LOOK * QUIET_CPU_SHARE
@@ -43,7 +43,7 @@ def test_what_this_process_holds_is_what_the_kernel_says() -> None:
 
 
 PROGRAM = """
-from idemproxy.proxy.memory import give_back, resident_bytes, tune
+from idemproxy.proxy.process.free_memory import give_back, resident_bytes, tune
 tune()
 batches = [bytearray(b'x' * {size}) for _ in range({count})]
 rest = [bytes(batch) for batch in batches[::40]]
@@ -71,7 +71,7 @@ def given_back(size: int, count: int, stops_after: int = -1) -> list[int]:
 def test_a_buffer_that_grows_leaves_no_holes_behind() -> None:
     """Two at a time, so that none can grow where it is."""
     program = (
-        "from idemproxy.proxy.memory import resident_bytes, tune\n"
+        "from idemproxy.proxy.process.free_memory import resident_bytes, tune\n"
         "tune()\n"
         "before = resident_bytes()\n"
         "buffers = [bytearray(), bytearray()]\n"

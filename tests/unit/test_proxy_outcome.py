@@ -3,7 +3,7 @@
 import pytest
 
 from idemproxy.codecs.error_codes import ErrorCode
-from idemproxy.proxy.outcome import CONTENT_ERRORS, ROUTING_ERRORS, Appended, InDoubt, Refused, classify
+from idemproxy.proxy.flow.outcome import CONTENT_ERRORS, ROUTING_ERRORS, Appended, InDoubt, Refused, classify
 from testkit.staged_sequencer import Lane
 
 KNOWN = sorted(set(map(int, ErrorCode)) - {-1, 0})

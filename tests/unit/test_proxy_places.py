@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from idemproxy.proxy import limits
+from idemproxy.proxy.admission.idle_eviction import IdleEviction
 from idemproxy.proxy.events import ConnectionRefused
-from idemproxy.proxy.places import Places
 from idemproxy.proxy.settings.config import Caps
 from testkit.virtual_line import Line, request
 from testkit.virtual_world import World, WorldSettings
@@ -46,7 +46,7 @@ class Scene:
         self.sitters: dict[str, Sitter] = {}
         self.left: list[str] = []
         self.events: list[Any] = []
-        self.places = Places(lambda: self.sitters.values(), lambda: self.now, self.events.append)
+        self.places = IdleEviction(lambda: self.sitters.values(), lambda: self.now, self.events.append)
 
     def sit(self, name: str, quiet_for: float | None, has_produced: bool = False) -> Sitter:
         since = None if quiet_for is None else self.now - quiet_for

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
-from idemproxy.proxy.batch import Answer, Batch
-from idemproxy.proxy.effects import Append, Ask, Leader, Now, Pause, Read, Swap, Unanswered, Wait
-from idemproxy.proxy.flow_runner import FlowRunner, Resume
-from idemproxy.proxy.log_ends import Position
-from idemproxy.proxy.outcome import Appended, NotSent
-from idemproxy.proxy.sequencer import Sequencer
-from idemproxy.proxy.shared import Shared
-from idemproxy.state.behind import Behind
+from idemproxy.proxy.flow.effects import Append, Ask, Leader, Now, Pause, Read, Swap, Unanswered, Wait
+from idemproxy.proxy.flow.outcome import Appended, NotSent
+from idemproxy.proxy.flow.runner import FlowRunner, Resume
+from idemproxy.proxy.partition_log.log_offsets import Position
+from idemproxy.proxy.producer.batch import Answer, Batch
+from idemproxy.proxy.producer.context import Shared
+from idemproxy.proxy.producer.retry_notes import RetryNotes
+from idemproxy.proxy.producer.sequencer import Sequencer
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import NO_ANCHOR
 from idemproxy.state.producer_ids import block_of, pack_block
@@ -26,7 +26,7 @@ class Client:
     """A connection, and the one request that waits on it."""
 
     def __init__(self) -> None:
-        self.behind = Behind()
+        self.retry_notes = RetryNotes()
         self.name = "client"
         self.address = "10.0.0.1"
         self.way = None

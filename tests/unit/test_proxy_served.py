@@ -11,9 +11,9 @@ from idemproxy.codecs import messages
 from idemproxy.codecs.errors import UnsupportedVersion, WireError
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.configs import AskSettings, BrokerSettings
-from idemproxy.proxy.served import SETTINGS, Kind, Refusal, by_settings, by_version
-from idemproxy.proxy.unserved import Unserved
-from idemproxy.proxy.upstream import BOOTSTRAP_ID, Broker
+from idemproxy.proxy.broker.broker import BOOTSTRAP_ID, Broker
+from idemproxy.proxy.broker.served import SETTINGS, Kind, Refusal, by_settings, by_version
+from idemproxy.proxy.process.unserved_brokers import UnservedBrokers
 from idemproxy.proxy.versions import KNOWN, NEWER, ApiKey, Detected
 from testkit import virtual_kafka_bytes as kafka
 
@@ -239,7 +239,9 @@ class Scene:
             broker.address = (f"kafka-{number}", 9092)
         self.said: list[str] = []
         self.ended: list[str] = []
-        self.unserved = Unserved(lambda: self.brokers, lambda event: self.said.append(event.what), self.ended.append)
+        self.unserved = UnservedBrokers(
+            lambda: self.brokers, lambda event: self.said.append(event.what), self.ended.append
+        )
 
     def refuse(self, number: int, refusal: Refusal) -> None:
         self.brokers[number].refusal = refusal

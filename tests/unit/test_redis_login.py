@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from idemproxy.proxy.security.redis_login import OverRedisLogin
+from idemproxy.proxy.process.redis_login import OverRedisLogin
 from idemproxy.reactor import Wire
 from idemproxy.state.redis_facts import RedisAddress
 from idemproxy.state.redis_link import RedisLink, ReplyError, pack

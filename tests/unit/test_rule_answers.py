@@ -4,8 +4,8 @@ and what goes to the broker how. Whole proxies on a virtual network, but for R19
 from collections.abc import Callable
 
 from idemproxy.codecs.record_batch import Record, encode_batch
-from idemproxy.proxy.effects import Append
-from idemproxy.proxy.outcome import Outcome, Refused
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.outcome import Outcome, Refused
 from idemproxy.reactor import Wire
 from idemproxy.state.entry import Entry, unpack
 from testkit import virtual_client_bytes as client_bytes

@@ -7,9 +7,9 @@ from mutants.scenes import SleepingBroker, a_stage_with_one_batch, foreign, uncl
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.message_set import encode_message
 from idemproxy.proxy import limits
-from idemproxy.proxy.effects import Append, Unanswered
-from idemproxy.proxy.events import SecondCopy
-from idemproxy.proxy.outcome import InDoubt, Outcome
+from idemproxy.proxy.events import DuplicateFound
+from idemproxy.proxy.flow.effects import Append, Unanswered
+from idemproxy.proxy.flow.outcome import InDoubt, Outcome
 from testkit.staged_sequencer import Client, Lane, Stage
 
 TIMED_OUT, OUT_OF_ORDER, DUPLICATE, INVALID = 7, 45, 46, 87
@@ -127,7 +127,7 @@ def test_what_was_sent_again_is_looked_for_twice_in_the_log() -> None:
     stage.run(10)
     broker.wake()
     stage.run(limits.SECOND_LOOKS_SECONDS[0] + 10)
-    assert [event.offsets for event in stage.events if isinstance(event, SecondCopy)] == [(0, 1)]
+    assert [event.offsets for event in stage.events if isinstance(event, DuplicateFound)] == [(0, 1)]
 
 
 def test_what_was_not_found_and_is_dropped_is_looked_for_too() -> None:
@@ -139,7 +139,7 @@ def test_what_was_not_found_and_is_dropped_is_looked_for_too() -> None:
     assert stage.send(Client(), 0).offset == 0
     broker.wake()
     stage.run(limits.SECOND_LOOKS_SECONDS[0] + 10)
-    assert [event.offsets for event in stage.events if isinstance(event, SecondCopy)] == [(0, 1)]
+    assert [event.offsets for event in stage.events if isinstance(event, DuplicateFound)] == [(0, 1)]
 
 
 def test_what_was_written_late_is_looked_for_too() -> None:
@@ -153,4 +153,4 @@ def test_what_was_written_late_is_looked_for_too() -> None:
     stage.outcomes.append(written_late)
     stage.send(Client(), 0)
     stage.run(limits.SECOND_LOOKS_SECONDS[0] + 10)
-    assert [event.offsets for event in stage.events if isinstance(event, SecondCopy)] == [(0, 1)]
+    assert [event.offsets for event in stage.events if isinstance(event, DuplicateFound)] == [(0, 1)]

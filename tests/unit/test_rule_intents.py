@@ -4,8 +4,8 @@ what he owes. Two proxies are two stages on the same store and the same log."""
 from collections.abc import Callable
 from typing import Any
 
-from idemproxy.proxy.effects import Append, Swap, Unanswered, Wait
-from idemproxy.proxy.outcome import InDoubt, Outcome
+from idemproxy.proxy.flow.effects import Append, Swap, Unanswered, Wait
+from idemproxy.proxy.flow.outcome import InDoubt, Outcome
 from testkit.staged_sequencer import GENERATION, KEY, NEXT_INCARNATION, TOPIC, Client, Stage
 
 NOT_LEADER, TIMED_OUT, INVALID = 6, 7, 87

@@ -3,7 +3,7 @@
 import pytest
 from simulation.oracle import Oracle
 
-from idemproxy.proxy.outcome import Appended, InDoubt, NotSent
+from idemproxy.proxy.flow.outcome import Appended, InDoubt, NotSent
 from idemproxy.state.lease import LEASE_SECONDS, Lease
 from testkit import virtual_kafka_bytes as kafka
 from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates

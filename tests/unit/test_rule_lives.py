@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from idemproxy.proxy.effects import Append, Wait
-from idemproxy.proxy.outcome import InDoubt, Outcome
+from idemproxy.proxy.flow.effects import Append, Wait
+from idemproxy.proxy.flow.outcome import InDoubt, Outcome
 from idemproxy.state.decide import BatchIdentity, OutOfOrder, decide
 from idemproxy.state.entry import Entry
 from idemproxy.state.redis_facts import generation_of, script_sha, swap_script

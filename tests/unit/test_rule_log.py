@@ -8,9 +8,9 @@ from idemproxy.codecs.marker import anchor_of
 from idemproxy.codecs.message_set import iterate_shallow
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import FetchRecords
-from idemproxy.proxy.effects import Append, Unanswered
-from idemproxy.proxy.log_ends import Position
-from idemproxy.proxy.outcome import Appended, InDoubt, Outcome, Refused, classify
+from idemproxy.proxy.flow.effects import Append, Unanswered
+from idemproxy.proxy.flow.outcome import Appended, InDoubt, Outcome, Refused, classify
+from idemproxy.proxy.partition_log.log_offsets import Position
 from idemproxy.state.entry import NO_ANCHOR
 from testkit.staged_sequencer import NEXT_INCARNATION, PARTITION, TOPIC, Client, Lane, Stage
 from testkit.virtual_broker_faults import BrokerFault

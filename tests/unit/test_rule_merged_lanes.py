@@ -11,11 +11,11 @@ from idemproxy.codecs.marker import Identity, anchor_of, parse_marker
 from idemproxy.codecs.message_set import inner_messages, iterate_shallow
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.proxy import limits
-from idemproxy.proxy.effects import Append
+from idemproxy.proxy.broker.lane_pool import LanePool
 from idemproxy.proxy.events import AppendMerged, AppendSent
-from idemproxy.proxy.lane_pool import LanePool
-from idemproxy.proxy.outcome import Appended, InDoubt, NotSent, Outcome, Refused
-from idemproxy.proxy.parcel import Parcel
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.outcome import Appended, InDoubt, NotSent, Outcome, Refused
+from idemproxy.proxy.flow.wrapper import PendingWrapper
 from idemproxy.reactor import Address
 from testkit.crowd import CALM, producers_of
 from testkit.virtual_broker_end import BrokerEnd
@@ -30,12 +30,12 @@ CORRUPT = 2
 
 def parcel(
     producer_id: int, *values: bytes, codec: Codec = Codec.NONE, bytes_max: int = limits.GROUP_BYTES_MAX
-) -> Parcel:
+) -> PendingWrapper:
     """What one producer's batch becomes."""
     records = [Record(index, 1_700_000_000_000, None, value) for index, value in enumerate(values)]
     data = memoryview(encode_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=0))
     inner = to_inner([data], policy=HeaderPolicy(), output_bytes_max=NO_LIMIT)
-    return Parcel((Identity(producer_id, 0, 0, len(values)),), inner, codec, joined_bytes_max=bytes_max)
+    return PendingWrapper((Identity(producer_id, 0, 0, len(values)),), inner, codec, joined_bytes_max=bytes_max)
 
 
 class Lanes:
@@ -55,11 +55,11 @@ class Lanes:
         return self.ends[-1]
 
     def append(
-        self, records: Parcel | bytes, *, partition: int = 0, may_send: Callable[[], str | None] = lambda: None
+        self, records: PendingWrapper | bytes, *, partition: int = 0, may_send: Callable[[], str | None] = lambda: None
     ) -> list[Outcome]:
         """Ask for an append; what comes of it will be in the list."""
         outcomes: list[Outcome] = []
-        names = records.identities if isinstance(records, Parcel) else ()
+        names = records.identities if isinstance(records, PendingWrapper) else ()
         self.pool.append(Append(BROKER, TOPIC, partition, records, 30_000, may_send, names), outcomes.append)
         return outcomes
 
@@ -142,7 +142,7 @@ def test_partitions_stay_apart_and_leave_in_one_request() -> None:
     ],
     ids=["another codec", "one that goes alone", "a small topic", "too much together", "ready made"],
 )
-def test_what_does_not_go_together_leaves_in_wrappers_of_its_own(other: Parcel | bytes) -> None:
+def test_what_does_not_go_together_leaves_in_wrappers_of_its_own(other: PendingWrapper | bytes) -> None:
     for appends in ([parcel(7, b"a"), other], [other, parcel(7, b"a")]):
         lanes = Lanes()
         for records in appends:

@@ -5,7 +5,7 @@ import pytest
 from simulation.log_records import records_of
 
 from idemproxy.proxy.events import BatchAnswered, DoubtResolved
-from idemproxy.proxy.outcome import Appended
+from idemproxy.proxy.flow.outcome import Appended
 from testkit.crowd import Crowd, first_time, resolved
 from testkit.staged_sequencer import Client, Stage
 from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates

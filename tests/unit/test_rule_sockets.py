@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 import trio
 
-from idemproxy.proxy.sockets import SocketWire
-from idemproxy.proxy.transport import TrioReactor
+from idemproxy.proxy.net.event_loop import TrioReactor
+from idemproxy.proxy.net.sockets import SocketWire
 from idemproxy.reactor import Wire
 
 SECONDS_MAX = 4.0

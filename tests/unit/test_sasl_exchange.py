@@ -7,9 +7,9 @@ import pytest
 
 from idemproxy.codecs.framing import frame
 from idemproxy.proxy import limits
-from idemproxy.proxy.events import Said
-from idemproxy.proxy.security.sasl import OverSasl
-from idemproxy.proxy.security.sasl_mechanisms import Credentials
+from idemproxy.proxy.broker.sasl_login import OverSasl
+from idemproxy.proxy.broker.sasl_mechanisms import Credentials
+from idemproxy.proxy.events import OperatorMessage
 from idemproxy.proxy.settings.sasl import PLAIN, SCRAM_SHA_256, SaslClient
 from idemproxy.proxy.versions import ApiKey
 from testkit.virtual_network import Network, NetworkSettings
@@ -25,7 +25,7 @@ class Scene:
         self.host = self.network.host("proxy")
         self.log: list[str] = []
         self.network.listen(self.network.host("kafka"), ADDRESS, lambda: VirtualSaslBroker(rules, self.log))
-        self.said: list[Said] = []
+        self.said: list[OperatorMessage] = []
         self.credentials = Credentials(SaslClient(mechanism, "proxy", "secret"), lambda count: bytes(count))
         self.over = OverSasl(self.host, self.credentials, self.said.append)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.security.sasl_mechanisms import Credentials, SaslError, Scram
+from idemproxy.proxy.broker.sasl_mechanisms import Credentials, SaslError, Scram
 from idemproxy.proxy.settings.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, SaslClient
 
 SECRET = "pencil"

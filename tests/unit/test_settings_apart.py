@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from idemproxy.proxy.settings import apart
-from idemproxy.proxy.settings.apart import Reading, load_apart
+from idemproxy.proxy.settings import child_process
+from idemproxy.proxy.settings.child_process import Reading, load_apart
 from idemproxy.proxy.settings.config import ConfigError
 from idemproxy.proxy.settings.load import load
 
@@ -77,7 +77,7 @@ def test_a_process_that_cannot_start_is_told(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_nothing_is_kept_of_what_reads() -> None:
     program = (
-        f"import sys; from {apart.__name__} import load_apart; load_apart(None, {{'upstream': 'k:1'}}); "
+        f"import sys; from {child_process.__name__} import load_apart; load_apart(None, {{'upstream': 'k:1'}}); "
         "print([name for name in sys.modules if name.partition('.')[0] in ('pydantic', 'pydantic_core', 'yaml')])"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60).stdout == "[]\n"

@@ -1,6 +1,6 @@
 """What failed on a connection and comes again: what follows it is no gap (rule R11), and nothing else is held back."""
 
-from idemproxy.state.behind import NOTES_MAX, Behind
+from idemproxy.proxy.producer.retry_notes import NOTES_MAX, RetryNotes
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.sequence import SEQUENCE_MODULUS
 
@@ -12,9 +12,9 @@ def batch(epoch: int, sequence: int) -> BatchIdentity:
     return BatchIdentity(epoch, sequence, 1)
 
 
-def after(*answers: tuple[int, int, int]) -> Behind:
+def after(*answers: tuple[int, int, int]) -> RetryNotes:
     """The notes after requests with these answers (epoch, base sequence, error code)."""
-    behind = Behind()
+    behind = RetryNotes()
     for epoch, sequence, error_code in answers:
         behind.note(KEY, batch(epoch, sequence), error_code, error_code == RETRIABLE, behind.request_number())
     return behind
@@ -59,7 +59,7 @@ def test_of_a_partition_the_latest_notes_are_kept() -> None:
 
 def test_requests_count_in_the_order_in_which_they_came() -> None:
     """The lower batch came again before the upper one did; its answer was the later one to be known."""
-    behind = Behind()
+    behind = RetryNotes()
     lower, upper = behind.request_number(), behind.request_number()
     behind.note(KEY, batch(0, 5), RETRIABLE, True, lower)
     again = behind.request_number()

@@ -43,11 +43,11 @@ def told(*reported: object) -> Telemetry:
         (events.ProducerIdIssued(7), "producer_ids_issued_total"),
         (events.GenerationChanged(bytes(16)), "store_generations_total"),
         (events.ClientRefused("client", "what it was"), "bad_input_total"),
-        (events.LaneLost(0, "reset", True), "lanes_lost_total"),
-        (events.FlowFailed("somewhere", ValueError("x")), "failures_total"),
+        (events.ProduceConnectionLost(0, "reset", True), "lanes_lost_total"),
+        (events.InternalError("somewhere", ValueError("x")), "failures_total"),
         (store.StoreLost("reset"), "store_lost_total"),
-        (events.SecondCopy(7, 0, 3, "t", 0, (1, 2)), "second_copies_total"),
-        (events.LateWrite(7, 0, (3, 4), "t", 0), "late_writes_total"),
+        (events.DuplicateFound(7, 0, 3, "t", 0, (1, 2)), "second_copies_total"),
+        (events.AppendAfterDeadline(7, 0, (3, 4), "t", 0), "late_writes_total"),
         (events.NoRoomForMarker("t", 0, 1_000_000), "records_unmarked_total"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -82,7 +82,7 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
 @pytest.mark.parametrize(
     ("event", "level", "line"),
     [
-        (events.Said("warning", "the lease has run out"), logging.WARNING, "the lease has run out"),
+        (events.OperatorMessage("warning", "the lease has run out"), logging.WARNING, "the lease has run out"),
         (
             replace(APPENDED, verdict="duplicate"),
             logging.INFO,
@@ -128,13 +128,13 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
         ),
         (store.StoreReady(bytes(16)), logging.INFO, "Redis is ready"),
         (
-            events.SecondCopy(7, 0, 3, "t", 1, (12, 15)),
+            events.DuplicateFound(7, 0, 3, "t", 1, (12, 15)),
             logging.ERROR,
             "DUPLICATE: producer 7 epoch 0 sequence 3 is in t-1 at the offsets 12, 15: a broker, or a proxy in the "
             "middle of a send, had stood still for so long that the first try was appended after all",
         ),
         (
-            events.LateWrite(7, 0, (3, 4), "t", 1),
+            events.AppendAfterDeadline(7, 0, (3, 4), "t", 1),
             logging.ERROR,
             "LATE: producer 7 epoch 0 sequence 3, 4 left for t-1 when the lease was about to end, or later: this "
             "process stood still in the middle of a send. Second copies are looked for after one minute and after ten",
@@ -157,12 +157,12 @@ def test_an_event_that_an_operator_wants_is_one_line(
     ("event", "level", "parts"),
     [
         (
-            events.SecondCopy(7, 1, 30, "orders", 2, (400, 404)),
+            events.DuplicateFound(7, 1, 30, "orders", 2, (400, 404)),
             logging.ERROR,
             ("DUPLICATE: producer 7 epoch 1 sequence 30 is in orders-2 at the offsets 400, 404: ",),
         ),
         (
-            events.LateWrite(7, 1, (30, 32), "orders", 2),
+            events.AppendAfterDeadline(7, 1, (30, 32), "orders", 2),
             logging.ERROR,
             ("LATE: producer 7 epoch 1 sequence 30, 32 left for orders-2 ", "after one minute and after ten"),
         ),
@@ -191,10 +191,12 @@ def test_what_breaks_the_promise_is_one_line_that_names_all_of_it(
 
 
 def test_the_last_lines_are_kept_with_their_level_also_those_of_errors_of_ours() -> None:
-    telemetry = told(*[events.Said("info", f"line {number}") for number in range(limits.RECENT_LINES_MAX + 1)])
+    telemetry = told(
+        *[events.OperatorMessage("info", f"line {number}") for number in range(limits.RECENT_LINES_MAX + 1)]
+    )
     assert [line.text for line in telemetry.recent][::199] == ["line 1", f"line {limits.RECENT_LINES_MAX}"]
-    telemetry(events.Said("warning", "so %s"))
-    telemetry(events.FlowFailed("producer 7", ValueError("so not")))
+    telemetry(events.OperatorMessage("warning", "so %s"))
+    telemetry(events.InternalError("producer 7", ValueError("so not")))
     assert [line[1:] for line in telemetry.recent][-2:] == [
         ("warning", "so %s"),
         ("error", "error of ours in producer 7: so not"),
@@ -203,7 +205,7 @@ def test_the_last_lines_are_kept_with_their_level_also_those_of_errors_of_ours()
 
 
 def test_an_error_of_ours_is_written_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    told(events.FlowFailed("producer 7", ValueError("so not")))
+    told(events.InternalError("producer 7", ValueError("so not")))
     assert "error of ours in producer 7" in caplog.text
     assert "ValueError: so not" in caplog.text
 
@@ -290,7 +292,7 @@ def test_nothing_of_opentelemetry_is_loaded_when_nobody_asks_for_it(environment:
 
 
 def test_the_whole_proxy_loads_neither_exporter_nor_tracing_when_nobody_asks_for_it() -> None:
-    loaded = run_python("import idemproxy.proxy.run\notel.spans_from_environment()\n" + LOADED, {})
+    loaded = run_python("import idemproxy.proxy.process.run\notel.spans_from_environment()\n" + LOADED, {})
     assert not [name for name in loaded if name.startswith(("opentelemetry.exporter", "opentelemetry.sdk.trace"))]
 
 

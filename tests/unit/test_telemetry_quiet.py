@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from idemproxy.proxy import events, limits
-from idemproxy.proxy.telemetry.quiet import Quiet
+from idemproxy.proxy.telemetry.log_rate_limit import Quiet
 from idemproxy.proxy.telemetry.reports import Telemetry
 
 MOST = limits.LINES_PER_MINUTE_MAX

@@ -291,7 +291,7 @@ def test_a_line_about_a_batch_names_its_span(caplog: pytest.LogCaptureFixture) -
     telemetry = Telemetry(Spans(TracerProvider(shutdown_on_exit=False)))
     with caplog.at_level("INFO", "idemproxy"):
         telemetry(replace(APPENDED, verdict="duplicate", records=records_of(traced(0xABC))))
-        telemetry(events.Said("info", "nothing of a batch"))
+        telemetry(events.OperatorMessage("info", "nothing of a batch"))
     about, other = caplog.records
     assert about.__dict__["trace_id"] == f"{0xABC:032x}"
     assert len(about.__dict__["span_id"]) == 16

@@ -13,7 +13,7 @@ from idemproxy.codecs.headers import encode_request_header
 from idemproxy.codecs.marker import Identity
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.proxy import events
-from idemproxy.proxy.outcome import Outcome
+from idemproxy.proxy.flow.outcome import Outcome
 from idemproxy.proxy.telemetry.spans import _FAILED
 from testkit.span_trees import APPEND, APPENDED, COMMIT, RESERVE, Broker, spans_of, traces
 

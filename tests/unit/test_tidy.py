@@ -19,29 +19,29 @@ FUNCTION_LINES_MAX = 70
 
 # Only these run under trio; the rest is driven through src/idemproxy/reactor.py and runs in the simulation too.
 TRIO_FILES = {
-    "proxy/run.py",
-    "proxy/check_connect.py",
-    "proxy/kept_marks.py",
-    "proxy/memory.py",
-    "proxy/server.py",
-    "proxy/transport.py",
-    "proxy/flow_runner.py",
+    "proxy/process/run.py",
+    "proxy/commands/check_connect.py",
+    "proxy/process/checkpoint_file.py",
+    "proxy/process/free_memory.py",
+    "proxy/process/server.py",
+    "proxy/net/event_loop.py",
+    "proxy/flow/runner.py",
     "proxy/admin/serve.py",
     "state/redis_server.py",
 }
 # These face the outside (clock, files, log lines, imports) without trio.
 SHELL_FILES = TRIO_FILES | {
     "codecs/packages.py",
-    "proxy/settings/apart.py",
-    "proxy/listeners.py",
+    "proxy/settings/child_process.py",
+    "proxy/process/listeners.py",
     "proxy/telemetry/logs.py",
     "proxy/telemetry/metrics_export.py",
     "proxy/telemetry/otel.py",
-    "proxy/sockets.py",
+    "proxy/net/sockets.py",
     "proxy/telemetry/spans.py",
     "proxy/telemetry/reports.py",
-    "proxy/security/tls.py",
-    "proxy/security/tls_wire.py",
+    "proxy/net/tls.py",
+    "proxy/net/tls_wire.py",
 }
 TROUBLES_OF_OTHERS = 20
 PURE_FOLDERS = ("codecs", "state", "proxy", "src")
@@ -227,7 +227,7 @@ def test_a_planted_violation_is_seen(complaints: list[str]) -> None:
         length_complaints("proxy/fits.py", "x = 1\n" * 399),
         length_complaints("proxy/fits.py", "def f():\n" + "    x = 1\n" * 69),
         name_complaints("codecs/produce.py"),
-        purity_complaints("proxy/transport.py", "import socket, trio, time"),
+        purity_complaints("proxy/net/event_loop.py", "import socket, trio, time"),
         purity_complaints("codecs/produce.py", "from .time import thing"),
         purity_complaints("demo/relay.py", "import socket"),
         skip_complaints("tests/a.py", "def test_skip_of_a_message(): reader.skip(4)"),

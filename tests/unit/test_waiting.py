@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from idemproxy.proxy.effects import Append
-from idemproxy.proxy.lane_pool import LanePool
-from idemproxy.proxy.load import Job, Load
-from idemproxy.proxy.outcome import NotSent, Outcome
-from idemproxy.proxy.pace import ON_TRIAL, SLOW, SUSPECT, USUAL, Place
-from idemproxy.proxy.waiting import Waiting
+from idemproxy.proxy.broker.append_queue import AppendQueue
+from idemproxy.proxy.broker.lane_pool import LanePool
+from idemproxy.proxy.broker.merge import PartitionAppend, QueuedAppend
+from idemproxy.proxy.broker.slow_partitions import ON_TRIAL, SLOW, SUSPECT, USUAL, Place
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.outcome import NotSent, Outcome
 from testkit.virtual_slow_broker import ADDRESS, SlowBroker
 
 BROKER, TOPIC = 1, "topic"
@@ -29,27 +29,29 @@ def job(
     timeout_ms: int = 30_000,
     refusal: str | None = None,
     done: Callable[[Outcome], None] = lambda _outcome: None,
-) -> Job:
+) -> QueuedAppend:
     append = Append(BROKER, TOPIC, partition, (name or sender).encode(), timeout_ms, lambda: refusal, sender=sender)
-    return Job(append, done, size)
+    return QueuedAppend(append, done, size)
 
 
 def all_usual(_place: Place) -> int:
     return USUAL
 
 
-def names(loads: list[Load]) -> list[str]:
+def names(loads: list[PartitionAppend]) -> list[str]:
     """What is in each wrapper."""
     return [bytes(load.jobs[0].append.message_set).decode() for load in loads]
 
 
-def take(waiting: Waiting, pace: int = USUAL, bytes_max: int = REQUEST_BYTES, *, one: bool = False) -> list[Load]:
+def take(
+    waiting: AppendQueue, pace: int = USUAL, bytes_max: int = REQUEST_BYTES, *, one: bool = False
+) -> list[PartitionAppend]:
     return waiting.take(pace, bytes_max, None, one=one)
 
 
 # ---------------------------------------------------------------------- turns
 def test_who_floods_a_partition_keeps_others_waiting_for_one_turn_only() -> None:
-    waiting = Waiting(all_usual)
+    waiting = AppendQueue(all_usual)
     for number in range(1000):
         waiting.push(job(sender="10.0.0.1", name=f"flood {number}"))
     waiting.push(job(sender="10.0.0.2", name="a"))
@@ -61,7 +63,7 @@ def test_who_floods_a_partition_keeps_others_waiting_for_one_turn_only() -> None
 
 
 def test_a_producer_that_comes_again_stands_behind_those_of_the_same_address() -> None:
-    waiting = Waiting(all_usual)
+    waiting = AppendQueue(all_usual)
     for name in ("a", "b", "c"):
         waiting.push(job(sender="10.0.0.1", name=name))
     taken = []
@@ -72,7 +74,7 @@ def test_a_producer_that_comes_again_stands_behind_those_of_the_same_address() -
 
 
 def test_partitions_have_their_turn_though_one_is_flooded() -> None:
-    waiting = Waiting(all_usual)
+    waiting = AppendQueue(all_usual)
     for _ in range(1000):
         waiting.push(job(0, size=REQUEST_BYTES))
     waiting.push(job(1, name="a", size=REQUEST_BYTES))
@@ -81,7 +83,7 @@ def test_partitions_have_their_turn_though_one_is_flooded() -> None:
 
 
 def test_what_does_not_fit_any_more_is_the_first_of_the_next_request() -> None:
-    waiting = Waiting(all_usual)
+    waiting = AppendQueue(all_usual)
     for partition, (name, kib) in enumerate((("a", 100), ("b", 40), ("c", 20))):
         waiting.push(job(partition, name=name, size=kib * KIB))
     assert [names(take(waiting)) for _ in range(2)] == [["a"], ["b", "c"]]
@@ -89,7 +91,7 @@ def test_what_does_not_fit_any_more_is_the_first_of_the_next_request() -> None:
 
 
 def test_one_that_may_not_be_sent_makes_room_for_the_next_of_its_partition() -> None:
-    waiting = Waiting(all_usual)
+    waiting = AppendQueue(all_usual)
     outcomes: list[Outcome] = []
     for _ in range(3):
         waiting.push(job(refusal="a client has gone", done=outcomes.append))
@@ -99,7 +101,7 @@ def test_one_that_may_not_be_sent_makes_room_for_the_next_of_its_partition() -> 
 
 
 def test_what_is_queued_because_of_a_refusal_waits_for_the_next_request() -> None:
-    waiting = Waiting(all_usual)
+    waiting = AppendQueue(all_usual)
     waiting.push(job(refusal="a client has gone", done=lambda _outcome: waiting.push(job(name="again"))))
     waiting.push(job(name="other"))
     assert [names(take(waiting)) for _ in range(2)] == [["other"], ["again"]]
@@ -107,7 +109,7 @@ def test_what_is_queued_because_of_a_refusal_waits_for_the_next_request() -> Non
 
 @pytest.mark.parametrize("pace", [SLOW, SUSPECT, ON_TRIAL])
 def test_a_partition_whose_pace_changes_is_taken_with_others_of_that_pace(pace: int) -> None:
-    waiting = Waiting(all_usual)
+    waiting = AppendQueue(all_usual)
     for partition, timeout_ms in ((0, 30_000), (0, 1000), (1, 30_000)):
         waiting.push(job(partition, name=f"{partition} in {timeout_ms}", timeout_ms=timeout_ms))
     waiting.move((TOPIC, 0), pace)
@@ -120,7 +122,7 @@ def test_a_partition_whose_pace_changes_is_taken_with_others_of_that_pace(pace: 
 
 
 def test_queues_of_partitions_that_are_not_used_any_more_are_dropped() -> None:
-    waiting = Waiting(all_usual)
+    waiting = AppendQueue(all_usual)
     for partition in range(10_000):
         waiting.push(job(partition))
         take(waiting)
@@ -145,7 +147,7 @@ class Work:
         sys.setprofile(None)
 
 
-def crowds() -> Iterator[tuple[str, Callable[[int], Job]]]:
+def crowds() -> Iterator[tuple[str, Callable[[int], QueuedAppend]]]:
     yield "one partition", lambda _number: job()
     yield "one partition, many senders", lambda number: job(sender=f"10.0.{number % 250}.1")
     yield "many partitions", lambda number: job(number % 200, size=10 * KIB)
@@ -153,10 +155,10 @@ def crowds() -> Iterator[tuple[str, Callable[[int], Job]]]:
 
 
 @pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in crowds()])
-def test_a_request_costs_by_what_it_takes_and_not_by_what_waits(make: Callable[[int], Job]) -> None:
+def test_a_request_costs_by_what_it_takes_and_not_by_what_waits(make: Callable[[int], QueuedAppend]) -> None:
     calls = []
     for count in (600, 10_000):
-        waiting = Waiting(all_usual)
+        waiting = AppendQueue(all_usual)
         for number in range(count):
             waiting.push(make(number))
         requests = []

@@ -1,0 +1,181 @@
+"""How a proxy does: whether it can serve clients, and the numbers that are true only now. Looks, and changes nothing.
+
+Everything here may be called from another thread, as OpenTelemetry does: what it iterates over is copied first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ...state.redis_store import RedisStore
+from .. import limits
+from ..engine.engine import Engine
+from ..telemetry import metric_names as names
+from ..telemetry.metrics import Sample
+from ..telemetry.reports import Telemetry
+from ..versions import ApiKey
+
+CHECKS: Final = ("draining", "redis", "brokers", "listeners")
+"""What has to be so before clients can be served, by the names that ``/readyz?exclude=`` takes. ``redis``: the store
+and the lease."""
+_API_NAMES = {int(key): key.name.lower() for key in ApiKey}
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """One proxy, to look at. ``store``: None until it is made. ``now``: the reactor's clock; ``wall``: unix seconds.
+    ``ports_taken``: why brokers have no port, a sentence each."""
+
+    engine: Engine
+    telemetry: Telemetry
+    store: Callable[[], RedisStore | None]
+    now: Callable[[], float]
+    wall: Callable[[], float]
+    is_listening: Callable[[], bool]
+    ports_taken: Callable[[], Sequence[str]]
+    started_at: float
+    version: str
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long may be sent without another renewal; 0: nothing may."""
+        store = self.store()
+        if store is None or not store.lease.is_held:
+            return 0.0
+        return max(0.0, store.lease.ends_at - limits.LEASE_MARGIN_SECONDS - self.now())
+
+    @property
+    def is_store_up(self) -> bool:
+        """Is Redis connected and fit for use?"""
+        store = self.store()
+        return store is not None and store.generation is not None
+
+    @property
+    def oldest_doubt_seconds(self) -> float:
+        """The age of the oldest doubt, to a second; 0 without one."""
+        begun = [since for since, _ in list(self.engine.shared.doubts.values())]
+        return max(0.0, self.now() - min(begun)) if begun else 0.0
+
+
+class Ways(NamedTuple):
+    """Connections of single clients to one broker that have carried a batch, and appends that wait for one."""
+
+    busy: int
+    idle: int
+    waiting: int
+
+
+NO_WAYS = Ways(0, 0, 0)
+
+
+def ways_of_pass_through(engine: Engine) -> dict[int, Ways]:
+    """Return, by broker, the lanes of those clients who show it who they are; brokers without any are left out."""
+    found: dict[int, Ways] = {}
+    for lanes in list(engine.pass_through_lanes):
+        busy, idle, waiting = found.get(lanes.broker_id, NO_WAYS)
+        found[lanes.broker_id] = Ways(busy + lanes.busy_lanes, idle + lanes.idle_lanes, waiting + lanes.waiting_appends)
+    return found
+
+
+def reasons_not_ready(watched: Watched, excluded: Collection[str] = ()) -> list[str]:
+    """Return why clients cannot be served now, one sentence each; empty: they can. ``excluded``: of ``CHECKS``."""
+    engine = watched.engine
+    if engine.is_draining and "draining" not in excluded:
+        return [engine.why_ending or "draining: the proxy is about to end and takes nothing new"]
+    reasons = []
+    if "redis" not in excluded:
+        reasons += _without_store(watched)
+    if "brokers" not in excluded:
+        reasons += _without_brokers(engine)
+    # Ports open when Redis and a broker were there once, so closed ones are no news beside them. Who leaves one of them
+    # out is told all the same: a pod that has never had Redis must not count as ready.
+    if "listeners" not in excluded and (excluded or not reasons) and not watched.is_listening():
+        reasons.append("no port is open for clients")
+    if "listeners" not in excluded:
+        reasons += watched.ports_taken()
+    return reasons
+
+
+def _without_brokers(engine: Engine) -> list[str]:
+    """Why nobody can be served now for want of a broker."""
+    if engine.topology.is_known and any(broker.is_ready for broker in engine.topology.brokers):
+        return []
+    refused = [broker.why_refused for broker in engine.topology.asked_first if broker.refusal is not None]
+    return refused or ["no broker can be reached" if engine.topology.is_known else "no broker has answered yet"]
+
+
+def _without_store(watched: Watched) -> list[str]:
+    """Why idempotent producers cannot be served now."""
+    if not watched.is_store_up:
+        store = watched.store()
+        return ["Redis is not started yet" if store is None else store.why_away]
+    if not watched.lease_seconds:
+        return ["the lease is not held: nothing may be sent until it is renewed"]
+    return []
+
+
+def concerns(watched: Watched) -> list[str]:
+    """Return what an operator should look at though clients are served, one sentence each."""
+    found = [
+        broker.why_refused or f"broker {broker.id} cannot be reached"
+        for broker in watched.engine.topology.brokers
+        if not broker.is_ready
+    ]
+    seconds = watched.oldest_doubt_seconds
+    if seconds > limits.SCAN_SECONDS_MAX:
+        found.append(f"an append has been in doubt for {seconds:.0f} s")
+    memory = watched.telemetry.metrics.store_memory
+    if memory is not None and memory.used_bytes > limits.STORE_MEMORY_SHARE_MAX * memory.limit_bytes > 0:
+        share = 100 * memory.used_bytes / memory.limit_bytes
+        found.append(f"Redis uses {share:.0f} % of its maxmemory; when it is full, nothing can be produced")
+    counts = {sample.metric: sample.value for sample in watched.telemetry.metrics.samples() if not sample.labels}
+    if copies := counts[names.SECOND_COPIES]:
+        found.append(f"{copies:.0f} batches are in the log twice; the log of this proxy says which")
+    if failures := counts[names.FAILURES]:
+        found.append(f"{failures:.0f} errors of the proxy's own; its log says more")
+    return found
+
+
+def samples(watched: Watched) -> Iterator[Sample]:
+    """Every counter and gauge as it stands."""
+    engine = watched.engine
+    yield from watched.telemetry.metrics.samples()
+    for key, count in _requests(engine):
+        yield Sample(names.REQUESTS, (key,), count)
+    yield Sample(names.CONNECTIONS_ACCEPTED, (), engine.sessions_accepted)
+    yield Sample(names.READY, (), int(not reasons_not_ready(watched)))  # OTLP has no truth values
+    yield Sample(names.DRAINING, (), int(engine.is_draining))
+    yield Sample(names.CONNECTIONS, (), len(engine.sessions))
+    yield Sample(names.CONNECTIONS_LIMIT, (), engine.caps.connections_max)
+    yield Sample(names.PORTS_TAKEN, (), len(watched.ports_taken()))
+    yield Sample(names.HELD_BYTES, (), engine.bytes_held)
+    yield Sample(names.HELD_BYTES_LIMIT, (), engine.caps.bytes_in_flight_max)
+    yield Sample(names.ENTRIES, (), len(engine.sequencers))
+    yield Sample(names.ENTRIES_LIMIT, (), engine.caps.producers_max)
+    yield Sample(names.DOUBTS, (), len(engine.shared.doubts))
+    yield Sample(names.DOUBT_AGE, (), watched.oldest_doubt_seconds)
+    yield Sample(names.STORE_UP, (), int(watched.is_store_up))
+    yield Sample(names.LEASE_REMAINING, (), watched.lease_seconds)
+    ways = ways_of_pass_through(engine)
+    for broker in engine.topology.brokers:
+        name, pool = (str(broker.id),), broker.pool
+        own = ways.get(broker.id, NO_WAYS)
+        yield Sample(names.BROKER_UP, name, int(broker.is_ready))
+        yield Sample(names.LANES, (*name, "busy"), pool.busy_lanes)
+        yield Sample(names.LANES, (*name, "idle"), pool.idle_lanes)
+        yield Sample(names.LANES, (*name, "own_busy"), own.busy)
+        yield Sample(names.LANES, (*name, "own_idle"), own.idle)
+        yield Sample(names.APPENDS_WAITING, name, pool.waiting_appends + own.waiting)
+
+
+def _requests(engine: Engine) -> Iterator[tuple[str, int]]:
+    """Requests by the name of their API; keys that no client of ours should send are one series."""
+    others = 0
+    for key, count in list(engine.requests_by_key.items()):
+        if key in _API_NAMES:
+            yield _API_NAMES[key], count
+        else:
+            others += count
+    if others:
+        yield names.OTHER, others

@@ -1,0 +1,397 @@
+"""How long a client is waited for, and how much is kept for it: unfinished requests, answers not taken, idleness.
+
+Back-pressure first: who asks for much, or takes little, is not read from. Who then moves nothing for too long is hung
+up on, so that a few bad peers never stop the others. Pure: told by the session, woken by timers; knows no Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ...codecs.framing import SIZE_BYTES
+from ...reactor import Reactor, Timer, Wire
+from .. import limits
+from ..settings.config import Caps
+from .memory_budget import Reservation
+
+
+class Accounts(Protocol):
+    """What all clients of a process have in common."""
+
+    @property
+    def reactor(self) -> Reactor: ...
+
+    @property
+    def caps(self) -> Caps: ...
+
+    @property
+    def is_full(self) -> bool: ...
+
+    @property
+    def is_full_of_unfinished(self) -> bool: ...
+
+    @property
+    def unfinished_bytes(self) -> int: ...
+
+    @property
+    def ending_bytes_max(self) -> int: ...
+
+    @property
+    def has_many_answers(self) -> bool: ...
+
+    def hold_bytes(self, count: int) -> None: ...
+
+    def hold_unfinished(self, count: int) -> None: ...
+
+    def may_end(self, missing_bytes: int) -> bool: ...
+
+    def has_ended(self, missing_bytes: int) -> None: ...
+
+    def hold_answers(self, count: int, is_new: bool = False) -> None: ...
+
+    def ask_room(self, size: int, go: Callable[[], None], is_new: bool = False) -> Reservation: ...
+
+
+class Client(Protocol):
+    """One connection, as far as it matters here."""
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are not answered yet, also those that wait to be looked at."""
+        ...
+
+    @property
+    def has_upstream_backlog(self) -> bool:
+        """Is there much that a broker does not take of what it sends?"""
+        ...
+
+    @property
+    def has_ready_answers(self) -> bool:
+        """Are there answers that wait for an earlier one?"""
+        ...
+
+    def hold_upstream(self, is_held: bool) -> None:
+        """Read nothing more of what a broker answers to it, or go on."""
+        ...
+
+    def go_on(self) -> None:
+        """Look at requests that wait."""
+        ...
+
+    def give_up(self, reason: str) -> None:
+        """Hang up."""
+        ...
+
+
+class _Nobody:
+    """Stands for a client that has gone. Its session and its patience would hold each other, and what had come of a
+    request, until the collector comes by."""
+
+    in_flight = 0
+    has_upstream_backlog = False
+    has_ready_answers = False
+
+    def hold_upstream(self, is_held: bool) -> None:
+        """Nobody to hold."""
+
+    def go_on(self) -> None:
+        """Nothing waits."""
+
+    def give_up(self, reason: str) -> None:
+        """It has gone."""
+
+
+_NOBODY = _Nobody()
+
+
+class Backpressure:
+    """With one client. ``is_new``: it has not taken a large answer yet. ``unfinished_bytes``: of a request that has not
+    arrived completely. ``was_active``: set when bytes come, and ``active_at`` to that time. ``is_watched``: it, or its
+    broker, is not read from, or may soon be again: ``control`` is to be called when anything happens."""
+
+    __slots__ = (
+        "_accounts",
+        "_began_at",
+        "_client",
+        "_ending_bytes",
+        "_has_had_large",
+        "_idle_looks",
+        "_large",
+        "_large_timer",
+        "_look_timer",
+        "_missing_bytes",
+        "_poll_timer",
+        "_taken_at",
+        "_unsent",
+        "_unsent_at_look",
+        "_unsent_at_poll",
+        "_weigh_timer",
+        "_wire",
+        "active_at",
+        "is_new",
+        "is_paused",
+        "is_watched",
+        "unfinished_bytes",
+        "was_active",
+    )
+
+    def __init__(self, accounts: Accounts, client: Client) -> None:
+        self.unfinished_bytes = 0
+        self._missing_bytes = 0
+        self._ending_bytes = 0
+        """Of a request that may end though there is no room: what was missing of it when that was said."""
+        self.is_paused = False
+        self.is_watched = False
+        self.is_new = True
+        self.was_active = False
+        self.active_at = 0.0
+        self._accounts = accounts
+        self._client = client
+        self._wire: Wire | None = None
+        self._began_at = 0.0
+        self._taken_at = 0.0
+        self._idle_looks = 0
+        self._unsent = 0
+        self._unsent_at_look = 0
+        self._unsent_at_poll = 0
+        self._large: list[Reservation] = []
+        self._has_had_large = False
+        self._large_timer: Timer | None = None
+        self._look_timer: Timer | None = None
+        self._poll_timer: Timer | None = None
+        self._weigh_timer: Timer | None = None
+
+    def begin(self, wire: Wire) -> None:
+        """The client is there."""
+        self._wire = wire
+        self.active_at = self._accounts.reactor.now()
+        wire.before_reading(self._look_for_room)
+
+    @property
+    def quiet_since(self) -> float | None:
+        """When bytes came last. None: a request has not come completely, or may wait unread; an answer is not taken."""
+        wire = self._wire
+        is_at_work = wire is None or wire.unsent or self.unfinished_bytes or self.is_paused
+        return None if is_at_work else self.active_at
+
+    def end(self) -> None:
+        """It has gone: nothing is held for it any more."""
+        for timer in (self._look_timer, self._poll_timer, self._weigh_timer, self._large_timer):
+            if timer is not None:
+                timer.cancel()
+        self._wire = None
+        self._client = _NOBODY
+        self._release_large()
+        self._accounts.hold_unfinished(-self.unfinished_bytes)
+        self._accounts.hold_answers(-self._unsent, self.is_new)
+        self._has_ended()
+        self.unfinished_bytes = self._unsent = 0
+
+    def part(self) -> None:
+        """Close the connection after what was answered; who does not take that soon does not get it."""
+        if self._wire is not None:
+            self._wire.close()
+            self._accounts.reactor.later(limits.UNTAKEN_SECONDS_SCARCE, self._wire.reset)
+
+    # ------------------------------------------------------------------ told by the session
+    def request_has(self, unfinished_bytes: int, missing_bytes: int, begins: bool) -> None:
+        """So much of a request has arrived, and so much is missing, as far as that is known. ``begins``: it is another
+        one than before."""
+        accounts = self._accounts
+        accounts.hold_unfinished(unfinished_bytes - self.unfinished_bytes)
+        if unfinished_bytes and (begins or not self.unfinished_bytes):
+            self._began_at = accounts.reactor.now()
+        if begins:
+            self._has_ended()
+        self.unfinished_bytes, self._missing_bytes = unfinished_bytes, missing_bytes
+        if unfinished_bytes:
+            self._watch()
+
+    def _has_ended(self) -> None:
+        if self._ending_bytes:
+            self._accounts.has_ended(self._ending_bytes)
+            self._ending_bytes = 0
+
+    def _look_for_room(self) -> None:
+        """Called before each read: room that was there a moment ago may be gone."""
+        accounts = self._accounts
+        if accounts.is_full:
+            self.control()
+            is_only_one = self.unfinished_bytes == accounts.unfinished_bytes
+            if self._wire is not None and not self.is_paused and not self._ending_bytes and not is_only_one:
+                self._client.give_up("requests of all clients, most of them unfinished, take too much memory")
+
+    def answers_wait(self) -> None:
+        """It does not take its answers as fast as it gets them, or a large one has just begun to leave."""
+        if self._weigh_timer is None:
+            self._weigh_timer = self._accounts.reactor.later(limits.BACKLOG_LOOK_SECONDS, self._weigh)
+
+    def looks_new(self) -> bool:
+        """Has it not taken a large answer yet? Who has taken one, asks for more then; the kernel alone takes some."""
+        wire = self._wire
+        if self._has_had_large and self.was_active and not self._unsent and wire is not None and not wire.unsent:
+            self.is_new = False
+        return self.is_new
+
+    def large_answer(self, room: Reservation) -> None:
+        """A large answer of a broker is there. Its room is needed until it has been given on; what the kernel does not
+        take of it then is counted as not taken."""
+        self._large.append(room)
+        if self._wire is None:
+            self._release_large()
+        elif self._large_timer is None:
+            self._large_timer = self._accounts.reactor.later(0, self._look_at_large)
+
+    @property
+    def has_backlog(self) -> bool:
+        """Is there so much that it has not taken that it gets nothing more?"""
+        accounts = self._accounts
+        bound = limits.BACKLOG_BYTES if accounts.has_many_answers else accounts.caps.unsent_bytes_max
+        return self._wire is not None and self._wire.unsent > bound
+
+    def control(self) -> None:
+        """Read from it, or not: who has many requests open, or does not take his answers, is not read from."""
+        wire, accounts = self._wire, self._accounts
+        if wire is None:
+            return
+        has_backlog = wire.unsent > limits.BACKLOG_BYTES and self.has_backlog
+        full = (
+            has_backlog
+            or self._client.has_upstream_backlog
+            or self._client.in_flight >= accounts.caps.requests_in_flight_max
+            or (accounts.is_full and not self._may_go_on())
+        )
+        if full or self.is_watched:
+            if full != self.is_paused:
+                self._change(full, wire)
+            self._hold_upstream(has_backlog or self._has_large_backlog, wire)
+
+    def _may_go_on(self) -> bool:
+        """May it send the rest of a request though there is no room? Where what is complete is answered soon, it waits
+        for that."""
+        accounts = self._accounts
+        if not self.unfinished_bytes or not accounts.is_full_of_unfinished:
+            return False
+        if self._ending_bytes or self._missing_bytes > accounts.ending_bytes_max:
+            return True  # the second: it is hung up on when it goes on
+        missing_bytes = max(self._missing_bytes, SIZE_BYTES)
+        if accounts.may_end(missing_bytes):
+            self._ending_bytes = missing_bytes
+        return self._ending_bytes > 0
+
+    @property
+    def _has_large_backlog(self) -> bool:
+        return bool(self._large) and sum(room.size for room in self._large) > self._accounts.caps.unsent_bytes_max
+
+    def _hold_upstream(self, is_held: bool, wire: Wire) -> None:
+        self._client.hold_upstream(is_held)
+        was_watched, self.is_watched = self.is_watched, is_held or self.is_paused
+        if self.is_watched and not was_watched:
+            self._taken_at, self._unsent_at_poll = self._accounts.reactor.now(), wire.unsent
+        if self.is_watched and self._poll_timer is None:
+            self._poll_timer = self._accounts.reactor.later(limits.ANSWER_SWEEP_SECONDS, self._poll)
+
+    def _change(self, full: bool, wire: Wire) -> None:
+        self.is_paused = full
+        if full:
+            wire.pause()
+        else:
+            self._began_at = self._accounts.reactor.now()  # it was we who did not read on
+            wire.resume()
+
+    def is_idle(self) -> bool:
+        """Has it asked for nothing, and taken nothing, in the last looks, of which this is one?"""
+        wire = self._wire
+        if wire is None:
+            return False
+        unsent_before, self._unsent_at_look = self._unsent_at_look, wire.unsent
+        if self.was_active or self._client.in_flight or wire.unsent != unsent_before:
+            self.was_active = False
+            self._idle_looks = 0
+            return False
+        self._idle_looks += 1
+        return self._idle_looks * limits.IDLE_LOOK_SECONDS >= self._accounts.caps.idle_seconds
+
+    # ------------------------------------------------------------------ timers
+    def _poll(self) -> None:
+        """Answers leave without a word to us, so it is looked whether a client, or its broker, may be read from."""
+        self._poll_timer = None
+        wire = self._wire
+        if wire is None or not self.is_watched:
+            return
+        seconds = self._seconds_without_progress(wire)
+        is_scarce = self._accounts.has_many_answers and wire.unsent > limits.BACKLOG_BYTES
+        if seconds > (limits.UNTAKEN_SECONDS_SCARCE if is_scarce else limits.UNTAKEN_SECONDS):
+            self._client.give_up(f"it has taken nothing of {wire.unsent} bytes of answers for {seconds:.0f} s")
+            return
+        self._count_unsent(wire)
+        self._client.go_on()
+        self.control()
+        if self.is_watched and self._poll_timer is None and self._wire is not None:
+            self._poll_timer = self._accounts.reactor.later(limits.ANSWER_SWEEP_SECONDS, self._poll)
+
+    def _seconds_without_progress(self, wire: Wire) -> float:
+        """A little now and then is none while others wait for the room."""
+        now = self._accounts.reactor.now()
+        taken, seconds = self._unsent_at_poll - wire.unsent, now - self._taken_at
+        least = limits.UNTAKEN_BYTES_PER_SECOND * seconds if self._accounts.has_many_answers else 1
+        if not wire.unsent or taken >= least:
+            self._taken_at, self._unsent_at_poll = now, wire.unsent
+            return 0.0
+        self._unsent_at_poll = max(self._unsent_at_poll, wire.unsent)
+        return seconds
+
+    def _look_at_large(self) -> None:
+        """Has what came from a broker been given on, now that this pass is over? Does the client take it?"""
+        self._large_timer = None
+        wire = self._wire
+        if wire is None:
+            return
+        if self._client.has_ready_answers:
+            self._large_timer = self._accounts.reactor.later(limits.ANSWER_SWEEP_SECONDS, self._look_at_large)
+        else:
+            self._has_had_large, self.was_active = True, False
+            self._count_unsent(wire)
+            self._release_large()
+            if wire.unsent:
+                self.answers_wait()
+        self._hold_upstream(self.has_backlog or self._has_large_backlog, wire)
+
+    def _release_large(self) -> None:
+        large, self._large = self._large, []
+        for room in large:
+            room.release()
+
+    def _count_unsent(self, wire: Wire) -> None:
+        unsent = wire.unsent if wire.unsent > limits.BACKLOG_BYTES else 0
+        if unsent != self._unsent:
+            before, self._unsent = self._unsent, unsent
+            self._accounts.hold_answers(unsent - before, self.is_new)
+
+    def _weigh(self) -> None:
+        """Does a backlog stay, now that the kernel has taken what it takes?"""
+        self._weigh_timer = None
+        if self._wire is None:
+            return
+        self._count_unsent(self._wire)
+        self.control()
+        if self._unsent:
+            self.answers_wait()
+
+    def _watch(self) -> None:
+        if self._look_timer is None:
+            self._look_timer = self._accounts.reactor.later(limits.UNFINISHED_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """Does what is unfinished come?"""
+        self._look_timer = None
+        if self._wire is None or not self.unfinished_bytes:
+            return
+        if not self.is_paused:
+            seconds = self._accounts.reactor.now() - self._began_at
+            due_bytes = (seconds - limits.UNFINISHED_SECONDS) * limits.UNFINISHED_BYTES_PER_SECOND
+            if self.unfinished_bytes < due_bytes:
+                came = f"only {self.unfinished_bytes} bytes of a request came in {seconds:.0f} s"
+                self._client.give_up(came)
+                return
+        self._watch()

@@ -1,0 +1,94 @@
+"""The places for client connections. When all are taken, whoever has asked for nothing for longest leaves for whoever
+comes: else a few hosts that connect and say nothing would lock everybody out. Knows no Kafka and no socket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from .. import limits
+from ..events import ConnectionRefused, Report
+
+
+class EvictableConnection(Protocol):
+    """A client connection, as far as it matters here."""
+
+    @property
+    def has_produced(self) -> bool:
+        """Was a produce of it answered?"""
+        ...
+
+    @property
+    def quiet_since(self) -> float | None:
+        """When bytes came last, in the clock's seconds. None: something of it is at work, or on its way."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """Where it is from."""
+        ...
+
+    def abort(self, reason: str) -> None:
+        """Close the connection."""
+        ...
+
+
+class IdleEviction:
+    """Of one process."""
+
+    def __init__(
+        self, sitters: Callable[[], Collection[EvictableConnection]], now: Callable[[], float], report: Report
+    ) -> None:
+        """``sitters``: all that are there at the moment. ``now``: a clock in seconds."""
+        self._sitters = sitters
+        self._now = now
+        self._report = report
+        self._quiet: list[tuple[bool, float, EvictableConnection]] = []
+        self._next_look_at = 0.0
+
+    def refusal(self, most: int) -> tuple[str, str] | None:
+        """Have a place for one more, of ``most``; somebody may be sent away for it. Returns why there is none: one of
+        ``metric_names.REFUSALS`` and a sentence."""
+        count = len(self._sitters())
+        why = f"{count} connections are open"
+        if count < most or self.make_room("too_many", why):
+            return None
+        return "too_many", why
+
+    def make_room(self, reason: str, why: str) -> bool:
+        """Send whoever has been quiet for longest away. False: nobody has been quiet for long enough."""
+        now = self._now()
+        leaves = self._next_quiet(now)
+        if leaves is None and now >= self._next_look_at:
+            self._look(now, len(self._sitters()))
+            leaves = self._next_quiet(now)
+        if leaves is None:
+            return False
+        since = leaves.quiet_since
+        assert since is not None
+        what = f"{why}, and this one leaves for a new one: it was quiet for {now - since:.0f} s"
+        self._report(ConnectionRefused(leaves.address, reason, what))
+        leaves.abort(what)
+        return True
+
+    def _next_quiet(self, now: float) -> EvictableConnection | None:
+        """Take the next one that is still as quiet as when it was looked."""
+        while self._quiet:
+            _, since, sitter = self._quiet.pop()
+            if sitter.quiet_since == since and _may_leave(sitter, now):
+                return sitter
+        return None
+
+    def _look(self, now: float, count: int) -> None:
+        """Find all that may leave, in order. They serve for as many newcomers, and whoever becomes quiet meanwhile
+        comes behind them; a look that finds nobody is not repeated for every newcomer."""
+        self._next_look_at = now + limits.QUIET_LOOK_SECONDS * max(1, count // limits.CONNECTIONS_MAX)
+        found = [(one.has_produced, one.quiet_since or 0.0, one) for one in self._sitters() if _may_leave(one, now)]
+        self._quiet = sorted(found, key=lambda entry: entry[:2], reverse=True)
+
+
+def _may_leave(sitter: EvictableConnection, now: float) -> bool:
+    since = sitter.quiet_since
+    if since is None:
+        return False
+    return now - since >= (limits.PRODUCER_QUIET_SECONDS if sitter.has_produced else limits.QUIET_SECONDS)

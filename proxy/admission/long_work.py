@@ -1,0 +1,155 @@
+"""What takes many steps, such as the conversion of a large batch: a few milliseconds of it in each pass of the reactor,
+in turn by sender. Knows no Kafka.
+
+Two are begun at any time, so memory does not depend on how many wait: one that may be short, and one that has shown
+that it is not. What turns out to be long is begun anew among the long ones: it costs others no more than its first
+steps."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from ...codecs.steps import Steps
+from ...reactor import Reactor
+from .. import limits
+from .loop_budget import LoopBudget
+
+T = TypeVar("T")
+
+
+class Done(Generic[T]):
+    """The end of a piece of work: what it made, or what it raised."""
+
+    __slots__ = ("_error", "_value")
+
+    def __init__(self, value: T | None = None, error: Exception | None = None) -> None:
+        self._value = value
+        self._error = error
+
+    def result(self) -> T:
+        """Return what was made. Raises what it raised."""
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]
+
+
+class _Job:
+    __slots__ = ("done", "made", "sender", "start", "steps")
+
+    def __init__(self, start: Callable[[], Steps[Any]], sender: str, done: Callable[[Done[Any]], None]) -> None:
+        self.start = start
+        self.sender = sender
+        self.done = done
+        self.steps: Steps[Any] | None = None
+        self.made = 0
+
+
+class _Line:
+    """Those that wait, in turn by sender, and the one that is begun."""
+
+    __slots__ = ("_by_sender", "begun")
+
+    def __init__(self) -> None:
+        self._by_sender: OrderedDict[str, deque[_Job]] = OrderedDict()
+        self.begun: _Job | None = None
+
+    def push(self, job: _Job) -> None:
+        self._by_sender.setdefault(job.sender, deque()).append(job)
+
+    def next(self) -> _Job | None:
+        """The one to go on with."""
+        if self.begun is None and self._by_sender:
+            sender, jobs = self._by_sender.popitem(last=False)
+            self.begun = jobs.popleft()
+            if jobs:
+                self._by_sender[sender] = jobs
+        return self.begun
+
+
+class LongWork:
+    """All of one process."""
+
+    def __init__(self, reactor: Reactor, loop_budget: LoopBudget) -> None:
+        self._reactor = reactor
+        self._pass = loop_budget
+        self._new = _Line()
+        self._long = _Line()
+        self._is_planned = False
+        self._is_turn_of_new = True
+        self.count = 0
+        """How many wait, or are begun."""
+
+    def begin(
+        self,
+        start: Callable[[], Steps[T]],
+        sender: str,
+        done: Callable[[Done[T]], None],
+        *,
+        is_late: bool,
+    ) -> None:
+        """Do it now, if it takes one step; else, or if it is late for that in this pass, like ``add``."""
+        if is_late:
+            self.add(start, sender, done)
+            return
+        steps = start()
+        try:
+            next(steps)
+        except StopIteration as end:
+            done(Done(end.value))
+        except Exception as error:
+            done(Done(error=error))
+        else:
+            steps.close()
+            self.add(start, sender, done)
+
+    def add(self, start: Callable[[], Steps[T]], sender: str, done: Callable[[Done[T]], None]) -> None:
+        """Do it, beginning in a later pass. ``start``: begins it, perhaps twice; ``done`` is told how it ended."""
+        self._new.push(_Job(start, sender, done))
+        self.count += 1
+        self._plan()
+
+    def _plan(self) -> None:
+        if self.count and not self._is_planned:
+            self._is_planned = True
+            self._reactor.later(0, self._work)
+
+    def _work(self) -> None:
+        """One step at least, or nothing would end while there is much else to do."""
+        self._is_planned = False
+        enough = False
+        try:
+            while self.count and not enough:
+                enough = self._pass.has_worked_enough  # asked before the step: a pass is timed from the first question
+                self._step(self._new if self._is_turn_of_new else self._long)
+                self._is_turn_of_new = not self._is_turn_of_new
+        finally:
+            self._pass.counts_anew()
+            self._plan()
+
+    def _step(self, line: _Line) -> None:
+        job = line.next()
+        if job is None:
+            return
+        try:
+            if job.steps is None:
+                job.steps = job.start()
+            next(job.steps)
+        except StopIteration as end:
+            self._end(line, job, Done(end.value))
+            return
+        except Exception as error:
+            self._end(line, job, Done(error=error))
+            return
+        job.made += 1
+        if line is self._new and job.made >= limits.SHORT_WORK_STEPS_MAX:
+            job.steps.close()
+            job.steps, line.begun = None, None
+            self._long.push(job)
+
+    def _end(self, line: _Line, job: _Job, done: Done[Any]) -> None:
+        line.begun = None
+        self.count -= 1
+        job.steps = None
+        job.done(done)

@@ -1,0 +1,87 @@
+"""How long a pass of the reactor has taken. A batch may take long to convert, and so do many: what comes after so much
+work is left for the next pass, and everybody else, and the lease, has a turn in between. Nothing leaves before the pass
+ends, so what flows do is spread over passes that are short. Knows no Kafka."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from ...reactor import Reactor
+from .. import limits
+
+Value = TypeVar("Value")
+
+
+class LoopBudget:
+    """The one of this moment, of one reactor. It is counted from when it was asked first."""
+
+    __slots__ = ("_began_at", "_due", "_is_planned", "_now", "_reactor")
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+        self._now = reactor.now
+        self._began_at: float | None = None
+        self._due: deque[Callable[[], None]] = deque()
+        self._is_planned = False
+
+    @property
+    def has_worked_enough(self) -> bool:
+        """Should what takes many steps go on in the next one?"""
+        return self._seconds() > limits.STEPS_SECONDS
+
+    @property
+    def is_long(self) -> bool:
+        """Has it taken so long that what can wait should?"""
+        return self._seconds() > limits.PASS_SECONDS
+
+    @property
+    def is_too_long(self) -> bool:
+        """Has it taken so long that what belongs to the same request has to come again?"""
+        return self._seconds() > limits.PASS_SECONDS_MAX
+
+    def counts_anew(self) -> None:
+        """What took long until now had a share of its own: it makes nobody wait for the next pass."""
+        if self._began_at is not None:
+            self._began_at = self._now()
+
+    def in_turn(self, resume: Callable[[Value], None]) -> Callable[[Value], None]:
+        """Return what calls ``resume``: at once, or in a later pass if this one has done enough. Those who wait for
+        that go on in their order."""
+        return partial(self._tell, resume)
+
+    def _tell(self, resume: Callable[[Value], None], value: Value) -> None:
+        if self._due or self._seconds() > limits.TURN_SECONDS:
+            self._due.append(partial(resume, value))
+            self._plan()
+        else:
+            resume(value)
+
+    def _plan(self) -> None:
+        if not self._is_planned:
+            self._is_planned = True
+            self._reactor.later(0, self._go_on)
+
+    def _go_on(self) -> None:
+        begun = self._now()
+        try:
+            while self._due:  # one at least, however long the pass is: nobody waits for ever
+                self._due.popleft()()
+                if self._now() - begun > limits.TURN_SECONDS:
+                    break
+        finally:
+            self._is_planned = False
+            if self._due:
+                self._plan()
+
+    def _seconds(self) -> float:
+        now = self._now()
+        if self._began_at is None:
+            self._began_at = now
+            self._reactor.at_flush(self._ends)
+        return now - self._began_at
+
+    def _ends(self) -> None:
+        self._began_at = None

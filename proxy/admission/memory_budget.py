@@ -1,0 +1,194 @@
+"""What all clients of a process hold together: requests, answers that they do not take, and large answers of brokers.
+
+Requests that have not arrived completely wait, too, once there is no room: those that have are answered and make some.
+Only where more than half of the room holds unfinished ones, nobody would ever go on: a few at a time may end then.
+
+A large answer gets room before it is read: without it, its broker keeps it. Clients that have not taken a large one
+yet share half of the room, so that a crowd of those who take nothing leaves the other half to those who do. Pure sums;
+knows no Kafka."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from ..settings.config import Caps
+
+WAITING_COUNTS: Final = 2
+"""Times that a byte of a request counts which is not looked at yet: it will be there converted, too."""
+Count = Callable[[int], None]
+"""Told of bytes that are kept from now on, or (negative) no more."""
+
+
+class Held:
+    """Bytes that are counted as long as anybody refers to this: whoever keeps the bytes keeps this, too. So what is
+    counted is what is there, whatever way a request ends."""
+
+    __slots__ = ("_count", "_size")
+
+    def __init__(self, count: Count, size: int) -> None:
+        self._count = count
+        self._size = size
+        count(size)
+
+    def resize(self, size: int) -> None:
+        """From now on it is so many bytes."""
+        before, self._size = self._size, size
+        if size != before:
+            self._count(size - before)
+
+    def grow(self, count: int) -> None:
+        """So many bytes more."""
+        self.resize(self._size + count)
+
+    def __del__(self) -> None:
+        self._count(-self._size)
+
+
+class Reservation:
+    """For one large answer. ``is_there``: it may be read."""
+
+    __slots__ = ("_go", "_holdings", "is_new", "is_over", "is_there", "size")
+
+    def __init__(self, holdings: MemoryBudget, size: int, go: Callable[[], None], is_new: bool) -> None:
+        self._holdings = holdings
+        self._go = go
+        self.size = size
+        self.is_new = is_new
+        self.is_there = False
+        self.is_over = False
+
+    def granted(self) -> None:
+        """It is there at last."""
+        self._go()
+
+    def release(self) -> None:
+        """It is not needed any more. More than once is the same as once."""
+        if not self.is_over:
+            self.is_over = True
+            self._holdings.released(self)
+
+
+class MemoryBudget:
+    """``bytes_held``: of requests that are not answered, with what they are or will be converted to; of these
+    ``unfinished_bytes`` are of requests that have not arrived completely; ``answer_bytes_held``: of answers that are
+    not taken; ``answer_bytes_due``: of large answers of brokers that have not arrived completely, or have not been
+    given on."""
+
+    def __init__(self, caps: Caps) -> None:
+        self.caps = caps
+        self.bytes_held = 0
+        self.unfinished_bytes = 0
+        self._ending_bytes = 0
+        """That those may still bring who may end though there is no room."""
+        self.answer_bytes_held = 0
+        self.answer_bytes_due = 0
+        self._new_bytes = 0
+        """Of both, of clients that have not taken a large answer yet."""
+        self._asked: tuple[deque[Reservation], deque[Reservation]] = (deque(), deque())
+        """Who waits for room: those that have taken large answers, and those that have not."""
+        self._is_turn_of_new = False
+
+    def hold_bytes(self, count: int) -> None:
+        """Requests of so many bytes came in, or (negative) were answered."""
+        self.bytes_held += count
+
+    def hold_unfinished(self, count: int) -> None:
+        """So many bytes of requests came in that are not complete, or (negative) are complete now, or have gone."""
+        self.bytes_held += count
+        self.unfinished_bytes += count
+
+    def hold_answers(self, count: int, is_new: bool = False) -> None:
+        """So many bytes of answers wait for clients that do not take them, or (negative) were taken. ``is_new``: the
+        client has never taken a large one."""
+        self.answer_bytes_held += count
+        if is_new:
+            self._new_bytes += count
+        if count < 0:
+            self._grant()
+
+    @property
+    def is_full(self) -> bool:
+        """Is no client to be read from now?"""
+        return self.bytes_held > self.caps.bytes_in_flight_max
+
+    @property
+    def is_full_of_unfinished(self) -> bool:
+        """Is it mostly unfinished requests, which are not answered and make no room by themselves?"""
+        most = self.caps.bytes_in_flight_max
+        return self.bytes_held > most and self.unfinished_bytes > most // 2
+
+    @property
+    def ending_bytes_max(self) -> int:
+        """So much may come of requests that may end though there is no room, of all together."""
+        return self.caps.bytes_in_flight_max // 8
+
+    def may_end(self, missing_bytes: int) -> bool:
+        """May a request end, of which so many bytes are missing, though there is no room? If so, ``has_ended`` is due
+        when it has, or has gone."""
+        if self._ending_bytes + missing_bytes > self.ending_bytes_max:
+            return False
+        self._ending_bytes += missing_bytes
+        return True
+
+    def has_ended(self, missing_bytes: int) -> None:
+        """One that might end has ended; as many bytes as were asked for."""
+        self._ending_bytes -= missing_bytes
+
+    @property
+    def has_many_answers(self) -> bool:
+        """Do clients that do not take their answers cost too much memory, or keep others waiting for theirs?"""
+        return self.answer_bytes_held > self.caps.unanswered_bytes_max or any(self._asked)
+
+    # ------------------------------------------------------------------ large answers
+    def ask_room(self, size: int, go: Callable[[], None], is_new: bool = False) -> Reservation:
+        """Return room for an answer of ``size`` bytes. If it is not there yet, ``go`` is called when it is: those who
+        have asked earlier come first, and new clients and others take turns."""
+        room = Reservation(self, size, go, is_new)
+        if not self._asked[is_new] and self._has_room(room) and self._has_room_for_new(room):
+            self._give(room)
+        else:
+            self._asked[is_new].append(room)
+        return room
+
+    def released(self, room: Reservation) -> None:
+        """Somebody needs his room no more."""
+        if room.is_there:
+            self._count(room, -room.size)
+        self._grant()
+
+    def _has_room(self, room: Reservation) -> bool:
+        """One answer of any size finds its way, even where others leave half of the room."""
+        most, held = self.caps.unanswered_bytes_max, self.answer_bytes_held
+        return self.answer_bytes_due + held + room.size <= most or (not self.answer_bytes_due and held <= most // 2)
+
+    def _has_room_for_new(self, room: Reservation) -> bool:
+        most = self.caps.unanswered_bytes_max // 2
+        return not room.is_new or self._new_bytes + room.size <= most or not self._new_bytes
+
+    def _give(self, room: Reservation) -> None:
+        room.is_there = True
+        self._count(room, room.size)
+
+    def _count(self, room: Reservation, count: int) -> None:
+        self.answer_bytes_due += count
+        if room.is_new:
+            self._new_bytes += count
+
+    def _grant(self) -> None:
+        while (room := self._next()) is not None:
+            self._asked[room.is_new].popleft()
+            self._is_turn_of_new = not room.is_new
+            self._give(room)
+            room.granted()
+
+    def _next(self) -> Reservation | None:
+        """Who gets room now, if anybody."""
+        for is_new in (self._is_turn_of_new, not self._is_turn_of_new):
+            queue = self._asked[is_new]
+            while queue and queue[0].is_over:
+                queue.popleft()
+            if queue and self._has_room_for_new(queue[0]):
+                return queue[0] if self._has_room(queue[0]) else None
+        return None

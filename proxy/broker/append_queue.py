@@ -1,0 +1,220 @@
+"""Appends that wait for a lane to one broker: a queue for each partition, and rings of those that are ready. Pure.
+
+What a request takes costs by what it takes, not by what waits. Partitions have their turn one after the other, and at
+each partition those who send do, by address: who floods it keeps nobody else waiting. Nothing is taken together that
+would wait for each other without need: partitions of another pace (``slow_partitions.py``), and clients
+that are far less patient, as the broker is given the time of the most impatient one in a request (rule R5)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+
+from .. import limits
+from ..flow.outcome import NotSent
+from .merge import PartitionAppend, QueuedAppend
+from .slow_partitions import USUAL, Place
+
+_Ring = OrderedDict["PartitionQueue", None]
+_PATIENCES = 4
+_QUEUES_KEPT_MIN = 1024
+
+
+def _patience(timeout_ms: int) -> int:
+    """Clients of one class get upstream requests whose timeouts are no more than twice the smallest of them."""
+    if timeout_ms >= 8000:
+        return 3
+    return 0 if timeout_ms < 2000 else 1 if timeout_ms < 4000 else 2
+
+
+class PartitionQueue:
+    """Appends of one partition and one class of patience, in turn by sender."""
+
+    __slots__ = ("_again", "_by_sender", "count", "pace")
+
+    def __init__(self, pace: int) -> None:
+        self.pace = pace
+        self.count = 0
+        self._again: deque[QueuedAppend] = deque()
+        """The next ones. Nearly always one append waits alone, and is here."""
+        self._by_sender: OrderedDict[object, deque[QueuedAppend]] = OrderedDict()
+
+    def push(self, job: QueuedAppend) -> None:
+        """Put one behind the others of its sender."""
+        self.count += 1
+        if self.count == 1:
+            self._again.append(job)
+            return
+        jobs = self._by_sender.get(job.append.sender)
+        if jobs is None:
+            self._by_sender[job.append.sender] = deque((job,))
+        else:
+            jobs.append(job)
+
+    def pop(self) -> QueuedAppend:
+        """Take the next one."""
+        self.count -= 1
+        if self._again:
+            return self._again.popleft()
+        sender, jobs = self._by_sender.popitem(last=False)
+        job = jobs.popleft()
+        if jobs:
+            self._by_sender[sender] = jobs
+        return job
+
+    def put_back(self, jobs: Sequence[QueuedAppend]) -> None:
+        """They could not be taken: they are the next ones, in this order."""
+        self.count += len(jobs)
+        self._again.extendleft(reversed(jobs))
+
+
+class AppendQueue:
+    """All of one broker."""
+
+    def __init__(self, pace_of: Callable[[Place], int]) -> None:
+        self.count = 0
+        self.size_bytes = 0
+        self._pace_of = pace_of
+        self._queues: dict[tuple[str, int, int], PartitionQueue] = {}
+        self._queues_max = _QUEUES_KEPT_MIN
+        self._rings: dict[int, OrderedDict[int, _Ring]] = {}
+        """By pace, then by patience; the class that was served last comes last."""
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def take_all(self) -> list[QueuedAppend]:
+        """Take everything out."""
+        jobs = []
+        for queue in self._queues.values():
+            while queue.count:
+                jobs.append(self._taken(queue.pop()))
+        self._rings.clear()
+        return jobs
+
+    def push(self, job: QueuedAppend) -> None:
+        """Let one more wait."""
+        append = job.append
+        patience = _patience(append.timeout_ms)
+        key = (append.topic, append.partition, patience)
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._new_queue(key)
+        if not queue.count:
+            if queue.pace != USUAL:
+                queue.pace = self._pace_of(key[:2])
+            self._ring(queue.pace, patience)[queue] = None
+        queue.push(job)
+        self.count += 1
+        self.size_bytes += job.size_bytes
+
+    def move(self, place: Place, pace: int) -> None:
+        """The pace of a partition has changed."""
+        for patience in range(_PATIENCES):
+            queue = self._queues.get((*place, patience))
+            if queue is not None and queue.pace != pace:
+                before, queue.pace = queue.pace, pace
+                if queue.count:
+                    del self._ring(before, patience)[queue]
+                    self._ring(pace, patience)[queue] = None
+
+    def has(self, pace: int) -> bool:
+        """Does anything of this pace wait?"""
+        return any(self._rings.get(pace, {}).values())
+
+    def take(self, pace: int, bytes_max: int, lease_refusal: str | None, *, one: bool) -> list[PartitionAppend]:
+        """Take what one request may hold: at most one wrapper of a partition, ``one``: of one partition only. The last
+        check of each append is made here, in the step of its send and before anything is merged: one that may not be
+        sent leaves the others alone (rules R4, R17). The first one goes however large it is."""
+        ring = self._next_ring(pace)
+        loads: list[PartitionAppend] = []
+        more: list[PartitionQueue] = []
+        refused: list[tuple[QueuedAppend, str]] = []
+        room = bytes_max
+        while ring:
+            queue, _ = ring.popitem(last=False)
+            job = queue.pop()
+            fits = not loads or job.size_bytes <= room
+            refusal = (lease_refusal or job.append.may_send()) if fits else None
+            if not fits or refusal is not None:
+                if refusal is not None:
+                    refused.append((self._taken(job), refusal))
+                else:
+                    queue.put_back([job])
+                if queue.count:
+                    ring[queue] = None
+                    ring.move_to_end(queue, last=False)
+                if not fits:
+                    break
+                continue
+            self.count -= 1
+            self.size_bytes -= job.size_bytes
+            load = PartitionAppend(job)
+            loads.append(load)
+            if queue.count and load.may_grow:
+                self._merge(load, queue, room, lease_refusal, refused)
+            room -= load.size_bytes
+            if queue.count:
+                more.append(queue)
+            if one:
+                break
+        for queue in more:
+            ring[queue] = None
+        for job, reason in refused:
+            job.done(NotSent(reason))
+        return loads
+
+    # ------------------------------------------------------------------ inside
+    def _merge(
+        self,
+        load: PartitionAppend,
+        queue: PartitionQueue,
+        room: int,
+        lease_refusal: str | None,
+        refused: list[tuple[QueuedAppend, str]],
+    ) -> None:
+        """Put into the wrapper what else waits for its partition."""
+        misfits: list[QueuedAppend] = []
+        while queue.count and len(misfits) < limits.MERGE_MISFITS_MAX:
+            job = queue.pop()
+            if load.size_bytes + job.size_bytes > room or not load.room_for(job):
+                misfits.append(job)
+                continue
+            self._taken(job)
+            refusal = lease_refusal or job.append.may_send()
+            if refusal is not None:
+                refused.append((job, refusal))
+                continue
+            load.add(job)
+        queue.put_back(misfits)
+
+    def _taken(self, job: QueuedAppend) -> QueuedAppend:
+        self.count -= 1
+        self.size_bytes -= job.size_bytes
+        return job
+
+    def _ring(self, pace: int, patience: int) -> _Ring:
+        rings = self._rings.get(pace)
+        if rings is None:
+            rings = self._rings[pace] = OrderedDict()
+        ring = rings.get(patience)
+        if ring is None:
+            ring = rings[patience] = OrderedDict()
+        return ring
+
+    def _next_ring(self, pace: int) -> _Ring:
+        """Classes of patience have their turn, too."""
+        rings = self._rings[pace]
+        patience = 0
+        for patience in rings:
+            if rings[patience]:
+                break
+        rings.move_to_end(patience)
+        return rings[patience]
+
+    def _new_queue(self, key: tuple[str, int, int]) -> PartitionQueue:
+        if len(self._queues) >= self._queues_max:
+            self._queues = {name: queue for name, queue in self._queues.items() if queue.count}
+            self._queues_max = max(_QUEUES_KEPT_MIN, 2 * len(self._queues))
+        queue = self._queues[key] = PartitionQueue(self._pace_of(key[:2]))
+        return queue

@@ -1,0 +1,453 @@
+"""One broker as the proxy sees it: a control connection for questions, one for reading its logs, its version, and its
+lanes. Sans-IO.
+
+The control connection finds out the broker's version and cluster first, anew on every connect (a rolling upgrade
+changes the one, an address that is given to somebody else the other), and the lanes are usable only while both are
+certain: a wrong guess would poison an old log. Owns no topology."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ...codecs.errors import WireError
+from ...codecs.framing import Frame, FrameSplitter
+from ...codecs.headers import encode_request_header, parse_response_header
+from ...codecs.steps import Steps
+from ...reactor import Address, Reactor, Wire
+from .. import limits
+from ..admission.long_work import LongWork
+from ..admission.loop_budget import LoopBudget
+from ..admission.turns import in_turns
+from ..bridge.asks import HIGH_WATERMARK_REPLICA_ID, EarliestOffset, FetchRecords, LatestOffset, Metadata, Question
+from ..bridge.configs import AskSettings
+from ..bridge.metadata import CLUSTER_ID_VERSION_MIN
+from ..events import OperatorMessage, Report
+from ..flow.effects import Unanswered
+from ..partition_log.log_chunk import ReadLog
+from ..partition_log.log_reader import LogReader
+from ..settings.addresses import shown
+from ..versions import NEWER, BrokerRanges, Detected, Probe, detect
+from .lane_pool import LanePool
+from .served import SETTINGS, UNTOLD, Kind, Refusal, by_settings, by_version, remark
+
+BOOTSTRAP_ID = -1
+"""Of an address that was configured: which broker is there is not known."""
+_CLIENT_ID = "idemproxy-control"
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A question on its way."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    asked_at: float
+    answered: Callable[[memoryview | None, str], None]
+
+
+class ControlConnection:
+    """One connection for questions; answers come in order."""
+
+    def __init__(self, reactor: Reactor, on_open: Callable[[], None], on_lost: Callable[[str], None]) -> None:
+        self._reactor = reactor
+        self._on_open = on_open
+        self._on_lost = on_lost
+        self._wire: Wire | None = None
+        self._splitter = FrameSplitter(limits.RESPONSE_BYTES_MAX)
+        self._pending: deque[_Pending] = deque()
+        self._correlation_id = 0
+        self._is_watched = False
+        self._is_closed = False
+
+    @property
+    def is_open(self) -> bool:
+        """Can questions be asked over it?"""
+        return self._wire is not None
+
+    def request(
+        self, api_key: int, api_version: int, body: bytes, answered: Callable[[memoryview | None, str], None]
+    ) -> None:
+        """Ask; ``answered`` gets the body, or None and the reason why there is none."""
+        assert self._wire is not None
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        header = encode_request_header(api_key, api_version, self._correlation_id, _CLIENT_ID)
+        pending = _Pending(api_key, api_version, self._correlation_id, self._reactor.now(), answered)
+        self._pending.append(pending)
+        self._wire.send((len(header) + len(body)).to_bytes(4, "big"), header, body)
+        if not self._is_watched:
+            self._is_watched = True
+            self._reactor.later(limits.ASK_SECONDS_MAX, self._watch)
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self._is_closed = True
+        if self._wire is not None:
+            self._wire.reset()
+            self._wire = None
+        self._fail("closed")
+
+    # ------------------------------------------------------------------ endpoint
+    def connected(self, wire: Wire) -> None:
+        """The connection is open."""
+        if self._is_closed:  # while it was being opened
+            wire.reset()
+            return
+        self._wire = wire
+        self._on_open()
+
+    def received(self, data: bytes) -> None:
+        """Bytes of answers."""
+        try:
+            for frame in self._splitter.feed(data):
+                self._answer(frame)
+        except WireError as error:
+            self._give_up(f"an answer cannot be read: {error}")
+
+    def lost(self, reason: str) -> None:
+        """The connection is gone."""
+        self._wire = None
+        if self._is_closed:
+            return
+        self._on_lost(reason)  # first: whoever hears of an unanswered question may ask again at once
+        self._fail(reason)
+
+    # ------------------------------------------------------------------ inside
+    def _answer(self, frame: Frame) -> None:
+        if not self._pending:
+            raise WireError("an answer that nobody asked for")
+        pending = self._pending[0]
+        correlation_id, body_offset = parse_response_header(frame, pending.api_key, pending.api_version)
+        if correlation_id != pending.correlation_id:
+            raise WireError(f"correlation id {correlation_id} where {pending.correlation_id} is due")
+        self._pending.popleft()
+        pending.answered(memoryview(frame)[body_offset:], "")
+
+    def _watch(self) -> None:
+        self._is_watched = False
+        if self._pending:
+            if self._reactor.now() - self._pending[0].asked_at >= limits.ASK_SECONDS_MAX:
+                self._give_up("no answer in time")
+            else:
+                self._is_watched = True
+                self._reactor.later(limits.PROBE_SECONDS, self._watch)
+
+    def _give_up(self, reason: str) -> None:
+        if self._wire is not None:
+            self._wire.reset()
+            self.lost(reason)
+
+    def _fail(self, reason: str) -> None:
+        pending, self._pending = self._pending, deque()
+        for one in pending:
+            one.answered(None, reason)
+
+
+class OneCluster:
+    """The first id that a broker tells is our cluster's; an address may be given to a broker of another one meanwhile.
+    Before 0.10.1 they tell none."""
+
+    def __init__(self) -> None:
+        self._id: str | None = None
+
+    def admits(self, cluster_id: str | None) -> bool:
+        """Is a broker that tells this id one of ours?"""
+        if self._id is None:
+            self._id = cluster_id
+        return cluster_id in (None, self._id)
+
+
+class Broker:
+    """A broker: connected to as long as it is part of the cluster."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        broker_id: int,
+        address: Address,
+        *,
+        may_send: Callable[[], bool],
+        admits: Callable[[str | None], bool],
+        on_ready: Callable[[Broker], None],
+        report: Report,
+        lanes_max: Callable[[], int] = lambda: limits.LANES_PER_BROKER,
+        on_refused: Callable[[Broker], None] = lambda _broker: None,
+        long_work: LongWork | None = None,
+    ) -> None:
+        """``admits``: is a broker that tells this cluster id one of ours? ``lanes_max``: how many lanes may be open.
+        ``on_refused``: ``refusal`` is another one now. ``long_work``: what takes many steps is done there; None: it has
+        its own."""
+        self.id = broker_id
+        self.address = address
+        self.name = f"broker {broker_id} at {shown(address)}" if broker_id >= 0 else f"upstream {shown(address)}"
+        self.version = ""
+        self.remark = ""
+        """What an operator should know of it, though it is served."""
+        self.ranges: BrokerRanges = {}
+        self.is_ready = False
+        self.away_since: float | None = reactor.now()
+        """Since when it cannot be asked; None: it can be."""
+        self.refusal: Refusal | None = None
+        """Why it was not served when it could be asked last; None: it was, or never could be."""
+        self.pool = LanePool(reactor, broker_id, address, may_send=may_send, report=report, lanes_max=lanes_max)
+        self._reactor = reactor
+        self._admits = admits
+        self._on_ready = on_ready
+        self._on_refused = on_refused
+        self._report = report
+        self._control: ControlConnection | None = None
+        self._reading: ControlConnection | None = None
+        """Answers to fetches are large: behind them no other question would be answered in time (rule R6)."""
+        self._probe_answers: list[memoryview | None] = []
+        self._backoff = limits.CONNECT_BACKOFF_SECONDS_MIN
+        self._is_closed = False
+        self._losses = 0
+        """Since the broker could be asked last. The first one may be no more than an idle connection that it closed."""
+        self._has_said_lost = False
+        self._shared_questions: dict[Question[Any], list[Callable[[Any], None]]] = {}
+        self._fetches: deque[tuple[Question[Any], Callable[[Any], None]]] = deque()
+        self._fetching = 0
+        self._logs = LogReader(reactor, self._fetch_later)
+        self._long_work = long_work or LongWork(reactor, LoopBudget(reactor))
+
+    @property
+    def why_refused(self) -> str:
+        """The sentence that says why it is not served; empty when it is, or never could be asked."""
+        return "" if self.refusal is None else f"{self.name} cannot be served: {self.refusal.reason}"
+
+    def open(self) -> None:
+        """Connect, and connect again whenever the connection is lost."""
+        if not self._is_closed:
+            self._control = ControlConnection(self._reactor, self._opened, self._lost)
+            self._reactor.connect(self.address, self._control)
+
+    def close(self) -> None:
+        """The broker is no part of the cluster any more, or has moved."""
+        self._is_closed = True
+        self.is_ready = False
+        for connection in (self._control, self._reading):
+            if connection is not None:
+                connection.close()
+        self.pool.close()
+
+    def ask(self, question: Question[Any], done: Callable[[Any], None]) -> None:
+        """Ask; ``done`` gets the typed answer, or Unanswered. Never from inside this call.
+
+        A broken connection puts a thousand batches in doubt at once. They share the answers to "where is the high
+        watermark?" (an older one is as good: it only grows on one leader), and few of them read the log at a time.
+        """
+        if isinstance(question, ReadLog):
+            self._logs.read(question, done)
+        elif isinstance(question, FetchRecords):
+            self._fetch_later(question, done)
+        elif _only_grows(question):
+            waiting = self._shared_questions.get(question)
+            if waiting is not None:
+                waiting.append(done)
+                return
+            self._shared_questions[question] = [done]
+            self._ask_now(question, lambda answer: self._tell_all(question, answer))
+        else:
+            self._ask_now(question, done)
+
+    def _fetch_later(self, question: FetchRecords | ReadLog, done: Callable[[Any], None]) -> None:
+        self._fetches.append((question, done))
+        self._next_fetches()
+
+    def _tell_all(self, question: Question[Any], answer: object) -> None:
+        for done in self._shared_questions.pop(question):
+            done(answer)
+
+    def _next_fetches(self) -> None:
+        if self._fetches and self.is_ready and self._reading is None:
+            self._reading = ControlConnection(self._reactor, self._next_fetches, self._reading_lost)
+            self._reactor.connect(self.address, self._reading)
+        if self._reading is not None and not self._reading.is_open:
+            return  # it goes on when that is opened, or fails
+        while self._fetches and self._fetching < limits.FETCHES_AT_A_TIME:
+            question, done = self._fetches.popleft()
+            self._fetching += 1
+            self._ask_over(self._reading, question, partial(self._fetched, done))
+
+    def _fetched(self, done: Callable[[Any], None], answer: object) -> None:
+        self._fetching -= 1
+        done(answer)
+        self._next_fetches()
+
+    def _reading_lost(self, reason: str) -> None:
+        self._reading = None
+        self._logs.forget()
+        fetches, self._fetches = self._fetches, deque()
+        for _, done in fetches:
+            done(Unanswered(reason))
+
+    def _ask_now(self, question: Question[Any], done: Callable[[Any], None]) -> None:
+        self._ask_over(self._control, question, done)
+
+    def _ask_over(
+        self, connection: ControlConnection | None, question: Question[Any], done: Callable[[Any], None]
+    ) -> None:
+        if not self.is_ready or connection is None:
+            self._reactor.later(0, lambda: done(Unanswered("the broker is away")))
+            return
+        try:
+            version = question.version_for(self.ranges)
+        except WireError as error:
+            reason = f"the broker cannot be asked that: {error}"
+            self._reactor.later(0, lambda: done(Unanswered(reason)))
+            return
+
+        def answered(body: memoryview | None, reason: str) -> None:
+            if body is None:
+                done(Unanswered(reason))
+                return
+            if isinstance(question, ReadLog):
+                read = partial(_read, question, version, body)
+                # Never at once: answers of many partitions may have come together.
+                self._long_work.add(read, question.topic, lambda ended: done(ended.result()))
+            else:
+                in_turns(self._reactor, _read(question, version, body), done)
+
+        connection.request(question.api_key, version, question.encode(version), answered)
+
+    # ------------------------------------------------------------------ the control connection
+    def _opened(self) -> None:
+        self._probe_answers = []
+        self._probe()
+
+    def _probe(self) -> None:
+        step = detect(self._probe_answers)
+        assert self._control is not None
+        if isinstance(step, Probe):
+            self._control.request(step.api_key, step.api_version, step.body, self._probed)
+        else:
+            self._detected(step)
+
+    def _probed(self, body: memoryview | None, reason: str) -> None:
+        if body is not None:
+            self._probe_answers.append(body)
+            self._probe()
+
+    def _detected(self, found: Detected) -> None:
+        refusal = by_version(found)
+        if refusal is not None:
+            self._refuse(refusal)
+            return
+        self.version, self.ranges, self.remark = found.version, found.ranges, ""
+        which = Metadata(())
+        version = which.version_for(self.ranges)
+        if version < CLUSTER_ID_VERSION_MIN:
+            self._is_certain()
+            return
+        assert self._control is not None
+        self._control.request(which.api_key, version, which.encode(version), partial(self._identified, version))
+
+    def _identified(self, version: int, body: memoryview | None, _reason: str) -> None:
+        if body is None:
+            return
+        try:
+            cluster_id = Metadata(()).parse(version, body).cluster_id
+        except WireError as error:
+            self._refuse(Refusal(Kind.UNSURE, f"its answer to Metadata cannot be read: {error}"))
+            return
+        if not self._admits(cluster_id):
+            self._refuse(Refusal(Kind.UNSURE, f"it belongs to another cluster, {cluster_id}"))
+        elif self.version == NEWER and self.id != BOOTSTRAP_ID:  # nothing is produced to one that nobody lists
+            self._ask_settings()
+        else:
+            self._is_certain()
+
+    def _ask_settings(self) -> None:
+        which = AskSettings(self.id, SETTINGS)
+        try:
+            version = which.version_for(self.ranges)
+        except WireError:
+            self._refuse(UNTOLD)
+            return
+        assert self._control is not None
+        self._control.request(which.api_key, version, which.encode(version), partial(self._told_settings, version))
+
+    def _told_settings(self, version: int, body: memoryview | None, _reason: str) -> None:
+        if body is None:
+            return
+        try:
+            told = AskSettings(self.id, SETTINGS).parse(version, body)
+        except WireError as error:
+            self._refuse(Refusal(Kind.UNSURE, f"its answer to DescribeConfigs cannot be read: {error}"))
+            return
+        refusal = by_settings(told)
+        if refusal is None:
+            self.remark = remark(told)
+            self._is_certain()
+        else:
+            self._refuse(refusal)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        assert self._control is not None
+        self._control.close()
+        is_another, self.refusal = refusal != self.refusal, refusal
+        self._disconnected(refusal.reason)
+        if refusal.kind == Kind.UNSURE:
+            self._again(limits.CONNECT_BACKOFF_SECONDS_MIN, limits.CONNECT_BACKOFF_SECONDS_MAX)
+        else:
+            self._again(limits.REFUSED_BACKOFF_SECONDS_MIN, limits.REFUSED_BACKOFF_SECONDS_MAX)
+        if is_another:
+            self._on_refused(self)
+
+    def _is_certain(self) -> None:
+        self.is_ready = True
+        self.away_since = None
+        self._backoff = limits.CONNECT_BACKOFF_SECONDS_MIN
+        self._losses = 0
+        if self._has_said_lost or self.refusal is not None:
+            self._has_said_lost, self.refusal = False, None
+            self._report(OperatorMessage("info", f"{self.name} is back"))
+        self.pool.set_usable(True)
+        self._on_ready(self)
+
+    def _lost(self, reason: str) -> None:
+        self._disconnected(reason)
+        if self._is_closed:
+            return
+        self._losses += 1
+        if self._losses > 1 and not self._has_said_lost:
+            self._has_said_lost = True
+            self._report(OperatorMessage("warning", f"{self.name} is away: {reason}"))
+        self._again(limits.CONNECT_BACKOFF_SECONDS_MIN, limits.CONNECT_BACKOFF_SECONDS_MAX)
+
+    def _disconnected(self, reason: str) -> None:
+        self.is_ready = False
+        if self.away_since is None:
+            self.away_since = self._reactor.now()
+        self._control = None
+        if self._reading is not None:
+            self._reading.close()
+            self._reading_lost(reason)
+        self._logs.forget()
+        self.pool.set_usable(False)
+
+    def _again(self, seconds_min: float, seconds_max: float) -> None:
+        seconds = min(max(self._backoff, seconds_min), seconds_max)
+        self._reactor.later(seconds, self.open)
+        self._backoff = seconds * 2
+
+
+def _read(question: Question[Any], version: int, body: memoryview) -> Steps[Any]:
+    """Return the answer, or Unanswered. In steps where it may tell of a whole cluster, or be a piece of a log."""
+    try:
+        if isinstance(question, Metadata | ReadLog):
+            return (yield from question.read(version, body))
+        return question.parse(version, body)
+    except WireError as error:
+        return Unanswered(f"the answer cannot be read: {error}")
+
+
+def _only_grows(question: Question[Any]) -> bool:
+    """Is an answer that is under way as good as a new one? Not where the log ends: what is in doubt may come yet."""
+    if isinstance(question, LatestOffset):
+        return question.replica_id == HIGH_WATERMARK_REPLICA_ID
+    return isinstance(question, EarliestOffset)

@@ -1,0 +1,183 @@
+"""A lane: an upstream connection with one unanswered produce (rule R3). Sans-IO.
+
+Owns the request and its answer's way back, the look at the lease around every write (rule R4), and what a lost
+connection means: doubt. What goes into a request is chosen by ``lane_pool.py``. Never looks into records and never
+sends anything twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
+
+from ...codecs.error_codes import ErrorCode
+from ...codecs.errors import WireError
+from ...codecs.framing import Frame, FrameSplitter
+from ...codecs.headers import encode_request_header, parse_response_header
+from ...codecs.produce import API_KEY, BROKER_VERSION_MAX, encode_request, parse_response
+from ...reactor import Wire
+from .. import limits
+from ..flow.outcome import InDoubt, Outcome, classify
+from .merge import PartitionAppend
+from .slow_partitions import USUAL, Place
+
+_CLIENT_ID = "idemproxy"
+_TIMED_OUT = int(ErrorCode.REQUEST_TIMED_OUT)
+
+
+class Pool(Protocol):
+    """What a lane needs of the lanes to its broker."""
+
+    broker_id: int
+    may_send: Callable[[], bool]
+    """Does the lease still allow to send (rule R4)?"""
+
+    def lane_opened(self, lane: Lane) -> None: ...
+
+    def lane_idle(self, lane: Lane) -> None: ...
+
+    def lane_ended(self, lane: Lane, reason: str) -> None: ...
+
+    def answered(self, lane: Lane, timed_out: Collection[Place], throttle_ms: int) -> None: ...
+
+
+class Lane:
+    """One connection. Idle, or busy with exactly one produce request."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._wire: Wire | None = None
+        self._splitter = FrameSplitter(limits.RESPONSE_BYTES_MAX)
+        self._loads: list[PartitionAppend] = []
+        self._correlation_id = 0
+        self._has_begun = False
+        self._is_late = False
+        self.is_open = True
+        self.sent_at = 0.0
+        self.answered_at = 0.0
+        self.timeout_seconds = 0.0
+        self.pace = USUAL
+        """Of the partitions in the request that is out."""
+        self.looks = 0
+        """So often the request was seen unanswered: time in which this process stood still does not count."""
+        self.is_late = False
+        """It was seen so too often."""
+        self.is_forsaken = False
+        """The broker was away since the request left: what it says of throttling is not true of this connection."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Connected, and nothing is out."""
+        return self._wire is not None and not self._loads
+
+    @property
+    def is_busy(self) -> bool:
+        """A request is out."""
+        return bool(self._loads)
+
+    # R3 lives here: one unanswered request for each lane, a partition once in it.
+    @property
+    def appends(self) -> int:
+        """How many appends are in the request that is out."""
+        return sum([len(load.jobs) for load in self._loads])
+
+    @property
+    def places(self) -> Sequence[Place]:
+        """The partitions in the request that is out."""
+        return [(load.topic, load.partition) for load in self._loads]
+
+    def send(self, loads: list[PartitionAppend], pace: int, now: float) -> None:
+        """Put the loads into one request. The caller has asked each append whether it may be sent, in this same
+        step."""
+        assert self._wire is not None
+        assert not self._loads
+        timeout = min([job.append.timeout_ms for load in loads for job in load.jobs]) / 2000
+        timeout = max(limits.UPSTREAM_TIMEOUT_SECONDS_MIN, min(limits.UPSTREAM_TIMEOUT_SECONDS_MAX, timeout))
+        self._loads = loads
+        self._has_begun = False
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        self.sent_at = now
+        self.timeout_seconds = timeout
+        self.pace = pace
+        self.looks = 0
+        self.is_late = False
+        header = encode_request_header(API_KEY, BROKER_VERSION_MAX, self._correlation_id, _CLIENT_ID)
+        parts = [(load.topic, load.partition, load.message_set()) for load in loads]
+        body = encode_request(BROKER_VERSION_MAX, -1, round(timeout * 1000), parts)
+        size = len(header) + sum(map(len, body))
+        self._wire.send(size.to_bytes(4, "big"), header, *body)
+
+    # ------------------------------------------------------------------ endpoint
+    def connected(self, wire: Wire) -> None:
+        """The connection is open: it may take work."""
+        if not self.is_open:  # given up while it was being opened
+            wire.reset()
+            return
+        self._wire = wire
+        wire.fence(self._may_write)
+        self._pool.lane_opened(self)
+
+    def received(self, data: bytes) -> None:
+        """Bytes of an answer."""
+        try:
+            for frame in self._splitter.feed(data):
+                self._answer(frame)
+        except WireError as error:
+            self.give_up(f"the broker's answer cannot be read: {error}")
+
+    def lost(self, reason: str) -> None:
+        """The connection is gone; what was out is in doubt."""
+        self._wire = None
+        self._ended(reason)
+
+    def give_up(self, reason: str) -> None:
+        """Reset the connection: a request that waits behind another one in the broker dies with it."""
+        if self._wire is not None:
+            self._wire.reset()
+            self._wire = None
+        self._ended(reason)
+
+    def close(self) -> None:
+        """Nothing is out, and it is not needed any more."""
+        assert self.is_idle
+        assert self._wire is not None
+        self.is_open = False
+        self._wire.close()
+        self._wire = None
+
+    # ------------------------------------------------------------------ inside
+    def _may_write(self) -> bool:
+        """Asked before and after every write (rule R4)."""
+        if self._pool.may_send():
+            self._has_begun = True
+            return True
+        self._is_late = self._has_begun
+        return False
+
+    def _answer(self, frame: Frame) -> None:
+        correlation_id, body_offset = parse_response_header(frame, API_KEY, BROKER_VERSION_MAX)
+        if not self._loads or correlation_id != self._correlation_id:
+            raise WireError(f"correlation id {correlation_id} was not asked for")
+        answers, throttle_ms = parse_response(frame, body_offset, BROKER_VERSION_MAX)
+        found = {(answer.topic, answer.partition): answer for answer in answers}
+        timed_out = [place for place, answer in found.items() if answer.error_code == _TIMED_OUT]
+        self._pool.answered(self, timed_out, throttle_ms)
+        loads, self._loads = self._loads, []
+        broker_id = self._pool.broker_id
+        doubt: Outcome = InDoubt("the broker's answer leaves this partition out", broker_id)
+        for load in loads:
+            answer = found.get((load.topic, load.partition))
+            if answer is None:
+                load.done(doubt)
+            else:
+                load.done(classify(answer.error_code, answer.base_offset, answer.log_append_time_ms, self, broker_id))
+        if self.is_idle:
+            self._pool.lane_idle(self)
+
+    def _ended(self, reason: str) -> None:
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._pool.lane_ended(self, reason)
+        loads, self._loads = self._loads, []
+        for load in loads:
+            load.done(InDoubt(reason, self._pool.broker_id, is_late=self._is_late))

@@ -1,0 +1,330 @@
+"""The lanes to one broker, and what waits for them. Sans-IO.
+
+Any idle lane takes all appends that are ready and go together (``append_queue.py``), at most one wrapper per partition
+(``merge.py``): a partition twice in one request loses the first silently. Lanes are opened as appends have to wait, and
+closed when they are idle. When they are scarce, requests leave one after the other, with what has come meanwhile
+(``lane_demand.py``).
+
+Slow partitions (``slow_partitions.py``) have two lanes at most, for all of them. A request of others that turns out to
+hold a slow one keeps its lane for as long as it is out; another lane is opened in its place, so that nobody else
+waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from math import ceil
+
+from ...reactor import Address, Reactor
+from .. import limits
+from ..events import AppendMerged, AppendSent, ProduceConnectionLost, Report
+from ..flow.effects import Append
+from ..flow.outcome import NotSent, Outcome
+from .append_queue import AppendQueue
+from .lane import Lane
+from .lane_demand import LaneDemand
+from .merge import PartitionAppend, QueuedAppend
+from .slow_partitions import SLOW, SUSPECT, USUAL, PartitionPaces, Place
+
+_SERVED = (USUAL, SLOW, SUSPECT)
+"""In the order of their numbers. What is on trial waits."""
+
+
+class LanePool:
+    """The lanes to one broker. ``may_send`` tells whether the lease still allows to send (rule R4), ``lanes_max`` how
+    many there may be at this moment for partitions that are not slow."""
+
+    look_seconds = limits.LANE_LOOK_SECONDS
+    """So often it is looked after the requests that are out."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        broker_id: int,
+        address: Address,
+        *,
+        may_send: Callable[[], bool],
+        report: Report,
+        lanes_max: Callable[[], int] = lambda: limits.LANES_PER_BROKER,
+    ) -> None:
+        self.broker_id = broker_id
+        self.address = address
+        self.may_send = may_send
+        self._reactor = reactor
+        self._report = report
+        self._lanes_max = lanes_max
+        self._lanes: list[Lane] = []
+        self._idle: list[Lane] = []
+        """The one that was busy last comes last, and is used next."""
+        self._usual_out = 0
+        self._slow_out = 0
+        self._late_out = 0
+        """Lanes whose request was found to hold a slow partition while it was out."""
+        self._paces = PartitionPaces(reactor.now, self._moved)
+        self._waiting = AppendQueue(self._paces.of)
+        self._demand = LaneDemand()
+        self._is_holding = False
+        self._turn = 0
+        self._stands_still_since = 0.0
+        self._is_flush_planned = False
+        self._is_watching = False
+        self._is_closing_idle = False
+        self._throttled_until = 0.0
+        self.is_usable = False
+        """Set while the broker's version is certain: nothing is produced before."""
+
+    def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
+        """Queue one append; ``done`` gets the outcome, once."""
+        if not self._waiting.count:
+            self._stands_still_since = self._reactor.now()
+        self._waiting.push(QueuedAppend(effect, done, effect.size_bytes))
+        self._demand.came(self._waiting.count)
+        self._plan_dispatch()
+        self._watch()
+
+    def set_usable(self, usable: bool) -> None:
+        """The broker's version became certain, or its control connection was lost."""
+        self.is_usable = usable
+        if usable:
+            self._plan_dispatch()
+        else:
+            self.refuse_waiting("the broker is away")
+            for lane in self._lanes:
+                lane.is_forsaken = lane.is_busy
+
+    def refuse_waiting(self, reason: str) -> None:
+        """Give back what has not been sent."""
+        for job in self._waiting.take_all():
+            job.done(NotSent(reason))
+
+    def give_up_busy(self, reason: str) -> None:
+        """Reset the lanes with a request out: a part of one that the lease of another incarnation was to cover must
+        not leave under a new one (rule R4)."""
+        for lane in list(self._lanes):
+            if lane.is_busy:
+                lane.give_up(reason)
+
+    def close(self) -> None:
+        """Reset all lanes; what was out is in doubt."""
+        self.is_usable = False
+        self.refuse_waiting("the proxy stops using this broker")
+        for lane in list(self._lanes):
+            lane.give_up("the proxy stops using this broker")
+
+    @property
+    def busy_lanes(self) -> int:
+        """Lanes with a request out."""
+        return self._usual_out + self._slow_out + self._late_out
+
+    @property
+    def idle_lanes(self) -> int:
+        """Lanes that could send now."""
+        return len(self._idle)
+
+    @property
+    def waiting_appends(self) -> int:
+        """Appends that wait for a lane."""
+        return self._waiting.count
+
+    @property
+    def slow_partitions(self) -> int:
+        """Partitions that have lanes of their own for now."""
+        return len(self._paces.slow)
+
+    # ------------------------------------------------------------------ from the lanes
+    def lane_opened(self, lane: Lane) -> None:
+        """The connection is there."""
+        lane.answered_at = self._reactor.now()
+        self.lane_idle(lane)
+
+    def lane_idle(self, lane: Lane) -> None:
+        """It can take work."""
+        self._idle.append(lane)
+        self._plan_dispatch()
+
+    def lane_ended(self, lane: Lane, reason: str) -> None:
+        """A connection is gone."""
+        was_busy = self._forget(lane)
+        self._report(ProduceConnectionLost(self.broker_id, reason, was_busy))
+        if self._waiting and not self._lanes:
+            self.refuse_waiting(reason)
+
+    def answered(self, lane: Lane, timed_out: Collection[Place], throttle_ms: int) -> None:
+        """An answer came; remember who is slow and whether the broker throttles. ``timed_out``: the partitions whose
+        replicas are behind, as the broker says."""
+        now = lane.answered_at = self._reactor.now()
+        self._count_out(lane)
+        if throttle_ms > 0:
+            self._throttled_until = now + limits.LANE_THROTTLED_PATIENCE_SECONDS
+        elif lane.pace != SLOW and not timed_out:
+            self._paces.measure(now - lane.sent_at)
+        if timed_out or lane.is_late or self._paces.known:
+            self._paces.answered(lane.places, timed_out, lane.is_late and throttle_ms == 0)
+
+    # ------------------------------------------------------------------ inside
+    def _moved(self, place: Place, pace: int) -> None:
+        self._waiting.move(place, pace)
+        self._plan_dispatch()
+
+    def _plan_dispatch(self) -> None:
+        """Put requests together at the end of this pass."""
+        if not self._is_flush_planned and self._waiting.count and self.is_usable:
+            self._is_flush_planned = True
+            self._reactor.at_flush(self._dispatch)
+
+    def _dispatch(self) -> None:
+        self._is_flush_planned = False
+        while self._waiting.count and self.is_usable:
+            pace, lanes = self._next()
+            if not lanes:
+                return
+            if not self._idle:
+                self._open_one()
+                return
+            if pace == USUAL and self._holds_back():
+                return
+            loads = self._take(pace, lanes)
+            if loads:
+                now = self._stands_still_since = self._reactor.now()
+                if pace == SLOW:
+                    self._slow_out += 1
+                else:
+                    self._usual_out += 1
+                    self._demand.sent(now, sum([len(load.jobs) for load in loads]))
+                self._idle.pop().send(loads, pace, now)
+                for load in loads:
+                    self._tell(load)
+
+    def _next(self) -> tuple[int, int]:
+        """Whose turn it is, and how many more requests of this pace may be out; none: nobody's."""
+        most = self._lanes_max()
+        usual = max(0, most - self._usual_out - max(0, self._late_out - most))
+        if not self._paces.known:
+            return USUAL, usual
+        slow = limits.SLOW_LANES_PER_BROKER - self._slow_out
+        for step in range(1, len(_SERVED) + 1):
+            pace = _SERVED[(self._turn + step) % len(_SERVED)]
+            lanes = slow if pace == SLOW else usual
+            if lanes and self._waiting.has(pace):
+                self._turn = pace
+                return pace, lanes
+        return USUAL, 0
+
+    def _holds_back(self) -> bool:
+        """Is the next request to wait for more? Then it is looked again in time."""
+        seconds = self._demand.hold_seconds(
+            self._reactor.now(), self._waiting.count, self._lanes_max(), self._paces.answer_seconds
+        )
+        if seconds > 0 and not self._is_holding:
+            self._is_holding = True
+            self._reactor.later(seconds, self._held_long_enough)
+        return seconds > 0
+
+    def _held_long_enough(self) -> None:
+        self._is_holding = False
+        self._plan_dispatch()
+
+    def _take(self, pace: int, lanes: int) -> list[PartitionAppend]:
+        """Take what the next request holds: more of it when there are not lanes enough for what waits."""
+        share = self._waiting.size_bytes // lanes
+        bytes_max = max(limits.LANE_REQUEST_BYTES, min(limits.LANE_REQUEST_BYTES_MAX, share))
+        lease_refusal = None if self.may_send() else "the lease has ended"
+        loads = self._waiting.take(pace, bytes_max, lease_refusal, one=pace == SUSPECT)
+        if pace == SUSPECT and loads:
+            self._paces.tried((loads[0].topic, loads[0].partition))
+        return loads
+
+    def _tell(self, load: PartitionAppend) -> None:
+        for job in load.jobs:
+            names = job.append.identities
+            self._report(AppendSent(self.broker_id, load.topic, load.partition, names))
+            if len(load.jobs) > 1:
+                self._report(AppendMerged(self.broker_id, load.topic, load.partition, names))
+
+    def _open_one(self) -> None:
+        """Open another lane, one after the other. What may be sent needs one, so there are never more than may be busy
+        at a time."""
+        if len(self._lanes) == self.busy_lanes and self._may_open():
+            lane = Lane(self)
+            self._lanes.append(lane)
+            self._reactor.connect(self.address, lane)
+            self._close_idle_later()
+
+    def _may_open(self) -> bool:
+        return True
+
+    def _forget(self, lane: Lane) -> bool:
+        """Returns whether a request was out."""
+        self._lanes.remove(lane)
+        if lane.is_busy:
+            self._count_out(lane)
+            if self._paces.known:
+                self._paces.unanswered(lane.places)
+            return True
+        if lane in self._idle:
+            self._idle.remove(lane)
+        return False
+
+    def _count_out(self, lane: Lane) -> None:
+        """Its request is out no longer."""
+        if lane.pace == SLOW:
+            self._slow_out -= 1
+        elif lane.is_late:
+            self._late_out -= 1
+        else:
+            self._usual_out -= 1
+            self._demand.done(lane.appends)
+
+    # ------------------------------------------------------------------ from time to time
+    def _watch(self) -> None:
+        if not self._is_watching:
+            self._is_watching = True
+            self._reactor.later(self.look_seconds, self._look_after)
+
+    def _look_after(self) -> None:
+        """Requests that are late, or out too long, and appends that no lane could take."""
+        self._is_watching = False
+        now = self._reactor.now()
+        late_after = 1 + ceil(self._paces.late_seconds / self.look_seconds)
+        for lane in list(self._lanes):
+            if not lane.is_busy:
+                continue
+            is_throttled = now < self._throttled_until and not lane.is_forsaken
+            patience = limits.LANE_PATIENCE_SECONDS
+            if is_throttled:
+                patience = limits.LANE_THROTTLED_PATIENCE_SECONDS
+            if now - lane.sent_at > lane.timeout_seconds + patience:
+                lane.give_up("no answer in time")
+                continue
+            lane.looks += 1
+            if lane.looks >= late_after and not lane.is_late and not is_throttled:
+                self._is_late(lane)
+        if self._waiting and not self.busy_lanes and now - self._stands_still_since > limits.SLOW_APPEND_SECONDS:
+            self.refuse_waiting("the broker takes no connection")
+        self._plan_dispatch()  # a connection that could not be opened is tried again, also while others are busy
+        if self._waiting or self.busy_lanes:
+            self._watch()
+
+    def _is_late(self, lane: Lane) -> None:
+        """It has not to be waited for: others get a lane in its place, and its partitions none together with them."""
+        self._count_out(lane)
+        lane.is_late = True
+        if lane.pace == SLOW:
+            self._slow_out += 1
+        else:
+            self._late_out += 1
+        self._paces.late(lane.places)
+
+    def _close_idle_later(self) -> None:
+        if not self._is_closing_idle and len(self._lanes) > 1:
+            self._is_closing_idle = True
+            self._reactor.later(limits.LANE_IDLE_SECONDS, self._close_idle)
+
+    def _close_idle(self) -> None:
+        """Close lanes that were not needed for a while, but for one."""
+        self._is_closing_idle = False
+        before = self._reactor.now() - limits.LANE_IDLE_SECONDS
+        while len(self._lanes) > 1 and self._idle and self._idle[0].answered_at <= before:
+            lane = self._idle[0]
+            self._forget(lane)
+            lane.close()
+        self._close_idle_later()

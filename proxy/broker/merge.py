@@ -1,0 +1,100 @@
+"""What one partition of a produce request holds: one append, or the appends of several producers merged into one
+wrapper (``merge_producers``; rules R5, R19).
+
+Says what goes together, and tells each append what became of the whole. Sends nothing and asks nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...reactor import Buffer
+from .. import limits
+from ..flow.effects import Append
+from ..flow.outcome import Appended, Outcome, Refused
+from ..flow.wrapper import PendingWrapper, joined
+
+
+@dataclass(slots=True)
+class QueuedAppend:
+    """One append on its way: what is asked for, and who waits for the outcome."""
+
+    append: Append
+    done: Callable[[Outcome], None]
+    size_bytes: int
+
+
+class PartitionAppend:
+    """Jobs for one partition whose last checks were made in this step (rules R4, R17)."""
+
+    __slots__ = ("_batches", "_bytes_max", "_merged", "_parcel", "jobs", "partition", "size_bytes", "topic")
+
+    def __init__(self, job: QueuedAppend) -> None:
+        append = job.append
+        self.topic = append.topic
+        self.partition = append.partition
+        self.jobs = [job]
+        self.size_bytes = job.size_bytes
+        self._parcel = append.parcel
+        self._bytes_max = self._parcel.joined_bytes_max if self._parcel is not None else 0
+        self._batches = len(append.identities)
+        self._merged: PendingWrapper | None = None
+
+    @property
+    def may_grow(self) -> bool:
+        """May others be merged into it at all?"""
+        return self._bytes_max > 0
+
+    def room_for(self, job: QueuedAppend) -> bool:
+        """May another producer's append go into the same wrapper?"""
+        mine, other = self._parcel, job.append.parcel
+        if mine is None or other is None or mine.codec != other.codec:
+            return False
+        return (
+            self.size_bytes + job.size_bytes <= min(self._bytes_max, other.joined_bytes_max)
+            and self._batches + len(other.identities) <= limits.MERGED_BATCHES_MAX
+        )
+
+    def add(self, job: QueuedAppend) -> None:
+        """Put it in, behind the others."""
+        parcel = job.append.parcel
+        assert parcel is not None
+        assert self._merged is None
+        self.jobs.append(job)
+        self.size_bytes += job.size_bytes
+        self._bytes_max = min(self._bytes_max, parcel.joined_bytes_max)
+        self._batches += len(parcel.identities)
+
+    def message_set(self) -> Buffer:
+        """Return what is sent: all that is in it as one wrapper."""
+        if len(self.jobs) == 1:
+            return self.jobs[0].append.message_set
+        if self._merged is None:
+            self._merged = joined([job.append.parcel for job in self.jobs if job.append.parcel is not None])
+        return self._merged.wrapped()
+
+    def done(self, outcome: Outcome) -> None:
+        """Tell each append what became of it."""
+        merged = self._merged
+        if merged is None:
+            self.jobs[0].done(outcome)
+            return
+        before = 0
+        for job in self.jobs:
+            job.done(_own(outcome, merged, before))
+            before += sum(identity.record_count for identity in job.append.identities)
+
+
+def _own(outcome: Outcome, merged: PendingWrapper, records_before: int) -> Outcome:
+    """What the outcome of a merged wrapper says of the part that has so many records before it."""
+    if isinstance(outcome, Appended):
+        return Appended(
+            outcome.base_offset + records_before,
+            outcome.error_code,
+            outcome.log_append_time_ms,
+            outcome.lane,
+            merged.anchor,
+        )
+    if isinstance(outcome, Refused):
+        return Refused(outcome.error_code, len(merged.wrapped()))
+    return outcome

@@ -1,0 +1,148 @@
+"""How old what is known of the cluster may be before a broker is asked again. Pure.
+
+What nobody misses is a second old at most. What somebody looks for (a topic that is not there, or has no leader yet) is
+asked for again soon, and the more seldom the longer it has been looked for. After topics have changed, only an answer
+to a question that was asked later counts, and for half a second only briefly: brokers hear of it one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .. import limits
+
+_NEVER = float("-inf")
+
+
+class MetadataAge:
+    """Of the whole cluster, and of single topics."""
+
+    def __init__(self) -> None:
+        self._all_learned_at = _NEVER
+        self._topic_learned_at: dict[str, float] = {}
+        self._changed_at = _NEVER
+        self._topic_asked_at: dict[str, float] = {}
+        self._all_asked_at = self._last_asked_at = _NEVER
+        self._looked_for: dict[str, tuple[float, float]] = {}
+        """Since when, and when last."""
+        self._partitions = 0
+        self._doubted_until: dict[str, float] = {}
+
+    # ------------------------------------------------------------------ what happens
+    def learned(self, topics: Iterable[str], asked_at: float, now: float) -> None:
+        """These topics were asked for then, and the answer is there now."""
+        self._last_asked_at = max(asked_at, self._last_asked_at)
+        for name in topics:
+            self._trust(name, asked_at)
+            if not self.is_topic_overtaken(name, asked_at):
+                self._topic_asked_at[name] = asked_at
+                self._topic_learned_at[name] = self._counted_from(asked_at, now)
+
+    def learned_all(self, partitions: int, asked_at: float, now: float) -> None:
+        """The whole cluster was; it has so many partitions."""
+        self._last_asked_at = max(asked_at, self._last_asked_at)
+        for name in tuple(self._doubted_until):
+            self._trust(name, asked_at)
+        if asked_at < self._all_asked_at:
+            return
+        self._all_asked_at = asked_at
+        self._all_learned_at = self._counted_from(asked_at, now)
+        self._topic_asked_at = {name: at for name, at in self._topic_asked_at.items() if at > asked_at}
+        self._topic_learned_at = {name: self._topic_learned_at[name] for name in self._topic_asked_at}
+        self._partitions = partitions
+
+    def changed(self, now: float) -> None:
+        """Topics have come or gone: what was asked before is out of date."""
+        self._changed_at = now
+
+    def doubt(self, topic: str, now: float) -> None:
+        """A topic that is known may be gone: it is not to be named to a broker, which would create it anew, before one
+        has told it after all brokers have heard."""
+        self._doubted_until[topic] = now + limits.METADATA_SPREAD_SECONDS
+
+    def appeared(self, topic: str) -> None:
+        """It may have been looked for, and is there now: its leaders come soon."""
+        self._looked_for.pop(topic, None)
+
+    def is_doubted(self, topic: str) -> bool:
+        """May it be gone?"""
+        return topic in self._doubted_until
+
+    # ------------------------------------------------------------------ which answer is the last one
+    def is_overtaken(self, asked_at: float) -> bool:
+        """Has anything been learned that was asked for later? A large answer takes longer than a small one."""
+        return asked_at < self._last_asked_at
+
+    def is_topic_overtaken(self, topic: str, asked_at: float) -> bool:
+        """Has anything of this topic?"""
+        return asked_at < max(self._topic_asked_at.get(topic, _NEVER), self._all_asked_at)
+
+    # ------------------------------------------------------------------ what may be told
+    def age_of_all(self, now: float) -> float:
+        """Seconds since the whole cluster was seen."""
+        return now - self._all_learned_at
+
+    def age_of(self, topic: str, now: float) -> float:
+        """Seconds since a topic was seen, by its name or with all others."""
+        return now - self._learned_at(topic)
+
+    def is_fresh(self, topic: str, now: float) -> bool:
+        """Is what is known of a topic true enough, if it has all its leaders?"""
+        learned_at = self._learned_at(topic)
+        return now - learned_at < self._holds(learned_at, 0.0)
+
+    def is_all_fresh(self, now: float) -> bool:
+        """The same of the whole cluster: of a large one, which is work to ask for, a change is seen a moment later."""
+        return self.age_of_all(now) < self._holds(self._all_learned_at, self._pause_of_all)
+
+    @property
+    def is_large(self) -> bool:
+        """Is it work to ask for the whole cluster, where a few topics are wanted?"""
+        return self._pause_of_all > limits.METADATA_PAUSE_SECONDS
+
+    def may_name(self, topic: str, now: float) -> bool:
+        """May a topic that is not there be asked for by its name now?"""
+        learned_at = self._topic_learned_at.get(topic, _NEVER)
+        return learned_at <= self._changed_at or now - learned_at >= limits.METADATA_PAUSE_SECONDS
+
+    def may_look_for_leader(self, topic: str, now: float) -> bool:
+        """May one that lacks a leader be? Notes that it is looked for."""
+        return self.age_of(topic, now) >= self._pause(topic, now)
+
+    def may_look_in_all(self, topic: str, now: float) -> bool:
+        """May a topic that is not there be looked for in the whole cluster now? Notes that it is looked for."""
+        pause = max(self._pause(topic, now), self._pause_of_all)
+        return not self.is_all_fresh(now) or self.age_of_all(now) >= pause
+
+    # ------------------------------------------------------------------ inside
+    def _trust(self, topic: str, asked_at: float) -> None:
+        if asked_at >= self._doubted_until.get(topic, _NEVER):
+            self._doubted_until.pop(topic, None)
+
+    def _holds(self, learned_at: float, least: float) -> float:
+        """For how long it is believed what was learned then: not all brokers have heard of a change at once."""
+        if learned_at <= self._changed_at:
+            return least
+        if learned_at <= self._changed_at + limits.METADATA_SPREAD_SECONDS:
+            return max(limits.METADATA_PAUSE_SECONDS, least)
+        return limits.METADATA_FRESH_SECONDS
+
+    def _counted_from(self, asked_at: float, now: float) -> float:
+        return now if asked_at > self._changed_at else asked_at
+
+    def _learned_at(self, topic: str) -> float:
+        return max(self._topic_learned_at.get(topic, _NEVER), self._all_learned_at)
+
+    @property
+    def _pause_of_all(self) -> float:
+        return min(self._partitions * limits.METADATA_PARTITION_SECONDS, limits.METADATA_FRESH_SECONDS)
+
+    def _pause(self, topic: str, now: float) -> float:
+        since, last = self._looked_for.pop(topic, (now, now))
+        if now - last > limits.METADATA_LOOKED_FOR_SECONDS:
+            since = now
+        if len(self._looked_for) >= limits.METADATA_LOOKED_FOR_MAX:
+            del self._looked_for[next(iter(self._looked_for))]
+        self._looked_for[topic] = since, now
+        pause = (now - since) * limits.METADATA_PAUSE_SHARE
+        return min(max(pause, limits.METADATA_PAUSE_SECONDS), limits.METADATA_FRESH_SECONDS)

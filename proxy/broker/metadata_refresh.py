@@ -1,0 +1,215 @@
+"""Questions about the cluster: who waits for which topics, what is asked together, and how often. Sans-IO.
+
+Topics that are in question at the same time are named in one question, and there are only so many questions a second:
+where a broker dies, all producers of its partitions ask at once. Knows nothing of what is answered."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+
+from ...codecs.steps import Steps
+from ...reactor import Reactor
+from .. import limits
+from ..admission.turns import in_turns
+from ..bridge.asks import Metadata
+from ..bridge.cluster import Cluster, Topic
+from ..flow.effects import Unanswered
+from .broker import Broker
+
+Topics = tuple[str, ...] | None
+"""Topics by name, or all of them."""
+Learn = Callable[[Topics, float, Cluster], None]
+"""Told what was asked for, when, and the answer."""
+
+
+class _Waiting:
+    """Somebody waits for some answers, but not for long."""
+
+    __slots__ = ("_done", "due", "missing")
+
+    def __init__(self, missing: int, due: float, done: Callable[[], None]) -> None:
+        self.missing = missing
+        self.due = due
+        self._done: Callable[[], None] | None = done
+
+    @property
+    def is_over(self) -> bool:
+        """Has it been told?"""
+        return self._done is None
+
+    def tell(self) -> None:
+        """Its time has run out, or everything was answered."""
+        done, self._done = self._done, None
+        if done is not None:
+            done()
+
+
+class MetadataRefresh:
+    """The questions of one proxy about its cluster."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        broker: Callable[[], Broker | None],
+        known: Callable[[], Mapping[str, Topic]],
+        learn: Learn,
+    ) -> None:
+        """``broker``: who is asked next; None: nobody can be. ``known``: the topics as they were told last."""
+        self._reactor = reactor
+        self._broker = broker
+        self._known = known
+        self._learn = learn
+        self._all_waiting: deque[_Waiting] = deque()
+        """In the order of their time."""
+        self._for_all: list[_Waiting] = []
+        self._all_out: list[_Waiting] | None = None
+        self._wanted: dict[str, list[_Waiting]] = {}
+        self._first: dict[str, None] = {}
+        """Of the wanted ones, those that go before the others."""
+        self._out: dict[str, list[_Waiting]] = {}
+        self._next_at = self._next_all_at = float("-inf")
+        self._is_planned = self._is_all_planned = False
+
+    def ask(self, topics: Topics, done: Callable[[], None]) -> None:
+        """Ask, and call back when all of it was answered, or soon in any case. Who asks what is asked already waits for
+        the same answer."""
+        if topics is None:
+            waiting = self._wait(1, done)
+            if self._all_out is not None:
+                self._all_out.append(waiting)
+            else:
+                self._for_all.append(waiting)
+                self._ask_for_all()
+            return
+        waiting = self._wait(len(topics), done)
+        for name in topics:
+            out = self._out.get(name)
+            if out is not None:
+                out.append(waiting)
+                continue
+            self._wanted.setdefault(name, []).append(waiting)
+            if len(topics) <= limits.METADATA_FEW_TOPICS:
+                self._first[name] = None
+        self._ask_for_topics()
+
+    def forget(self) -> None:
+        """Something has changed: nobody else waits for the answers to what was asked before."""
+        self._out, self._all_out = {}, None
+
+    # ------------------------------------------------------------------ who waits
+    def _wait(self, missing: int, done: Callable[[], None]) -> _Waiting:
+        waiting = _Waiting(missing, self._reactor.now() + limits.METADATA_WAIT_SECONDS, done)
+        self._all_waiting.append(waiting)
+        if len(self._all_waiting) == 1:
+            self._reactor.later(limits.METADATA_WAIT_SECONDS, self._sweep)
+        return waiting
+
+    def _sweep(self) -> None:
+        """Tell those whose time has run out. Each of them may have a batch to go on with: not too many in one step."""
+        waiting, now, told = self._all_waiting, self._reactor.now(), 0
+        while waiting and (waiting[0].is_over or waiting[0].due <= now) and told < limits.METADATA_TOLD_PER_STEP:
+            told += not waiting[0].is_over
+            waiting.popleft().tell()
+        if waiting:
+            self._reactor.later(max(0.0, waiting[0].due - now), self._sweep)
+
+    def _tell(self, waiting: Iterable[_Waiting]) -> None:
+        """An answer has come, or none will."""
+        in_turns(self._reactor, _told(waiting), _nothing)
+
+    # ------------------------------------------------------------------ all
+    def _ask_for_all(self) -> None:
+        now = self._reactor.now()
+        if self._is_all_planned or not self._for_all:
+            return
+        if now < self._next_all_at:
+            self._is_all_planned = True
+            self._reactor.later(self._next_all_at - now, self._all_due)
+            return
+        waiting, self._for_all = self._for_all, []
+        broker = self._broker()
+        if broker is None:
+            return  # what is known is told when their time is up
+        known = self._known()
+        self._next_all_at = now + _pause(sum(len(topic.rows.leaders) for topic in known.values()))
+        self._all_out = waiting
+        broker.ask(Metadata(None, known=known), lambda answer: self._all_answered(waiting, now, answer))
+
+    def _all_due(self) -> None:
+        self._is_all_planned = False
+        self._ask_for_all()
+
+    def _all_answered(self, waiting: list[_Waiting], asked_at: float, answer: Cluster | Unanswered) -> None:
+        if self._all_out is waiting:
+            self._all_out = None
+        if isinstance(answer, Cluster):
+            self._learn(None, asked_at, answer)
+        self._tell(waiting)
+
+    # ------------------------------------------------------------------ by name
+    def _ask_for_topics(self) -> None:
+        now = self._reactor.now()
+        if self._is_planned or not self._wanted:
+            return
+        if now < self._next_at:
+            self._is_planned = True
+            self._reactor.later(self._next_at - now, self._due)
+            return
+        asked = self._next_topics()
+        broker = self._broker() if asked else None
+        if broker is None:
+            self._wanted.clear()  # what is known is told when their time is up
+            self._first.clear()
+            return
+        known, names = self._known(), tuple(asked)
+        self._next_at = now + _pause(sum(len(known[name].rows.leaders) for name in names if name in known))
+        self._out.update(asked)
+        broker.ask(Metadata(names, known=known), lambda answer: self._answered(asked, now, answer))
+        self._ask_for_topics()
+
+    def _due(self) -> None:
+        self._is_planned = False
+        self._ask_for_topics()
+
+    def _next_topics(self) -> dict[str, list[_Waiting]]:
+        """Take the topics of the next question; those that nobody waits for any more are dropped."""
+        wanted, first, taken = self._wanted, self._first, dict[str, list[_Waiting]]()
+        while wanted and len(taken) < limits.METADATA_TOPICS_PER_QUESTION_MAX:
+            name = next(chain(first, wanted))
+            first.pop(name, None)
+            waiting = wanted.pop(name)
+            if not all(one.is_over for one in waiting):
+                taken[name] = waiting
+        return taken
+
+    def _answered(self, asked: dict[str, list[_Waiting]], asked_at: float, answer: Cluster | Unanswered) -> None:
+        for name, waiting in asked.items():
+            if self._out.get(name) is waiting:
+                del self._out[name]
+        if isinstance(answer, Cluster):
+            self._learn(tuple(asked), asked_at, answer)
+        self._tell([one for waiting in asked.values() for one in waiting])
+
+
+def _told(waiting: Iterable[_Waiting]) -> Steps[None]:
+    told = 0
+    for one in waiting:
+        one.missing -= 1
+        if one.missing or one.is_over:
+            continue
+        if told == limits.METADATA_TOLD_PER_STEP:
+            yield
+            told = 0
+        one.tell()
+        told += 1
+
+
+def _nothing(_: None) -> None:
+    """All of them were told."""
+
+
+def _pause(partitions: int) -> float:
+    """How long to wait after a question about so many partitions; those that are not known yet do not count."""
+    return max(1 / limits.METADATA_QUESTIONS_PER_SECOND_MAX, partitions * limits.METADATA_PARTITION_SECONDS)

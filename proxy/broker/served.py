@@ -1,0 +1,94 @@
+"""Which brokers are served. Pure: takes what a broker told of itself, and says why it is not served.
+
+A broker with producer ids of its own (0.11 and later) is served only where it stores the message format of the older
+ones, while a cluster is upgraded in place. In its own format it drops the markers by which a lost answer is found out.
+Source of the rule for 3.0: KIP-724, seen on 3.9.1.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from ...codecs.error_codes import ErrorCode
+from ..bridge.configs import BrokerSettings
+from ..versions import Detected
+
+_FORMAT = "log.message.format.version"
+_PROTOCOL = "inter.broker.protocol.version"
+SETTINGS = (_FORMAT, _PROTOCOL)
+"""Of a broker with producer ids: these tell which message format it stores."""
+
+_OWN_FORMAT_FROM = (0, 11)
+_FORMAT_IGNORED_FROM = (3, 0)
+_FORMAT_V0 = ("0.8.2", "0.9.0")
+_HAS_IDS = "it has producer ids of its own"
+_RIGHT = "allow the principal of idemproxy DescribeConfigs on the cluster"
+
+
+class Kind(Enum):
+    """``UNSURE``: what it is may be known at the next try. ``UNSERVED``: another broker has to take its place, or its
+    settings have to change. ``HARMED``: so is what is written there: nobody may be served before its cluster."""
+
+    UNSURE = "unsure"
+    UNSERVED = "unserved"
+    HARMED = "harmed"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a broker is not served: the rest of a sentence that begins with its name and "cannot be served:"."""
+
+    kind: Kind
+    reason: str
+
+
+def by_version(found: Detected) -> Refusal | None:
+    """Return why a broker of this version is not served, None if it may be."""
+    if not found.ranges:
+        return Refusal(Kind.UNSURE, found.reason)
+    if found.version in _FORMAT_V0:
+        what = f"Kafka {found.version} stores message format v0 only, which this version does not write"
+        return Refusal(Kind.UNSERVED, f"{what}; 0.10 is the oldest")
+    return None
+
+
+UNTOLD = Refusal(Kind.UNSERVED, f"{_HAS_IDS}, and does not tell which message format it stores")
+"""Of a broker with producer ids that cannot be asked for its settings."""
+
+
+def by_settings(told: BrokerSettings) -> Refusal | None:
+    """Return why a broker with producer ids is not served, None if it keeps the old message format. ``told``: the
+    ``SETTINGS`` that it has."""
+    if told.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        return Refusal(Kind.UNSERVED, f"{UNTOLD.reason}; {_RIGHT}")
+    if told.error_code:
+        return Refusal(Kind.UNSURE, f"{UNTOLD.reason}: error {told.error_code}")
+    form, protocol = told.values.get(_FORMAT), told.values.get(_PROTOCOL)
+    if form is not None and protocol is not None and _is_before(form, _OWN_FORMAT_FROM):
+        if _is_before(protocol, _FORMAT_IGNORED_FROM):
+            return None
+        return _harmed(f"3.0 ({_FORMAT} {form} has no effect with {_PROTOCOL} {protocol})")
+    return _harmed("v2" if form is None else form)
+
+
+def remark(told: BrokerSettings) -> str:
+    """Return what an operator should know of a broker with producer ids that is served."""
+    form = told.values.get(_FORMAT)
+    return f"has producer ids of its own, and is served as long as it stores message format {form} (docs/CUTOVER.md)"
+
+
+def _harmed(form: str) -> Refusal:
+    return Refusal(
+        Kind.HARMED,
+        f"{_HAS_IDS} and stores message format {form}, in which idemproxy cannot find out what became of a lost answer:"
+        f" records would be lost or written twice. Point producers at the brokers themselves, or set {_FORMAT} below "
+        "0.11 on every broker until that is done (docs/CUTOVER.md)",
+    )
+
+
+def _is_before(version: str, bound: tuple[int, int]) -> bool:
+    """Is "0.10.2-IV0" before (0, 11)? What is no version is not."""
+    found = re.match(r"(\d{1,4})\.(\d{1,4})(?![\d])", version)
+    return found is not None and (int(found[1]), int(found[2])) < bound

@@ -1,0 +1,116 @@
+"""Which partitions of a broker are slow, as seen by the requests that they were in (rule R19). Pure.
+
+A request that stays out for too long makes its partitions suspects while it is still out: one of them holds up the
+answer for all. Each suspect gets one request of its own, its trial, which shows whether it is slow. Says who is slow;
+what goes with whom is kept to by ``append_queue.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from .. import limits
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+USUAL, SLOW, SUSPECT, ON_TRIAL = range(4)
+"""SLOW: goes with other slow ones only. SUSPECT: was late together with others, and goes alone, once. ON_TRIAL: that
+request is out."""
+
+
+def _nobody_to_tell(_place: Place, _pace: int) -> None:
+    """Nothing is sent any more."""
+
+
+class PartitionPaces:
+    """The partitions of one broker that are not as usual. ``moved``: told when the pace of one changes."""
+
+    def __init__(self, now: Callable[[], float], moved: Callable[[Place, int], None]) -> None:
+        self._now = now
+        self._moved = moved
+        self.known: dict[Place, tuple[int, float]] = {}
+        """Pace of each, and since when; empty: everything is as usual."""
+        self._answer_seconds = 0.0
+
+    @property
+    def slow(self) -> Collection[Place]:
+        """Those that are known to be slow."""
+        return [place for place, (pace, _) in self.known.items() if pace == SLOW]
+
+    @property
+    def answer_seconds(self) -> float:
+        """How long an answer takes on average; 0: none has come yet."""
+        return self._answer_seconds
+
+    @property
+    def late_seconds(self) -> float:
+        """A request that is out for longer is late."""
+        return max(limits.LATE_SECONDS_MIN, min(self._answer_seconds * limits.LATE_TIMES, limits.SLOW_APPEND_SECONDS))
+
+    def of(self, place: Place) -> int:
+        """The pace of one. What was slow a while ago, and not asked since, is a suspect again."""
+        pace, since = self.known.get(place, (USUAL, 0.0))
+        if pace == SLOW and self._now() - since > limits.SLOW_PARTITION_SECONDS:
+            self._set(place, SUSPECT)
+            return SUSPECT
+        return pace
+
+    def measure(self, seconds: float) -> None:
+        """An answer took so long: what is late is measured by what is usual at this broker."""
+        seconds = min(seconds, limits.SLOW_APPEND_SECONDS)
+        before = self._answer_seconds
+        self._answer_seconds = before + (seconds - before) / limits.ANSWERS_AVERAGED if before else seconds
+
+    def end(self) -> None:
+        """Nothing is sent any more: it tells nobody, or it and its pool would hold each other."""
+        self._moved = _nobody_to_tell
+
+    # ------------------------------------------------------------------ what was seen
+    def tried(self, place: Place) -> None:
+        """The request of a suspect has left."""
+        self._set(place, ON_TRIAL)
+
+    def late(self, places: Sequence[Place]) -> None:
+        """A request with these is out for too long."""
+        for place in places:
+            if len(places) == 1:
+                self._set(place, SLOW)
+            elif place not in self.known:
+                self._set(place, SUSPECT)
+
+    def answered(self, places: Sequence[Place], timed_out: Collection[Place], was_late: bool) -> None:
+        """An answer came. ``timed_out``: those of which the broker said itself that their replicas are behind; then the
+        others only waited for these. One that was late says nothing else: what it did to its partitions was said when
+        it was late, and they may have shown since that they are not slow."""
+        if was_late and not timed_out:
+            return
+        for place in places:
+            if place in timed_out:
+                self._set(place, SLOW)
+            elif place in self.known:
+                self._set(place, USUAL)
+
+    def unanswered(self, places: Sequence[Place]) -> None:
+        """The connection was lost: a trial has shown nothing."""
+        for place in places:
+            if self.known.get(place, (USUAL, 0.0))[0] == ON_TRIAL:
+                self._set(place, SUSPECT)
+
+    # ------------------------------------------------------------------ inside
+    def _set(self, place: Place, pace: int) -> None:
+        now = self._now()
+        before = self.known.pop(place, (USUAL, 0.0))[0]
+        if pace != USUAL:
+            self.known[place] = (pace, now)  # the newest ones come last
+            self._forget_old(now)
+        if pace != before:
+            self._moved(place, pace)
+
+    def _forget_old(self, now: float) -> None:
+        """Of a partition that has moved nothing is heard any more."""
+        while True:
+            place, (_, since) = next(iter(self.known.items()))
+            if now - since <= limits.PACE_KEPT_SECONDS:
+                return
+            del self.known[place]
+            self._moved(place, USUAL)

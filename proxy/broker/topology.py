@@ -1,0 +1,357 @@
+"""Which brokers there are and who leads what, kept in memory and asked for when it is out of date. Sans-IO.
+
+Clients are answered from here, also while brokers are away. Metadata is asked for by topic where a topic is in
+question, and as a whole by age; equal questions at the same time are asked once. Names a topic to a broker only where
+it may be created or is surely there, because brokers before 0.11 create what is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from ...codecs.error_codes import ErrorCode
+from ...codecs.steps import Steps
+from ...reactor import Address, Reactor
+from .. import limits
+from ..admission.long_work import LongWork
+from ..admission.turns import in_turns
+from ..bridge.asks import EarliestOffset, FetchRecords, LatestOffset, Question
+from ..bridge.cluster import BrokerAddress, Cluster, Topic
+from ..events import OperatorMessage, Report
+from ..flow.effects import Unanswered
+from ..partition_log.log_chunk import ReadLog
+from .broker import BOOTSTRAP_ID, Broker, OneCluster
+from .metadata_age import MetadataAge
+from .metadata_refresh import MetadataRefresh, Topics
+
+Done = Callable[[], None]
+_OF_A_TOPIC = (LatestOffset, EarliestOffset, FetchRecords, ReadLog)
+
+
+class Topology:
+    """The cluster as it was last seen."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        bootstrap: Sequence[Address],
+        *,
+        may_send: Callable[[], bool],
+        report: Report,
+        on_brokers: Callable[[Mapping[int, BrokerAddress]], None],
+        on_ready: Callable[[], None],
+        lanes_max: Callable[[], int] = lambda: limits.LANES_PER_BROKER,
+        on_refused: Callable[[Broker], None] = lambda _broker: None,
+        long_work: LongWork | None = None,
+    ) -> None:
+        """``bootstrap``: all are connected to at once, so that one that is away delays nothing. ``on_brokers``: the set
+        of brokers changed. ``on_ready``: the first answer is there, clients can be served. ``on_refused``: a broker
+        cannot be served, for another reason than before. ``long_work``: where logs are taken apart; None: each broker
+        has its own."""
+        self.cluster = Cluster(None, None)
+        self.is_known = False
+        self._reactor = reactor
+        self._may_send = may_send
+        self._report = report
+        self._lanes_max = lanes_max
+        self._on_brokers = on_brokers
+        self._on_ready = on_ready
+        self._on_refused = on_refused
+        self._long_work = long_work
+        self._one_cluster = OneCluster()
+        self._brokers: dict[int, Broker] = {}
+        self._bootstrap = [self._new_broker(BOOTSTRAP_ID, address) for address in bootstrap]
+        self._freshness = MetadataAge()
+        self._refreshes = MetadataRefresh(reactor, self.any_broker, lambda: self.cluster.topics, self._learn)
+        self._turn = 0
+
+    def open(self) -> None:
+        """Start: connect to the bootstrap addresses, and look again by age."""
+        for broker in self._bootstrap:
+            broker.open()
+        self._reactor.later(limits.METADATA_AGE_SECONDS, self._age)
+        self._reactor.later(limits.LEFT_LOOK_SECONDS, self._look_who_has_left)
+
+    def close(self) -> None:
+        """Drop all connections to brokers."""
+        for broker in (*self._bootstrap, *self._brokers.values()):
+            broker.close()
+
+    @property
+    def brokers(self) -> Sequence[Broker]:
+        """All brokers of the cluster."""
+        return list(self._brokers.values())
+
+    @property
+    def asked_first(self) -> Sequence[Broker]:
+        """All brokers of the cluster; before any is known, all addresses that were configured."""
+        return self.brokers if self.is_known else list(self._bootstrap)
+
+    @property
+    def bootstrap(self) -> Broker:
+        """An address that was configured: the first one that answers, if any does."""
+        return next((broker for broker in self._bootstrap if broker.is_ready), self._bootstrap[0])
+
+    def broker(self, broker_id: int) -> Broker | None:
+        """The broker with this id, None if the cluster has none (any more)."""
+        return self._brokers.get(broker_id)
+
+    def any_broker(self) -> Broker | None:
+        """A broker that can be asked now, each time another one: one that the controller does not reach any more lives,
+        answers, and knows nothing of what has happened since. One that nobody lists comes last."""
+        listed = [broker for id_, broker in self._brokers.items() if broker.is_ready and id_ in self.cluster.brokers]
+        if listed:
+            self._turn += 1
+            return listed[self._turn % len(listed)]
+        return next((broker for broker in (*self._bootstrap, *self._brokers.values()) if broker.is_ready), None)
+
+    def leader_of(self, topic: str, partition: int) -> int | None:
+        """The leader as last seen."""
+        seen = self.cluster.topics.get(topic)
+        leader = None if seen is None else seen.rows.leaders.get(partition)
+        return leader if leader in self._brokers else None
+
+    def replicas_of(self, topic: str, partition: int) -> Collection[int]:
+        """The brokers that have it, as last seen."""
+        seen = self.cluster.topics.get(topic)
+        return next((one.replicas for one in seen.rows if one.index == partition), ()) if seen else ()
+
+    def has_partition(self, topic: str, partition: int) -> bool:
+        """Is there such a partition, as last seen?"""
+        seen = self.cluster.topics.get(topic)
+        return seen is not None and partition in seen.rows.leaders
+
+    def leader(self, topic: str, partition: int, refresh: bool, done: Callable[[int | None], None]) -> None:
+        """Tell the leader, after asking again where that is needed and the last answer is not of this moment."""
+        known, now = self.leader_of(topic, partition), self._reactor.now()
+        age = self._freshness.age_of(topic, now)
+        if age < limits.PROBE_SECONDS or (known is not None and not refresh):
+            done(known)
+        elif self._may_be_named(topic):
+            self.refresh((topic,), lambda: done(self.leader_of(topic, partition)))
+        elif self._freshness.may_look_in_all(topic, now):
+            self.refresh(None, lambda: done(self.leader_of(topic, partition)))
+        else:
+            done(known)
+
+    def refresh(self, topics: Topics, done: Done) -> None:
+        """Ask for some topics, or for all (None), and call back when it was answered, or soon in any case."""
+        self._refreshes.ask(topics, done)
+
+    def changed(self, gone: Collection[str] = ()) -> None:
+        """Topics were created or deleted: what was asked before this moment is out of date. ``gone``: those that may be
+        deleted now."""
+        self._freshness.changed(self._reactor.now())
+        self._refreshes.forget()
+        for name in gone:
+            self.doubt(name)
+
+    def doubt(self, topic: str) -> None:
+        """A broker does not know it, where it should be: it may have been deleted."""
+        if topic in self.cluster.topics:
+            self._freshness.doubt(topic, self._reactor.now())
+
+    def _may_be_named(self, topic: str) -> bool:
+        """Is it surely there, so that naming it creates nothing?"""
+        return topic in self.cluster.topics and not self._freshness.is_doubted(topic)
+
+    def refresh_if_stale(self, topics: Sequence[str] | None, may_create: bool, done: Done) -> None:
+        """For a client's Metadata: what was learned in the last second is fresh enough, unless something is missing
+        (``metadata_age.py``)."""
+        now, freshness = self._reactor.now(), self._freshness
+        if topics is None:
+            done() if freshness.is_all_fresh(now) else self.refresh(None, done)
+            return
+        if len(topics) > limits.METADATA_TOPICS_PER_QUESTION_MAX:
+            self._freshen_many(topics, may_create, done)
+            return
+        if not may_create and self._looks_in_all(topics, now):
+            self.refresh(None, done)
+            return
+        wanted = {name for name in topics if (may_create or self._may_be_named(name)) and self._is_due(name, now)}
+        if wanted:
+            self.refresh(tuple(sorted(wanted)), done)
+        else:
+            done()
+
+    def _freshen_many(self, topics: Sequence[str], may_create: bool, done: Done) -> None:
+        """So many are not looked at one by one: who names them sees the whole cluster as it was a second ago. Of those
+        that are not there, as many are named as one question can hold."""
+        now, known, freshness = self._reactor.now(), self.cluster.topics, self._freshness
+        missing = (name for name in topics if name not in known and freshness.may_name(name, now))
+        named = tuple(islice(missing, limits.METADATA_TOPICS_PER_QUESTION_MAX)) if may_create else ()
+        if not freshness.is_all_fresh(now):
+            self.refresh(None, _nothing if named else done)
+        elif not named:
+            done()
+        if named:
+            self.refresh(named, done)
+
+    def _looks_in_all(self, topics: Sequence[str], now: float) -> bool:
+        """Is one of these to be looked for where its name is not said?"""
+        for name in topics:
+            if not self._may_be_named(name):
+                if self._freshness.may_look_in_all(name, now):
+                    return True
+            elif not self._freshness.is_large and self._is_due(name, now):
+                return True
+        return False
+
+    def look_for(self, topic: str, done: Done) -> None:
+        """A partition of a topic is not there as last seen: look again, unless that was done this moment. Creates
+        none."""
+        if not self._may_be_named(topic):
+            self.refresh_if_stale((topic,), False, done)
+        elif self._freshness.may_look_for_leader(topic, self._reactor.now()):
+            self.refresh((topic,) if self._freshness.is_large else None, done)
+        else:
+            done()
+
+    def _is_due(self, name: str, now: float) -> bool:
+        topic = self.cluster.topics.get(name)
+        if topic is None:
+            return self._freshness.may_name(name, now)
+        if not self._freshness.is_fresh(name, now):
+            return True
+        return not topic.has_leaders and self._freshness.may_look_for_leader(name, now)
+
+    def ask(self, broker_id: int, question: Question[Any], done: Callable[[Any], None]) -> None:
+        """Ask one broker."""
+        broker = self._brokers.get(broker_id)
+        if broker is None:
+            self._reactor.later(0, lambda: done(Unanswered("the cluster has no such broker")))
+            return
+
+        def answered(answer: Any) -> None:
+            code = getattr(answer, "error_code", ErrorCode.NONE)
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and isinstance(question, _OF_A_TOPIC):
+                self.doubt(question.topic)
+            done(answer)
+
+        broker.ask(question, answered)
+
+    # ------------------------------------------------------------------ inside
+    def _learn(self, topics: Topics, asked_at: float, answer: Cluster) -> None:
+        """Take over what an answer names and what is new in it, and touch nothing else."""
+        if not answer.brokers:
+            return
+        before, freshness = self.cluster, self._freshness
+        if freshness.is_overtaken(asked_at):
+            answer = replace(before, topics=answer.topics)  # of the brokers more is known
+        after = replace(answer, topics=self._topics_after(topics, asked_at, answer))
+        if topics is None:
+            partitions = sum(len(topic.rows.leaders) for topic in after.topics.values())
+            freshness.learned_all(partitions, asked_at, self._reactor.now())
+        else:
+            freshness.learned(topics, asked_at, self._reactor.now())
+        if after.topics is not before.topics or replace(after, topics={}) != replace(before, topics={}):
+            self.cluster = after  # else the answers that were made of it for clients hold on
+        if dict(after.brokers) != dict(before.brokers):
+            self._update_brokers(after.brokers)
+        if not self.is_known:
+            self.is_known = True
+            self._on_ready()
+
+    def _topics_after(self, topics: Topics, asked_at: float, answer: Cluster) -> Mapping[str, Topic]:
+        """Return the known topics with what an answer tells of them; the same object where that is nothing new."""
+        known, told, is_old = self.cluster.topics, answer.topics, self._freshness.is_topic_overtaken
+        for name in told:
+            if name not in known:
+                self._freshness.appeared(name)
+        changed = {name: topic for name, topic in told.items() if _is_there(topic) and known.get(name) is not topic}
+        changed = {name: topic for name, topic in changed.items() if not is_old(name, asked_at)}
+        if topics is None:
+            gone = [name for name in known if not _is_there(told.get(name))]
+        else:
+            gone = [name for name, topic in told.items() if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        gone = [name for name in gone if name in known and not is_old(name, asked_at)]
+        if not changed and not gone:
+            return known
+        after = {**known, **changed}
+        for name in gone:
+            del after[name]
+        return after
+
+    def _update_brokers(self, brokers: Mapping[int, BrokerAddress]) -> None:
+        for broker_id, broker in list(self._brokers.items()):
+            there = brokers.get(broker_id)
+            # A broker that is down is left out of Metadata; its connection goes on trying, doubts may wait for it
+            # (``_look_who_has_left``).
+            if there is not None and broker.address != (there.host, there.port):
+                broker.close()
+                del self._brokers[broker_id]
+        for broker_id, place in brokers.items():
+            if broker_id not in self._brokers:
+                self._brokers[broker_id] = self._new_broker(broker_id, (place.host, place.port))
+                self._brokers[broker_id].open()
+        self._on_brokers(brokers)
+
+    def _new_broker(self, broker_id: int, address: Address) -> Broker:
+        return Broker(
+            self._reactor,
+            broker_id,
+            address,
+            may_send=self._may_send,
+            admits=self._one_cluster.admits,
+            on_ready=self._broker_ready,
+            report=self._report,
+            lanes_max=self._lanes_max,
+            on_refused=self._on_refused,
+            long_work=self._long_work,
+        )
+
+    def _broker_ready(self, broker: Broker) -> None:
+        if broker.remark:
+            self._report(OperatorMessage("warning", f"broker {broker.id} {broker.remark}"))
+        if broker.id == BOOTSTRAP_ID or not self.is_known:
+            self.refresh(None, lambda: None)
+        else:
+            self._on_ready()
+
+    def _age(self) -> None:
+        if self._freshness.age_of_all(self._reactor.now()) > limits.METADATA_AGE_SECONDS / 2:
+            self.refresh(None, lambda: None)
+        self._reactor.later(limits.METADATA_AGE_SECONDS, self._age)
+
+    def _look_who_has_left(self) -> None:
+        """Connect no more to a broker that is not listed, has no replica any more, and has been away for so long that
+        no doubt waits for it (rule R6). When it is listed again it is a new one."""
+        for broker in self.brokers:
+            if self._may_have_left(broker):
+                in_turns(self._reactor, self._has_replica(broker.id), partial(self._forget_unless, broker))
+        self._reactor.later(limits.LEFT_LOOK_SECONDS, self._look_who_has_left)
+
+    def _may_have_left(self, broker: Broker) -> bool:
+        if broker.id in self.cluster.brokers or broker.away_since is None:
+            return False
+        return self._reactor.now() - broker.away_since >= limits.LEADER_GONE_SECONDS
+
+    def _has_replica(self, broker_id: int) -> Steps[bool]:
+        seen = 0
+        for topic in tuple(self.cluster.topics.values()):
+            for partition in topic.rows:
+                if broker_id in partition.replicas:
+                    return True
+                seen += 1
+                if seen % limits.METADATA_ROWS_PER_STEP == 0:
+                    yield
+        return False
+
+    def _forget_unless(self, broker: Broker, has_replica: bool) -> None:
+        if has_replica or self._brokers.get(broker.id) is not broker or not self._may_have_left(broker):
+            return
+        broker.close()
+        del self._brokers[broker.id]
+        self._report(OperatorMessage("info", f"{broker.name} has left the cluster: it is not connected to any more"))
+        self._on_brokers(self.cluster.brokers)
+
+
+def _is_there(topic: Topic | None) -> bool:
+    return topic is not None and topic.error_code in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+def _nothing() -> None:
+    """Nobody waits for this."""

@@ -1,0 +1,1 @@
+"""What the command line offers beside ``run``: ``check``, ``schema``, ``inspect``, ``forget``."""

@@ -1,0 +1,307 @@
+"""Tries Redis and the brokers as the proxy would, over the proxy's own connections, and says what is found. Writes
+nothing to either."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import trio
+
+from ...codecs.error_codes import ErrorCode
+from ...codecs.errors import WireError
+from ...codecs.record_batch import magic_of
+from ...reactor import Address, Reactor
+from ...state.redis_facts import RedisAddress, shown_server, warnings_of
+from ...state.redis_greeting import Greeted, Greeting, Login
+from ...state.redis_link import RedisLink, Reply, ReplyError, pack
+from ...state.redis_server import EmbeddedRedisError, find_binary
+from ...state.store import StoreAway, cluster_key, member_key
+from .. import limits
+from ..bridge.asks import FetchAnswer, FetchRecords, LatestOffset, Metadata, OffsetAnswer
+from ..bridge.cluster import Cluster, Topic
+from ..broker.broker import Broker
+from ..broker.cluster_id import mismatch
+from ..broker.sasl_login import OverSasl
+from ..broker.sasl_mechanisms import Credentials
+from ..events import OperatorMessage
+from ..flow.effects import Unanswered
+from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates
+from ..net.event_loop import TrioReactor
+from ..settings.addresses import shown
+from ..settings.config import Settings
+from ..versions import NEWER
+
+PATIENCE_SECONDS = 5.0
+TOPICS_LOOKED_AT = 50
+_FORMAT_V1 = 1
+_NO_RIGHT = "NOPERM"
+
+
+class Finding(NamedTuple):
+    """``sign``: ok, warning or problem."""
+
+    sign: str
+    what: str
+    text: str
+
+
+def try_everything(settings: Settings) -> list[Finding]:
+    """Return what was found: Redis, each bootstrap address, each broker, the format of the topics. Takes seconds."""
+    findings: list[Finding] = []
+    trio.run(_try, settings, findings)
+    return findings
+
+
+async def _try(settings: Settings, findings: list[Finding]) -> None:
+    def failed(where: str, error: Exception) -> None:
+        findings.append(Finding("problem", where, f"an error of idemproxy itself: {error!r}"))
+
+    reactor = TrioReactor(failed)
+    _, sides = read_certificates(settings, lambda _event: None, reactor.later)
+    sasl = None if settings.upstream_sasl is None else Credentials(settings.upstream_sasl, os.urandom)
+
+    def over(place: str) -> Reactor:
+        side = sides.get(place)
+        below = reactor if side is None else reactor.over_tls(side)
+        return below if sasl is None or place != UPSTREAM_PLACE else OverSasl(below, sasl, lambda _event: None)
+
+    kept: list[bytes] = []
+    async with trio.open_nursery() as nursery:
+        await nursery.start(reactor.run)
+        if settings.redis is None:
+            findings.append(await trio.to_thread.run_sync(_look_for_private_redis, settings.data_directory / "redis"))
+        else:
+            findings += await _try_redis(over(REDIS_PLACE), settings.redis, settings.cluster, kept.append)
+        brokers = _Brokers(over(UPSTREAM_PLACE), reactor.end_pass)
+        findings += await brokers.look(settings.upstream)
+        if kept and brokers.cluster_id not in (None, kept[0].decode("utf-8", "backslashreplace")):
+            findings.append(Finding("problem", "redis", mismatch(settings.cluster, kept[0], str(brokers.cluster_id))))
+        nursery.cancel_scope.cancel()
+
+
+# ---------------------------------------------------------------------- Redis
+def _look_for_private_redis(directory: Path) -> Finding:
+    try:
+        binary = find_binary()
+    except EmbeddedRedisError as problem:
+        return Finding("problem", "redis", str(problem))
+    return Finding("ok", "redis", f"a private one in {directory}, for this proxy alone: {binary}")
+
+
+async def _try_redis(
+    reactor: Reactor, redis: RedisAddress, cluster: str, belongs_to: Callable[[bytes], None]
+) -> list[Finding]:
+    """``belongs_to`` gets the id of the cluster whose state is kept under this name, if any is."""
+    what = f"redis {shown(redis.address)}"
+    found: list[Finding] = []
+    done = trio.Event()
+
+    def end(sign: str, text: str) -> None:
+        if not done.is_set():
+            found.append(Finding(sign, what, text))
+            done.set()
+
+    def greeted(answer: Greeted) -> None:
+        _try_rights(link, member_key(cluster, bytes(8)), answer.sha, partial(tried, answer))
+
+    def tried(answer: Greeted, refused: list[str]) -> None:
+        if refused:
+            end("problem", f"this user may not {', '.join(refused)}; docs/SECURITY.md has all that a proxy needs")
+        info = answer.info
+        file = "append-only file on" if info.get("aof_enabled") == "1" else "no append-only file"
+        link.call(pack(b"GET", cluster_key(cluster)), partial(looked, info, file))
+
+    def looked(info: dict[str, str], file: str, reply: Reply | StoreAway) -> None:
+        if isinstance(reply, bytes):
+            belongs_to(reply)
+        end("ok", f"{shown_server(info)}, {info.get('role')}, {info.get('maxmemory_policy')}, {file}")
+        found.extend(Finding("warning", what, text) for text in warnings_of(info))
+
+    def opened() -> None:
+        login = Login(redis.username, redis.password, redis.database)
+        Greeting(link, login, partial(end, "problem"), greeted)
+
+    link = RedisLink(reactor, opened, partial(end, "problem"))
+    reactor.connect(redis.address, link)
+    with trio.move_on_after(PATIENCE_SECONDS):
+        await done.wait()
+    end("problem", f"no answer within {PATIENCE_SECONDS:g} s")
+    link.reset("looked at")
+    return found
+
+
+def _try_rights(link: RedisLink, nobody: bytes, sha: bytes, done: Callable[[list[str]], None]) -> None:
+    """Ask for what a proxy does, in a way that writes nothing. ``nobody``: a key that no proxy has; ``done`` gets the
+    names of the commands that this user may not run."""
+    trials = [
+        (b"GET", nobody),
+        (b"EXISTS", nobody),
+        (b"GETRANGE", nobody, b"0", b"0"),
+        (b"SET", nobody, b"", b"XX"),  # only over what is there: nothing
+        (b"DEL", nobody),
+        (b"EVALSHA", sha, b"2", nobody, nobody, bytes(8), b"", b"0"),  # ends before it looks: nobody is registered
+    ]
+    refused: list[str] = []
+
+    def take(name: bytes, is_last: bool, reply: Reply | StoreAway) -> None:
+        if isinstance(reply, ReplyError) and reply.mentions(_NO_RIGHT):
+            refused.append(name.decode())
+        if is_last:
+            done(refused)
+
+    for trial in trials:
+        link.call(pack(*trial), partial(take, trial[0], trial is trials[-1]))
+
+
+# ---------------------------------------------------------------------- brokers
+class _Tried:
+    """One broker, and what was said about it. ``what``: its name in the findings, before the address."""
+
+    def __init__(self, reactor: Reactor, what: str, broker_id: int, address: Address) -> None:
+        self.what = f"{what} {shown(address)}"
+        self.reason = f"no answer within {PATIENCE_SECONDS:g} s"
+        self.is_over = trio.Event()
+        self.broker = Broker(
+            reactor,
+            broker_id,
+            address,
+            may_send=lambda: False,
+            admits=lambda _cluster_id: True,  # that they belong to several clusters is a finding
+            on_ready=lambda _broker: self.is_over.set(),
+            report=self._hear,
+            on_refused=self._refused,
+        )
+        self.broker.open()
+
+    def _hear(self, event: Any) -> None:
+        if isinstance(event, OperatorMessage):
+            self.reason = event.what.partition(": ")[2] or event.what
+            self.is_over.set()
+
+    def _refused(self, broker: Broker) -> None:
+        if broker.refusal is not None:
+            self.reason = f"cannot be served: {broker.refusal.reason}"
+            self.is_over.set()
+
+    def finding(self) -> Finding:
+        """What came of it."""
+        if not self.broker.is_ready:
+            return Finding("problem", self.what, self.reason)
+        if self.broker.remark:
+            return Finding("warning", self.what, self.broker.remark)
+        is_newer = self.broker.version == NEWER
+        return Finding("ok", self.what, "Kafka 0.11 or later" if is_newer else f"Kafka {self.broker.version}")
+
+
+class _Brokers:
+    """Looks at all brokers of a cluster. ``send``: sends what was asked from outside of a pass."""
+
+    def __init__(self, reactor: Reactor, send: Callable[[], None]) -> None:
+        self._reactor = reactor
+        self._send = send
+        self._unreadable: list[str] = []
+        self.cluster_id: str | None = None
+        """As they tell it; None: nobody did."""
+
+    async def look(self, upstream: Iterable[tuple[str, int]]) -> list[Finding]:
+        """Return a finding per address and per broker, and what the topics are stored as."""
+        first = [_Tried(self._reactor, "upstream", -1, address) for address in upstream]
+        await _wait_for(first)
+        findings = [one.finding() for one in first]
+        told: list[Cluster] = []
+        for one in first:
+            if one.broker.is_ready:
+                answer: Cluster | Unanswered = await self._answer(partial(one.broker.ask, Metadata(None)))
+                if isinstance(answer, Cluster):
+                    told.append(answer)
+                else:
+                    findings.append(Finding("problem", one.what, f"no metadata: {answer.reason}"))
+        if len({cluster.cluster_id for cluster in told}) > 1:
+            ids = ", ".join(sorted({str(cluster.cluster_id) for cluster in told}))
+            findings.append(Finding("problem", "upstream", f"the addresses belong to several clusters: {ids}"))
+        self.cluster_id = next((cluster.cluster_id for cluster in told if cluster.cluster_id), None)
+        if told:
+            findings += await self._look_at_cluster(told[0])
+        for one in first:
+            one.broker.close()
+        return findings
+
+    async def _look_at_cluster(self, cluster: Cluster) -> list[Finding]:
+        places = sorted(cluster.brokers.items())
+        tried = [_Tried(self._reactor, f"broker {key} at", key, (place.host, place.port)) for key, place in places]
+        await _wait_for(tried)
+        findings = [one.finding() for one in tried]
+        brokers = {key: one.broker for (key, _), one in zip(places, tried, strict=True) if one.broker.is_ready}
+        findings += await self._look_at_topics(cluster, brokers)
+        for one in tried:
+            one.broker.close()
+        return findings
+
+    async def _look_at_topics(self, cluster: Cluster, brokers: dict[int, Broker]) -> list[Finding]:
+        names = [name for name, topic in sorted(cluster.topics.items()) if not topic.is_internal]
+        formats: dict[int, list[str]] = {}
+        for name in names[:TOPICS_LOOKED_AT]:
+            magic = await self._format_of(cluster.topics[name], brokers)
+            if magic is not None:
+                formats.setdefault(magic, []).append(name)
+        findings = []
+        if self._unreadable:
+            text = (
+                f"our principal may not read {_some(self._unreadable)}: what is in doubt there could not be found out"
+            )
+            findings.append(Finding("warning", f"topics, {len(names)}", text))
+        for magic, found in sorted(formats.items()):
+            text = f"message format v{magic} in {len(found)} of the {min(len(names), TOPICS_LOOKED_AT)} looked at"
+            if magic != _FORMAT_V1:
+                text += f" ({_some(found)}): only v1 is written by idemproxy"
+            findings.append(Finding("ok" if magic == _FORMAT_V1 else "warning", f"topics, {len(names)}", text))
+        return findings or [Finding("ok", f"topics, {len(names)}", "none has a message that would tell its format")]
+
+    async def _format_of(self, topic: Topic, brokers: dict[int, Broker]) -> int | None:
+        """The format of the newest message of one partition; None where there is none, or nobody tells."""
+        for number, partition in enumerate(topic.partitions):
+            broker = brokers.get(partition.leader)
+            if broker is None:
+                continue
+            end = await self._answer(partial(broker.ask, LatestOffset(topic.name, partition.index)))
+            if not isinstance(end, OffsetAnswer) or end.error_code or (end.offset <= 0 and number):
+                continue  # the first one is read though it is empty: may it be?
+            question = FetchRecords(topic.name, partition.index, max(0, end.offset - 1), limits.FETCH_BYTES)
+            answer = await self._answer(partial(broker.ask, question))
+            if isinstance(answer, FetchAnswer) and answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                self._unreadable.append(topic.name)
+                return None
+            if isinstance(answer, FetchAnswer) and answer.records:
+                try:
+                    return magic_of(answer.records)
+                except WireError:
+                    continue
+        return None
+
+    async def _answer(self, ask: Callable[[Callable[[Any], None]], None]) -> Any:
+        """Ask and wait for the answer; the control connection gives up by itself."""
+        got: list[Any] = []
+        done = trio.Event()
+
+        def answered(answer: Any) -> None:
+            got.append(answer)
+            done.set()
+
+        ask(answered)
+        self._send()
+        await done.wait()
+        return got[0]
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
+
+
+async def _wait_for(tried: Iterable[_Tried]) -> None:
+    with trio.move_on_after(PATIENCE_SECONDS):
+        for one in tried:
+            await one.is_over.wait()

@@ -1,0 +1,123 @@
+"""Runs ``idemproxy inspect`` and ``idemproxy forget``: finds the server, connects, prints, returns the exit status."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ....state.redis_facts import RedisAddress
+from ....state.redis_inspection import EntryRow, InspectionError, RedisInspection, ServerFacts
+from ...net.tls import TlsError, client_context
+from ...settings.config import CONFIG_VARIABLE, ConfigError, Settings
+from ...settings.load import load
+from . import views
+from .forget import forget_producer
+
+_NO_UPSTREAM = "localhost:9092"
+"""Nobody is asked there: the brokers are the one setting that has to be given and is not needed here."""
+
+
+def run_inspection(options: argparse.Namespace) -> int:
+    """Return 0; 1 where there was nothing to show or not all was forgotten; 2 with a sentence on the error output."""
+    try:
+        settings = _settings(options)
+        with _open(settings) as inspection:
+            server = inspection.server()
+            if options.command == "forget":
+                return _forget(inspection, settings, options)
+            return _print(_lines(inspection, server, options))
+    except (ConfigError, InspectionError) as problem:
+        print(f"idemproxy: {problem}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # whoever reads has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _lines(inspection: RedisInspection, server: ServerFacts, options: argparse.Namespace) -> Iterator[str]:
+    as_json = getattr(options, "json", False)
+    match options.what:
+        case None:
+            return views.overview(inspection, server, as_json)
+        case "producers":
+            return views.producers(inspection.entries(), server, as_json)
+        case "intents":
+            return views.intents(inspection.entries(), server, as_json)
+        case "proxies":
+            return views.proxies(inspection, server, as_json)
+        case "blocks":
+            return views.blocks(inspection.blocks(), server, as_json)
+        case "producer":
+            return views.producer(_of_producer(inspection, options), server, as_json)
+        case "topic":
+            rows = inspection.entries(topic=options.topic, partition=options.partition)
+            return views.producers(rows, server, as_json)
+    raise AssertionError(options.what)
+
+
+def _forget(inspection: RedisInspection, settings: Settings, options: argparse.Namespace) -> int:
+    return forget_producer(
+        inspection,
+        _of_producer(inspection, options),
+        ask=None if options.yes else sys.stdin.readline,
+        force=options.force,
+        expiry_ms=settings.producer_expiry_seconds * 1000,
+        out=sys.stdout,
+    )
+
+
+def _print(lines: Iterator[str]) -> int:
+    printed = 0
+    for line in lines:
+        print(line)
+        printed += 1
+    sys.stdout.flush()
+    return 0 if printed else 1
+
+
+# ---------------------------------------------------------------------- what was asked for
+def _of_producer(inspection: RedisInspection, options: argparse.Namespace) -> Iterator[EntryRow]:
+    if options.partition is not None and options.topic is None:
+        raise ConfigError("--partition needs --topic: a partition of which topic?")
+    return inspection.entries(producer_id=options.producer_id, topic=options.topic, partition=options.partition)
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    """Return what ``idemproxy run`` would use with the same file and environment, except for the options given here."""
+    given = {name: getattr(options, name, None) for name in ("redis", "data_dir", "cluster")}
+    if given["redis"] is not None and given["data_dir"] is not None:
+        raise ConfigError("--redis and --data-dir name two servers: one of them")
+    file = getattr(options, "config", None) or os.environ.get(CONFIG_VARIABLE)
+    settings = load(Path(file) if file else None, {**given, "upstream": _NO_UPSTREAM})
+    return settings if given["data_dir"] is None else replace(settings, redis=None)
+
+
+def _open(settings: Settings) -> RedisInspection:
+    if settings.redis is not None:
+        return RedisInspection(settings.redis, settings.cluster, _over_tls(settings))
+    path = settings.data_directory / "redis" / "redis.socket"
+    try:
+        return RedisInspection(RedisAddress(os.fsdecode(path.read_bytes())), settings.cluster)
+    except OSError as error:
+        hint = "--redis names a server, --data-dir another directory, --config a file that does"
+        raise ConfigError(f"no private Redis in {path.parent}: {error.strerror}; {hint}") from None
+
+
+def _over_tls(settings: Settings) -> Callable[[Any], Any] | None:
+    if settings.redis_tls is None:
+        return None
+    assert settings.redis is not None
+    assert not isinstance(settings.redis.address, str), "a unix socket needs no TLS"
+    try:
+        context = client_context(settings.redis_tls)
+    except TlsError as error:
+        raise ConfigError(f"redis.tls: {error}") from None
+    name = settings.redis_tls.server_name or settings.redis.address[0]
+    return lambda connected: context.wrap_socket(connected, server_hostname=name)

@@ -1,0 +1,80 @@
+"""``idemproxy forget producer``: says what it costs, asks, and forgets entry by entry.
+
+Never touches what a living proxy may be writing, unless it is told to; never what has changed since it was shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TextIO
+
+from ....state.entry import Entry
+from ....state.inspection import owner_of
+from ....state.redis_inspection import EntryRow, NotForgotten, RedisInspection
+from .render import ENTRY_TITLES, entry_cells
+from .table import printable, table_lines
+
+COST = """\
+Forgetting drops the epoch, the last five batches and any intent of this producer. Its next batch on each partition
+waits until a proxy has read that partition's log, perhaps from its start, and found what the producer has there;
+meanwhile it is told to retry. A batch that retention has deleted from the log is not recognised when it comes again."""
+FORCED = """\
+A living proxy may be sending a batch of it at this moment: if that arrives after the log was read, it is there
+twice."""
+
+
+def forget_producer(
+    inspection: RedisInspection,
+    rows: Iterable[EntryRow],
+    *,
+    ask: Callable[[], str] | None,
+    force: bool,
+    expiry_ms: int,
+    out: TextIO,
+) -> int:
+    """Forget ``rows``, all of one producer; return the exit status: 0, 1 if something was not forgotten.
+
+    ``ask``: returns what was typed; None: nobody is asked. ``expiry_ms``: of idle producers."""
+    found = list(rows)
+    if not found:
+        print("nothing is stored of this producer", file=out)
+        return 1
+    for line in table_lines(ENTRY_TITLES, map(entry_cells, found)):
+        print(line, file=out)
+    in_use = [row for row in found if row.is_owner_alive]
+    if in_use and not force:
+        _name_owners(in_use, out)
+        print("nothing was forgotten; wait, stop that proxy, or use --force", file=out)
+        return 1
+    print(f"\n{COST}", file=out)
+    if in_use:
+        print(FORCED, file=out)
+    if ask is not None and not _is_meant(ask, found, out):
+        return 1
+    failed = 0
+    for row in found:
+        result = inspection.forget(row, expiry_ms=expiry_ms, although_owner_lives=force)
+        if isinstance(result, NotForgotten):
+            failed += 1
+            print(f"{_where(row)}: not forgotten: {result.reason}", file=out)
+    print(f"forgotten on {len(found) - failed} of {len(found)} partitions", file=out)
+    return 1 if failed else 0
+
+
+def _name_owners(in_use: Iterable[EntryRow], out: TextIO) -> None:
+    for row in in_use:
+        assert isinstance(row.entry, Entry)
+        owner = owner_of(row.entry)
+        assert owner is not None
+        print(f"{_where(row)}: proxy {owner.hex()} is alive and may be writing it now", file=out)
+
+
+def _is_meant(ask: Callable[[], str], found: Sequence[EntryRow], out: TextIO) -> bool:
+    print(f"\nType the producer id to forget it ({len(found)} partitions): ", end="", file=out, flush=True)
+    if ask().strip() == str(found[0].place.producer_id):
+        return True
+    print("that is not its id: nothing was forgotten", file=out)
+    return False
+
+
+def _where(row: EntryRow) -> str:
+    return f"{printable(row.place.topic)}/{row.place.partition}"

@@ -1,0 +1,191 @@
+"""What a flow can ask of the outside. Typed requests only: nothing here performs them.
+
+A flow is an ``async def`` that awaits nothing else than these. The runner (``runner.py``) hands each effect to a
+handler and sends the result back in, so the same flow runs on sockets and in the simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator
+from typing import Any, Generic, Protocol, TypeVar
+
+from ...codecs.marker import Identity
+from ...codecs.steps import Steps
+from ...reactor import Buffer
+from ...state.store import Conflict, StoreAway, Swapped
+from ...values import value
+from ..admission.long_work import Done
+from ..bridge.asks import Question
+from .outcome import Outcome
+from .wrapper import PendingWrapper
+
+T = TypeVar("T")
+
+
+class Effect(Generic[T]):
+    """Something that the outside does for a flow; awaiting it gives the result."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Effect[Any], Any, T]:
+        result: T = yield self
+        return result
+
+
+class Wakeup:
+    """Wakes a flow that pauses on it; rung while nobody listens, it is remembered."""
+
+    __slots__ = ("listener", "rung")
+
+    def __init__(self) -> None:
+        self.rung = False
+        self.listener: Callable[[], None] | None = None
+
+    def ring(self) -> None:
+        """Wake the flow that pauses on this bell, or the next that will."""
+        if self.listener is None:
+            self.rung = True
+        else:
+            self.listener()
+
+
+@value(frozen=True, slots=True)
+class Unanswered:
+    """A question that got no answer: nothing is known."""
+
+    reason: str
+
+
+@value(frozen=True, slots=True)
+class Read(Effect[bytes | None | StoreAway]):
+    """The stored value of a key, None when absent."""
+
+    key: bytes
+
+
+@value(frozen=True, slots=True)
+class Swap(Effect[Swapped | Conflict | StoreAway]):
+    """Write ``value`` if the stored version is ``expected_version`` (0: absent). ``ttl_ms`` 0: no expiry."""
+
+    key: bytes
+    expected_version: int
+    value: bytes
+    ttl_ms: int
+
+
+@value(frozen=True, slots=True)
+class MemberAlive(Effect[bool | StoreAway]):
+    """Does the incarnation still hold its lease (rule R1)?"""
+
+    incarnation: bytes
+
+
+class Way(Protocol):
+    """The only way to the log for the batches of one client, who shows the broker itself who he is: his own connection
+    to it."""
+
+    def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
+        """Send it, or refuse it; ``done`` gets the outcome, once, never from inside this call."""
+        ...
+
+
+@value(frozen=True, slots=True)
+class Append(Effect[Outcome]):
+    """Append one message set to a partition, at most once. A ``PendingWrapper`` may leave with those of others.
+
+    ``may_send``: asked in the step of the send itself, for the deadline and for clients that have gone (rules R4, R17);
+    a text is the reason why not. ``timeout_ms``: what the client gave. ``way``: the client's own, None: the pool's.
+    ``sender``: who is served in turn with others that wait for the same partition.
+    """
+
+    broker_id: int
+    topic: str
+    partition: int
+    records: Buffer | PendingWrapper
+    timeout_ms: int
+    may_send: Callable[[], str | None]
+    identities: tuple[Identity, ...] = ()
+    way: Way | None = None
+    sender: str = ""
+
+    @property
+    def parcel(self) -> PendingWrapper | None:
+        """What may still be merged with others (``merge_producers``); None: a message set that is as it is."""
+        return self.records if isinstance(self.records, PendingWrapper) else None
+
+    @property
+    def message_set(self) -> Buffer:
+        """The message set if it goes alone."""
+        return self.records.wrapped() if isinstance(self.records, PendingWrapper) else self.records
+
+    @property
+    def size_bytes(self) -> int:
+        """About the bytes that are sent."""
+        return self.records.size_bytes if isinstance(self.records, PendingWrapper) else len(self.records)
+
+
+@value(frozen=True, slots=True)
+class Ask(Effect[T | Unanswered]):
+    """A question to one broker on its control connection."""
+
+    broker_id: int
+    question: Question[T]
+
+
+@value(frozen=True, slots=True)
+class Leader(Effect[int | None]):
+    """The broker that leads the partition now; None: nobody is known to. ``refresh``: what is known is out of date."""
+
+    topic: str
+    partition: int
+    refresh: bool = False
+
+
+@value(frozen=True, slots=True)
+class Replicas(Effect[Collection[int]]):
+    """The brokers that have the partition, as last seen: each of them may be its leader, or believe that it is."""
+
+    topic: str
+    partition: int
+
+
+@value(frozen=True, slots=True)
+class Wait(Effect[None]):
+    """Some time passes."""
+
+    seconds: float
+
+
+@value(frozen=True, slots=True)
+class Pause(Effect[bool]):
+    """Until the bell rings (True), at most so many seconds."""
+
+    bell: Wakeup
+    seconds: float
+
+
+@value(frozen=True, slots=True)
+class Work(Effect[Done[T]]):
+    """Something long is done in steps, with turns for everybody else: see ``long_work.py``."""
+
+    start: Callable[[], Steps[T]]
+    sender: str
+
+
+@value(frozen=True, slots=True)
+class Now(Effect[float]):
+    """Seconds on the reactor's clock."""
+
+
+async def in_steps(start: Callable[[], Steps[T]], sender: str, *, is_late: bool = False) -> T:
+    """Return the result of the steps; everybody else has turns in between, if there is more than one, or ``is_late``.
+    Raises what they raise. ``start`` begins them, perhaps more than once."""
+    if not is_late:
+        steps = start()
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        steps.close()
+        del steps
+    return (await Work(start, sender)).result()

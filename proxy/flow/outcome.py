@@ -1,0 +1,126 @@
+"""What a broker's answer to an append means (rule R5). Pure: error code and base offset in, outcome out.
+
+Base offset >= 0 means appended on that leader, whatever the code; base offset -1 means not appended, also with 3 and
+6, also with code 0. All else is doubt. Seen on ten broker versions."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ...codecs.error_codes import ErrorCode
+from ...codecs.marker import Identity
+from ...state.entry import NO_OFFSET
+from ...values import value
+from ..events import AppendEnded
+
+
+class Acknowledger(Protocol):
+    """The connection to a broker that brought an answer. ``is_open``: it still lives, so what it acknowledged cannot
+    have vanished (rule R9). ``sent_at``, ``answered_at``: reactor seconds, of its last request."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+    @property
+    def sent_at(self) -> float: ...
+
+    @property
+    def answered_at(self) -> float: ...
+
+
+@value(frozen=True, slots=True)
+class Appended:
+    """In the log of the leader that was asked. With an error code it may still vanish. ``anchor``: what names the
+    wrapper in the log that holds it together with other producers' batches; empty: its own."""
+
+    base_offset: int
+    error_code: int = 0
+    log_append_time_ms: int = -1
+    lane: Acknowledger | None = None
+    """Whose answer it is; None: it was seen in the log."""
+    anchor: bytes = b""
+
+
+@value(frozen=True, slots=True)
+class Refused:
+    """Not in the log, for certain. ``merged_bytes``: of the wrapper that it shared with other producers' batches, one
+    of which may be at fault (rule R19); 0: it was alone."""
+
+    error_code: int
+    merged_bytes: int = 0
+
+
+@value(frozen=True, slots=True)
+class NotSent:
+    """No byte of it has left the proxy."""
+
+    reason: str
+
+
+@value(frozen=True, slots=True)
+class InDoubt:
+    """It may be in the log, now or soon. ``error_code``: what the broker answered, if it did. ``is_late``: bytes of it
+    left when the lease was about to end, or later (rule R4)."""
+
+    reason: str
+    broker_id: int
+    error_code: int = 0
+    is_late: bool = False
+
+
+Outcome = Appended | Refused | NotSent | InDoubt
+
+
+def ended(
+    broker_id: int, topic: str, partition: int, identities: tuple[Identity, ...], outcome: Outcome
+) -> AppendEnded:
+    """Return the event that tells of an outcome."""
+    where = (broker_id, topic, partition, identities)
+    match outcome:
+        case Appended():
+            return AppendEnded(*where, "appended", outcome.base_offset, outcome.error_code, "")
+        case Refused():
+            return AppendEnded(*where, "refused", NO_OFFSET, outcome.error_code, "")
+        case NotSent():
+            return AppendEnded(*where, "not_sent", NO_OFFSET, 0, outcome.reason)
+        case InDoubt():
+            return AppendEnded(*where, "in_doubt", NO_OFFSET, outcome.error_code, outcome.reason)
+
+
+# R19 lives here: these may be the fault of one batch among several.
+CONTENT_ERRORS = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Refusals that may be the fault of one batch among several in a shared append (rule R19)."""
+
+SIZE_ERRORS = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+"""It would be taken in smaller pieces: above the topic's ``max.message.bytes``, or its ``segment.bytes``."""
+
+ROUTING_ERRORS = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+)
+"""The topology that was used is out of date."""
+
+_KNOWN_REFUSALS = frozenset(int(code) for code in ErrorCode) - {int(ErrorCode.UNKNOWN_SERVER_ERROR)}
+
+
+# R5 lives here: what an answer means.
+def classify(error_code: int, base_offset: int, log_append_time_ms: int, lane: Acknowledger, broker_id: int) -> Outcome:
+    """Return what one partition's part of a produce answer says about its append."""
+    if base_offset >= 0:
+        return Appended(base_offset, error_code, log_append_time_ms, lane)
+    if error_code == 0:
+        # Seen for an empty or truncated set, which this proxy never sends: nothing is appended, but it is no commit
+        # either.
+        return Refused(int(ErrorCode.CORRUPT_MESSAGE))
+    if error_code in _KNOWN_REFUSALS:
+        return Refused(error_code)
+    return InDoubt(f"the broker answered with code {error_code} and no offset", broker_id, error_code)

@@ -1,0 +1,1 @@
+"""Sockets, connections and TLS under one event loop. Knows no Kafka."""

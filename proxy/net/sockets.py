@@ -1,0 +1,390 @@
+"""Sockets in one epoll: a connection that reads once and writes once per pass, and a listener. No trio, no Kafka.
+
+Linux only: a peer that hangs up while we do not read from it is told by EPOLLRDHUP (rule R17).
+"""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import struct
+from collections.abc import Callable
+from typing import Protocol
+
+from ...reactor import Accept, Buffer, Endpoint, Peer, Timer, Wire
+from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
+from ..limits import RECEIVE_BYTES
+
+_READ = select.EPOLLIN | select.EPOLLRDHUP
+_GONE = select.EPOLLHUP | select.EPOLLERR
+_ACCEPTS_PER_PASS_MAX = 64
+_ACCEPT_PAUSE_SECONDS = 0.1
+_CHUNKS_PER_WRITE_MAX = 512
+"""Below the kernel's IOV_MAX of 1024."""
+_LAST_READS_MAX = 32
+"""2 MiB of a connection that was not read from: the kernel seldom holds more, and everybody else waits meanwhile."""
+_JOIN_BYTES_MAX = 16 * 1024
+"""Small writes are joined, large ones are handed over as they lie: the join costs 60 us per MB."""
+WRITE_BYTES_MAX = 1024 * 1024
+"""Of one connection in one pass, and what the last call took beyond it: with a peer that reads as fast as we write, an
+answer of 60 MB would otherwise leave in one step of 60 ms."""
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+class Source(Protocol):
+    """Something that epoll watches."""
+
+    def handle(self, events: int) -> None: ...
+
+    def discard(self) -> None: ...
+
+
+class Hub(Protocol):
+    """What sockets need of the loop."""
+
+    def watch(self, descriptor: int, source: Source, events: int) -> None: ...
+
+    def change(self, descriptor: int, events: int) -> None: ...
+
+    def unwatch(self, descriptor: int) -> None: ...
+
+    def mark_dirty(self, wire: SocketWire) -> None: ...
+
+    def guarded(self, what: str, callback: Callable[[], None]) -> bool: ...
+
+    def failed(self, what: str, error: Exception) -> None: ...
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
+
+    def at_flush(self, callback: Callable[[], None]) -> None: ...
+
+
+class _Nobody:
+    """Stands for the endpoint of a connection that has ended: the two would hold each other."""
+
+    def connected(self, wire: Wire) -> None:
+        """It is over."""
+
+    def received(self, data: bytes) -> None:
+        """It is over."""
+
+    def lost(self, reason: str) -> None:
+        """It is known."""
+
+
+_NOBODY = _Nobody()
+
+
+class SocketWire:
+    """One connection. See ``idemproxy.reactor.Wire``."""
+
+    __slots__ = (
+        "_closing",
+        "_connecting",
+        "_descriptor",
+        "_endpoint",
+        "_fence",
+        "_interest",
+        "_is_dirty",
+        "_look",
+        "_open",
+        "_paused",
+        "_queued",
+        "_reactor",
+        "_socket",
+        "unsent",
+        "visit",
+    )
+
+    def __init__(
+        self, reactor: Hub, connection: socket.socket, endpoint: Endpoint, *, connecting: bool = False
+    ) -> None:
+        self._reactor = reactor
+        self._socket = connection
+        self._endpoint = endpoint
+        self._descriptor = connection.fileno()
+        self._connecting = connecting
+        self._open = True
+        self._closing = False
+        self._paused = False
+        self._is_dirty = False
+        self._queued: list[Buffer] = []
+        self._fence: Callable[[], bool] | None = None
+        self._look: Callable[[], None] | None = None
+        self._interest = select.EPOLLOUT if connecting else _READ
+        self.unsent = 0
+        self.visit: AdmittedConnection | None = None
+        """Of who came to a listener: told of the end."""
+        reactor.watch(self._descriptor, self, self._interest)
+
+    @property
+    def local_host(self) -> str:
+        """The address of our side."""
+        return str(self._socket.getsockname()[0]) if self._open else ""
+
+    @property
+    def is_connecting(self) -> bool:
+        """Has the other machine not answered yet?"""
+        return self._connecting
+
+    def hand_over(self, endpoint: Endpoint) -> None:
+        """From now on this endpoint is told."""
+        self._endpoint = endpoint
+
+    # ------------------------------------------------------------------ from the endpoint
+    def send(self, *chunks: Buffer) -> None:
+        if not self._open or self._closing:
+            return
+        self._queued += chunks
+        self.unsent += sum(map(len, chunks))
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._reactor.mark_dirty(self)
+
+    def fence(self, may_send: Callable[[], bool]) -> None:
+        self._fence = may_send
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)  # also when the process is killed
+
+    def before_reading(self, look: Callable[[], None]) -> None:
+        self._look = look
+
+    def pause(self) -> None:
+        self._paused = True
+        self._update_interest()
+
+    def resume(self) -> None:
+        self._paused = False
+        self._update_interest()
+
+    def reset(self) -> None:
+        if self._open:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            self.discard()
+
+    def close(self) -> None:
+        self._closing = True
+        if not self._queued:
+            self.discard()
+
+    # ------------------------------------------------------------------ from the reactor
+    def handle(self, events: int) -> None:
+        """Do what epoll says is possible."""
+        if self._connecting:
+            self._finish_connecting()
+            return
+        if events & select.EPOLLIN and not self._paused:
+            if self._look is not None:
+                self._look()
+            if self._open and not self._paused:
+                self._read()
+        elif events & (select.EPOLLRDHUP | _GONE):
+            if self._paused:
+                self._hear_out()
+            self.fail("the peer hung up")
+        if events & select.EPOLLOUT and self._open:
+            self.write()
+
+    def write(self) -> None:
+        """Give the kernel what is queued; what it does not take waits for the next pass."""
+        self._is_dirty = False
+        fence = self._fence
+        taken_bytes = 0
+        while self._open and self._queued and taken_bytes < WRITE_BYTES_MAX:
+            if fence is not None and not fence():
+                self._fenced()
+                return
+            try:
+                taken = self._write_some()
+            except BlockingIOError:
+                break
+            except OSError as error:
+                self.fail(f"cannot send: {error.strerror}")
+                return
+            taken_bytes += taken
+            if taken == self.unsent:
+                self._queued.clear()
+                self.unsent = 0
+            else:
+                self._forget(taken)
+            if fence is not None and not fence():
+                self._fenced()
+                return
+        if self._open:
+            if self._closing and not self._queued:
+                self.discard()
+            else:
+                self._update_interest()
+
+    def fail(self, reason: str) -> None:
+        """End the connection and tell the endpoint."""
+        if self._open:
+            endpoint = self._endpoint
+            self.discard()
+            if not self._closing:
+                self._reactor.guarded("lost", lambda: endpoint.lost(reason))
+
+    def discard(self) -> None:
+        """Close the socket; nobody is told."""
+        if self._open:
+            self._open = False
+            self._queued = []
+            self.unsent = 0
+            self._endpoint = _NOBODY
+            self._fence = self._look = None
+            self._reactor.unwatch(self._descriptor)
+            self._socket.close()
+            if self.visit is not None:
+                self.visit.end()
+                self.visit = None
+
+    # ------------------------------------------------------------------ inside
+    def _hear_out(self) -> None:
+        """Take what the peer sent before it hung up and we did not read; behind it comes the end."""
+        for _ in range(_LAST_READS_MAX):
+            if not self._open:
+                return
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.fail(f"cannot receive: {error.strerror}")
+            return
+        if not data:
+            self.fail("the peer closed the connection")
+        elif not self._closing:
+            try:
+                self._endpoint.received(data)
+            except Exception as error:
+                self._reactor.failed("received", error)
+                self.fail("error of ours")
+
+    def _write_some(self) -> int:
+        queued = self._queued
+        if len(queued) == 1:
+            return self._socket.send(queued[0])
+        if self.unsent <= _JOIN_BYTES_MAX:
+            joined = b"".join(queued)
+            self._queued = [joined]
+            return self._socket.send(joined)
+        return self._socket.sendmsg(queued[:_CHUNKS_PER_WRITE_MAX])
+
+    def _forget(self, taken: int) -> None:
+        self.unsent -= taken
+        queued = self._queued
+        index = 0
+        while taken >= len(queued[index]):
+            taken -= len(queued[index])
+            index += 1
+        del queued[:index]
+        if taken:
+            queued[0] = memoryview(queued[0])[taken:]
+
+    def _fenced(self) -> None:
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self.fail("the lease ended before the last byte was sent")
+
+    def _finish_connecting(self) -> None:
+        failure = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if failure:
+            self.fail(f"cannot connect: {errno.errorcode.get(failure, failure)}")
+            return
+        self._connecting = False
+        self._update_interest()
+        self._opened()
+
+    def _opened(self) -> None:
+        self._reactor.guarded("connected", lambda: self._endpoint.connected(self))
+
+    def _update_interest(self) -> None:
+        if not self._open or self._connecting:
+            return
+        interest = select.EPOLLRDHUP if self._paused else _READ
+        if self._queued and not self._is_dirty:
+            interest |= select.EPOLLOUT
+        if interest != self._interest:
+            self._interest = interest
+            self._reactor.change(self._descriptor, interest)
+
+
+class Listener:
+    """Accepts connections. ``port`` is the one in use, also where 0 was asked for."""
+
+    def __init__(
+        self,
+        reactor: Hub,
+        listening: socket.socket,
+        accept: Accept,
+        door: ConnectionQuotas | None = None,
+        requires_authentication: bool = False,
+    ) -> None:
+        """``door``: says who may come in, and when; ``requires_authentication``: clients have to show that first."""
+        self._reactor = reactor
+        self._socket = listening
+        self._door = door
+        self._asks_who_is_there = requires_authentication
+        self.accept = accept
+        self._open = True
+        self.port: int = listening.getsockname()[1]
+        reactor.watch(listening.fileno(), self, select.EPOLLIN)
+
+    def handle(self, events: int) -> None:
+        """Take what waits. Too many, or out of descriptors: rest for a moment, clients wait in the kernel's queue
+        meanwhile."""
+        door = self._door
+        for _ in range(_ACCEPTS_PER_PASS_MAX):
+            if door is not None and door.wait_seconds():
+                self._rest()
+                return
+            try:
+                connection, address = self._socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    if door is not None:
+                        door.make_room()
+                    self._rest()
+                    return
+                continue  # the connection broke before it was taken
+            host = str(address[0])
+            visit = None if door is None else door.enter(host, self._asks_who_is_there)
+            if door is not None and visit is None:
+                connection.close()
+                continue
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._welcome(connection, host, visit)
+
+    def _welcome(self, connection: socket.socket, host: str, visit: AdmittedConnection | None) -> None:
+        endpoint = self.accept(Peer(host, visit=visit))
+        if endpoint is None:
+            connection.close()
+            if visit is not None:
+                visit.end()
+            return
+        wire = SocketWire(self._reactor, connection, endpoint)
+        if visit is not None:
+            wire.visit, visit.hang_up = visit, wire.fail
+        if not self._reactor.guarded("connected", lambda: endpoint.connected(wire)):
+            wire.discard()
+
+    def discard(self) -> None:
+        """Stop listening."""
+        if self._open:
+            self._open = False
+            self._reactor.unwatch(self._socket.fileno())
+            self._socket.close()
+
+    def _rest(self) -> None:
+        self._reactor.change(self._socket.fileno(), 0)
+        self._reactor.later(_ACCEPT_PAUSE_SECONDS, self._go_on)
+
+    def _go_on(self) -> None:
+        if self._open:
+            self._reactor.change(self._socket.fileno(), select.EPOLLIN)

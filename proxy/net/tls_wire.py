@@ -1,0 +1,397 @@
+"""Connections that speak TLS: between the socket of ``sockets.py`` and an endpoint stands a TLS connection without a
+socket of its own (``ssl.SSLObject`` over two memory buffers). Endpoints see no difference.
+
+Handshakes are done within a time, few at once, and one step per pass: its arithmetic takes a millisecond that others
+wait. What counts as unsent, and what a fence guards, are the encrypted bytes (rule R4)."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections import deque
+from contextlib import suppress
+from typing import cast
+
+from ...reactor import Accept, Buffer, Endpoint, Peer, Timer, Wire
+from .. import limits
+from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
+from ..events import Report, TlsRefused
+from .sockets import WRITE_BYTES_MAX, Hub, Listener, SocketWire
+from .tls import TlsObject, TlsSide, explain, principal_of
+
+_RECORD_BYTES = 16 * 1024
+"""The largest record of TLS. More at a time is of no use, and the memory buffers never shrink again."""
+_RECEIVE_BYTES = 17 * 1024
+_SEALED_BYTES = 64 * 1024
+"""So much is encrypted ahead of what the kernel takes."""
+_HANDSHAKE = 0x16
+
+
+class Handshakes:
+    """The handshakes of one reactor that are not finished, oldest first."""
+
+    def __init__(self) -> None:
+        self._accepted: dict[TlsWire, None] = {}
+        self._has_stepped = False
+
+    def take_turn(self, reactor: Hub) -> bool:
+        """May a handshake do a step? One in each pass; the bytes of the others wait in the kernel and wake the next."""
+        if self._has_stepped:
+            return False
+        self._has_stepped = True
+        reactor.at_flush(self._pass_ends)
+        return True
+
+    def _pass_ends(self) -> None:
+        self._has_stepped = False
+
+    def begun(self, wire: TlsWire) -> None:
+        """A client is about to begin. With too many, the one that takes longest is hung up on: whoever is honest needs
+        a moment only, so a crowd that holds its own handshakes open locks nobody out."""
+        self._accepted[wire] = None
+        if len(self._accepted) > limits.TLS_HANDSHAKES_MAX:
+            next(iter(self._accepted)).fail("too many handshakes are not finished, and this is the oldest")
+
+    def ended(self, wire: TlsWire) -> None:
+        """It is finished, or has failed."""
+        self._accepted.pop(wire, None)
+
+
+class TlsWire(SocketWire):
+    """One connection over TLS. ``connected`` is called after the handshake. See ``idemproxy.reactor.Wire``."""
+
+    __slots__ = (
+        "_finishing",
+        "_handshakes",
+        "_heard",
+        "_incoming",
+        "_of_tls",
+        "_outgoing",
+        "_plain",
+        "_timer",
+        "_tls",
+        "_unheard",
+        "_waiting_plain",
+    )
+
+    def __init__(
+        self,
+        reactor: Hub,
+        connection: socket.socket,
+        endpoint: Endpoint,
+        handshakes: Handshakes,
+        side: TlsSide,
+        host: str | None = None,
+    ) -> None:
+        """``host``: of the server that is being connected to; None: the peer is a client. Raises ValueError for a host
+        that can be no server's name."""
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        name = None if host is None else side.server_name(host)
+        made = side.context.wrap_bio(self._incoming, self._outgoing, server_side=host is None, server_hostname=name)
+        self._tls = cast(TlsObject, made)
+        self._handshakes: Handshakes | None = handshakes
+        self._heard = False
+        self._unheard = self._of_tls = 0
+        """Bytes that have come since the last one for the endpoint; and those of TLS itself that it does not take."""
+        self._plain: deque[Buffer] = deque()
+        self._waiting_plain = 0
+        self._finishing = False
+        self._timer: Timer | None = None
+        super().__init__(reactor, connection, endpoint, connecting=host is not None)
+        if host is None:
+            handshakes.begun(self)
+            self._begin()
+
+    @property
+    def tls(self) -> TlsObject:
+        """The TLS connection: who is at its other end."""
+        return self._tls
+
+    @property
+    def has_been_heard(self) -> bool:
+        """Has the peer sent anything at all?"""
+        return self._heard
+
+    # ------------------------------------------------------------------ from the endpoint
+    def send(self, *chunks: Buffer) -> None:
+        if not self._open or self._finishing:
+            return
+        self._plain += chunks
+        size = sum(map(len, chunks))
+        self._waiting_plain += size
+        self.unsent += size
+        self._want_write()
+
+    def close(self) -> None:
+        self._finishing = True
+        if self._open:
+            self._want_write()
+
+    # ------------------------------------------------------------------ from the reactor
+    def write(self) -> None:
+        """Encrypt what is queued, a piece at a time as the kernel takes it."""
+        self._is_dirty = False
+        sealed_bytes = 0
+        while self._open:
+            try:
+                has_more = bool(self._queued) or self._seal()
+            except ssl.SSLError as error:  # it has begun a message of TLS itself, and has to end it first
+                self.fail(f"TLS: nothing can be sent: {explain(error)}")
+                return
+            if not has_more:
+                if self._finishing and not self._closing:
+                    self._say_goodbye()
+                    continue
+                self._update_interest()
+                return
+            if sealed_bytes >= WRITE_BYTES_MAX:  # what is queued leaves in the next pass
+                self._update_interest()
+                return
+            super().write()
+            if self._queued:
+                return
+            sealed_bytes += _SEALED_BYTES
+
+    def fail(self, reason: str) -> None:
+        """End the connection and tell the endpoint."""
+        if self._finishing:
+            self.discard()
+        else:
+            super().fail(reason)
+
+    def discard(self) -> None:
+        """Close the socket; nobody is told."""
+        self._end_handshake()
+        self._plain.clear()
+        self._waiting_plain = 0
+        super().discard()
+
+    # ------------------------------------------------------------------ reading
+    def _read(self) -> None:
+        if self._handshakes is not None and not self._handshakes.take_turn(self._reactor):
+            return
+        pieces: list[bytes] = []
+        have, taken, reason, pending = 0, 0, "", self._outgoing.pending
+        while not reason and taken + _RECEIVE_BYTES <= limits.RECEIVE_BYTES:
+            try:
+                data = self._socket.recv(_RECEIVE_BYTES)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                reason = f"cannot receive: {error.strerror}"
+                break
+            if not data:
+                reason = self._end_of_stream()
+                break
+            self._incoming.write(data)
+            taken += len(data)
+            if self._handshakes is not None and not self._shake(data):
+                return  # else what came behind the handshake is for the endpoint
+            had, (have, reason) = have, self._decrypt(pieces, have)
+            if len(data) < _RECEIVE_BYTES or have == had:
+                break
+        reason = reason or self._judge(taken, have, pending)
+        if pieces and not self._finishing:
+            try:
+                self._endpoint.received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            except Exception as error:
+                self._reactor.failed("received", error)
+                reason = "error of ours"
+        if reason:
+            self.fail(reason)
+        elif self._open and self._outgoing.pending:
+            self._want_write()
+
+    def _judge(self, taken: int, have: int, pending: int) -> str:
+        """TLS has messages of its own (new keys, and answers to them). Some are nothing, but without end they cost as
+        much memory and time as a peer likes: say what is wrong then. ``pending``: bytes that waited before this."""
+        self._unheard = 0 if have else self._unheard + taken
+        self._of_tls = (self._of_tls if self.unsent or pending else 0) + self._outgoing.pending - pending
+        is_too_much = self._unheard > limits.BACKLOG_BYTES or self._of_tls > limits.BACKLOG_BYTES
+        return "the peer sends messages of TLS itself without end" if is_too_much else ""
+
+    def _decrypt(self, pieces: list[bytes], have: int) -> tuple[int, str]:
+        """Add all that can be read now; return its size and, at the end of the connection, the reason."""
+        try:
+            while self._incoming.pending:
+                piece = self._tls.read(_RECORD_BYTES)
+                if not piece:
+                    return have, "the peer closed the connection"
+                pieces.append(piece)
+                have += len(piece)
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            return have, "the peer closed the connection"
+        except ssl.SSLError as error:
+            return have, f"TLS: {explain(error)}"
+        return have, ""
+
+    def _end_of_stream(self) -> str:
+        if self._handshakes is None or not self._is_client:
+            return "the peer closed the connection"
+        return "the peer closed the connection during the TLS handshake; does it speak TLS on this port?"
+
+    @property
+    def _is_client(self) -> bool:
+        return not self._tls.server_side
+
+    # ------------------------------------------------------------------ writing
+    def _want_write(self) -> None:
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._reactor.mark_dirty(self)
+
+    def _seal(self) -> bool:
+        """Queue the next encrypted bytes; False: there are none."""
+        sealed: list[bytes] = []
+        taken = 0
+        while self._waiting_plain and taken < _SEALED_BYTES:
+            piece = self._next_plain()
+            taken += len(piece)
+            self._waiting_plain -= len(piece)
+            written = self._tls.write(piece)
+            assert written == len(piece)
+            sealed.append(self._outgoing.read())
+        if self._outgoing.pending:
+            sealed.append(self._outgoing.read())
+        if not sealed:
+            return False
+        joined = sealed[0] if len(sealed) == 1 else b"".join(sealed)
+        self._queued.append(joined)
+        self.unsent += len(joined) - taken
+        return True
+
+    def _next_plain(self) -> Buffer:
+        """Take what one record holds."""
+        plain = self._plain
+        if self._waiting_plain <= _RECORD_BYTES:
+            joined = b"".join(plain) if len(plain) > 1 else plain[0]
+            plain.clear()
+            return joined
+        gathered: list[Buffer] = []
+        room = _RECORD_BYTES
+        while room:
+            chunk = plain.popleft()
+            if len(chunk) > room:
+                view = memoryview(chunk)
+                plain.appendleft(view[room:])
+                chunk = view[:room]
+            gathered.append(chunk)
+            room -= len(chunk)
+        return gathered[0] if len(gathered) == 1 else b"".join(gathered)
+
+    def _forget(self, taken: int) -> None:
+        self.unsent -= taken
+        left = memoryview(self._queued[0])[taken:]
+        self._queued = [left] if left else []
+
+    def _say_goodbye(self) -> None:
+        """All was sent: tell the peer that this is the end, and close without waiting for its own."""
+        with suppress(ssl.SSLError):  # it wants to read the peer's goodbye
+            self._tls.unwrap()
+        self._seal()
+        super().close()
+
+    # ------------------------------------------------------------------ the handshake
+    def _opened(self) -> None:
+        self._begin()
+        self._shake(b"")
+
+    def _begin(self) -> None:
+        self._timer = self._reactor.later(limits.TLS_HANDSHAKE_SECONDS, self._too_slow)
+
+    def _too_slow(self) -> None:
+        self.fail(f"the TLS handshake was not finished within {limits.TLS_HANDSHAKE_SECONDS:.0f} s")
+
+    def _shake(self, data: bytes) -> bool:
+        """One step of the handshake. True: it is finished, and the connection is open."""
+        if data and not self._heard:
+            self._heard = True
+            if data[0] != _HANDSHAKE and not self._is_client:
+                # No alert: a Kafka client would read it as an answer of 352 MB.
+                self.fail("the client does not speak TLS, and this listener speaks nothing else")
+                return False
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self.write()
+            return False
+        except ssl.SSLError as error:
+            self.write()  # the alert that tells the peer why
+            self.fail(f"TLS handshake: {explain(error)}")
+            return False
+        self._end_handshake()
+        self.write()
+        if self._open and not self._reactor.guarded("connected", lambda: self._endpoint.connected(self)):
+            self.discard()
+        return self._open
+
+    def _end_handshake(self) -> None:
+        if self._handshakes is not None:
+            self._handshakes.ended(self)
+            self._handshakes = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class _Newcomer:
+    """The endpoint of a client's connection until it is known who that is."""
+
+    def __init__(self, listener: TlsListener, host: str, visit: AdmittedConnection | None) -> None:
+        self._listener = listener
+        self._host = host
+        self._visit = visit
+        self.wire: TlsWire | None = None
+
+    def connected(self, wire: Wire) -> None:
+        """The handshake is done."""
+        assert isinstance(wire, TlsWire)
+        endpoint = self._listener.accept(Peer(self._host, wire.tls.asked_name, principal_of(wire.tls), self._visit))
+        if endpoint is None:
+            wire.close()
+        else:
+            wire.hand_over(endpoint)
+            endpoint.connected(wire)
+
+    def received(self, data: bytes) -> None:
+        """Nobody wants it: the connection was refused."""
+
+    def lost(self, reason: str) -> None:
+        """The handshake failed. Who never said a word wanted to know only whether somebody listens here."""
+        if self.wire is not None and self.wire.has_been_heard:
+            self._listener.report(TlsRefused(self._host, reason))
+
+
+class TlsListener(Listener):
+    """Accepts connections over TLS. ``accept`` is asked after the handshake."""
+
+    def __init__(
+        self,
+        reactor: Hub,
+        listening: socket.socket,
+        accept: Accept,
+        side: TlsSide,
+        shakes: Handshakes,
+        report: Report,
+        door: ConnectionQuotas | None = None,
+        requires_authentication: bool = False,
+    ) -> None:
+        self.report = report
+        self._side = side
+        self._handshakes = shakes
+        super().__init__(reactor, listening, accept, door, requires_authentication)
+
+    def _welcome(self, connection: socket.socket, host: str, visit: AdmittedConnection | None) -> None:
+        newcomer = _Newcomer(self, host, visit)
+
+        def begin() -> None:
+            newcomer.wire = wire = TlsWire(self._reactor, connection, newcomer, self._handshakes, self._side)
+            if visit is not None:
+                wire.visit, visit.hang_up = visit, wire.fail
+
+        if not self._reactor.guarded("accept", begin):
+            connection.close()
+            if visit is not None:
+                visit.end()

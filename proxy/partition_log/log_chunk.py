@@ -1,0 +1,301 @@
+"""A piece of one partition's log, read and taken apart once for all who look for something in it. Pure.
+
+It tells where markers are, where offsets are missing and what is stored without a marker; what follows from that is
+concluded in ``resolver.py``."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ...codecs import message_set
+from ...codecs.convert import InnerContents, digesting_inner
+from ...codecs.errors import WireError
+from ...codecs.marker import DIGEST_BYTES, Identity, digesting_content, parse_marker
+from ...codecs.message_set import ShallowMessage
+from ...codecs.steps import STEP_BYTES, STEP_RECORDS, Steps, at_once
+from ...reactor import Buffer
+from ...state.commit import Stored
+from .. import limits
+from ..bridge.asks import FetchAnswer, FetchRecords
+from ..versions import BrokerRanges
+
+_CHUNK_BYTES: Final = 1024
+_MESSAGE_BYTES: Final = 800
+_IDENTITY_BYTES: Final = 420
+_CONTENT_BYTES: Final = 18
+_BUCKET_BYTES: Final = 330
+"""What is noted takes about so much memory: of a chunk, each message, each identity in a marker, each digest, each
+bucket of digests."""
+_RECORDS_PER_MARKER: Final = 4
+_BYTES_PER_RECORD: Final = STEP_BYTES // STEP_RECORDS
+"""What takes as long as a record of somebody else: so many bytes of it, and so many times as long a message of ours."""
+
+
+class Marked(NamedTuple):
+    """A message with a marker. ``first``: the offset of its first record."""
+
+    first: int
+    message: ShallowMessage
+    identities: tuple[Identity, ...]
+
+
+class _Contents:
+    """Digests of records and where these are: 16 bytes for each, since there may be millions. They are many lumps and
+    not many objects, so that they are let go of in a moment."""
+
+    __slots__ = ("_buckets", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._buckets: dict[int, tuple[bytearray, array[int]]] = {}
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self._buckets) * _BUCKET_BYTES + self.count * _CONTENT_BYTES
+
+    def add(self, digest: bytes, offset: int) -> None:
+        self.count += 1
+        bucket = self._buckets.get(digest[0])
+        if bucket is None:
+            bucket = self._buckets[digest[0]] = (bytearray(), array("q"))
+        bucket[0].extend(digest)
+        bucket[1].append(offset)
+
+    def offsets_of(self, digest: bytes) -> Iterator[int]:
+        """In the order in which they came."""
+        digests, offsets = self._buckets.get(digest[0], (b"", ()))
+        position = digests.find(digest)
+        while position >= 0:
+            index, odd = divmod(position, DIGEST_BYTES)
+            if not odd:
+                yield offsets[index]
+            position = digests.find(digest, position + 1)
+
+
+class LogChunk:
+    """What one fetch brought from ``start`` on. It ends before ``end``; nothing whole is in it if that is the start.
+
+    ``error_code``: the broker's. ``unreadable``: why the message at ``end`` cannot be read. ``gaps``: offsets, from and
+    to, that are missing. ``held_bytes``: the memory that it takes."""
+
+    def __init__(self, start: int, answer: FetchAnswer) -> None:
+        self.start = self.end = start
+        self.error_code = answer.error_code
+        self.high_watermark = answer.high_watermark
+        self.size_bytes = self.held_bytes = len(answer.records)
+        self.unreadable: str | None = None
+        self.gaps: list[tuple[int, int]] = []
+        self.marked: list[Marked] = []
+        self.messages: list[tuple[int, ShallowMessage]] = []
+        """Every message and the offset of its first record, in order."""
+        self._unopened: ShallowMessage | None = None
+        self._contents = _Contents()
+        self._identity_count = 0
+        self.unmarked_to = start
+        """Behind the last message without a marker."""
+        self._unpacked_bytes = 0
+        self._pieces: dict[int, list[tuple[Stored, ShallowMessage]]] = {}
+
+    @property
+    def _foreign_count(self) -> int:
+        return self._contents.count
+
+    @property
+    def _noted_bytes(self) -> int:
+        noted_bytes = _CHUNK_BYTES + len(self.messages) * _MESSAGE_BYTES + self._identity_count * _IDENTITY_BYTES
+        return noted_bytes + self._contents.held_bytes
+
+    @property
+    def _read_count(self) -> int:
+        """What was read, in records that take as long."""
+        own = len(self.marked) * _RECORDS_PER_MARKER + self._identity_count
+        return self._foreign_count + self._unpacked_bytes // _BYTES_PER_RECORD + own
+
+    def read(self, records: memoryview) -> Steps[None]:
+        """Take all apart, once: before that it is nothing."""
+        read_before = 0
+        try:
+            for message in message_set.iterate_shallow(records):
+                if message.offset >= self.start:
+                    yield from self._take(message)
+                if self._foreign_count >= limits.CHUNK_RECORDS_MAX:
+                    break
+                if self._unpacked_bytes + self._noted_bytes >= limits.CHUNK_MEMORY_BYTES_MAX:
+                    break
+                if self._read_count - read_before >= STEP_RECORDS:
+                    read_before = self._read_count
+                    yield
+        except WireError as error:
+            self.unreadable = str(error)
+        self.held_bytes = self.size_bytes + self._noted_bytes
+
+    def _take(self, message: ShallowMessage) -> Steps[None]:
+        marked = marked_of(message)
+        if marked is not None:
+            first = marked.first
+            self.marked.append(marked)
+            self._identity_count += len(marked.identities)
+            for found_id, piece in pieces_in(marked):
+                self._pieces.setdefault(found_id, []).append((piece, message))
+        elif message.is_wrapper:
+            self._unopened = message
+            inner = yield from digesting_inner(message, limits.DECOMPRESSED_BYTES_MAX)
+            self._unopened = None
+            first = inner.offsets[0]
+            yield from self._note_contents(inner)
+            self._unpacked_bytes += inner.size_bytes
+            if message.offset - first >= len(inner.offsets):
+                self.gaps.append((first, message.offset + 1))  # compaction has packed it anew
+        else:
+            first = message.offset
+            self._contents.add((yield from digesting_content(message.key, message.value)), first)
+        if first > self.end:
+            self.gaps.append((self.end, first))
+        self.messages.append((first, message))
+        self.end = message.offset + 1
+        if marked is None:
+            self.unmarked_to = self.end
+
+    def _note_contents(self, inner: InnerContents) -> Steps[None]:
+        """Only digests are kept of what has no marker: unpacked it may be a thousand times as large."""
+        count = len(inner.offsets)
+        for start in range(0, count, STEP_RECORDS):
+            for index, digest in enumerate(inner.of(start, start + STEP_RECORDS), start):
+                self._contents.add(digest, inner.offsets[index])
+            if start + STEP_RECORDS < count:
+                yield
+
+    def message_at(self, offset: int) -> ShallowMessage | None:
+        """The message that has this offset; None: none has."""
+        for first, message in self.messages:
+            if message.offset >= offset:
+                return message if first <= offset else None
+        unopened = self._unopened  # whatever is in it: its last offset is its own
+        return unopened if unopened is not None and unopened.offset == offset else None
+
+    def pieces_of(self, producer_id: int) -> list[tuple[Stored, ShallowMessage]]:
+        """What there is of a producer, in order, each with the message that holds it."""
+        return self._pieces.get(producer_id, [])
+
+    def offsets_of(self, content: bytes) -> Iterator[int]:
+        """Where records without a marker have this content."""
+        return self._contents.offsets_of(content)
+
+
+def taking_apart(start: int, answer: FetchAnswer) -> Steps[LogChunk]:
+    """Return what one fetch from ``start`` on has brought."""
+    chunk = LogChunk(start, answer)
+    yield from chunk.read(answer.records)
+    return chunk
+
+
+def carries(message: ShallowMessage, wanted: Iterable[Stored], producer_id: int) -> bool:
+    """Does its marker name every one of ``wanted``, where they are? A batch that is stored in parts begins with its
+    first part."""
+    stored = {(p.producer_epoch, p.base_sequence, p.base_offset) for p in pieces_of(message, producer_id)}
+    return all((piece.producer_epoch, piece.base_sequence, piece.base_offset) in stored for piece in wanted)
+
+
+def has_content(message: ShallowMessage, offset: int, content: bytes | None) -> Steps[bool]:
+    """Has its record at ``offset`` this digest? Only a message without a marker is known by its content. It was read to
+    the end before."""
+    if content is None or marked_of(message) is not None:
+        return False
+    if not message.is_wrapper:
+        return message.offset == offset and (yield from digesting_content(message.key, message.value)) == content
+    inner = yield from digesting_inner(message, limits.DECOMPRESSED_BYTES_MAX)
+    count = len(inner.offsets)
+    for start in range(0, count, STEP_RECORDS):
+        for index, digest in enumerate(inner.of(start, start + STEP_RECORDS), start):
+            if digest == content and inner.offsets[index] == offset:
+                return True
+        if start + STEP_RECORDS < count:
+            yield
+    return False
+
+
+def contents_in(message: ShallowMessage, pieces: Sequence[Stored]) -> Steps[list[bytes]]:
+    """Return the digests of the records of these pieces, which its marker names."""
+    inner = yield from digesting_inner(message, limits.DECOMPRESSED_BYTES_MAX)
+    contents: list[bytes] = []
+    for piece in pieces:
+        first = max(piece.base_offset - inner.offsets[0], 0)
+        end = min(first + piece.record_count, len(inner.offsets))
+        for start in range(first, end, STEP_RECORDS):
+            contents.extend(inner.of(start, min(start + STEP_RECORDS, end)))
+            if start + STEP_RECORDS < end:
+                yield
+    return contents
+
+
+def marked_of(message: ShallowMessage) -> Marked | None:
+    """The message with what its marker names; None: it has none."""
+    identities = parse_marker(message.key) if message.is_wrapper else None
+    if identities is None:
+        return None
+    return Marked(message.offset + 1 - sum(identity.record_count for identity in identities), message, identities)
+
+
+def pieces_of(message: ShallowMessage, producer_id: int) -> Iterator[Stored]:
+    """Give what a marked wrapper holds of the producer, with offsets; nothing for any other message."""
+    marked = marked_of(message)
+    if marked is not None:
+        for found_id, piece in pieces_in(marked):
+            if found_id == producer_id:
+                yield piece
+
+
+def pieces_in(marked: Marked) -> Iterator[tuple[int, Stored]]:
+    """Give what a marked message holds, by producer id."""
+    offset = marked.first
+    for identity in marked.identities:
+        yield identity.producer_id, Stored(*identity[1:], offset)
+        offset += identity.record_count
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLog:
+    """What lies in a partition at ``offset``, which is below the high watermark, and after it. Who asks at one time is
+    answered by one fetch, from the lowest offset on, or by one of a moment ago."""
+
+    topic: str
+    partition: int
+    offset: int
+    bytes_max: int = limits.FETCH_BYTES
+
+    def fetch(self) -> FetchRecords:
+        """The question that a broker is asked."""
+        return FetchRecords(self.topic, self.partition, self.offset, self.bytes_max)
+
+    @property
+    def api_key(self) -> int:
+        """Fetch."""
+        return self.fetch().api_key
+
+    def version_for(self, ranges: BrokerRanges) -> int:
+        """As of the fetch."""
+        return self.fetch().version_for(ranges)
+
+    def encode(self, api_version: int) -> bytes:
+        """As of the fetch."""
+        return self.fetch().encode(api_version)
+
+    def parse(self, api_version: int, body: Buffer) -> LogChunk:
+        """What is stored there, taken apart."""
+        return at_once(self.read(api_version, body))
+
+    def read(self, api_version: int, body: Buffer) -> Steps[LogChunk]:
+        """The same in steps."""
+        return (yield from taking_apart(self.offset, self.fetch().parse(api_version, body)))
+
+
+def ends_below(message: ShallowMessage, offset: int) -> bool:
+    """Does the message, or a batch in it, end right below this offset? The same message may lie elsewhere in another
+    log, with that offset in its middle."""
+    marked = marked_of(message)
+    if marked is None:
+        return message.offset + 1 == offset
+    return any(piece.base_offset + piece.record_count == offset for _, piece in pieces_in(marked))

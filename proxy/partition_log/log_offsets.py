@@ -1,0 +1,195 @@
+"""Where one partition's log ends, and what lies at one place of it (rules R5, R6, R8, R9). Flows only: they ask
+brokers and wait; nothing is concluded about a producer here, and nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Coroutine
+from functools import partial
+from typing import Any
+
+from ...codecs.error_codes import ErrorCode
+from ...codecs.errors import WireError
+from ...codecs.marker import anchor_of
+from ...codecs.message_set import ShallowMessage, iterate_shallow, spanning
+from ...state.entry import NO_ANCHOR, NO_OFFSET
+from ...values import value
+from .. import limits
+from ..bridge.asks import HIGH_WATERMARK_REPLICA_ID, LOG_END_REPLICA_ID, FetchRecords, LatestOffset
+from ..flow.effects import Ask, Leader, Now, Replicas, Unanswered, Wait, in_steps
+
+
+@value(frozen=True, slots=True)
+class Later:
+    """Not finished, for a reason that passes: try again, the search goes on where it stopped."""
+
+    reason: str
+
+
+@value(frozen=True, slots=True)
+class Unreadable(Later):
+    """Others may have stored what this version cannot read; it may stay for ever."""
+
+
+@value(frozen=True, slots=True)
+class Position:
+    """An offset that is safe as a lower bound, and what names the record just below it."""
+
+    offset: int
+    anchor: bytes
+
+    @property
+    def is_recognised(self) -> bool:
+        """Can it be told from the same offset of another log?"""
+        return self.anchor != NO_ANCHOR
+
+
+async def settle(topic: str, partition: int, broker_ids: set[int]) -> Later | None:
+    """Wait until each broker was seen awake for one second, so that it has executed whatever it had read (rule R6).
+
+    A broker that cannot be reached need not answer once another one has led the partition for longer than its session.
+    """
+    started = await Now()
+    for broker_id in sorted(broker_ids):
+        awake_since: float | None = None
+        while True:
+            asked = await Now()
+            answer = await Ask(broker_id, LatestOffset(topic, partition, HIGH_WATERMARK_REPLICA_ID))
+            now = await Now()
+            late = isinstance(answer, Unanswered) or now - asked > limits.PROBE_LATE_SECONDS
+            if late:
+                awake_since = None
+            elif awake_since is None:
+                awake_since = now
+            elif now - awake_since >= limits.SETTLE_SECONDS:
+                break
+            if isinstance(answer, Unanswered) and now - started > limits.LEADER_GONE_SECONDS:
+                leader = await Leader(topic, partition, refresh=True)
+                if leader is not None and leader != broker_id:
+                    break
+            if now - started > limits.SCAN_SECONDS_MAX:
+                return Later(f"broker {broker_id} was not seen awake for a second")
+            await Wait(limits.PROBE_SECONDS)
+    return None
+
+
+async def current_end(topic: str, partition: int, may_lead: Collection[int]) -> tuple[int, int] | Later:
+    """Return (leader, log end offset) once the high watermark has reached that end, so that fetches show all of it.
+
+    ``may_lead``: brokers that something was sent to, replicas or not. As long as two brokers answer as the leader,
+    nothing is concluded, however long that lasts."""
+    started = await Now()
+    end, told_by = NO_OFFSET, None
+    while True:
+        leader = await Leader(topic, partition, refresh=end == NO_OFFSET)
+        if leader is not None:
+            answer = await Ask(leader, LatestOffset(topic, partition, LOG_END_REPLICA_ID))
+            shown = await Ask(leader, LatestOffset(topic, partition, HIGH_WATERMARK_REPLICA_ID))
+            if isinstance(answer, Unanswered) or isinstance(shown, Unanswered) or answer.error_code or shown.error_code:
+                end = NO_OFFSET
+            else:
+                # A later end is of no interest: nothing of ours came after the settling. A lower one means truncation.
+                end = answer.offset if end == NO_OFFSET or leader != told_by else min(end, answer.offset)
+                told_by = leader
+                if shown.offset >= end:
+                    if not await _has_rival(topic, partition, leader, may_lead):
+                        return leader, end
+                    end = NO_OFFSET  # who leads is asked again
+        if await Now() - started > limits.SCAN_SECONDS_MAX:
+            return Later(
+                "the high watermark has not reached the end of the log" if leader is not None else "no leader is known"
+            )
+        await Wait(limits.PROBE_SECONDS)
+
+
+async def _has_rival(topic: str, partition: int, leader: int, may_lead: Collection[int] = ()) -> bool:
+    """Does another broker answer as the leader? One of the two has been deposed and does not know it: it is not certain
+    whose log tells the truth."""
+    replicas = await Replicas(topic, partition)
+    for broker_id in sorted({*replicas, *may_lead} - {leader}):
+        answer = await Ask(broker_id, LatestOffset(topic, partition, LOG_END_REPLICA_ID))
+        if not isinstance(answer, Unanswered) and not answer.error_code:
+            return True
+    return False
+
+
+async def message_at(
+    leader: int, topic: str, partition: int, offset: int, count_bytes: Callable[[int], None] = lambda _: None
+) -> ShallowMessage | Later | None:
+    """Return the stored message that contains ``offset``; None: the log has none there (any more). ``count_bytes`` is
+    told what every fetch brought."""
+    fetch_bytes = limits.FETCH_ONE_BYTES
+    while True:
+        answer = await Ask(leader, FetchRecords(topic, partition, offset, fetch_bytes))
+        if isinstance(answer, Unanswered):
+            return Later(answer.reason)
+        if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            return None
+        if answer.error_code:
+            return Later(f"the leader answers a fetch with code {answer.error_code}")
+        count_bytes(len(answer.records))
+        try:
+            for message in iterate_shallow(answer.records):
+                if message.offset == offset:
+                    return message  # whatever is in it: only its last offset is its own
+                if message.offset > offset:
+                    first, _ = await in_steps(partial(spanning, message, limits.DECOMPRESSED_BYTES_MAX), topic)
+                    return message if first <= offset else None
+        except WireError as error:
+            return Unreadable(f"the stored message at offset {offset} cannot be read: {error}")
+        if not len(answer.records):
+            hidden = answer.high_watermark <= offset  # it fell back since it was asked for: nothing is proven
+            return Later(f"the high watermark has not passed offset {offset}") if hidden else None
+        if fetch_bytes >= limits.FETCH_BYTES_MAX:
+            return Unreadable("a stored message is larger than the largest fetch")
+        fetch_bytes = min(fetch_bytes * 8, limits.FETCH_BYTES_MAX)
+
+
+async def newest_position(topic: str, partition: int) -> Position | Later:
+    """Return the high watermark of the current leader, with its anchor: a safe bound for whatever is appended later
+    (rule R8)."""
+    leader = await Leader(topic, partition)
+    if leader is None:
+        return Later("no leader is known")
+    answer = await Ask(leader, LatestOffset(topic, partition, HIGH_WATERMARK_REPLICA_ID))
+    if isinstance(answer, Unanswered):
+        return Later(answer.reason)
+    if answer.error_code:
+        await Leader(topic, partition, refresh=True)
+        return Later(f"the leader answers with code {answer.error_code}")
+    if answer.offset == 0:
+        return Position(0, NO_ANCHOR)
+    below = await message_at(leader, topic, partition, answer.offset - 1)
+    if isinstance(below, Later) and not isinstance(below, Unreadable):
+        return below
+    return Position(answer.offset, anchor_of(below) if isinstance(below, ShallowMessage) else NO_ANCHOR)
+
+
+async def look_at(
+    topic: str, partition: int, offset: int, fits: Callable[[ShallowMessage], Coroutine[Any, Any, bool]]
+) -> bool | Later:
+    """Is the message that contains ``offset`` one that ``fits`` (rules R5, R9)? False: for certain not."""
+    started = await Now()
+    leader = await Leader(topic, partition, refresh=True)  # who led when it was appended may not know of its successor
+    while True:
+        if leader is not None:
+            shown = await Ask(leader, LatestOffset(topic, partition, HIGH_WATERMARK_REPLICA_ID))
+            end = await Ask(leader, LatestOffset(topic, partition, LOG_END_REPLICA_ID))
+            if isinstance(shown, Unanswered) or isinstance(end, Unanswered) or shown.error_code or end.error_code:
+                await Leader(topic, partition, refresh=True)
+            elif shown.offset > offset:
+                message = await message_at(leader, topic, partition, offset)
+                if isinstance(message, Unreadable):
+                    return message
+                try:
+                    if isinstance(message, ShallowMessage) and await fits(message):
+                        return True
+                except WireError as error:  # others may have stored it; what is inside was not looked at before
+                    return Unreadable(f"the stored message at offset {offset} cannot be read: {error}")
+                if not isinstance(message, Later) and not await _has_rival(topic, partition, leader):
+                    return False
+            elif end.offset <= offset and not await _has_rival(topic, partition, leader):
+                return False
+        if await Now() - started > limits.SCAN_SECONDS_MAX:
+            return Later(f"the high watermark has not passed offset {offset}")
+        await Wait(limits.PROBE_SECONDS)
+        leader = await Leader(topic, partition)

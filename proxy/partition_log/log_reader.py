@@ -1,0 +1,111 @@
+"""One broker's logs, read for all who look for something in them: of each partition one fetch is out at a time, and
+serves everybody who waits within it (rule R6). Sans-IO; concludes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from cachetools import TLRUCache
+
+from ...reactor import Reactor
+from .. import limits
+from ..flow.effects import Unanswered
+from .log_chunk import LogChunk, ReadLog
+
+Done = Callable[[LogChunk | Unanswered], None]
+Place = tuple[str, int]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Who waits for something of one partition. ``asked_at``: reactor seconds."""
+
+    readers: list[tuple[float, ReadLog, Done]] = field(default_factory=list)
+    bytes_max: int = limits.FETCH_BYTES
+    is_reading: bool = False
+
+
+class LogReader:
+    """``fetch``: asks the broker, and gives the chunk later, when it is taken apart."""
+
+    def __init__(self, reactor: Reactor, fetch: Callable[[ReadLog, Done], None]) -> None:
+        self._reactor = reactor
+        self._fetch = fetch
+        self._life = 0
+        """Another one after each loss of the connection."""
+        self._waiting: dict[Place, _Waiting] = {}
+        self._kept: TLRUCache[Place, tuple[float, LogChunk], float] = TLRUCache(
+            limits.CHUNKS_KEPT_BYTES_MAX,
+            ttu=lambda _, kept, __: kept[0] + limits.CHUNK_KEPT_SECONDS,
+            timer=reactor.now,
+            getsizeof=lambda kept: kept[1].held_bytes,
+        )
+        """Chunks and when they were asked for, in reactor seconds."""
+
+    def read(self, question: ReadLog, done: Done) -> None:
+        """``done`` gets a chunk that begins at or below the offset; never from inside this call."""
+        place = (question.topic, question.partition)
+        now = self._reactor.now()
+        kept = self._kept.get(place)
+        if kept is not None:
+            chunk = kept[1]
+            if chunk.start <= question.offset < chunk.end:
+                self._reactor.later(0, lambda: done(chunk))
+                return
+        waiting = self._waiting.setdefault(place, _Waiting())
+        waiting.readers.append((now, question, done))
+        if not waiting.is_reading:
+            waiting.is_reading = True
+            self._reactor.later(0, lambda: self._read_next(place, waiting))  # who else asks now is served as well
+
+    def forget(self) -> None:
+        """The connection was lost: the log may have become another one."""
+        self._life += 1
+        self._kept.clear()
+
+    def _read_next(self, place: Place, waiting: _Waiting) -> None:
+        if not waiting.readers:
+            del self._waiting[place]
+            return
+        # Who has waited longest, and of those that came together the lowest offset: nobody waits for a long scan.
+        _, question, _ = min(waiting.readers, key=lambda one: (round(one[0] / limits.PROBE_SECONDS), one[1].offset))
+        question = ReadLog(question.topic, question.partition, question.offset, waiting.bytes_max)
+        self._fetch(question, partial(self._answered, place, waiting, self._life, self._reactor.now()))
+
+    def _answered(self, place: Place, waiting: _Waiting, life: int, began: float, chunk: LogChunk | Unanswered) -> None:
+        served: list[Done] = []
+        if isinstance(chunk, Unanswered):
+            served = [done for _, _, done in waiting.readers]
+            waiting.readers.clear()
+        elif life != self._life:  # lost while this was taken apart
+            self._read_next(place, waiting)
+            return
+        else:
+            is_cut = chunk.end == chunk.start and chunk.size_bytes > 0 and chunk.unreadable is None
+            if is_cut and waiting.bytes_max < limits.FETCH_BYTES_MAX:
+                waiting.bytes_max = min(waiting.bytes_max * 8, limits.FETCH_BYTES_MAX)
+                self._read_next(place, waiting)
+                return
+            left = []
+            for one in waiting.readers:
+                if one[1].offset == chunk.start or chunk.start <= one[1].offset < chunk.end:
+                    served.append(one[2])
+                else:
+                    left.append(one)
+            waiting.readers = left
+            self._keep(place, began, chunk)
+        waiting.bytes_max = limits.FETCH_BYTES
+        self._reactor.later(0, lambda: self._read_next(place, waiting))
+        for done in served:
+            done(chunk)
+
+    def _keep(self, place: Place, began: float, chunk: LogChunk) -> None:
+        if chunk.size_bytes <= limits.CHUNK_KEPT_BYTES_MAX and chunk.held_bytes <= limits.CHUNKS_KEPT_BYTES_MAX:
+            self._kept[place] = (began, chunk)
+            self._reactor.later(limits.CHUNK_KEPT_SECONDS, self._drop_old)
+
+    def _drop_old(self) -> None:
+        """Also when nobody asks any more."""
+        self._kept.expire()

@@ -1,0 +1,330 @@
+"""Reads the log when an outcome is in doubt (rules R5, R6, R8, R9). Flows only: they ask, wait and conclude; nothing
+is written here.
+
+Order of a resolution: settle (no request of ours can still be on its way), log end offset of the current leader, wait
+until the high watermark has reached it, compare the anchor, scan. Absence is proven only by a range that was read
+completely, without gaps, without the marker, and without a record of the same content that carries no marker.
+Whatever is less is said as such, never guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from ...codecs import message_set
+from ...codecs.error_codes import ErrorCode
+from ...codecs.errors import WireError
+from ...codecs.marker import Identity, anchor_of
+from ...codecs.message_set import ShallowMessage
+from ...state.commit import Gathered, Stored
+from ...state.decide import BatchIdentity
+from ...state.entry import NO_ANCHOR, NO_OFFSET
+from ...state.sequence import advance
+from ...values import value
+from .. import limits
+from ..bridge.asks import EarliestOffset, FetchRecords
+from ..flow.effects import Ask, Leader, Now, Unanswered
+from .log_chunk import LogChunk, ReadLog, ends_below, marked_of, pieces_of
+from .log_offsets import Later, Position, current_end, settle
+
+
+@value(frozen=True, slots=True)
+class Searched:
+    """The whole range was read. ``pieces``: what it has of the producer, in log order, for a rebuild those that matter;
+    end and anchor: of the last. ``gap_at``: where offsets begin to be missing, before that one. ``has_unmarked``: does
+    anything without a marker lie behind that one?"""
+
+    pieces: tuple[Stored, ...]
+    end_offset: int
+    anchor: bytes
+    gap_at: int = NO_OFFSET
+    has_unmarked: bool = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Of a rebuild: was something deleted that no piece comes after? What is left may be the end of a batch whose
+        beginning is gone."""
+        return self.gap_at != NO_OFFSET and not self.pieces
+
+
+@value(frozen=True, slots=True)
+class Undecidable:
+    """The log as it is can not prove that something is absent."""
+
+    reason: str
+
+
+def covered(pieces: Sequence[Stored], first: BatchIdentity) -> list[Stored]:
+    """Return the pieces that follow each other from the first sequence of a batch or a group on."""
+    due = first.base_sequence
+    found = []
+    for piece in pieces:
+        if (piece.producer_epoch, piece.base_sequence) == (first.producer_epoch, due):
+            found.append(piece)
+            due = advance(due, piece.record_count)
+    return found
+
+
+def is_covered(pieces: Sequence[Stored], whole: BatchIdentity) -> bool:
+    """Do the pieces have all records of a batch or group?"""
+    return sum(piece.record_count for piece in covered(pieces, whole)) >= whole.record_count
+
+
+class LogSearch:
+    """One search for a producer's records in [bound, end of the log). ``run`` again goes on where it stopped.
+
+    ``enough``: tells whether the pieces found so far are all that is wanted; then the rest of the log does not matter.
+    ``contents``: digests of records that, if they are stored without a marker, may be what is looked for.
+    ``settle_on``: the brokers that may still execute something."""
+
+    wants_messages = False
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        producer_id: int,
+        bound: Position,
+        contents: Collection[bytes],
+        settle_on: set[int],
+        enough: Callable[[Sequence[Stored]], bool],
+    ) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._producer_id = producer_id
+        self.bound = bound
+        self._contents = frozenset(contents)
+        self.whose: Mapping[bytes, Collection[BatchIdentity]] = {}
+        """Which batches have these contents. Those that are found by their markers are in no doubt, whatever is equal
+        to them."""
+        self.told: tuple[bytes, Stored] | None = None
+        """A record without a marker, by its content, and where the broker said that it was appended: there it is
+        found."""
+        self._settle_on = settle_on
+        self._enough = enough
+        self._is_settled = False
+        self._stop_at: int | None = None
+        self._next: int | None = None
+        self._leader: int | None = None
+        """Whose log was read so far: another one's may differ."""
+        self._pieces: list[Stored] = []
+        self._gathered = Gathered()
+        """The pieces, if this is a rebuild: the log may have millions."""
+        self._end_offset = NO_OFFSET
+        self._anchor = NO_ANCHOR
+        self._doubtful: str | None = None
+        self._unmarked: dict[bytes, int] = {}
+        """Contents that are stored without a marker, and where."""
+        self._unmarked_to = NO_OFFSET
+        """Behind the last message without a marker, if there is one."""
+        self._gap: str | None = None
+        self._gap_at = NO_OFFSET
+        self.bytes_read = 0
+        self.budget_bytes = limits.SCAN_BYTES_MAX
+        self.is_rebuild = False
+        """Everything is wanted, of a producer that may have been idle for longer than the log goes back (rule R10)."""
+        self.wider: Position | None = None
+        """Where to begin if the bound, which is a mark's then, does not hold or was not enough (rule R10)."""
+        self.moved_to = NO_OFFSET
+        """Where the log began when the bound was seen not to hold: it is no bound of this log, whatever lies below it
+        later (rule R8)."""
+
+    @property
+    def reached(self) -> int:
+        """The offset up to which the log was read."""
+        return NO_OFFSET if self._next is None else self._next
+
+    def begin_anew(self) -> None:
+        """Settle and read once more, from the bound on as it is known now."""
+        self._is_settled, self._next = False, None
+
+    def widen(self) -> None:
+        """Begin anew from the earlier bound."""
+        assert self.wider is not None
+        self.bound, self.wider, self._next = self.wider, None, None
+
+    # R6 lives here: settle, then read from the lower bound to the log end.
+    async def run(self) -> Searched | Later | Undecidable:
+        """Search, within the budget of one try."""
+        if not self._is_settled:
+            leader = await Leader(self._topic, self._partition, refresh=True)
+            if leader is None:
+                return Later("no leader is known")
+            unsettled = await settle(self._topic, self._partition, self._settle_on | {leader})
+            if unsettled is not None:
+                return unsettled
+            self._is_settled = True
+        end = await current_end(self._topic, self._partition, self._settle_on)
+        if isinstance(end, Later):
+            return end
+        leader, log_end = end
+        if self._stop_at is not None:
+            log_end = min(log_end, self._stop_at)
+        if self._next is None or self._next > log_end or leader != self._leader:
+            begun = await self._begin(leader, log_end)
+            if begun is not None:
+                return begun
+            self._leader = leader
+        return await self._scan(leader, log_end)
+
+    async def _begin(self, leader: int, log_end: int) -> Later | None:
+        """Find where to start: at the bound if the record below it is still the one, else at the start of the log
+        (rule R8)."""
+        self._pieces, self._gathered = [], Gathered()
+        self._doubtful, self._unmarked, self._gap, self._gap_at, self._next = None, {}, None, NO_OFFSET, None
+        self._end_offset, self._anchor, self._unmarked_to = NO_OFFSET, NO_ANCHOR, NO_OFFSET
+        bound = self.bound
+        earliest = await Ask(leader, EarliestOffset(self._topic, self._partition))
+        if isinstance(earliest, Unanswered) or earliest.error_code:
+            return Later("the start of the log is not known")
+        holds = bound.offset <= log_end
+        if holds and bound.offset > 0 and bound.anchor != NO_ANCHOR:
+            chunk = await self._read(leader, bound.offset - 1)
+            if isinstance(chunk, Unanswered):
+                return Later(chunk.reason)
+            if chunk.error_code not in (0, ErrorCode.OFFSET_OUT_OF_RANGE):
+                return Later(f"the leader answers a fetch with code {chunk.error_code}")
+            retained = bound.offset - 1 >= earliest.offset
+            below = chunk.message_at(bound.offset - 1)
+            if below is None and not chunk.error_code and chunk.high_watermark < bound.offset:
+                return Later(f"the high watermark has not passed offset {bound.offset - 1}")
+            is_same = below is not None and anchor_of(below) == bound.anchor and ends_below(below, bound.offset)
+            holds = not retained or is_same
+            if below is not None and self._enough(own := list(pieces_of(below, self._producer_id))):
+                # Its first copy lay there, was cut off, and it was appended there again.
+                self._pieces, self._end_offset, self._anchor = own, below.offset + 1, anchor_of(below)
+        if not holds and self.wider is not None:
+            self.widen()
+            return await self._begin(leader, log_end)
+        if not holds:
+            self.moved_to = earliest.offset
+            self.bound = bound = Position(earliest.offset, NO_ANCHOR)
+        self._next = bound.offset
+        if self.is_rebuild and self._next < earliest.offset:
+            # Nothing is in doubt that was surely here. What retention has deleted is older than what comes next.
+            self._note_gap(self._next, earliest.offset, is_harmless=True)
+            self._next = earliest.offset
+        if self._next < earliest.offset:
+            self._doubtful = f"records from offset {self._next} to {earliest.offset} were deleted by retention"
+            self._next = earliest.offset
+        return None
+
+    async def _read(self, leader: int, offset: int) -> LogChunk | Unanswered:
+        chunk = await Ask(leader, ReadLog(self._topic, self._partition, offset))
+        if isinstance(chunk, LogChunk) and chunk.start == offset:  # else it was read for others
+            self.bytes_read += chunk.size_bytes
+        return chunk
+
+    async def _scan(self, leader: int, log_end: int) -> Searched | Later | Undecidable:
+        assert self._next is not None
+        started = await Now()
+        read_before = self.bytes_read
+        while self._next < log_end and not self._enough(self._pieces):
+            if self.bytes_read - read_before >= self.budget_bytes or await Now() - started > limits.SCAN_SECONDS_MAX:
+                return Later(f"the search has come to offset {self._next} of {log_end}")
+            chunk = await self._read(leader, self._next)
+            if isinstance(chunk, Unanswered):
+                return Later(chunk.reason)
+            if chunk.error_code:
+                if chunk.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    self._next = None  # retention has come past it: begin anew above that
+                return Later(f"the leader answers a fetch with code {chunk.error_code}")
+            if chunk.end > self._next:
+                await self._take(chunk, log_end)
+            elif chunk.unreadable is not None:
+                reason = f"the log cannot be read at offset {self._next}: {chunk.unreadable}"
+                behind = await self._behind_wrapper(leader, chunk.size_bytes)
+                if isinstance(behind, Later):
+                    return behind
+                if behind is None:
+                    return Undecidable(reason)
+                self._note_gap(self._next, behind, reason)  # of ours it may have what lost its marker, nothing else
+                self._next = min(behind, log_end)
+            elif chunk.size_bytes:
+                return Undecidable(f"the message at offset {self._next} is larger than the largest fetch")
+            elif chunk.high_watermark < log_end:
+                return Later(f"the leader shows nothing at offset {self._next} of {log_end}")
+            else:
+                self._note_gap(self._next, log_end)
+                self._next = log_end
+        pieces = tuple(self._gathered if self.is_rebuild else self._pieces)
+        if (doubtful := self._doubtful or self._equal(pieces) or self._gap) and not self._enough(self._pieces):
+            return Undecidable(doubtful)
+        return Searched(pieces, self._end_offset, self._anchor, self._gap_at, self._unmarked_to > self._end_offset)
+
+    def _equal(self, pieces: Sequence[Stored]) -> str | None:
+        """Is a record stored without a marker that may be what is looked for?"""
+        for content, offset in self._unmarked.items():
+            batches = self.whose.get(content)
+            if not batches or not all(is_covered(pieces, batch) for batch in batches):
+                return f"a record of the same content without a marker is at offset {offset}"
+        return None
+
+    async def _behind_wrapper(self, leader: int, size_bytes: int) -> int | Later | None:
+        """Return where the log goes on behind the wrapper at the next offset, of which only the inside cannot be read:
+        its own offset is its last one. None: it is not such a wrapper."""
+        assert self._next is not None
+        answer = await Ask(leader, FetchRecords(self._topic, self._partition, self._next, size_bytes))
+        if isinstance(answer, Unanswered):
+            return Later(answer.reason)
+        if answer.error_code:
+            return Later(f"the leader answers a fetch with code {answer.error_code}")
+        self.bytes_read += len(answer.records)
+        try:
+            for message in message_set.iterate_shallow(answer.records):
+                if message.offset >= self._next:
+                    return message.offset + 1 if message.is_wrapper and marked_of(message) is None else None
+        except WireError:
+            pass  # no message begins there
+        return None
+
+    async def _take(self, chunk: LogChunk, log_end: int) -> None:
+        """Go through what is in a chunk from the next offset on."""
+        assert self._next is not None
+        start = self._next
+        self._next = min(chunk.end, log_end)
+        if chunk.unmarked_to > start:
+            self._unmarked_to = chunk.unmarked_to
+        last, known_to = None, NO_OFFSET
+        for piece, message in chunk.pieces_of(self._producer_id):
+            if message.offset >= start:
+                self._keep(piece)
+                last, known_to = message, message.offset
+        if last is not None:
+            self._end_offset, self._anchor = last.offset + 1, anchor_of(last)
+        if known_to != NO_OFFSET and self.is_rebuild:
+            self._gap = None  # what it hides of the producer comes before that piece, which tells what is next
+        for gap_from, gap_to in chunk.gaps:
+            if gap_to > start and gap_from < log_end:
+                self._note_gap(max(gap_from, start), gap_to, is_harmless=self.is_rebuild and gap_from <= known_to)
+        for marked in chunk.marked if self.wants_messages else ():
+            if marked.message.offset >= start:
+                await self.found(marked.message, marked.identities)
+        self._compare(chunk, start, log_end)
+
+    def _keep(self, piece: Stored) -> None:
+        if self.is_rebuild:
+            self._gathered.take(piece)
+        else:
+            self._pieces.append(piece)
+
+    def _note_gap(self, gap_from: int, gap_to: int, reason: str = "", *, is_harmless: bool = False) -> None:
+        if self._gap_at == NO_OFFSET:
+            self._gap_at = gap_from
+        if not is_harmless:
+            self._gap = reason or f"offsets {gap_from} to {gap_to} are missing from the log"
+
+    def _compare(self, chunk: LogChunk, start: int, log_end: int) -> None:
+        """Look for messages without a marker that have the same content."""
+        for content in self._contents - self._unmarked.keys():
+            for offset in chunk.offsets_of(content):
+                if not start <= offset < log_end:
+                    continue
+                if self.told is not None and (content, offset) == (self.told[0], self.told[1].base_offset):
+                    self._keep(self.told[1])
+                    self._end_offset, self._anchor = offset + 1, NO_ANCHOR
+                else:
+                    self._unmarked[content] = offset
+                    break
+
+    async def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
+        """A message has a marker; called where ``wants_messages``."""

@@ -1,0 +1,99 @@
+"""A produce request of a client who shows the broker himself who he is: what he may not do, and what he may hear.
+
+Adds to ``produce.py`` what the broker says of him; sends nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ...codecs.errors import WireError
+from ...codecs.produce import PartitionRecords
+from ...codecs.record_batch import parse_single_batch
+from ...codecs.steps import Steps
+from ..producer import answers
+from ..producer.batch import Answer
+from ..session.produce import Missing, Part, ProduceCall
+from .lane import PassThroughLanes
+from .write_acl import WriteAcl
+
+_CLOSED = "the broker does not let this client write here"
+
+
+class PassThroughProduce(ProduceCall):
+    """A request of his. ``denied``: topics that are closed to him, with the code that he gets. Nothing is told from
+    memory before the broker has said that he may write there, to something that was asked after the request came: an
+    append of it that the broker took, or a question."""
+
+    def judge(self, rights: WriteAcl, lanes: PassThroughLanes, denied: Mapping[str, int], came_at: float) -> None:
+        """Say what is known of him. ``came_at``: when the request came, in reactor seconds. To be called first."""
+        self._rights = rights
+        self._lanes = lanes
+        self._denied = denied
+        self._came_at = came_at
+        self._unconfirmed: dict[int, Part] = {}
+        """Parts that are done, and wait for a word of the broker."""
+
+    def starting(self) -> Steps[None]:
+        """Check every partition and send it on its way."""
+        if self.request.acks == 0:
+            self._lanes.count_silent(1)
+        yield from super().starting()
+
+    def part_answered(self, index: int, part: Part, answer: Answer) -> None:
+        """One partition is done."""
+        item = self.request.partitions[index]
+        if not part.is_named or not answers.reveals_state(answer.error_code):
+            super().part_answered(index, part, answer)
+            return
+        self._unconfirmed[index] = part
+        self._rights.confirm(item.topic, item.partition, self._came_at, lambda code: self._heard(index, answer, code))
+
+    def time_is_up(self, parts: Sequence[Part]) -> None:
+        """Rule R18: also what waits for a word of the broker is answered."""
+        super().time_is_up(parts)
+        for index in sorted(self._unconfirmed):
+            self._tell(index, answers.in_doubt("the broker has not said yet whether this client may write here"))
+
+    def _heard(self, index: int, answer: Answer, code: int) -> None:
+        if index not in self._unconfirmed:
+            return
+        if code:
+            self._tell(index, Answer(code, message=_CLOSED))
+        else:
+            super().part_answered(index, self._unconfirmed.pop(index), answer)
+
+    def _tell(self, index: int, answer: Answer) -> None:
+        """Something else than what was found."""
+        part = self._unconfirmed.pop(index)
+        part.note(answer.error_code)
+        super().part_answered(index, part, answer)
+
+    def _finish(self) -> None:
+        super()._finish()
+        if self.request.acks == 0:
+            self._lanes.count_silent(-1)
+
+    def _start_part(
+        self,
+        item: PartitionRecords,
+        part: Part,
+        timeout_ms: int,
+        now: float,
+        plain: list[tuple[PartitionRecords, Callable[[Answer], None]]],
+        missing: Missing,
+    ) -> None:
+        code = self._denied.get(item.topic)
+        if code is None:
+            super()._start_part(item, part, timeout_ms, now, plain, missing)
+        else:
+            self._name(item, part)
+            self._refuse(part, item, Answer(code, message=_CLOSED))
+
+    def _name(self, item: PartitionRecords, part: Part) -> None:
+        """What may come again, and comes before others, is remembered (rule R11)."""
+        try:
+            header = parse_single_batch(memoryview(b"") if item.records is None else item.records)
+        except WireError:
+            return
+        if header.producer_id >= 0:
+            part.names(item.topic, item.partition, header)

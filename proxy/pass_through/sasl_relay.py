@@ -1,0 +1,170 @@
+"""A client's own connection to a broker while he shows the broker who he is: his tokens go on, the broker's come back.
+Sans-IO; afterwards the same connection is a pipe.
+
+Clients that put tokens into requests (SaslAuthenticate) reach brokers that take them bare, and the other way round
+needs nothing: newer brokers take bare tokens too, after a SaslHandshake 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ...codecs import messages
+from ...codecs.errors import WireError
+from ...codecs.framing import SIZE_BYTES, frame
+from ...codecs.headers import encode_request_header, parse_response_header
+from ...reactor import Address, Endpoint, Reactor, Timer, Wire
+from .. import limits
+from ..broker.sasl_mechanisms import SaslError
+from ..session.pipe import Pipe
+from ..versions import ApiKey, BrokerRanges
+
+_CLIENT_ID = "idemproxy-client"
+P = TypeVar("P", bound=Pipe)
+
+
+class SaslRelay:
+    """One exchange. ``has_begun``: gets the broker's error code and its mechanisms; ``answered``: gets each token of
+    the broker; ``refused``: called at most once, with what the broker said (True) or how the connection ended
+    (False)."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        address: Address,
+        ranges: BrokerRanges,
+        mechanism: str,
+        client_version: int,
+        *,
+        has_begun: Callable[[int, list[str]], None],
+        answered: Callable[[bytes], None],
+        refused: Callable[[str, bool], None],
+    ) -> None:
+        """``client_version``: of the SaslHandshake that the client has sent."""
+        in_requests = ranges.get(ApiKey.SASL_HANDSHAKE, (0, 0))[1] >= 1 and ApiKey.SASL_AUTHENTICATE in ranges
+        self._version = min(client_version, int(in_requests))
+        self._reactor = reactor
+        self._mechanism = mechanism
+        self._has_begun = has_begun
+        self._answered = answered
+        self._refused = refused
+        self._wire: Wire | None = None
+        self._buffer = b""
+        self._asked: tuple[int, int] | None = None
+        """API key and version of the request that is out; None: bare tokens are spoken."""
+        self._is_over = False
+        reactor.connect(address, self)
+
+    def say(self, token: bytes) -> None:
+        """Send a token of the client on."""
+        if self._version >= 1:
+            self._ask(ApiKey.SASL_AUTHENTICATE, 0, auth_bytes=token)
+        else:
+            self._asked = None
+            self._send(frame(token))
+
+    def pipe(self, broken: Callable[[str], None], make: type[P]) -> P:
+        """The client is accepted: what follows on this connection are his requests."""
+        assert self._wire is not None
+        assert not self._buffer
+        self._is_over = True
+        handed = _Handed(self._reactor, self._wire)
+        pipe = make(handed, "", broken)
+        # The reactor looks the methods up at every call: from here on they are the pipe's own.
+        self.received = pipe.received  # type: ignore[method-assign]
+        self.lost = pipe.lost  # type: ignore[method-assign]
+        return pipe
+
+    def close(self) -> None:
+        """The client has gone, or begins anew."""
+        self._is_over = True
+        if self._wire is not None:
+            self._wire.reset()
+            self._wire = None
+
+    # ------------------------------------------------------------------ endpoint
+    def connected(self, wire: Wire) -> None:
+        """The broker is there."""
+        if self._is_over:
+            wire.reset()
+            return
+        self._wire = wire
+        self._ask(ApiKey.SASL_HANDSHAKE, self._version, mechanism=self._mechanism)
+
+    def received(self, data: bytes) -> None:
+        """Bytes of the broker."""
+        self._buffer += data
+        try:
+            while not self._is_over and (answer := self._next_frame()) is not None:
+                self._take(answer)
+        except (WireError, SaslError) as error:
+            self._fail(str(error))
+
+    def lost(self, reason: str) -> None:
+        """Old brokers hang up on wrong tokens."""
+        self._wire = None
+        if not self._is_over:
+            self._is_over = True
+            self._refused(reason, False)
+
+    # ------------------------------------------------------------------ inside
+    def _take(self, answer: bytes) -> None:
+        if self._asked is None:
+            self._answered(answer)
+            return
+        api_key, version = self._asked
+        _, body_offset = parse_response_header(answer, api_key, version)
+        body = messages.decode_response(api_key, version, answer[body_offset:])
+        if api_key == ApiKey.SASL_HANDSHAKE:
+            self._has_begun(body.error_code, list(body.mechanisms or ()))
+        elif body.error_code != 0:
+            self.close()
+            self._refused(body.error_message or f"error {body.error_code}", True)
+        else:
+            self._answered(bytes(body.auth_bytes))
+
+    def _ask(self, api_key: int, api_version: int, **fields: object) -> None:
+        self._asked = (api_key, api_version)
+        header = encode_request_header(api_key, api_version, 0, _CLIENT_ID)
+        self._send(frame(header, messages.encode_request(api_key, api_version, **fields)))
+
+    def _send(self, data: bytes) -> None:
+        assert self._wire is not None
+        self._wire.send(data)
+
+    def _next_frame(self) -> bytes | None:
+        if len(self._buffer) < SIZE_BYTES:
+            return None
+        size = int.from_bytes(self._buffer[:SIZE_BYTES], "big", signed=True)
+        if not 0 <= size <= limits.SASL_FRAME_BYTES_MAX:
+            raise SaslError(f"the broker's answer has {size} bytes")
+        end = SIZE_BYTES + size
+        if len(self._buffer) < end:
+            return None
+        found, self._buffer = self._buffer[SIZE_BYTES:end], self._buffer[end:]
+        return found
+
+    def _fail(self, reason: str) -> None:
+        if self._wire is not None:
+            self._wire.reset()
+        self.lost(reason)
+
+
+class _Handed:
+    """A reactor whose one connection is there already."""
+
+    def __init__(self, reactor: Reactor, wire: Wire) -> None:
+        self._reactor = reactor
+        self._wire = wire
+
+    def now(self) -> float:
+        return self._reactor.now()
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        return self._reactor.later(seconds, callback)
+
+    def at_flush(self, callback: Callable[[], None]) -> None:
+        self._reactor.at_flush(callback)
+
+    def connect(self, address: Address, endpoint: Endpoint) -> None:
+        self._reactor.at_flush(lambda: endpoint.connected(self._wire))

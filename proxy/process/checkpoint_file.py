@@ -1,0 +1,72 @@
+"""The marks of the logs' ends in the data directory: read at the start, written now and then (rule R10).
+
+Owns when they are written, and what is said when they cannot be. What a mark is stands in ``marks.py``, the file in
+``data_directory.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from .. import limits
+from ..events import OperatorMessage, Report
+from ..partition_log.offset_checkpoints import CheckpointFormatError, OffsetCheckpoints
+from .data_directory import DataDirectory
+
+
+class CheckpointFile:
+    """Of one process."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        marks: OffsetCheckpoints,
+        now: Callable[[], float],
+        wall_clock_ms: Callable[[], int],
+        report: Report,
+    ) -> None:
+        """``now``: of the reactor, in seconds."""
+        self._directory = directory
+        self._marks = marks
+        self._now = now
+        self._wall_clock_ms = wall_clock_ms
+        self._report = report
+        self._are_kept = True
+
+    def read(self) -> None:
+        """What an earlier life knew of where the logs ended, and when."""
+        data, problem = self._directory.marks(), "there are none"
+        try:
+            if data is not None:
+                self._marks.unpack(data, self._now(), self._wall_clock_ms())
+                return
+        except CheckpointFormatError as error:
+            problem = str(error)
+        consequence = f"a loss of Redis's data in the next {self._marks.horizon_seconds:.0f} s makes it read whole logs"
+        self._report(
+            OperatorMessage(
+                "info" if data is None else "warning", f"marks in the data directory: {problem}; {consequence}"
+            )
+        )
+
+    async def keep(self) -> None:
+        """Write them now and then, until cancelled."""
+        while True:
+            await trio.sleep(limits.MARKS_WRITTEN_SECONDS)
+            await self.write()
+
+    async def write(self) -> None:
+        """Write what is known now."""
+        marks, now, wall_ms = self._marks.copied(), self._now(), self._wall_clock_ms()
+        try:
+            await trio.to_thread.run_sync(lambda: self._directory.remember_marks(marks.pack(now, wall_ms)))
+        except OSError as error:
+            if self._are_kept:
+                self._report(
+                    OperatorMessage("warning", f"the marks cannot be written to the data directory: {error.strerror}")
+                )
+            self._are_kept = False
+        else:
+            self._are_kept = True

@@ -1,0 +1,87 @@
+"""The proxy's own directory on disk: who uses it, which incarnations lived there, where logs ended. Files are replaced
+as a whole; what is in them is decided elsewhere."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from ...state.entry import NO_INCARNATION
+from ..settings.config import ConfigError
+
+ROOM_BYTES = 4096
+"""More than the incarnations need; as much as a file system gives at once."""
+ROOM_WITH_REDIS_BYTES = 256 * 1024
+"""A private Redis needs some for its log and its first writes; one that has none does not say why it ends."""
+
+
+class DataDirectory:
+    """The proxy's own directory: one living process at a time, and the incarnations that lived here before it."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ConfigError when another process uses it, or it cannot be written."""
+        self.path = path
+        self.damage: str | None = None
+        """Why the incarnations that were written down cannot be read."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(path / "proxy.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigError(f"the data directory {path} cannot be used: {error.strerror}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"another idemproxy uses the data directory {path}") from None
+
+    def earlier_incarnations(self) -> list[bytes]:
+        """Incarnations that ended without a goodbye. We hold the lock, so they are dead for certain. None where the
+        file is damaged: their leases end by themselves."""
+        try:
+            found = [bytes.fromhex(line) for line in (self.path / "incarnations").read_text("ascii").split()]
+        except FileNotFoundError:
+            return []
+        except ValueError:  # also for bytes that are no text
+            found = [b""]
+        if all(len(one) == len(NO_INCARNATION) for one in found):
+            return found
+        self.damage = "damaged; what they had open waits until their leases have ended"
+        return []
+
+    def remember(self, incarnations: list[bytes]) -> None:
+        """Write down who lives here. The file is replaced as a whole; a power cut leaves the old one or the new one.
+        Raises OSError."""
+        new = self.path / "incarnations.new"
+        with new.open("w") as file:
+            file.write("".join(one.hex() + "\n" for one in incarnations))
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self.path / "incarnations")
+
+    def try_to_write(self, incarnations: list[bytes], room_bytes: int = ROOM_BYTES) -> None:
+        """Try whether there is room for more than is there already, and leave that as it is. Raises ConfigError: better
+        now than when something was started."""
+        new = self.path / "incarnations.new"
+        try:
+            new.write_bytes(bytes(room_bytes))
+            self.remember(incarnations)
+        except OSError as error:
+            new.unlink(missing_ok=True)  # it may hold the last that there was
+            raise ConfigError(f"the data directory {self.path} cannot be written: {error.strerror}") from None
+
+    def marks(self) -> bytes | None:
+        """Where logs ended, as an earlier life has packed it; None: nothing is known."""
+        try:
+            return (self.path / "marks").read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def remember_marks(self, marks: bytes) -> None:
+        """Write them down; the file is replaced as a whole. Raises OSError."""
+        new = self.path / "marks.new"
+        new.write_bytes(marks)
+        new.replace(self.path / "marks")
+
+    def close(self) -> None:
+        """Give the directory free."""
+        os.close(self._lock)

@@ -1,0 +1,146 @@
+"""What becomes of memory that is free: kept for the next batch while there is much to do, given back when it is quiet.
+
+Buffers of requests and of batches come and go by the megabyte. Mapped anew each time they would cost 40 % of a large
+batch's CPU, so they come from the heap, and the heap keeps what a load has once needed: hundreds of MB in a proxy to
+which nobody is connected. So it is looked now and then whether this process has grown and has little to do; then all
+that is free goes back to the kernel, in small steps: whoever sends something meanwhile does not wait for all of it."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import trio
+
+from .. import limits
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_LARGE_BUFFER_BYTES = 4 * limits.MIB
+_FREE_BYTES_KEPT = 128 * limits.MIB
+_GC_THRESHOLDS = (5_000, 10, 400)
+"""A request makes hundreds of short-lived objects and no cycles; by default they are looked at much more often. But
+nobody is served meanwhile: a look at the youngest takes 2 ms so, one at those that are left of ten looks 25 ms."""
+_YOUNG = 1
+"""The generations of objects that a collection looks at when it is quiet: not all producers that are in memory."""
+_PIECES_BYTES = (limits.MIB, limits.MIB // 8, limits.MIB // 32)
+"""What is free is taken in pieces of these sizes, the largest first; what is smaller is left to the last step."""
+_FREED_AT_ONCE = 500
+_MADV_DONTNEED = 4
+
+
+def tune() -> None:
+    """Keep buffers of some MB in the heap: else each 1 MB batch is mapped and unmapped anew (36 to 43 % of its CPU).
+    Larger ones are mapped: where a batch unpacks to 60 MB, buffers grow without copies, and without holes behind them
+    of twice that size."""
+    try:
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_BUFFER_BYTES)
+        libc.mallopt(_M_TRIM_THRESHOLD, _FREE_BYTES_KEPT)
+    except (OSError, AttributeError):
+        pass  # another C library: slower, not wrong
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+
+
+def resident_bytes() -> int:
+    """Return how much of this process lies in memory; 0 where /proc does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_bytes().split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def give_back() -> Iterator[None]:
+    """Give what is free back to the kernel: 0.1 ms for each MB of it, in steps of ``limits.MEMORY_STEP_BYTES``.
+
+    ``malloc_trim`` alone does all of it in one step, 60 ms for 600 MB. In a thread it would hold up this one all the
+    same, as it has the heap's lock for so long. So what is free is taken piece by piece first, and emptied; then there
+    is little left to do for it."""
+    gc.collect(_YOUNG)
+    yield
+    try:
+        libc = _libc()
+    except (OSError, AttributeError):  # another C library keeps what it wants
+        return
+    taken: list[int] = []
+    try:
+        yield from _take_and_empty(libc, taken)
+        while taken:
+            _free(libc, taken, _FREED_AT_ONCE)
+            yield
+    finally:
+        _free(libc, taken, len(taken))
+    libc.malloc_trim(0)
+
+
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None)
+    libc.malloc_trim.argtypes, libc.malloc_trim.restype = [ctypes.c_size_t], ctypes.c_int
+    libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
+    libc.free.argtypes, libc.free.restype = [ctypes.c_void_p], None
+    libc.sbrk.argtypes, libc.sbrk.restype = [ctypes.c_ssize_t], ctypes.c_void_p
+    libc.madvise.argtypes, libc.madvise.restype = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int], ctypes.c_int
+    return libc
+
+
+def _take_and_empty(libc: ctypes.CDLL, taken: list[int]) -> Iterator[None]:
+    """Take all free pieces of the heap as it is, and let the kernel have the pages inside of each."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    since = 0
+    for size in _PIECES_BYTES:
+        while True:
+            end = libc.sbrk(0)
+            piece = libc.malloc(size)
+            if piece is None:
+                break
+            taken.append(piece)
+            if piece + size > end:  # new memory: no such piece is free any more
+                break
+            first, last = -(-piece // page) * page, (piece + size) // page * page
+            libc.madvise(first, last - first, _MADV_DONTNEED)
+            since += size
+            if since >= limits.MEMORY_STEP_BYTES:
+                since = 0
+                yield
+
+
+def _free(libc: ctypes.CDLL, taken: list[int], count: int) -> None:
+    for _ in range(min(count, len(taken))):
+        libc.free(taken.pop())
+
+
+class Quiet:
+    """Decides from one look to the next: is there something to give back, and the time for it?"""
+
+    def __init__(self, cpu_seconds: float) -> None:
+        """``cpu_seconds``: of this process so far."""
+        self._cpu_seconds = cpu_seconds
+        self._least = 0  # the start itself leaves something
+
+    def is_due(self, seconds: float, cpu_seconds: float, resident: int) -> bool:
+        """``seconds``: since the last look."""
+        used, self._cpu_seconds = cpu_seconds - self._cpu_seconds, cpu_seconds
+        return used < limits.QUIET_CPU_SHARE * seconds and resident > self._least + limits.MEMORY_GROWN_BYTES
+
+    def given_back(self, resident: int) -> None:
+        """So much is left; more than before where there is more to remember."""
+        self._least = resident
+
+
+async def stay_small(give_back: Callable[[], Iterable[None]] = give_back) -> None:
+    """Look for as long as the process runs. Others go on between the steps of ``give_back``."""
+    quiet = Quiet(time.process_time())
+    last = time.monotonic()
+    while True:
+        await trio.sleep(limits.MEMORY_LOOK_SECONDS)
+        now = time.monotonic()
+        if quiet.is_due(now - last, time.process_time(), resident_bytes()):
+            for _step in give_back():
+                await trio.lowlevel.checkpoint()
+            quiet.given_back(resident_bytes())
+        last = now

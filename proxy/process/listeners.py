@@ -1,0 +1,243 @@
+"""The ports that clients come to: which ones, for which broker, and what a client of each is told. Opens them through
+the reactor; knows no request.
+
+A port that somebody else has ends the start. Later, when a broker is found whose port is taken, clients are told no
+address of it, or they would come to a stranger."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from ...reactor import Endpoint, Peer
+from .. import limits
+from ..admission.connection_quotas import ConnectionQuotas
+from ..bridge.cluster import BrokerAddress
+from ..events import ClientRefused, OperatorMessage, Report
+from ..net.event_loop import TrioReactor
+from ..net.tls import TlsSide
+from ..settings.addresses import Listener, PlaceOf, join_host_and_port
+from ..settings.config import ConfigError
+
+Accept = Callable[..., Endpoint | None]
+"""Called with the broker's id (None: at the bootstrap port), ``PlaceOf``, the principal or None, and the visit."""
+
+
+_Key = tuple[str, int | None]
+"""The name of a listener, and the broker that a port of it is for; None: the bootstrap port."""
+
+
+@dataclass(slots=True)
+class _Taken:
+    """A port that cannot be had. ``told_at``: reactor seconds; the line comes again after ``pause_seconds``."""
+
+    why: str
+    told_at: float
+    pause_seconds: float = limits.LISTEN_TOLD_SECONDS
+
+
+class Listeners:
+    """All listeners of one process."""
+
+    def __init__(
+        self,
+        reactor: TrioReactor,
+        listeners: tuple[Listener, ...],
+        accept: Accept,
+        report: Report,
+        sides: Mapping[str, TlsSide],
+        accept_guest: Accept | None = None,
+        door: ConnectionQuotas | None = None,
+        give_up: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """``accept``: gives the endpoint of a client of a broker's port (None: of the bootstrap port);
+        ``accept_guest``: of one who shows the broker who he is. ``sides``: how TLS is spoken, by the name of the
+        listener. ``door``: who may come in at all. ``give_up``: ends the start, told which
+        ports cannot be had."""
+        self._reactor = reactor
+        self._listeners = listeners
+        self._accept = accept
+        self._accept_guest = accept_guest or accept
+        self._door = door
+        self._report = report
+        self._sides = sides
+        self._give_up = give_up
+        self._brokers: Mapping[int, BrokerAddress] = {}
+        self._open: set[_Key] = set()
+        self._refused: dict[_Key, str] = {}
+        """Ports that could not be had at the start, and why not."""
+        self._is_started = False
+        self._taken: dict[_Key, _Taken] = {}
+        self._planned: set[_Key] = set()
+        """Ports that could not be had later, and those of them that are about to be tried again."""
+        self._unreachable: set[tuple[str, int]] = set()
+
+    def try_ports(self) -> None:
+        """Raise ConfigError when a bootstrap port, or that of a listed broker, can not be had: better now than when
+        the brokers are found."""
+        problems = []
+        for one in self._listeners:
+            listed = [(broker_id, one.port_of(broker_id)) for broker_id in one.broker_ids if one.routing == "port"]
+            for broker_id, port in [(None, one.port), *listed]:
+                if port is not None and (error := _bind_error(one.host, port)) is not None:
+                    problems.append(self._problem(one, broker_id, port, error))
+        if problems:
+            raise ConfigError(*problems)
+
+    def open_bootstrap(self) -> bool:
+        """Let clients in, also at the ports of listed brokers. False: a port cannot be had, the start has ended."""
+        for one in self._listeners:
+            self._open_port(one, None, one.port)
+            for broker_id in one.broker_ids:
+                self._open_broker(one, broker_id)
+        self._is_started = self._is_started or self._has_all()
+        return self._is_started
+
+    def open_for(self, brokers: Mapping[int, BrokerAddress]) -> None:
+        """Have a port for each of these brokers. What is open stays open: a broker may come back."""
+        self._brokers = brokers
+        for one in self._listeners:
+            for broker_id in brokers:
+                self._open_broker(one, broker_id)
+        if not self._is_started:
+            self._has_all()
+
+    def shown(self, broker_ids: Iterable[int]) -> list[str]:
+        """Return where clients should point, a sentence per listener."""
+        return [
+            _shown(one, [broker_id for broker_id in sorted(broker_ids) if self._is_open(one, broker_id)])
+            for one in self._listeners
+        ]
+
+    def taken(self) -> list[str]:
+        """Return why brokers of the cluster have no port, a sentence each. May be called from another thread."""
+        return [taken.why for (_, broker_id), taken in list(self._taken.items()) if broker_id in self._brokers]
+
+    # ------------------------------------------------------------------ inside
+    def _has_all(self) -> bool:
+        if self._refused:
+            self._give_up("; ".join(self._refused.values()))
+        return not self._refused
+
+    def _is_open(self, one: Listener, broker_id: int) -> bool:
+        return one.routing != "port" or (one.name, broker_id) in self._open
+
+    def _open_broker(self, one: Listener, broker_id: int) -> None:
+        port = one.port_of(broker_id)
+        if port is not None and one.place_of(broker_id, "") is not None:
+            if one.routing == "port":
+                self._open_port(one, broker_id, port)
+        elif (one.name, broker_id) not in self._unreachable:
+            self._unreachable.add((one.name, broker_id))
+            why = f"it is none of {len(one.broker_ids)} broker_ids" if one.broker_ids else "there is no such port"
+            self._report(OperatorMessage("error", f"listener {one.name!r} has no port for broker {broker_id}: {why}"))
+
+    def _open_port(self, one: Listener, broker_id: int | None, port: int) -> None:
+        key = (one.name, broker_id)
+        if key in self._open or key in self._planned:
+            return
+        try:
+            side, asks = self._sides.get(one.name), one.authentication == "pass_through"
+            accept = self._accept_at(one, broker_id)
+            self._reactor.listen(one.host, port, accept, side, self._report, self._door, asks)
+        except OSError as error:
+            problem = self._problem(one, broker_id, port, error)
+            if self._is_started:
+                self._try_again(one, broker_id, port, problem)
+            else:
+                self._refused[key] = problem
+            return
+        self._open.add(key)
+        self._refused.pop(key, None)
+        if self._taken.pop(key, None) is not None:
+            where = join_host_and_port(one.host, port)
+            self._report(
+                OperatorMessage("info", f"listening on {where} at last: clients are told of broker {broker_id}")
+            )
+
+    def _try_again(self, one: Listener, broker_id: int | None, port: int, problem: str) -> None:
+        """Somebody else has the port: tried until it is free, and told at once and ever less often."""
+        key, now = (one.name, broker_id), self._reactor.now()
+        taken = self._taken.get(key)
+        if taken is None or now >= taken.told_at + taken.pause_seconds:
+            hidden = f"clients are told that broker {broker_id} leads nothing"
+            again = f"tried again every {limits.LISTEN_AGAIN_SECONDS:.0f} s"
+            self._report(OperatorMessage("error", f"{problem}; until then {hidden}; {again}"))
+        if taken is None:
+            self._taken[key] = _Taken(problem, now)
+        elif now >= taken.told_at + taken.pause_seconds:
+            pause_seconds = min(2 * taken.pause_seconds, limits.LISTEN_TOLD_SECONDS_MAX)
+            self._taken[key] = _Taken(problem, now, pause_seconds)
+        self._planned.add(key)
+
+        def open_it() -> None:
+            self._planned.discard(key)
+            self._open_port(one, broker_id, port)
+
+        self._reactor.later(limits.LISTEN_AGAIN_SECONDS, open_it)
+
+    def _problem(self, one: Listener, broker_id: int | None, port: int, error: OSError) -> str:
+        """Which port, for whom, why not, and what can be done."""
+        what = "" if broker_id is None else f" for broker {broker_id}"
+        why = errno.errorcode.get(error.errno or 0, str(error))
+        problem = f"listener {one.name!r}: cannot listen on {join_host_and_port(one.host, port)}{what}: {why}"
+        if error.errno != errno.EADDRINUSE:
+            return problem
+        others = "give the listener other ports (--listen; in the file bind and first_broker_port)"
+        there = self._brokers.get(broker_id) if broker_id is not None else None
+        if there is not None and there.port == port:
+            return f"{problem}, the broker itself has this port: {others}"
+        return f"{problem}, another process has this port: end it, or {others}"
+
+    def _place_of(self, one: Listener) -> PlaceOf:
+        """Where a broker is reached: nowhere as long as its port is not ours."""
+        if one.routing != "port":
+            return one.place_of
+
+        def place_of(broker_id: int, local_host: str) -> tuple[str, int] | None:
+            return one.place_of(broker_id, local_host) if (one.name, broker_id) in self._open else None
+
+        return place_of
+
+    def _accept_at(self, one: Listener, broker_id: int | None) -> Callable[[Peer], Endpoint | None]:
+        place_of = self._place_of(one)
+        take = self._accept_guest if one.authentication == "pass_through" else self._accept
+
+        def accept(peer: Peer) -> Endpoint | None:
+            return take(broker_id, place_of, peer.principal, visit=peer.visit)
+
+        def accept_by_name(peer: Peer) -> Endpoint | None:
+            try:
+                meant = one.broker_of(peer.server_name)
+            except LookupError as error:
+                self._report(ClientRefused(peer.host, f"at listener {one.name!r}: {error}"))
+                return None
+            return take(meant, place_of, peer.principal, visit=peer.visit)
+
+        return accept if one.routing == "port" else accept_by_name
+
+
+def _shown(one: Listener, broker_ids: list[int]) -> str:
+    host = one.host
+    if host in ("0.0.0.0", "::"):
+        host = socket.gethostname()
+    if one.routing == "sni":
+        port = one.advertised.place(0, one.port, host)[1]
+        return f"point clients at {one.bootstrap_name}:{port} (one port, {one.port}; brokers are {one.advertised.host})"
+    told = one.advertised.place(0, one.port, host)[0] if not one.advertised.names_brokers else host
+    known = [(one.port_of(broker_id), broker_id) for broker_id in broker_ids]
+    ports = ", ".join(f"{port} for broker {broker_id}" for port, broker_id in known if port is not None)
+    return f"point clients at {join_host_and_port(told, one.port)} (ports in use: {one.port}, {ports})"
+
+
+def _bind_error(host: str, port: int) -> OSError | None:
+    """Return why nobody can listen there now; None: it can be done."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error
+    return None

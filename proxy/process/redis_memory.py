@@ -1,0 +1,43 @@
+"""How full Redis is: asked now and then over the store's own connection, and reported. Decides nothing.
+
+A Redis that is full takes no writes, and with them no batch: somebody should hear of it before."""
+
+from __future__ import annotations
+
+from ...state.redis_facts import parse_info
+from ...state.redis_link import Reply, pack
+from ...state.redis_store import RedisStore
+from ...state.store import StoreAway
+from .. import limits
+from ..events import RedisMemoryMeasured, Report
+
+
+class MeasuredStore(RedisStore):
+    """The store, and a question of its own to its server."""
+
+    def watch_memory(self, report: Report) -> None:
+        """Ask from now on until ``stop``. ``report`` gets a StoreMemoryTold for each answer; none while Redis is away,
+        or where it does not tell."""
+        if not self._is_stopping:
+            self._ask(
+                pack(b"INFO", b"memory"),
+                lambda reply: self._take_memory(report, reply),
+                lambda away: self._take_memory(report, away),
+            )
+
+    def _take_memory(self, report: Report, reply: Reply | StoreAway) -> None:
+        seconds = limits.STORE_MEMORY_LOOK_SECONDS
+        if isinstance(reply, StoreAway):
+            seconds = limits.SETTLE_SECONDS  # it may be back soon
+        elif isinstance(reply, bytes) and (told := told_by(reply)) is not None:
+            report(told)
+        self._reactor.later(seconds, lambda: self.watch_memory(report))
+
+
+def told_by(info: bytes) -> RedisMemoryMeasured | None:
+    """Return what an INFO reply says of memory; None where one of the two numbers is missing or is none."""
+    fields = parse_info(info)
+    found = [fields.get(name, "") for name in ("used_memory", "maxmemory")]
+    if all(text.isascii() and text.isdecimal() and len(text) <= 19 for text in found):
+        return RedisMemoryMeasured(*map(int, found))
+    return None

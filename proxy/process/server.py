@@ -1,0 +1,471 @@
+"""The shell around the engine: listeners, the store's connection, signals, the data directory. Trio lives here; no
+Kafka rule does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from io import FileIO
+from typing import TYPE_CHECKING
+
+import trio
+
+from ...codecs.convert import HeaderPolicy
+from ...reactor import Reactor
+from ...state.redis_facts import RedisAddress
+from ...state.redis_server import EmbeddedRedis, EmbeddedRedisError
+from ...state.store import StoreEvent, StoreReady
+from .. import limits
+from ..admission.connection_quotas import ConnectionQuotas
+from ..broker.cluster_id import ClusterName
+from ..broker.sasl_login import OverSasl
+from ..broker.sasl_mechanisms import Credentials
+from ..engine.engine import Engine
+from ..events import InternalError, OperatorMessage, Report
+from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates, tls_by_place
+from ..net.event_loop import TrioReactor
+from ..pass_through.session import PassThroughSession
+from ..settings.addresses import shown
+from ..settings.config import ConfigError, Settings
+from ..settings.reload import changes
+from ..settings.sasl import CLEAR_TEXT
+from ..telemetry.journal import JournalFile
+from ..telemetry.logs import set_up
+from ..telemetry.metric_names import STORE_ROUND_TRIP
+from ..telemetry.otel import wants
+from ..telemetry.reports import Telemetry
+from .checkpoint_file import CheckpointFile
+from .data_directory import ROOM_BYTES, ROOM_WITH_REDIS_BYTES, DataDirectory
+from .descriptors import Descriptors, ForClients, raise_descriptors
+from .free_memory import stay_small
+from .listeners import Listeners
+from .redis_login import OverRedisLogin
+from .redis_memory import MeasuredStore
+from .unserved_brokers import UnservedBrokers
+
+if TYPE_CHECKING:
+    from ..admin.serve import Admin
+
+_WAITING_TOLD_SECONDS = 5.0
+"""So often a start that cannot go on says what it waits for."""
+
+
+class EndedItselfError(Exception):
+    """Something was found that ends the process. It was said in the log."""
+
+
+class Server:
+    """One ``idemproxy run``."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        report: Report,
+        *,
+        telemetry: Telemetry | None = None,
+        wants_spans: bool = False,
+        journal: JournalFile | None = None,
+        load: Callable[[], Settings] | None = None,
+    ) -> None:
+        """``telemetry``: whose counts the admin port shows; ``report`` leads to it. ``journal``: the file that
+        ``report`` leads to as well. ``load``: reads the settings anew when SIGHUP comes; raises ConfigError."""
+        self._settings = settings
+        self._load = load
+        self._journal = journal
+        self._report = report
+        self._telemetry = telemetry
+        self._directory = DataDirectory(settings.data_directory)
+        self._embedded = EmbeddedRedis(settings.data_directory / "redis") if settings.redis is None else None
+        self._redis_told = ""
+        self._reactor = TrioReactor(lambda where, error: report(InternalError(where, error)))
+        self._certificates, self._sides = read_certificates(settings, report, self._reactor.later)
+        self._ready = trio.Event()
+        self._stop = trio.Event()
+        self._earlier = self._directory.earlier_incarnations()
+        self._is_forgetful = False
+        """Could the incarnation not be written down?"""
+        if self._directory.damage is not None:
+            report(OperatorMessage("warning", f"incarnations in the data directory: {self._directory.damage}"))
+        said = settings.upstream_sasl
+        self._sasl = None if said is None else Credentials(said, os.urandom)
+        descriptors = Descriptors(
+            lambda: self.engine.own_connections_max, lambda why: self.engine.make_room("descriptors", why)
+        )
+        towards_brokers = self._towards_brokers()
+        self.engine = Engine(
+            towards_brokers,
+            settings.upstream,
+            cluster=settings.cluster,
+            report=report,
+            random_bytes=os.urandom,
+            wall_clock_ms=_wall_ms,
+            caps=settings.limits,
+            on_brokers=lambda brokers: self._listeners.open_for(brokers),
+            on_ready=self._look_whether_ready,
+            on_refused=lambda broker: self._unserved.refused(broker),
+            shares_store=self._embedded is None,
+            for_clients=ForClients(towards_brokers, descriptors.why_no_room),
+        )
+        self._unserved = UnservedBrokers(lambda: self.engine.topology.asked_first, report, self._end)
+        self._listeners = self._new_listeners(descriptors)
+        if wants_spans:
+            self.engine.shared.step_begins = self._reactor.now
+        self.engine.shared.wants_outcomes = journal is not None
+        self.engine.shared.merges_producers = settings.merge_producers
+        if telemetry is not None:
+            telemetry.later = self._reactor.later
+            telemetry.broker = self.engine.topology.broker
+        self._store: MeasuredStore | None = None
+        self._redis_login: OverRedisLogin | None = None
+        self._take_over(settings)
+        self._admin = self._open_admin()
+        self._cluster_name: ClusterName | None = None
+        self._marks = CheckpointFile(self._directory, self.engine.shared.marks, self._reactor.now, _wall_ms, report)
+        self._marks.read()
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT, then drain (rule R15). Raises ConfigError for what stops the start, and
+        EndedItselfError."""
+        self._look_for_descriptors()
+        try:
+            self._listeners.try_ports()
+            self._directory.try_to_write(self._earlier, ROOM_WITH_REDIS_BYTES if self._embedded else ROOM_BYTES)
+            login = await trio.to_thread.run_sync(self._start_redis)
+            self._say_which_redis()
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._reactor.run)
+                nursery.start_soon(self._wait_for_signals)
+                if self._admin is not None and self._telemetry is not None:
+                    ports = (self._ready.is_set, self._listeners.taken)
+                    nursery.start_soon(self._admin.run, self.engine, self._telemetry, lambda: self._store, *ports)
+                self._certificates.watch()
+                self._store = self._new_store(login)
+                self.engine.start(self._store)
+                self._store.start()
+                nursery.start_soon(self._say_when_ready)
+                nursery.start_soon(self._keep_redis)
+                nursery.start_soon(self._marks.keep)
+                nursery.start_soon(stay_small)
+                await self._stop.wait()
+                await self._shut_down()
+                nursery.cancel_scope.cancel()
+            self.engine.shared.marks.take_all(self._reactor.now(), self.engine.shared.bounds)
+            await self._marks.write()
+            self._remember_nobody()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self._stop_redis)
+            self._directory.close()
+        if self.engine.why_ending:
+            raise EndedItselfError
+
+    def _look_for_descriptors(self) -> None:
+        if warning := raise_descriptors(self._settings.limits.connections_max):
+            self._report(OperatorMessage("warning", warning))
+
+    def _towards_brokers(self) -> Reactor:
+        reactor = self._below_sasl()
+        if self._sasl is None:
+            return reactor
+        if UPSTREAM_PLACE not in self._sides and self._sasl.settings.mechanism in CLEAR_TEXT:
+            self._report(
+                OperatorMessage("warning", "upstream.sasl: without upstream.tls the secret can be read on the way")
+            )
+        return OverSasl(reactor, self._sasl, self._report)
+
+    def _new_listeners(self, descriptors: Descriptors) -> Listeners:
+        below = ForClients(self._below_sasl(), descriptors.why_no_room)
+        return Listeners(
+            self._reactor,
+            self._settings.listeners,
+            self.engine.accept,
+            self._report,
+            self._sides,
+            partial(self.engine.accept, make=partial(PassThroughSession, below)),
+            ConnectionQuotas(self._reactor, lambda: self.engine.caps, self._report, descriptors.why_no_room),
+            self._end,
+        )
+
+    def _below_sasl(self) -> Reactor:
+        side = self._sides.get(UPSTREAM_PLACE)
+        return self._reactor.over_tls(side) if side is not None else self._reactor
+
+    def _open_admin(self) -> Admin | None:
+        """Measure, and show it; without anybody to show it to, a batch pays nothing for it."""
+        if self._telemetry is None or not (self._settings.admin or wants("metrics", os.environ)):
+            return None
+        from ..admin.serve import Admin  # and with it what serves HTTP and collects metrics
+
+        metrics = self._telemetry.metrics
+        metrics.measure_passes(self._reactor.now)
+        self.engine.shared.measure = metrics.appended
+        self._reactor.pass_ended = metrics.pass_ended
+        self._reactor.step_took = metrics.step_took
+        return Admin(self._settings.admin)
+
+    # ------------------------------------------------------------------ the store
+    def _start_redis(self) -> RedisAddress:
+        if self._embedded is None:
+            assert self._settings.redis is not None
+            return self._settings.redis
+        return RedisAddress(self._embedded.start())
+
+    def _say_which_redis(self) -> None:
+        if self._embedded is not None and self._embedded.shown != self._redis_told:
+            self._redis_told = self._embedded.shown
+            where = self._embedded.data_directory
+            self._report(OperatorMessage("info", f"private Redis: {self._redis_told}; its data are in {where}"))
+
+    def _stop_redis(self) -> None:
+        """However this ends, its private server is not left behind."""
+        if self._embedded is not None and self._embedded.is_started:
+            try:
+                self._embedded.stop()
+            except EmbeddedRedisError as problem:
+                self._report(OperatorMessage("error", str(problem)))
+
+    def _new_store(self, login: RedisAddress) -> MeasuredStore:
+        self._remember_incarnation()
+        side = self._sides.get(REDIS_PLACE)
+        self._redis_login = OverRedisLogin(self._reactor.over_tls(side) if side is not None else self._reactor, login)
+        store = MeasuredStore(
+            self._redis_login,
+            login.address,
+            cluster=self._settings.cluster,
+            incarnation=self.engine.shared.incarnation,
+            on_generation=self._new_generation,
+            on_lease_lost=self._lease_lost,
+            report=self._store_says,
+            database=login.database,
+        )
+        if self._admin is not None and self._telemetry is not None:
+            store.measure = self._telemetry.metrics.histograms[STORE_ROUND_TRIP].observe
+            store.watch_memory(self._report)
+        self._cluster_name = ClusterName(
+            self._reactor,
+            store,
+            self._settings.cluster,
+            is_ours=self._look_whether_ready,
+            is_anothers=self._leave,
+        )
+        return store
+
+    def _store_says(self, event: StoreEvent) -> None:
+        self._report(event)
+        if isinstance(event, StoreReady) and self._cluster_name is not None:
+            self._cluster_name.forget()
+            self._look_whether_ready()
+
+    def _new_generation(self, generation: bytes) -> None:
+        self.engine.new_generation(generation)
+        self._remember_incarnation()
+        assert self._store is not None
+        for incarnation in self._earlier:
+            self._store.end_member(incarnation, lambda _result: None)
+        self._look_whether_ready()
+
+    def _lease_lost(self) -> None:
+        self.engine.lease_lost()
+        self._remember_incarnation()
+
+    def _remember_incarnation(self) -> None:
+        """Before anything is reserved under it: the next start ends its lease without waiting for it. Where that cannot
+        be written down now, it is tried again."""
+        try:
+            self._directory.remember([*self._earlier, self.engine.shared.incarnation])
+        except OSError as error:
+            if not self._is_forgetful:
+                effect = "a start after a crash waits until the lease has ended"
+                self._report(
+                    OperatorMessage(
+                        "warning", f"the data directory cannot be written: {error.strerror}; until it can, {effect}"
+                    )
+                )
+            self._is_forgetful = True
+            self._reactor.later(limits.MARKS_WRITTEN_SECONDS, self._remember_incarnation)
+        else:
+            self._is_forgetful = False
+
+    def _remember_nobody(self) -> None:
+        """The lease was given back: there is none to be ended."""
+        try:
+            self._directory.remember([])
+        except OSError as error:
+            self._report(OperatorMessage("warning", f"the data directory cannot be written: {error.strerror}"))
+
+    async def _keep_redis(self) -> None:
+        """Start the private server again when it has died; its data begin a new life then (rule R10)."""
+        if self._embedded is None:
+            return
+        was_away = False
+        while not self._stop.is_set():
+            await trio.sleep(limits.LEASE_RENEW_SECONDS)
+            if self._store is not None and self._store.generation is not None:
+                was_away = False
+            elif not was_away:
+                was_away = True  # a connection alone may be lost, and is made again by then
+            else:
+                try:
+                    await trio.to_thread.run_sync(self._embedded.start)
+                    self._say_which_redis()
+                except EmbeddedRedisError as problem:
+                    self._report(OperatorMessage("error", str(problem)))
+
+    # ------------------------------------------------------------------ listeners
+    def _look_whether_ready(self) -> None:
+        brokers = self.engine.topology.brokers
+        known = self.engine.topology.is_known and any(broker.is_ready for broker in brokers)
+        if not known or self.engine.shared.era == 0 or self.engine.why_ending:
+            return
+        assert self._cluster_name is not None
+        if self._cluster_name.is_certain(self.engine.topology.cluster.cluster_id):
+            self._listeners.open_for(self.engine.topology.cluster.brokers)
+            if self._listeners.open_bootstrap():
+                self._unserved.serving()
+                self._ready.set()
+
+    def _leave(self, reason: str) -> None:
+        """The state is not of these brokers: nobody is told anything by it."""
+        self._end(reason)
+        for session in list(self.engine.sessions):
+            session.abort("the state belongs to another cluster")
+
+    def _end(self, reason: str) -> None:
+        """Drain and end with an error, for the first reason that is found."""
+        if not self.engine.why_ending:
+            self.engine.why_ending = reason
+            self._report(OperatorMessage("error", reason))
+            self._stop.set()
+
+    async def _say_when_ready(self) -> None:
+        waited = 0.0
+        while not self._ready.is_set():
+            with trio.move_on_after(_WAITING_TOLD_SECONDS):
+                await self._ready.wait()
+                break
+            waited += _WAITING_TOLD_SECONDS
+            self._unserved.waited()
+            if self.engine.why_ending:
+                return
+            missing, where = self._missing()
+            self._report(OperatorMessage("warning", f"still waiting for {missing} after {waited:.0f} s ({where})"))
+        with trio.move_on_after(limits.LEASE_RENEW_SECONDS):  # the other brokers' versions, if they come soon
+            while not all(broker.is_ready for broker in self.engine.topology.brokers):  # noqa: ASYNC110 - looks only
+                await trio.sleep(limits.PROBE_SECONDS)
+        for line in self._found():
+            self._report(OperatorMessage("info", line))
+
+    def _missing(self) -> tuple[str, str]:
+        """What a start that cannot go on waits for, and where that should be."""
+        topology = self.engine.topology
+        if not topology.is_known or not any(broker.is_ready for broker in topology.brokers):
+            return "a broker", f"upstream {', '.join(map(shown, self._settings.upstream))}"
+        redis = self._settings.redis
+        where = f"the private one in {self._embedded.data_directory}" if self._embedded is not None else str(redis)
+        store = self._store
+        return "Redis", where if store is None or store.generation is not None else f"{where}; {store.why_away}"
+
+    def _found(self) -> list[str]:
+        """What an operator wants to read once at the start."""
+        cluster = self.engine.topology.cluster
+        versions: dict[str, list[int]] = {}
+        for broker in self.engine.topology.brokers:
+            versions.setdefault(broker.version or "not detected yet", []).append(broker.id)
+        found = ", ".join(f"{version} (broker {', '.join(map(str, ids))})" for version, ids in versions.items())
+        where = "private, in the data directory" if self._embedded is not None else "external"
+        found = found or self.engine.topology.bootstrap.version
+        return [
+            f"brokers: {found}, message format v1; topics: {len(cluster.topics)}",
+            f"Redis: {where}; cluster name {self._settings.cluster!r}",
+            *self._listeners.shown(cluster.brokers),
+        ]
+
+    # ------------------------------------------------------------------ reload
+    def _take_over(self, settings: Settings) -> None:
+        """Let these settings count from now on: all that may change while the process runs."""
+        shared = self.engine.shared
+        shared.policy = HeaderPolicy(settings.dropped_headers)
+        shared.expiry_ms = settings.producer_expiry_seconds * 1000
+        shared.marks.horizon_seconds = settings.retry_horizon_seconds
+        self.engine.set_caps(settings.limits)
+        if self._telemetry is not None:
+            self._telemetry.lines_per_minute_max = settings.log_lines_per_minute_max
+        if self._sasl is not None and settings.upstream_sasl is not None:
+            self._sasl.replace(settings.upstream_sasl)
+        if self._redis_login is not None and settings.redis is not None:
+            self._redis_login.replace(settings.redis)
+        if settings.producer_expiry_seconds < limits.PRODUCER_EXPIRY_SECONDS_SAFE:
+            self._report(
+                OperatorMessage("warning", "producers expire so soon that a late retry may be taken for a new batch")
+            )
+
+    async def _reload(self) -> None:
+        """SIGHUP: read settings and certificates anew, open the journal anew, and take over what may change, or
+        nothing at all."""
+        taken: tuple[str, ...] = ()
+        journal: FileIO | None = None
+        try:
+            new = await trio.to_thread.run_sync(self._load) if self._load is not None else self._settings
+            found = changes(self._settings, new)
+            taken = found.taken
+            faults = [f"{name}: only a restart can change this" for name in found.refused]
+            if self._journal is not None and not faults:
+                journal = self._journal.opened()
+        except ConfigError as problem:
+            faults = list(problem.problems)
+        except OSError as error:
+            faults = [f"journal: {error.strerror}"]
+        if not faults:
+            faults = self._certificates.reload(tls_by_place(new))
+        if faults:
+            if journal is not None:
+                journal.close()
+            for sentence in faults:
+                self._report(OperatorMessage("error", f"not reloaded: {sentence}"))
+            self._report(OperatorMessage("error", "not reloaded: everything stays as it was"))
+            return
+        self._settings = new
+        if self._journal is not None and journal is not None:
+            self._journal.go_on_in(journal)
+        self._take_over(new)
+        self._look_for_descriptors()
+        set_up(new.log_level, new.log_format)
+        what = f"{', '.join(taken)} changed" if taken else "nothing has changed"
+        self._report(OperatorMessage("info", f"reloaded: {what}; certificates were read again"))
+
+    # ------------------------------------------------------------------ the end
+    async def _wait_for_signals(self) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            async for number in signals:
+                if number != signal.SIGHUP:
+                    self._stop.set()
+                    break
+                await self._reload()
+
+    async def _shut_down(self) -> None:
+        self._report(OperatorMessage("info", "draining: nothing new is taken, what is in flight is finished"))
+        with trio.move_on_after(self.engine.caps.drain_seconds) as scope:
+            await _called_back(self.engine.drain)
+        if scope.cancelled_caught:
+            self._report(
+                OperatorMessage("warning", "the drain took too long: what is left is resolved by the next start")
+            )
+            self.engine.reset_busy("the proxy ends")  # before others take us for dead
+        assert self._store is not None
+        with trio.move_on_after(limits.ASK_SECONDS_MAX):
+            await _called_back(self._store.stop)
+        self.engine.close()
+        self._reactor.end_pass()
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def _called_back(start: Callable[[Callable[[], None]], None]) -> None:
+    done = trio.Event()
+    start(done.set)
+    await done.wait()

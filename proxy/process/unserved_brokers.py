@@ -1,0 +1,72 @@
+"""What follows from brokers that cannot be served: who is told, and when the process ends because of them.
+
+Takes what ``served.py`` found about each broker; ends nothing itself, which is ``server.py``'s. A start ends when no
+broker can be served; a proxy that serves others says it once for each broker and goes on. Before a broker whose log it
+would harm nobody is served at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ..broker.broker import BOOTSTRAP_ID, Broker
+from ..broker.served import Kind
+from ..events import OperatorMessage, Report
+
+_COUNTS_AT_START = (Kind.UNSERVED, Kind.HARMED)
+
+
+class UnservedBrokers:
+    """Of one process."""
+
+    def __init__(self, brokers: Callable[[], Sequence[Broker]], report: Report, end: Callable[[str], None]) -> None:
+        """``brokers``: all that are known, before that the addresses that were configured. ``end`` gets the sentence
+        that says why the process ends with an error."""
+        self._brokers = brokers
+        self._report = report
+        self._end = end
+        self._is_serving = False
+
+    def refused(self, broker: Broker) -> None:
+        """A broker cannot be served, for another reason than before."""
+        assert broker.refusal is not None
+        if broker.refusal.kind is Kind.HARMED:
+            self._end(broker.why_refused)
+        elif self._is_serving or broker.refusal.kind is Kind.UNSURE:
+            self._tell(broker)
+        elif all(one.refusal is not None for one in self._brokers()):
+            self._end_start()
+
+    def waited(self) -> None:
+        """The start has waited long enough for brokers that do not answer."""
+        if not any(one.is_ready for one in self._brokers()):
+            self._end_start()
+
+    def serving(self) -> None:
+        """Clients are served from now on."""
+        if not self._is_serving:
+            self._is_serving = True
+            for broker in self._refused():
+                self._tell(broker)
+
+    # ------------------------------------------------------------------ inside
+    def _refused(self) -> list[Broker]:
+        return [one for one in self._brokers() if one.refusal is not None and one.refusal.kind in _COUNTS_AT_START]
+
+    def _end_start(self) -> None:
+        if found := self._refused():
+            self._end(_sentence(found))
+
+    def _tell(self, broker: Broker) -> None:
+        """Under an address that was configured only if that is no broker's own: it says so itself."""
+        if broker.id != BOOTSTRAP_ID or all(one is broker or one.address != broker.address for one in self._brokers()):
+            self._report(OperatorMessage("error", broker.why_refused))
+
+
+def _sentence(brokers: Iterable[Broker]) -> str:
+    """Several that are of one kind are named together."""
+    names: dict[str, list[str]] = {}
+    for broker in brokers:
+        assert broker.refusal is not None
+        names.setdefault(broker.refusal.reason, []).append(broker.name)
+    return "; ".join(f"{', '.join(found)} cannot be served: {reason}" for reason, found in names.items())

@@ -1,0 +1,189 @@
+"""Verdict or trouble -> error code and a sentence for people: the only place that chooses codes."""
+
+from __future__ import annotations
+
+from ...codecs.error_codes import ErrorCode
+from ...state.decide import Fenced, OutOfOrder
+from .batch import Answer
+
+_NONE = int(ErrorCode.NONE)
+_HEADER_NAME_SHOWN = 64
+"""Characters of a header's name in a message: a client may send a name of any length, an answer holds 32,767 bytes."""
+
+# R11 lives here: 45 and 59 make clients send possibly written batches again under a new epoch. Only what is proven
+# gives 45 (``out_of_order``, ``not_below_window``); nothing gives 59.
+
+
+def appended(base_offset: int, log_append_time_ms: int) -> Answer:
+    """In the log, now or from an earlier try."""
+    return Answer(_NONE, base_offset, log_append_time_ms)
+
+
+def duplicate_below_window() -> Answer:
+    """Proven to be in the log, though older than the last five batches. Its offset is not told: clients do not expect
+    one."""
+    return Answer(
+        int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER),
+        message="this batch is in the log already, before the last five batches",
+    )
+
+
+def out_of_order(verdict: OutOfOrder) -> Answer:
+    """A gap that is proven, an overlap, or a new epoch that does not start at 0."""
+    return Answer(
+        int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), message=f"{verdict.reason}: sequence {verdict.expected} is due"
+    )
+
+
+def not_below_window() -> Answer:
+    """A sequence that lies before the window and is, for certain, not in the log."""
+    return Answer(
+        int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        message="the sequence lies before the last five batches and such a batch is not in the log",
+    )
+
+
+def fenced(verdict: Fenced) -> Answer:
+    """A newer epoch of this producer has written here."""
+    return Answer(
+        int(ErrorCode.INVALID_PRODUCER_EPOCH),
+        message=f"epoch {verdict.producer_epoch} of this producer has written to this partition already",
+    )
+
+
+def foreign_producer_id() -> Answer:
+    """The producer id, or what it has written here, belongs to another principal."""
+    return Answer(
+        int(ErrorCode.INVALID_PRODUCER_ID_MAPPING), message="this producer id was issued to another principal"
+    )
+
+
+def in_doubt(reason: str) -> Answer:
+    """Outcome not known in time, or the store is away: the retry finds out."""
+    return Answer(int(ErrorCode.REQUEST_TIMED_OUT), message=reason)
+
+
+def held_back(reason: str) -> Answer:
+    """Not appended and not refused: behind a batch that failed retriably, draining, limits."""
+    return Answer(int(ErrorCode.NOT_ENOUGH_REPLICAS), message=reason)
+
+
+def no_leader() -> Answer:
+    """Nobody is known to lead the partition, or its leader cannot be reached; nothing was sent."""
+    return Answer(int(ErrorCode.NOT_LEADER_OR_FOLLOWER), message="the partition's leader cannot be reached")
+
+
+def unknown_partition() -> Answer:
+    """The cluster has no such topic or partition."""
+    return Answer(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), message="the cluster has no such topic or partition")
+
+
+def refused(error_code: int) -> Answer:
+    """The broker refused it. As our CRC was right, its 2 is no transport fault: not retriable then (rule R19)."""
+    if error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR):
+        return Answer(
+            int(ErrorCode.INVALID_RECORD),
+            message="the broker refuses this batch (its code 2 or -1): for instance no key on a compacted topic",
+        )
+    return Answer(error_code, message=f"the broker refuses this batch with code {error_code}")
+
+
+def partly_stored(records: int, error_code: int) -> Answer:
+    """The log has the first records, and the broker refuses the others for good. With the broker's own code (10) the
+    client would split the batch and send those first records again."""
+    return Answer(
+        int(ErrorCode.INVALID_RECORD),
+        message=f"the first {records} records are in the log, the broker refuses the rest with code {error_code}",
+    )
+
+
+def undecidable(reason: str) -> Answer:
+    """Nobody can tell whether the batch is in the log: the user has to know."""
+    return Answer(
+        int(ErrorCode.INVALID_RECORD), message=f"it cannot be decided whether this batch is in the log: {reason}"
+    )
+
+
+def vanished(base_offset: int) -> Answer:
+    """Committed once, and not in the log any more: never appended again, later batches may be in."""
+    return Answer(
+        int(ErrorCode.INVALID_RECORD),
+        message=f"this batch was committed at offset {base_offset} and is not in the log any more",
+    )
+
+
+def header_refused(header: str, topic: str) -> Answer:
+    """The broker's message format has no record headers."""
+    name = repr(header[:_HEADER_NAME_SHOWN])
+    return Answer(
+        int(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        message=f"record header {name} cannot be stored in topic {topic}: the broker's message format has no headers "
+        "(setting: --dropped-headers)",
+    )
+
+
+def corrupt(reason: str) -> Answer:
+    """The checksum does not fit: nothing was forwarded."""
+    return Answer(int(ErrorCode.CORRUPT_MESSAGE), message=reason)
+
+
+def unreadable(reason: str) -> Answer:
+    """The checksum fits and what it covers cannot be read: sent again it would be the same, so not retriable."""
+    return Answer(int(ErrorCode.INVALID_RECORD), message=f"the batch cannot be read: {reason}")
+
+
+def invalid(reason: str, version: int) -> Answer:
+    """A batch that no producer may send. Clients before Produce 8 know no 87."""
+    code = ErrorCode.INVALID_RECORD if version >= 8 else ErrorCode.INVALID_REQUEST
+    return Answer(int(code), message=reason)
+
+
+def invalid_acks(acks: int) -> Answer:
+    """Kafka knows -1, 0 and 1."""
+    return Answer(int(ErrorCode.INVALID_REQUIRED_ACKS), message=f"acks is {acks}; -1, 0 and 1 are served")
+
+
+def codec_not_served() -> Answer:
+    """A compression codec that came with a later version of Produce."""
+    return Answer(
+        int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        message="zstd needs a broker with Produce 7; choose gzip, snappy or lz4",
+    )
+
+
+def transactional() -> Answer:
+    """Transactions are not served."""
+    return Answer(
+        int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        message="idemproxy serves idempotent producers, not transactions",
+    )
+
+
+def is_retriable(error_code: int) -> bool:
+    """Will the client send the batch again as it is?"""
+    return error_code != 0 and ErrorCode(error_code).retriable
+
+
+def will_be_retried(error_code: int, record_count: int) -> bool:
+    """Will the client send the records again under the same sequences, as one batch or split into smaller ones?"""
+    is_split = error_code == ErrorCode.MESSAGE_TOO_LARGE and record_count > 1
+    return is_split or is_retriable(error_code)
+
+
+def ends_epoch(error_code: int) -> bool:
+    """Will the client drop the batch and go on with a new epoch? Not for a duplicate, nor where a newer epoch is
+    known already."""
+    harmless = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH)
+    return error_code not in harmless and not is_retriable(error_code)
+
+
+def reveals_state(error_code: int) -> bool:
+    """Does whoever is told this learn something of what was written before, by him or by others?"""
+    return error_code in (
+        ErrorCode.NONE,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_RECORD,
+    )

@@ -1,0 +1,79 @@
+"""The second look: what was sent twice is looked for in the log again, later (rule R14). Flows that nobody waits for;
+they say what they find, and change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any
+
+from ...codecs.marker import Identity
+from ...codecs.message_set import ShallowMessage
+from .. import limits
+from ..events import DuplicateFound
+from ..flow.effects import Effect, Wait
+from ..partition_log.log_offsets import Position
+from ..partition_log.log_search import LogSearch
+from .context import Shared
+
+Name = tuple[int, int, int]
+"""Producer id, epoch, base sequence of a batch."""
+
+
+class DuplicateSearch(LogSearch):
+    """Counts the copies of some batches, whoever's, from the lowest of their bounds on."""
+
+    wants_messages = True
+
+    def __init__(self, topic: str, partition: int, bound: Position) -> None:
+        super().__init__(topic, partition, -1, bound, (), set(), lambda _pieces: False)
+        self.budget_bytes = limits.LOOK_BYTES_MAX
+        self.offsets: dict[Name, set[int]] = {}
+        """Where each of the batches that are looked for was found."""
+
+    def add(self, bound: Position, names: Iterable[Name]) -> None:
+        """Look for these too. Only before the first ``run``."""
+        if bound.offset < self.bound.offset:
+            self.bound = bound
+        self.offsets.update({name: set() for name in names})
+
+    async def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
+        """Note where a marked message has one of them."""
+        offset = message.offset + 1 - sum(identity.record_count for identity in identities)
+        for identity in identities:
+            name = (identity.producer_id, identity.producer_epoch, identity.base_sequence)
+            if name in self.offsets:
+                self.offsets[name].add(offset)
+            offset += identity.record_count
+
+
+# R14 lives here: what was sent twice is looked for.
+def auditing(
+    shared: Shared, place: tuple[str, int], bound: Position, names: Iterable[Name]
+) -> Coroutine[Effect[Any], Any, None] | None:
+    """Return the flow of the second look (rule R14), None if one that waits for this partition takes them along."""
+    waiting = shared.sent_again.get(place)
+    if waiting is not None:
+        waiting.add(bound, names)
+        return None
+    search = shared.sent_again[place] = DuplicateSearch(*place, bound)
+    search.add(bound, names)
+    return _look(shared, place, search)
+
+
+async def _look(shared: Shared, place: tuple[str, int], search: DuplicateSearch) -> None:
+    """A broker that stood still for longer than the settle time may have appended the first try after all."""
+    told: set[Name] = set()
+    for seconds in limits.SECOND_LOOKS_SECONDS:
+        await Wait(seconds)
+        shared.sent_again = {where: other for where, other in shared.sent_again.items() if other is not search}
+        while shared.is_looking:
+            await Wait(limits.SETTLE_SECONDS)
+        shared.is_looking = True
+        try:
+            await search.run()
+        finally:
+            shared.is_looking = False
+        for name, offsets in search.offsets.items():
+            if len(offsets) > 1 and name not in told:
+                told.add(name)
+                shared.report(DuplicateFound(*name, *place, tuple(sorted(offsets))))

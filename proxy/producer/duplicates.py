@@ -1,0 +1,238 @@
+"""Batches that are, or may be, in the log already: one of the last five, one from before them, one of which a rebuild
+found the first part. Rules R6, R9, R11.
+
+Flows only, called from ``sequencer.py``; they look into the log and answer. Nothing is appended here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...codecs.convert import digesting_batch
+from ...codecs.errors import WireError
+from ...codecs.marker import Identity
+from ...codecs.message_set import ShallowMessage
+from ...state.commit import Stored, reopened
+from ...state.decide import BatchIdentity, Duplicate, is_in_intent, records_in_log
+from ...state.entry import NO_ANCHOR, NO_OFFSET, NOBODY, Entry, Intent, IntentBatch
+from ...state.sequence import distance
+from .. import limits
+from ..events import DuplicateAnswered
+from ..flow.effects import Now, Wait, in_steps
+from ..partition_log.log_chunk import carries, contents_in, has_content, pieces_of
+from ..partition_log.log_offsets import Later, Position, Unreadable, look_at
+from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
+from . import answers
+from .batch import Answer, Batch
+
+if TYPE_CHECKING:
+    from .sequencer import Sequencer
+
+
+# R9 lives here: a duplicate is looked at, and answered.
+async def answer_duplicate(sequencer: Sequencer, batch: Batch, verdict: Duplicate) -> None:
+    """Rule R9: the stored offset, after one look at it in the log unless its connection still lives."""
+    known = sequencer.acknowledged_by.get((batch.identity.producer_epoch, batch.identity.base_sequence))
+    lane = known() if known is not None else None
+    there: bool | Later = lane is not None and lane.is_open
+    if not there:
+        there = await _is_in_log(sequencer, batch, verdict.base_offset)
+    if batch in sequencer.queue:
+        sequencer.queue.remove(batch)
+    if isinstance(there, Later):  # what cannot be read may stay so for ever
+        told = answers.undecidable if isinstance(there, Unreadable) else answers.in_doubt
+        sequencer.answer(batch, told(there.reason), "duplicate_unverified")
+    elif there:
+        sequencer.answer(batch, answers.appended(verdict.base_offset, verdict.log_append_time_ms), "duplicate")
+        sequencer.shared.report(DuplicateAnswered(batch.waiters[0].connection.name, sequencer.topic))
+    else:
+        sequencer.answer(batch, answers.vanished(verdict.base_offset), "vanished")
+
+
+async def _is_in_log(sequencer: Sequencer, batch: Batch, base_offset: int) -> bool | Later:
+    entry = sequencer.entry
+    assert entry is not None
+    stored = next(piece for piece in entry.window if piece.base_sequence == batch.identity.base_sequence)
+    piece = Stored(entry.producer_epoch, stored.base_sequence, stored.record_count, stored.base_offset)
+    content = next(iter(await contents_of(batch, 1)), None)
+
+    async def fits(message: ShallowMessage) -> bool:
+        if carries(message, (piece,), sequencer.producer_id):
+            return True
+        return await in_steps(partial(has_content, message, base_offset, content), batch.sender)
+
+    return await look_at(sequencer.topic, sequencer.partition, base_offset, fits)
+
+
+def why_hidden(sequencer: Sequencer, batch: Batch) -> str | None:
+    """Could the log have this batch though the entry does not, and nobody can tell (rules R10, R17)? None: surely
+    not."""
+    entry = sequencer.entry
+    if entry is None or entry.intent is None:
+        return None
+    if is_in_intent(entry.intent, batch.identity, batch.header.crc):
+        return "an earlier try of it was given up"  # who did not hear of it is told again
+    if not entry.is_blurred or begins_anew(sequencer, entry, batch):
+        return None
+    return "the log does not tell all of this producer"
+
+
+def begins_anew(sequencer: Sequencer, entry: Entry, batch: Batch) -> bool:
+    """Does it begin an epoch of which its client has sent nothing before?"""
+    epoch = batch.identity.producer_epoch
+    return (
+        batch.identity.base_sequence == 0
+        and epoch > entry.producer_epoch
+        and any(
+            not waiter.is_gone and waiter.connection.retry_notes.has_ended_older(sequencer.key, epoch)
+            for waiter in batch.waiters
+        )
+    )
+
+
+async def reopen(sequencer: Sequencer, batch: Batch) -> bool:
+    """Is a batch that seems to overlap what is in the log one of which a rebuild found the first parts (rules R6, R11)?
+    Then it is an open intent again, to be completed. Its content has to fit."""
+    entry, identity = sequencer.entry, batch.identity
+    overlap = 0 if entry is None else records_in_log(entry, identity)
+    if entry is None or not overlap:
+        return False
+    contents = await contents_of(batch)
+    search = WindowSearch(sequencer, identity, max(entry.first_base_offset, 0), entry.end_offset, contents[:1])
+    # Its first records may be stored without a marker, if they are not where the others begin.
+    search.whose = {contents[0]: [replace(identity, record_count=overlap)]} if contents else {}
+    result = await _run_to_end(search)
+    if not isinstance(result, Searched):
+        sequencer.queue.remove(batch)
+        told = answers.in_doubt if isinstance(result, Later) else answers.undecidable
+        sequencer.answer(batch, told(result.reason), "first_part_unread")
+        return True
+    parts = covered(result.pieces, identity)
+    if sum(part.record_count for part in parts) != overlap or contents[:overlap] != search.stored_contents:
+        return False
+    leader = sequencer.shared.leader_of(sequencer.topic, sequencer.partition)
+    intent = Intent(
+        NOBODY,  # whoever comes takes it over: our client may go meanwhile (R17)
+        identity.producer_epoch,
+        (IntentBatch(identity.base_sequence, identity.record_count, batch.header.crc),),
+        parts[0].base_offset,
+        NO_ANCHOR,
+        contents[0],
+        -1 if leader is None else leader,
+    )
+    await sequencer.write(reopened(entry, intent))
+    return True
+
+
+async def answer_below_window(sequencer: Sequencer, batch: Batch) -> None:
+    """Rule R9: 46 if the log has it, 45 if the log was searched completely, else a retriable error, then 87."""
+    answer, verdict = await _search_below_window(sequencer, batch)
+    if batch in sequencer.queue:
+        sequencer.queue.remove(batch)
+    sequencer.answer(batch, answer, verdict)
+    if verdict == "duplicate_below_window":
+        sequencer.shared.report(DuplicateAnswered(batch.waiters[0].connection.name, sequencer.topic))
+
+
+async def _search_below_window(sequencer: Sequencer, batch: Batch) -> tuple[Answer, str]:
+    """Is a batch in the log that begins before the window? Its content has to fit too, or a client that restarts its
+    sequences would lose records in silence."""
+    entry = sequencer.entry
+    assert entry is not None
+    if entry.first_base_offset == NO_OFFSET:
+        return answers.in_doubt("where this epoch begins in the log is not known"), "below_window_unknown"
+    contents = await contents_of(batch)
+    started = await Now()
+    found, looked_for = 0, set(contents[:1])
+    while True:
+        search = WindowSearch(sequencer, batch.identity, entry.first_base_offset, entry.end_offset, looked_for)
+        result = await _run_to_end(search)
+        if not isinstance(result, Searched):
+            break
+        found = sum(piece.record_count for piece in covered(result.pieces, batch.identity))
+        missing = set(contents[found : found + 1]) - looked_for
+        if not missing:
+            break
+        looked_for |= missing  # what comes after the part that was found may be stored without a marker
+    sequencer.step("resolve", (batch,), started, "below the window")
+    if isinstance(result, Later):
+        return answers.in_doubt(result.reason), "below_window_unknown"
+    if isinstance(result, Undecidable):
+        return answers.undecidable(result.reason), "undecidable"
+    if found < batch.identity.record_count:
+        return answers.not_below_window(), "out_of_order"
+    if search.stored_contents != contents:
+        return answers.not_below_window(), "restarted_sequence"
+    return answers.duplicate_below_window(), "duplicate_below_window"
+
+
+async def _run_to_end(search: LogSearch) -> Searched | Later | Undecidable:
+    """Search for as long as one try may take, and no longer: the retry comes again."""
+    started = await Now()
+    while True:
+        result = await search.run()
+        if not isinstance(result, Later) or await Now() - started > limits.SCAN_SECONDS_MAX:
+            return result
+        await Wait(limits.PROBE_SECONDS)
+
+
+class WindowSearch(LogSearch):
+    """Looks for one batch in a part of the log that is known to be complete: nothing of it can come any more, so there
+    is nothing to settle (rule R9).
+
+    ``stored_contents``: the digests of the records that are stored under its identity, in order.
+    """
+
+    wants_messages = True
+
+    def __init__(
+        self,
+        sequencer: Sequencer,
+        batch: BatchIdentity,
+        start_at: int,
+        stop_at: int | None,
+        contents: Collection[bytes],
+    ) -> None:
+        super().__init__(
+            sequencer.topic,
+            sequencer.partition,
+            sequencer.producer_id,
+            Position(start_at, NO_ANCHOR),
+            contents,
+            set(),
+            lambda pieces: is_covered(pieces, batch),
+        )
+        self._is_settled = True
+        self._stop_at = stop_at
+        self._batch = batch
+        self.stored_contents: list[bytes] = []
+
+    async def _begin(self, leader: int, log_end: int) -> Later | None:
+        """What was read of another leader's log counts no longer."""
+        self.stored_contents = []
+        return await super()._begin(leader, log_end)
+
+    async def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
+        """Note the contents, if it has something of the batch."""
+        batch = self._batch
+        wanted = [
+            piece
+            for piece in pieces_of(message, self._producer_id)
+            if piece.producer_epoch == batch.producer_epoch
+            and distance(batch.base_sequence, piece.base_sequence) < batch.record_count
+        ]
+        if wanted:
+            self.stored_contents += await in_steps(partial(contents_in, message, wanted), self._topic)
+
+
+async def contents_of(batch: Batch, count: int | None = None, first: int = 0) -> list[bytes]:
+    """The digests of the records from ``first`` on, ``count`` at most; none of a batch that cannot be read, which is
+    refused before it is sent."""
+    most = limits.DECOMPRESSED_BYTES_MAX
+    steps = partial(digesting_batch, batch.records, batch.header, most, first=first, count=count)
+    try:
+        return await in_steps(steps, batch.sender)
+    except WireError:
+        return []

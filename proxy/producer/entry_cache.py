@@ -1,0 +1,212 @@
+"""The stored entry of one producer and partition as this process holds it: read, swapped, and what is known but not
+written yet.
+
+Flows only. A commit or a release is held first and rides on the next swap (rule R7); a swap without a reply is
+repeated until one confirms it (R17). What was learned in an earlier era is void. Decides nothing about batches."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+
+from ...state import store
+from ...state.commit import fresh
+from ...state.decide import BatchIdentity
+from ...state.entry import NO_GENERATION, NO_PRINCIPAL, Entry, Intent, StoredFormatError, pack, unpack
+from ...state.producer_ids import Block, block_of, unpack_block
+from ...state.store import NO_VERSION, Conflict, StoreAway, Swapped
+from .. import limits
+from ..events import OperatorMessage
+from ..flow.effects import Pause, Read, Swap, Wakeup
+from .batch import Batch
+from .context import Shared
+
+
+class CachedEntry:
+    """``entry``: the latest that is known, None when nothing is stored. ``was_just_read``: Redis has it so at this
+    moment."""
+
+    def __init__(self, shared: Shared, bell: Wakeup, producer_id: int, topic: str, partition: int) -> None:
+        self.entry: Entry | None = None
+        self.was_just_read = False
+        self.is_unwritten = False
+        self.commits: Sequence[Batch] = ()
+        """Batches whose commit is held; empty when nobody wants spans."""
+        self._shared = shared
+        self._bell = bell
+        self._producer_id = producer_id
+        self._key = store.entry_key(shared.cluster, producer_id, topic, partition)
+        self._known_era = -1
+        self._stored_version = NO_VERSION
+        self._written_at = float("-inf")
+        self._unreadable: bytes | None = None
+        self._issued_to = NO_PRINCIPAL
+        self._lost: Entry | None = None
+        """What we knew when we saw that the store had lost it, until it is rebuilt."""
+
+    async def learn(self) -> bool:
+        """Know the entry, from memory or from Redis. False: the store is away, or has what this version cannot read."""
+        if not self.is_unwritten and self._may_have_expired:
+            self.forget()  # another one may have begun since, and its version may be the one that we remember
+        if self._known_era == self._shared.era:
+            self.was_just_read = False
+            return True
+        era = self._shared.era
+        value = await Read(self._key)
+        if isinstance(value, StoreAway) or era != self._shared.era:
+            return False
+        return self._take(value)
+
+    def forget(self) -> None:
+        """What is held may be out of date: read it again."""
+        self._known_era = -1
+        self.is_unwritten = False
+        self.commits = ()
+
+    @property
+    def owner(self) -> bytes:
+        """The principal that the producer id belongs to, as far as it is known. Of an absent entry it is known once it
+        was asked whether it is suspect."""
+        entry = self.entry
+        return self._issued_to if entry is None or entry.principal == NO_PRINCIPAL else entry.principal
+
+    @property
+    def given_up(self) -> Intent | None:
+        """The intent whose batches are remembered (rule R17), also if the store has lost it since."""
+        for entry in (self.entry, self._lost):
+            intent = None if entry is None else entry.intent
+            if intent is not None and intent.is_given_up and intent.batches:
+                return intent
+        return None
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Is something stored that this version cannot read?"""
+        return self._unreadable is not None
+
+    def foreign(self, batches: Iterable[Batch]) -> list[Batch]:
+        """Those of another principal than the owner."""
+        owner = self.owner
+        return [] if owner == NO_PRINCIPAL else [batch for batch in batches if batch.principal != owner]
+
+    def or_fresh(self, first: BatchIdentity, principal: bytes) -> Entry:
+        """The entry, or the one that a first batch begins. It belongs to its principal from here on."""
+        entry = self.entry
+        if not self.is_blank:
+            assert entry is not None
+            return replace(entry, principal=principal) if self.owner == NO_PRINCIPAL != principal else entry
+        begun = fresh(self._shared.generation, principal, first.producer_epoch, first.base_sequence)
+        return begun if self.entry is None else replace(begun, version=self.entry.version)
+
+    @property
+    def is_blank(self) -> bool:
+        """Is nothing known of the producer here? There is no entry, or the log was read and has nothing."""
+        entry = self.entry
+        return entry is None or not (entry.window or entry.intent or entry.end_offset >= 0 or entry.producer_epoch)
+
+    def hold(self, entry: Entry, commits: Sequence[Batch] = ()) -> None:
+        """A fact is known: it is written with the next swap."""
+        self.entry = entry
+        self.is_unwritten = True
+        self.commits = commits
+
+    # R7 lives here: what is held, a commit or a release, is written by the swap of the next entry.
+    async def write(self, entry: Entry, while_away: Callable[[str], Awaitable[None]]) -> bool:
+        """Swap the entry in. False: another one wrote, or a new era began. ``while_away``: called as long as there is
+        no reply."""
+        if self._known_era != self._shared.era:
+            self.forget()  # what it was made from is void: other leases, perhaps other data
+            return False
+        era = self._shared.era
+        ttl_ms = 0 if entry.has_open_intent else self._shared.expiry_ms
+        value = pack(entry)
+        while True:
+            result = await Swap(self._key, self._stored_version, value, ttl_ms)
+            if era != self._shared.era:
+                self.forget()
+                return False
+            if isinstance(result, Swapped):
+                self.entry = entry
+                self._stored_version = entry.version
+                self._written_at = self._shared.recent_time
+                if entry.generation == self._shared.generation:
+                    self._lost = None
+                self.is_unwritten = False
+                self.commits = ()
+                self.was_just_read = False
+                return True
+            if isinstance(result, Conflict):
+                self._take(result.value)
+                return False
+            # Executed or not, nobody knows. The same swap again is harmless, and makes one that is late fail (model
+            # row b3).
+            await while_away(result.reason)
+            await Pause(self._bell, limits.PROBE_SECONDS)
+
+    async def is_suspect(self) -> bool | StoreAway:
+        """May the entry lack its last writes (rule R10)? An absent one may, unless its id is of this generation
+        (model row d1). That is read anew each time, and after the entry: whatever emptied the store took both."""
+        if self.entry is not None:
+            return self.entry.generation != self._shared.generation
+        block = await self._block()
+        if isinstance(block, StoreAway):
+            return block
+        return block is None or block.generation != self._shared.generation
+
+    async def may_start_anywhere(self) -> bool | None:
+        """Its state may have expired: then it starts by any sequence, as Kafka does since 2.5 (KIP-360). None: the
+        store went away, or was emptied, since the entry was read."""
+        block = await self._block()
+        if isinstance(block, StoreAway) or (block is None and self.entry is None):
+            return None
+        return block is not None and self._shared.wall_clock_ms() - block.claimed_at_ms > self._shared.expiry_ms
+
+    def _take(self, value: bytes | None) -> bool:
+        try:
+            stored = unpack(value) if value is not None else None
+        except StoredFormatError as error:
+            if value != self._unreadable:  # it is read again and again, until somebody mends it
+                self._unreadable = value
+                self._shared.report(OperatorMessage("error", f"stored state of producer {self._producer_id}: {error}"))
+            self.forget()
+            return False
+        self._unreadable = None
+        version = stored.version if stored else NO_VERSION
+        if version < self._stored_version and not self._may_have_expired:
+            self._notice_loss(version)
+        lost = self._lost
+        if lost is None:
+            self.entry = stored
+        else:
+            intent = stored.intent if stored else None
+            self.entry = replace(lost, version=max(lost.version, version), generation=NO_GENERATION, intent=intent)
+        self._stored_version = version
+        self._known_era = self._shared.era
+        self.was_just_read = True
+        self.is_unwritten = False
+        self.commits = ()
+        return True
+
+    @property
+    def _may_have_expired(self) -> bool:
+        """Unless we wrote it, and so short a time ago that it can not."""
+        age_ms = (self._shared.recent_time - self._written_at) * 1000
+        expiry_ms = self._shared.expiry_ms
+        return age_ms >= expiry_ms - min(limits.EXPIRY_SLACK_SECONDS * 1000, expiry_ms // 2)
+
+    def _notice_loss(self, version: int) -> None:
+        """The store has less than what it had confirmed, in the same life of its data. What we know of this producer is
+        true, but others may have written since: it is suspect (rule R10) until it is rebuilt."""
+        self._lost = self.entry
+        what = f"version {version} is stored where version {self._stored_version} was written"
+        self._shared.report(OperatorMessage("error", f"state of producer {self._producer_id} was lost: {what}"))
+
+    async def _block(self) -> Block | StoreAway | None:
+        """What is known of the producer id's block; None: nothing."""
+        value = await Read(store.block_key(self._shared.cluster, block_of(self._producer_id)))
+        if not isinstance(value, bytes):
+            return value
+        block = unpack_block(value)
+        if block is not None:
+            self._issued_to = block.principal
+        return block

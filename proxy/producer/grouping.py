@@ -1,0 +1,279 @@
+"""How a group becomes message sets: one wrapper with its marker, or parts of a batch that is too large for the
+broker. Pure, and in steps: what is large takes long.
+
+Knows what a topic was seen to take; sends nothing and decides nothing about sequences.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from ...codecs import convert
+from ...codecs.compression import Codec, codec_of
+from ...codecs.convert import Inner
+from ...codecs.marker import Identity, anchor_of, encode_marker
+from ...codecs.message_set import iterate_shallow
+from ...codecs.record_batch import BatchHeader
+from ...codecs.steps import Steps
+from ...state.commit import Stored
+from ...state.entry import GROUP_BATCHES_MAX, NO_ANCHOR
+from ...state.sequence import advance, distance
+from ...values import value
+from .. import limits
+from ..flow.wrapper import PendingWrapper
+from .batch import Batch
+from .context import Shared
+
+
+@value(frozen=True, slots=True)
+class Target:
+    """Whose batches they are, and for which topic."""
+
+    shared: Shared
+    producer_id: int
+    topic: str
+
+
+@value(frozen=True, slots=True)
+class WrapperPlan:
+    """One wrapper to append: whole batches, or a part of one."""
+
+    identities: tuple[Identity, ...]
+    parcel: PendingWrapper
+    is_compressed: bool
+
+    @property
+    def message_set(self) -> bytes | bytearray:
+        """The wrapper, if it goes alone."""
+        return self.parcel.wrapped()
+
+    @property
+    def anchor(self) -> bytes:
+        """What names it in the log, if it goes alone."""
+        return self.parcel.anchor
+
+
+@value(frozen=True, slots=True)
+class GroupPlan:
+    """The wrappers of one group, in order, and the digest of its first record."""
+
+    pieces: tuple[WrapperPlan, ...]
+    content: bytes
+
+
+def planning(target: Target, group: Sequence[Batch]) -> Steps[GroupPlan]:
+    """Convert the group into one wrapper, or into parts if the topic is known to refuse its size.
+
+    What may be merged with other producers' is wrapped when it leaves. Raises HeaderRefused, and WireError for records
+    that cannot be read.
+    """
+    inner = yield from _converting(target, group)
+    content = inner.first_content
+    codec = _codec_of(target, [batch.header for batch in group])
+    identities = tuple([_identity(target, batch.header) for batch in group])
+    piece = _piece(target, identities, inner, codec)
+    del inner  # it is let go of once it is wrapped
+    size_max = target.shared.refused_size(target.topic)
+    joined_max = min(size_max or limits.GROUP_BYTES_MAX, limits.GROUP_BYTES_MAX)
+    if target.shared.merges_producers and _may_be_merged(target, group, piece, joined_max):
+        piece.parcel.joined_bytes_max = joined_max
+        return GroupPlan((piece,), content)
+    yield from piece.parcel.going_alone()
+    if size_max is None:
+        return GroupPlan((piece,), content)
+    if len(piece.message_set) >= size_max and not piece.is_compressed:
+        piece = yield from compressing_harder(target, piece)
+    pieces = (yield from _fitting(target, piece, size_max)) if len(group) == 1 else [piece]
+    return GroupPlan(tuple(pieces), content)
+
+
+def _may_be_merged(target: Target, group: Sequence[Batch], piece: WrapperPlan, joined_max: int) -> bool:
+    """Not what was in trouble in company before (rule R19), nor parts, nor what is too large for company, nor where no
+    marker is stored to tell whose the records are."""
+    return (
+        piece.parcel.size_bytes < joined_max
+        and not piece.parcel.compress_harder
+        and target.topic not in target.shared.unmarked
+        and not any(batch.is_alone or batch.is_apart for batch in group)
+    )
+
+
+def _converting(target: Target, group: Sequence[Batch]) -> Steps[Inner]:
+    return convert.converting(
+        [batch.records for batch in group],
+        [batch.header for batch in group],
+        policy=target.shared.policy,
+        output_bytes_max=limits.DECOMPRESSED_BYTES_MAX,
+    )
+
+
+def _identity(target: Target, head: BatchHeader) -> Identity:
+    return Identity(target.producer_id, head.producer_epoch, head.base_sequence, head.record_count)
+
+
+def _codec_of(target: Target, headers: Sequence[BatchHeader]) -> Codec:
+    """The topic's own codec, where it is known; else the first that a client chose."""
+    codec = target.shared.wrapper_codecs.get(target.topic, Codec.NONE)
+    for head in headers:
+        if head.attributes and not codec:
+            codec = codec_of(head.codec)
+    return codec
+
+
+def _piece(
+    target: Target, identities: tuple[Identity, ...], inner: Inner, codec: Codec, *, compress_harder: bool = False
+) -> WrapperPlan:
+    parcel = PendingWrapper(identities, inner, codec, compress_harder=compress_harder, count=target.shared.hold_bytes)
+    return WrapperPlan(identities, parcel, compress_harder or bool(codec))
+
+
+def compressing_harder(target: Target, piece: WrapperPlan) -> Steps[WrapperPlan]:
+    """Return the same records, compressed also if the client did not compress."""
+    inner = yield from piece.parcel.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
+    return (yield from _compressed(target, piece.identities, inner, piece.parcel.codec))
+
+
+def _compressed(target: Target, identities: tuple[Identity, ...], inner: Inner, codec: Codec) -> Steps[WrapperPlan]:
+    piece = _piece(target, identities, inner, codec, compress_harder=True)
+    del inner
+    yield from piece.parcel.going_alone()
+    return piece
+
+
+def _fitting(target: Target, piece: WrapperPlan, size_max: int) -> Steps[list[WrapperPlan]]:
+    """Split a piece until every part is smaller than ``size_max`` bytes, or has one record; that one then goes without
+    marker if this makes it smaller than that."""
+    done: list[WrapperPlan] = []
+    todo = deque([piece])
+    while todo:
+        head = todo.popleft()
+        if len(head.message_set) < size_max:
+            done.append(head)
+        elif head.identities[0].record_count == 1:
+            done.append((yield from leaving_the_marker_out(target, head)) or head)
+        else:
+            todo.extendleft(reversed((yield from halving(target, head))))
+    return done
+
+
+def halving(target: Target, piece: WrapperPlan) -> Steps[list[WrapperPlan]]:
+    """Return the records of a piece of one batch in two, each compressed; it has more than one."""
+    inner = yield from piece.parcel.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
+    border = yield from convert.border_of_halves(inner)
+    return (yield from _cutting(target, piece.identities[0], inner, border, piece.parcel.codec))
+
+
+def _cutting(target: Target, whole: Identity, inner: Inner, border: int, codec: Codec) -> Steps[list[WrapperPlan]]:
+    """Return two pieces of one batch; the second begins with record ``border``."""
+    parts = yield from convert.cutting(inner, [border])
+    del inner
+    pieces = []
+    sequence = whole.base_sequence
+    for part in parts:
+        identity = whole._replace(base_sequence=sequence, record_count=part.record_count)
+        pieces.append((yield from _compressed(target, (identity,), part, codec)))
+        sequence = advance(sequence, part.record_count)
+    return pieces
+
+
+def leaving_the_marker_out(target: Target, piece: WrapperPlan) -> Steps[WrapperPlan | None]:
+    """Return a single record as a plain message, or as a wrapper without a key if that is smaller: a broker may take
+    that where a marker makes it too large. None: it was so already, or the topic is known to refuse that size too.
+
+    Nothing in the log tells whose it is: a doubt about it is one that the log cannot settle if such a record is there.
+    """
+    assert piece.identities[0].record_count == 1
+    if not piece.parcel.is_marked:
+        return None
+    inner = yield from piece.parcel.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
+    codec, compress_harder = piece.parcel.codec, piece.parcel.compress_harder
+    message_set: bytes | bytearray = inner.message_set
+    if len(piece.message_set) - len(encode_marker(piece.identities)) < len(message_set):
+        message_set = yield from convert.wrapping(inner, key=None, codec=codec, compress_harder=compress_harder)
+    size_max = target.shared.refused_size(target.topic)
+    if size_max is not None and len(message_set) >= size_max:
+        return None
+    bare = PendingWrapper(
+        piece.identities, inner, codec, compress_harder=compress_harder, count=target.shared.hold_bytes
+    )
+    (message,) = iterate_shallow(message_set)
+    is_stored_so = target.topic not in target.shared.wrapper_codecs or message.is_wrapper
+    bare.leaves_without_marker(message_set, anchor_of(message) if is_stored_so else NO_ANCHOR)
+    return WrapperPlan(piece.identities, bare, piece.is_compressed)
+
+
+def rest_of(
+    target: Target, group: Sequence[Batch], records_found: int, pieces: Sequence[WrapperPlan] = ()
+) -> Steps[list[WrapperPlan]]:
+    """Return what is missing of a group whose first records are in the log. Only a single batch is ever stored in
+    parts."""
+    if records_found == 0 and pieces:
+        first = pieces[0].identities[0].base_sequence
+        if first == group[0].identity.base_sequence:
+            return list(pieces)
+    if records_found == 0:
+        return list((yield from planning(target, group)).pieces)
+    (batch,) = group
+    whole = _identity(target, batch.header)
+    inner = yield from _converting(target, group)
+    left = (yield from convert.cutting(inner, [records_found]))[1]
+    del inner
+    identity = whole._replace(base_sequence=advance(whole.base_sequence, records_found), record_count=left.record_count)
+    piece = yield from _compressed(target, (identity,), left, _codec_of(target, [batch.header]))
+    size_max = target.shared.refused_size(target.topic)
+    return [piece] if size_max is None else (yield from _fitting(target, piece, size_max))
+
+
+def located(piece: WrapperPlan, base_offset: int) -> list[Stored]:
+    """Where each identity of a wrapper lies that was appended at ``base_offset``."""
+    located = []
+    for identity in piece.identities:
+        located.append(Stored(identity.producer_epoch, identity.base_sequence, identity.record_count, base_offset))
+        base_offset += identity.record_count
+    return located
+
+
+def offset_of(placed: Sequence[Stored], sequence: int) -> int:
+    """Return where the record with this sequence lies; it is in one of ``placed``."""
+    for piece in placed:
+        ahead = distance(piece.base_sequence, sequence)
+        if ahead < piece.record_count:
+            return piece.base_offset + ahead
+    raise AssertionError(f"sequence {sequence} is in none of {placed}")
+
+
+def stay_apart(group: Iterable[Batch], pieces: Iterable[WrapperPlan]) -> None:
+    """From now on these are not merged with other producers'."""
+    for batch in group:
+        batch.is_apart = True
+    for one in pieces:
+        one.parcel.goes_alone()
+
+
+def gather(first: Batch, queue: Iterable[Batch]) -> list[Batch]:
+    """Return a group: ``first`` and what follows it in the queue, up to five consecutive batches of the same client
+    connection, small enough together."""
+    group = [first]
+    size = len(first.records)
+    while not group[-1].is_alone and len(group) < GROUP_BATCHES_MAX:
+        last = group[-1].identity
+        due = advance(last.base_sequence, last.record_count)
+        found = _follower(queue, last.producer_epoch, due, first)
+        if found is None or size + len(found.records) > limits.GROUP_BYTES_MAX:
+            break
+        group.append(found)
+        size += len(found.records)
+    return group
+
+
+def _follower(queue: Iterable[Batch], producer_epoch: int, due: int, first: Batch) -> Batch | None:
+    """What comes right after, from a connection that the group's first batch came on."""
+    for batch in queue:
+        identity = batch.identity
+        if identity.base_sequence != due or identity.producer_epoch != producer_epoch or batch.is_alone:
+            continue
+        connections = {id(waiter.connection) for waiter in first.waiters if not waiter.is_gone}
+        if any(id(waiter.connection) in connections for waiter in batch.waiters if not waiter.is_gone):
+            return batch
+    return None

@@ -1,0 +1,115 @@
+"""What a suspect entry becomes when the log was read, and when the newest part of the log was enough (rule R10). Pure:
+reads nothing, writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ...state.commit import Stored, rebuilt
+from ...state.decide import BatchIdentity
+from ...state.entry import GIVEN_UP, NO_CONTENT, NO_OFFSET, Entry, Intent
+from ...state.sequence import is_ahead
+from ...values import value
+from ..partition_log.log_search import Searched
+from .batch import Batch
+
+Name = tuple[BatchIdentity, int]
+"""What tells a batch that waits from others: its identity and checksum."""
+
+
+def name_of(batch: Batch) -> Name:
+    """Return it."""
+    return batch.identity, batch.header.crc
+
+
+@value(frozen=True, slots=True)
+class LookedFor:
+    """What a rebuild has looked for by its content, too: what has no marker tells nobody whose it is. ``is_all``: there
+    was nothing without a marker that could be the producer's, so nothing has to be looked for."""
+
+    era: int
+    names: frozenset[Name]
+    is_all: bool
+
+    def has(self, era: int, batch: Batch) -> bool:
+        """Does the entry, as the rebuild left it, tell what becomes of this batch?"""
+        return self.era == era and (self.is_all or name_of(batch) in self.names)
+
+
+def lowest_of(waiting: Iterable[BatchIdentity]) -> BatchIdentity | None:
+    """Return the batch that comes first in the newest epoch that waits; None: nobody waits."""
+    known = list(waiting)
+    newest = max((one.producer_epoch for one in known), default=NO_OFFSET)
+    lowest: BatchIdentity | None = None
+    for one in known:
+        if one.producer_epoch == newest and (lowest is None or is_ahead(one.base_sequence, lowest.base_sequence)):
+            lowest = one
+    return lowest
+
+
+def lowest_missing(done: Entry, waiting: Iterable[BatchIdentity]) -> BatchIdentity | None:
+    """Return who waits first, if the rebuilt entry does not have it."""
+    lowest = lowest_of(waiting)
+    if lowest is None or lowest.producer_epoch < done.producer_epoch:
+        return None
+    is_known = lowest.producer_epoch == done.producer_epoch and is_ahead(lowest.base_sequence, done.next_sequence)
+    return None if is_known else lowest
+
+
+def is_enough(entry: Entry, pieces: Sequence[Stored], lowest: BatchIdentity | None) -> bool:
+    """Is the entry complete with these pieces, which are all that was appended since a mark?
+
+    ``lowest``: who waits first. No client retries what is older than the mark, so that batch itself is among the pieces
+    or not in the log. Complete means: what has to come next is known for certain."""
+    if lowest is None:
+        return bool(pieces)
+    newest = max((piece.producer_epoch for piece in pieces), default=NO_OFFSET)
+    if newest < lowest.producer_epoch:
+        # Nothing came after that batch: if it continues what is known, all is known.
+        if entry.producer_epoch > lowest.producer_epoch:
+            return False
+        due = entry.next_sequence if entry.producer_epoch == lowest.producer_epoch else 0
+        return lowest.base_sequence == due
+    of_epoch = [piece for piece in pieces if piece.producer_epoch == lowest.producer_epoch]
+    return not of_epoch or not is_ahead(lowest.base_sequence, of_epoch[0].base_sequence)
+
+
+def completed(
+    entry: Entry, result: Searched, generation: bytes, given_up: Intent | None, *, is_since_mark: bool
+) -> Entry:
+    """Return the entry with all that was found. ``given_up``: what nobody could tell of before. ``is_since_mark``: what
+    lies before the mark was not read. It counts as rebuilt also where only something without a marker was found."""
+    done = rebuilt(entry, result.pieces, generation, result.end_offset, result.anchor)
+    if result.has_unmarked:
+        done = replace(done, is_rebuilt=True)
+    of_epoch = [piece for piece in result.pieces if piece.producer_epoch == done.producer_epoch]
+    has_beginning = bool(of_epoch) and of_epoch[0].base_sequence == 0
+    knew_beginning = entry.producer_epoch == done.producer_epoch and entry.first_base_offset != NO_OFFSET
+    if not is_since_mark and NO_OFFSET < result.gap_at < done.first_base_offset and not has_beginning:
+        done = replace(done, first_base_offset=result.gap_at)  # what is looked for below the window may be there
+    elif of_epoch and not has_beginning and not knew_beginning:
+        # Anywhere below, as before a mark, or without a marker: no batch is told to be out of order for it.
+        done = replace(done, first_base_offset=0)
+    if given_up and (given_up.producer_epoch, given_up.batches[0].base_sequence) == (
+        done.producer_epoch,
+        done.next_sequence,
+    ):
+        done = replace(done, intent=given_up)  # the log still does not tell: they are not forwarded again (R17)
+    return done
+
+
+def is_claimed(intent: Intent | None) -> bool:
+    """Does somebody rebuild the entry who keeps in it what was given up before? The claim of a rebuild has no content;
+    who gives a batch up leaves it there, and does nothing any more."""
+    return intent is not None and intent.is_given_up and bool(intent.batches) and intent.content == NO_CONTENT
+
+
+def remembering(claim: Intent, left: Intent | None) -> Intent:
+    """Return the claim as it is stored. What was given up, ``left``, stays in it (rule R17): the rebuild may come to no
+    end, and the proxy may die in the middle of it."""
+    if left is None:
+        return claim
+    return replace(
+        claim, producer_epoch=left.producer_epoch, batches=left.batches, content=NO_CONTENT, attempts=GIVEN_UP
+    )

@@ -1,0 +1,71 @@
+"""What a session needs of the engine, and the engine of a session: typing only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+from ...reactor import Reactor
+from ..admission.backpressure import Accounts
+from ..admission.idle_eviction import EvictableConnection
+from ..admission.long_work import LongWork
+from ..admission.loop_budget import LoopBudget
+from ..bridge.base import Addresses
+from ..bridge.init_producer_id import InitProducerIdRequest
+from ..bridge.metadata import ClientQuestion
+from ..broker.broker import Broker
+from ..producer.context import Shared
+from ..settings.addresses import PlaceOf
+from .produce import Outside
+
+
+class Hosted(EvictableConnection, Protocol):
+    """A session, as the engine sees it."""
+
+    @property
+    def is_idempotent(self) -> bool: ...
+
+    @property
+    def has_produce_in_flight(self) -> bool: ...
+
+    def look_whether_idle(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Host(Outside, Accounts, Protocol):
+    """The engine, as sessions see it."""
+
+    @property
+    def shared(self) -> Shared: ...
+
+    @property
+    def for_clients(self) -> Reactor:
+        """Opens connections to brokers that belong to one client."""
+        ...
+
+    @property
+    def loop_budget(self) -> LoopBudget: ...
+
+    @property
+    def long_work(self) -> LongWork: ...
+
+    def advertised(self) -> Mapping[int, tuple[int, int]]: ...
+
+    def addresses(self, place_of: PlaceOf, local_host: str) -> Addresses: ...
+
+    def target(self, broker_id: int | None) -> Broker | None: ...
+
+    def topics_changed(self, gone: Collection[str] = ()) -> None: ...
+
+    def init_producer_id(
+        self, request: InitProducerIdRequest, principal: bytes, done: Callable[[int, int], None]
+    ) -> None: ...
+
+    def metadata(
+        self, version: int, question: ClientQuestion, addresses: Callable[[], Addresses], done: Callable[[bytes], None]
+    ) -> None: ...
+
+    def session_ended(self, session: Hosted) -> None: ...
+
+    def count_request(self, api_key: int) -> None: ...

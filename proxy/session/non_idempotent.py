@@ -1,0 +1,169 @@
+"""Batches without a producer id, as an old broker takes them (rule R20): converted where the format asks for
+it, in order, with their own acks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from ...codecs.compression import Codec
+from ...codecs.convert import HeaderPolicy, HeaderRefused, converting_one
+from ...codecs.errors import WireError
+from ...codecs.marker import MAGIC, parse_marker
+from ...codecs.message_set import iterate_shallow
+from ...codecs.produce import API_KEY, PartitionRecords, encode_request, parse_response
+from ...codecs.record_batch import magic_of, parse_single_batch
+from ...codecs.steps import STEP_BYTES, STEP_RECORDS, Steps
+from ...reactor import Buffer
+from .. import limits
+from ..admission.long_work import Done, LongWork
+from ..admission.loop_budget import LoopBudget
+from ..admission.memory_budget import Held
+from ..producer import answers
+from ..producer.batch import Answer
+from ..producer.context import Shared
+from .pipe import Pipe
+
+_VERSION = 2
+_PART_BYTES = 2048
+"""What the work on one partition counts for, beside its bytes."""
+_MARKER_BEGINS = re.compile(re.escape(MAGIC))
+
+
+class Host(Protocol):
+    """What is needed of the engine."""
+
+    @property
+    def shared(self) -> Shared: ...
+
+    @property
+    def loop_budget(self) -> LoopBudget: ...
+
+    @property
+    def long_work(self) -> LongWork: ...
+
+    def hold_bytes(self, count: int) -> None: ...
+
+
+# R20 lives here: converted where the format asks for it, nothing else.
+class NonIdempotentBatches:
+    """Those of one request. ``sendable``: topic, partition and message set of each that goes on, once they are
+    converted."""
+
+    def __init__(
+        self,
+        parts: Sequence[tuple[PartitionRecords, Callable[[Answer], None]]],
+        host: Host,
+        sender: str,
+        refused: Callable[[str], None],
+    ) -> None:
+        """``parts``: the batches, and who wants their answers. ``refused``: is told why something cannot go on."""
+        self.sendable: list[tuple[str, int, Buffer]] = []
+        self._host = host
+        self._sender = sender
+        self._parts = parts
+        self._refused = refused
+        # What they will be converted to is about as large; what it is, is counted once it is there.
+        size = sum(len(item.records or b"") for item, _ in parts)
+        self._held: Held | None = Held(host.hold_bytes, size + size // 4)
+        self._waiting: dict[tuple[str, int], Callable[[Answer], None]] = {}
+
+    def convert(self, ready: Callable[[], None]) -> None:
+        """Convert them; ``ready`` is called when that is done, at once if it takes one step. What cannot go on is
+        answered then."""
+        items, policy = [item for item, _ in self._parts], self._host.shared.policy
+        is_late = self._host.loop_budget.is_long
+
+        def done(result: Done[list[Buffer | Answer]]) -> None:
+            self._take(result.result())
+            ready()
+
+        self._host.long_work.begin(partial(_old_formats, items, policy), self._sender, done, is_late=is_late)
+
+    def _take(self, message_sets: list[Buffer | Answer]) -> None:
+        parts, self._parts = self._parts, ()
+        for (item, answer), message_set in zip(parts, message_sets, strict=True):
+            if isinstance(message_set, Answer):
+                self._refused(message_set.message or "")
+                answer(message_set)
+            else:
+                self.sendable.append((item.topic, item.partition, message_set))
+                self._waiting[(item.topic, item.partition)] = answer
+
+    def send(self, pipe: Pipe, acks: int, timeout_ms: int, failed: Callable[[str], None]) -> None:
+        """Send them on. ``failed``: told when the broker's answer cannot be passed on."""
+        body = encode_request(_VERSION, acks, timeout_ms, self.sendable)
+        if acks == 0:
+            pipe.request(API_KEY, _VERSION, body, None)
+            for answer in self._waiting.values():
+                answer(Answer(0))
+            return
+
+        # What is sent is the request's own bytes, or a converted copy of them: that one is counted here.
+        self._held = Held(
+            self._host.hold_bytes, sum(len(sent) for _, _, sent in self.sendable if not isinstance(sent, memoryview))
+        )
+        self.sendable = []
+
+        def answered(response: memoryview) -> None:
+            self._held = None
+            found, _throttle_ms = parse_response(response, 0, _VERSION)
+            for one in found:
+                done = self._waiting.pop((one.topic, one.partition), None)
+                if done is not None:
+                    done(Answer(one.error_code, one.base_offset, one.log_append_time_ms))
+            if self._waiting:
+                failed("the broker's answer leaves a partition out")
+
+        pipe.request(API_KEY, _VERSION, body, answered)
+
+
+def _old_formats(items: Sequence[PartitionRecords], policy: HeaderPolicy) -> Steps[list[Buffer | Answer]]:
+    """Return all of a request."""
+    made: list[Buffer | Answer] = []
+    bytes_at_once = 0
+    for item in items:
+        made.append((yield from _old_format(item, policy)))
+        bytes_at_once += len(item.records or b"") + _PART_BYTES
+        if bytes_at_once >= STEP_BYTES:
+            bytes_at_once = 0
+            yield
+    return made
+
+
+def _old_format(item: PartitionRecords, policy: HeaderPolicy) -> Steps[Buffer | Answer]:
+    """Return the records as a message set, converted if need be; or what the client is answered instead."""
+    records = item.records
+    assert records is not None
+    if len(item.topic) > limits.TOPIC_CHARACTERS_MAX:
+        return answers.unknown_partition()
+    try:
+        if magic_of(records) < 2:
+            is_marked = yield from _finding_marker(records)
+            return answers.invalid("a wrapper's key names batches of a producer", 0) if is_marked else records
+        converted = yield from converting_one(
+            records,
+            codec=Codec(parse_single_batch(records).codec),
+            magic=1,
+            policy=policy,
+            output_bytes_max=limits.DECOMPRESSED_BYTES_MAX,
+        )
+        return converted.message_set
+    except HeaderRefused as refused:
+        return answers.header_refused(refused.header, item.topic)
+    except WireError as error:
+        return answers.unreadable(str(error))
+
+
+def _finding_marker(records: Buffer) -> Steps[bool]:
+    """Would it be taken for somebody's batches in the log? Only the proxy may say whose they are."""
+    if _MARKER_BEGINS.search(records) is None:
+        return False
+    for index, one in enumerate(iterate_shallow(records), 1):
+        if one.is_wrapper and parse_marker(one.key) is not None:
+            return True
+        if not index % STEP_RECORDS:
+            yield
+    return False

@@ -1,0 +1,203 @@
+"""The upstream connection that belongs to one client connection: requests on in order, answers back in order. Sans-IO.
+
+Used for everything that the proxy does not answer itself. When it breaks, the client's connection is closed: to the
+client it looks like the broker's own, and it knows what to do then. Parses no body."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from ...codecs.errors import WireError
+from ...codecs.framing import Frame, FrameSplitter
+from ...codecs.headers import encode_request_header, parse_response_header
+from ...reactor import Address, Buffer, Reactor, Wire
+from .. import limits
+from ..admission.backpressure import Accounts, Backpressure
+from ..admission.memory_budget import Reservation
+from ..bridge.base import Chunks
+
+Answered = Callable[[memoryview], None]
+_CLIENT_ID = "idemproxy-client"
+
+
+def _nobody_to_tell(_reason: str) -> None:
+    """It has ended before."""
+
+
+class _Answers(FrameSplitter):
+    __slots__ = ()
+
+    @property
+    def due_bytes(self) -> int:
+        """Size of the answer that has begun to come; 0: none has, or its size is not known yet."""
+        return self._need
+
+
+class Pipe:
+    """Opened at the first request. ``broken``: told when it ends; with ``may_end`` only if that matters to anybody.
+    ``backlog_bytes``: that the broker does not take, of requests that have no answer, or of a client that has gone."""
+
+    def __init__(
+        self, reactor: Reactor, address: Address, broken: Callable[[str], None], may_end: bool = False
+    ) -> None:
+        self.is_closed = False
+        self._may_end = may_end
+        self._is_held = False
+        self._is_paused = False
+        self._broken = broken
+        self._wire: Wire | None = None
+        self._early: list[Buffer] = []
+        self._early_bytes = 0
+        self._closed_wire: Wire | None = None
+        self.backlog_bytes = 0
+        self._is_count_planned = False
+        self._reactor = reactor
+        self._accounts: Accounts | None = None
+        self._patience: Backpressure | None = None
+        self._room: Reservation | None = None
+        self._splitter = _Answers(limits.RESPONSE_BYTES_MAX)
+        self._expected: deque[tuple[int, int, int, Answered]] = deque()
+        self._correlation_id = 0
+        reactor.connect(address, self)
+
+    def share(self, accounts: Accounts, patience: Backpressure) -> None:
+        """From now on ask for room before a large answer is read, and count what has no answer. ``patience``: with the
+        client that it is for."""
+        self._accounts = accounts
+        self._patience = patience
+
+    def request(self, api_key: int, api_version: int, body: Chunks, answered: Answered | None) -> None:
+        """Send a request on; ``answered`` None: it has no answer (acks=0)."""
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        header = encode_request_header(api_key, api_version, self._correlation_id, _CLIENT_ID)
+        if answered is not None:
+            self._expected.append((self._correlation_id, api_key, api_version, answered))
+        else:
+            self._may_end = False  # nobody would know what became of it
+            self._plan_count()
+        size = len(header) + sum(map(len, body))
+        chunks = (size.to_bytes(4, "big"), header, *body)
+        if self._wire is None:
+            self._early.extend(chunks)
+            self._early_bytes += size
+        else:
+            self._wire.send(*chunks)
+
+    def hold(self, is_held: bool) -> None:
+        """Leave what the broker answers with the broker, because the client does not take it; or go on."""
+        self._is_held = is_held
+        self._look_for_room()
+        self._read_or_not()
+
+    def _look_for_room(self) -> None:
+        """Not while the client does not take what it has already: others need the room more."""
+        due_bytes = self._splitter.due_bytes
+        if due_bytes <= limits.BACKLOG_BYTES or self._is_held or self._room is not None or self.is_closed:
+            return
+        if self._accounts is not None and self._patience is not None:
+            self._room = self._accounts.ask_room(due_bytes, self._read_or_not, self._patience.looks_new())
+
+    @property
+    def _unsent_bytes(self) -> int:
+        wire = self._wire or self._closed_wire
+        return self._early_bytes if wire is None else wire.unsent
+
+    def _plan_count(self) -> None:
+        if not self._is_count_planned:
+            self._is_count_planned = True
+            self._reactor.later(0, self._count_backlog)
+
+    def _count_backlog(self) -> None:
+        """What has no answer is counted until the broker takes it; once its sender has gone, all is."""
+        unsent = self._unsent_bytes
+        if self._accounts is None or self._patience is None:
+            return
+        if unsent <= limits.BACKLOG_BYTES:
+            unsent = 0
+        self._accounts.hold_bytes(unsent - self.backlog_bytes)
+        self.backlog_bytes = unsent
+        self._is_count_planned = unsent > 0
+        if unsent:
+            self._reactor.later(limits.ANSWER_SWEEP_SECONDS, self._count_backlog)
+        self._patience.control()
+
+    def _read_or_not(self) -> None:
+        is_paused = self._is_held or (self._room is not None and not self._room.is_there)
+        if self._wire is not None and is_paused != self._is_paused:
+            self._is_paused = is_paused
+            if is_paused:
+                self._wire.pause()
+            else:
+                self._wire.resume()
+
+    def close(self) -> None:
+        """The client has gone. What was sent on arrives; what it waits for does not matter any more."""
+        self._end()
+        if self._wire is not None:
+            self._wire.close()
+            self._wire, self._closed_wire = None, self._wire
+        if self._unsent_bytes > limits.BACKLOG_BYTES:
+            self._plan_count()
+
+    # ------------------------------------------------------------------ endpoint
+    def connected(self, wire: Wire) -> None:
+        """The broker is there."""
+        if self._early:
+            wire.send(*self._early)
+            self._early = []
+            self._early_bytes = 0
+        if self.is_closed:
+            self._closed_wire = wire
+            wire.close()
+        else:
+            self._wire = wire
+            self._read_or_not()
+
+    def received(self, data: bytes) -> None:
+        """Bytes of answers."""
+        try:
+            for frame in self._splitter.feed(data):
+                room, self._room = self._room, None
+                try:
+                    self._answer(frame)
+                finally:
+                    if room is not None and self._patience is not None:
+                        self._is_held = True  # until it was looked whether the client takes it
+                        self._patience.large_answer(room)
+                if self.is_closed:
+                    return
+            if self._is_held or self._splitter.due_bytes > limits.BACKLOG_BYTES:
+                self._look_for_room()
+                self._read_or_not()
+        except WireError as error:
+            if self._wire is not None:
+                self._wire.reset()
+            self.lost(f"the broker's answer cannot be read: {error}")
+
+    def lost(self, reason: str) -> None:
+        """The broker's side is gone."""
+        self._wire = None
+        self._early_bytes = 0
+        if not self.is_closed:
+            broken, matters = self._broken, bool(self._expected) or not self._may_end
+            self._end()
+            if matters:
+                broken(reason)
+
+    def _end(self) -> None:
+        self.is_closed = True
+        self._broken = _nobody_to_tell  # or it and its client would hold each other, and what waits for answers
+        self._expected.clear()
+        if self._room is not None:
+            self._room.release()
+            self._room = None
+
+    def _answer(self, frame: Frame) -> None:
+        if not self._expected:
+            raise WireError("an answer that nobody asked for")
+        expected, api_key, api_version, answered = self._expected.popleft()
+        correlation_id, body_offset = parse_response_header(frame, api_key, api_version)
+        if correlation_id != expected:
+            raise WireError(f"correlation id {correlation_id} where {expected} is due")
+        answered(memoryview(frame)[body_offset:])

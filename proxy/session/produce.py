@@ -1,0 +1,454 @@
+"""One produce request: checked, split by partition, its answers gathered. Rules R16, R18, R20.
+
+Every check that needs no state is made here, before a sequencer hears of the batch: what fails them moves no state
+and is never forwarded. Batches with a producer id go to their sequencer, batches without one go on as they come
+(``non_idempotent.py``)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from ...codecs.compression import Codec
+from ...codecs.errors import ChecksumMismatch, WireError
+from ...codecs.message_set import OVERHEAD_BYTES
+from ...codecs.produce import PartitionAnswer, PartitionRecords, ProduceRequest, encode_response
+from ...codecs.record_batch import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    RECORD_BYTES_MIN,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    magic_of,
+    parse_single_batch,
+    verify_crc,
+)
+from ...codecs.steps import Steps, at_once
+from ...reactor import Reactor
+from ...state.decide import BatchIdentity
+from .. import limits
+from ..admission.memory_budget import Held
+from ..events import ClientRefused
+from ..flow.effects import Way
+from ..producer import answers
+from ..producer.batch import Answer, Batch
+from ..producer.retry_notes import RetryNotes
+
+if TYPE_CHECKING:
+    from ..producer.sequencer import Sequencer
+
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_NOT_SERVED_FLAGS = CONTROL_FLAG | TRANSACTIONAL_FLAG
+_STEP_PARTITIONS = 300
+"""Partitions of a request that are begun in one step: a few milliseconds."""
+_MAGIC_2_SINCE = 3
+_ZSTD_SINCE = 7
+
+
+class Outside(Protocol):
+    """What a produce request needs of the engine."""
+
+    def now(self) -> float: ...
+
+    def hold_bytes(self, count: int) -> None: ...
+
+    def sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer | None: ...
+
+    def has_partition(self, topic: str, partition: int) -> bool: ...
+
+    def look_for_topic(self, topic: str, done: Callable[[], None]) -> None: ...
+
+    def sweep(self, call: ProduceCall, parts: Sequence[Part]) -> None: ...
+
+    def swept(self, call: ProduceCall) -> None: ...
+
+    @property
+    def reactor(self) -> Reactor: ...
+
+    def report(self, event: object) -> None: ...
+
+    @property
+    def is_draining(self) -> bool: ...
+
+
+class Client(Protocol):
+    """What a produce request needs of its session."""
+
+    is_idempotent: bool
+    """It has asked for a producer id, or used one."""
+
+    @property
+    def retry_notes(self) -> RetryNotes: ...
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def principal(self) -> bytes: ...
+
+    @property
+    def way(self) -> Way | None: ...
+
+    def abort(self, reason: str) -> None:
+        """Close the connection: the only answer that acks=0 has."""
+        ...
+
+    def produce_plainly(
+        self, acks: int, timeout_ms: int, parts: list[tuple[PartitionRecords, Callable[[Answer], None]]]
+    ) -> None:
+        """Send batches without a producer id on, in order."""
+        ...
+
+
+class Part:
+    """One partition of one request: waits for the answer of its batch.
+
+    It holds its request, and with it the bytes, until it is answered. The request does not hold its parts: a ring of
+    the two would keep the bytes of every request until the collector comes by."""
+
+    __slots__ = ("_call", "_client", "_identity", "_index", "_key", "_request", "_wants_answer", "answered")
+
+    def __init__(self, call: ProduceCall, index: int) -> None:
+        self._call: ProduceCall | None = call
+        self._client = call.client
+        self._wants_answer = call.request.acks != 0
+        self._index = index
+        self._key: tuple[int, str, int] | None = None
+        self._identity: BatchIdentity | None = None
+        self._request = 0
+        self.answered = False
+
+    @property
+    def is_named(self) -> bool:
+        """Has it a batch with a producer id?"""
+        return self._key is not None
+
+    def names(self, topic: str, partition: int, header: BatchHeader) -> BatchIdentity:
+        """Return which batch it is, and keep it, so that a retriable failure of it is remembered (rule R11)."""
+        self._key = (header.producer_id, topic, partition)
+        self._identity = identity = BatchIdentity(header.producer_epoch, header.base_sequence, header.record_count)
+        self._request = self._client.retry_notes.request_number()
+        return identity
+
+    @property
+    def is_gone(self) -> bool:
+        """Answered, or the connection is closed; who asked for no answer stays (rule R16)."""
+        return self.answered or (self._client.is_closed and self._wants_answer)
+
+    @property
+    def connection(self) -> Client:
+        """The client connection it came on."""
+        return self._client
+
+    def answer(self, answer: Answer) -> None:
+        """Take the answer."""
+        call, self._call = self._call, None
+        if call is not None:
+            self.answered = True
+            self.note(answer.error_code)
+            call.part_answered(self._index, self, answer)
+
+    def leave(self) -> None:
+        """Its client has gone, or it is answered: it holds its request no longer."""
+        self._call = None
+
+    def hold(self) -> None:
+        """Its batch waits for something: what comes behind it is no gap (rule R11)."""
+        if self._key is not None and self._identity is not None:
+            self._client.retry_notes.hold(self._key, self._identity)
+
+    def let_go(self) -> None:
+        """It waits no longer."""
+        if self._key is not None and self._identity is not None:
+            self._client.retry_notes.let_go(self._key, self._identity)
+
+    def note(self, error_code: int) -> None:
+        """This is what its client is told."""
+        if self._key is not None and self._identity is not None:
+            will_be_retried = answers.will_be_retried(error_code, self._identity.record_count)
+            notes = self._client.retry_notes
+            notes.note(self._key, self._identity, error_code, will_be_retried, self._request)
+
+
+Missing = dict[str, list[tuple[int, int, Part, Batch]]]
+"""What is to be looked for, by topic: partition, producer id, and what waits for it."""
+
+
+class ProduceCall:
+    """One request. ``done`` gets the response body, or None when there is none to send (acks=0)."""
+
+    def __init__(
+        self,
+        outside: Outside,
+        client: Client,
+        request: ProduceRequest,
+        api_version: int,
+        done: Callable[[bytes | None], None],
+    ) -> None:
+        self.outside = outside
+        self.client = client
+        self.request = request
+        self.answer_by = 0.0
+        self._version = api_version
+        self._done = done
+        self._answers: list[Answer | None] = [None] * len(request.partitions)
+        self._left = len(request.partitions)
+        self.is_done = False
+        """Answered."""
+        self.held: Held | None = None
+        """Counts the bytes of the request; kept by whoever keeps any of them."""
+        self._has_refused = False
+        self._is_named = False
+
+    def start(self) -> None:
+        """What ``starting`` does, at once."""
+        at_once(self.starting())
+
+    def starting(self) -> Steps[None]:
+        """Check every partition and send it on its way. What it began it does not begin again."""
+        request = self.request
+        now = self.outside.now()
+        timeout_ms = max(request.timeout_ms, limits.PRODUCE_TIMEOUT_MS_MIN)
+        self.answer_by = now + timeout_ms / 1000 * limits.ANSWER_SHARE
+        if request.acks == 0:
+            self._done(None)
+        if not request.partitions:
+            self._finish()
+            return
+        is_large = len(request.partitions) > _STEP_PARTITIONS
+        if is_large:
+            yield  # to read it took long enough
+        doubled = _doubled(request.partitions) if len(request.partitions) > 1 else frozenset()
+        plain: list[tuple[PartitionRecords, Callable[[Answer], None]]] = []
+        missing: Missing = {}
+        parts = [Part(self, index) for index in range(len(request.partitions))]
+        if is_large:
+            yield
+        for index, (item, part) in enumerate(zip(request.partitions, parts, strict=True), 1):
+            if (item.topic, item.partition) in doubled:
+                self._refuse(part, item, answers.invalid("the partition is named twice in one request", self._version))
+            else:
+                self._start_part(item, part, timeout_ms, now, plain, missing)
+            if not index % _STEP_PARTITIONS:
+                yield
+        for topic, routed in missing.items():
+            self.outside.look_for_topic(topic, partial(self._route_found, topic, deque(routed)))
+        if plain:
+            self.client.produce_plainly(request.acks, timeout_ms, plain)
+        if self._is_named and not self.is_done:
+            self.outside.sweep(self, [part for part in parts if part.is_named])
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Has its client gone, that wanted an answer?"""
+        return self.client.is_closed and self.request.acks != 0
+
+    # R18 lives here: what is not known in time is answered with a retriable code.
+    def time_is_up(self, parts: Sequence[Part]) -> None:
+        """Rule R18: answer now, what is not known yet with 7. The retry of a batch joins its first try.
+
+        ``parts``: those with a producer id. The others wait for the broker's own answer, however late (rule R20).
+        """
+        for part in parts:
+            if not part.answered:
+                part.answer(answers.in_doubt("the outcome is not known yet"))
+
+    # ------------------------------------------------------------------ one partition
+    def _start_part(
+        self,
+        item: PartitionRecords,
+        part: Part,
+        timeout_ms: int,
+        now: float,
+        plain: list[tuple[PartitionRecords, Callable[[Answer], None]]],
+        missing: Missing,
+    ) -> None:
+        """``plain``, ``missing``: take what goes another way, and what is to be looked for."""
+        records = item.records
+        if self.request.transactional_id is not None:
+            self._refuse(part, item, answers.transactional())
+            return
+        if records is None or not len(records):
+            self._refuse(part, item, answers.invalid("the record set is null or empty", self._version))
+            return
+        try:
+            if self._version < _MAGIC_2_SINCE and magic_of(records) < 2:
+                plain.append((item, part.answer))
+                return
+            header = parse_single_batch(records)
+            refusal = self._judge(header)
+            if refusal is None and header.producer_id >= 0 and self.request.acks not in (-1, 0, 1):
+                refusal = answers.invalid_acks(self.request.acks)
+            if refusal is None and header.producer_id >= 0:
+                identity = part.names(item.topic, item.partition, header)
+                self._is_named = self.client.is_idempotent = True
+            if refusal is None:
+                verify_crc(records, header)
+        except ChecksumMismatch as error:
+            refusal = answers.corrupt(str(error))
+        except WireError as error:
+            refusal = answers.invalid(str(error), self._version)
+        if refusal is not None:
+            self._refuse(part, item, refusal)
+        elif header.producer_id < 0:
+            plain.append((item, part.answer))
+        elif self.outside.is_draining:
+            part.answer(answers.held_back("the proxy is shutting down"))
+        else:
+            batch = Batch(identity, records, header, timeout_ms, now, [part], self.client.principal)
+            if self.held is not None:
+                self.held.grow(limits.BATCH_OBJECTS_BYTES)
+            batch.held = self.held
+            batch.ahead = Held(self.outside.hold_bytes, _wrapper_bytes(header, len(records)))
+            self._route(item.topic, item.partition, header.producer_id, part, batch, missing)
+
+    def _judge(self, header: BatchHeader) -> Answer | None:
+        """What no broker would take from a producer."""
+        if header.attributes & _NOT_SERVED_FLAGS:
+            return answers.invalid("control and transactional batches are not served", self._version)
+        codec = header.attributes & CODEC_MASK
+        if codec and (codec > Codec.ZSTD or (codec == Codec.ZSTD and self._version < _ZSTD_SINCE)):
+            return answers.codec_not_served()
+        if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+            return answers.invalid("a batch with a producer id needs a sequence and an epoch", self._version)
+        return None
+
+    def _route(
+        self,
+        topic: str,
+        partition: int,
+        producer_id: int,
+        part: Part,
+        batch: Batch,
+        missing: Missing,
+    ) -> None:
+        if self.outside.has_partition(topic, partition):
+            self._submit(topic, partition, producer_id, batch)
+        elif partition >= 0 and _TOPIC_NAME.fullmatch(topic):
+            part.hold()
+            missing.setdefault(topic, []).append((partition, producer_id, part, batch))
+        else:
+            part.answer(answers.unknown_partition())
+
+    def _route_found(self, topic: str, routed: deque[tuple[int, int, Part, Batch]]) -> None:
+        for _ in range(min(len(routed), _STEP_PARTITIONS)):
+            partition, producer_id, part, batch = routed.popleft()
+            part.let_go()
+            if self.outside.has_partition(topic, partition):
+                self._submit(topic, partition, producer_id, batch)
+            else:
+                part.answer(answers.unknown_partition())
+        if routed:
+            self.outside.reactor.later(0, partial(self._route_found, topic, routed))
+
+    def _submit(self, topic: str, partition: int, producer_id: int, batch: Batch) -> None:
+        sequencer = self.outside.sequencer(producer_id, topic, partition)
+        if sequencer is not None:
+            sequencer.submit(batch)
+        else:
+            batch.waiters[0].answer(answers.held_back("too many producers are at work"))
+
+    def _refuse(self, part: Part, item: PartitionRecords, answer: Answer) -> None:
+        """Bad input: said in the log, answered, and nothing else happens. One line for all of a request: it may name
+        a hundred thousand partitions, and everybody waits while they are written down."""
+        if not self._has_refused:
+            self._has_refused = True
+            where = f"{item.topic[:64]!r}-{item.partition}"
+            what = f"{where} of {len(self._answers)} partitions: code {answer.error_code}: {answer.message}"
+            self.outside.report(ClientRefused(self.client.name, what))
+        part.answer(answer)
+
+    # ------------------------------------------------------------------ gathering
+    def part_answered(self, index: int, part: Part, answer: Answer) -> None:
+        """One partition is done; with the last one the response goes out."""
+        self._answers[index] = answer
+        self._left -= 1
+        if self._left == 0:
+            if len(self._answers) > _STEP_PARTITIONS:
+                self.outside.reactor.later(0, self._finish)
+            else:
+                self._finish()
+
+    def _finish(self) -> None:
+        self.is_done = True
+        self.outside.swept(self)
+        if self.request.acks == 0:
+            failed = next((a for a in self._answers if a is not None and a.error_code), None)
+            if failed is not None:
+                self.client.abort(f"a produce with acks=0 failed with code {failed.error_code}")
+            return
+        self._done(
+            encode_response(
+                self._version,
+                [
+                    PartitionAnswer(
+                        item.topic,
+                        item.partition,
+                        answer.error_code,
+                        answer.base_offset,
+                        answer.log_append_time_ms,
+                        0 if answer.error_code == 0 else -1,
+                        answer.message,
+                    )
+                    for item, answer in zip(self.request.partitions, self._answers, strict=True)
+                    if answer is not None
+                ],
+            )
+        )
+
+
+def _wrapper_bytes(header: BatchHeader, size: int) -> int:
+    """What a batch of ``size`` bytes will take in the old format, about: a message has more around it than a record,
+    and gzip is larger than zstd."""
+    if header.attributes & CODEC_MASK:
+        return size + size // 4
+    return size + min(header.record_count, size // RECORD_BYTES_MIN) * (OVERHEAD_BYTES[1] - RECORD_BYTES_MIN)
+
+
+def _doubled(items: Sequence[PartitionRecords]) -> frozenset[tuple[str, int]]:
+    """Partitions that are named more than once: a broker would take the last one in silence."""
+    named = Counter((item.topic, item.partition) for item in items)
+    return frozenset(place for place, count in named.items() if count > 1)
+
+
+class Sweeper:
+    """Answers requests whose time is up (rule R18): one timer for all of them."""
+
+    def __init__(self, now: Callable[[], float], later: Callable[[float, Callable[[], None]], object]) -> None:
+        self._now = now
+        self._later = later
+        self._calls: dict[ProduceCall, Sequence[Part]] = {}
+        self._planned = False
+
+    def add(self, call: ProduceCall, parts: Sequence[Part]) -> None:
+        """Look after a request until it is answered, or nobody wants an answer. ``parts``: as ``time_is_up`` gets
+        them."""
+        self._calls[call] = parts
+        if not self._planned:
+            self._planned = True
+            self._later(limits.ANSWER_SWEEP_SECONDS, self._sweep)
+
+    def remove(self, call: ProduceCall) -> None:
+        """It is answered. Its bytes are given back at once, to be used for the next request while they are warm."""
+        self._calls.pop(call, None)
+
+    def _sweep(self) -> None:
+        now = self._now()
+        self._planned = False
+        for call, parts in list(self._calls.items()):
+            if call.is_abandoned:
+                self.remove(call)
+            elif not call.is_done and now >= call.answer_by:
+                call.time_is_up(parts)
+        if self._calls and not self._planned:
+            self._planned = True
+            self._later(limits.ANSWER_SWEEP_SECONDS, self._sweep)

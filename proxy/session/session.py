@@ -1,0 +1,489 @@
+"""One client connection, sans-IO: frames in, answers out in the order of the requests. Knows which request goes where.
+
+Produce, InitProducerId, ApiVersions and Metadata are answered by the proxy itself; all other APIs go on, through a
+bridge, over one upstream connection that belongs to this client alone (``pipe.py``), so that a broker's
+one-after-the-other order is kept."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ...codecs import produce as produce_codec
+from ...codecs.errors import WireError
+from ...codecs.framing import Frame, FrameSplitter
+from ...codecs.headers import RequestHeader, encode_response_header, parse_request_header
+from ...codecs.steps import Steps
+from ...reactor import Buffer, Wire
+from ...state.entry import NO_PRINCIPAL
+from .. import limits
+from ..admission.backpressure import Backpressure
+from ..admission.connection_quotas import AdmittedConnection
+from ..admission.ip_fair_share import IpFairShare
+from ..admission.memory_budget import WAITING_COUNTS, Held
+from ..bridge import api_versions
+from ..bridge.base import Addresses, Refused
+from ..bridge.init_producer_id import encode_init_producer_id, parse_init_producer_id
+from ..bridge.metadata import parse_client_request
+from ..bridge.refusals import refusal
+from ..bridge.table import plan
+from ..bridge.topics import deleted_topics
+from ..broker.broker import Broker
+from ..events import ClientRefused, SlowClient
+from ..flow.effects import Way
+from ..producer.retry_notes import RetryNotes
+from ..settings.addresses import PlaceOf
+from ..versions import ApiKey
+from .acks_zero import AcksZero, PlainPart, SilentCall
+from .host import Host
+from .non_idempotent import NonIdempotentBatches
+from .pipe import Pipe
+from .produce import ProduceCall
+
+_PRODUCE_KEY = int(ApiKey.PRODUCE)
+_CHANGES_TOPICS = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS)
+_IS_OVER = object()
+_FINISHED_KEYS = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID)
+
+
+class _Slot:
+    """The place of one answer in the order of the requests. ``chunks`` None: not there yet; empty: none is sent.
+    ``held``: counts the bytes of the request."""
+
+    __slots__ = ("chunks", "header", "held")
+
+    def __init__(self, header: RequestHeader, held: Held) -> None:
+        self.header = header
+        self.held: Held | None = held
+        self.chunks: Sequence[Buffer] | None = None
+
+    def has_parts(self, count: int) -> None:
+        """It names so many partitions: each takes memory beside its bytes."""
+        if self.held is not None:
+            self.held.grow(count * limits.PARTITION_OBJECTS_BYTES)
+
+
+class Session:
+    """The endpoint of one client connection. ``broker_id``: whose listener it came to, None for the bootstrap port.
+    ``place_of``: where clients of this listener reach each broker. ``principal``: who is at the other end, as far as
+    that is known (``state/entry.py``). ``visit``: what the door keeps of the connection."""
+
+    requires_authentication: bool = False
+    way: Way | None = None
+    """Over which alone its batches reach the broker; None: the proxy sends them for everybody."""
+    has_produced: bool = False
+    """Was a produce of it answered?"""
+
+    def __init__(
+        self,
+        host: Host,
+        broker_id: int | None,
+        place_of: PlaceOf,
+        principal: bytes = NO_PRINCIPAL,
+        visit: AdmittedConnection | None = None,
+    ) -> None:
+        self.retry_notes = RetryNotes()
+        self.principal = principal
+        self.is_closed = False
+        self.is_idempotent = False
+        """It has asked for a producer id, or used one (rule R10 closes those connections)."""
+        self.name = "client"
+        self._host = host
+        self._broker_id = broker_id
+        self._place_of = place_of
+        self._wire: Wire | None = None
+        self._local_host = ""
+        self._splitter = FrameSplitter(host.caps.request_bytes_max)
+        self._slots: deque[_Slot] = deque()
+        self._waiting: deque[Frame] = deque()  # requests that are not taken yet
+        self._turn_planned = False
+        self._crowd = IpFairShare(host.reactor) if visit is None else visit.crowd
+        self.address = "a client" if visit is None else visit.address
+        self._patience = Backpressure(host, self)
+        self._flush_planned = False
+        self._pipe: Pipe | None = None
+        self._at_work: Steps[None] | None = None
+        self._converting: NonIdempotentBatches | None = None
+        self._on_done: Callable[[], None] | None = None
+        self._silent_bytes = 0
+
+    @property
+    def has_produce_in_flight(self) -> bool:
+        """Is a produce, or a request for a producer id, not answered yet? A drain waits for these, and not for a fetch
+        that waits for records itself."""
+        return any(slot.header.api_key in _FINISHED_KEYS for slot in self._slots)
+
+    # ------------------------------------------------------------------ endpoint
+    def connected(self, wire: Wire) -> None:
+        """The client is there."""
+        self._wire = wire
+        self._local_host = wire.local_host
+        self._patience.begin(wire)
+
+    def received(self, data: bytes) -> None:
+        """Bytes of requests."""
+        try:
+            frames = self._splitter.feed(data)
+            has_many, crowd = len(frames) > limits.REQUESTS_PER_TURN_MAX or self._waiting, self._crowd
+            if has_many or self._host.loop_budget.is_long or (crowd.is_counted and crowd.stops(frames)):
+                frames = self._first_of(frames)
+            for index, frame in enumerate(frames):
+                if self.is_at_work:  # what comes after it waits, in front of what waits already
+                    self._waiting.extendleft(reversed(frames[index:]))
+                    self._host.hold_bytes(WAITING_COUNTS * sum(map(len, frames[index:])))
+                    break
+                self._handle(frame)
+                if self.is_closed:
+                    return
+        except WireError as error:
+            self._refuse_connection(str(error))
+            return
+        patience, unfinished_bytes = self._patience, self._splitter.buffered_bytes
+        patience.was_active, patience.active_at = True, self._host.shared.recent_time
+        if unfinished_bytes != patience.unfinished_bytes or (unfinished_bytes and frames):
+            patience.request_has(unfinished_bytes, self._splitter.missing_bytes, bool(frames))
+        is_busy = self._waiting or len(self._slots) >= self._host.caps.requests_in_flight_max
+        if is_busy or self._host.is_full or patience.is_watched:
+            patience.control()
+
+    # ------------------------------------------------------------------ patience
+    @property
+    def in_flight(self) -> int:
+        """Requests that are not answered yet."""
+        return len(self._slots) + len(self._waiting)
+
+    @property
+    def has_upstream_backlog(self) -> bool:
+        """Is not taken, or not appended, what it sends and wants no answer to?"""
+        most = self._host.caps.unsent_bytes_max
+        return self._silent_bytes > most or (self._pipe is not None and self._pipe.backlog_bytes > most)
+
+    @property
+    def quiet_since(self) -> float | None:
+        """When bytes came last. None: something of it is at work, or on its way."""
+        return None if self.in_flight or self._silent_bytes else self._patience.quiet_since
+
+    def hold_silent(self, count: int) -> None:
+        """So many bytes that want no answer wait to be appended, or (negative) do so no more."""
+        self._silent_bytes += count
+        self._host.hold_bytes(count)
+        if self.has_upstream_backlog:
+            self._patience.control()
+
+    @property
+    def has_ready_answers(self) -> bool:
+        """Are there answers that wait for an earlier one?"""
+        return any(slot.chunks is not None for slot in self._slots)
+
+    def _first_of(self, frames: list[Frame]) -> list[Frame]:
+        """Return those that are taken now; the others wait for their turn, and everybody else has his in between."""
+        free = 0 if self._waiting or self._host.loop_budget.is_long else min(self._free, len(frames))
+        if self._crowd.is_counted:
+            free = sum(1 for frame in frames[:free] if self._crowd.takes(len(frame)))
+        if free < len(frames):
+            self._waiting.extend(frames[free:])
+            self._plan_turn()
+            self._host.hold_bytes(WAITING_COUNTS * sum(map(len, frames[free:])))
+        return frames[:free]
+
+    @property
+    def _free(self) -> int:
+        if self._host.is_full:  # each takes more at work than while it waits; one ends, and the next may begin
+            return 0 if self._slots else 1
+        return min(max(self._host.caps.requests_in_flight_max - len(self._slots), 0), limits.REQUESTS_PER_TURN_MAX)
+
+    def _plan_turn(self) -> None:
+        if not self._turn_planned:
+            self._turn_planned = True
+            if self._crowd.is_counted:
+                self._crowd.wait(self._take_turn)
+            else:
+                self._host.reactor.later(0, self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._turn_planned = False
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Take requests that wait. Those who sent less have their turn in between."""
+        crowd = self._crowd
+        if not self._waiting or self.is_closed or self._patience.has_backlog or self.has_upstream_backlog:
+            return  # until it has been taken
+        if not self._free or self.is_at_work:
+            return  # until an answer leaves, or a request goes on
+        try:
+            for _ in range(min(self._free, len(self._waiting))):
+                if self._host.loop_budget.is_long or self.is_at_work:
+                    break
+                if crowd.is_counted and not crowd.takes(len(self._waiting[0])):
+                    break
+                frame = self._waiting.popleft()
+                self._host.hold_bytes(-WAITING_COUNTS * len(frame))
+                self._handle(frame)
+                if self.is_closed:
+                    return
+        except WireError as error:
+            self._refuse_connection(str(error))
+            return
+        if self._waiting:
+            self._plan_turn()
+
+    def hold_upstream(self, is_held: bool) -> None:
+        """Read nothing more of what the broker answers, or go on."""
+        if self._pipe is not None:
+            self._pipe.hold(is_held)
+
+    def give_up(self, reason: str) -> None:
+        """Hang up on a slow client."""
+        self._host.report(SlowClient(self.name, reason))
+        self.abort(reason)
+
+    def look_whether_idle(self) -> None:
+        """Close it if nothing was asked for long. To be called every ``IDLE_LOOK_SECONDS``."""
+        if self._patience.is_idle():
+            self._patience.part()
+            self._end()
+
+    def lost(self, reason: str) -> None:
+        """The client has gone: nothing is forwarded for it from here on (rule R17), but what has no answer."""
+        waiting, self._waiting = self._waiting, deque()
+        is_left = bool(waiting) or self.is_at_work
+        self._end(leaves_upstream=is_left)
+        if is_left:
+            AcksZero(self._host, self, waiting)
+
+    def close_upstream(self) -> None:
+        """Nothing more is passed on."""
+        if self._pipe is not None:
+            self._pipe.close()
+
+    def abort(self, reason: str) -> None:
+        """Close the connection."""
+        if self._wire is not None:
+            self._wire.reset()
+        self._end()
+
+    def close(self) -> None:
+        """Close after what is ready was sent."""
+        self._flush()
+        if self._wire is not None:
+            self._wire.close()
+        self._end()
+
+    # ------------------------------------------------------------------ requests
+    def _handle(self, frame: Frame) -> None:
+        header = parse_request_header(frame)
+        if header.client_id:
+            self.name = header.client_id[:64]
+        slot = _Slot(header, Held(self._host.hold_bytes, len(frame) + limits.REQUEST_OBJECTS_BYTES))
+        self._slots.append(slot)
+        key, version = header.api_key, header.api_version
+        self._host.count_request(key)
+        if key == _PRODUCE_KEY and 0 <= version <= produce_codec.CLIENT_VERSION_MAX:
+            self._produce(slot, frame)
+            return
+        first, last = self._host.advertised().get(key, (0, -1))
+        if key == ApiKey.API_VERSIONS:
+            self._answer(slot, api_versions.answer(version, self._host.advertised()))
+        elif not first <= version <= last:
+            self._refuse(slot, frame, f"API {key} is not served in version {version}")
+        elif key == ApiKey.INIT_PRODUCER_ID:
+            self._init_producer_id(slot, memoryview(frame)[header.body_offset :])
+        elif key == ApiKey.METADATA:
+            question = parse_client_request(version, memoryview(frame)[header.body_offset :])
+            self._host.metadata(version, question, self._addresses, lambda body: self._answer(slot, body))
+        else:
+            self._pass_on(slot, frame)
+
+    def _produce(self, slot: _Slot, frame: Frame) -> None:
+        header = slot.header
+        request = produce_codec.parse_request(frame, header.body_offset, header.api_version)
+        make = ProduceCall if request.acks else SilentCall
+        slot.has_parts(len(request.partitions))
+        call = make(self._host, self, request, header.api_version, partial(self._answer, slot))
+        call.held = slot.held
+        self.take_in_turns(call.starting())
+
+    def _init_producer_id(self, slot: _Slot, body: memoryview) -> None:
+        request = parse_init_producer_id(body, slot.header.api_version)
+        self.is_idempotent = True
+
+        def issued(error_code: int, producer_id: int) -> None:
+            epoch = 0 if error_code == 0 else -1
+            self._answer(slot, encode_init_producer_id(slot.header.api_version, error_code, producer_id, epoch))
+
+        self._host.init_producer_id(request, self.principal, issued)
+
+    def _pass_on(self, slot: _Slot, frame: Frame) -> None:
+        broker = self._host.target(self._broker_id)
+        if broker is None:
+            self.abort("the broker is away")
+            return
+        bridge = plan(slot.header.api_key, slot.header.api_version, broker.ranges, self._addresses())
+        if isinstance(bridge, Refused):
+            self._refuse(slot, frame, bridge.reason)
+            return
+        request = bridge.request(memoryview(frame)[slot.header.body_offset :])
+        if isinstance(request, Refused):
+            self._host.report(ClientRefused(self.name, request.reason))
+            self._answer(slot, request.answer)
+            return
+
+        is_deletion = slot.header.api_key == ApiKey.DELETE_TOPICS
+        gone = deleted_topics(memoryview(frame)[slot.header.body_offset :]) if is_deletion else ()
+
+        def answered(response: memoryview) -> None:
+            if slot.header.api_key in _CHANGES_TOPICS:
+                self._host.topics_changed(gone)
+            self._answer(slot, *bridge.response(response))
+
+        self._upstream(broker).request(slot.header.api_key, bridge.broker_version, request, answered)
+
+    def produce_plainly(self, acks: int, timeout_ms: int, parts: list[PlainPart]) -> None:
+        """Rule R20: batches without a producer id go on."""
+        broker = self._host.target(self._broker_id)
+        if broker is None:
+            self.abort("the broker is away")
+            return
+        batches = self._converting = NonIdempotentBatches(parts, self._host, self.address, self._report_refusal)
+        is_at_once = True
+
+        def ready() -> None:
+            if self._converting is batches:
+                self._converting = None
+                self._send_plainly(batches, acks, timeout_ms)
+                if not is_at_once:
+                    self._look_whether_done()
+
+        batches.convert(ready)
+        is_at_once = False
+
+    def _send_plainly(self, batches: NonIdempotentBatches, acks: int, timeout_ms: int) -> None:
+        """They are converted. Whoever wants an answer may have gone meanwhile (rule R17)."""
+        broker = self._host.target(self._broker_id)
+        if broker is None:
+            self.abort("the broker is away")
+        elif batches.sendable and not (self.is_closed and acks):
+            try:
+                batches.send(self._upstream(broker), acks, timeout_ms, self.abort)
+            except WireError as error:
+                self._refuse_connection(str(error))
+
+    # ------------------------------------------------------------------ requests that take several steps
+    @property
+    def is_at_work(self) -> bool:
+        """Is a request taken in steps? What came after it is not taken before it has gone on (rule R20)."""
+        return self._at_work is not None or self._converting is not None
+
+    def take_in_turns(self, steps: Steps[None]) -> None:
+        """Take a request: one step now, each other one in a later pass."""
+        if next(steps, _IS_OVER) is not _IS_OVER:
+            self._at_work = steps
+            self._host.reactor.later(0, self._take_next_step)
+
+    def _take_next_step(self) -> None:
+        if self._at_work is None:
+            return
+        if next(self._at_work, _IS_OVER) is not _IS_OVER:
+            self._host.reactor.later(0, self._take_next_step)
+        else:
+            self._at_work = None
+            self._look_whether_done()
+
+    def when_done(self, go_on: Callable[[], None]) -> None:
+        """Call this, instead of taking what waits, when it is done."""
+        self._on_done = go_on
+
+    def _look_whether_done(self) -> None:
+        if self.is_at_work:
+            return
+        go_on, self._on_done = self._on_done, None
+        if go_on is None:
+            self._went_on()
+        else:
+            go_on()
+
+    def _went_on(self) -> None:
+        """What came after it may be taken."""
+        if self._waiting:
+            self._plan_turn()
+
+    def _report_refusal(self, what: str) -> None:
+        self._host.report(ClientRefused(self.name, what))
+
+    def _upstream(self, broker: Broker) -> Pipe:
+        if self._pipe is None or self._pipe.is_closed:
+            self._pipe = Pipe(self._host.for_clients, broker.address, self.abort, may_end=True)
+            self._pipe.share(self._host, self._patience)
+        return self._pipe
+
+    def _addresses(self) -> Addresses:
+        return self._host.addresses(self._place_of, self._local_host)
+
+    # ------------------------------------------------------------------ answers
+    def _answer(self, slot: _Slot, *chunks: Buffer | None) -> None:
+        """Take the body of an answer; one chunk that is None: this request gets none."""
+        slot.chunks = [chunk for chunk in chunks if chunk is not None]
+        if not self.is_closed and not self._flush_planned:
+            self._flush_planned = True
+            self._host.reactor.at_flush(self._flush)
+
+    def _refuse(self, slot: _Slot, frame: Frame, reason: str) -> None:
+        header = slot.header
+        self._host.report(ClientRefused(self.name, reason))
+        body = refusal(header.api_key, header.api_version, memoryview(frame)[header.body_offset :])
+        if body is None:
+            self.abort(reason)
+        else:
+            self._answer(slot, body)
+
+    def _flush(self) -> None:
+        self._flush_planned = False
+        if self.is_closed or self._wire is None:
+            return
+        out: list[Buffer] = []
+        while self._slots and self._slots[0].chunks is not None:
+            slot = self._slots.popleft()
+            chunks, slot.held = slot.chunks, None
+            self.has_produced |= slot.header.api_key == _PRODUCE_KEY
+            if not chunks:
+                continue
+            header = slot.header
+            start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
+            size = len(start) + sum(map(len, chunks))
+            out.append(size.to_bytes(4, "big") + start)
+            out.extend(chunks)
+        if out:
+            self._wire.send(*out)
+            if self._wire.unsent > limits.BACKLOG_BYTES:
+                self._patience.answers_wait()
+        if self.retry_notes.are_too_many:
+            self._report_refusal(f"batches of more than {limits.FAILURES_NOTED_MAX} producers and partitions failed")
+            self._patience.part()
+            self._end()
+            return
+        if self._waiting:
+            self._plan_turn()
+        if self._patience.is_watched:
+            self._patience.control()
+
+    # ------------------------------------------------------------------ the end
+    def _refuse_connection(self, reason: str) -> None:
+        self._host.report(ClientRefused(self.name, reason))
+        self.abort(reason)
+
+    def _end(self, leaves_upstream: bool = False) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            self._wire = None
+            self._host.hold_bytes(-WAITING_COUNTS * sum(map(len, self._waiting)))
+            self._patience.end()
+            for slot in self._slots:
+                slot.held = None
+            self._slots.clear()
+            self._waiting.clear()
+            if not leaves_upstream:
+                self._converting = self._at_work = None
+                self.close_upstream()
+            self._host.session_ended(self)
