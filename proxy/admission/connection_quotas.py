@@ -23,28 +23,28 @@ _MINUTE = 60.0
 class AdmittedConnection:
     """One connection, from the door to its end. ``hang_up``: ends it, with a reason."""
 
-    __slots__ = ("_door", "_is_over", "address", "crowd", "hang_up")
+    __slots__ = ("_is_over", "_quotas", "address", "fair_share", "hang_up")
 
-    def __init__(self, door: ConnectionQuotas, address: str, crowd: IpFairShare) -> None:
-        self._door = door
+    def __init__(self, quotas: ConnectionQuotas, address: str, fair_share: IpFairShare) -> None:
+        self._quotas = quotas
         self._is_over = False
         self.address = address
-        self.crowd = crowd
+        self.fair_share = fair_share
         self.hang_up: Callable[[str], None] = lambda _reason: None
 
     def is_known(self) -> None:
         """It has shown who is there."""
-        self._door.is_known(self)
+        self._quotas.is_known(self)
 
     def login_failed(self) -> None:
         """It has tried to, and the answer was no."""
-        self._door.login_failed(self.address)
+        self._quotas.login_failed(self.address)
 
     def end(self) -> None:
         """The connection has ended. More than once is the same as once."""
         if not self._is_over:
             self._is_over = True
-            self._door.has_left(self)
+            self._quotas.has_left(self)
 
 
 class _Logins:
@@ -74,7 +74,7 @@ class ConnectionQuotas:
         self._now = reactor.now
         self._caps = caps
         self._report = report
-        self._crowds: dict[str, IpFairShare] = {}
+        self._fair_shares: dict[str, IpFairShare] = {}
         self._strangers: OrderedDict[AdmittedConnection, None] = OrderedDict()
         self._strangers_of: dict[str, int] = {}
         self._logins: OrderedDict[str, _Logins] = OrderedDict()
@@ -97,28 +97,28 @@ class ConnectionQuotas:
                 pace.give_back(1 - limits.TURNED_AWAY_SHARE)
             self._report(ConnectionRefused(address, *refusal))
             return None
-        crowd = self._crowds.get(address)
-        if crowd is None:
-            crowd = self._crowds[address] = IpFairShare(self._reactor)
-        crowd.joined()
-        visit = AdmittedConnection(self, address, crowd)
+        fair_share = self._fair_shares.get(address)
+        if fair_share is None:
+            fair_share = self._fair_shares[address] = IpFairShare(self._reactor)
+        fair_share.joined()
+        admitted = AdmittedConnection(self, address, fair_share)
         if requires_authentication:
-            self._strangers[visit] = None
+            self._strangers[admitted] = None
             self._strangers_of[address] = self._strangers_of.get(address, 0) + 1
             if 0 < caps.unauthenticated_max < len(self._strangers):
                 self._turn_out_the_oldest(caps.unauthenticated_max)
-        return visit
+        return admitted
 
     # ------------------------------------------------------------------ told by visits
-    def is_known(self, visit: AdmittedConnection) -> None:
+    def is_known(self, admitted: AdmittedConnection) -> None:
         """A stranger has shown who he is."""
-        if visit in self._strangers:
-            del self._strangers[visit]
-            left = self._strangers_of[visit.address] - 1
+        if admitted in self._strangers:
+            del self._strangers[admitted]
+            left = self._strangers_of[admitted.address] - 1
             if left:
-                self._strangers_of[visit.address] = left
+                self._strangers_of[admitted.address] = left
             else:
-                del self._strangers_of[visit.address]
+                del self._strangers_of[admitted.address]
 
     def login_failed(self, address: str) -> None:
         """Somebody there is not who he says he is, or does not know his own password."""
@@ -138,18 +138,18 @@ class ConnectionQuotas:
             what = f"{per_minute} failed logins in a minute: shut out for {limits.SHUT_OUT_SECONDS:.0f} s"
             self._report(ConnectionRefused(address, "failed_logins", what))
 
-    def has_left(self, visit: AdmittedConnection) -> None:
+    def has_left(self, admitted: AdmittedConnection) -> None:
         """A connection has ended."""
-        self.is_known(visit)
-        visit.crowd.left()
-        if not visit.crowd.connections:
-            self._crowds.pop(visit.address, None)
+        self.is_known(admitted)
+        admitted.fair_share.left()
+        if not admitted.fair_share.connections:
+            self._fair_shares.pop(admitted.address, None)
 
     # ------------------------------------------------------------------ inside
     def _refusal(self, address: str, caps: Caps, now: float, requires_authentication: bool) -> tuple[str, str] | None:
-        crowd = self._crowds.get(address)
-        if crowd is not None and 0 < caps.connections_per_address_max <= crowd.connections:
-            return "address", f"{crowd.connections} connections are open from there"
+        fair_share = self._fair_shares.get(address)
+        if fair_share is not None and 0 < caps.connections_per_address_max <= fair_share.connections:
+            return "address", f"{fair_share.connections} connections are open from there"
         if requires_authentication:
             strangers = self._strangers_of.get(address, 0)
             if 0 < caps.unauthenticated_per_address_max <= strangers:

@@ -37,10 +37,10 @@ class IdleEviction:
     """Of one process."""
 
     def __init__(
-        self, sitters: Callable[[], Collection[EvictableConnection]], now: Callable[[], float], report: Report
+        self, connections: Callable[[], Collection[EvictableConnection]], now: Callable[[], float], report: Report
     ) -> None:
-        """``sitters``: all that are there at the moment. ``now``: a clock in seconds."""
-        self._sitters = sitters
+        """``connections``: all that are there at the moment. ``now``: a clock in seconds."""
+        self._connections = connections
         self._now = now
         self._report = report
         self._quiet: list[tuple[bool, float, EvictableConnection]] = []
@@ -49,7 +49,7 @@ class IdleEviction:
     def refusal(self, most: int) -> tuple[str, str] | None:
         """Have a place for one more, of ``most``; somebody may be sent away for it. Returns why there is none: one of
         ``metric_names.REFUSALS`` and a sentence."""
-        count = len(self._sitters())
+        count = len(self._connections())
         why = f"{count} connections are open"
         if count < most or self.make_room("too_many", why):
             return None
@@ -60,7 +60,7 @@ class IdleEviction:
         now = self._now()
         leaves = self._next_quiet(now)
         if leaves is None and now >= self._next_look_at:
-            self._look(now, len(self._sitters()))
+            self._look(now, len(self._connections()))
             leaves = self._next_quiet(now)
         if leaves is None:
             return False
@@ -74,21 +74,21 @@ class IdleEviction:
     def _next_quiet(self, now: float) -> EvictableConnection | None:
         """Take the next one that is still as quiet as when it was looked."""
         while self._quiet:
-            _, since, sitter = self._quiet.pop()
-            if sitter.quiet_since == since and _may_leave(sitter, now):
-                return sitter
+            _, since, connection = self._quiet.pop()
+            if connection.quiet_since == since and _may_leave(connection, now):
+                return connection
         return None
 
     def _look(self, now: float, count: int) -> None:
         """Find all that may leave, in order. They serve for as many newcomers, and whoever becomes quiet meanwhile
         comes behind them; a look that finds nobody is not repeated for every newcomer."""
         self._next_look_at = now + limits.QUIET_LOOK_SECONDS * max(1, count // limits.CONNECTIONS_MAX)
-        found = [(one.has_produced, one.quiet_since or 0.0, one) for one in self._sitters() if _may_leave(one, now)]
+        found = [(one.has_produced, one.quiet_since or 0.0, one) for one in self._connections() if _may_leave(one, now)]
         self._quiet = sorted(found, key=lambda entry: entry[:2], reverse=True)
 
 
-def _may_leave(sitter: EvictableConnection, now: float) -> bool:
-    since = sitter.quiet_since
+def _may_leave(connection: EvictableConnection, now: float) -> bool:
+    since = connection.quiet_since
     if since is None:
         return False
-    return now - since >= (limits.PRODUCER_QUIET_SECONDS if sitter.has_produced else limits.QUIET_SECONDS)
+    return now - since >= (limits.PRODUCER_QUIET_SECONDS if connection.has_produced else limits.QUIET_SECONDS)

@@ -49,10 +49,10 @@ class Held:
 class Reservation:
     """For one large answer. ``is_there``: it may be read."""
 
-    __slots__ = ("_go", "_holdings", "is_new", "is_over", "is_there", "size")
+    __slots__ = ("_budget", "_go", "is_new", "is_over", "is_there", "size")
 
-    def __init__(self, holdings: MemoryBudget, size: int, go: Callable[[], None], is_new: bool) -> None:
-        self._holdings = holdings
+    def __init__(self, budget: MemoryBudget, size: int, go: Callable[[], None], is_new: bool) -> None:
+        self._budget = budget
         self._go = go
         self.size = size
         self.is_new = is_new
@@ -67,7 +67,7 @@ class Reservation:
         """It is not needed any more. More than once is the same as once."""
         if not self.is_over:
             self.is_over = True
-            self._holdings.released(self)
+            self._budget.released(self)
 
 
 class MemoryBudget:

@@ -27,7 +27,7 @@ class QueuedAppend:
 class PartitionAppend:
     """Jobs for one partition whose last checks were made in this step (rules R4, R17)."""
 
-    __slots__ = ("_batches", "_bytes_max", "_merged", "_parcel", "jobs", "partition", "size_bytes", "topic")
+    __slots__ = ("_batches", "_bytes_max", "_merged", "_wrapper", "jobs", "partition", "size_bytes", "topic")
 
     def __init__(self, job: QueuedAppend) -> None:
         append = job.append
@@ -35,8 +35,8 @@ class PartitionAppend:
         self.partition = append.partition
         self.jobs = [job]
         self.size_bytes = job.size_bytes
-        self._parcel = append.parcel
-        self._bytes_max = self._parcel.joined_bytes_max if self._parcel is not None else 0
+        self._wrapper = append.wrapper
+        self._bytes_max = self._wrapper.joined_bytes_max if self._wrapper is not None else 0
         self._batches = len(append.identities)
         self._merged: PendingWrapper | None = None
 
@@ -47,7 +47,7 @@ class PartitionAppend:
 
     def room_for(self, job: QueuedAppend) -> bool:
         """May another producer's append go into the same wrapper?"""
-        mine, other = self._parcel, job.append.parcel
+        mine, other = self._wrapper, job.append.wrapper
         if mine is None or other is None or mine.codec != other.codec:
             return False
         return (
@@ -57,20 +57,20 @@ class PartitionAppend:
 
     def add(self, job: QueuedAppend) -> None:
         """Put it in, behind the others."""
-        parcel = job.append.parcel
-        assert parcel is not None
+        wrapper = job.append.wrapper
+        assert wrapper is not None
         assert self._merged is None
         self.jobs.append(job)
         self.size_bytes += job.size_bytes
-        self._bytes_max = min(self._bytes_max, parcel.joined_bytes_max)
-        self._batches += len(parcel.identities)
+        self._bytes_max = min(self._bytes_max, wrapper.joined_bytes_max)
+        self._batches += len(wrapper.identities)
 
     def message_set(self) -> Buffer:
         """Return what is sent: all that is in it as one wrapper."""
         if len(self.jobs) == 1:
             return self.jobs[0].append.message_set
         if self._merged is None:
-            self._merged = joined([job.append.parcel for job in self.jobs if job.append.parcel is not None])
+            self._merged = joined([job.append.wrapper for job in self.jobs if job.append.wrapper is not None])
         return self._merged.wrapped()
 
     def done(self, outcome: Outcome) -> None:

@@ -194,7 +194,7 @@ class Engine(MemoryBudget):
 
     def _tick(self) -> None:
         now = self.shared.recent_time = self.reactor.now()
-        self.shared.marks.take(now, self.shared.bounds)
+        self.shared.checkpoints.take(now, self.shared.bounds)
         if now >= self._idle_look_at:
             self._idle_look_at = now + limits.IDLE_LOOK_SECONDS
             for session in list(self.sessions):
@@ -212,17 +212,17 @@ class Engine(MemoryBudget):
         place_of: PlaceOf,
         principal: str | None = None,
         make: MakeSession = Session,
-        visit: AdmittedConnection | None = None,
+        admitted: AdmittedConnection | None = None,
     ) -> Session | None:
         """The endpoint of a new client connection, None when there are too many. ``place_of``: where clients of its
-        listener reach each broker. ``principal``: the name of who is there, if he has shown it. ``visit``: what the
+        listener reach each broker. ``principal``: the name of who is there, if he has shown it. ``admitted``: what the
         door keeps of the connection."""
         ending = ("draining", "the proxy is ending") if self.is_draining else None
         if refusal := ending or self._places.refusal(self.caps.connections_max):
-            self.report(ConnectionRefused("a client" if visit is None else visit.address, *refusal))
+            self.report(ConnectionRefused("a client" if admitted is None else admitted.address, *refusal))
             return None
         self.sessions_accepted += 1
-        session = make(self, broker_id, place_of, principal_of(principal), visit)
+        session = make(self, broker_id, place_of, principal_of(principal), admitted)
         self.sessions.add(session)
         return session
 

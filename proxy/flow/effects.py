@@ -108,7 +108,7 @@ class Append(Effect[Outcome]):
     sender: str = ""
 
     @property
-    def parcel(self) -> PendingWrapper | None:
+    def wrapper(self) -> PendingWrapper | None:
         """What may still be merged with others (``merge_producers``); None: a message set that is as it is."""
         return self.records if isinstance(self.records, PendingWrapper) else None
 

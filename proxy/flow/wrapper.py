@@ -136,10 +136,10 @@ class PendingWrapper:
         return self._anchor
 
 
-def joined(parcels: Sequence[PendingWrapper]) -> PendingWrapper:
+def joined(wrappers: Sequence[PendingWrapper]) -> PendingWrapper:
     """Return what holds the records and the names of all, in this order, as one wrapper. They have one codec."""
-    identities = tuple([identity for parcel in parcels for identity in parcel.identities])
-    inner = convert.joined([parcel.inner for parcel in parcels])
-    whole = PendingWrapper(identities, inner, parcels[0].codec, count=parcels[0]._count)
+    identities = tuple([identity for wrapper in wrappers for identity in wrapper.identities])
+    inner = convert.joined([wrapper.inner for wrapper in wrappers])
+    whole = PendingWrapper(identities, inner, wrappers[0].codec, count=wrappers[0]._count)
     whole.goes_alone()
     return whole

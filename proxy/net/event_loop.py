@@ -191,10 +191,10 @@ class TrioReactor:
         accept: Accept,
         side: TlsSide | None = None,
         report: Report = lambda _: None,
-        door: ConnectionQuotas | None = None,
+        quotas: ConnectionQuotas | None = None,
         requires_authentication: bool = False,
     ) -> Listener:
-        """Accept connections, over TLS with ``side``; ``report`` is told of handshakes that fail. ``door``: who may
+        """Accept connections, over TLS with ``side``; ``report`` is told of handshakes that fail. ``quotas``: who may
         come in. Raises OSError."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -207,8 +207,8 @@ class TrioReactor:
             raise
         if side is not None:
             hands = self._handshakes
-            return TlsListener(self, listening, accept, side, hands, report, door, requires_authentication)
-        return Listener(self, listening, accept, door, requires_authentication)
+            return TlsListener(self, listening, accept, side, hands, report, quotas, requires_authentication)
+        return Listener(self, listening, accept, quotas, requires_authentication)
 
     # ------------------------------------------------------------------ what sockets need
     def watch(self, descriptor: int, source: Source, events: int) -> None:

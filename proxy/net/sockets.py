@@ -93,8 +93,8 @@ class SocketWire:
         "_queued",
         "_reactor",
         "_socket",
+        "admitted",
         "unsent",
-        "visit",
     )
 
     def __init__(
@@ -114,7 +114,7 @@ class SocketWire:
         self._look: Callable[[], None] | None = None
         self._interest = select.EPOLLOUT if connecting else _READ
         self.unsent = 0
-        self.visit: AdmittedConnection | None = None
+        self.admitted: AdmittedConnection | None = None
         """Of who came to a listener: told of the end."""
         reactor.watch(self._descriptor, self, self._interest)
 
@@ -234,9 +234,9 @@ class SocketWire:
             self._fence = self._look = None
             self._reactor.unwatch(self._descriptor)
             self._socket.close()
-            if self.visit is not None:
-                self.visit.end()
-                self.visit = None
+            if self.admitted is not None:
+                self.admitted.end()
+                self.admitted = None
 
     # ------------------------------------------------------------------ inside
     def _hear_out(self) -> None:
@@ -319,13 +319,13 @@ class Listener:
         reactor: Hub,
         listening: socket.socket,
         accept: Accept,
-        door: ConnectionQuotas | None = None,
+        quotas: ConnectionQuotas | None = None,
         requires_authentication: bool = False,
     ) -> None:
-        """``door``: says who may come in, and when; ``requires_authentication``: clients have to show that first."""
+        """``quotas``: says who may come in, and when; ``requires_authentication``: clients have to show that first."""
         self._reactor = reactor
         self._socket = listening
-        self._door = door
+        self._quotas = quotas
         self._asks_who_is_there = requires_authentication
         self.accept = accept
         self._open = True
@@ -335,9 +335,9 @@ class Listener:
     def handle(self, events: int) -> None:
         """Take what waits. Too many, or out of descriptors: rest for a moment, clients wait in the kernel's queue
         meanwhile."""
-        door = self._door
+        quotas = self._quotas
         for _ in range(_ACCEPTS_PER_PASS_MAX):
-            if door is not None and door.wait_seconds():
+            if quotas is not None and quotas.wait_seconds():
                 self._rest()
                 return
             try:
@@ -346,31 +346,31 @@ class Listener:
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    if door is not None:
-                        door.make_room()
+                    if quotas is not None:
+                        quotas.make_room()
                     self._rest()
                     return
                 continue  # the connection broke before it was taken
             host = str(address[0])
-            visit = None if door is None else door.enter(host, self._asks_who_is_there)
-            if door is not None and visit is None:
+            admitted = None if quotas is None else quotas.enter(host, self._asks_who_is_there)
+            if quotas is not None and admitted is None:
                 connection.close()
                 continue
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            self._welcome(connection, host, visit)
+            self._welcome(connection, host, admitted)
 
-    def _welcome(self, connection: socket.socket, host: str, visit: AdmittedConnection | None) -> None:
-        endpoint = self.accept(Peer(host, visit=visit))
+    def _welcome(self, connection: socket.socket, host: str, admitted: AdmittedConnection | None) -> None:
+        endpoint = self.accept(Peer(host, admitted=admitted))
         if endpoint is None:
             connection.close()
-            if visit is not None:
-                visit.end()
+            if admitted is not None:
+                admitted.end()
             return
         wire = SocketWire(self._reactor, connection, endpoint)
-        if visit is not None:
-            wire.visit, visit.hang_up = visit, wire.fail
+        if admitted is not None:
+            wire.admitted, admitted.hang_up = admitted, wire.fail
         if not self._reactor.guarded("connected", lambda: endpoint.connected(wire)):
             wire.discard()
 

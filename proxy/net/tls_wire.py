@@ -339,16 +339,16 @@ class TlsWire(SocketWire):
 class _Newcomer:
     """The endpoint of a client's connection until it is known who that is."""
 
-    def __init__(self, listener: TlsListener, host: str, visit: AdmittedConnection | None) -> None:
+    def __init__(self, listener: TlsListener, host: str, admitted: AdmittedConnection | None) -> None:
         self._listener = listener
         self._host = host
-        self._visit = visit
+        self._admitted = admitted
         self.wire: TlsWire | None = None
 
     def connected(self, wire: Wire) -> None:
         """The handshake is done."""
         assert isinstance(wire, TlsWire)
-        endpoint = self._listener.accept(Peer(self._host, wire.tls.asked_name, principal_of(wire.tls), self._visit))
+        endpoint = self._listener.accept(Peer(self._host, wire.tls.asked_name, principal_of(wire.tls), self._admitted))
         if endpoint is None:
             wire.close()
         else:
@@ -375,23 +375,23 @@ class TlsListener(Listener):
         side: TlsSide,
         shakes: Handshakes,
         report: Report,
-        door: ConnectionQuotas | None = None,
+        quotas: ConnectionQuotas | None = None,
         requires_authentication: bool = False,
     ) -> None:
         self.report = report
         self._side = side
         self._handshakes = shakes
-        super().__init__(reactor, listening, accept, door, requires_authentication)
+        super().__init__(reactor, listening, accept, quotas, requires_authentication)
 
-    def _welcome(self, connection: socket.socket, host: str, visit: AdmittedConnection | None) -> None:
-        newcomer = _Newcomer(self, host, visit)
+    def _welcome(self, connection: socket.socket, host: str, admitted: AdmittedConnection | None) -> None:
+        newcomer = _Newcomer(self, host, admitted)
 
         def begin() -> None:
             newcomer.wire = wire = TlsWire(self._reactor, connection, newcomer, self._handshakes, self._side)
-            if visit is not None:
-                wire.visit, visit.hang_up = visit, wire.fail
+            if admitted is not None:
+                wire.admitted, admitted.hang_up = admitted, wire.fail
 
         if not self._reactor.guarded("accept", begin):
             connection.close()
-            if visit is not None:
-                visit.end()
+            if admitted is not None:
+                admitted.end()

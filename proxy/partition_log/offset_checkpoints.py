@@ -69,18 +69,18 @@ class OffsetCheckpoints:
         none."""
         if position.offset > 0 and position.anchor == NO_ANCHOR:
             return
-        marks = self._of.setdefault(place, deque())
-        if not marks or marks[-1].position != position:  # the older time says more
-            marks.append(OffsetCheckpoint(now, position))
+        checkpoints = self._of.setdefault(place, deque())
+        if not checkpoints or checkpoints[-1].position != position:  # the older time says more
+            checkpoints.append(OffsetCheckpoint(now, position))
             self._of.move_to_end(place)
-        while len(marks) > 1 and self._is_old(marks[1], now):
-            marks.popleft()
+        while len(checkpoints) > 1 and self._is_old(checkpoints[1], now):
+            checkpoints.popleft()
         while len(self._of) > self._partitions_max:
             self._of.popitem(last=False)
 
     def before_horizon(self, place: Place, now: float) -> Position | None:
         """Return where the search for all that may be retried at ``now`` can begin; None: nothing so old is known."""
-        old = [mark.position for mark in self._of.get(place, ()) if self._is_old(mark, now)]
+        old = [checkpoint.position for checkpoint in self._of.get(place, ()) if self._is_old(checkpoint, now)]
         return old[-1] if old else None
 
     def forget(self, place: Place) -> None:
@@ -91,33 +91,33 @@ class OffsetCheckpoints:
         """Partitions that have marks."""
         return len(self._of)
 
-    def _is_old(self, mark: OffsetCheckpoint, now: float) -> bool:
-        return now - mark.time > self.horizon_seconds
+    def _is_old(self, checkpoint: OffsetCheckpoint, now: float) -> bool:
+        return now - checkpoint.time > self.horizon_seconds
 
     # ------------------------------------------------------------------ packed
     def copied(self) -> OffsetCheckpoints:
         """Return what is known now, for a thread that packs it meanwhile."""
         copy = OffsetCheckpoints(self.horizon_seconds, self._partitions_max)
-        copy._of = OrderedDict((place, marks.copy()) for place, marks in self._of.items())
+        copy._of = OrderedDict((place, checkpoints.copy()) for place, checkpoints in self._of.items())
         return copy
 
     def pack(self, now: float, wall_ms: int) -> bytes:
         """Return all marks, with the wall clock's times. Format, CRC-32 of the rest, then partition by partition."""
         body = bytearray()
-        for (topic, partition), marks in self._of.items():
+        for (topic, partition), checkpoints in self._of.items():
             name = topic.encode()
-            body += _PLACE.pack(len(name), partition, len(marks)) + name
-            for mark in marks:
-                then_ms = wall_ms - round((now - mark.time) * 1000)
-                body += _MARK.pack(then_ms, mark.position.offset, mark.position.anchor)
+            body += _PLACE.pack(len(name), partition, len(checkpoints)) + name
+            for checkpoint in checkpoints:
+                then_ms = wall_ms - round((now - checkpoint.time) * 1000)
+                body += _MARK.pack(then_ms, checkpoint.position.offset, checkpoint.position.anchor)
         return _HEAD.pack(_FORMAT, zlib.crc32(body)) + bytes(body)
 
     def unpack(self, data: Buffer, now: float, wall_ms: int) -> None:
         """Know what was packed in an earlier life; a mark from the future is dropped. Raises MarksFormatError, and then
         nothing of it is known."""
         found = _unpacked(bytes(data))
-        for place, marks in found:
-            for then_ms, position in marks:
+        for place, checkpoints in found:
+            for then_ms, position in checkpoints:
                 if then_ms <= wall_ms:
                     self.note(now - (wall_ms - then_ms) / 1000, place, position)
 
@@ -135,12 +135,12 @@ def _unpacked(data: bytes) -> list[tuple[Place, list[tuple[int, Position]]]]:
             at += _PLACE.size
             topic = data[at : at + name_bytes].decode()
             at += name_bytes
-            marks = []
+            checkpoints = []
             for _ in range(count):
                 then_ms, offset, anchor = _MARK.unpack_from(data, at)
-                marks.append((then_ms, Position(offset, anchor)))
+                checkpoints.append((then_ms, Position(offset, anchor)))
                 at += _MARK.size
-            found.append(((topic, partition), marks))
+            found.append(((topic, partition), checkpoints))
     except (struct.error, UnicodeDecodeError) as error:
         raise CheckpointFormatError(f"it ends too early, or is damaged: {error}") from None
     return found

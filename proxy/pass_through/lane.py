@@ -249,7 +249,7 @@ class _Seat:
 class PassThroughLanes(LanePool):
     """The way of one client's batches: a pool of one lane. ``is_there``: is the broker that the connection leads to
     still the one with this id, and known (None: it never will be again)? ``is_over``: told when nothing more can come
-    of it. ``rights``: hears what the broker says of appends."""
+    of it. ``write_acl``: hears what the broker says of appends."""
 
     look_seconds = limits.GUEST_LANE_LOOK_SECONDS
 
@@ -258,7 +258,7 @@ class PassThroughLanes(LanePool):
         reactor: Reactor,
         broker_id: int,
         pipe: PassThroughPipe,
-        rights: WriteAcl,
+        write_acl: WriteAcl,
         *,
         may_send: Callable[[], bool],
         is_there: Callable[[], bool | None],
@@ -271,7 +271,7 @@ class PassThroughLanes(LanePool):
         self._silent = 0
         """Requests of the client that want no answer and are not done: they are sent though he has gone (rule R16)."""
         self._pipe = pipe
-        self._rights = rights
+        self._write_acl = write_acl
         self._is_there = is_there
         self._tell_over = is_over
         self._is_over = False
@@ -344,9 +344,9 @@ class PassThroughLanes(LanePool):
 
     def _hear(self, topic: str, done: Callable[[Outcome], None], outcome: Outcome) -> None:
         if isinstance(outcome, Appended):
-            self._rights.told(topic, 0, self._sent_at)
+            self._write_acl.told(topic, 0, self._sent_at)
         elif isinstance(outcome, Refused) and outcome.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            self._rights.told(topic, outcome.error_code, self._sent_at)
+            self._write_acl.told(topic, outcome.error_code, self._sent_at)
         done(outcome)
 
     def _client_left(self) -> None:

@@ -24,9 +24,9 @@ class PassThroughProduce(ProduceCall):
     memory before the broker has said that he may write there, to something that was asked after the request came: an
     append of it that the broker took, or a question."""
 
-    def judge(self, rights: WriteAcl, lanes: PassThroughLanes, denied: Mapping[str, int], came_at: float) -> None:
+    def judge(self, write_acl: WriteAcl, lanes: PassThroughLanes, denied: Mapping[str, int], came_at: float) -> None:
         """Say what is known of him. ``came_at``: when the request came, in reactor seconds. To be called first."""
-        self._rights = rights
+        self._write_acl = write_acl
         self._lanes = lanes
         self._denied = denied
         self._came_at = came_at
@@ -46,7 +46,9 @@ class PassThroughProduce(ProduceCall):
             super().part_answered(index, part, answer)
             return
         self._unconfirmed[index] = part
-        self._rights.confirm(item.topic, item.partition, self._came_at, lambda code: self._heard(index, answer, code))
+        self._write_acl.confirm(
+            item.topic, item.partition, self._came_at, lambda code: self._heard(index, answer, code)
+        )
 
     def time_is_up(self, parts: Sequence[Part]) -> None:
         """Rule R18: also what waits for a word of the broker is answered."""

@@ -66,10 +66,10 @@ class PassThroughSession(Session):
         broker_id: int | None,
         place_of: PlaceOf,
         principal: bytes = NO_PRINCIPAL,
-        visit: AdmittedConnection | None = None,
+        admitted: AdmittedConnection | None = None,
     ) -> None:
-        super().__init__(host, broker_id, place_of, principal, visit)
-        self._visit = visit
+        super().__init__(host, broker_id, place_of, principal, admitted)
+        self._admitted = admitted
         self._engine = host
         self._below = below
         self._splitter = FrameSplitter(min(limits.SASL_FRAME_BYTES_MAX, host.caps.request_bytes_max))
@@ -81,7 +81,7 @@ class PassThroughSession(Session):
         self._token_slot: _Slot | None = None
         """Of the SaslAuthenticate that waits for the broker's answer."""
         self._is_token_out = False
-        self.rights = WriteAcl(host.now, self._ask_rights)
+        self.write_acl = WriteAcl(host.now, self._ask_write_acl)
         self._lanes: PassThroughLanes | None = None
         self._produces: deque[tuple[_Slot, ProduceRequest, float]] = deque()
 
@@ -101,7 +101,7 @@ class PassThroughSession(Session):
             self._relay.close()
         self._relay = None
         super()._end(leaves_upstream)
-        self.rights.end()
+        self.write_acl.end()
         self._produces.clear()
 
     def _look_whether_authenticated(self) -> None:
@@ -133,7 +133,7 @@ class PassThroughSession(Session):
             self.name = header.client_id[:64]
         slot = _Slot(header, Held(self._host.hold_bytes, len(frame) + limits.REQUEST_OBJECTS_BYTES))
         self._slots.append(slot)
-        self._patience.was_active = True
+        self._backpressure.was_active = True
         self._host.count_request(header.api_key)
         return slot
 
@@ -239,11 +239,11 @@ class PassThroughSession(Session):
         self.principal = principal_of(f"User:{self._conversation.name}")
         self._splitter = FrameSplitter(self._host.caps.request_bytes_max)
         pipe = self._relay.pipe(self.abort, PassThroughPipe)
-        pipe.share(self._host, self._patience)
+        pipe.share(self._host, self._backpressure)
         self._pipe = pipe
         self.way = self._lanes = self._own_lanes(pipe)
-        if self._visit is not None:
-            self._visit.is_known()
+        if self._admitted is not None:
+            self._admitted.is_known()
 
     def _own_lanes(self, pipe: PassThroughPipe) -> PassThroughLanes:
         engine, broker = self._engine, self._broker
@@ -256,7 +256,7 @@ class PassThroughSession(Session):
             engine.reactor,
             broker.id,
             pipe,
-            self.rights,
+            self.write_acl,
             may_send=engine.may_send,
             is_there=is_there,
             is_over=lambda lanes: engine.pass_through_lanes.pop(lanes, None),
@@ -289,8 +289,8 @@ class PassThroughSession(Session):
         self._host.reactor.later(limits.LOGIN_REFUSAL_SECONDS, lambda: self._say_no(is_certain))
 
     def _count_failure(self) -> None:
-        if self._visit is not None and self._conversation is not None:
-            self._visit.login_failed()
+        if self._admitted is not None and self._conversation is not None:
+            self._admitted.login_failed()
 
     def _say_no(self, is_certain: bool) -> None:
         if self._token_slot is not None and is_certain and not self.is_closed:
@@ -323,24 +323,24 @@ class PassThroughSession(Session):
         while self._produces and not self.is_closed and lanes is not None and not self.is_at_work:
             slot, request, came_at = self._produces[0]
             topics = {item.topic: item.partition for item in request.partitions}
-            missing = self.rights.missing({topic: topics[topic] for topic in topics if topic not in told})
+            missing = self.write_acl.missing({topic: topics[topic] for topic in topics if topic not in told})
             denied: Mapping[str, int] = {}
             # One that wants no answer passes over his own connection, where the broker judges it: he may be gone before
             # it has said anything to us.
             if not missing:
-                denied = {topic: code for topic in topics if (code := self.rights.code_of(topic))}
+                denied = {topic: code for topic in topics if (code := self.write_acl.code_of(topic))}
             elif request.acks != 0 or names_a_producer(request):
-                self.rights.want(missing)
+                self.write_acl.want(missing)
                 return
             self._produces.popleft()
             version, done = slot.header.api_version, partial(self._answer, slot)
             make = PassThroughProduce if request.acks else _SilentPassThroughProduce
             call = make(self._host, self, request, version, done)
             call.held = slot.held
-            call.judge(self.rights, lanes, denied, came_at)
+            call.judge(self.write_acl, lanes, denied, came_at)
             self.take_in_turns(call.starting())
 
-    def _ask_rights(self, topics: Mapping[str, int]) -> None:
+    def _ask_write_acl(self, topics: Mapping[str, int]) -> None:
         """Ask by an empty produce to one partition of each topic."""
         parts = [(topic, partition, b"") for topic, partition in topics.items()]
         body = produce_codec.encode_request(_EMPTY_PRODUCE_VERSION, 1, _EMPTY_PRODUCE_TIMEOUT_MS, parts)
@@ -350,7 +350,7 @@ class PassThroughSession(Session):
         def answered(response: memoryview) -> None:
             self._waits_for_rights.cancel()
             found, _ = produce_codec.parse_response(response, 0, _EMPTY_PRODUCE_VERSION)
-            self.rights.answered({one.topic: one.error_code for one in found})
+            self.write_acl.answered({one.topic: one.error_code for one in found})
             self._admit({one.topic for one in found if one.error_code in DENIED})
 
         self._pipe.request(ApiKey.PRODUCE, _EMPTY_PRODUCE_VERSION, body, answered)

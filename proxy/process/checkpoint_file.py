@@ -1,7 +1,7 @@
 """The marks of the logs' ends in the data directory: read at the start, written now and then (rule R10).
 
-Owns when they are written, and what is said when they cannot be. What a mark is stands in ``marks.py``, the file in
-``data_directory.py``.
+Owns when they are written, and what is said when they cannot be. ``offset_checkpoints.py`` says what a mark is, the
+file in ``data_directory.py``.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class CheckpointFile:
     def __init__(
         self,
         directory: DataDirectory,
-        marks: OffsetCheckpoints,
+        checkpoints: OffsetCheckpoints,
         now: Callable[[], float],
         wall_clock_ms: Callable[[], int],
         report: Report,
     ) -> None:
         """``now``: of the reactor, in seconds."""
         self._directory = directory
-        self._marks = marks
+        self._checkpoints = checkpoints
         self._now = now
         self._wall_clock_ms = wall_clock_ms
         self._report = report
@@ -37,14 +37,16 @@ class CheckpointFile:
 
     def read(self) -> None:
         """What an earlier life knew of where the logs ended, and when."""
-        data, problem = self._directory.marks(), "there are none"
+        data, problem = self._directory.checkpoints(), "there are none"
         try:
             if data is not None:
-                self._marks.unpack(data, self._now(), self._wall_clock_ms())
+                self._checkpoints.unpack(data, self._now(), self._wall_clock_ms())
                 return
         except CheckpointFormatError as error:
             problem = str(error)
-        consequence = f"a loss of Redis's data in the next {self._marks.horizon_seconds:.0f} s makes it read whole logs"
+        consequence = (
+            f"a loss of Redis's data in the next {self._checkpoints.horizon_seconds:.0f} s makes it read whole logs"
+        )
         self._report(
             OperatorMessage(
                 "info" if data is None else "warning", f"marks in the data directory: {problem}; {consequence}"
@@ -59,9 +61,9 @@ class CheckpointFile:
 
     async def write(self) -> None:
         """Write what is known now."""
-        marks, now, wall_ms = self._marks.copied(), self._now(), self._wall_clock_ms()
+        checkpoints, now, wall_ms = self._checkpoints.copied(), self._now(), self._wall_clock_ms()
         try:
-            await trio.to_thread.run_sync(lambda: self._directory.remember_marks(marks.pack(now, wall_ms)))
+            await trio.to_thread.run_sync(lambda: self._directory.remember_marks(checkpoints.pack(now, wall_ms)))
         except OSError as error:
             if self._are_kept:
                 self._report(

@@ -69,17 +69,17 @@ class DataDirectory:
             new.unlink(missing_ok=True)  # it may hold the last that there was
             raise ConfigError(f"the data directory {self.path} cannot be written: {error.strerror}") from None
 
-    def marks(self) -> bytes | None:
+    def checkpoints(self) -> bytes | None:
         """Where logs ended, as an earlier life has packed it; None: nothing is known."""
         try:
             return (self.path / "marks").read_bytes()
         except FileNotFoundError:
             return None
 
-    def remember_marks(self, marks: bytes) -> None:
+    def remember_marks(self, checkpoints: bytes) -> None:
         """Write them down; the file is replaced as a whole. Raises OSError."""
         new = self.path / "marks.new"
-        new.write_bytes(marks)
+        new.write_bytes(checkpoints)
         new.replace(self.path / "marks")
 
     def close(self) -> None:

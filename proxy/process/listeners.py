@@ -49,18 +49,18 @@ class Listeners:
         report: Report,
         sides: Mapping[str, TlsSide],
         accept_guest: Accept | None = None,
-        door: ConnectionQuotas | None = None,
+        quotas: ConnectionQuotas | None = None,
         give_up: Callable[[str], None] = lambda _: None,
     ) -> None:
         """``accept``: gives the endpoint of a client of a broker's port (None: of the bootstrap port);
         ``accept_guest``: of one who shows the broker who he is. ``sides``: how TLS is spoken, by the name of the
-        listener. ``door``: who may come in at all. ``give_up``: ends the start, told which
+        listener. ``quotas``: who may come in at all. ``give_up``: ends the start, told which
         ports cannot be had."""
         self._reactor = reactor
         self._listeners = listeners
         self._accept = accept
         self._accept_guest = accept_guest or accept
-        self._door = door
+        self._quotas = quotas
         self._report = report
         self._sides = sides
         self._give_up = give_up
@@ -141,7 +141,7 @@ class Listeners:
         try:
             side, asks = self._sides.get(one.name), one.authentication == "pass_through"
             accept = self._accept_at(one, broker_id)
-            self._reactor.listen(one.host, port, accept, side, self._report, self._door, asks)
+            self._reactor.listen(one.host, port, accept, side, self._report, self._quotas, asks)
         except OSError as error:
             problem = self._problem(one, broker_id, port, error)
             if self._is_started:
@@ -206,7 +206,7 @@ class Listeners:
         take = self._accept_guest if one.authentication == "pass_through" else self._accept
 
         def accept(peer: Peer) -> Endpoint | None:
-            return take(broker_id, place_of, peer.principal, visit=peer.visit)
+            return take(broker_id, place_of, peer.principal, admitted=peer.admitted)
 
         def accept_by_name(peer: Peer) -> Endpoint | None:
             try:
@@ -214,7 +214,7 @@ class Listeners:
             except LookupError as error:
                 self._report(ClientRefused(peer.host, f"at listener {one.name!r}: {error}"))
                 return None
-            return take(meant, place_of, peer.principal, visit=peer.visit)
+            return take(meant, place_of, peer.principal, admitted=peer.admitted)
 
         return accept if one.routing == "port" else accept_by_name
 

@@ -123,8 +123,10 @@ class Server:
         self._take_over(settings)
         self._admin = self._open_admin()
         self._cluster_name: ClusterName | None = None
-        self._marks = CheckpointFile(self._directory, self.engine.shared.marks, self._reactor.now, _wall_ms, report)
-        self._marks.read()
+        self._checkpoints = CheckpointFile(
+            self._directory, self.engine.shared.checkpoints, self._reactor.now, _wall_ms, report
+        )
+        self._checkpoints.read()
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain (rule R15). Raises ConfigError for what stops the start, and
@@ -147,13 +149,13 @@ class Server:
                 self._store.start()
                 nursery.start_soon(self._say_when_ready)
                 nursery.start_soon(self._keep_redis)
-                nursery.start_soon(self._marks.keep)
+                nursery.start_soon(self._checkpoints.keep)
                 nursery.start_soon(stay_small)
                 await self._stop.wait()
                 await self._shut_down()
                 nursery.cancel_scope.cancel()
-            self.engine.shared.marks.take_all(self._reactor.now(), self.engine.shared.bounds)
-            await self._marks.write()
+            self.engine.shared.checkpoints.take_all(self._reactor.now(), self.engine.shared.bounds)
+            await self._checkpoints.write()
             self._remember_nobody()
         finally:
             with trio.CancelScope(shield=True):
@@ -389,7 +391,7 @@ class Server:
         shared = self.engine.shared
         shared.policy = HeaderPolicy(settings.dropped_headers)
         shared.expiry_ms = settings.producer_expiry_seconds * 1000
-        shared.marks.horizon_seconds = settings.retry_horizon_seconds
+        shared.checkpoints.horizon_seconds = settings.retry_horizon_seconds
         self.engine.set_caps(settings.limits)
         if self._telemetry is not None:
             self._telemetry.lines_per_minute_max = settings.log_lines_per_minute_max

@@ -69,7 +69,7 @@ class Shared:
     policy: HeaderPolicy = field(default_factory=HeaderPolicy)
     bounds: dict[tuple[str, int], tuple[float, Position]] = field(default_factory=dict)
     """By partition: the newest position that is safe as a lower bound, and when it was learned (rule R8)."""
-    marks: OffsetCheckpoints = field(default_factory=OffsetCheckpoints)
+    checkpoints: OffsetCheckpoints = field(default_factory=OffsetCheckpoints)
     """Of those positions the ones of some time ago (rule R10)."""
     too_large: dict[str, tuple[int, float]] = field(default_factory=dict)
     """By topic: a message set of this size was refused as too large, and when."""
@@ -141,7 +141,7 @@ class Shared:
     def forget_bound(self, topic: str, partition: int) -> None:
         """Earlier positions were seen not to fit this log: they are no bounds any more, and no marks."""
         self.drop_bound(topic, partition)
-        self.marks.forget((topic, partition))
+        self.checkpoints.forget((topic, partition))
 
 
 # R8 lives here: where a search begins.

@@ -107,14 +107,14 @@ class Forward:
         while self._pieces:
             piece = self._pieces[0]
             self._sent_sequence = piece.identities[0].base_sequence
-            self._contents.add(piece.parcel.first_content)
+            self._contents.add(piece.wrapper.first_content)
             self._told = None
             started = self._shared.step_begins()
             outcome: Outcome = await Append(
                 self._leader,
                 sequencer.topic,
                 sequencer.partition,
-                piece.parcel if piece.parcel.joined_bytes_max else piece.message_set,
+                piece.wrapper if piece.wrapper.joined_bytes_max else piece.message_set,
                 self._timeout_ms,
                 self._may_send,
                 piece.identities,
@@ -158,9 +158,9 @@ class Forward:
     async def _confirmed(self, piece: WrapperPlan, outcome: Appended) -> Outcome:
         """Rule R5: appended, but with an error code. It may vanish yet, so the record there has to carry our marker,
         with everything that was in the wrapper. What left without one is looked for there in the whole search."""
-        if not piece.parcel.is_marked:
+        if not piece.wrapper.is_marked:
             self._is_nameless = True
-            self._told = (piece.parcel.first_content, located(piece, outcome.base_offset)[0])
+            self._told = (piece.wrapper.first_content, located(piece, outcome.base_offset)[0])
             self._shared.report(NoRoomForMarker(*self._sequencer.key[1:], len(piece.message_set)))
         if outcome.error_code == 0:
             return outcome
@@ -182,7 +182,7 @@ class Forward:
         # What the broker has rebuilt is not known by what was sent: no anchor is better than one that never fits.
         is_unmarked = self._sequencer.topic in self._shared.unmarked
         self._anchor = NO_ANCHOR if is_unmarked else outcome.anchor or piece.anchor
-        if self._shared.too_large and not piece.parcel.joined_bytes_max:
+        if self._shared.too_large and not piece.wrapper.joined_bytes_max:
             self._shared.note_taken(self._sequencer.topic, len(piece.message_set))
         self._lane = outcome.lane
         self._last = piece
@@ -224,7 +224,7 @@ class Forward:
         """The first append of a partition in this process is read back, aside."""
         sequencer = self._sequencer
         place = (sequencer.topic, sequencer.partition)
-        if place not in self._shared.probed and self._last is not None and self._last.parcel.is_marked:
+        if place not in self._shared.probed and self._last is not None and self._last.wrapper.is_marked:
             self._shared.probed.add(place)
             sequencer.work_aside(probe_marker(self._shared, *place, self._last.message_set, last_offset))
 

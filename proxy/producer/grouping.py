@@ -40,18 +40,18 @@ class WrapperPlan:
     """One wrapper to append: whole batches, or a part of one."""
 
     identities: tuple[Identity, ...]
-    parcel: PendingWrapper
+    wrapper: PendingWrapper
     is_compressed: bool
 
     @property
     def message_set(self) -> bytes | bytearray:
         """The wrapper, if it goes alone."""
-        return self.parcel.wrapped()
+        return self.wrapper.wrapped()
 
     @property
     def anchor(self) -> bytes:
         """What names it in the log, if it goes alone."""
-        return self.parcel.anchor
+        return self.wrapper.anchor
 
 
 @value(frozen=True, slots=True)
@@ -77,9 +77,9 @@ def planning(target: Target, group: Sequence[Batch]) -> Steps[GroupPlan]:
     size_max = target.shared.refused_size(target.topic)
     joined_max = min(size_max or limits.GROUP_BYTES_MAX, limits.GROUP_BYTES_MAX)
     if target.shared.merges_producers and _may_be_merged(target, group, piece, joined_max):
-        piece.parcel.joined_bytes_max = joined_max
+        piece.wrapper.joined_bytes_max = joined_max
         return GroupPlan((piece,), content)
-    yield from piece.parcel.going_alone()
+    yield from piece.wrapper.going_alone()
     if size_max is None:
         return GroupPlan((piece,), content)
     if len(piece.message_set) >= size_max and not piece.is_compressed:
@@ -92,8 +92,8 @@ def _may_be_merged(target: Target, group: Sequence[Batch], piece: WrapperPlan, j
     """Not what was in trouble in company before (rule R19), nor parts, nor what is too large for company, nor where no
     marker is stored to tell whose the records are."""
     return (
-        piece.parcel.size_bytes < joined_max
-        and not piece.parcel.compress_harder
+        piece.wrapper.size_bytes < joined_max
+        and not piece.wrapper.compress_harder
         and target.topic not in target.shared.unmarked
         and not any(batch.is_alone or batch.is_apart for batch in group)
     )
@@ -124,20 +124,20 @@ def _codec_of(target: Target, headers: Sequence[BatchHeader]) -> Codec:
 def _piece(
     target: Target, identities: tuple[Identity, ...], inner: Inner, codec: Codec, *, compress_harder: bool = False
 ) -> WrapperPlan:
-    parcel = PendingWrapper(identities, inner, codec, compress_harder=compress_harder, count=target.shared.hold_bytes)
-    return WrapperPlan(identities, parcel, compress_harder or bool(codec))
+    wrapper = PendingWrapper(identities, inner, codec, compress_harder=compress_harder, count=target.shared.hold_bytes)
+    return WrapperPlan(identities, wrapper, compress_harder or bool(codec))
 
 
 def compressing_harder(target: Target, piece: WrapperPlan) -> Steps[WrapperPlan]:
     """Return the same records, compressed also if the client did not compress."""
-    inner = yield from piece.parcel.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
-    return (yield from _compressed(target, piece.identities, inner, piece.parcel.codec))
+    inner = yield from piece.wrapper.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
+    return (yield from _compressed(target, piece.identities, inner, piece.wrapper.codec))
 
 
 def _compressed(target: Target, identities: tuple[Identity, ...], inner: Inner, codec: Codec) -> Steps[WrapperPlan]:
     piece = _piece(target, identities, inner, codec, compress_harder=True)
     del inner
-    yield from piece.parcel.going_alone()
+    yield from piece.wrapper.going_alone()
     return piece
 
 
@@ -159,9 +159,9 @@ def _fitting(target: Target, piece: WrapperPlan, size_max: int) -> Steps[list[Wr
 
 def halving(target: Target, piece: WrapperPlan) -> Steps[list[WrapperPlan]]:
     """Return the records of a piece of one batch in two, each compressed; it has more than one."""
-    inner = yield from piece.parcel.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
+    inner = yield from piece.wrapper.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
     border = yield from convert.border_of_halves(inner)
-    return (yield from _cutting(target, piece.identities[0], inner, border, piece.parcel.codec))
+    return (yield from _cutting(target, piece.identities[0], inner, border, piece.wrapper.codec))
 
 
 def _cutting(target: Target, whole: Identity, inner: Inner, border: int, codec: Codec) -> Steps[list[WrapperPlan]]:
@@ -184,10 +184,10 @@ def leaving_the_marker_out(target: Target, piece: WrapperPlan) -> Steps[WrapperP
     Nothing in the log tells whose it is: a doubt about it is one that the log cannot settle if such a record is there.
     """
     assert piece.identities[0].record_count == 1
-    if not piece.parcel.is_marked:
+    if not piece.wrapper.is_marked:
         return None
-    inner = yield from piece.parcel.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
-    codec, compress_harder = piece.parcel.codec, piece.parcel.compress_harder
+    inner = yield from piece.wrapper.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
+    codec, compress_harder = piece.wrapper.codec, piece.wrapper.compress_harder
     message_set: bytes | bytearray = inner.message_set
     if len(piece.message_set) - len(encode_marker(piece.identities)) < len(message_set):
         message_set = yield from convert.wrapping(inner, key=None, codec=codec, compress_harder=compress_harder)
@@ -248,7 +248,7 @@ def stay_apart(group: Iterable[Batch], pieces: Iterable[WrapperPlan]) -> None:
     for batch in group:
         batch.is_apart = True
     for one in pieces:
-        one.parcel.goes_alone()
+        one.wrapper.goes_alone()
 
 
 def gather(first: Batch, queue: Iterable[Batch]) -> list[Batch]:

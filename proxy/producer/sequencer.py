@@ -194,7 +194,7 @@ class Sequencer:
             batch.ahead = None  # what there is now is counted itself
         if self.shared.has_no_room():
             for piece in plan.pieces:
-                piece.parcel.goes_alone()  # what may be merged is kept unpacked, up to a thousand times as large
+                piece.wrapper.goes_alone()  # what may be merged is kept unpacked, up to a thousand times as large
         leader = self.shared.leader_of(self.topic, self.partition)
         if leader is None:
             leader = await Leader(self.topic, self.partition, refresh=True)

@@ -47,7 +47,7 @@ class Takeover:
         """Contents that a rebuild looks for -> the batches that have them, as far as these are known."""
         self._looked_for: set[tuple[Name, int | None]] = set()
         """Batches that a rebuild looks for by their content, each by how many of its records; None: by all."""
-        self._mark: Position | None = None
+        self._checkpoint: Position | None = None
         """Where a search for everything begins, as long as that is enough."""
         self._searched_to = 0
         """Where the log ended in the search that came to an end."""
@@ -256,7 +256,7 @@ class Takeover:
         if claim.content != NO_CONTENT:
             self._whose.setdefault(claim.content, [])
         await self._look_for(1)
-        self._mark = await self._mark_above(bound)
+        self._checkpoint = await self._mark_above(bound)
         result = await self._search(claim, self._whose)
         while isinstance(result, Searched) and result.is_cut and await self._look_for(None):
             result = await self._search(claim, self._whose)
@@ -288,11 +288,11 @@ class Takeover:
         the bound."""
         sequencer = self._sequencer
         asked_at = min([await Now(), *(batch.arrived_at for batch in sequencer.queue)])
-        mark = self._shared.marks.before_horizon((sequencer.topic, sequencer.partition), asked_at)
-        return mark if mark is not None and mark.offset > bound.offset else None
+        checkpoint = self._shared.checkpoints.before_horizon((sequencer.topic, sequencer.partition), asked_at)
+        return checkpoint if checkpoint is not None and checkpoint.offset > bound.offset else None
 
     async def _finish_rebuild(self, entry: Entry, result: Searched) -> None:
-        is_since_mark = self._mark is not None
+        is_since_mark = self._checkpoint is not None
         done = completed(entry, result, self._shared.generation, self._given_up, is_since_mark=is_since_mark)
         if not await self._sequencer.write(done):
             return
@@ -363,14 +363,14 @@ class Takeover:
         """Was only read what came after a mark, and does that not say all of the producer? A mark that did not hold is
         one no more."""
         sequencer = self._sequencer
-        if self._mark is not None and search.wider is None:
-            self._mark = None
+        if self._checkpoint is not None and search.wider is None:
+            self._checkpoint = None
             self._shared.forget_bound(sequencer.topic, sequencer.partition)
-        if self._mark is None or sequencer.entry is None or not isinstance(result, Searched):
+        if self._checkpoint is None or sequencer.entry is None or not isinstance(result, Searched):
             return False
         if is_enough(sequencer.entry, result.pieces, lowest_of(batch.identity for batch in sequencer.queue)):
             return False
-        self._mark = None
+        self._checkpoint = None
         return True
 
     def _new_search(self, intent: Intent, contents: Collection[bytes]) -> LogSearch:
@@ -391,8 +391,8 @@ class Takeover:
         )
         search.is_rebuild = wanted is None
         search.whose = self._whose
-        if self._mark is not None:
-            search.bound, search.wider = self._mark, search.bound
+        if self._checkpoint is not None:
+            search.bound, search.wider = self._checkpoint, search.bound
         return search
 
     def _renewed(self, entry: Entry, owner: bytes, leader: int | None = None) -> Entry:

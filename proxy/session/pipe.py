@@ -54,18 +54,18 @@ class Pipe:
         self._is_count_planned = False
         self._reactor = reactor
         self._accounts: Accounts | None = None
-        self._patience: Backpressure | None = None
+        self._backpressure: Backpressure | None = None
         self._room: Reservation | None = None
         self._splitter = _Answers(limits.RESPONSE_BYTES_MAX)
         self._expected: deque[tuple[int, int, int, Answered]] = deque()
         self._correlation_id = 0
         reactor.connect(address, self)
 
-    def share(self, accounts: Accounts, patience: Backpressure) -> None:
-        """From now on ask for room before a large answer is read, and count what has no answer. ``patience``: with the
-        client that it is for."""
+    def share(self, accounts: Accounts, backpressure: Backpressure) -> None:
+        """From now on ask for room before a large answer is read, and count what has no answer. ``backpressure``: of
+        the client that it is for."""
         self._accounts = accounts
-        self._patience = patience
+        self._backpressure = backpressure
 
     def request(self, api_key: int, api_version: int, body: Chunks, answered: Answered | None) -> None:
         """Send a request on; ``answered`` None: it has no answer (acks=0)."""
@@ -95,8 +95,8 @@ class Pipe:
         due_bytes = self._splitter.due_bytes
         if due_bytes <= limits.BACKLOG_BYTES or self._is_held or self._room is not None or self.is_closed:
             return
-        if self._accounts is not None and self._patience is not None:
-            self._room = self._accounts.ask_room(due_bytes, self._read_or_not, self._patience.looks_new())
+        if self._accounts is not None and self._backpressure is not None:
+            self._room = self._accounts.ask_room(due_bytes, self._read_or_not, self._backpressure.looks_new())
 
     @property
     def _unsent_bytes(self) -> int:
@@ -111,7 +111,7 @@ class Pipe:
     def _count_backlog(self) -> None:
         """What has no answer is counted until the broker takes it; once its sender has gone, all is."""
         unsent = self._unsent_bytes
-        if self._accounts is None or self._patience is None:
+        if self._accounts is None or self._backpressure is None:
             return
         if unsent <= limits.BACKLOG_BYTES:
             unsent = 0
@@ -120,7 +120,7 @@ class Pipe:
         self._is_count_planned = unsent > 0
         if unsent:
             self._reactor.later(limits.ANSWER_SWEEP_SECONDS, self._count_backlog)
-        self._patience.control()
+        self._backpressure.control()
 
     def _read_or_not(self) -> None:
         is_paused = self._is_held or (self._room is not None and not self._room.is_there)
@@ -162,9 +162,9 @@ class Pipe:
                 try:
                     self._answer(frame)
                 finally:
-                    if room is not None and self._patience is not None:
+                    if room is not None and self._backpressure is not None:
                         self._is_held = True  # until it was looked whether the client takes it
-                        self._patience.large_answer(room)
+                        self._backpressure.large_answer(room)
                 if self.is_closed:
                     return
             if self._is_held or self._splitter.due_bytes > limits.BACKLOG_BYTES:

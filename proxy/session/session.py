@@ -67,7 +67,7 @@ class _Slot:
 class Session:
     """The endpoint of one client connection. ``broker_id``: whose listener it came to, None for the bootstrap port.
     ``place_of``: where clients of this listener reach each broker. ``principal``: who is at the other end, as far as
-    that is known (``state/entry.py``). ``visit``: what the door keeps of the connection."""
+    that is known (``state/entry.py``). ``admitted``: what the door keeps of the connection."""
 
     requires_authentication: bool = False
     way: Way | None = None
@@ -81,7 +81,7 @@ class Session:
         broker_id: int | None,
         place_of: PlaceOf,
         principal: bytes = NO_PRINCIPAL,
-        visit: AdmittedConnection | None = None,
+        admitted: AdmittedConnection | None = None,
     ) -> None:
         self.retry_notes = RetryNotes()
         self.principal = principal
@@ -98,9 +98,9 @@ class Session:
         self._slots: deque[_Slot] = deque()
         self._waiting: deque[Frame] = deque()  # requests that are not taken yet
         self._turn_planned = False
-        self._crowd = IpFairShare(host.reactor) if visit is None else visit.crowd
-        self.address = "a client" if visit is None else visit.address
-        self._patience = Backpressure(host, self)
+        self._fair_share = IpFairShare(host.reactor) if admitted is None else admitted.fair_share
+        self.address = "a client" if admitted is None else admitted.address
+        self._backpressure = Backpressure(host, self)
         self._flush_planned = False
         self._pipe: Pipe | None = None
         self._at_work: Steps[None] | None = None
@@ -119,14 +119,14 @@ class Session:
         """The client is there."""
         self._wire = wire
         self._local_host = wire.local_host
-        self._patience.begin(wire)
+        self._backpressure.begin(wire)
 
     def received(self, data: bytes) -> None:
         """Bytes of requests."""
         try:
             frames = self._splitter.feed(data)
-            has_many, crowd = len(frames) > limits.REQUESTS_PER_TURN_MAX or self._waiting, self._crowd
-            if has_many or self._host.loop_budget.is_long or (crowd.is_counted and crowd.stops(frames)):
+            has_many, fair_share = len(frames) > limits.REQUESTS_PER_TURN_MAX or self._waiting, self._fair_share
+            if has_many or self._host.loop_budget.is_long or (fair_share.is_counted and fair_share.stops(frames)):
                 frames = self._first_of(frames)
             for index, frame in enumerate(frames):
                 if self.is_at_work:  # what comes after it waits, in front of what waits already
@@ -139,13 +139,13 @@ class Session:
         except WireError as error:
             self._refuse_connection(str(error))
             return
-        patience, unfinished_bytes = self._patience, self._splitter.buffered_bytes
-        patience.was_active, patience.active_at = True, self._host.shared.recent_time
-        if unfinished_bytes != patience.unfinished_bytes or (unfinished_bytes and frames):
-            patience.request_has(unfinished_bytes, self._splitter.missing_bytes, bool(frames))
+        backpressure, unfinished_bytes = self._backpressure, self._splitter.buffered_bytes
+        backpressure.was_active, backpressure.active_at = True, self._host.shared.recent_time
+        if unfinished_bytes != backpressure.unfinished_bytes or (unfinished_bytes and frames):
+            backpressure.request_has(unfinished_bytes, self._splitter.missing_bytes, bool(frames))
         is_busy = self._waiting or len(self._slots) >= self._host.caps.requests_in_flight_max
-        if is_busy or self._host.is_full or patience.is_watched:
-            patience.control()
+        if is_busy or self._host.is_full or backpressure.is_watched:
+            backpressure.control()
 
     # ------------------------------------------------------------------ patience
     @property
@@ -162,14 +162,14 @@ class Session:
     @property
     def quiet_since(self) -> float | None:
         """When bytes came last. None: something of it is at work, or on its way."""
-        return None if self.in_flight or self._silent_bytes else self._patience.quiet_since
+        return None if self.in_flight or self._silent_bytes else self._backpressure.quiet_since
 
     def hold_silent(self, count: int) -> None:
         """So many bytes that want no answer wait to be appended, or (negative) do so no more."""
         self._silent_bytes += count
         self._host.hold_bytes(count)
         if self.has_upstream_backlog:
-            self._patience.control()
+            self._backpressure.control()
 
     @property
     def has_ready_answers(self) -> bool:
@@ -179,8 +179,8 @@ class Session:
     def _first_of(self, frames: list[Frame]) -> list[Frame]:
         """Return those that are taken now; the others wait for their turn, and everybody else has his in between."""
         free = 0 if self._waiting or self._host.loop_budget.is_long else min(self._free, len(frames))
-        if self._crowd.is_counted:
-            free = sum(1 for frame in frames[:free] if self._crowd.takes(len(frame)))
+        if self._fair_share.is_counted:
+            free = sum(1 for frame in frames[:free] if self._fair_share.takes(len(frame)))
         if free < len(frames):
             self._waiting.extend(frames[free:])
             self._plan_turn()
@@ -196,8 +196,8 @@ class Session:
     def _plan_turn(self) -> None:
         if not self._turn_planned:
             self._turn_planned = True
-            if self._crowd.is_counted:
-                self._crowd.wait(self._take_turn)
+            if self._fair_share.is_counted:
+                self._fair_share.wait(self._take_turn)
             else:
                 self._host.reactor.later(0, self._take_turn)
 
@@ -207,8 +207,8 @@ class Session:
 
     def go_on(self) -> None:
         """Take requests that wait. Those who sent less have their turn in between."""
-        crowd = self._crowd
-        if not self._waiting or self.is_closed or self._patience.has_backlog or self.has_upstream_backlog:
+        fair_share = self._fair_share
+        if not self._waiting or self.is_closed or self._backpressure.has_backlog or self.has_upstream_backlog:
             return  # until it has been taken
         if not self._free or self.is_at_work:
             return  # until an answer leaves, or a request goes on
@@ -216,7 +216,7 @@ class Session:
             for _ in range(min(self._free, len(self._waiting))):
                 if self._host.loop_budget.is_long or self.is_at_work:
                     break
-                if crowd.is_counted and not crowd.takes(len(self._waiting[0])):
+                if fair_share.is_counted and not fair_share.takes(len(self._waiting[0])):
                     break
                 frame = self._waiting.popleft()
                 self._host.hold_bytes(-WAITING_COUNTS * len(frame))
@@ -241,8 +241,8 @@ class Session:
 
     def look_whether_idle(self) -> None:
         """Close it if nothing was asked for long. To be called every ``IDLE_LOOK_SECONDS``."""
-        if self._patience.is_idle():
-            self._patience.part()
+        if self._backpressure.is_idle():
+            self._backpressure.part()
             self._end()
 
     def lost(self, reason: str) -> None:
@@ -415,7 +415,7 @@ class Session:
     def _upstream(self, broker: Broker) -> Pipe:
         if self._pipe is None or self._pipe.is_closed:
             self._pipe = Pipe(self._host.for_clients, broker.address, self.abort, may_end=True)
-            self._pipe.share(self._host, self._patience)
+            self._pipe.share(self._host, self._backpressure)
         return self._pipe
 
     def _addresses(self) -> Addresses:
@@ -457,16 +457,16 @@ class Session:
         if out:
             self._wire.send(*out)
             if self._wire.unsent > limits.BACKLOG_BYTES:
-                self._patience.answers_wait()
+                self._backpressure.answers_wait()
         if self.retry_notes.are_too_many:
             self._report_refusal(f"batches of more than {limits.FAILURES_NOTED_MAX} producers and partitions failed")
-            self._patience.part()
+            self._backpressure.part()
             self._end()
             return
         if self._waiting:
             self._plan_turn()
-        if self._patience.is_watched:
-            self._patience.control()
+        if self._backpressure.is_watched:
+            self._backpressure.control()
 
     # ------------------------------------------------------------------ the end
     def _refuse_connection(self, reason: str) -> None:
@@ -478,7 +478,7 @@ class Session:
             self.is_closed = True
             self._wire = None
             self._host.hold_bytes(-WAITING_COUNTS * sum(map(len, self._waiting)))
-            self._patience.end()
+            self._backpressure.end()
             for slot in self._slots:
                 slot.held = None
             self._slots.clear()

@@ -84,13 +84,13 @@ class Endpoint(Protocol):
 
 class Peer(NamedTuple):
     """Who connected to a listener. ``server_name``: what the client asked for in TLS (SNI), in small letters;
-    ``principal``: the subject of its certificate. Both None where there is none. ``visit``: what the door of the house
-    keeps of this connection; only handed on."""
+    ``principal``: the subject of its certificate. Both None where there is none. ``admitted``: what its connection
+    quotas keep of it; only handed on."""
 
     host: str
     server_name: str | None = None
     principal: str | None = None
-    visit: object = None
+    admitted: object = None
 
 
 Accept = Callable[[Peer], Endpoint | None]

@@ -28,7 +28,7 @@ class Scene:
 
     def __init__(self, reactor: TrioReactor, caps: Caps) -> None:
         self.events: list[Any] = []
-        self.door = ConnectionQuotas(reactor, lambda: caps, self.events.append)
+        self.quotas = ConnectionQuotas(reactor, lambda: caps, self.events.append)
         self.accepted: list[Recorder] = []
         self.is_full = False
         self.port = 0
@@ -48,7 +48,7 @@ class Scene:
 
     @property
     def is_empty(self) -> bool:
-        return not self.door._crowds and not self.door._strangers
+        return not self.quotas._fair_shares and not self.quotas._strangers
 
 
 def play(caps: Caps, act: Callable[[Scene], Awaitable[None]], kit: TlsKit | None = None, *, asks: bool = False) -> None:
@@ -62,7 +62,7 @@ def play(caps: Caps, act: Callable[[Scene], Awaitable[None]], kit: TlsKit | None
             side = Certificates(scene.events.append, reactor.later).side(kit.server, "listeners[0].tls")
         async with trio.open_nursery() as nursery:
             await nursery.start(reactor.run)
-            listener = reactor.listen("127.0.0.1", 0, scene.accept, side, scene.events.append, scene.door, asks)
+            listener = reactor.listen("127.0.0.1", 0, scene.accept, side, scene.events.append, scene.quotas, asks)
             scene.port = listener.port
             await act(scene)
             nursery.cancel_scope.cancel()

@@ -126,7 +126,11 @@ LANES = (
         "most_impatient_for_all",
         "R5: a client that is far less patient than others shortens nobody else's time",
         _POOL + "test_the_least_patient_client_does_not_shorten_the_time_of_others",
-        ("proxy.broker.append_queue", "        patience = _patience(append.timeout_ms)\n", "        patience = 0\n"),
+        (
+            "proxy.broker.append_queue",
+            "        patience = _patience(append.timeout_ms)\n",
+            "        patience = 0\n",
+        ),
     ),
     mutant(
         "given_up_without_a_reset",

@@ -114,7 +114,7 @@ LIVES = (
         _MARKS + "test_a_mark_that_is_younger_than_the_horizon_is_not_used",
         (
             "proxy.partition_log.offset_checkpoints",
-            "        return now - mark.time > self.horizon_seconds\n",
+            "        return now - checkpoint.time > self.horizon_seconds\n",
             "        return True\n",
         ),
         deaths=("I1",),

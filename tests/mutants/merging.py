@@ -33,7 +33,7 @@ MERGING = (
         "merged_again_after_a_content_error",
         "R19: what was refused in company is not merged again",
         _WORLDS + "test_a_content_error_costs_nobody_but_the_one_who_is_at_fault",
-        ("proxy.producer.grouping", "        one.parcel.goes_alone()\n", "        pass\n"),
+        ("proxy.producer.grouping", "        one.wrapper.goes_alone()\n", "        pass\n"),
     ),
     mutant(
         "offset_of_the_whole_wrapper",

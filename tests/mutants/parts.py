@@ -18,7 +18,7 @@ PARTS = (
         "part_without_marker_sent_again",
         "R6: a part that may be stored without a marker is not sent again",
         _PARTS + "test_a_second_part_without_a_marker_whose_answer_is_lost_has_one_copy",
-        ("proxy.producer.forward", "            self._contents.add(piece.parcel.first_content)\n", ""),
+        ("proxy.producer.forward", "            self._contents.add(piece.wrapper.first_content)\n", ""),
         deaths=("I1",),
     ),
     mutant(

@@ -84,7 +84,7 @@ def test_whoever_was_idle_for_longer_is_looked_for_in_the_whole_log() -> None:
 def test_without_marks_the_gap_is_in_the_way_of_a_newcomer() -> None:
     """The control: it is the marks that spare the others this."""
     world, oracle = an_old_log_with_a_gap()
-    world.proxies[0].marks = None
+    world.proxies[0].checkpoints = None
     everything_is_lost(world)
     client = world.clients[2]
     client.send(TOPIC, 0)

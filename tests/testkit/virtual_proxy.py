@@ -105,7 +105,7 @@ class VirtualProxy:
         self._random = Random(f"{network.seed}/{name}")
         self._directory: list[bytes] = []
         """Incarnations that lived here and said no goodbye: what the data directory holds."""
-        self.marks: bytes | None = None
+        self.checkpoints: bytes | None = None
         """What the data directory knows of where the logs ended when."""
         self.is_listening = False
         self._is_ending = False
@@ -176,9 +176,9 @@ class VirtualProxy:
         if self._expiry_seconds is not None:
             engine.shared.expiry_ms = int(self._expiry_seconds * 1000)
         if self._horizon_seconds is not None:
-            engine.shared.marks.horizon_seconds = self._horizon_seconds
-        if self.marks is not None:
-            engine.shared.marks.unpack(self.marks, host.now(), self._wall_ms())
+            engine.shared.checkpoints.horizon_seconds = self._horizon_seconds
+        if self.checkpoints is not None:
+            engine.shared.checkpoints.unpack(self.checkpoints, host.now(), self._wall_ms())
         engine.sessions = _InOrder()
         return engine
 
@@ -197,7 +197,7 @@ class VirtualProxy:
         """As proxy/process/server.py writes them: every now and then, for whatever life comes next."""
 
         def write() -> None:
-            self.marks = engine.shared.marks.pack(host.now(), self._wall_ms())
+            self.checkpoints = engine.shared.checkpoints.pack(host.now(), self._wall_ms())
             host.later(MARKS_WRITTEN_SECONDS, write)
 
         host.later(MARKS_WRITTEN_SECONDS, write)
@@ -262,8 +262,8 @@ class VirtualProxy:
 
         def stopped() -> None:
             engine.close()
-            engine.shared.marks.take_all(host.now(), engine.shared.bounds)
-            self.marks = engine.shared.marks.pack(host.now(), self._wall_ms())
+            engine.shared.checkpoints.take_all(host.now(), engine.shared.bounds)
+            self.checkpoints = engine.shared.checkpoints.pack(host.now(), self._wall_ms())
             self._directory = []
             host.crash_after_pass()
             self.come_back(down_seconds)

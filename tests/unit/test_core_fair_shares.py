@@ -43,7 +43,7 @@ class Scene:
     def _accept(self, door: ConnectionQuotas, host: str) -> Endpoint | None:
         visit = door.enter(host, requires_authentication=False)
         assert visit is not None
-        return self.engine.accept(None, lambda _broker_id, _host: None, visit=visit)
+        return self.engine.accept(None, lambda _broker_id, _host: None, admitted=visit)
 
     def client(self, address: tuple[str, int]) -> Line:
         client = Line()
@@ -104,20 +104,20 @@ class Turns:
     def __init__(self, connections: int, reactor: Reactor | None = None) -> None:
         self.network = Network(1)
         self.host = self.network.host("proxy")
-        self.crowd = IpFairShare(reactor or self.host)
+        self.fair_share = IpFairShare(reactor or self.host)
         for _ in range(connections):
-            self.crowd.joined()
+            self.fair_share.joined()
         self.taken: list[int] = []
 
     def waits(self, connection: int, sizes: list[int]) -> None:
         def turn() -> None:
-            while sizes and self.crowd.takes(sizes[0]):
+            while sizes and self.fair_share.takes(sizes[0]):
                 sizes.pop(0)
                 self.taken.append(connection)
             if sizes:
-                self.crowd.wait(turn)
+                self.fair_share.wait(turn)
 
-        self.crowd.wait(turn)
+        self.fair_share.wait(turn)
 
     def turn(self) -> list[int]:
         """Run one turn; return whose requests were taken."""
@@ -129,8 +129,8 @@ class Turns:
 
 def test_a_small_crowd_is_not_counted() -> None:
     most = limits.CROWD_COST_PER_TURN // limits.REQUESTS_PER_TURN_MAX
-    assert not Turns(most).crowd.is_counted
-    crowd = Turns(most + 1).crowd
+    assert not Turns(most).fair_share.is_counted
+    crowd = Turns(most + 1).fair_share
     assert crowd.is_counted
     crowd.left()
     assert not crowd.is_counted

@@ -42,7 +42,7 @@ def mark(stage: Stage, *, with_anchor: bool = True) -> None:
     end = stage.log.end_offset
     last = list(iterate_shallow(stage.log.read(end - 1, 1 << 20, whole_first=True, up_to=end)))[-1]
     stage.shared.note_bound(TOPIC, PARTITION, Position(end, anchor_of(last) if with_anchor else NO_ANCHOR))
-    stage.shared.marks.take(stage.now, stage.shared.bounds)
+    stage.shared.checkpoints.take(stage.now, stage.shared.bounds)
 
 
 def grown_old(*before: int, with_anchor: bool = True) -> Stage:
@@ -179,9 +179,9 @@ def test_the_start_of_the_log_that_retention_has_moved_beyond_the_mark_is_enough
 def test_another_life_of_the_process_uses_the_marks_of_the_one_before() -> None:
     stage = grown_old()
     foreign(stage)
-    data = stage.shared.marks.pack(stage.now, 1_000_000)
+    data = stage.shared.checkpoints.pack(stage.now, 1_000_000)
     stage.die()
-    stage.shared.marks.unpack(data, stage.now, 1_000_000)
+    stage.shared.checkpoints.unpack(data, stage.now, 1_000_000)
     lose(stage)
     first = stage.send(Client(), 0)
     stage.run(LIVES_OUT_SECONDS)
@@ -217,7 +217,7 @@ def test_a_mark_that_no_longer_holds_after_such_an_answer_is_seen_when_it_is_use
     retry = stage.send(Client(), 1)
     stage.run(LIVES_OUT_SECONDS)
     assert (retry.code, retry.offset) == (0, 0)
-    assert stage.shared.marks.before_horizon(PLACE, stage.now + HORIZON_SECONDS) is None, "they are forgotten"
+    assert stage.shared.checkpoints.before_horizon(PLACE, stage.now + HORIZON_SECONDS) is None, "they are forgotten"
 
 
 # ---------------------------------------------------------------------- the mark is not enough
@@ -283,12 +283,12 @@ def test_a_log_that_was_cut_below_the_mark_and_grew_again_is_read_as_a_whole() -
     foreign(stage)
     foreign(stage)
     foreign(stage)
-    stage.shared.marks.note(stage.now, PLACE, stage.shared.bounds[PLACE][1])
+    stage.shared.checkpoints.note(stage.now, PLACE, stage.shared.bounds[PLACE][1])
     lose(stage)
     retry = stage.send(Client(), 0)
     stage.run(LIVES_OUT_SECONDS)
     assert retry.offset == 0
-    assert stage.shared.marks.before_horizon(PLACE, stage.now + HORIZON_SECONDS) is None, "they are forgotten"
+    assert stage.shared.checkpoints.before_horizon(PLACE, stage.now + HORIZON_SECONDS) is None, "they are forgotten"
 
 
 def test_a_position_without_an_anchor_is_no_mark_as_the_log_may_have_been_cut_below_it() -> None:

@@ -138,7 +138,7 @@ def test_it_is_put_together_with_nobody_elses() -> None:
     stage.shared.merges_producers = True
     for sequence in range(3):
         assert stage.send(client, sequence, record()).offset == sequence
-    assert [effect.parcel is None for effect in stage.sent] == [False, True, True, True]
+    assert [effect.wrapper is None for effect in stage.sent] == [False, True, True, True]
     assert markers(stage) == [False, False, False]
 
 

@@ -37,12 +37,12 @@ class Scene:
         self.events: list[Any] = []
         self.may_send = self.is_there = True
         self.pipe = PassThroughPipe(host, ADDRESS, self.broken.append)
-        self.rights = WriteAcl(host.now, lambda _topics: None)
+        self.write_acl = WriteAcl(host.now, lambda _topics: None)
         self.lanes = PassThroughLanes(
             host,
             BROKER,
             self.pipe,
-            self.rights,
+            self.write_acl,
             may_send=lambda: self.may_send,
             is_there=lambda: self.is_there,
             is_over=self.over.append,
@@ -350,12 +350,12 @@ def test_an_append_tells_what_he_may_do() -> None:
     for code, offset in ((0, 7), (DENIED, -1)):
         scene.run()
         since = scene.lanes._reactor.now()
-        scene.rights.confirm(TOPIC, 0, since, heard.append)
+        scene.write_acl.confirm(TOPIC, 0, since, heard.append)
         scene.append()
         scene.run()
         scene.end.answer_produce(code, offset)
         scene.run()
-        scene.rights.confirm(TOPIC, 0, since, heard.append)
+        scene.write_acl.confirm(TOPIC, 0, since, heard.append)
     assert heard == [0, DENIED]
 
 

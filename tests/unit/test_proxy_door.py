@@ -24,11 +24,11 @@ class Scene:
         self.network = Network(1)
         self.caps = Caps(**caps)
         self.events: list[Any] = []
-        self.door = ConnectionQuotas(self.network.host("proxy"), lambda: self.caps, self.events.append)
+        self.quotas = ConnectionQuotas(self.network.host("proxy"), lambda: self.caps, self.events.append)
 
     def enter(self, host: str = HERE, count: int = 1, asks: bool = False) -> list[AdmittedConnection]:
         """Let so many try; return those that came in."""
-        tried = [self.door.enter(host, asks) for _ in range(count)]
+        tried = [self.quotas.enter(host, asks) for _ in range(count)]
         return [visit for visit in tried if visit is not None]
 
     @property
@@ -82,9 +82,9 @@ def test_nothing_is_kept_of_addresses_that_have_gone() -> None:
     for number in range(1000):
         for visit in scene.enter(f"192.0.{number // 250}.{number % 250}", 2, asks=number % 2 == 0):
             visit.end()
-    assert not scene.door._crowds
-    assert not scene.door._strangers
-    assert not scene.door._strangers_of
+    assert not scene.quotas._fair_shares
+    assert not scene.quotas._strangers
+    assert not scene.quotas._strangers_of
 
 
 # ---------------------------------------------------------------------- strangers
@@ -185,7 +185,7 @@ def test_failed_logins_are_remembered_of_so_many_addresses_and_no_more() -> None
     scene = Scene(**NO_PACE)
     for number in range(limits.ADDRESSES_REMEMBERED_MAX + 100):
         fail(scene, f"198.51.{number // 250}.{number % 250}", 1)
-    assert len(scene.door._logins) == limits.ADDRESSES_REMEMBERED_MAX
+    assert len(scene.quotas._logins) == limits.ADDRESSES_REMEMBERED_MAX
     fail(scene, f"198.51.{number // 250}.{number % 250}", limits.FAILED_LOGINS_PER_MINUTE_MAX - 1)
     assert scene.reasons == ["failed_logins"], "the newest ones are remembered"
 
@@ -195,7 +195,7 @@ def test_new_connections_are_taken_at_a_pace_after_a_first_crowd() -> None:
     scene = Scene(accepts_per_second_max=100, connections_per_address_max=0)
     taken = 0
     for _ in range(1000):
-        while not scene.door.wait_seconds():
+        while not scene.quotas.wait_seconds():
             taken += len(scene.enter())
         scene.network.run(0.01)
     burst = 100 * limits.ACCEPTS_BURST_SECONDS
@@ -207,7 +207,7 @@ def test_who_is_turned_away_keeps_the_others_waiting_a_tenth_as_long() -> None:
     scene = Scene(accepts_per_second_max=100, connections_per_address_max=1)
     scene.enter()
     tried = 0
-    while not scene.door.wait_seconds():
+    while not scene.quotas.wait_seconds():
         assert scene.enter() == []
         tried += 1
     burst = 100 * limits.ACCEPTS_BURST_SECONDS
@@ -217,15 +217,15 @@ def test_who_is_turned_away_keeps_the_others_waiting_a_tenth_as_long() -> None:
 def test_another_pace_counts_from_the_next_connection_on() -> None:
     scene = Scene(accepts_per_second_max=1, connections_per_address_max=0)
     scene.enter(count=10)
-    assert scene.door.wait_seconds() > 0
+    assert scene.quotas.wait_seconds() > 0
     scene.caps = Caps(accepts_per_second_max=100, connections_per_address_max=0)
-    assert scene.door.wait_seconds() == 0
+    assert scene.quotas.wait_seconds() == 0
 
 
 def test_without_a_pace_nobody_waits() -> None:
     scene = Scene(**NO_PACE, connections_per_address_max=0)
     scene.enter(count=5000)
-    assert scene.door.wait_seconds() == 0
+    assert scene.quotas.wait_seconds() == 0
 
 
 # ---------------------------------------------------------------------- descriptors
@@ -257,8 +257,8 @@ def test_a_full_proxy_and_one_that_is_ending_say_why_they_take_nobody() -> None:
     engine, scene = proxy.engine, Scene(**NO_PACE)
     engine.set_caps(Caps(connections_max=1))
     (first, second) = scene.enter(count=2)
-    assert engine.accept(None, nowhere, visit=first) is not None
-    assert engine.accept(None, nowhere, visit=second) is None
+    assert engine.accept(None, nowhere, admitted=first) is not None
+    assert engine.accept(None, nowhere, admitted=second) is None
     engine.drain(lambda: None)
     engine.set_caps(Caps())
     assert engine.accept(None, nowhere) is None

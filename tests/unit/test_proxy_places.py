@@ -35,7 +35,7 @@ class Sitter:
         self._quiet_since = at
 
     def abort(self, reason: str) -> None:
-        del self._scene.sitters[self.address]
+        del self._scene.connections[self.address]
         self._scene.left.append(self.address)
 
 
@@ -43,14 +43,14 @@ class Scene:
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
         self.looks = 0
-        self.sitters: dict[str, Sitter] = {}
+        self.connections: dict[str, Sitter] = {}
         self.left: list[str] = []
         self.events: list[Any] = []
-        self.places = IdleEviction(lambda: self.sitters.values(), lambda: self.now, self.events.append)
+        self.places = IdleEviction(lambda: self.connections.values(), lambda: self.now, self.events.append)
 
     def sit(self, name: str, quiet_for: float | None, has_produced: bool = False) -> Sitter:
         since = None if quiet_for is None else self.now - quiet_for
-        found = self.sitters[name] = Sitter(self, name, since, has_produced)
+        found = self.connections[name] = Sitter(self, name, since, has_produced)
         return found
 
     def comes(self, most: int) -> bool:
@@ -113,7 +113,7 @@ def test_who_has_asked_again_since_it_was_looked_stays() -> None:
     assert scene.comes(3)
     scene.sit("new", 0)
     scene.now += 10
-    scene.sitters["b"].quiet_since = scene.now
+    scene.connections["b"].quiet_since = scene.now
     assert scene.comes(3)
     assert scene.left == ["a", "c"]
 
@@ -125,7 +125,7 @@ def test_who_has_asked_again_and_is_quiet_again_comes_behind_those_who_have_not(
     assert scene.comes(3)
     scene.sit("new", None)
     scene.now += 10
-    scene.sitters["b"].quiet_since = scene.now - limits.QUIET_SECONDS
+    scene.connections["b"].quiet_since = scene.now - limits.QUIET_SECONDS
     assert scene.comes(3)
     assert scene.left == ["a", "c"]
 
@@ -137,7 +137,7 @@ def test_who_has_gone_by_himself_is_no_place() -> None:
     scene.sit("b", 100)
     assert scene.comes(3)  # "gone" itself
     assert scene.left == ["gone"]
-    gone = scene.sitters.pop("a")
+    gone = scene.connections.pop("a")
     gone.quiet_since = None  # as a session says that has ended
     scene.sit("x", 0)
     scene.sit("y", 0)
@@ -252,8 +252,8 @@ def test_who_is_not_read_from_may_have_asked() -> None:
     assert session.quiet_since is not None
     scene.proxy.engine.set_caps(Caps(bytes_in_flight_max=1024))
     scene.proxy.engine.hold_bytes(2048)  # others have so much in flight
-    session._patience.control()
-    assert session._patience.is_paused
+    session._backpressure.control()
+    assert session._backpressure.is_paused
     assert session.quiet_since is None
 
 
