@@ -40,7 +40,7 @@ test: uv  ## all tests, file by file in three processes; PYTEST_ARGS="-k marker 
 	@$(RUN_TOOLS) pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 smoke: uv  ## the wheel and some tests on the oldest supported Python that is here; SMOKE_PYTHON=/path/to/python names it
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.smoke $(SMOKE_PYTHON)
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.smoke $(SMOKE_PYTHON)
 
 lint: uv  ## ruff, its format check, and the import contracts
 	@$(RUN_TOOLS) ruff check
@@ -62,32 +62,32 @@ chaos: uv  ## real everything, broken for MINUTES=20 [SEED=1] [CHAOS_ARGS=--cont
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m chaos --record --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
 crashes: uv  ## the proxy killed ten times at each step of a produce; a line in benchmarks/results/crashes.jsonl
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.crashes
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.crashes
 
 acceptance: uv  ## a gigabyte passes an idle producer, then an answer is lost; a line in benchmarks/results/acceptance.jsonl
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.acceptance
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.acceptance
 
 clients: uv  ## five real clients, 20,000 records each under faults; a line each in benchmarks/results/clients.jsonl
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.clients_under_faults
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.clients_under_faults
 
 SEEDS ?= 2000
 servers: uv  ## the tests of the store on Redis 7.0 and 8.2 and Valkey 8.1 and 9.1, which are fetched, and each other's files
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.other_servers $(UV)
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.other_servers $(UV)
 
 simulate: uv  ## random worlds on a virtual network: make simulate SEEDS=2000 [JOBS=2] [FIRST=1]; a line in benchmarks/results/
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.simulate --seeds $(SEEDS) $(if $(JOBS),--jobs $(JOBS)) $(if $(FIRST),--first $(FIRST))
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.simulate --seeds $(SEEDS) $(if $(JOBS),--jobs $(JOBS)) $(if $(FIRST),--first $(FIRST))
 
 takeovers: uv  ## one of two proxies killed, stopped for 30 s, ended; a line in benchmarks/results/takeovers.jsonl
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.takeovers
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.takeovers
 
 flushes: uv  ## Redis emptied twenty times under five producers; a line in benchmarks/results/flushes.jsonl
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.flushes
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.flushes
 
 fuzz: uv  ## every decoder under atheris for MINUTES=10 in all [TARGETS="marker frames"]; what it finds stays in .cache/fuzz
 	@PYTHONPATH=tests $(RUN_TOOLS) --group fuzz python -m fuzz.run --minutes $(or $(MINUTES),10) $(TARGETS)
 
 hostile: uv  ## 10,000 idle and 1,000 slow connections beside a producer that behaves; a line in benchmarks/results/hostile.jsonl
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.hostile --record $(HOSTILE_ARGS)
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.hostile --record $(HOSTILE_ARGS)
 
 mutants: uv  ## the proxy without a rule, for every part of every rule: each is caught; SEEDS=40, JOBS=1, NAMES="..."
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m mutants.run --seeds $(or $(SEEDS),40) --jobs $(or $(JOBS),1) $(NAMES)

@@ -26,8 +26,8 @@ from common import ROOT, extract, save
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.flood import Flood, Kind, Watch, resident_bytes
-from testkit.raw_client import RawClient, batch
+from testkit.real.flood import Flood, Kind, Watch, resident_bytes
+from testkit.real.raw_client import RawClient, batch
 
 PARTITIONS = 12
 LIMIT_MIB = 64

@@ -37,8 +37,8 @@ from slow_broker import HOST, SlowBroker
 
 from idemproxy.codecs.headers import encode_request_header
 from idemproxy.demo.ports import free_ports
-from testkit import virtual_kafka_bytes as kafka
-from testkit.redis_process import RedisProcess
+from testkit.real.redis_process import RedisProcess
+from testkit.virtual import kafka_bytes as kafka
 
 TOPICS = 1000
 PARTITIONS = 50

@@ -30,8 +30,8 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.message_set import encode_message, encode_set
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.demo.ports import free_ports
-from testkit import virtual_kafka_bytes as kafka
-from testkit.raw_client import RawClient
+from testkit.real.raw_client import RawClient
+from testkit.virtual import kafka_bytes as kafka
 
 ATTACKERS = 2
 PARTITIONS = 2

@@ -30,6 +30,6 @@ def spread(values: Iterable[float]) -> list[float]:
 
 def save(name: str, figures: Mapping[str, object]) -> None:
     """Add a line to ``results/<name>.jsonl``, with date, commit, and whether the code was that commit's."""
-    from testkit.results import append_result
+    from runs.results import append_result
 
     append_result(name, figures)

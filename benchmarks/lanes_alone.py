@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
-from testkit.virtual_slow_broker import ADDRESS, BROKER, Producers, SlowBroker
+from testkit.virtual.slow_broker import ADDRESS, BROKER, Producers, SlowBroker
 
 ANSWERS_MS = (5, 20, 50, 100)
 PRODUCERS = (1, 10, 40, 200)

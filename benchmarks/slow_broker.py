@@ -17,7 +17,7 @@ from collections import defaultdict, deque
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
-from testkit import virtual_kafka_bytes as kafka
+from testkit.virtual import kafka_bytes as kafka
 
 HOST, TOPIC = "127.0.0.1", "bench"
 PRODUCE_VERSION = 2

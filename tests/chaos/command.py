@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from random import Random
 
-from testkit.results import append_result
+from runs.results import append_result
 
 from .attribution import Judge
 from .faults import KINDS

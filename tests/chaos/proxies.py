@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from idemproxy.demo.ports import HOST
-from testkit.proxy_process import ProxyProcess
+from testkit.real.proxy_process import ProxyProcess
 
 from .relay import Address, Relay
 

@@ -22,10 +22,10 @@ from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.proxy.telemetry.metric_names import METRICS
-from testkit.kafka_cluster import fresh_topic, librdkafka_settings, produce
-from testkit.proxy_process import QUIET_SECONDS_MAX, ProxyProcess, wait_until
-from testkit.two_proxies_redis import ExternalRedis
-from testkit.two_proxies_relays import Keeping, KeepingRelay
+from testkit.real.kafka_cluster import fresh_topic, librdkafka_settings, produce
+from testkit.real.proxy_process import QUIET_SECONDS_MAX, ProxyProcess, wait_until
+from testkit.real.two_proxies_redis import ExternalRedis
+from testkit.real.two_proxies_relays import Keeping, KeepingRelay
 
 
 class Answer(NamedTuple):

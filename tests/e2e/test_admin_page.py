@@ -17,11 +17,11 @@ from playwright.sync_api import Browser, Page, expect
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
-from testkit.browser import open_browser
-from testkit.kafka_cluster import fresh_topic, librdkafka_settings, produce
-from testkit.proxy_process import ProxyProcess
-from testkit.raw_client import RawClient, batch
-from testkit.two_proxies_relays import Keeping, KeepingRelay
+from testkit.real.browser import open_browser
+from testkit.real.kafka_cluster import fresh_topic, librdkafka_settings, produce
+from testkit.real.proxy_process import ProxyProcess
+from testkit.real.raw_client import RawClient, batch
+from testkit.real.two_proxies_relays import Keeping, KeepingRelay
 
 PATIENCE_MS = 15_000
 pytestmark = pytest.mark.timeout(900)

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from testkit.crashes import Story, plan_of, run_deaths
-from testkit.crashing_proxy import CrashPoint
-from testkit.kafka_cluster import fresh_topic
+from runs.crashes import Story, plan_of, run_deaths
+from testkit.real.crashing_proxy import CrashPoint
+from testkit.real.kafka_cluster import fresh_topic
 
 from .conftest import QuietPair
 

@@ -15,8 +15,8 @@ from idemproxy.codecs.framing import frame
 from idemproxy.codecs.headers import encode_request_header
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.versions import ApiKey
-from testkit.hostile import WatchedProxy
-from testkit.raw_client import RawClient, batch
+from runs.hostile import WatchedProxy
+from testkit.real.raw_client import RawClient, batch
 
 TOPIC = "large"
 MIB = 1 << 20

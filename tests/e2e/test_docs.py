@@ -1,6 +1,6 @@
 """What the pages of docs/ tell people to do is done, in the order of the page, in an empty folder.
 
-How a page is followed: testkit.followed_page. ``console`` is for machines that are not here (Docker, Kubernetes);
+How a page is followed: testkit.real.followed_page. ``console`` is for machines that are not here (Docker, Kubernetes);
 those blocks are tried in tests/charts.
 """
 
@@ -24,8 +24,8 @@ from idemproxy.proxy.settings.load import load
 from idemproxy.proxy.telemetry.metric_names import METRICS
 from idemproxy.state import entry
 from idemproxy.state.producer_ids import pack_block
-from testkit.followed_page import blocks_of, follow
-from testkit.two_proxies_redis import ExternalRedis
+from testkit.real.followed_page import blocks_of, follow
+from testkit.real.two_proxies_redis import ExternalRedis
 
 from .conftest import QuietPair
 

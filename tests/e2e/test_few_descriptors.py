@@ -17,10 +17,10 @@ import pytest
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.lease import LEASE_SECONDS
-from testkit.proxy_process import ProxyProcess, wait_until
-from testkit.raw_client import RawClient, batch
-from testkit.tls_proxy import ConfiguredProxy
-from testkit.virtual_line import request
+from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.raw_client import RawClient, batch
+from testkit.real.tls_proxy import ConfiguredProxy
+from testkit.virtual.line import request
 
 TOPIC = "few"
 DESCRIPTORS = 140

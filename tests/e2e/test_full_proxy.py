@@ -10,9 +10,9 @@ from pathlib import Path
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy import limits
-from testkit.proxy_process import wait_until
-from testkit.raw_client import RawClient, batch
-from testkit.tls_proxy import ConfiguredProxy
+from testkit.real.proxy_process import wait_until
+from testkit.real.raw_client import RawClient, batch
+from testkit.real.tls_proxy import ConfiguredProxy
 
 TOPIC = "full"
 PLACES = 20

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from idemproxy.proxy import limits
-from testkit.hostile import run_hostile
-from testkit.hostile_peers import KINDS
+from runs.hostile import run_hostile
+from runs.hostile_peers import KINDS
 
 IDLE, SLOW = 500, 50
 SECONDS = 2 * limits.UNFINISHED_SECONDS + 4

@@ -48,7 +48,7 @@ from idemproxy.state.producer_ids import unpack_block
 from idemproxy.state.redis_facts import parse_info, parse_redis_url
 from idemproxy.state.redis_link import REPLY_BYTES_MAX, RedisLink, Reply
 from idemproxy.state.store import StoreAway
-from testkit.wrappers import to_wrapper
+from testkit.stage.wrappers import to_wrapper
 
 OUTPUT_BYTES_MAX = 1 << 20
 FRAME_BYTES_MAX = 1 << 16

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.proxy_process import ProxyProcess
-from testkit.raw_client import RawClient
-from testkit.witness import Witness
+from testkit.real.proxy_process import ProxyProcess
+from testkit.real.raw_client import RawClient
+from testkit.real.witness import Witness
 
 PARTITIONS = 192
 TOPICS: Mapping[str, Mapping[str, str | int]] = {

@@ -14,10 +14,10 @@ from kafka import KafkaAdminClient
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.message_set import iterate_shallow
 from idemproxy.demo.jars import client_class_path, java_runtime
-from testkit.java_clients import LAST_3X_CLIENT, MODERN_CLIENT, compiled
-from testkit.pinned_packages import folder_with
-from testkit.proxy_process import ProxyProcess
-from testkit.raw_client import RawClient
+from testkit.real.java_clients import LAST_3X_CLIENT, MODERN_CLIENT, compiled
+from testkit.real.pinned_packages import folder_with
+from testkit.real.proxy_process import ProxyProcess
+from testkit.real.raw_client import RawClient
 
 Place = tuple[str, int]
 SECONDS_MAX = 60

@@ -11,11 +11,11 @@ from confluent_kafka import KafkaError, Message, Producer
 from idemproxy.codecs import messages
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.versions import ApiKey
-from testkit.certificates import Authority
-from testkit.proxy_process import ProxyProcess, wait_until
-from testkit.raw_client import RawClient, batch
-from testkit.tls_proxy import ConfiguredProxy, listener_tls
-from testkit.tls_raw_client import TlsRawClient
+from testkit.real.certificates import Authority
+from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.raw_client import RawClient, batch
+from testkit.real.tls_proxy import ConfiguredProxy, listener_tls
+from testkit.real.tls_raw_client import TlsRawClient
 
 Place = tuple[str, int]
 STORED_SECONDS_MAX = 30

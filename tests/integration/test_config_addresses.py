@@ -11,11 +11,11 @@ from kafka import KafkaConsumer
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import free_ports
 from idemproxy.proxy.versions import ApiKey
-from testkit.configured_proxy import ConfiguredProxy
-from testkit.forwarder import Forwarder
-from testkit.kafka_cluster import librdkafka_settings
-from testkit.proxy_process import wait_until
-from testkit.raw_client import RawClient, batch
+from testkit.real.configured_proxy import ConfiguredProxy
+from testkit.real.forwarder import Forwarder
+from testkit.real.kafka_cluster import librdkafka_settings
+from testkit.real.proxy_process import wait_until
+from testkit.real.raw_client import RawClient, batch
 
 Place = tuple[str, int]
 

@@ -21,11 +21,11 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import free_ports
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.store import cluster_key
-from testkit.configured_proxy import ConfiguredProxy
-from testkit.kafka_cluster import librdkafka_settings
-from testkit.proxy_process import wait_until
-from testkit.raw_client import RawClient, batch
-from testkit.two_proxies_redis import ExternalRedis
+from testkit.real.configured_proxy import ConfiguredProxy
+from testkit.real.kafka_cluster import librdkafka_settings
+from testkit.real.proxy_process import wait_until
+from testkit.real.raw_client import RawClient, batch
+from testkit.real.two_proxies_redis import ExternalRedis
 
 Place = tuple[str, int]
 

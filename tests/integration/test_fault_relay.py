@@ -16,7 +16,7 @@ from idemproxy.demo import relay_link
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.relay_frames import FIND_COORDINATOR, METADATA, FrameBuffer, NotKafka, rewrite_addresses
-from testkit.kafka_cluster import consume, fresh_topic, librdkafka_settings, produce, verdict
+from testkit.real.kafka_cluster import consume, fresh_topic, librdkafka_settings, produce, verdict
 
 PARTITIONS = 4
 PRODUCE, INIT_PRODUCER_ID = 0, 22

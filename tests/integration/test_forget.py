@@ -11,10 +11,10 @@ import pytest
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.state.entry import Entry, Intent, IntentBatch, pack
 from idemproxy.state.store import entry_key
-from testkit.inspecting import Place, begin, idemproxy, insist, lines_of, member_names, objects_of, send, stored
-from testkit.proxy_process import ProxyProcess, wait_until
-from testkit.raw_client import RawClient, batch
-from testkit.two_proxies_redis import ExternalRedis
+from testkit.real.inspecting import Place, begin, idemproxy, insist, lines_of, member_names, objects_of, send, stored
+from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.raw_client import RawClient, batch
+from testkit.real.two_proxies_redis import ExternalRedis
 
 
 @pytest.fixture(scope="module")

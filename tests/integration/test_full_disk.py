@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.kafka_cluster import fresh_topic
-from testkit.proxy_process import ProxyProcess, wait_until
-from testkit.raw_client import RawClient, batch
+from testkit.real.kafka_cluster import fresh_topic
+from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.raw_client import RawClient, batch
 
 FULL = Path("/dev/full")
 

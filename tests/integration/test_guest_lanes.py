@@ -13,11 +13,11 @@ import pytest
 from idemproxy.codecs import messages
 from idemproxy.codecs.framing import frame
 from idemproxy.proxy.versions import ApiKey
-from testkit import kafka_cluster
-from testkit.proxy_process import wait_until
-from testkit.raw_client import RawClient, batch
-from testkit.sasl_cluster import SaslCluster
-from testkit.tls_proxy import ConfiguredProxy
+from testkit.real import kafka_cluster
+from testkit.real.proxy_process import wait_until
+from testkit.real.raw_client import RawClient, batch
+from testkit.real.sasl_cluster import SaslCluster
+from testkit.real.tls_proxy import ConfiguredProxy
 
 BROKERS, PARTITIONS = 2, 4
 RIGHTS = ("Read", "Write", "Describe")

@@ -9,8 +9,8 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.proxy.versions import ApiKey
-from testkit.proxy_process import ProxyProcess, wait_until
-from testkit.raw_client import RawClient, batch
+from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.raw_client import RawClient, batch
 
 MIB = 1 << 20
 NOT_NEEDED = {

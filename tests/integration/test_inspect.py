@@ -18,8 +18,8 @@ from idemproxy.proxy.limits import LEASE_SECONDS
 from idemproxy.state.entry import Entry, Intent, IntentBatch, pack, unpack
 from idemproxy.state.producer_ids import pack_block
 from idemproxy.state.store import block_key, cluster_key, entry_key, member_key
-from testkit.certificates import Authority
-from testkit.inspecting import (
+from testkit.real.certificates import Authority
+from testkit.real.inspecting import (
     COMMAND_SECONDS_MAX,
     Place,
     begin,
@@ -32,9 +32,9 @@ from testkit.inspecting import (
     stored,
     tls_in_front_of,
 )
-from testkit.proxy_process import ProxyProcess, wait_until
-from testkit.raw_client import RawClient, batch
-from testkit.two_proxies_redis import ExternalRedis
+from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.raw_client import RawClient, batch
+from testkit.real.two_proxies_redis import ExternalRedis
 
 MANY = 40_000
 

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from idemproxy.demo import broker_metadata, jars
 from idemproxy.demo.legacy_cluster import ClusterError, LegacyCluster
-from testkit.kafka_cluster import fresh_topic, librdkafka_settings, produce, stored, verdict
+from testkit.real.kafka_cluster import fresh_topic, librdkafka_settings, produce, stored, verdict
 
 PARTITIONS = 4
 

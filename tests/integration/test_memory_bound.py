@@ -7,9 +7,9 @@ import pytest
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.flood import Flood, Kind, Watch, resident_bytes
-from testkit.proxy_process import ProxyProcess
-from testkit.raw_client import RawClient, batch
+from testkit.real.flood import Flood, Kind, Watch, resident_bytes
+from testkit.real.proxy_process import ProxyProcess
+from testkit.real.raw_client import RawClient, batch
 
 TOPIC, PARTITIONS = "flood", 12
 MIB = 1 << 20

@@ -11,9 +11,9 @@ from kafka import KafkaConsumer, TopicPartition
 from idemproxy.codecs.compression import Codec
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.segments import StoredRecord
-from testkit.kafka_cluster import stored
-from testkit.proxy_process import ProxyProcess
-from testkit.raw_client import RawClient, batch
+from testkit.real.kafka_cluster import stored
+from testkit.real.proxy_process import ProxyProcess
+from testkit.real.raw_client import RawClient, batch
 
 Place = tuple[str, int]
 PRODUCERS, ROUNDS = 40, 12

@@ -10,8 +10,8 @@ import pytest
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.state.store import entry_key
-from testkit.proxy_process import ProxyProcess, wait_until
-from testkit.raw_client import RawClient, batch
+from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.raw_client import RawClient, batch
 
 EXPIRY_SECONDS = 3
 Place = tuple[str, int]

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from testkit.acceptance import LossyScene, insist, resolved_in
-from testkit.kafka_cluster import fresh_topic
-from testkit.proxy_process import ProxyProcess
-from testkit.raw_client import RawClient, batch
+from runs.acceptance import LossyScene, insist, resolved_in
+from testkit.real.kafka_cluster import fresh_topic
+from testkit.real.proxy_process import ProxyProcess
+from testkit.real.raw_client import RawClient, batch
 
 BROKER = {"log.message.format.version": "0.10.2"}
 OLD_FORMAT = {"message.format.version": "0.10.2"}

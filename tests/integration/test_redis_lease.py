@@ -22,9 +22,9 @@ from idemproxy.state.store import (
     Swapped,
     member_key,
 )
-from testkit.redis_process import RedisProcess, converse
-from testkit.select_reactor import SelectReactor
-from testkit.store_incarnation import CLUSTER, KEY, Proxy, value
+from testkit.real.redis_process import RedisProcess, converse
+from testkit.real.store_incarnation import CLUSTER, KEY, Proxy, value
+from testkit.stage.select_reactor import SelectReactor
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import pytest
 import yaml
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.inspecting import Place, idemproxy, insist, lines_of
-from testkit.proxy_process import ProxyProcess, wait_until
-from testkit.raw_client import RawClient
-from testkit.redis_process import converse
-from testkit.two_proxies_redis import ExternalRedis
+from testkit.real.inspecting import Place, idemproxy, insist, lines_of
+from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.raw_client import RawClient
+from testkit.real.redis_process import converse
+from testkit.real.two_proxies_redis import ExternalRedis
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "SECURITY.md"
 FOR_PROXIES, FOR_INSPECTION = re.findall(r"^ACL SETUSER (.+)$", PAGE.read_text(), re.MULTILINE)

@@ -19,9 +19,9 @@ import pytest
 
 from idemproxy.state.redis_server import SOCKET_PATH_BYTES_MAX, EmbeddedRedis, EmbeddedRedisError, carried_binaries
 from idemproxy.state.redis_store import RedisStore
-from testkit.proxy_process import wait_until
-from testkit.redis_process import converse
-from testkit.select_reactor import SelectReactor
+from testkit.real.proxy_process import wait_until
+from testkit.real.redis_process import converse
+from testkit.stage.select_reactor import SelectReactor
 
 FILE_OF_6_2 = base64.b85decode(
     "Qbj~bQ!p?vIr<55Wn^h{Ep}yc1~x7-E-^Iv3UXy+X>%=NX>@bIK>7t^bZKp6!k+&FYx)Rvb7f>LZDno3Kv50=`V3)jW-V}XWnpb%"

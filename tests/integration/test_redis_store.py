@@ -18,9 +18,9 @@ from idemproxy.proxy.net.event_loop import TrioReactor
 from idemproxy.state.redis_facts import script_sha, swap_script
 from idemproxy.state.redis_store import RedisStore
 from idemproxy.state.store import Conflict, StoreAway, StoreLost, StoreRefused, Swapped, member_key
-from testkit.redis_process import RedisProcess, converse, reply_of
-from testkit.select_reactor import SelectReactor
-from testkit.store_incarnation import CLUSTER, KEY, Proxy, value
+from testkit.real.redis_process import RedisProcess, converse, reply_of
+from testkit.real.store_incarnation import CLUSTER, KEY, Proxy, value
+from testkit.stage.select_reactor import SelectReactor
 
 
 @pytest.fixture

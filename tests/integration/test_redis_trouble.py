@@ -18,11 +18,11 @@ from idemproxy.codecs.produce import PartitionAnswer
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.partition_log.offset_checkpoints import OffsetCheckpoints
 from idemproxy.state.store import entry_key
-from testkit.proxy_process import ProxyProcess, wait_until
-from testkit.raw_client import RawClient, batch
-from testkit.two_proxies import TwoProxies
-from testkit.two_proxies_client import RETRIABLE, Load, Place
-from testkit.two_proxies_redis import ExternalRedis, RedisDoor
+from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.raw_client import RawClient, batch
+from testkit.real.two_proxies import TwoProxies
+from testkit.real.two_proxies_client import RETRIABLE, Load, Place
+from testkit.real.two_proxies_redis import ExternalRedis, RedisDoor
 
 CONNECTION_LOST, NO_ANSWER = -1, -2
 PRODUCERS = 4

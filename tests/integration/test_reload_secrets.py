@@ -13,11 +13,11 @@ import pytest
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import free_ports
-from testkit.certificates import Authority
-from testkit.configured_proxy import ConfiguredProxy
-from testkit.proxy_process import wait_until
-from testkit.raw_client import RawClient, batch
-from testkit.two_proxies_redis import ExternalRedis
+from testkit.real.certificates import Authority
+from testkit.real.configured_proxy import ConfiguredProxy
+from testkit.real.proxy_process import wait_until
+from testkit.real.raw_client import RawClient, batch
+from testkit.real.two_proxies_redis import ExternalRedis
 
 Place = tuple[str, int]
 

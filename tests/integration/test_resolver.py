@@ -17,13 +17,13 @@ from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.message_set import encode_message, encode_set
 from idemproxy.codecs.produce import PartitionAnswer
 from idemproxy.demo.segments import shallow_messages
-from testkit.acceptance import ANSWER_SECONDS_MAX, READ_BYTES_MAX, LossyScene, Resolved, insist, resolved_in
-from testkit.crashes import MortalProxy, stored_values
-from testkit.crashing_proxy import CrashPoint
-from testkit.kafka_cluster import fresh_topic
-from testkit.proxy_process import wait_until
-from testkit.raw_client import RawClient, batch
-from testkit.wrappers import to_wrapper
+from runs.acceptance import ANSWER_SECONDS_MAX, READ_BYTES_MAX, LossyScene, Resolved, insist, resolved_in
+from testkit.real.crashing_proxy import CrashPoint
+from testkit.real.kafka_cluster import fresh_topic, stored_values
+from testkit.real.mortal_proxy import MortalProxy
+from testkit.real.proxy_process import wait_until
+from testkit.real.raw_client import RawClient, batch
+from testkit.stage.wrappers import to_wrapper
 
 Place = tuple[str, int]
 FOREIGN_RECORDS = 1_000_000

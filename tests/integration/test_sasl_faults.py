@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from idemproxy.demo.child_processes import ChildProcesses
-from testkit import java_clients, kafka_cluster
-from testkit.sasl_cluster import SaslCluster
-from testkit.tls_proxy import ConfiguredProxy
+from testkit.real import java_clients, kafka_cluster
+from testkit.real.sasl_cluster import SaslCluster
+from testkit.real.tls_proxy import ConfiguredProxy
 
 RIGHTS = ("Read", "Write", "Describe")
 OURS = ("Read", "Describe")

@@ -17,11 +17,11 @@ from idemproxy.codecs.framing import frame
 from idemproxy.demo.ports import neighbouring_ports
 from idemproxy.proxy import limits
 from idemproxy.proxy.versions import ApiKey
-from testkit.certificates import Authority
-from testkit.proxy_process import wait_until
-from testkit.raw_client import RawClient, batch
-from testkit.sasl_cluster import SaslCluster
-from testkit.tls_proxy import ConfiguredProxy, client_tls, listener_tls
+from testkit.real.certificates import Authority
+from testkit.real.proxy_process import wait_until
+from testkit.real.raw_client import RawClient, batch
+from testkit.real.sasl_cluster import SaslCluster
+from testkit.real.tls_proxy import ConfiguredProxy, client_tls, listener_tls
 
 RECORDS = 300
 WAIT_SECONDS = 30.0

@@ -17,11 +17,11 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import TopicAuthorizationFailedError
 from kafka.structs import TopicPartition
 
-from testkit.certificates import Authority
-from testkit.proxy_process import wait_until
-from testkit.raw_client import RawClient, batch
-from testkit.sasl_cluster import SaslCluster
-from testkit.tls_proxy import ConfiguredProxy, client_tls
+from testkit.real.certificates import Authority
+from testkit.real.proxy_process import wait_until
+from testkit.real.raw_client import RawClient, batch
+from testkit.real.sasl_cluster import SaslCluster
+from testkit.real.tls_proxy import ConfiguredProxy, client_tls
 
 RECORDS = 300
 WAIT_SECONDS = 30.0

@@ -16,10 +16,10 @@ from idemproxy.demo.segments import StoredRecord
 from idemproxy.state.entry import NO_PRINCIPAL, Entry, WindowBatch
 from idemproxy.state.sequence import SEQUENCE_MODULUS
 from idemproxy.state.store import entry_key
-from testkit.kafka_cluster import stored
-from testkit.proxy_process import ProxyProcess
-from testkit.raw_client import HIGH_WATERMARK, RawClient, batch
-from testkit.wrappers import to_wrapper
+from testkit.real.kafka_cluster import stored
+from testkit.real.proxy_process import ProxyProcess
+from testkit.real.raw_client import HIGH_WATERMARK, RawClient, batch
+from testkit.stage.wrappers import to_wrapper
 
 Place = tuple[str, int]
 DUPLICATE, OUT_OF_ORDER, FENCED = 46, 45, 47

@@ -6,8 +6,8 @@ from pathlib import Path
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import free_ports
-from testkit.proxy_process import ProxyProcess, wait_until
-from testkit.raw_client import RawClient, batch
+from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.raw_client import RawClient, batch
 
 REDIS_BACK_SECONDS_MAX = 40.0
 TRIES_MAX = 6

@@ -17,9 +17,9 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import free_ports, neighbouring_ports
 from idemproxy.proxy.limits import LISTEN_AGAIN_SECONDS
 from idemproxy.proxy.versions import ApiKey
-from testkit.configured_proxy import ConfiguredProxy
-from testkit.proxy_process import wait_until
-from testkit.raw_client import RawClient, batch
+from testkit.real.configured_proxy import ConfiguredProxy
+from testkit.real.proxy_process import wait_until
+from testkit.real.raw_client import RawClient, batch
 
 OTHER_PORTS = "give the listener other ports (--listen; in the file bind and first_broker_port)"
 

@@ -12,11 +12,11 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
 
 from idemproxy.demo.child_processes import ChildProcesses
-from testkit import java_clients
-from testkit.certificates import PASSWORD, Authority, Files
-from testkit.proxy_process import wait_until
-from testkit.secure_cluster import SecureCluster
-from testkit.tls_proxy import ConfiguredProxy, client_tls, listener_tls
+from testkit.real import java_clients
+from testkit.real.certificates import PASSWORD, Authority, Files
+from testkit.real.proxy_process import wait_until
+from testkit.real.secure_cluster import SecureCluster
+from testkit.real.tls_proxy import ConfiguredProxy, client_tls, listener_tls
 
 RECORDS = 500
 WAIT_SECONDS = 30.0

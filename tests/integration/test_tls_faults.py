@@ -9,12 +9,12 @@ from chaos.pipe import Strike
 from chaos.relay import Relay
 
 from idemproxy.demo.child_processes import ChildProcesses
-from testkit import java_clients
-from testkit.certificates import PASSWORD, Authority
-from testkit.proxy_process import wait_until
-from testkit.secure_cluster import SecureCluster
-from testkit.tls_proxy import ConfiguredProxy, client_tls, listener_tls
-from testkit.tls_raw_client import TlsRawClient
+from testkit.real import java_clients
+from testkit.real.certificates import PASSWORD, Authority
+from testkit.real.proxy_process import wait_until
+from testkit.real.secure_cluster import SecureCluster
+from testkit.real.tls_proxy import ConfiguredProxy, client_tls, listener_tls
+from testkit.real.tls_raw_client import TlsRawClient
 
 TOPIC = "broken"
 PARTITIONS = 2

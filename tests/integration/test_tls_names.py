@@ -16,7 +16,7 @@ import trio
 
 from idemproxy.proxy import limits
 from idemproxy.proxy.settings.tls import TlsClient
-from testkit.tls_scene import Recorder, Scene, TlsKit, play, until
+from testkit.real.tls_scene import Recorder, Scene, TlsKit, play, until
 
 WHILE_SECONDS = 0.3
 

@@ -12,12 +12,12 @@ import pytest
 from idemproxy.proxy.events import OperatorMessage
 from idemproxy.proxy.net.tls import DEFAULT_SECURITY_LEVEL, TlsError, client_context, problems, weakness
 from idemproxy.proxy.settings.tls import TlsClient
-from testkit.certificates import Files
-from testkit.old_certificates import OldAuthority, old_server
-from testkit.raw_client import RawClient, batch
-from testkit.secure_cluster import SecureCluster
-from testkit.tls_proxy import ConfiguredProxy
-from testkit.tls_scene import Recorder, Scene, TlsKit, play, until
+from testkit.real.certificates import Files
+from testkit.real.old_certificates import OldAuthority, old_server
+from testkit.real.raw_client import RawClient, batch
+from testkit.real.secure_cluster import SecureCluster
+from testkit.real.tls_proxy import ConfiguredProxy
+from testkit.real.tls_scene import Recorder, Scene, TlsKit, play, until
 
 TOPIC = "old"
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from testkit.certificates import Authority, Files
-from testkit.raw_client import batch
-from testkit.secure_cluster import SecureCluster
-from testkit.tls_proxy import ConfiguredProxy, client_tls, listener_tls
-from testkit.tls_raw_client import TlsRawClient
+from testkit.real.certificates import Authority, Files
+from testkit.real.raw_client import batch
+from testkit.real.secure_cluster import SecureCluster
+from testkit.real.tls_proxy import ConfiguredProxy, client_tls, listener_tls
+from testkit.real.tls_raw_client import TlsRawClient
 
 NOT_YOURS = 49
 TOPIC = "orders"

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from testkit.certificates import Authority, Files
-from testkit.secure_cluster import SecureCluster
-from testkit.tls_proxy import ConfiguredProxy, client_tls, listener_tls
+from testkit.real.certificates import Authority, Files
+from testkit.real.secure_cluster import SecureCluster
+from testkit.real.tls_proxy import ConfiguredProxy, client_tls, listener_tls
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from typing import Any
 from kafka import KafkaProducer
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.certificates import Authority
-from testkit.proxy_process import wait_until
-from testkit.tls_proxy import ConfiguredProxy, client_tls
-from testkit.tls_terminator import TlsTerminator
-from testkit.two_proxies_redis import ExternalRedis
+from testkit.real.certificates import Authority
+from testkit.real.proxy_process import wait_until
+from testkit.real.tls_proxy import ConfiguredProxy, client_tls
+from testkit.real.tls_terminator import TlsTerminator
+from testkit.real.two_proxies_redis import ExternalRedis
 
 Place = tuple[str, int]
 

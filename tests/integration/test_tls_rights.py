@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from testkit.certificates import Authority
-from testkit.raw_client import RawClient, batch
-from testkit.sasl_cluster import AUTHORIZED, allow
-from testkit.secure_cluster import SecureCluster
-from testkit.tls_proxy import ConfiguredProxy, client_tls
+from testkit.real.certificates import Authority
+from testkit.real.raw_client import RawClient, batch
+from testkit.real.sasl_cluster import AUTHORIZED, allow
+from testkit.real.secure_cluster import SecureCluster
+from testkit.real.tls_proxy import ConfiguredProxy, client_tls
 
 RIGHTS = ("Read", "Write", "Describe")
 OURS = "CN=idemproxy,OU=proxies,O=Example"

@@ -13,10 +13,10 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
 
 from idemproxy.demo.child_processes import ChildProcesses
-from testkit import java_clients
-from testkit.certificates import PASSWORD, Authority
-from testkit.secure_cluster import SecureCluster
-from testkit.tls_proxy import ConfiguredProxy, client_tls, listener_tls
+from testkit.real import java_clients
+from testkit.real.certificates import PASSWORD, Authority
+from testkit.real.secure_cluster import SecureCluster
+from testkit.real.tls_proxy import ConfiguredProxy, client_tls, listener_tls
 
 NAME = "kafka.test"
 BROKERS = 2

@@ -10,7 +10,7 @@ import trio
 
 from idemproxy.proxy.settings.tls import TlsClient, TlsServer
 from idemproxy.reactor import Buffer, Wire
-from testkit.tls_scene import (
+from testkit.real.tls_scene import (
     MEGABYTE,
     SECONDS_MAX,
     Recorder,

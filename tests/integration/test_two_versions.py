@@ -14,10 +14,10 @@ import pytest
 from idemproxy import __version__
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.state.store import entry_key
-from testkit.inspecting import Place, insist, objects_of, send
-from testkit.proxy_process import ProxyProcess, wait_until
-from testkit.raw_client import RawClient
-from testkit.two_proxies_redis import ExternalRedis
+from testkit.real.inspecting import Place, insist, objects_of, send
+from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.raw_client import RawClient
+from testkit.real.two_proxies_redis import ExternalRedis
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "idemproxy"
 VERSION_LINE, SCRIPT_LINE = f'__version__ = "{__version__}"', "-- idemproxy swap, generation"

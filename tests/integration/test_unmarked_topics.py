@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from testkit.acceptance import LossyScene, insist, resolved_in
-from testkit.crashes import stored_values
-from testkit.kafka_cluster import fresh_topic
-from testkit.raw_client import RawClient, batch
+from runs.acceptance import LossyScene, insist, resolved_in
+from testkit.real.kafka_cluster import fresh_topic, stored_values
+from testkit.real.raw_client import RawClient, batch
 
 UNDECIDABLE = 87
 

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.proxy_process import ProxyProcess, wait_until
-from testkit.raw_client import RawClient, batch
+from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.raw_client import RawClient, batch
 
 OLD_FORMAT = {"inter.broker.protocol.version": "0.10.2", "log.message.format.version": "0.10.2"}
 IGNORED_FORMAT = {"log.message.format.version": "0.10.2"}

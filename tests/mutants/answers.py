@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import mutant
 
-_SCENES = "unit/test_rule_answers.py::"
+_SCENES = "unit/rules/test_rule_answers.py::"
 
 ANSWERS = (
     mutant(
@@ -28,7 +28,7 @@ ANSWERS = (
     mutant(
         "dead_for_others_before_the_reset",
         "R15: SIGTERM: what is out when the drain's time is over is reset before the lease is released",
-        "unit/test_proxy_ends.py::"
+        "unit/process/test_drain_end.py::"
         "test_what_is_out_after_a_drain_that_took_too_long_is_reset_before_others_take_the_proxy_for_dead",
         ("proxy.process.server", '            self.engine.reset_busy("the proxy ends")', "            pass"),
     ),
@@ -84,7 +84,7 @@ ANSWERS = (
     mutant(
         "taken_apart_without_end",
         "R19: however many records a fetch brings, others wait for so many only",
-        "unit/test_core_log_reader.py::test_a_chunk_of_many_records_ends_early_and_what_follows_is_read_next",
+        "unit/partition_log/test_log_reader.py::test_a_chunk_of_many_records_ends_early_and_what_follows_is_read_next",
         (
             "proxy.partition_log.log_chunk",
             "                if self._foreign_count >= limits.CHUNK_RECORDS_MAX:\n",
@@ -94,7 +94,7 @@ ANSWERS = (
     mutant(
         "unpacked_without_end",
         "R19: however much a fetch unpacks to, it takes so much memory only",
-        "unit/test_core_log_memory.py::test_a_chunk_ends_when_it_has_unpacked_so_much",
+        "unit/partition_log/test_log_memory.py::test_a_chunk_ends_when_it_has_unpacked_so_much",
         (
             "proxy.partition_log.log_chunk",
             "                if self._unpacked_bytes + self._noted_bytes >= limits.CHUNK_MEMORY_BYTES_MAX:\n",
@@ -104,13 +104,13 @@ ANSWERS = (
     mutant(
         "wrapper_in_one_step",
         "R19: however many records one message in the log holds, others have their turn in between",
-        "unit/test_core_log_memory.py::test_a_chunk_is_taken_apart_in_steps",
+        "unit/partition_log/test_log_memory.py::test_a_chunk_is_taken_apart_in_steps",
         ("codecs.convert", "        if taken_bytes >= STEP_BYTES or not count % STEP_RECORDS:", "        if False:"),
     ),
     mutant(
         "read_and_kept_for_ever",
         "R19: what was read of a log for one doubt is let go when nobody asks any more",
-        "unit/test_core_log_memory.py::test_what_was_read_is_let_go_when_nobody_asks_any_more",
+        "unit/partition_log/test_log_memory.py::test_what_was_read_is_let_go_when_nobody_asks_any_more",
         (
             "proxy.partition_log.log_reader",
             "            self._reactor.later(limits.CHUNK_KEPT_SECONDS, self._drop_old)\n",

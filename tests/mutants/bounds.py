@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import mutant
 
-_BOUNDS = "unit/test_core_bounds.py::"
+_BOUNDS = "unit/partition_log/test_lower_bounds.py::"
 
 BOUNDS = (
     mutant(
@@ -56,7 +56,7 @@ BOUNDS = (
     mutant(
         "probes_wait_behind_fetches",
         "R6: logs are read over a connection of its own",
-        "unit/test_core_whom_to_ask.py::test_a_doubt_does_not_wait_until_the_logs_of_its_broker_have_been_read",
+        "unit/partition_log/test_whom_to_ask.py::test_a_doubt_does_not_wait_until_the_logs_of_its_broker_have_been_read",
         (
             "proxy.broker.broker",
             "            self._ask_over(self._reading, question, partial(self._fetched, done))\n",

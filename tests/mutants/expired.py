@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import mutant
 
-_EXPIRY = "unit/test_core_expiry.py::"
+_EXPIRY = "unit/producer/test_expiry.py::"
 _NO_BEGINNING_YET = (
     "        if any_start and (not batch.is_retry(self.key) or batch.is_behind(self.key, self.queue)):\n"
 )

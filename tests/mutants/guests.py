@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import mutant
 
-_WIRE = "unit/test_guest_lanes.py::"
-_FORWARDS = "unit/test_guest_forwards.py::"
+_WIRE = "unit/pass_through/test_lane.py::"
+_FORWARDS = "unit/pass_through/test_forwards.py::"
 
 GUESTS = (
     mutant(
@@ -45,7 +45,7 @@ GUESTS = (
     mutant(
         "guests_outlive_an_era",
         "R4: what was out under the lease of another incarnation is reset",
-        "unit/test_guest_engine.py::test_a_new_incarnation_resets_what_a_client_has_out_though_he_has_gone",
+        "unit/pass_through/test_whole_proxy.py::test_a_new_incarnation_resets_what_a_client_has_out_though_he_has_gone",
         ("proxy.engine.engine", "            lanes.give_up_busy(reason)\n", "            pass\n"),
     ),
     mutant(
@@ -83,7 +83,7 @@ GUESTS = (
     mutant(
         "pool_for_everybody",
         "R17: a client's batch leaves over his own connection, or not at all",
-        "unit/test_guest_engine.py::test_what_a_client_sends_is_appended_as_his_own",
+        "unit/pass_through/test_whole_proxy.py::test_what_a_client_sends_is_appended_as_his_own",
         ("proxy.engine.engine", "        if effect.way is not None:\n", "        if False:\n"),
         deaths=("t-0: 'idemproxy' sends",),
     ),
@@ -96,13 +96,13 @@ GUESTS = (
     mutant(
         "asked_while_it_is_asked",
         "R17: one question about a client's rights is out at a time",
-        "unit/test_guest_forwards.py::test_while_a_question_is_out_nothing_is_asked_again_however_many_wait",
+        "unit/pass_through/test_forwards.py::test_while_a_question_is_out_nothing_is_asked_again_however_many_wait",
         ("proxy.pass_through.write_acl", "        if self._asked or self._is_over:\n", "        if self._is_over:\n"),
     ),
     mutant(
         "looks_on_for_who_has_gone",
         "R17: of a client who has gone nothing is looked at again",
-        "unit/test_core_guest_end.py::test_nothing_is_looked_at_again_when_he_has_gone",
+        "unit/pass_through/test_session_end.py::test_nothing_is_looked_at_again_when_he_has_gone",
         (
             "proxy.pass_through.session",
             "        if self.is_closed:\n            return\n        if isinstance",
@@ -112,7 +112,7 @@ GUESTS = (
     mutant(
         "told_before_it_was_asked",
         "R17: nothing is told from memory before the broker was asked since the request came",
-        "unit/test_guest_engine.py::test_a_duplicate_is_told_only_after_the_broker_was_asked_again",
+        "unit/pass_through/test_whole_proxy.py::test_a_duplicate_is_told_only_after_the_broker_was_asked_again",
         ("proxy.pass_through.produce", "not answers.reveals_state(answer.error_code)", "True"),
     ),
 )

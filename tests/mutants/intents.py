@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import mutant
 
-_SCENES = "unit/test_rule_intents.py::"
+_SCENES = "unit/rules/test_rule_intents.py::"
 _COMMIT_FIRST = """\
             if sequencer.entry is not None and sequencer.entry.intent is not None:
                 reserved_entry, offset, window = sequencer.entry, sequencer.entry.intent.lower_bound, []
@@ -27,7 +27,7 @@ INTENTS = (
     mutant(
         "robbed_as_all_registrations_are_gone",
         "R1: who has lost his own registration takes a stranger's intent over when the leases of before are over",
-        "unit/test_core_grace.py::test_who_has_lost_his_registration_robs_nobody_who_may_have_lost_his_too",
+        "unit/engine/test_grace.py::test_who_has_lost_his_registration_robs_nobody_who_may_have_lost_his_too",
         ("proxy.producer.takeover", "        is_strangers = owner != NOBODY and ", "        is_strangers = False and "),
     ),
     mutant(
@@ -264,7 +264,7 @@ INTENTS = (
     mutant(
         "left_open_with_nobody_there",
         "R17: who cannot decide gives up, also if nobody waits just then",
-        "unit/test_core_given_up.py::test_an_append_that_cannot_be_decided_late_is_given_up_though_nobody_waits",
+        "unit/producer/test_given_up.py::test_an_append_that_cannot_be_decided_late_is_given_up_though_nobody_waits",
         (
             "proxy.producer.forward",
             "            is_endless = isinstance(result, Later)",
@@ -274,7 +274,7 @@ INTENTS = (
     mutant(
         "left_open_by_who_took_it_over",
         "R17: nor is it left open by who took it over",
-        "unit/test_core_given_up.py::"
+        "unit/producer/test_given_up.py::"
         "test_what_a_dead_proxy_left_that_cannot_be_decided_late_is_given_up_though_nobody_waits",
         (
             "proxy.producer.takeover",

@@ -26,7 +26,7 @@ import pytest
 from mutants.mutant import Mutant
 from mutants.table import MUTANTS
 
-from testkit.virtual_mutant import ORIGINAL, patch_in_place, patched_package
+from testkit.virtual.mutant import ORIGINAL, patch_in_place, patched_package
 
 TESTS = Path(__file__).resolve().parents[1]
 PATH_ENTRIES = (str(TESTS), str(TESTS.parent / "src"))
@@ -205,10 +205,10 @@ def warm_up() -> None:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they take half of the time, and no scene needs one
     with contextlib.redirect_stdout(io.StringIO()):
         pytest.main(["--version", *OPTIONS])
-    importlib.import_module("testkit.staged_sequencer")
-    importlib.import_module("testkit.virtual_world")
+    importlib.import_module("testkit.stage.sequencer")
+    importlib.import_module("testkit.virtual.world")
     ours = (ORIGINAL, "testkit", "simulation")
-    kept = ("testkit.virtual_mutant",)
+    kept = ("testkit.virtual", "testkit.virtual.mutant")
     for module in list(sys.modules):
         if module.partition(".")[0] in ours and module not in (*kept, "testkit"):
             del sys.modules[module]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import mutant
 
-_SCENES = "unit/test_rule_lanes.py::"
-_POOL = "unit/test_lane_pool.py::"
+_SCENES = "unit/rules/test_rule_lanes.py::"
+_POOL = "unit/broker/test_lane_pool.py::"
 _NO_FENCE = ("proxy.broker.lane", "        wire.fence(self._may_write)\n", "")
 
 LANES = (
@@ -190,7 +190,7 @@ LANES = (
     mutant(
         "first_come_first_lane",
         "R19: while lanes are scarce a request leaves with its share, or after a lane's share of an answer's time",
-        "unit/test_lane_rates.py::test_the_first_ones_that_are_ready_do_not_take_all_lanes",
+        "unit/broker/test_lane_rates.py::test_the_first_ones_that_are_ready_do_not_take_all_lanes",
         (
             "proxy.broker.lane_pool",
             "            if pace == USUAL and self._holds_back():\n                return\n",
@@ -200,7 +200,7 @@ LANES = (
     mutant(
         "all_of_them_in_one_pass",
         "R19: what is ready leaves before many others are converted",
-        "unit/test_core_passes.py::test_what_is_ready_does_not_wait_until_many_others_are",
+        "unit/admission/test_loop_budget.py::test_what_is_ready_does_not_wait_until_many_others_are",
         (
             "proxy.admission.loop_budget",
             "        if self._due or self._seconds() > limits.TURN_SECONDS:\n",
@@ -210,7 +210,7 @@ LANES = (
     mutant(
         "a_flood_before_all_others",
         "R19: who floods a partition keeps others waiting for one turn only",
-        "unit/test_waiting.py::test_who_floods_a_partition_keeps_others_waiting_for_one_turn_only",
+        "unit/broker/test_append_queue.py::test_who_floods_a_partition_keeps_others_waiting_for_one_turn_only",
         ("proxy.broker.append_queue", "self._by_sender.get(job.append.sender)", "self._by_sender.get(None)"),
         ("proxy.broker.append_queue", "self._by_sender[job.append.sender] =", "self._by_sender[None] ="),
     ),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import mutant
 
-_SCENES = "unit/test_rule_lives.py::"
-_MARKS = "unit/test_core_marks.py::"
+_SCENES = "unit/rules/test_rule_lives.py::"
+_MARKS = "unit/producer/test_rebuild_from_checkpoints.py::"
 _LOSS_UNNOTICED = (
     "proxy.producer.entry_cache",
     "        if version < self._stored_version and not self._may_have_expired:\n",
@@ -57,7 +57,7 @@ LIVES = (
     mutant(
         "less_than_a_window_gathered",
         "R10: what is kept of a long log tells as much as all of it",
-        "unit/test_state_commit.py::test_of_many_pieces_the_first_one_and_a_whole_window_are_kept",
+        "unit/state/test_commit.py::test_of_many_pieces_the_first_one_and_a_whole_window_are_kept",
         (
             "state.commit",
             "                del newest[self._start + 1 : -WINDOW_BATCHES_MAX]\n",
@@ -79,7 +79,7 @@ LIVES = (
     mutant(
         "grace_counts_from_the_loss",
         "R10: the leases of the lost state are counted from the registration of who waits for them",
-        "unit/test_core_grace.py::test_a_state_that_is_lost_while_a_proxy_is_cut_off_is_waited_for_from_its_registration",
+        "unit/engine/test_grace.py::test_a_state_that_is_lost_while_a_proxy_is_cut_off_is_waited_for_from_its_registration",
         (
             "proxy.engine.engine",
             "(self.shared.incarnation, self._wait_for_old_leases)\n",
@@ -211,14 +211,14 @@ LIVES = (
     mutant(
         "late_registration_used",
         "R10: an incarnation whose first registration may be executed yet is not used",
-        "unit/test_state_redis_registration.py::"
+        "unit/state/test_redis_registration.py::"
         "test_an_incarnation_whose_first_registration_may_be_executed_yet_is_not_used[LATE]",
         ("state.redis_store", "            if lease.tries_unanswered > executed:\n", "            if False:\n"),
     ),
     mutant(
         "refused_and_not_noticed",
         "R10: who is refused as not registered begins anew, sooner than the next heartbeat",
-        "unit/test_state_redis_registration.py::"
+        "unit/state/test_redis_registration.py::"
         "test_who_is_refused_as_not_registered_begins_anew_before_the_next_heartbeat",
         ("state.redis_store", '"READONLY", NOT_REGISTERED)', '"READONLY")'),
     ),
@@ -254,7 +254,7 @@ LIVES = (
     mutant(
         "older_epochs_forgotten",
         "R11: what an older epoch left to be sent again stands before a newer one",
-        "unit/test_core_behind.py::test_an_epoch_that_begins_before_the_older_ones_batch_was_sent_again_has_no_gap",
+        "unit/producer/test_behind_failures.py::test_an_epoch_that_begins_before_the_older_ones_batch_was_sent_again_has_no_gap",
         (
             "proxy.producer.retry_notes",
             "    return epoch < batch.producer_epoch and batch.base_sequence != 0\n",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from mutants.mutant import mutant
 
-_SCENES = "unit/test_rule_log.py::"
-_DUPLICATES = "unit/test_rule_duplicates.py::"
-_LEADERS = "unit/test_core_two_leaders.py::"
+_SCENES = "unit/rules/test_rule_log.py::"
+_DUPLICATES = "unit/rules/test_rule_duplicates.py::"
+_LEADERS = "unit/partition_log/test_two_leaders.py::"
 
 LOG = (
     mutant(
@@ -102,7 +102,7 @@ LOG = (
     mutant(
         "log_of_a_lost_connection",
         "R6: what was being taken apart when its connection was lost is read again",
-        "unit/test_core_log_reader.py::test_what_was_taken_apart_while_the_connection_was_lost_is_read_again",
+        "unit/partition_log/test_log_reader.py::test_what_was_taken_apart_while_the_connection_was_lost_is_read_again",
         ("proxy.partition_log.log_reader", "        elif life != self._life:", "        elif False:"),
     ),
     mutant(
@@ -147,7 +147,7 @@ LOG = (
     mutant(
         "closed_wrapper_proves_absence",
         "R6: a wrapper whose inside cannot be read may have what lost its marker",
-        "unit/test_core_unreadable.py::test_a_wrapper_that_cannot_be_read_may_hide_a_batch_that_lost_its_marker",
+        "unit/partition_log/test_unreadable_wrappers.py::test_a_wrapper_that_cannot_be_read_may_hide_a_batch_that_lost_its_marker",
         (
             "proxy.partition_log.log_search",
             "                self._note_gap(self._next, behind, reason)",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import mutant
 
-_LANES = "unit/test_rule_merged_lanes.py::"
-_WORLDS = "unit/test_rule_merging.py::"
+_LANES = "unit/rules/test_rule_merged_lanes.py::"
+_WORLDS = "unit/rules/test_rule_merging.py::"
 
 MERGING = (
     mutant(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testkit.virtual_mutant import Patch
+from testkit.virtual.mutant import Patch
 
 
 @dataclass(frozen=True, slots=True)

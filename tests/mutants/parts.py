@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from mutants.mutant import mutant
 
-_PARTS = "unit/test_core_parts.py::"
-_BARE = "unit/test_core_without_marker.py::"
-_BARE_LOST = "unit/test_core_without_marker_lost.py::"
-_BELOW = "unit/test_core_below.py::"
-_COPIES = "unit/test_core_second_look.py::"
-_GIVEN_UP = "unit/test_core_given_up.py::"
-_KNOWN = "unit/test_core_known.py::"
+_PARTS = "unit/producer/test_parts.py::"
+_BARE = "unit/producer/test_records_without_marker.py::"
+_BARE_LOST = "unit/producer/test_records_without_marker_lost.py::"
+_BELOW = "unit/producer/test_parts_below_window.py::"
+_COPIES = "unit/producer/test_duplicate_audit.py::"
+_GIVEN_UP = "unit/producer/test_given_up.py::"
+_KNOWN = "unit/producer/test_known_batches.py::"
 
 PARTS = (
     mutant(
@@ -35,14 +35,14 @@ PARTS = (
     mutant(
         "bound_of_another_log",
         "R8: a bound without an anchor is none where another one is recognised",
-        "unit/test_core_bounds.py::test_of_two_bounds_the_one_that_is_recognised_is_taken_wherever_it_is",
+        "unit/partition_log/test_lower_bounds.py::test_of_two_bounds_the_one_that_is_recognised_is_taken_wherever_it_is",
         ("proxy.partition_log.log_offsets", "        return self.anchor != NO_ANCHOR\n", "        return True\n"),
         deaths=("I1",),
     ),
     mutant(
         "rebuild_below_no_anchor_trusted",
         "R10: what no log contradicts is no bound of a rebuild",
-        "unit/test_core_unmarked.py::test_after_a_loss_in_the_store_it_is_looked_for_in_the_whole_new_log",
+        "unit/producer/test_topics_without_markers.py::test_after_a_loss_in_the_store_it_is_looked_for_in_the_whole_new_log",
         (
             "proxy.producer.takeover",
             "        bound = Position(entry.end_offset if entry.anchor != NO_ANCHOR else 0, entry.anchor)\n",
@@ -53,14 +53,14 @@ PARTS = (
     mutant(
         "rebuilt_part_forgotten",
         "R10: a rebuild that may end in the middle of a batch says so in the entry",
-        "unit/test_core_refusals.py::test_a_batch_of_which_a_rebuild_found_the_first_part_gets_its_rest",
+        "unit/producer/test_refusals.py::test_a_batch_of_which_a_rebuild_found_the_first_part_gets_its_rest",
         ("state.commit", "    is_rebuilt = entry.is_rebuilt or bool(stored)\n", "    is_rebuilt = False\n"),
         deaths=("I1", "45"),
     ),
     mutant(
         "given_up_waited_for",
         "R11: what a client has given up is waited for no longer",
-        "unit/test_state_behind.py::test_a_batch_that_comes_again_waits_only_for_what_failed_after_it",
+        "unit/producer/test_retry_notes.py::test_a_batch_that_comes_again_waits_only_for_what_failed_after_it",
         (
             "proxy.producer.retry_notes",
             "        own_request = failed.get((epoch, sequence), 0)\n",
@@ -71,7 +71,7 @@ PARTS = (
     mutant(
         "refused_before_the_one_that_waits",
         "R11: nothing fails for good as long as a lower batch of its connection waits for its answer",
-        "unit/test_core_behind.py::test_nothing_fails_for_good_as_long_as_a_batch_before_it_waits_for_its_answer",
+        "unit/producer/test_behind_failures.py::test_nothing_fails_for_good_as_long_as_a_batch_before_it_waits_for_its_answer",
         (
             "proxy.producer.sequencer",
             "batch.is_behind(self.key, (*self.out, *self.queue))",
@@ -81,7 +81,7 @@ PARTS = (
     mutant(
         "success_forgets_lower_ones",
         "R11: a success says nothing of the batches before it",
-        "unit/test_core_behind.py::test_a_batch_that_got_through_does_not_hide_one_before_it_that_comes_again",
+        "unit/producer/test_behind_failures.py::test_a_batch_that_got_through_does_not_hide_one_before_it_that_comes_again",
         (
             "proxy.producer.retry_notes",
             "        failed.pop((epoch, sequence), None)\n",
@@ -91,7 +91,7 @@ PARTS = (
     mutant(
         "order_of_answers",
         "R11: what comes again counts in the order of the requests",
-        "unit/test_state_behind.py::test_requests_count_in_the_order_in_which_they_came",
+        "unit/producer/test_retry_notes.py::test_requests_count_in_the_order_in_which_they_came",
         (
             "proxy.producer.retry_notes",
             "            failures[epoch, sequence] = max(request, failures.get((epoch, sequence), 0))\n",
@@ -101,7 +101,7 @@ PARTS = (
     mutant(
         "new_epoch_ahead_of_its_first_batch",
         "R11: a new epoch that is sent ahead of its first batch has no gap yet",
-        "unit/test_core_behind.py::test_an_epoch_that_begins_ahead_of_its_first_batch_has_no_gap",
+        "unit/producer/test_behind_failures.py::test_an_epoch_that_begins_ahead_of_its_first_batch_has_no_gap",
         (
             "proxy.producer.retry_notes",
             "        if not own_request and sequence != 0 and self._ended.get(key, epoch) < epoch:\n",
@@ -226,13 +226,13 @@ PARTS = (
     mutant(
         "looked_for_and_overtaken",
         "R11: a batch whose topic is looked for is no gap for what follows it on its connection",
-        "unit/test_core_behind.py::test_what_overtakes_a_batch_whose_topic_is_looked_for_is_no_gap",
+        "unit/producer/test_behind_failures.py::test_what_overtakes_a_batch_whose_topic_is_looked_for_is_no_gap",
         ("proxy.producer.retry_notes", "        if self._held and any(", "        if False and any("),
     ),
     mutant(
         "looked_for_is_a_failure",
         "R11: that its topic was looked for is no failure of a batch",
-        "unit/test_core_behind.py::test_that_a_topic_was_looked_for_is_no_failure_of_the_batches_that_waited",
+        "unit/producer/test_behind_failures.py::test_that_a_topic_was_looked_for_is_no_failure_of_the_batches_that_waited",
         (
             "proxy.session.produce",
             "            part.hold()\n",
@@ -242,14 +242,14 @@ PARTS = (
     mutant(
         "held_back_before_a_part",
         "R17: what lies before a batch that lacks its rest is answered",
-        "unit/test_core_refusals.py::test_what_lies_before_a_batch_that_lacks_its_rest_is_answered",
+        "unit/producer/test_refusals.py::test_what_lies_before_a_batch_that_lacks_its_rest_is_answered",
         ("proxy.producer.takeover", "            if isinstance(verdict, Duplicate):\n", "            if False:\n"),
         deaths=("liveness",),
     ),
     mutant(
         "given_up_by_the_living_waited_for",
         "R17: what a living proxy has given up is waited for by nobody",
-        "unit/test_core_several.py::test_who_comes_in_another_life_of_the_store_does_not_wait_for_a_living_proxy_that_has_given_up",
+        "unit/producer/test_several_proxies.py::test_who_comes_in_another_life_of_the_store_does_not_wait_for_a_living_proxy_that_has_given_up",
         (
             "proxy.producer.takeover",
             "        intent = entry.intent if entry is not None and entry.has_open_intent else None\n",
@@ -329,7 +329,7 @@ PARTS = (
     mutant(
         "unreadable_intent_left",
         "R17: an intent in a value that cannot be read is looked after by who may have written it",
-        "unit/test_core_away.py::test_an_intent_in_a_value_that_cannot_be_read_for_a_while_is_resolved_when_it_can",
+        "unit/producer/test_brokers_away.py::test_an_intent_in_a_value_that_cannot_be_read_for_a_while_is_resolved_when_it_can",
         ("proxy.producer.sequencer", "        if self.held.is_unreadable:\n", "        if False:\n"),
         deaths=("liveness",),
     ),

@@ -21,7 +21,7 @@ from typing import Any
 from mutants.mutant import Mutant
 from mutants.table import MUTANTS
 
-from testkit.results import append_result
+from runs.results import append_result
 
 SURVIVES, UNUSABLE = 1, 2
 WIDTHS = (40, 4, 12, 64)

@@ -8,8 +8,8 @@ from typing import Any
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy.flow.effects import Append
 from idemproxy.proxy.flow.outcome import InDoubt, Outcome
-from testkit.staged_sequencer import Client, Stage
-from testkit.virtual_log import PartitionLog
+from testkit.stage.sequencer import Client, Stage
+from testkit.virtual.log import PartitionLog
 
 _TOO_LARGE = 10
 

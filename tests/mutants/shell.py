@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import mutant
 
-_SCENES = "unit/test_rule_sockets.py::"
+_SCENES = "unit/rules/test_rule_sockets.py::"
 _FENCED = "            if fence is not None and not fence():\n                self._fenced()\n                return\n"
 
 SHELL = (

@@ -42,7 +42,7 @@ from idemproxy.codecs.record_batch import (
 )
 from idemproxy.codecs.record_batch import verify_crc as verify_batch
 from idemproxy.codecs.steps import at_once
-from testkit.wrappers import to_wrapper
+from testkit.stage.wrappers import to_wrapper
 
 library = import_module("kafka.record.memory_records")
 aiokafka_records = import_module("aiokafka.record._crecords")

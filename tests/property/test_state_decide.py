@@ -29,7 +29,7 @@ from idemproxy.state.entry import (
     unpack,
 )
 from idemproxy.state.sequence import SEQUENCE_MODULUS, advance, distance
-from testkit.kafka_reference import Appended, Failed, ReferenceProducer
+from testkit.virtual.kafka_reference import Appended, Failed, ReferenceProducer
 
 HALF = SEQUENCE_MODULUS // 2
 GENERATION, OWNER, ANCHOR, CONTENT = b"g" * 16, b"o" * 8, b"a" * 8, b"c" * 8

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from idemproxy.reactor import Buffer
 from idemproxy.state.redis_link import RedisLink, ReplyError, pack
 from idemproxy.state.store import StoreAway
-from testkit.virtual_network import Network
+from testkit.virtual.network import Network
 
 plain = st.one_of(
     st.none(),

@@ -13,10 +13,10 @@ from enum import Enum
 from simulation.log_records import InLog
 
 from idemproxy.codecs.marker import parse_marker
-from testkit.virtual_broker_faults import CONTENT_CODES, FINAL_CODES
-from testkit.virtual_cluster import Partition
-from testkit.virtual_log import MESSAGE_BYTES_MAX
-from testkit.virtual_producer import Answer, Batch, Identity
+from testkit.virtual.broker_faults import CONTENT_CODES, FINAL_CODES
+from testkit.virtual.cluster import Partition
+from testkit.virtual.log import MESSAGE_BYTES_MAX
+from testkit.virtual.producer import Answer, Batch, Identity
 
 OUT_OF_ORDER = 45
 SIZE_CODES = (10, 18)

@@ -12,11 +12,11 @@ from typing import Any
 
 from simulation.oracle import Oracle
 
-from testkit.virtual_broker_faults import BrokerFault, ProduceSeen
-from testkit.virtual_network import NetworkSettings
-from testkit.virtual_proxy import VirtualProxy
-from testkit.virtual_redis_connection import RedisFault
-from testkit.virtual_world import TOPIC, World, WorldSettings
+from testkit.virtual.broker_faults import BrokerFault, ProduceSeen
+from testkit.virtual.network import NetworkSettings
+from testkit.virtual.proxy import VirtualProxy
+from testkit.virtual.redis_connection import RedisFault
+from testkit.virtual.world import TOPIC, World, WorldSettings
 
 CRASH_BEFORE, CRASH_AFTER, CRASH_HALF_OPEN, DISCONNECT = "crash before", "crash after", "power cut after", "disconnect"
 RESTART_PREFIX = "redis restart losing "

@@ -20,8 +20,8 @@ from simulation.shape import BATCHES, CHAOS_SECONDS, FLUSH, LOSE_WRITES, draw_sh
 from simulation.thefts import judge_thief
 from simulation.troubles import Troubles
 
-from testkit.virtual_client import VirtualClient
-from testkit.virtual_world import TOPIC, World
+from testkit.virtual.client import VirtualClient
+from testkit.virtual.world import TOPIC, World
 
 CALM_SECONDS_MAX = 150.0
 """A patient client learns how a batch ended within this time after the last fault, or after the batch before it: lease,

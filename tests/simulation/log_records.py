@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from idemproxy.codecs.marker import Identity, parse_marker
-from testkit.virtual_log import Stored
-from testkit.virtual_producer import SEQUENCE_LIMIT, Batch
+from testkit.virtual.log import Stored
+from testkit.virtual.producer import SEQUENCE_LIMIT, Batch
 
 
 class InLog(NamedTuple):

@@ -14,12 +14,12 @@ from typing import Any
 from idemproxy.codecs.marker import parse_marker
 from idemproxy.codecs.message_set import iterate_shallow
 from idemproxy.state.entry import unpack
-from testkit.virtual_broker_faults import BrokerFault, ProduceSeen
-from testkit.virtual_client import VirtualClient
-from testkit.virtual_cluster import Partition
-from testkit.virtual_connection import Connection, Direction, FramePart
-from testkit.virtual_proxy import VirtualProxy
-from testkit.virtual_world import World
+from testkit.virtual.broker_faults import BrokerFault, ProduceSeen
+from testkit.virtual.client import VirtualClient
+from testkit.virtual.cluster import Partition
+from testkit.virtual.connection import Connection, Direction, FramePart
+from testkit.virtual.proxy import VirtualProxy
+from testkit.virtual.world import World
 
 MOMENT_TROUBLES = {
     "pause before the append": 1.5,

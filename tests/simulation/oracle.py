@@ -27,13 +27,13 @@ from simulation.log_records import InLog, holds_all, records_of, stored_with
 
 from idemproxy.codecs.marker import Identity, parse_marker
 from idemproxy.codecs.message_set import iterate_shallow
-from testkit.virtual_broker_faults import ProduceSeen
-from testkit.virtual_client import VirtualClient
-from testkit.virtual_cluster import VirtualCluster
-from testkit.virtual_log import Message, Stored, parse_messages
-from testkit.virtual_network import Network
-from testkit.virtual_producer import SEQUENCE_LIMIT, Answer, Batch, TopicPartition
-from testkit.virtual_wire import VirtualWire
+from testkit.virtual.broker_faults import ProduceSeen
+from testkit.virtual.client import VirtualClient
+from testkit.virtual.cluster import VirtualCluster
+from testkit.virtual.log import Message, Stored, parse_messages
+from testkit.virtual.network import Network
+from testkit.virtual.producer import SEQUENCE_LIMIT, Answer, Batch, TopicPartition
+from testkit.virtual.wire import VirtualWire
 
 Where = tuple[str, int, str, int]
 Name = tuple[int, int, int]

@@ -11,19 +11,19 @@ from random import Random
 
 from simulation.moments import CLEAN_THE_LOG, LOSE_WRITES_TOO, MOMENT_TROUBLES
 
-from testkit.virtual_broker_faults import (
+from testkit.virtual.broker_faults import (
     CODES_WITHOUT_APPEND,
     CONTENT_CODES,
     FINAL_CODES,
     BrokerFault,
     BrokerFaultRates,
 )
-from testkit.virtual_client import ClientSettings
-from testkit.virtual_cluster import ClusterSettings
-from testkit.virtual_log import MESSAGE_BYTES_MAX
-from testkit.virtual_network import NetworkSettings
-from testkit.virtual_redis import RedisFaultRates
-from testkit.virtual_world import WorldSettings
+from testkit.virtual.client import ClientSettings
+from testkit.virtual.cluster import ClusterSettings
+from testkit.virtual.log import MESSAGE_BYTES_MAX
+from testkit.virtual.network import NetworkSettings
+from testkit.virtual.redis import RedisFaultRates
+from testkit.virtual.world import WorldSettings
 
 CHAOS_SECONDS = 12.0
 IDLE_SECONDS = (660.0, 1800.0)

@@ -9,13 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from testkit.simulate import INTERRUPTED, Tally, next_first, run_many, run_some, seeds_on
-from testkit.simulated_core import OTHER_FOLDERS, ROOT, WHOLE_FOLDERS, core_digest, core_files
+from runs.simulate import INTERRUPTED, Tally, next_first, run_many, run_some, seeds_on
+from runs.simulated_core import OTHER_FOLDERS, ROOT, WHOLE_FOLDERS, core_digest, core_files
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from testkit import results, simulate
+from runs import results, simulate
 results.RESULTS = simulate.RESULTS = Path(sys.argv[1])
 sys.exit(simulate.main(sys.argv[2:]))
 """

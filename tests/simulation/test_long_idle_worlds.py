@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from simulation.oracle import Oracle
 
-from testkit.virtual_world import TOPIC, World, WorldSettings
+from testkit.virtual.world import TOPIC, World, WorldSettings
 
 HORIZON_SECONDS = 300.0
 OLD_BATCHES = 60

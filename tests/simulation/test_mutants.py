@@ -18,7 +18,7 @@ from mutants.table import MUTANTS
 from simulation.cases import run_case
 from simulation.chaos import run_seed
 
-from testkit.virtual_mutant import Patch, PatchError, patched_package
+from testkit.virtual.mutant import Patch, PatchError, patched_package
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = set(range(1, 21))
@@ -95,7 +95,7 @@ def test_a_patch_whose_line_has_gone_is_an_error() -> None:
         pass
 
 
-SCENE = "unit/test_rule_log.py::test_a_batch_is_sent_three_times_at_most"
+SCENE = "unit/rules/test_rule_log.py::test_a_batch_is_sent_three_times_at_most"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def judged(one: Mutant) -> dict[str, object]:
     """What a judge says of a mutant that is not in the table."""
     program = (
         "import json, sys; sys.argv[1:] = []; import mutants.judge as j; from mutants.mutant import Mutant; "
-        "from testkit.virtual_mutant import Patch; j.warm_up(); "
+        "from testkit.virtual.mutant import Patch; j.warm_up(); "
         f"print(json.dumps(j.apart(lambda: j.by_test({one!r}))))"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT / "tests"), str(ROOT / "src")))}

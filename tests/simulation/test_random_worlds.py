@@ -13,8 +13,8 @@ from simulation.chaos import run_seed
 from simulation.moments import MOMENT_TROUBLES
 from simulation.shape import BATCHES, BROKER_KINDS, LOG_TROUBLES, STATE_TROUBLES, THEFT, TROUBLES
 
-from testkit.simulate import Tally, run_many
-from testkit.virtual_redis_connection import RedisFault
+from runs.simulate import Tally, run_many
+from testkit.virtual.redis_connection import RedisFault
 
 FIRST_SEED = 1
 SEEDS = 1000

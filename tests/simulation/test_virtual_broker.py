@@ -9,9 +9,9 @@ import pytest
 
 from idemproxy.codecs.marker import Identity, parse_marker
 from idemproxy.codecs.message_set import encode_message
-from testkit.virtual_broker_faults import BrokerFault, BrokerFaultRates
-from testkit.virtual_cluster import ClusterSettings, VirtualCluster
-from testkit.virtual_library_client import (
+from testkit.virtual.broker_faults import BrokerFault, BrokerFaultRates
+from testkit.virtual.cluster import ClusterSettings, VirtualCluster
+from testkit.virtual.library_client import (
     TOPIC,
     World,
     fetched,
@@ -19,7 +19,7 @@ from testkit.virtual_library_client import (
     produce_request,
     wrapper,
 )
-from testkit.virtual_network import Network
+from testkit.virtual.network import Network
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in a way that Python 3.11 warns of

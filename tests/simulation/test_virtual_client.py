@@ -12,9 +12,9 @@ from idemproxy.codecs.headers import encode_response_header, parse_request_heade
 from idemproxy.codecs.produce import PartitionAnswer, encode_response, parse_request
 from idemproxy.codecs.record_batch import BatchHeader, parse_single_batch, verify_crc
 from idemproxy.reactor import Wire
-from testkit.virtual_client import ClientSettings, VirtualClient
-from testkit.virtual_connection import Direction
-from testkit.virtual_network import Network
+from testkit.virtual.client import ClientSettings, VirtualClient
+from testkit.virtual.connection import Direction
+from testkit.virtual.network import Network
 
 ADDRESS = ("server", 9092)
 TOPIC = "t"

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from idemproxy.codecs.marker import parse_marker
-from testkit.virtual_broker_faults import BrokerFault
-from testkit.virtual_cluster import ClusterSettings
-from testkit.virtual_kafka_bytes import Reader
-from testkit.virtual_library_client import TOPIC, Client, World, fetched, list_offsets_request, produce_request, wrapper
+from testkit.virtual.broker_faults import BrokerFault
+from testkit.virtual.cluster import ClusterSettings
+from testkit.virtual.kafka_bytes import Reader
+from testkit.virtual.library_client import TOPIC, Client, World, fetched, list_offsets_request, produce_request, wrapper
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in a way that Python 3.11 warns of

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from idemproxy.reactor import Reactor, Wire
-from testkit.virtual_network import Network, NetworkSettings, VirtualReactor
+from testkit.virtual.network import Network, NetworkSettings, VirtualReactor
 
 ADDRESS = ("server", 9092)
 

@@ -15,10 +15,10 @@ import pytest
 
 from idemproxy.reactor import Wire
 from idemproxy.state.redis_facts import parse_info, refusal_of, script_sha, swap_script
-from testkit.redis_process import server_binary
-from testkit.virtual_network import Network, NetworkSettings
-from testkit.virtual_redis import RedisFaultRates, VirtualRedis
-from testkit.virtual_redis_connection import RedisFault
+from testkit.real.redis_process import server_binary
+from testkit.virtual.network import Network, NetworkSettings
+from testkit.virtual.redis import RedisFaultRates, VirtualRedis
+from testkit.virtual.redis_connection import RedisFault
 
 ADDRESS = ("redis", 6379)
 SCRIPT = swap_script(bytes(16))

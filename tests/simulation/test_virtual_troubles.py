@@ -12,10 +12,10 @@ import pytest
 from simulation.test_virtual_network import ADDRESS, Recorder, pair, wire_of
 from simulation.test_virtual_redis import SCRIPT, SHA, World
 
-from testkit.redis_process import RedisProcess
-from testkit.virtual_connection import FramePart
-from testkit.virtual_network import Network, NetworkSettings
-from testkit.virtual_redis_server import READONLY, REFUSALS
+from testkit.real.redis_process import RedisProcess
+from testkit.virtual.connection import FramePart
+from testkit.virtual.network import Network, NetworkSettings
+from testkit.virtual.redis_server import READONLY, REFUSALS
 
 KEYS = (b"2", b"idem:c:{t/0}:1", b"idem:c:member:1")
 SWAP = (b"EVALSHA", SHA, *KEYS, bytes(8), b"\x01" + (1).to_bytes(8, "big"), b"0")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from testkit.virtual_producer import RETRIABLE
-from testkit.virtual_thief import VirtualThief
+from testkit.virtual.producer import RETRIABLE
+from testkit.virtual.thief import VirtualThief
 
 NOT_YOURS, DENIED = 49, 29
 """It may be too early to tell, but never anything of the owner's state."""

@@ -13,12 +13,12 @@ from simulation.moments import Moments
 from simulation.shape import LOG_TROUBLES, STATE_TROUBLES, THEFT, TROUBLES
 
 from idemproxy.reactor import Address
-from testkit.virtual_cluster import Partition
-from testkit.virtual_connection import FramePart
-from testkit.virtual_producer import Identity
-from testkit.virtual_proxy import VirtualProxy
-from testkit.virtual_redis_server import REFUSALS
-from testkit.virtual_world import REDIS_ADDRESS, TOPIC, World
+from testkit.virtual.cluster import Partition
+from testkit.virtual.connection import FramePart
+from testkit.virtual.producer import Identity
+from testkit.virtual.proxy import VirtualProxy
+from testkit.virtual.redis_server import REFUSALS
+from testkit.virtual.world import REDIS_ADDRESS, TOPIC, World
 
 EFFECTS_AHEAD_MAX = 40
 LONGEST_SECONDS = 8.5

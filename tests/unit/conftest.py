@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from idemproxy.codecs import message_set
-from testkit.step_sizes import MessagesRead
+from testkit.stage.step_sizes import MessagesRead
 
 
 @pytest.fixture

@@ -1,0 +1,240 @@
+"""A producer that is idle while foreign records pass on its partition, and then loses an answer: what its doubt costs.
+
+``python -m runs.acceptance`` is ``make acceptance``: a gigabyte passes, and a line of JSON says what was read of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from idemproxy.codecs.message_set import encode_set
+from idemproxy.codecs.produce import PartitionAnswer
+from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.demo.ports import HOST, free_ports
+from idemproxy.demo.segments import read_partition
+from idemproxy.proxy import limits
+from testkit.real.kafka_cluster import fresh_topic
+from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.raw_client import TIMEOUT_MS, RawClient, batch
+
+from .results import append_result
+
+READ_BYTES_MAX = 2 * limits.FETCH_BYTES
+ANSWER_SECONDS_MAX = 5.0
+UNDECIDED_SECONDS_MAX = 40.0
+_FOREIGN_SET_BYTES = 900_000
+_IN_FLIGHT = 4
+_RESOLVED = re.compile(r"resolved as (\w+): producer (\d+) sequence (\d+) on \S+, (\d+) bytes read in ([0-9.]+) s")
+_RETRIABLE = {3, 6, 7, 19}
+_SETTLED_SECONDS_MAX = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A doubt as the proxy's log tells of it."""
+
+    result: str
+    producer_id: int
+    sequence: int
+    bytes_read: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class IdleProducer:
+    """What the lost answer cost. ``copies``: of the batch in the segment files."""
+
+    foreign_bytes: int
+    foreign_seconds: float
+    idle_seconds: float
+    result: str
+    bytes_read: int
+    resolved_seconds: float
+    answered_seconds: float
+    told_offset: int
+    copies: int
+    stored_offset: int
+
+
+def resolved_in(log: str) -> list[Resolved]:
+    """Return every doubt that the log says was resolved."""
+    return [
+        Resolved(found[1], int(found[2]), int(found[3]), int(found[4]), float(found[5]))
+        for found in _RESOLVED.finditer(log)
+    ]
+
+
+class LossyScene:
+    """A real broker, the proxy, and a relay between them that swallows an answer when it is told to."""
+
+    def __init__(
+        self,
+        directory: Path,
+        broker_settings: Mapping[str, str | int] | None = None,
+        *,
+        version: str = "0.10.2.2",
+        make_proxy: Callable[[Path, tuple[str, int]], ProxyProcess] = ProxyProcess,
+    ) -> None:
+        (port,) = free_ports(1)
+        self.cluster = LegacyCluster(
+            directory / "cluster",
+            version=version,
+            advertised={0: (HOST, port)},
+            auto_create_topics=False,
+            session_timeout_ms=8000,  # nobody kills it, and a busy machine may keep it waiting
+            broker_settings=broker_settings,
+        )
+        plan = FaultPlan(kinds=[FaultKind.LOST_ANSWER], every_nth_produce=1)
+        self.relay = FaultRelay(self.cluster.address(0), plan=plan, port=port)
+        self.proxy = make_proxy(directory / "proxy", (HOST, port))
+
+    def __enter__(self) -> LossyScene:
+        self.relay.start()
+        self.relay.set_faults(False)
+        try:
+            self.cluster.__enter__()
+            self.proxy.__enter__()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.proxy.__exit__()
+        self.cluster.__exit__(None, None, None)
+        self.relay.stop()
+
+    def lose_answer(self, client: RawClient, place: tuple[str, int], records: bytes) -> float:
+        """Send a batch whose answer is lost between broker and proxy; send it again until it is answered with success.
+
+        Returns the seconds that took; ``told`` has the offset.
+        """
+        begun = time.monotonic()
+        answer = self.lose_answer_of(client, place, records)
+        if answer.error_code:
+            assert answer.error_code in _RETRIABLE, answer
+            answer = insist(client, place, records)
+        self.told = answer.base_offset
+        return time.monotonic() - begun
+
+    def lose_answer_of(
+        self, client: RawClient, place: tuple[str, int], records: bytes, timeout_ms: int = TIMEOUT_MS
+    ) -> PartitionAnswer:
+        """Send a batch whose answer is lost between broker and proxy, once; return what the proxy makes of it."""
+        lost = self.relay.counts[FaultKind.LOST_ANSWER]
+        self.relay.set_faults(True)
+        client.send_produce([(*place, records)], timeout_ms=timeout_ms)
+        wait_until(lambda: self.relay.counts[FaultKind.LOST_ANSWER] > lost, "an answer was lost")
+        self.relay.set_faults(False)
+        (answer,) = client.produce_answer()
+        return answer
+
+    def lose_undecidably(self, client: RawClient, place: tuple[str, int], producer_id: int) -> PartitionAnswer:
+        """Lose the answer to a producer's second batch, where nobody can tell whether it is stored.
+
+        Return what a retry of it is told in the end.
+        """
+        records = batch([b"second"], producer_id=producer_id, sequence=1)
+        self.lose_answer_of(client, place, records, timeout_ms=1000)
+        self.proxy.wait_for_log(f"resolved as unknown: producer {producer_id} ", UNDECIDED_SECONDS_MAX)
+        return client.produce_one(*place, records, version=8, timeout_ms=30_000)
+
+
+def insist(client: RawClient, place: tuple[str, int], records: bytes, timeout_ms: int = TIMEOUT_MS) -> PartitionAnswer:
+    """Send the same bytes until they are answered with success; return that answer."""
+    end = time.monotonic() + _SETTLED_SECONDS_MAX
+    while True:
+        answer = client.produce_one(*place, records, timeout_ms=timeout_ms)
+        if answer.error_code == 0:
+            return answer
+        assert answer.error_code in _RETRIABLE, answer
+        assert time.monotonic() < end, answer
+        time.sleep(0.05)
+
+
+def pass_by(address: tuple[str, int], place: tuple[str, int], wanted_bytes: int) -> float:
+    """Append so many bytes of records that nobody marked, straight to the broker; return the seconds that took."""
+    values = [os.urandom(_FOREIGN_SET_BYTES // 9) for _ in range(9)]
+    records = encode_set([(None, value, 1_700_000_000_000) for value in values], magic=1)
+    begun = time.monotonic()
+    with RawClient(address) as client:
+        unanswered: deque[int] = deque()
+        for _ in range(-(-wanted_bytes // len(records))):
+            unanswered.append(client.send_produce([(*place, records)], version=2, acks=1))
+            if len(unanswered) == _IN_FLIGHT:
+                _taken(client, unanswered)
+        while unanswered:
+            _taken(client, unanswered)
+    return time.monotonic() - begun
+
+
+def idle_producer(scene: LossyScene, foreign_bytes: int, idle_seconds: float) -> IdleProducer:
+    """Let a producer be idle while so many bytes pass, at least so long, and then lose the answer to its next batch."""
+    place = (fresh_topic(scene.cluster, 1), 0)
+    with RawClient(scene.proxy.address, timeout_seconds=60) as client:
+        producer_id = client.new_producer_id()
+        first = batch([b"first"], producer_id=producer_id)
+        insist(client, place, first)
+        idle_since = time.monotonic()
+        foreign_seconds = pass_by(scene.cluster.address(0), place, foreign_bytes)
+        time.sleep(max(0.0, idle_seconds - (time.monotonic() - idle_since)))
+        idle = time.monotonic() - idle_since
+        answered_seconds = scene.lose_answer(client, place, batch([b"second"], producer_id=producer_id, sequence=1))
+    (resolved,) = (one for one in resolved_in(scene.proxy.log) if (one.producer_id, one.sequence) == (producer_id, 1))
+    stored = [
+        record.offset
+        for record in read_partition(scene.cluster.log_directories[0], *place)
+        if record.value == b"second"
+    ]
+    return IdleProducer(
+        foreign_bytes,
+        round(foreign_seconds, 2),
+        round(idle, 2),
+        resolved.result,
+        resolved.bytes_read,
+        resolved.seconds,
+        round(answered_seconds, 2),
+        scene.told,
+        len(stored),
+        stored[0] if stored else -1,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, print and save; exit status 1 unless the doubt was resolved in seconds by reading next to nothing."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=1000, help="that pass (default: %(default)s)")
+    parser.add_argument("--idle", type=float, default=limits.BOUND_AGE_SECONDS + 2, help="seconds at least")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as name, LossyScene(Path(name)) as scene:
+        found = idle_producer(scene, options.megabytes * 1_000_000, options.idle)
+    right = is_right(found)
+    print(asdict(found))
+    append_result("acceptance", {"right": right, "idle_producer": asdict(found)})
+    return 0 if right else 1
+
+
+def is_right(found: IdleProducer) -> bool:
+    """Was the batch found, once, at the offset that was told, quickly and without reading what had passed?"""
+    once = (found.result, found.copies, found.told_offset) == ("found", 1, found.stored_offset)
+    return once and found.bytes_read <= READ_BYTES_MAX and found.answered_seconds <= ANSWER_SECONDS_MAX
+
+
+def _taken(client: RawClient, unanswered: deque[int]) -> None:
+    (answer,) = client.produce_answer(2)
+    unanswered.popleft()
+    assert answer.error_code == 0, answer
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""Starts every client of the tests the same way: which program, which settings, which packages. Knows no test.
+
+Python clients run in a process each, so that their threads and warnings stay there. Brokers, proxies and relays are the
+caller's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from idemproxy.demo.child_processes import ChildProcess, ChildProcesses
+
+from . import java_clients
+from .java_clients import JavaProgram as ClientProgram
+from .kafka_cluster import librdkafka_settings
+from .pinned_packages import OLD_KAFKA_PYTHON, folder_with
+
+JAVA_3, JAVA_4 = f"java-{java_clients.LAST_3X_CLIENT}", f"java-{java_clients.MODERN_CLIENT}"
+LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA = "confluent-kafka", "kafka-python", "aiokafka"
+IDEMPOTENT_CLIENTS = (LIBRDKAFKA, KAFKA_PYTHON, JAVA_3, JAVA_4, AIOKAFKA)
+
+OLD_JAVA, OLD_PYTHON = f"java-{java_clients.OLD_CLIENT}", "kafka-python-1.4.7"
+OLD_CLIENTS = (OLD_JAVA, OLD_PYTHON)
+"""They know nothing of producer ids."""
+
+_TESTS = Path(__file__).resolve().parents[2]
+_MODULES = {
+    LIBRDKAFKA: "confluent",
+    KAFKA_PYTHON: "kafka_python",
+    OLD_PYTHON: "kafka_python",
+    AIOKAFKA: "aiokafka",
+}
+_BATCH_BYTES = 400
+"""Small, so that a few thousand records are many requests."""
+
+
+def start_producer(
+    children: ChildProcesses,
+    directory: Path,
+    client: str,
+    *,
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    records: int,
+    name: str | None = None,
+    compression: str = "none",
+    idempotent: bool = True,
+    delivery_seconds: int = 60,
+    settings: Mapping[str, object] | None = None,
+) -> ClientProgram:
+    """Send ``records`` values ``<name>:<partition>:<n>``, partitions in turn; ``settings`` overrule the careful ones.
+
+    Its last line: sent, acked, failed, errors (the first 20), offsets_known, offsets_in_order.
+    """
+    name = name or client
+    chosen = {**_producer_settings(client, idempotent, delivery_seconds), **(settings or {})}
+    if client.startswith("java-"):
+        return java_clients.start_producer(
+            children,
+            directory,
+            version=client.removeprefix("java-"),
+            bootstrap=bootstrap,
+            topic=topic,
+            partitions=partitions,
+            records=records,
+            name=name,
+            compression=compression,
+            settings={key: str(value) for key, value in chosen.items()},
+        )
+    told = directory / f"{name}.acknowledged"
+    given: dict[str, object] = {"topic": topic, "partitions": partitions, "records": records, "name": name}
+    given |= {"bootstrap": bootstrap, "compression": compression, "settings": chosen, "told_file": os.fspath(told)}
+    return ClientProgram(_start(children, directory, client, name, "producer", given), told)
+
+
+def start_reader(
+    children: ChildProcesses,
+    directory: Path,
+    client: str,
+    *,
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    records: int,
+    group: str | None = None,
+    name: str | None = None,
+    seconds_max: int = 60,
+) -> ClientProgram:
+    """Read ``records`` records from the beginning, all partitions assigned by hand, or as a member of a group.
+
+    Its last line: records; without a group: beginning and end (ListOffsets), with one: committed, all by partition.
+    """
+    name = name or f"{client}-reader"
+    if client.startswith("java-"):
+        common: dict[str, Any] = {"bootstrap": bootstrap, "topic": topic, "records": records, "name": name}
+        common |= {"version": client.removeprefix("java-"), "seconds_max": seconds_max}
+        if client == OLD_JAVA:
+            assert group is not None, "the old program reads in groups only"
+            return java_clients.start_group_reader(children, directory, group=group, **common)
+        return java_clients.start_modern_reader(children, directory, group=group, **common)
+    told = directory / f"{name}.records"
+    given: dict[str, object] = {"topic": topic, "partitions": partitions, "records": records, "group": group}
+    given |= {"bootstrap": bootstrap, "settings": {}, "records_file": os.fspath(told), "seconds_max": seconds_max}
+    return ClientProgram(_start(children, directory, client, name, "reader", given), told)
+
+
+def _start(
+    children: ChildProcesses, directory: Path, client: str, name: str, role: str, given: Mapping[str, object]
+) -> ChildProcess:
+    path = [_TESTS]
+    if client == OLD_PYTHON:
+        path.append(folder_with(*OLD_KAFKA_PYTHON))
+    command = [sys.executable, "-m", f"testkit.real.clients.{_MODULES[client]}_{role}", json.dumps(given)]
+    environment = {"PYTHONPATH": os.pathsep.join(map(os.fspath, path))}
+    return children.start(f"{client} {name}", command, directory / f"{name}.out", environment=environment)
+
+
+def _producer_settings(client: str, idempotent: bool, delivery_seconds: int) -> dict[str, object]:
+    """Everything is tried again until the delivery time is over; small batches; order kept without idempotence too."""
+    if client.startswith("java-"):
+        own: dict[str, object] = {"batch.size": _BATCH_BYTES}
+        if client != OLD_JAVA:
+            own |= {"enable.idempotence": str(idempotent).lower(), "delivery.timeout.ms": delivery_seconds * 1000}
+        return own if idempotent else {**own, "max.in.flight.requests.per.connection": 1}
+    if client == LIBRDKAFKA:
+        own = librdkafka_settings("", delivery_seconds=delivery_seconds, enable_idempotence=idempotent)
+        del own["bootstrap.servers"]
+        return own if idempotent else {**own, "max.in.flight.requests.per.connection": 1}
+    common: dict[str, object] = {"acks": "all", "request_timeout_ms": 5000, "linger_ms": 5}
+    if client == AIOKAFKA:
+        return {**common, "enable_idempotence": idempotent, "max_batch_size": _BATCH_BYTES, "retry_backoff_ms": 100}
+    common |= {"batch_size": _BATCH_BYTES, "retries": 2**31 - 1, "retry_backoff_ms": 100}
+    common |= {"reconnect_backoff_max_ms": 500}
+    if client == OLD_PYTHON:
+        return {**common, "max_in_flight_requests_per_connection": 1}
+    return {**common, "enable_idempotence": idempotent, "delivery_timeout_ms": delivery_seconds * 1000}

@@ -1,0 +1,367 @@
+"""One sequencer on a stage of the test's own: a log, a store and a clock that stand still until the test moves them.
+
+The shipped flows run; every effect is carried out here at once, or later where the test says so. What happens in
+between (a new era, a client that leaves, a retry) the test does in ``before``, in the very step of an effect.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, cast
+
+from idemproxy.codecs.compression import Codec, compress, decompress
+from idemproxy.codecs.error_codes import ErrorCode
+from idemproxy.codecs.message_set import encode_message, iterate_shallow
+from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
+from idemproxy.codecs.steps import at_once
+from idemproxy.proxy.admission.long_work import Done
+from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset, OffsetAnswer
+from idemproxy.proxy.flow.effects import (
+    Append,
+    Ask,
+    Leader,
+    MemberAlive,
+    Now,
+    Pause,
+    Read,
+    Replicas,
+    Swap,
+    Wait,
+    Way,
+    Work,
+)
+from idemproxy.proxy.flow.outcome import Appended, InDoubt, NotSent, Outcome, Refused
+from idemproxy.proxy.flow.runner import FlowRunner, Resume
+from idemproxy.proxy.partition_log.log_chunk import ReadLog, taking_apart
+from idemproxy.proxy.producer.batch import Answer, Batch
+from idemproxy.proxy.producer.context import Shared
+from idemproxy.proxy.producer.retry_notes import RetryNotes
+from idemproxy.proxy.producer.sequencer import Sequencer
+from idemproxy.state.decide import BatchIdentity
+from idemproxy.state.entry import Entry, pack, principal_of, unpack
+from idemproxy.state.producer_ids import block_of, pack_block
+from idemproxy.state.store import Conflict, StoreAway, Swapped, block_key, entry_key
+from testkit.virtual.log import PartitionLog
+
+CLUSTER, TOPIC, PARTITION, PRODUCER_ID = "staged", "topic", 0, 7000
+GENERATION, NEXT_GENERATION = bytes(range(16)), bytes(range(1, 17))
+INCARNATION, NEXT_INCARNATION = b"first.in", b"second.i"
+BLOCK_KEY = block_key(CLUSTER, block_of(PRODUCER_ID))
+KEY = entry_key(CLUSTER, PRODUCER_ID, TOPIC, PARTITION)
+START_SECONDS = 1000.0
+_NEVER = object()
+
+
+class Client:
+    """A connection. ``batch`` makes a request on it."""
+
+    def __init__(self, principal: str | None = None) -> None:
+        self.retry_notes = RetryNotes()
+        self.name = "client"
+        self.address = "10.0.0.1"
+        self.way: Way | None = None
+        self.is_closed = False
+        self.principal = principal_of(principal)
+
+
+class Request:
+    """One request's interest in one batch, as ``produce.Part`` keeps it."""
+
+    def __init__(self, client: Client, identity: BatchIdentity) -> None:
+        self.connection = client
+        self.answers: list[Answer] = []
+        self._identity = identity
+        self._number = client.retry_notes.request_number()
+
+    @property
+    def is_gone(self) -> bool:
+        return bool(self.answers) or self.connection.is_closed
+
+    def answer(self, answer: Answer) -> None:
+        if not self.answers:
+            self.answers.append(answer)
+            retriable = answer.error_code in (2, 3, 6, 7, 19)
+            key = (PRODUCER_ID, TOPIC, PARTITION)
+            self.connection.retry_notes.note(key, self._identity, answer.error_code, retriable, self._number)
+
+    def leave(self) -> None:
+        """It keeps nothing."""
+
+    @property
+    def code(self) -> int | None:
+        """The error code of its answer, None as long as there is none."""
+        return self.answers[0].error_code if self.answers else None
+
+    @property
+    def offset(self) -> int | None:
+        return self.answers[0].base_offset if self.answers else None
+
+
+def batch_of(
+    values: Sequence[bytes], sequence: int, epoch: int = 0, headers: Sequence[Any] = (), codec: Codec = Codec.NONE
+) -> memoryview:
+    """One record batch with these values."""
+    records = [Record(index, 1_700_000_000_000, None, value, tuple(headers)) for index, value in enumerate(values)]
+    whose = {"producer_id": PRODUCER_ID, "producer_epoch": epoch, "base_sequence": sequence}
+    return memoryview(encode_batch(records, **whose, codec=codec))
+
+
+def recompressed(data: bytes, codec: Codec | None) -> bytes:
+    """What a 0.10 broker stores of a wrapper: itself, or what it makes of it where the topic has another codec."""
+    (wrapper,) = iterate_shallow(data)
+    if codec is None or wrapper.codec == codec:
+        return data
+    assert wrapper.value is not None
+    inner = bytes(decompress(Codec(wrapper.codec), wrapper.value, 1 << 20, magic=1))
+    if codec is Codec.NONE:
+        return inner
+    packed = compress(codec, inner, magic=1)
+    return encode_message(None, packed, magic=1, offset=wrapper.offset, timestamp=wrapper.timestamp, codec=codec)
+
+
+class Lane:
+    """What a duplicate is looked up by."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.sent_at = 0.0
+        self.answered_at = 0.0
+
+
+class Stage:
+    """A proxy process that works for one producer on one partition."""
+
+    def __init__(self, *, keeps_markers: bool = True, topic_codec: Codec | None = None) -> None:
+        """``topic_codec``: the topic's compression.type; None: that of the producer."""
+        self.topic_codec = topic_codec
+        self.now = START_SECONDS
+        self.log = PartitionLog(keeps_wrapper_keys=keeps_markers)
+        self.earliest = 0
+        self.leader: int | None = 1
+        self.replicas: Collection[int] = (1, 2)
+        self.values: dict[bytes, bytes] = {BLOCK_KEY: pack_block(GENERATION, 0)}
+        self.alive: set[bytes] = set()
+        self.is_registered = True
+        """Whether the store has our own lease."""
+        self.store_away = False
+        self.lane = Lane()
+        self.outcomes: deque[Callable[[Append], Outcome]] = deque()
+        """What becomes of the next appends; when it is empty they succeed."""
+        self.sent: list[Append] = []
+        self.asked: list[tuple[int, Any]] = []
+        self.swapped: list[Entry] = []
+        self.events: list[Any] = []
+        self.before: dict[type, Callable[[Any], object]] = {}
+        """Called in the step of an effect of this type, before it is carried out."""
+        self.reply: Callable[[int, Any], Any] = lambda _broker_id, _question: None
+        """What a broker answers instead of the truth; None: the truth."""
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self.shared = self.new_shared()
+        self.sequencer = self.new_sequencer()
+
+    # ------------------------------------------------------------------ lives
+    def new_shared(self) -> Shared:
+        shared = Shared(CLUSTER, self.events.append, INCARNATION, GENERATION, era=1, recent_time=self.now)
+        shared.leader_of = lambda _topic, _partition: self.leader
+        return shared
+
+    def new_sequencer(self) -> Sequencer:
+        self.runner = FlowRunner(self._handlers())
+        return Sequencer(self.shared, self.runner, PRODUCER_ID, TOPIC, PARTITION)
+
+    def begin_era(self, generation: bytes = NEXT_GENERATION) -> None:
+        """What the engine does when the data of the store begins a new life, or the lease is lost."""
+        self.shared.era += 1
+        self.shared.generation = generation
+        self.shared.earlier_incarnations.append(self.shared.incarnation)
+        self.shared.incarnation = NEXT_INCARNATION
+        self.shared.grace_until = self.now + 7.0
+
+    def die(self) -> None:
+        """The process ends, and another one begins on the same store."""
+        self._timers.clear()
+        self.outcomes.clear()
+        self.lane = Lane()
+        self.shared = self.new_shared()
+        self.shared.incarnation = NEXT_INCARNATION
+        self.sequencer = self.new_sequencer()
+
+    # ------------------------------------------------------------------ what a test does
+    def send(self, client: Client, sequence: int, *values: bytes, epoch: int = 0, **more: Any) -> Request:
+        """One batch of a client; by default one record of its own."""
+        records = batch_of(values or (b"value %d" % sequence,), sequence, epoch, **more)
+        header = parse_single_batch(records)
+        identity = BatchIdentity(epoch, sequence, header.record_count)
+        request = Request(client, identity)
+        self.sequencer.submit(Batch(identity, records, header, 30_000, self.now, [request], client.principal))
+        return request
+
+    def run(self, seconds: float, *, until: Callable[[], bool] = lambda: False) -> None:
+        """Let time pass."""
+        end = self.now + seconds
+        while self._timers and self._timers[0][0] <= end and not until():
+            self.now, _, callback = heapq.heappop(self._timers)
+            self.shared.recent_time = self.now
+            callback()
+        if not until():
+            self.now = end
+            self.shared.recent_time = end
+
+    def entry(self) -> Entry:
+        """What is stored."""
+        return unpack(self.values[KEY])
+
+    def put(self, entry: Entry) -> None:
+        self.values[KEY] = pack(entry)
+
+    def stored_values(self) -> list[bytes | None]:
+        """Every record of the log, in order."""
+        return [record.value for stored in self.log.messages for record in stored.message.records]
+
+    def failures(self) -> list[Exception]:
+        """Errors of the proxy's own: there may be none."""
+        return [event.error for event in self.events if hasattr(event, "error")]
+
+    # ------------------------------------------------------------------ outcomes of appends
+    def take(self, effect: Append) -> int:
+        """Append, as the leader does."""
+        base_offset = self.log.append(recompressed(bytes(effect.message_set), self.topic_codec), self.now)
+        self.log.advance(self.log.end_offset)
+        return base_offset
+
+    def succeeds(self, effect: Append) -> Outcome:
+        return Appended(self.take(effect), 0, -1, self.lane)
+
+    def loses_answer(self, effect: Append) -> Outcome:
+        self.take(effect)
+        return InDoubt("the answer is lost", effect.broker_id)
+
+    def loses_request(self, effect: Append) -> Outcome:
+        return InDoubt("the request is lost", effect.broker_id)
+
+    def never_answers(self, _effect: Append) -> Outcome:
+        """For a process that dies meanwhile."""
+        return cast(Outcome, _NEVER)
+
+    def refuses(self, code: int) -> Callable[[Append], Outcome]:
+        return lambda _effect: Refused(code)
+
+    # ------------------------------------------------------------------ effects
+    def _handlers(self) -> dict[type, Any]:
+        performed: dict[type, Callable[[Any], Any]] = {
+            Read: self._read,
+            Swap: self._swap,
+            MemberAlive: lambda effect: (
+                effect.incarnation in self.alive
+                or (self.is_registered and effect.incarnation == self.shared.incarnation)
+            ),
+            Append: self._append,
+            Ask: self._ask,
+            Leader: lambda _effect: self.leader,
+            Replicas: lambda _effect: self.replicas,
+            Now: lambda _effect: self.now,
+        }
+
+        def at_once(perform: Callable[[Any], Any]) -> Callable[[Any, Resume], None]:
+            def handle(effect: Any, resume: Resume) -> None:
+                self._look(effect)
+                result = perform(effect)
+                if result is not _NEVER:
+                    resume(result)
+
+            return handle
+
+        handlers: dict[type, Any] = {kind: at_once(perform) for kind, perform in performed.items()}
+        handlers[Wait] = self._wait
+        handlers[Work] = self._work
+        handlers[Pause] = self._pause
+        return handlers
+
+    def _look(self, effect: Any) -> None:
+        watch = self.before.get(type(effect))
+        if watch is not None:
+            watch(effect)
+
+    def _read(self, effect: Read) -> bytes | StoreAway | None:
+        return StoreAway("away") if self.store_away else self.values.get(effect.key)
+
+    def _swap(self, effect: Swap) -> Swapped | Conflict | StoreAway:
+        if self.store_away:
+            return StoreAway("away")
+        there = self.values.get(effect.key)
+        version = int.from_bytes(there[1:9], "big") if there else 0
+        if there == effect.value:
+            return Swapped()
+        if version != effect.expected_version:
+            return Conflict(there)
+        self.values[effect.key] = effect.value
+        self.swapped.append(unpack(effect.value))
+        return Swapped()
+
+    def _append(self, effect: Append) -> Outcome:
+        reason = effect.may_send()
+        if reason is not None:
+            return NotSent(reason)
+        self.sent.append(effect)
+        return (self.outcomes.popleft() if self.outcomes else self.succeeds)(effect)
+
+    def _ask(self, effect: Ask[Any]) -> Any:
+        question = effect.question
+        if isinstance(question, ReadLog):
+            answer = self._ask(Ask(effect.broker_id, question.fetch()))
+            return at_once(taking_apart(question.offset, answer)) if isinstance(answer, FetchAnswer) else answer
+        self.asked.append((effect.broker_id, question))
+        instead = self.reply(effect.broker_id, question)
+        if instead is not None:
+            return instead
+        if isinstance(question, EarliestOffset):
+            return OffsetAnswer(0, self.earliest)
+        if isinstance(question, LatestOffset):
+            if question.replica_id != -1 and effect.broker_id != self.leader:  # only the leader tells its log's end
+                return OffsetAnswer(int(ErrorCode.NOT_LEADER_OR_FOLLOWER), -1)
+            return OffsetAnswer(0, self.log.high_watermark if question.replica_id == -1 else self.log.end_offset)
+        assert isinstance(question, FetchRecords)
+        if not self.earliest <= question.offset <= self.log.end_offset:
+            return FetchAnswer(1, -1, memoryview(b""))
+        up_to = self.log.high_watermark
+        data = self.log.read(question.offset, question.bytes_max, whole_first=True, up_to=up_to)
+        return FetchAnswer(0, up_to, memoryview(data))
+
+    def _wait(self, effect: Wait, resume: Resume) -> None:
+        self._look(effect)
+        heapq.heappush(self._timers, (self.now + effect.seconds, next(self._order), lambda: resume(None)))
+
+    def _work(self, effect: Work[Any], resume: Resume) -> None:
+        self._look(effect)
+
+        def work() -> None:
+            try:
+                done = Done[Any](at_once(effect.start()))
+            except Exception as error:
+                done = Done[Any](error=error)
+            resume(done)
+
+        heapq.heappush(self._timers, (self.now, next(self._order), work))
+
+    def _pause(self, effect: Pause, resume: Resume) -> None:
+        self._look(effect)
+        bell = effect.bell
+        if bell.rung:
+            bell.rung = False
+            resume(True)
+            return
+        is_over = False
+
+        def end(rung: bool) -> None:
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                bell.listener = None
+                resume(rung)
+
+        bell.listener = lambda: end(True)
+        heapq.heappush(self._timers, (self.now + effect.seconds, next(self._order), lambda: end(False)))

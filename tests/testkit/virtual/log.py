@@ -1,0 +1,211 @@
+"""The log of one partition as a 0.10 leader keeps it: offsets, a high watermark, truncation, retention, compaction.
+
+Owns validation of produced message sets, the assignment of offsets (in place, so wrapper keys stay) and what becomes of
+stored messages. It knows no connection and no time. What no proxy may ever send (two wrappers in one set, wrappers that
+a broker would rebuild) is a violation, not a refusal: it is written down and the test fails.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from testkit.virtual.messages import Message, Refusal, as_format_0, at_offset, parse_messages, repacked
+
+TOO_LARGE = 10
+MESSAGE_BYTES_MAX = 1_000_012
+"""message.max.bytes of a broker that nobody has configured."""
+UNCOMPRESSED = 0
+_last_offset = attrgetter("last_offset")
+
+__all__ = ["MESSAGE_BYTES_MAX", "TOO_LARGE", "Message", "PartitionLog", "Refusal", "Stored", "parse_messages"]
+
+
+@dataclass(slots=True)
+class Stored:
+    """One shallow message where it lies; never changed. ``first_offset`` of a wrapper is its first record's.
+
+    ``offsets``: of its records, where compaction has left gaps between them. ``last_offset``: of its last record,
+    inclusive.
+    """
+
+    first_offset: int
+    message: Message
+    appended_at: float
+    offsets: tuple[int, ...] = ()
+    last_offset: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.last_offset = self.offsets[-1] if self.offsets else self.first_offset + self.message.record_count - 1
+
+
+@dataclass(slots=True)
+class PartitionLog:
+    """What the present leader has. All that lies below the high watermark is on every in-sync replica."""
+
+    keeps_wrapper_keys: bool = True
+    """False: wrappers are rebuilt with the codec that they came with, and their keys are lost."""
+    compression: int | None = None
+    """The topic's compression.type: a codec, 0 for uncompressed, None for the producer's. What comes with another one
+    is packed anew and loses its key."""
+    message_format: int = 1
+    """0: a message.format.version before 0.10. Everything is stored in that format, and wrappers lose their keys."""
+    message_bytes_max: int = MESSAGE_BYTES_MAX
+    start_offset: int = 0
+    end_offset: int = 0
+    high_watermark: int = 0
+    """What the present leader knows to be replicated; a new leader may know of less than the old one did."""
+    committed: int = 0
+    """What is replicated: the highest high watermark that there ever was. A clean election loses nothing below it."""
+    messages: list[Stored] = field(default_factory=list)
+    """What can be read."""
+    history: list[Stored] = field(default_factory=list)
+    """What was appended, as it came, and was not cut off since: also what retention and compaction have removed."""
+    truncated: list[Stored] = field(default_factory=list)
+    """Cut off by a clean election: nobody was told that it is safe."""
+    lost: list[Stored] = field(default_factory=list)
+    """Cut off below ``committed``: by an unclean election, or with the whole topic."""
+    violations: list[str] = field(default_factory=list)
+
+    def append(self, message_set: bytes, now: float) -> int:
+        """Append and return the base offset. Raises Refusal when nothing was appended."""
+        messages = parse_messages(message_set)
+        assert messages, "empty sets are answered by the broker, not by the log"
+        for message in messages:
+            if len(message.data) > self.message_bytes_max:
+                raise Refusal(TOO_LARGE, f"a message of {len(message.data)} bytes")
+        self._look_for_violations(messages)
+        base_offset = self.end_offset
+        for message in messages:
+            first = self.end_offset
+            self.end_offset += message.record_count
+            self.history.append(Stored(first, message, now))
+            self.messages += self._as_stored(message, first, now)
+        return base_offset
+
+    def _as_stored(self, message: Message, first: int, now: float) -> list[Stored]:
+        """What the topic's settings make of it."""
+        if self.message_format == 0:
+            message = as_format_0(message, first)
+        if self.compression == UNCOMPRESSED and message.inner:
+            return [Stored(at, at_offset(one, at), now) for at, one in enumerate(message.inner, first)]
+        codec = message.codec if self.compression is None else self.compression
+        if message.inner and (codec != message.codec or not self.keeps_wrapper_keys):
+            message = repacked(message, message.inner, codec)
+        return [Stored(first, at_offset(message, first + message.record_count - 1), now)]
+
+    def advance(self, offset: int) -> None:
+        """The followers have everything below the offset."""
+        self.high_watermark = max(self.high_watermark, min(offset, self.end_offset))
+        self.committed = max(self.committed, self.high_watermark)
+
+    # ------------------------------------------------------------------ what is lost again
+    def truncate(self, offset: int, *, unclean: bool = False) -> None:
+        """Forget what begins at or after the offset: a follower that has no more became the leader."""
+        assert unclean or offset >= self.committed, "only an unclean election loses what is replicated"
+        while self.messages and self.messages[-1].first_offset >= offset:
+            self.messages.pop()
+        while self.history and self.history[-1].first_offset >= offset:
+            stored = self.history.pop()
+            (self.lost if stored.last_offset < self.committed else self.truncated).append(stored)
+        ends = [stored[-1].last_offset + 1 for stored in (self.history, self.messages) if stored]
+        self.end_offset = max([self.start_offset, *ends])
+        self.high_watermark = min(self.high_watermark, self.end_offset)
+        self.committed = min(self.committed, self.end_offset)
+
+    def begin_anew(self) -> None:
+        """The topic was deleted, and made again."""
+        self.lost += self.history
+        self.messages, self.history = [], []
+        self.start_offset = self.end_offset = self.high_watermark = self.committed = 0
+
+    def retain(self, offset: int) -> None:
+        """Delete the messages that lie wholly below the offset, as far as they are replicated."""
+        while self.messages and self.messages[0].last_offset < min(offset, self.high_watermark):
+            self.start_offset = self.messages.pop(0).last_offset + 1
+
+    def compact(self, index: int, removed: Sequence[int]) -> bool:
+        """Remove these records of one readable message; what is left of a wrapper is packed anew. False: it may not."""
+        stored = self.messages[index]
+        if stored.last_offset >= self.high_watermark or stored is self.messages[-1]:
+            return False  # the active segment is never compacted
+        offsets = stored.offsets or tuple(range(stored.first_offset, stored.last_offset + 1))
+        records = stored.message.records
+        left = [
+            (at, one) for number, (at, one) in enumerate(zip(offsets, records, strict=True)) if number not in removed
+        ]
+        if not left:
+            del self.messages[index]
+        elif len(left) < len(records):
+            message = repacked(stored.message, [one for _, one in left], stored.message.codec)
+            at = tuple(offset for offset, _ in left)
+            self.messages[index] = Stored(at[0], at_offset(message, at[-1]), stored.appended_at, at)
+        return len(left) < len(records)
+
+    def borders(self) -> list[int]:
+        """Offsets at which a clean truncation may happen, lowest first; the last one is the end: nothing is lost."""
+        ends = [stored.last_offset + 1 for stored in self.history[_index_of(self.history, self.committed) :]]
+        return [self.committed, *ends]
+
+    def border_before(self, offset: int) -> int:
+        """Where the message just below the offset begins: high watermarks lie between messages, never inside one."""
+        index = _index_of(self.history, offset - 1) if offset else 0
+        return max(self.start_offset, self.history[index].first_offset if index < len(self.history) else 0)
+
+    # ------------------------------------------------------------------ reading
+    def read(self, offset: int, bytes_max: int, *, whole_first: bool, up_to: int) -> bytes:
+        """Messages from the one that holds ``offset``, at most so many bytes; the last one may be partial.
+
+        ``whole_first``: the first message is given whole even if it is larger (version 3). ``up_to``: the offset
+        before which reading ends, the high watermark for everybody but brokers.
+        """
+        chunks: list[bytes] = []
+        size = 0
+        for index in range(_index_of(self.messages, offset), len(self.messages)):
+            stored = self.messages[index]
+            if stored.last_offset >= up_to:
+                break
+            data = stored.message.data
+            room = bytes_max - size
+            if len(data) > room and not (whole_first and not chunks):
+                chunks.append(data[: max(0, room)])
+                break
+            chunks.append(data)
+            size += len(data)
+        return b"".join(chunks)
+
+    def at(self, offset: int) -> tuple[Stored, Message] | None:
+        """The shallow message and the record that can be read at an offset."""
+        return _find(self.messages, offset)
+
+    def was_at(self, offset: int) -> tuple[Stored, Message] | None:
+        """The same, of what was appended there, also if retention or compaction has removed it since."""
+        return _find(self.history, offset)
+
+    def _look_for_violations(self, messages: list[Message]) -> None:
+        wrappers = [message for message in messages if message.inner]
+        if wrappers and len(messages) > 1:
+            self.violations.append(f"{len(wrappers)} wrappers among {len(messages)} messages of one set")
+        for wrapper in wrappers:
+            offsets = [message.offset for message in wrapper.inner]
+            if offsets != list(range(len(offsets))) or wrapper.offset != len(offsets) - 1:
+                self.violations.append(f"a wrapper with offset {wrapper.offset} and inner offsets {offsets[:5]}...")
+            if wrapper.magic and wrapper.timestamp != max(message.timestamp for message in wrapper.inner):
+                self.violations.append(f"a wrapper with timestamp {wrapper.timestamp}, not the highest inner one")
+
+
+def _find(messages: Sequence[Stored], offset: int) -> tuple[Stored, Message] | None:
+    index = _index_of(messages, offset)
+    if index >= len(messages) or messages[index].first_offset > offset:
+        return None
+    stored = messages[index]
+    if not stored.offsets:
+        return stored, stored.message.records[offset - stored.first_offset]
+    return (stored, stored.message.records[stored.offsets.index(offset)]) if offset in stored.offsets else None
+
+
+def _index_of(messages: Sequence[Stored], offset: int) -> int:
+    """Of the first message that does not end below the offset."""
+    return bisect_left(messages, offset, key=_last_offset)

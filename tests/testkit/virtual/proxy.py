@@ -1,0 +1,285 @@
+"""One shipped proxy on a virtual host: engine and Redis store, wired as ``proxy/process/server.py`` does on sockets.
+
+Owns the lives of the process: start, crash, drain, and the data directory that a new life finds. There is no proxy
+logic here. ``package`` is the name under which the shipped code is imported, so that a patched copy can run as well.
+"""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from idemproxy.proxy.limits import MARKS_WRITTEN_SECONDS
+from idemproxy.reactor import Address
+from testkit.virtual.client import EPOCH_MS
+from testkit.virtual.guest import password_of
+from testkit.virtual.network import Network, VirtualReactor
+
+CLUSTER_NAME = "simulated"
+OWN_NAME = "idemproxy"
+"""The proxies' own principal, where brokers ask: it may not write."""
+EVENTS_MAX = 4_000
+"""Events that are kept of one proxy, for people who look at a failure."""
+
+
+def _place_of(broker_id: int, host: str) -> tuple[str, int]:
+    """Where clients are sent: they come to the bootstrap port all the same."""
+    return host, 9093 + broker_id
+
+
+class _InOrder(dict[Any, None]):
+    """A set that is gone through in the order of arrival: that of a set differs from process to process, and with it
+    what a seed does."""
+
+    def add(self, one: object) -> None:
+        """Put it in."""
+        self[one] = None
+
+    def discard(self, one: object) -> None:
+        """Take it out, if it is there."""
+        self.pop(one, None)
+
+
+class VirtualProxy:
+    """One proxy over all its lives."""
+
+    def __init__(
+        self,
+        network: Network,
+        name: str,
+        upstream: Address,
+        redis: Address,
+        *,
+        package: str = "idemproxy",
+        clock_offset: float = 0.0,
+        clock_rate: float = 1.0,
+        merge_producers: bool = False,
+        horizon_seconds: float | None = None,
+        has_principals: bool = False,
+        guests_at: Sequence[int] = (),
+        expiry_seconds: float | None = None,
+        wall_clock_rate: float = 1.0,
+        late_share: float = 0.0,
+    ) -> None:
+        """``clock_offset``: how long its machine was up before the run. ``clock_rate``: its seconds in a second.
+        ``horizon_seconds``: the longest time after which a client retries; None: as shipped. ``has_principals``: it
+        knows its clients by name, as with certificates. ``guests_at``: the brokers, if they ask who is there: clients
+        then show them at one port each, and the proxy is a principal of its own. ``expiry_seconds``: of
+        the state of an idle producer; None: as shipped. ``wall_clock_rate``: of the clock by which ids get old.
+        ``late_share``: of batches that are converted in a later pass."""
+        self.network = network
+        self.name = name
+        self.address: Address = (name, 9092)
+        self.lives = 0
+        self.events: list[tuple[float, int, Any]] = []
+        """(time, life, event) of everything that was reported."""
+        self.errors: list[str] = []
+        """Errors of the proxy's own that it reported: there may be none."""
+        self.on_effect: list[Callable[[VirtualProxy, Any], None]] = []
+        """Told before every effect of a flow; filled by ``watch_effects``."""
+        self.on_event: list[Callable[[VirtualProxy, Any], None]] = []
+        """Told of everything that is reported."""
+        self.host: VirtualReactor
+        self.engine: Any
+        self.store: Any
+        self._upstream = upstream
+        self._redis = redis
+        self._clock_offset = clock_offset
+        self._clock_rate = clock_rate
+        self._merge_producers = merge_producers
+        self._horizon_seconds = horizon_seconds
+        self._has_principals = has_principals
+        self._guests_at = tuple(guests_at)
+        self._expiry_seconds = expiry_seconds
+        self._wall_clock_rate = wall_clock_rate
+        self._late_share = late_share
+        self._late = Random(f"{network.seed}/{name}/late")
+        self._package = package
+        self._engine_module = importlib.import_module(f"{package}.proxy.engine.engine")
+        self._store_module = importlib.import_module(f"{package}.state.redis_store")
+        self._random = Random(f"{network.seed}/{name}")
+        self._directory: list[bytes] = []
+        """Incarnations that lived here and said no goodbye: what the data directory holds."""
+        self.checkpoints: bytes | None = None
+        """What the data directory knows of where the logs ended when."""
+        self.is_listening = False
+        self._is_ending = False
+        self.start()
+
+    @property
+    def is_up(self) -> bool:
+        """The process lives."""
+        return self.host.alive
+
+    def start(self) -> None:
+        """Begin a life."""
+        self.lives += 1
+        self.is_listening = False
+        self._is_ending = False
+        earlier = list(self._directory)
+        name = self.name if self.lives == 1 else f"{self.name}.{self.lives}"
+        self.host = self.network.host(name, clock_offset=self._clock_offset, clock_rate=self._clock_rate)
+        self.host.keeps_alive = True  # as proxy/net/event_loop.py sets it
+        self.host.failed = lambda error: self._failed("a callback", error)
+        host, engine = self.host, self._new_engine()
+        self.engine = engine
+        if self.on_effect:
+            self._watch_effects(engine)
+
+        def remember() -> None:
+            self._directory = [*earlier, engine.shared.incarnation]
+
+        def new_generation(generation: bytes) -> None:
+            engine.new_generation(generation)
+            remember()
+            for incarnation in earlier:
+                self.store.end_member(incarnation, lambda result: None)
+            self._listen_when_ready(host)
+
+        def lease_lost() -> None:
+            engine.lease_lost()
+            remember()
+
+        remember()
+        self.store = self._store_module.RedisStore(
+            host,
+            self._redis,
+            cluster=CLUSTER_NAME,
+            incarnation=engine.shared.incarnation,
+            on_generation=new_generation,
+            on_lease_lost=lease_lost,
+            report=self._report,
+        )
+        engine.start(self.store)
+        self.store.start()
+        self._keep_marks(host, engine)
+
+    def _new_engine(self) -> Any:
+        host = self.host
+        engine = self._engine_module.Engine(
+            self._as_a_principal(host) if self._guests_at else host,
+            (self._upstream,),
+            cluster=CLUSTER_NAME,
+            report=self._report,
+            random_bytes=self._random.randbytes,
+            wall_clock_ms=lambda: EPOCH_MS + int(self.network.now * 1000 * self._wall_clock_rate),
+            on_brokers=lambda brokers: self._listen_when_ready(host),
+            on_ready=lambda: self._listen_when_ready(host),
+        )
+        engine.shared.merges_producers = self._merge_producers
+        engine.shared.is_pass_long = lambda: self._late.random() < self._late_share
+        if self._expiry_seconds is not None:
+            engine.shared.expiry_ms = int(self._expiry_seconds * 1000)
+        if self._horizon_seconds is not None:
+            engine.shared.checkpoints.horizon_seconds = self._horizon_seconds
+        if self.checkpoints is not None:
+            engine.shared.checkpoints.unpack(self.checkpoints, host.now(), self._wall_ms())
+        engine.sessions = _InOrder()
+        return engine
+
+    def _as_a_principal(self, host: VirtualReactor) -> Any:
+        """As proxy/process/server.py reaches brokers that ask who is there."""
+        sasl = importlib.import_module(f"{self._package}.proxy.broker.sasl_login")
+        mechanisms = importlib.import_module(f"{self._package}.proxy.broker.sasl_mechanisms")
+        settings = importlib.import_module(f"{self._package}.proxy.settings.sasl")
+        ours = settings.SaslClient(settings.PLAIN, OWN_NAME, password_of(OWN_NAME))
+        return sasl.OverSasl(host, mechanisms.Credentials(ours, self._random.randbytes), self._report)
+
+    def _wall_ms(self) -> int:
+        return EPOCH_MS + int(self.network.now * 1000)
+
+    def _keep_marks(self, host: VirtualReactor, engine: Any) -> None:
+        """As proxy/process/server.py writes them: every now and then, for whatever life comes next."""
+
+        def write() -> None:
+            self.checkpoints = engine.shared.checkpoints.pack(host.now(), self._wall_ms())
+            host.later(MARKS_WRITTEN_SECONDS, write)
+
+        host.later(MARKS_WRITTEN_SECONDS, write)
+
+    def watch_effects(self, on_effect: Callable[[VirtualProxy, Any], None]) -> None:
+        """Have this called before every effect of this life and of all later ones."""
+        self.on_effect.append(on_effect)
+        self._watch_effects(self.engine)
+
+    def _watch_effects(self, engine: Any) -> None:
+        def look(effect: Any) -> None:
+            for tell in self.on_effect:
+                tell(self, effect)
+
+        engine.runner.on_effect = look
+
+    def _listen_when_ready(self, host: VirtualReactor) -> None:
+        if host is not self.host or not host.alive or self.is_listening:
+            return
+        if self.engine.topology.is_known and self.engine.shared.era > 0:
+            self.is_listening = True
+            engine = self.engine
+
+            def accept() -> Any:
+                return engine.accept(None, _place_of, f"CN={host.caller}" if self._has_principals else None)
+
+            if not self._guests_at:
+                self.network.listen(host, self.address, accept)
+                return
+            guest = importlib.import_module(f"{self._package}.proxy.pass_through.session").PassThroughSession
+            for address, broker_id in zip(self.addresses, self._guests_at, strict=True):
+                make = partial(engine.accept, broker_id, _place_of, make=partial(guest, host))
+                self.network.listen(host, address, make)
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where clients come to: one port for all, or one for each broker."""
+        return [(self.name, 9093 + broker_id) for broker_id in self._guests_at] or [self.address]
+
+    # ------------------------------------------------------------------ ends
+    def crash(self, *, down_seconds: float | None = 0.5, half_open: bool = False) -> None:
+        """SIGKILL, and a new life after some time (None: never)."""
+        if not self.is_up:
+            return
+        self.host.crash(half_open=half_open)
+        self.come_back(down_seconds)
+
+    def come_back(self, down_seconds: float | None) -> None:
+        """Start again after some time, unless somebody else did."""
+        life = self.lives
+        if down_seconds is not None:
+            self.network.schedule(down_seconds, lambda: self.start() if self.lives == life else None)
+
+    def drain(self, *, down_seconds: float | None = 0.5) -> None:
+        """SIGTERM (rule R15), and a new life when it has ended."""
+        if not self.is_up or self._is_ending:
+            return
+        self._is_ending = True
+        host, engine, store = self.host, self.engine, self.store
+        for address in self.addresses:
+            self.network.unlisten(address)
+
+        def stopped() -> None:
+            engine.close()
+            engine.shared.checkpoints.take_all(host.now(), engine.shared.bounds)
+            self.checkpoints = engine.shared.checkpoints.pack(host.now(), self._wall_ms())
+            self._directory = []
+            host.crash_after_pass()
+            self.come_back(down_seconds)
+
+        host.post(lambda: engine.drain(lambda: store.stop(stopped)))
+
+    def _report(self, event: Any) -> None:
+        if len(self.events) < EVENTS_MAX:
+            self.events.append((self.network.now, self.lives, event))
+        for tell in self.on_event:
+            tell(self, event)
+        error = getattr(event, "error", None)
+        if isinstance(error, BaseException):
+            self._failed(str(getattr(event, "where", "a flow")), error)
+
+    def _failed(self, where: str, error: BaseException) -> None:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        line = f"{Path(place.filename).name}:{place.lineno}"
+        self.errors.append(f"{self.name} at {self.network.now:.3f} in {where}: {error!r} in {line}")

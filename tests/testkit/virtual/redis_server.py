@@ -1,0 +1,276 @@
+"""One redis-server process on the virtual network: data, expiry, loaded scripts, the few commands that the proxy uses.
+
+Owns what commands mean, also where no writes are taken (a replica, out of memory, a full disk, too few replicas).
+It runs no Lua: the swap script is recognised by its marker comment and its documented meaning is carried out. A test
+compares its replies with those of a real server. Lives, failovers and faults of single commands are in
+``virtual_redis``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from testkit.virtual.network import Network, VirtualReactor
+from testkit.virtual.redis_connection import Reply, ReplyError
+
+SWAP_MARKER = b"idemproxy swap"
+"""In a comment of the script that the shipped store loads."""
+JOURNAL_WRITES_MAX = 1_000
+"""So many writes can be taken back by a restart or a failover."""
+READONLY = "READONLY You can't write against a read only replica."
+REFUSALS = {
+    "OOM": "OOM command not allowed when used memory > 'maxmemory'.",
+    "MISCONF": "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+    "NOREPLICAS": "NOREPLICAS Not enough good replicas to write.",
+}
+"""What a master says to writes that it does not take. A replica says ``READONLY``."""
+SERVED_WHILE_LOADING = (b"INFO", b"AUTH", b"SELECT", b"CLIENT", b"CONFIG", b"SCRIPT")
+
+
+@dataclass(slots=True)
+class Stored:
+    """One value and the network time at which it ends; None: never."""
+
+    value: bytes
+    expires_at: float | None
+
+
+Undo = tuple[bytes, Stored | None]
+"""A key, and what was stored there before it was written."""
+Write = Callable[[bytes, bytes | None, int], None]
+
+
+class RedisServer:
+    """One process: one run id, one thread, its own copy of the data."""
+
+    version = "7.2.4"
+
+    def __init__(
+        self, network: Network, host: VirtualReactor, data: dict[bytes, Stored], journal: Iterable[Undo], write: Write
+    ) -> None:
+        """``journal``: how to undo the last writes to ``data``. ``write``: called for every write; calls ``put``."""
+        self.network = network
+        self.host = host
+        self.data = data
+        self.scripts: dict[bytes, bytes] = {}
+        self.role = "master"
+        self.maxmemory_policy = "noeviction"
+        self.run_id = f"{network.random.getrandbits(160):040x}"
+        self.replication_id = f"{network.random.getrandbits(160):040x}"
+        self.refuses: str | None = None
+        """Why it takes no writes: a key of ``REFUSALS``."""
+        self.loading_until = 0.0
+        self.keeps: bytes | None = None
+        """Once a key with this in its name is written, what was written up to then is never lost."""
+        self.write = write
+        self._journal: deque[Undo] = deque(journal, maxlen=JOURNAL_WRITES_MAX)
+
+    def take_back(self, writes: int) -> None:
+        """Undo the last writes: they were never on the disk, or never reached the replica."""
+        for _ in range(min(writes, len(self._journal))):
+            key, before = self._journal.pop()
+            if before is None:
+                self.data.pop(key, None)
+            else:
+                self.data[key] = before
+
+    def copy(self, host: VirtualReactor) -> RedisServer:
+        """Another process with the same data, of which it knows how to undo the same writes."""
+        data = {key: Stored(stored.value, stored.expires_at) for key, stored in self.data.items()}
+        process = RedisServer(self.network, host, data, self._journal, self.write)
+        process.keeps = self.keeps
+        return process
+
+    def forget_journal(self) -> None:
+        """What was written up to now is safe."""
+        self._journal.clear()
+
+    def become_master_again(self) -> None:
+        """A replica is promoted: the data begins a new life, though the process does not."""
+        self.role = "master"
+        self.replication_id = f"{self.network.random.getrandbits(160):040x}"
+
+    def refusal_of(self, command: bytes) -> str | None:
+        """What it says to a write instead of executing it; None: it does."""
+        if self.role != "master":
+            return READONLY
+        if self.refuses is None or (self.refuses == "OOM" and command == b"DEL"):
+            return None
+        return REFUSALS[self.refuses]
+
+    # ------------------------------------------------------------------ data
+    def get(self, key: bytes) -> bytes | None:
+        """The value now, None when absent or expired."""
+        stored = self.data.get(key)
+        if stored is None:
+            return None
+        if stored.expires_at is not None and stored.expires_at <= self.network.now:
+            del self.data[key]
+            return None
+        return stored.value
+
+    def put(self, key: bytes, value: bytes | None, ttl_ms: int = 0) -> None:
+        """Write or (None) delete, and remember what was there."""
+        self.get(key)  # lets it expire
+        self._journal.append((key, self.data.get(key)))
+        if value is None:
+            self.data.pop(key, None)
+        else:
+            self.data[key] = Stored(value, self.network.now + ttl_ms / 1000 if ttl_ms else None)
+        if self.keeps is not None and self.keeps in key:
+            self.forget_journal()
+
+    # ------------------------------------------------------------------ commands
+    def execute(self, arguments: Sequence[bytes]) -> Reply:
+        """Carry out one command, but for those that belong to the connection."""
+        name, rest = arguments[0].upper(), arguments[1:]
+        if self.network.now < self.loading_until and name not in SERVED_WHILE_LOADING:
+            return ReplyError("LOADING Redis is loading the dataset in memory")
+        handler = COMMANDS.get(name)
+        if handler is None:
+            return ReplyError(f"ERR unknown command '{arguments[0].decode(errors='replace')}'")
+        try:
+            return handler(self, rest)
+        except (IndexError, ValueError):
+            return ReplyError(f"ERR wrong arguments for '{name.decode().lower()}'")
+
+    def ping(self, rest: Sequence[bytes]) -> Reply:
+        """PONG, or what was given."""
+        return rest[0] if rest else "PONG"
+
+    def get_value(self, rest: Sequence[bytes]) -> Reply:
+        """GET key."""
+        (key,) = rest
+        return self.get(key)
+
+    def set_value(self, rest: Sequence[bytes]) -> Reply:
+        """SET key value [NX | XX] [PX ms | EX s]."""
+        key, value, *options = rest
+        ttl_ms, condition = 0, b""
+        while options:
+            option = options.pop(0).upper()
+            if option in (b"NX", b"XX") and condition in (b"", option):
+                condition = option
+            elif option in (b"PX", b"EX"):
+                ttl_ms = int(options.pop(0)) * (1000 if option == b"EX" else 1)
+                if ttl_ms <= 0:
+                    return ReplyError("ERR invalid expire time in 'set' command")
+            else:
+                return ReplyError("ERR syntax error")
+        if (refusal := self.refusal_of(b"SET")) is not None:
+            return ReplyError(refusal)
+        if condition and (self.get(key) is None) is not (condition == b"NX"):
+            return None
+        self.write(key, value, ttl_ms)
+        return "OK"
+
+    def exists(self, rest: Sequence[bytes]) -> Reply:
+        """EXISTS key...: how many are there."""
+        return sum(self.get(key) is not None for key in rest)
+
+    def delete(self, rest: Sequence[bytes]) -> Reply:
+        """DEL key...: how many were there."""
+        if (refusal := self.refusal_of(b"DEL")) is not None:
+            return ReplyError(refusal)
+        count = 0
+        for key in rest:
+            if self.get(key) is not None:
+                self.write(key, None, 0)
+                count += 1
+        return count
+
+    def flush(self, rest: Sequence[bytes] = ()) -> Reply:
+        """FLUSHALL: everything is gone, the process lives on, scripts and all."""
+        self.data.clear()
+        self.forget_journal()
+        return "OK"
+
+    def time_to_live(self, rest: Sequence[bytes]) -> Reply:
+        """PTTL key: milliseconds, -1 for ever, -2 absent."""
+        (key,) = rest
+        if self.get(key) is None:
+            return -2
+        expires_at = self.data[key].expires_at
+        return -1 if expires_at is None else max(0, round((expires_at - self.network.now) * 1000))
+
+    def info(self, rest: Sequence[bytes]) -> Reply:
+        """INFO [section...]: what the proxy looks at."""
+        sections = {
+            b"server": f"# Server\r\nredis_version:{self.version}\r\nredis_mode:standalone\r\nrun_id:{self.run_id}\r\n",
+            b"memory": f"# Memory\r\nmaxmemory:0\r\nmaxmemory_policy:{self.maxmemory_policy}\r\n",
+            b"persistence": "# Persistence\r\nloading:0\r\naof_enabled:1\r\n",
+            b"replication": (
+                f"# Replication\r\nrole:{self.role}\r\nconnected_slaves:0\r\nmaster_replid:{self.replication_id}\r\n"
+            ),
+        }
+        wanted = [name.lower() for name in rest] or list(sections)
+        return "\r\n".join(sections[name] for name in wanted if name in sections).encode()
+
+    def config(self, rest: Sequence[bytes]) -> Reply:
+        """CONFIG GET name..."""
+        known = {b"maxmemory-policy": self.maxmemory_policy.encode(), b"appendonly": b"yes"}
+        if rest[0].upper() != b"GET":
+            return ReplyError("ERR only CONFIG GET is known here")
+        found: list[object] = []
+        for name in rest[1:]:
+            if name.lower() in known:
+                found += [name.lower(), known[name.lower()]]
+        return found
+
+    def script(self, rest: Sequence[bytes]) -> Reply:
+        """SCRIPT LOAD text, SCRIPT EXISTS digest..."""
+        verb = rest[0].upper()
+        if verb == b"LOAD":
+            (text,) = rest[1:]
+            digest = hashlib.sha1(text).hexdigest().encode()
+            self.scripts[digest] = text
+            return digest
+        if verb == b"EXISTS":
+            return [int(digest.lower() in self.scripts) for digest in rest[1:]]
+        return ReplyError("ERR only SCRIPT LOAD and SCRIPT EXISTS are known here")
+
+    def evalsha(self, rest: Sequence[bytes]) -> Reply:
+        """EVALSHA of the swap script: digest, two keys, version, value, ttl."""
+        text = self.scripts.get(rest[0].lower())
+        if text is None:
+            return ReplyError("NOSCRIPT No matching script. Please use EVAL.")
+        assert SWAP_MARKER in text, "a script that is not the swap script"
+        keys = int(rest[1])
+        assert keys == 2, f"the swap script takes two keys, not {keys}"
+        key, member_key, expected_version, value, ttl_ms = rest[2:]
+        return self.swap(key, member_key, expected_version, value, int(ttl_ms))
+
+    def swap(self, key: bytes, member_key: bytes, expected_version: bytes, value: bytes, ttl_ms: int) -> Reply:
+        """What the swap script does: set if the version (bytes 1 to 9) is the expected one, else say what is there;
+        refuse who is not registered."""
+        assert len(expected_version) == 8
+        if self.get(member_key) is None:
+            return ReplyError("NOMEMBER the registration of the sender is gone")
+        present = self.get(key)
+        fits = present is None if expected_version == bytes(8) else (present or b"")[1:9] == expected_version
+        if not fits:
+            return present  # it only reads then, which a server that takes no writes does as well
+        if (refusal := self.refusal_of(b"SET")) is not None:
+            return ReplyError(f"{refusal} script: {self.run_id}, on @user_script:14.")
+        self.write(key, value, ttl_ms)
+        return 1
+
+
+COMMANDS: dict[bytes, Callable[[RedisServer, Sequence[bytes]], Reply]] = {
+    b"PING": RedisServer.ping,
+    b"GET": RedisServer.get_value,
+    b"SET": RedisServer.set_value,
+    b"EXISTS": RedisServer.exists,
+    b"DEL": RedisServer.delete,
+    b"PTTL": RedisServer.time_to_live,
+    b"INFO": RedisServer.info,
+    b"CONFIG": RedisServer.config,
+    b"SCRIPT": RedisServer.script,
+    b"EVALSHA": RedisServer.evalsha,
+    b"FLUSHALL": RedisServer.flush,
+    b"SELECT": lambda server, rest: "OK",
+    b"CLIENT": lambda server, rest: "OK",
+}

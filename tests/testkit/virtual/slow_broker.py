@@ -1,0 +1,148 @@
+"""Producers at a broker whose answers take a given time, on a virtual clock: nothing counts but lanes, requests, and
+the time that the proxy needs for each batch. ``benchmarks/lanes_alone.py`` runs it with lanes of other commits too."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+from typing import Protocol
+
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.outcome import Appended, Outcome
+from idemproxy.reactor import Address, Buffer, Endpoint
+
+from . import kafka_bytes as kafka
+
+BROKER, TOPIC = 1, "topic"
+ADDRESS: Address = ("kafka", 9092)
+PARTITIONS = 32
+CONNECT_SECONDS = 0.001
+ROUNDS = 30
+WARM_UP_ROUNDS = 10
+
+
+class Timer:
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class SlowBroker:
+    """A reactor, and a broker behind it whose answers take so long. Nothing else takes any time."""
+
+    def __init__(self, answer_seconds: float) -> None:
+        self.time = 0.0
+        self.answer_seconds = answer_seconds
+        self.connections = 0
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._flushes: list[Callable[[], None]] = []
+        self._order = itertools.count()
+
+    def now(self) -> float:
+        return self.time
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        timer = Timer(callback)
+        heapq.heappush(self._timers, (self.time + seconds, next(self._order), timer))
+        return timer
+
+    def connect(self, address: Address, endpoint: Endpoint) -> None:
+        self.connections += 1
+        self.later(CONNECT_SECONDS, lambda: endpoint.connected(Wire(self, endpoint)))
+
+    def at_flush(self, callback: Callable[[], None]) -> None:
+        self._flushes.append(callback)
+
+    def run(self, seconds: float) -> None:
+        end = self.time + seconds
+        self._flush()
+        while self._timers and self._timers[0][0] <= end:
+            self.time, _, timer = heapq.heappop(self._timers)
+            if timer.callback is not None:
+                timer.callback()
+            self._flush()
+        self.time = end
+
+    def _flush(self) -> None:
+        while self._flushes:
+            flushes, self._flushes = self._flushes, []
+            for flush in flushes:
+                flush()
+
+
+class Wire:
+    """A connection to the broker. It answers each request once its time is over."""
+
+    local_host = ""
+    unsent = 0
+
+    def __init__(self, broker: SlowBroker, endpoint: Endpoint) -> None:
+        self._broker = broker
+        self._endpoint = endpoint
+
+    def send(self, *chunks: Buffer) -> None:
+        request = kafka.parse_request(b"".join(chunks)[4:])
+        rows = [(topic, partition, 0, 7) for topic, partition, _ in kafka.parse_produce(request.body).partitions]
+        answer = kafka.frame(request.correlation_id, kafka.produce_answer(2, rows))
+        self._broker.later(self._broker.answer_seconds, lambda: self._endpoint.received(answer))
+
+    def fence(self, may_send: Callable[[], bool]) -> None:
+        assert may_send()
+
+    def before_reading(self, look: Callable[[], None]) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def reset(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Pool(Protocol):
+    """What takes appends to the broker."""
+
+    def append(self, effect: Append, done: Callable[[Outcome], None]) -> None: ...
+
+
+class Producers:
+    """Each sends the next batch when it is told of the one before. The proxy gets these ready one at a time, each in so
+    many seconds."""
+
+    def __init__(self, broker: SlowBroker, pool: Pool, count: int, size: int, work_seconds: float = 0.0) -> None:
+        self.appended = 0
+        self.pool = pool
+        self._broker = broker
+        self._records = bytes(size)
+        self._work_seconds = work_seconds
+        self._is_free_at = 0.0
+        for number in range(count):
+            self._prepare(number)
+
+    def per_answer(self) -> float:
+        """How many appends are done in the time of one answer, when all goes on as it does after a while."""
+        seconds = self._broker.answer_seconds
+        self._broker.run(WARM_UP_ROUNDS * seconds)
+        before = self.appended
+        self._broker.run(ROUNDS * seconds)
+        return (self.appended - before) / ROUNDS
+
+    def _prepare(self, number: int) -> None:
+        if not self._work_seconds:
+            self._send(number)
+            return
+        now = self._broker.now()
+        self._is_free_at = max(self._is_free_at, now) + self._work_seconds
+        self._broker.later(self._is_free_at - now, lambda: self._send(number))
+
+    def _send(self, number: int) -> None:
+        def told(outcome: Outcome) -> None:
+            assert isinstance(outcome, Appended)
+            self.appended += 1
+            self._prepare(number)
+
+        self.pool.append(Append(BROKER, TOPIC, number % PARTITIONS, self._records, 30_000, lambda: None), told)

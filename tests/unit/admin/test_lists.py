@@ -1,0 +1,176 @@
+"""The lists and times of the admin port: which entry comes first, what is text, and how an odd question is answered."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+from starlette.types import Message
+
+from idemproxy.proxy import events, limits
+from idemproxy.proxy.admin import views
+from idemproxy.proxy.admin.app import make_app
+from idemproxy.proxy.admin.health import Watched, samples
+from idemproxy.proxy.admin.rates import WINDOW_STEPS, Rates
+from idemproxy.proxy.settings.config import Caps
+from idemproxy.proxy.telemetry import metric_names as names
+from idemproxy.proxy.telemetry.reports import Telemetry
+from testkit.virtual.world import TOPIC, World, WorldSettings
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(1, WorldSettings(brokers=1, partitions=2, clients=1))
+    world.start()
+    return world
+
+
+@pytest.fixture
+def watched(world: World) -> Watched:
+    (proxy,) = world.proxies
+    engine, store = proxy.engine, proxy.store
+    return Watched(
+        engine, Telemetry(), lambda: store, engine.now, lambda: 0.0, lambda: True, list, engine.now(), "1.2.3"
+    )
+
+
+def ask(watched: Watched, path: str, query: str = "") -> tuple[int, str]:
+    """Status and text of one answer, without a socket."""
+    app = make_app(watched, Rates(), lambda: b"")
+    told: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        told.append(message)
+
+    scope: dict[str, Any] = {
+        **{"type": "http", "http_version": "1.1", "method": "GET", "scheme": "http", "headers": []},
+        **{"path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": ""},
+    }
+    trio.run(app, scope, receive, send)
+    return told[0]["status"], b"".join(one.get("body", b"") for one in told[1:]).decode()
+
+
+# ---------------------------------------------------------------------- lists
+def test_the_oldest_doubt_comes_first_and_its_producer_id_is_text(world: World, watched: Watched) -> None:
+    shared = watched.engine.shared
+    with shared.in_doubt(events.DoubtOpened(2**62, TOPIC, 0, 4, "first")):
+        world.network.run(5)
+        with shared.in_doubt(events.DoubtOpened(8, TOPIC, 0, 0, "second")):
+            shared.doubts = dict(reversed(shared.doubts.items()))  # whatever their order
+            first, second = views.doubts(watched)
+            assert watched.oldest_doubt_seconds == pytest.approx(5, abs=1.1)
+    assert (first["producer_id"], first["reason"], second["reason"]) == (str(2**62), "first", "second")
+    assert first["age_seconds"] == pytest.approx(second["age_seconds"] + 5, abs=1.1)
+
+
+def test_the_pair_with_most_duplicates_comes_first(watched: Watched) -> None:
+    for client in ("few", "many", "many", "many", "some", "some"):
+        watched.telemetry(events.DuplicateAnswered(client, "t"))
+    watched.telemetry(events.RetryJoined("c", "t"))
+    assert views.duplicates(watched) == [
+        {"client_id": client, "topic": "t", "count": count} for client, count in (("many", 3), ("some", 2), ("few", 1))
+    ]
+    found = views.totals(watched)
+    assert [found[name] for name in ("duplicates_prevented", "duplicates_answered", "retries_joined")] == [7, 6, 1]
+
+
+def test_the_newest_line_comes_first_and_so_many_are_told_as_are_wanted(watched: Watched) -> None:
+    for number in range(views.LIST_DEFAULT + 5):
+        watched.telemetry(events.OperatorMessage("warning", f"line {number}"))
+    (newest, before) = views.lines(watched, 2)
+    assert (newest["level"], newest["text"], before["text"]) == ("warning", "line 104", "line 103")
+    assert len(json.loads(ask(watched, "/api/v1/events")[1])) == views.LIST_DEFAULT
+    assert len(json.loads(ask(watched, "/api/v1/events", "limit=3")[1])) == 3
+
+
+def test_the_producer_that_was_used_last_comes_first(world: World, watched: Watched) -> None:
+    (client,) = world.clients
+    for partition in (0, 1, 0):
+        client.send(TOPIC, partition, 1)
+        assert world.network.run(60, lambda: client.is_done)
+    assert [one["partition"] for one in views.producers(watched, None, None, 10)["producers"]] == [0, 1]
+
+
+# ---------------------------------------------------------------------- limits
+def test_each_limit_stands_beside_what_it_limits(watched: Watched) -> None:
+    watched.engine.set_caps(Caps(connections_max=11, bytes_in_flight_max=2222, producers_max=33))
+    gauges = (names.CONNECTIONS_LIMIT, names.HELD_BYTES_LIMIT, names.ENTRIES_LIMIT)
+    found = {one.metric: one.value for one in samples(watched)}
+    assert [found[gauge] for gauge in gauges] == [11, 2222, 33]
+    status = views.status(watched, Rates())
+    assert status["clients"]["limit"] == 11
+    assert (status["memory"]["request_bytes_limit"], status["memory"]["producers_limit"]) == (2222, 33)
+
+
+def test_a_lease_counts_up_to_the_moment_from_which_nothing_is_sent_any_more(world: World, watched: Watched) -> None:
+    lease = world.proxies[0].store.lease
+    assert world.network.run(5, lambda: lease.is_held)
+    last = lease.ends_at - limits.LEASE_MARGIN_SECONDS
+    for at, seconds in ((last - 1.5, 1.5), (last, 0.0), (last + 0.1, 0.0)):
+        assert replace(watched, now=partial(float, at)).lease_seconds == pytest.approx(seconds)
+
+
+# ---------------------------------------------------------------------- times
+def test_a_quantile_is_the_bound_of_its_bucket_and_none_without_one(watched: Watched) -> None:
+    batch = watched.telemetry.metrics.histograms[names.BATCH]
+    for seconds in [0.0002] * 50 + [0.002] * 48 + [0.02] + [99.0]:
+        batch.observe(seconds)
+    found = views.status(watched, Rates())["times"]
+    assert found["batch"] == {"count": 100, "mean_seconds": 0.99126, "p50_seconds": 0.00025, "p99_seconds": 0.025}
+    assert found["doubt"] == {"count": 0, "mean_seconds": None, "p50_seconds": None, "p99_seconds": None}
+    for _ in range(3):
+        batch.observe(99.0)
+    assert views.status(watched, Rates())["times"]["batch"]["p99_seconds"] is None, "above the last bound"
+
+
+def test_a_rate_looks_back_for_so_many_steps_and_no_further() -> None:
+    rates = Rates()
+    for second in range(WINDOW_STEPS + 2):
+        rates.take(float(second), {"batches": 0.0 if second == 0 else 100.0})
+    assert rates.per_second() == {"batches": 0.0}
+
+
+# ---------------------------------------------------------------------- questions
+@pytest.mark.parametrize(
+    ("path", "query", "status", "said"),
+    [
+        ("/livez", "", 200, "ok\n"),
+        ("/readyz", "exclude=brokers", 200, "ok\n"),
+        ("/readyz", "exclude=" + "x" * 40, 400, f"exclude='{'x' * 32}': there is no such check; known are draining, "),
+        (
+            "/api/v1/producers",
+            "limit=1001",
+            400,
+            '{"problem":"limit=\'1001\': a whole number is wanted, at most 1000"}',
+        ),
+        ("/api/v1/producers", "limit=1000", 200, '{"in_memory":0,"producers":[]}'),
+        ("/api/v1/producers", f"producer_id={2**63 - 1}", 200, '{"in_memory":0,"producers":[]}'),
+        ("/api/v1/producers", f"producer_id={2**63}", 400, '{"problem":"producer_id=\'9223372036854775808\': '),
+        ("/api/v1/producers", "producer_id=" + "9" * 5000, 400, f'{{"problem":"producer_id=\'{"9" * 32}\': a whole'),
+        ("/api/v1/producers", "producer_id=%D9%A3", 400, '{"problem":"producer_id='),
+    ],
+)
+def test_what_cannot_be_used_is_told_in_short(
+    world: World, watched: Watched, path: str, query: str, status: int, said: str
+) -> None:
+    assert world.network.run(5, lambda: all(one.is_ready for one in watched.engine.topology.brokers))
+    found = ask(watched, path, query)
+    assert (found[0], found[1][: len(said)]) == (status, said)
+
+
+def test_who_is_not_ready_says_so_with_every_reason_on_a_line(world: World, watched: Watched) -> None:
+    assert world.network.run(5, lambda: all(one.is_ready for one in watched.engine.topology.brokers))
+    (broker,) = watched.engine.topology.brokers
+    broker.is_ready = False
+    world.proxies[0].store.lease.give_up()
+    assert ask(watched, "/readyz") == (
+        503,
+        "the lease is not held: nothing may be sent until it is renewed\nno broker can be reached\n",
+    )

@@ -1,0 +1,318 @@
+"""What the admin port tells of a proxy on a virtual network: readiness with its reasons, numbers, rates, lists."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from idemproxy.proxy import events
+from idemproxy.proxy.admin import views
+from idemproxy.proxy.admin.health import Watched, concerns, reasons_not_ready, samples
+from idemproxy.proxy.admin.rates import STEPS_KEPT, WINDOW_STEPS, Rates
+from idemproxy.proxy.broker.served import Kind, Refusal
+from idemproxy.proxy.telemetry import metric_names as names
+from idemproxy.proxy.telemetry.reports import Telemetry
+from idemproxy.state.store import StoreRefused
+from testkit.virtual.broker_faults import BrokerFault, BrokerFaultRates, ProduceSeen
+from testkit.virtual.world import TOPIC, World, WorldSettings
+
+Series = dict[tuple[str, tuple[str, ...]], float]
+
+
+def watched_world(clients: int = 1, has_guests: bool = False) -> tuple[World, Watched]:
+    """A world of one proxy that has begun, and the look at it."""
+    guests = WorldSettings(brokers=1, partitions=2, clients=clients, has_principals=True, has_guests=True)
+    world = World(1, guests if has_guests else WorldSettings(brokers=1, clients=clients))
+    world.start()
+    (proxy,) = world.proxies
+    telemetry = Telemetry()
+    for _, _, event in proxy.events:
+        telemetry(event)
+    engine, store = proxy.engine, proxy.store
+    engine.report = engine.shared.report = telemetry
+    watched = Watched(
+        engine, telemetry, lambda: store, engine.now, lambda: 1_700_000_000.0, lambda: True, list, engine.now(), "1.2.3"
+    )
+    assert world.network.run(5, lambda: all(broker.is_ready for broker in engine.topology.brokers))
+    return world, watched
+
+
+def send(world: World, batches: int) -> None:
+    (client,) = world.clients
+    for _ in range(batches):
+        client.send(TOPIC, 0, 2)
+    assert world.network.run(60, lambda: client.is_done)
+
+
+def series(watched: Watched) -> Series:
+    return {(one.metric.name, one.labels): one.value for one in samples(watched)}
+
+
+# ---------------------------------------------------------------------- readiness
+def test_a_proxy_that_serves_has_no_reason_not_to() -> None:
+    _, watched = watched_world()
+    assert reasons_not_ready(watched) == []
+    assert concerns(watched) == []
+    assert series(watched)[(names.READY.name, ())] == 1
+
+
+def test_a_proxy_that_has_not_begun_names_all_that_is_missing() -> None:
+    _, watched = watched_world()
+    new = World(2, WorldSettings(brokers=1)).proxies[0]
+    watched = Watched(
+        new._new_engine(), Telemetry(), lambda: None, watched.now, watched.wall, lambda: False, list, 0.0, "1.2.3"
+    )
+    assert reasons_not_ready(watched) == ["Redis is not started yet", "no broker has answered yet"]
+
+
+def test_a_lost_redis_and_a_lease_that_ran_out_are_reasons() -> None:
+    world, watched = watched_world()
+    (proxy,) = world.proxies
+    proxy.store._drop("for the test")
+    (reason,) = reasons_not_ready(watched)
+    assert reason.startswith("Redis is away: for the test")
+    assert series(watched)[(names.STORE_UP.name, ())] == 0
+    assert world.network.run(5, lambda: not reasons_not_ready(watched)), "it comes back"
+    proxy.store.lease.give_up()
+    assert reasons_not_ready(watched) == ["the lease is not held: nothing may be sent until it is renewed"]
+    assert series(watched)[(names.LEASE_REMAINING.name, ())] == 0
+
+
+def test_a_broker_that_is_away_is_a_concern_and_all_of_them_a_reason() -> None:
+    _, watched = watched_world()
+    (broker,) = watched.engine.topology.brokers
+    broker.is_ready = False
+    assert concerns(watched) == ["broker 1 cannot be reached"]
+    assert reasons_not_ready(watched) == ["no broker can be reached"]
+    assert series(watched)[(names.BROKER_UP.name, ("1",))] == 0
+
+
+def test_a_broker_that_cannot_be_served_is_named_with_the_reason() -> None:
+    _, watched = watched_world()
+    (broker,) = watched.engine.topology.brokers
+    broker.is_ready = False
+    broker.refusal = Refusal(Kind.UNSERVED, "it is too old")
+    assert concerns(watched) == reasons_not_ready(watched) == [f"{broker.name} cannot be served: it is too old"]
+
+
+def test_a_proxy_that_ends_by_itself_says_why() -> None:
+    _, watched = watched_world()
+    watched.engine.why_ending = "what was found"
+    watched.engine.drain(lambda: None)
+    assert reasons_not_ready(watched) == ["what was found"]
+
+
+def test_a_drain_is_the_only_reason_that_counts() -> None:
+    _, watched = watched_world()
+    watched.engine.drain(lambda: None)
+    (reason,) = reasons_not_ready(watched)
+    assert reason.startswith("draining")
+    assert series(watched)[(names.DRAINING.name, ())] == 1
+
+
+def test_ports_that_could_not_be_opened_are_a_reason() -> None:
+    _, watched = watched_world()
+    deaf = Watched(
+        watched.engine, watched.telemetry, watched.store, watched.now, watched.wall, lambda: False, list, 0.0, "1.2.3"
+    )
+    assert reasons_not_ready(deaf) == ["no port is open for clients"]
+
+
+@pytest.mark.parametrize(
+    ("excluded", "reasons"),
+    [
+        (["redis"], ["no broker has answered yet", "no port is open for clients"]),
+        (["redis", "brokers"], ["no port is open for clients"]),
+        (["brokers"], ["Redis is not started yet", "no port is open for clients"]),
+        (["listeners"], ["Redis is not started yet", "no broker has answered yet"]),
+        (["redis", "brokers", "listeners"], []),
+    ],
+)
+def test_a_check_that_is_left_out_hides_no_closed_port(excluded: list[str], reasons: list[str]) -> None:
+    _, watched = watched_world()
+    new = World(2, WorldSettings(brokers=1)).proxies[0]._new_engine()
+    young = Watched(new, Telemetry(), lambda: None, watched.now, watched.wall, lambda: False, list, 0.0, "1.2.3")
+    assert reasons_not_ready(young, excluded) == reasons
+
+
+def test_a_lost_redis_or_lease_that_is_left_out_is_no_reason_and_a_drain_still_is() -> None:
+    world, watched = watched_world()
+    (proxy,) = world.proxies
+    proxy.store.lease.give_up()
+    assert (len(reasons_not_ready(watched)), reasons_not_ready(watched, ["redis"])) == (1, [])
+    proxy.store._drop("for the test")
+    assert (len(reasons_not_ready(watched)), reasons_not_ready(watched, ["redis"])) == (1, [])
+    watched.engine.drain(lambda: None)
+    (reason,) = reasons_not_ready(watched, ["redis"])
+    assert reason.startswith("draining")
+    assert reasons_not_ready(watched, ["redis", "draining"]) == []
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (events.DuplicateFound(7, 0, 0, "t", 0, (1, 2)), "1 batches are in the log twice"),
+        (events.InternalError("here", ValueError("x")), "1 errors of the proxy's own"),
+    ],
+)
+def test_what_must_never_happen_is_a_concern_from_then_on(event: object, words: str) -> None:
+    _, watched = watched_world()
+    watched.telemetry(event)
+    (concern,) = concerns(watched)
+    assert concern.startswith(words)
+
+
+# ---------------------------------------------------------------------- what is shown
+def test_a_producer_is_shown_with_its_window_and_what_it_waits_for() -> None:
+    world, watched = watched_world()
+    send(world, 7)
+    world.network.run(1)
+    found = views.producers(watched, None, None, 10)
+    ((producer_id, one),) = ((one.pop("producer_id"), one) for one in found["producers"])
+    assert isinstance(producer_id, str)
+    window = one.pop("window")
+    assert [batch["records"] for batch in window] == [2] * 5
+    assert [batch["base_sequence"] for batch in window] == [4, 6, 8, 10, 12]
+    assert one == {
+        "topic": TOPIC,
+        "partition": 0,
+        "queued": 0,
+        "under_way": 0,
+        "idle": True,
+        "known": True,
+        "epoch": 0,
+        "next_sequence": 14,
+        "open_intent": False,
+    }
+    assert views.producers(watched, int(producer_id), TOPIC, 10)["producers"] != []
+    assert views.producers(watched, int(producer_id) + 1, None, 10)["producers"] == []
+    assert views.producers(watched, None, "another", 10)["producers"] == []
+    assert views.producers(watched, None, None, 0) == {"in_memory": 1, "producers": []}
+
+
+def test_a_doubt_is_there_from_its_begin_to_its_end() -> None:
+    world, watched = watched_world()
+    seen: list[ProduceSeen] = []
+
+    def choose(one: ProduceSeen) -> BrokerFault:
+        seen.append(one)
+        return BrokerFault.LOST_ANSWER if len(seen) == 1 else BrokerFault.NONE
+
+    world.cluster.choose_fault = choose
+    (client,) = world.clients
+    client.send(TOPIC, 0, 2)
+    assert world.network.run(30, lambda: bool(watched.engine.shared.doubts))
+    (doubt,) = views.doubts(watched)
+    assert (doubt["topic"], doubt["partition"], doubt["base_sequence"]) == (TOPIC, 0, 0)
+    assert series(watched)[(names.DOUBTS.name, ())] == 1
+    assert world.network.run(30, lambda: client.is_done)
+    assert views.doubts(watched) == []
+    found = series(watched)
+    assert found[(names.DOUBTS.name, ())] == found[(names.DOUBT_AGE.name, ())] == 0
+    assert found[(names.DOUBTS_RESOLVED.name, ("found",))] == 1
+
+
+def test_a_doubt_that_lasts_is_a_concern_with_its_age() -> None:
+    world, watched = watched_world()
+    with watched.engine.shared.in_doubt(events.DoubtOpened(7, TOPIC, 0, 0, "the connection broke")):
+        assert concerns(watched) == []
+        world.network.run(40)
+        (concern,) = concerns(watched)
+    assert re.fullmatch(r"an append has been in doubt for (39|40|41) s", concern)
+    assert concerns(watched) == []
+
+
+def test_a_redis_that_fills_up_is_a_concern_until_it_has_room_again() -> None:
+    _, watched = watched_world()
+    assert views.status(watched, Rates())["redis"]["memory_used_bytes"] is None
+    for used, limit in ((79, 100), (80, 100), (10**9, 0)):
+        watched.telemetry(events.RedisMemoryMeasured(used, limit))
+        assert concerns(watched) == []
+    watched.telemetry(events.RedisMemoryMeasured(93, 100))
+    assert concerns(watched) == ["Redis uses 93 % of its maxmemory; when it is full, nothing can be produced"]
+    found = views.status(watched, Rates())["redis"]
+    assert (found["memory_used_bytes"], found["memory_limit_bytes"]) == (93, 100)
+    assert series(watched)[(names.STORE_MEMORY_USED.name, ())] == 93
+    watched.telemetry(StoreRefused("it is a replica now"))
+    assert concerns(watched) == []
+    assert (names.STORE_MEMORY_USED.name, ()) not in series(watched)
+
+
+def test_all_of_it_is_json() -> None:
+    world, watched = watched_world()
+    send(world, 3)
+    rates = Rates()
+    rates.take(0.0, views.totals(watched))
+    rates.take(1.0, views.totals(watched))
+    page = json.loads(json.dumps(views.page(watched, rates), allow_nan=False))
+    assert page["status"]["version"] == "1.2.3"
+    assert page["status"]["totals"]["batches_appended"] == 3
+    assert page["status"]["per_second"]["batches"] == 0
+    assert page["history"]["batches"] == [0]
+    assert page["brokers"][0]["id"] == 1
+
+
+def test_every_gauge_and_counter_has_as_many_labels_as_it_names() -> None:
+    world, watched = watched_world()
+    send(world, 3)
+    watched.telemetry(events.DuplicateAnswered("client", TOPIC))
+    watched.telemetry(events.CertificateLoaded("listeners[0].tls", "CN=x", 1.0))
+    watched.telemetry(events.RedisMemoryMeasured(1, 2))
+    watched.telemetry(events.DoubtResolved(7, "t", 0, 0, "found", 100, 1.5))
+    watched.telemetry.metrics.measure_passes(watched.now)
+    watched.engine.count_request(0)
+    watched.engine.count_request(12_345)
+    taken = list(samples(watched))
+    assert all(len(sample.labels) == len(sample.metric.labels) for sample in taken)
+    told = {sample.metric for sample in taken}
+    assert told == {metric for metric in names.METRICS if metric.kind != "histogram"}, "every one has a source"
+    found = {(one.metric.name, one.labels): one.value for one in taken}
+    assert found[(names.REQUESTS.name, (names.OTHER,))] == 1, "clients make no series of their own"
+    assert all(type(sample.value) in (int, float) for sample in taken), "OTLP knows no truth values"
+
+
+def test_lanes_of_clients_who_show_the_broker_who_they_are_stand_apart_and_their_appends_wait_with_the_others() -> None:
+    world, watched = watched_world(has_guests=True)
+    world.cluster.rates = BrokerFaultRates(slow=(3.0, 3.0))
+    (client,) = world.clients
+    client.send(TOPIC, 0)
+    assert world.network.run(30, lambda: client.is_done)
+    (broker,) = views.brokers(watched)
+    assert [broker[f"{kind}lanes_{state}"] for kind in ("", "own_") for state in ("busy", "idle")] == [0, 0, 0, 1]
+
+    world.cluster.choose_fault = lambda one: BrokerFault.SLOW
+    client.send(TOPIC, 0)
+    assert world.network.run(2, lambda: views.brokers(watched)[0]["own_lanes_busy"] == 1)
+    client.send(TOPIC, 1)
+    assert world.network.run(2, lambda: views.brokers(watched)[0]["appends_waiting"] == 1)
+    found = series(watched)
+    lanes = {state: found[(names.LANES.name, ("1", state))] for state in ("busy", "idle", "own_busy", "own_idle")}
+    assert lanes == {"busy": 0, "idle": 0, "own_busy": 1, "own_idle": 0}
+    assert found[(names.APPENDS_WAITING.name, ("1",))] == 1
+
+
+# ---------------------------------------------------------------------- rates
+def test_a_rate_is_the_mean_of_the_last_steps() -> None:
+    rates = Rates()
+    assert rates.per_second() == {}
+    for second in range(WINDOW_STEPS + 6):
+        rates.take(float(second), {"batches": 100.0 * second if second > 5 else 0.0})
+    assert rates.per_second() == {"batches": 150.0}
+    assert rates.history("batches")[-1] == 100.0
+    assert rates.history("nothing") == [0.0] * (WINDOW_STEPS + 5)
+
+
+def test_two_minutes_are_kept() -> None:
+    rates = Rates()
+    for second in range(1_000):
+        rates.take(float(second), {"batches": float(second)})
+    assert rates.history("batches") == [1.0] * STEPS_KEPT
+
+
+def test_two_looks_at_the_same_moment_have_no_rate() -> None:
+    rates = Rates()
+    rates.take(1.0, {"batches": 1.0})
+    rates.take(1.0, {"batches": 2.0})
+    assert rates.per_second() == {"batches": 0.0}

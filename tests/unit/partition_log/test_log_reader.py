@@ -1,0 +1,353 @@
+"""One scan of a partition for all who look for something in it (rule R6): what is read, how often, and what is found in
+a chunk of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from mutants.scenes import foreign
+
+from idemproxy.codecs.compression import Codec, compress
+from idemproxy.codecs.marker import Identity, encode_marker
+from idemproxy.codecs.message_set import encode_message, encode_set, iterate_shallow
+from idemproxy.codecs.steps import STEP_RECORDS, at_once
+from idemproxy.proxy import limits
+from idemproxy.proxy.admission.long_work import LongWork
+from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
+from idemproxy.proxy.flow.effects import Unanswered
+from idemproxy.proxy.partition_log.log_chunk import LogChunk, ReadLog, taking_apart
+from idemproxy.proxy.partition_log.log_reader import LogReader
+from idemproxy.state.commit import Stored
+from testkit.stage.crowd import Crowd, first_time, resolved
+from testkit.stage.sequencer import Client, Stage
+from testkit.stage.step_sizes import MessagesRead
+from testkit.virtual.broker_faults import BrokerFault
+from testkit.virtual.log import PartitionLog
+from testkit.virtual.network import Network
+from testkit.virtual.world import TOPIC, World, WorldSettings
+
+Fetched = Callable[[LogChunk | Unanswered], None]
+
+
+def marked(*identities: Identity, value: bytes = b"v") -> bytes:
+    """A wrapper as the proxy makes it."""
+    records = sum(identity.record_count for identity in identities)
+    inner = encode_set([(None, value, 0)] * records, magic=1)
+    packed = compress(Codec.GZIP, inner, magic=1)
+    return encode_message(encode_marker(identities), packed, magic=1, offset=records - 1, codec=Codec.GZIP)
+
+
+def a_log(*message_sets: bytes) -> PartitionLog:
+    log = PartitionLog()
+    for data in message_sets:
+        log.append(data, 0.0)
+    log.advance(log.end_offset)
+    return log
+
+
+def plain(value: bytes) -> bytes:
+    return encode_message(None, value, magic=1)
+
+
+class Broker:
+    """Answers fetches when the test says so."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.network = Network(1)
+        self.log = log
+        self.fetches: list[FetchRecords] = []
+        self._due: list[tuple[ReadLog, Fetched]] = []
+        self.reader = LogReader(self.network.host("proxy"), self._fetch)
+        self.given: list[tuple[int, LogChunk | Unanswered]] = []
+
+    def _fetch(self, question: ReadLog, done: Fetched) -> None:
+        self.fetches.append(question.fetch())
+        self._due.append((question, done))
+
+    def ask(self, *offsets: int, partition: int = 0) -> None:
+        for offset in offsets:
+            self.reader.read(ReadLog("t", partition, offset), partial(self._take, offset))
+
+    def _take(self, offset: int, chunk: LogChunk | Unanswered) -> None:
+        self.given.append((offset, chunk))
+
+    def run(self, seconds: float = 0.01) -> None:
+        self.network.run(seconds)
+
+    def answer(self, instead: FetchAnswer | Unanswered | None = None) -> None:
+        question, done = self._due.pop(0)
+        data = self.log.read(question.offset, question.bytes_max, whole_first=False, up_to=self.log.high_watermark)
+        answer = instead or FetchAnswer(0, self.log.high_watermark, memoryview(data))
+        done(answer if isinstance(answer, Unanswered) else at_once(taking_apart(question.offset, answer)))
+        self.run()
+
+    @property
+    def offsets(self) -> list[int]:
+        return [question.offset for question in self.fetches]
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker(a_log(*(plain(b"%d" % number) for number in range(10))))
+
+
+# ---------------------------------------------------------------------- sharing
+def test_who_asks_at_one_time_is_served_by_one_fetch_from_the_lowest_offset(broker: Broker) -> None:
+    broker.ask(5, 3, 9)
+    broker.run()
+    assert broker.offsets == [3]
+    assert broker.given == []
+    broker.answer()
+    assert sorted(offset for offset, _ in broker.given) == [3, 5, 9]
+    assert len({id(chunk) for _, chunk in broker.given}) == 1
+
+
+def test_what_was_taken_apart_while_the_connection_was_lost_is_read_again(broker: Broker) -> None:
+    broker.ask(3)
+    broker.run()
+    broker.reader.forget()
+    broker.ask(4)
+    broker.answer()
+    assert (broker.given, broker.offsets) == ([], [3, 3])
+    broker.answer()
+    assert sorted(offset for offset, _ in broker.given) == [3, 4]
+
+
+def test_a_partition_is_read_by_one_fetch_at_a_time_and_another_one_beside_it(broker: Broker) -> None:
+    broker.ask(5)
+    broker.run()
+    broker.ask(3)
+    broker.ask(2, partition=1)
+    broker.run()
+    assert broker.offsets == [5, 2]
+    broker.answer()
+    assert broker.offsets == [5, 2, 3]
+
+
+def test_what_was_read_a_moment_ago_is_not_read_again_and_what_is_older_is(broker: Broker) -> None:
+    broker.ask(3)
+    broker.run()
+    broker.answer()
+    broker.ask(7)
+    broker.run()
+    assert broker.offsets == [3]
+    assert len(broker.given) == 2
+    broker.run(limits.CHUNK_KEPT_SECONDS + 0.1)
+    broker.ask(7)
+    broker.run()
+    assert broker.offsets == [3, 7]
+    broker.answer()
+    broker.reader.forget()
+    broker.ask(7)
+    broker.run()
+    assert broker.offsets == [3, 7, 7]
+
+
+def test_nobody_waits_for_the_long_scan_of_another_one(broker: Broker) -> None:
+    broker.ask(0)
+    broker.run()
+    broker.ask(9)
+    broker.run(1)
+    data = bytes(broker.log.read(0, 1 << 20, whole_first=True, up_to=2))
+    broker.answer(FetchAnswer(0, 10, memoryview(data)))
+    broker.ask(2)
+    broker.run()
+    assert broker.offsets == [0, 9]
+
+
+def test_a_message_larger_than_the_fetch_is_fetched_with_a_larger_one() -> None:
+    log = PartitionLog(message_bytes_max=4 * limits.FETCH_BYTES)
+    log.append(plain(b"x" * 3 * limits.FETCH_BYTES), 0.0)
+    log.advance(1)
+    broker = Broker(log)
+    broker.ask(0)
+    broker.run()
+    broker.answer()
+    assert [question.bytes_max for question in broker.fetches] == [limits.FETCH_BYTES, 8 * limits.FETCH_BYTES]
+    broker.answer()
+    ((_, chunk),) = broker.given
+    assert isinstance(chunk, LogChunk)
+    assert chunk.end == 1
+
+
+def test_a_lost_connection_and_a_refusal_are_told(broker: Broker) -> None:
+    broker.ask(3, 5)
+    broker.run()
+    broker.answer(Unanswered("gone"))
+    assert broker.given == [(3, Unanswered("gone")), (5, Unanswered("gone"))]
+    broker.given.clear()
+    broker.ask(5, 3)
+    broker.run()
+    broker.answer(FetchAnswer(1, -1, memoryview(b"")))
+    broker.answer()
+    codes = {offset: chunk.error_code for offset, chunk in broker.given if isinstance(chunk, LogChunk)}
+    assert codes == {3: 1, 5: 0}, "an offset that is out of range is so for him who asked for it"
+
+
+# ---------------------------------------------------------------------- a chunk
+def chunk_of(log: PartitionLog, start: int) -> LogChunk:
+    data = log.read(start, 1 << 20, whole_first=True, up_to=log.high_watermark)
+    return at_once(taking_apart(start, FetchAnswer(0, log.high_watermark, memoryview(bytes(data)))))
+
+
+def test_a_chunk_has_the_pieces_of_every_producer_with_their_offsets() -> None:
+    log = a_log(plain(b"a"), marked(Identity(7, 0, 0, 2), Identity(8, 3, 5, 1)), marked(Identity(7, 0, 2, 1)))
+    chunk = chunk_of(log, 0)
+    assert [piece for piece, _ in chunk.pieces_of(7)] == [Stored(0, 0, 2, 1), Stored(0, 2, 1, 4)]
+    assert [piece for piece, _ in chunk.pieces_of(8)] == [Stored(3, 5, 1, 3)]
+    assert chunk.pieces_of(9) == []
+    assert (chunk.start, chunk.end, chunk.gaps) == (0, 5, [])
+
+
+def test_a_chunk_tells_where_offsets_are_missing_and_which_message_has_an_offset() -> None:
+    log = a_log(plain(b"a"), marked(Identity(7, 0, 0, 2)), plain(b"b"), marked(Identity(7, 0, 2, 2)))
+    del log.messages[1:3]
+    chunk = chunk_of(log, 0)
+    assert chunk.gaps == [(1, 4)]
+    found = {offset: chunk.message_at(offset) for offset in range(7)}
+    assert [offset for offset, message in found.items() if message is not None] == [0, 4, 5]
+
+
+def test_a_wrapper_from_which_compaction_took_a_record_has_a_gap() -> None:
+    log = a_log(marked(Identity(7, 0, 0, 3)), plain(b"b"))
+    assert log.compact(0, (1,))
+    chunk = chunk_of(log, 0)
+    assert chunk.pieces_of(7) == []
+    assert chunk.gaps == [(0, 3)]
+
+
+def test_a_chunk_knows_the_contents_of_what_has_no_marker() -> None:
+    from idemproxy.codecs.convert import content_of_message
+
+    log = a_log(plain(b"a"), plain(b"b"), plain(b"a"), marked(Identity(7, 0, 0, 1), value=b"a"))
+    (message,) = iterate_shallow(plain(b"a"))
+    assert list(chunk_of(log, 0).offsets_of(content_of_message(message))) == [0, 2]
+
+
+def test_a_chunk_ends_before_what_cannot_be_read() -> None:
+    data = plain(b"a") + encode_message(None, b"no lz4 at all", magic=1, offset=3, codec=Codec.LZ4)
+    chunk = at_once(taking_apart(0, FetchAnswer(0, 4, memoryview(data))))
+    assert chunk.end == 1
+    assert chunk.unreadable is not None
+    assert chunk.message_at(3) is not None, "it is there all the same"
+    assert chunk.message_at(2) is None, "nobody knows where it begins"
+
+
+def test_a_chunk_of_many_records_ends_early_and_what_follows_is_read_next(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CHUNK_RECORDS_MAX", 4)
+    broker.ask(0, 9)
+    broker.run()
+    broker.answer()
+    assert broker.offsets == [0, 9]
+    broker.answer()
+    assert [(offset, chunk.end) for offset, chunk in broker.given if isinstance(chunk, LogChunk)] == [(0, 4), (9, 10)]
+
+
+def test_a_search_finds_everything_in_a_log_that_takes_many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CHUNK_RECORDS_MAX", 4)
+    stage, client = Stage(), Client()
+    for sequence in range(3):
+        foreign(stage, *(b"%d" % number for number in range(10)))
+        stage.send(client, sequence)
+        stage.run(1)
+    stage.outcomes.append(stage.loses_answer)
+    lost = stage.send(client, 3)
+    stage.run(10)
+    assert (lost.code, lost.offset) == (0, 33)
+    stage.values.clear()
+    stage.die()
+    stage.asked.clear()
+    client = Client()
+    retries = [stage.send(client, sequence) for sequence in range(4)]
+    stage.run(60)
+    assert [(retry.code, retry.offset) for retry in retries] == [(0, 10), (0, 21), (0, 32), (0, 33)]
+    scanned = {question.offset for _, question in stage.asked if isinstance(question, FetchRecords)}
+    assert {0, 4, 8, 13, 17, 21, 26} <= scanned, "each read has gone on where the one before it ended"
+
+
+# ---------------------------------------------------------------------- all together
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[FetchRecords]:
+    """Every fetch that a proxy sends."""
+    found: list[FetchRecords] = []
+    encode = FetchRecords.encode
+
+    def seen(question: FetchRecords, version: int) -> bytes:
+        found.append(question)
+        return encode(question, version)
+
+    monkeypatch.setattr(FetchRecords, "encode", seen)
+    return found
+
+
+def test_after_a_new_life_of_the_store_a_partition_is_read_once_for_all_its_producers(
+    fetched: list[FetchRecords],
+) -> None:
+    clients = 200
+    world = World(1, WorldSettings(brokers=1, clients=clients))
+    world.start()
+    for _ in range(2):
+        for client in world.clients:
+            client.send(TOPIC, 0)
+        assert world.network.run(60, lambda: all(client.is_done for client in world.clients))
+    world.network.run(1)
+    world.redis.restart()
+    world.network.run(3)
+    fetched.clear()
+    for client in world.clients:
+        client.send(TOPIC, 0)
+    assert world.network.run(60, lambda: all(client.is_done for client in world.clients))
+    assert len(fetched) == 1
+    values = [record.value for stored in world.cluster.log(TOPIC, 0).messages for record in stored.message.records]
+    assert len(values) == len(set(values)) == sum(len(b.values) for c in world.clients for b in c.batches)
+    assert world.errors() == []
+
+
+def test_all_doubts_of_one_lost_connection_cost_one_reading(fetched: list[FetchRecords]) -> None:
+    producers = 100
+    crowd = Crowd(producers)
+    crowd.send()
+    crowd.finish()
+    crowd.fault = first_time([BrokerFault.LOST_ANSWER])
+    fetched.clear()
+    crowd.send()
+    crowd.finish()
+    assert len(resolved(crowd)) == producers
+    assert len(fetched) == 1
+    crowd.check()
+
+
+def test_a_wrapper_of_very_many_records_in_the_log_is_never_taken_apart_at_once(
+    monkeypatch: pytest.MonkeyPatch, messages_read: MessagesRead
+) -> None:
+    count = 200_000
+    world = World(1, WorldSettings(brokers=1, clients=1))
+    world.start()
+    (client,) = world.clients
+    client.send(TOPIC, 0)
+    assert world.network.run(60, lambda: client.is_done)
+    log = world.cluster.log(TOPIC, 0)
+    packed = compress(Codec.GZIP, encode_set([(None, b"", 0)] * count, magic=1))
+    log.append(encode_message(None, packed, magic=1, offset=count - 1, codec=Codec.GZIP), 0.0)
+    log.advance(log.end_offset)
+    step = vars(LongWork)["_step"]
+
+    def counted(work: LongWork, line: Any) -> None:
+        messages_read.end_step()
+        step(work, line)
+        messages_read.end_step()
+
+    monkeypatch.setattr(LongWork, "_step", counted)
+    world.redis.restart()
+    world.network.run(3)
+    messages_read.count = messages_read.largest = 0
+    client.send(TOPIC, 0)
+    assert world.network.run(60, lambda: client.is_done)
+    messages_read.end_step()
+    assert STEP_RECORDS <= messages_read.largest <= 1.5 * STEP_RECORDS
+    assert world.errors() == []

@@ -1,0 +1,117 @@
+"""Who may forward what of a client who shows the broker himself who he is (rules R6, R13, R17), and what is believed of
+his rights."""
+
+from collections.abc import Callable
+from typing import Any
+
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.outcome import Outcome
+from idemproxy.proxy.pass_through.write_acl import WriteAcl
+from testkit.stage.sequencer import Client, Stage
+
+DENIED = 29
+
+
+def test_rights_are_asked_again_for_what_came_after_the_last_question() -> None:
+    now, asked, heard = [100.0], list[Any](), list[int]()
+    rights = WriteAcl(lambda: now[0], asked.append)
+    rights.want({"a": 0, "b": 1})
+    rights.answered({"a": 0, "b": DENIED})
+    assert (rights.missing({"a": 0, "b": 1}), rights.code_of("b")) == ({}, DENIED)
+    now[0] += 0.5
+    rights.confirm("a", 3, now[0], heard.append)
+    rights.confirm("a", 4, now[0] - 1, heard.append)
+    assert (asked, heard) == ([{"a": 0, "b": 1}, {"a": 3}], [0])
+    now[0] += 0.5
+    rights.confirm("a", 5, now[0], heard.append)
+    rights.answered({"a": 0})
+    assert (asked[2:], heard) == ([{"a": 5}], [0, 0]), "it came after the question that was out"
+    rights.answered({"a": DENIED})
+    assert heard == [0, 0, DENIED]
+    now[0] += 1
+    assert rights.missing({"a": 0, "b": 1}) == {"a": 0, "b": 1}, "a no is believed for a second"
+    rights.confirm("c", 0, now[0], heard.append)
+    rights.end()
+    rights.confirm("c", 0, now[0], heard.append)
+    assert (heard[3:], len(asked)) == ([0, 0], 4), "he has gone: nobody hears it, and nothing is asked"
+
+
+def test_while_a_question_is_out_nothing_is_asked_again_however_many_wait() -> None:
+    asked, heard = list[Any](), list[int]()
+    rights = WriteAcl(lambda: 100.0, asked.append)
+    for partition in range(50):
+        rights.confirm(f"topic {partition % 5}", partition, 100.0, heard.append)
+    assert asked == [{"topic 0": 0}]
+    for _ in range(5):
+        rights.answered(dict.fromkeys(asked[-1], DENIED))
+    assert heard == [DENIED] * 50
+    assert sorted(topic for question in asked for topic in question) == [f"topic {number}" for number in range(5)]
+
+
+# ---------------------------------------------------------------------- who may forward
+class Way:
+    """Of one client."""
+
+    def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
+        raise AssertionError("the stage carries appends out itself")
+
+
+def guest(way: Way) -> Client:
+    client = Client("User:alice")
+    client.way = way
+    return client
+
+
+def test_a_batch_that_the_log_does_not_have_goes_again_over_the_connection_of_its_retry() -> None:
+    stage, first, second = Stage(), Way(), Way()
+    stage.outcomes.append(stage.loses_request)
+    one = guest(first)
+    stage.send(one, 0)
+    stage.run(0.5)
+    one.is_closed = True
+    retry = stage.send(guest(second), 0)
+    stage.run(20)
+    assert (retry.code, retry.offset) == (0, 0)
+    assert [effect.way for effect in stage.sent] == [first, second]
+
+
+def test_nobody_forwards_a_guests_batch_when_he_has_gone() -> None:
+    stage, way = Stage(), Way()
+    stage.outcomes.append(stage.loses_request)
+    one = guest(way)
+    stage.send(one, 0)
+    stage.run(0.5)
+    one.is_closed = True
+    stage.run(60)
+    assert [effect.way for effect in stage.sent] == [way]
+    assert stage.entry().intent is None
+
+
+def test_the_rest_of_a_batch_in_parts_goes_over_the_connection_that_brings_it_again() -> None:
+    stage, first, second = Stage(), Way(), Way()
+    stage.shared.note_too_large("topic", 120)
+    stage.outcomes.extend([stage.succeeds, stage.loses_request])
+    one = guest(first)
+    values = [b"%d" % number * 40 for number in range(4)]
+    stage.send(one, 0, *values)
+    stage.run(0.2)
+    one.is_closed = True
+    stage.run(30)
+    retry = stage.send(guest(second), 0, *values)
+    stage.run(30)
+    assert retry.code == 0
+    assert stage.stored_values() == values
+    assert {effect.way for effect in stage.sent} == {first, second}
+    assert stage.sent[-1].way is second
+
+
+def test_a_batch_of_another_kind_of_client_does_not_join() -> None:
+    """Should a certificate bear the very name: what has to leave over a client's own connection never leaves by the
+    pool."""
+    stage, way = Stage(), Way()
+    stage.outcomes.append(stage.loses_request)
+    own = stage.send(guest(way), 0)
+    other = stage.send(Client("User:alice"), 0)
+    stage.run(20)
+    assert [effect.way for effect in stage.sent] == [way, way]
+    assert [(one.code, one.offset) for one in (own, other)] == [(0, 0)] * 2

@@ -1,0 +1,224 @@
+"""A batch that was sent again is looked for twice in the log, a minute and ten minutes later (rule R14)."""
+
+import random
+
+import pytest
+
+from idemproxy.codecs.error_codes import ErrorCode
+from idemproxy.proxy import limits
+from idemproxy.proxy.events import AppendAfterDeadline, DuplicateFound
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.outcome import InDoubt, Outcome
+from idemproxy.proxy.partition_log.log_offsets import Position
+from idemproxy.proxy.producer.duplicate_audit import auditing
+from idemproxy.state.entry import NO_ANCHOR
+from testkit.stage.sequencer import TOPIC, Client, Stage
+
+ALL_LOOKS_SECONDS = sum(limits.SECOND_LOOKS_SECONDS) + 60
+
+
+def copies(stage: Stage) -> list[tuple[int, ...]]:
+    return [event.offsets for event in stage.events if isinstance(event, DuplicateFound)]
+
+
+class Sleeper:
+    """A broker that stands still over the first append and carries it out when ``wake`` is called."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._held: Append | None = None
+        stage.outcomes.append(self._hold)
+
+    def _hold(self, effect: Append) -> Outcome:
+        self._held = effect
+        return InDoubt("no answer in time", effect.broker_id)
+
+    def wake(self) -> None:
+        assert self._held is not None
+        self._stage.take(self._held)
+
+
+def test_a_first_try_that_is_appended_after_all_is_told() -> None:
+    stage = Stage()
+    broker = Sleeper(stage)
+    request = stage.send(Client(), 0)
+    stage.run(10)
+    assert request.offset == 0
+    broker.wake()
+    stage.run(20)
+    assert copies(stage) == []
+    stage.run(ALL_LOOKS_SECONDS)
+    assert copies(stage) == [(0, 1)]
+
+
+def test_a_write_that_left_late_is_told_and_a_second_copy_of_it_as_well() -> None:
+    stage = Stage()
+    client = Client()
+    stage.send(client, 0)
+    stage.run(1)
+    late: list[Append] = []
+
+    def stand_still(effect: Append) -> Outcome:
+        late.append(effect)
+        stage.begin_era(stage.shared.generation)  # meanwhile its lease has ended
+        return InDoubt("the lease ended before the last byte was sent", effect.broker_id, is_late=True)
+
+    stage.outcomes.append(stand_still)
+    first = stage.send(client, 1)
+    assert first.code == 7
+    told = [event for event in stage.events if isinstance(event, AppendAfterDeadline)]
+    assert [(one.producer_epoch, one.base_sequences) for one in told] == [(0, (1,))]
+    retry = stage.send(Client(), 1)
+    stage.run(20)
+    assert retry.offset == 1
+    stage.take(late[0])
+    stage.run(ALL_LOOKS_SECONDS)
+    assert copies(stage) == [(1, 2)]
+
+
+def test_it_is_told_also_when_it_comes_minutes_later() -> None:
+    stage = Stage()
+    client = Client()
+    stage.send(client, 0)
+    broker = Sleeper(stage)
+    stage.send(client, 1)
+    stage.run(200)
+    stage.send(client, 2)
+    broker.wake()
+    stage.run(ALL_LOOKS_SECONDS)
+    assert copies(stage) == [(1, 3)]
+
+
+def test_what_was_not_found_and_comes_with_a_retry_is_looked_for_too() -> None:
+    stage = Stage()
+    client = Client()
+    stage.send(client, 0)
+    stage.run(1)
+    broker = Sleeper(stage)
+    stage.send(client, 1)
+    client.is_closed = True  # so it is not sent again
+    stage.run(10)
+    retry = stage.send(Client(), 1)
+    stage.run(1)
+    assert retry.offset == 1
+    broker.wake()
+    stage.run(ALL_LOOKS_SECONDS)
+    assert copies(stage) == [(1, 2)]
+
+
+def test_where_there_is_one_copy_nothing_is_told() -> None:
+    stage = Stage()
+    client = Client()
+    stage.outcomes.append(stage.loses_request)
+    for sequence in range(3):
+        stage.send(client, sequence)
+        stage.run(10)
+    stage.run(ALL_LOOKS_SECONDS)
+    assert copies(stage) == []
+    assert stage.failures() == []
+
+
+def test_what_was_sent_once_is_not_looked_for_again() -> None:
+    stage = Stage()
+    stage.outcomes.append(stage.loses_answer)
+    assert stage.send(Client(), 0).code is None
+    stage.run(10)
+    asked = len(stage.asked)
+    stage.run(ALL_LOOKS_SECONDS)
+    assert len(stage.asked) == asked
+
+
+def test_what_a_dead_proxy_may_have_sent_is_looked_for_when_it_was_not_found() -> None:
+    stage = Stage()
+    broker = Sleeper(stage)
+    stage.send(Client(), 0)
+    stage.die()
+    request = stage.send(Client(), 0)
+    stage.run(10)
+    assert request.offset == 0
+    broker.wake()
+    stage.run(ALL_LOOKS_SECONDS)
+    assert copies(stage) == [(0, 1)]
+
+
+def test_all_batches_of_a_partition_are_looked_for_by_one() -> None:
+    stage = Stage()
+    places = [(TOPIC, 0), (TOPIC, 1)]
+    flows = [
+        auditing(stage.shared, place, Position(bound, NO_ANCHOR), {(producer, 0, 0)})
+        for place in places
+        for producer, bound in enumerate((5, 3, 9))
+    ]
+    assert [flow is not None for flow in flows] == [True, False, False] * 2
+    for place in places:
+        search = stage.shared.sent_again[place]
+        assert search.bound.offset == 3
+        assert len(search.offsets) == 3
+    for flow in flows:
+        if flow is not None:
+            stage.sequencer.work_aside(flow)
+    stage.run(limits.SECOND_LOOKS_SECONDS[0] - 1)
+    assert stage.asked == []
+    stage.run(30)
+    assert stage.shared.sent_again == {}
+    stage.run(ALL_LOOKS_SECONDS)
+    assert stage.failures() == []
+    assert not stage.shared.is_looking
+
+
+@pytest.mark.parametrize("held_part", [0, 1])
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_second_copy_of_a_part_is_told_whichever_part_it_is_and_whoever_sends_the_rest(
+    held_part: int, dies: bool
+) -> None:
+    stage = Stage()
+    held: list[Append] = []
+
+    def judge(effect: Append) -> Outcome:
+        stage.outcomes.append(judge)
+        if len(effect.message_set) > 2500:
+            return stage.refuses(int(ErrorCode.MESSAGE_TOO_LARGE))(effect)
+        if len(stage.log.messages) == held_part and not held:
+            held.append(effect)
+            return stage.never_answers(effect) if dies else InDoubt("no answer in time", effect.broker_id)
+        return stage.succeeds(effect)
+
+    stage.outcomes.append(judge)
+    values = [random.Random(seed).randbytes(2000) for seed in (1, 2)]
+    request = stage.send(Client(), 0, *values)
+    stage.run(20)
+    if dies:
+        stage.die()
+        request = stage.send(Client(), 0, *values)
+        stage.run(20)
+    assert (request.code, stage.stored_values()) == (0, values)
+    stage.take(held[0])
+    stage.run(ALL_LOOKS_SECONDS)
+    assert copies(stage) == [(held_part, 2)]
+
+
+def test_a_part_that_left_late_is_looked_for_too() -> None:
+    stage = Stage()
+    late: list[Append] = []
+
+    def judge(effect: Append) -> Outcome:
+        stage.outcomes.append(judge)
+        if len(effect.message_set) > 2500:
+            return stage.refuses(int(ErrorCode.MESSAGE_TOO_LARGE))(effect)
+        if len(stage.log.messages) == 1 and not late:
+            late.append(effect)
+            stage.begin_era(stage.shared.generation)  # meanwhile its lease has ended
+            return InDoubt("the lease ended before the last byte was sent", effect.broker_id, is_late=True)
+        return stage.succeeds(effect)
+
+    stage.outcomes.append(judge)
+    values = [random.Random(seed).randbytes(2000) for seed in (1, 2)]
+    stage.send(Client(), 0, *values)
+    (told,) = [event for event in stage.events if isinstance(event, AppendAfterDeadline)]
+    assert told.base_sequences == (0,)
+    retry = stage.send(Client(), 0, *values)
+    stage.run(20)
+    assert (retry.code, stage.stored_values()) == (0, values)
+    stage.take(late[0])
+    stage.run(ALL_LOOKS_SECONDS)
+    assert copies(stage) == [(1, 2)]

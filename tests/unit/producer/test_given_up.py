@@ -1,0 +1,170 @@
+"""What was given up is remembered over lives of the store, also where a rebuild comes to no end, its proxy dies in the
+middle of it, or the store loses what was written of it (rules R10, R17)."""
+
+import pytest
+
+from idemproxy.codecs.message_set import encode_set
+from idemproxy.proxy import limits
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.outcome import Outcome
+from idemproxy.state.entry import NO_CONTENT, NOBODY
+from testkit.stage.sequencer import INCARNATION, KEY, NEXT_INCARNATION, Client, Stage
+
+INVALID = 87
+LIVES_OUT_SECONDS = 60
+LATE_SECONDS = limits.HAND_OVER_SECONDS - 2 * limits.SETTLE_SECONDS
+"""Before the time is up after which nobody's doubt is left to others, but not decided in what is left of it."""
+TO_THE_REBUILD_SECONDS = 7.5
+"""The time of grace, and a part of the second in which the broker has to be seen awake."""
+
+
+def in_doubt(*, keeps_markers: bool) -> Stage:
+    """Of two batches the second one's answer was lost, and the log does not tell: retention has deleted it, or there
+    are no markers. Its client has gone."""
+    stage = Stage(keeps_markers=keeps_markers)
+    client = Client()
+    stage.send(client, 0)
+    stage.run(1)
+
+    def lost_and_deleted(effect: Append) -> Outcome:
+        outcome = stage.loses_answer(effect)
+        if keeps_markers:
+            stage.log.append(encode_set([(None, b"foreign", 0)], magic=1), stage.now)
+            stage.log.advance(stage.log.end_offset)
+            stage.log.retain(2)
+            stage.earliest = 2
+        return outcome
+
+    stage.outcomes.append(lost_and_deleted)
+    stage.send(client, 1)
+    client.is_closed = True
+    return stage
+
+
+def after_giving_up(*, keeps_markers: bool) -> Stage:
+    """The same, long after."""
+    stage = in_doubt(keeps_markers=keeps_markers)
+    stage.run(LIVES_OUT_SECONDS)
+    intent = stage.entry().intent
+    assert intent is not None
+    assert intent.is_given_up
+    return stage
+
+
+def beside(first: Stage) -> Stage:
+    """A second proxy on the same store and log, in the same life of the store; the first one lives."""
+    second = Stage()
+    second.values, second.log, second.now, second.earliest = first.values, first.log, first.now, first.earliest
+    second.begin_era()
+    second.shared.grace_until = first.shared.grace_until
+    second.shared.incarnation = b"the.next"
+    second.alive.add(first.shared.incarnation)
+    return second
+
+
+def is_told_and_not_sent_again(stage: Stage) -> None:
+    sent = len(stage.sent)
+    retry = stage.send(Client(), 1)
+    stage.run(LIVES_OUT_SECONDS)
+    assert retry.code == INVALID
+    assert len(stage.sent) == sent
+    intent = stage.entry().intent
+    assert intent is not None
+    assert intent.is_given_up
+    assert stage.failures() == []
+
+
+# ---------------------------------------------------------------------- when it is given up
+@pytest.mark.parametrize("keeps_markers", [True, False])
+def test_an_append_that_cannot_be_decided_late_is_given_up_though_nobody_waits(keeps_markers: bool) -> None:
+    """A client whose requests time out sooner than it is decided may be away at each of the moments that count. Left
+    open for whoever comes, it would begin anew each time, and the client would never be told."""
+    stage = in_doubt(keeps_markers=keeps_markers)
+    stage.leader = None
+    stage.run(LATE_SECONDS)
+    stage.leader = 1
+    stage.run(LIVES_OUT_SECONDS)
+    intent = stage.entry().intent
+    assert intent is not None
+    assert intent.is_given_up
+    is_told_and_not_sent_again(stage)
+
+
+@pytest.mark.parametrize("keeps_markers", [True, False])
+def test_what_a_dead_proxy_left_that_cannot_be_decided_late_is_given_up_though_nobody_waits(
+    keeps_markers: bool,
+) -> None:
+    stage = in_doubt(keeps_markers=keeps_markers)
+    stage.die()
+    stage.leader = None
+    client = Client()
+    stage.send(client, 1)
+    stage.run(0.1)
+    client.is_closed = True
+    stage.run(LATE_SECONDS)
+    stage.leader = 1
+    stage.run(LIVES_OUT_SECONDS)
+    intent = stage.entry().intent
+    assert intent is not None
+    assert intent.is_given_up
+    is_told_and_not_sent_again(stage)
+
+
+@pytest.mark.parametrize("keeps_markers", [True, False])
+@pytest.mark.parametrize("sequence", [1, 2])
+def test_a_rebuild_that_comes_to_no_end_does_not_forget_it(keeps_markers: bool, sequence: int) -> None:
+    stage = after_giving_up(keeps_markers=keeps_markers)
+    stage.begin_era()
+    stage.leader = None
+    client = Client()
+    stage.send(client, sequence)
+    stage.run(TO_THE_REBUILD_SECONDS)
+    client.is_closed = True
+    stage.run(LIVES_OUT_SECONDS)
+    intent = stage.entry().intent
+    assert intent is not None
+    assert (intent.owner, intent.content, len(intent.batches)) == (NOBODY, NO_CONTENT, 1), "left to whoever comes"
+    stage.leader = 1
+    is_told_and_not_sent_again(stage)
+
+
+@pytest.mark.parametrize("keeps_markers", [True, False])
+def test_a_proxy_that_dies_in_the_middle_of_a_rebuild_does_not_take_it_along(keeps_markers: bool) -> None:
+    stage = after_giving_up(keeps_markers=keeps_markers)
+    stage.begin_era()
+    stage.send(Client(), 1)
+    stage.run(TO_THE_REBUILD_SECONDS)
+    claim = stage.entry().intent
+    assert claim is not None
+    assert claim.owner == NEXT_INCARNATION
+    generation = stage.shared.generation
+    stage.die()
+    stage.shared.generation = generation
+    stage.shared.incarnation = b"the.next"
+    is_told_and_not_sent_again(stage)
+    stage.begin_era(bytes(16))
+    is_told_and_not_sent_again(stage)
+
+
+def test_a_proxy_that_rebuilds_beside_it_is_waited_for() -> None:
+    first = after_giving_up(keeps_markers=True)
+    first.begin_era()
+    second = beside(first)
+    mine = first.send(Client(), 1)
+    first.run(TO_THE_REBUILD_SECONDS)
+    theirs = second.send(Client(), 1)
+    second.run(TO_THE_REBUILD_SECONDS + 10)
+    assert (second.swapped, theirs.code) == ([], None)
+    first.run(10)
+    second.run(2 * limits.PARK_SECONDS_MAX)
+    assert (mine.code, theirs.code) == (INVALID, INVALID)
+    assert second.sent == []
+
+
+def test_what_the_store_has_lost_of_it_is_known_to_who_wrote_it() -> None:
+    stage = after_giving_up(keeps_markers=True)
+    known = stage.entry()
+    stage.values.pop(KEY)
+    assert known.intent is not None
+    assert known.intent.owner == INCARNATION
+    is_told_and_not_sent_again(stage)

@@ -1,0 +1,107 @@
+"""A batch that a suspect entry knows is answered before the log is read for the others: what is stored is true, and
+others' records that are equal to it are in nobody's way (rules R9, R10)."""
+
+import pytest
+
+from idemproxy.codecs.message_set import encode_set
+from idemproxy.proxy.events import DoubtResolved
+from testkit.stage.sequencer import KEY, Client, Stage
+
+INVALID = 87
+LIVES_OUT_SECONDS = 60
+
+
+def with_batches(count: int, *, keeps_markers: bool = True) -> Stage:
+    stage = Stage(keeps_markers=keeps_markers)
+    client = Client()
+    for sequence in range(count):
+        stage.send(client, sequence)
+        stage.run(1)
+    return stage
+
+
+def beside_an_equal_record(count: int, *, is_empty: bool = False) -> Stage:
+    """Somebody else's record equals the last of these batches; then the store begins another life, or is empty."""
+    stage = with_batches(count)
+    stage.log.append(encode_set([(None, b"value %d" % (count - 1), 0)], magic=1), stage.now)
+    stage.log.advance(stage.log.end_offset)
+    if is_empty:
+        stage.values.clear()
+    stage.begin_era()
+    stage.sequencer = stage.new_sequencer()
+    return stage
+
+
+def test_a_record_of_others_that_is_equal_to_a_known_batch_is_in_nobodys_way() -> None:
+    stage = beside_an_equal_record(3)
+    client = Client()
+    retry = stage.send(client, 2)
+    stage.run(LIVES_OUT_SECONDS)
+    following = stage.send(client, 3)
+    stage.run(LIVES_OUT_SECONDS)
+    assert (retry.offset, following.offset) == (2, 4)
+
+
+def test_what_waits_together_with_a_known_batch_is_looked_for_alone() -> None:
+    stage = beside_an_equal_record(3)
+    client = Client()
+    requests = [stage.send(client, sequence) for sequence in (1, 2, 3)]
+    stage.run(LIVES_OUT_SECONDS)
+    assert [one.offset for one in requests] == [1, 2, 4]
+    assert [event.result for event in stage.events if isinstance(event, DoubtResolved)] == ["not_found"]
+
+
+def test_for_a_known_batch_alone_the_log_is_not_read_through() -> None:
+    stage = with_batches(2)
+    stage.begin_era()
+    retry = stage.send(Client(), 1)
+    stage.run(LIVES_OUT_SECONDS)
+    assert retry.offset == 1
+    assert not [event for event in stage.events if isinstance(event, DoubtResolved)]
+
+
+def test_a_known_batch_that_is_no_longer_in_the_log_is_told_to_have_vanished() -> None:
+    stage = with_batches(2)
+    del stage.log.messages[1]
+    stage.begin_era()
+    stage.sequencer = stage.new_sequencer()
+    retry = stage.send(Client(), 1)
+    stage.run(LIVES_OUT_SECONDS)
+    assert retry.code == INVALID
+    assert len(stage.sent) == 2
+
+
+@pytest.mark.parametrize("had_markers", [False, True])
+def test_where_there_are_no_markers_it_does_not_stand_for_those_that_follow_it(had_markers: bool) -> None:
+    stage = with_batches(1, keeps_markers=had_markers)
+    stage.log.keeps_wrapper_keys = False
+    known = stage.values[KEY]
+    stage.send(Client(), 1)
+    stage.run(1)
+    stage.values[KEY] = known
+    stage.begin_era()
+    stage.sequencer = stage.new_sequencer()
+    client = Client()
+    assert stage.send(client, 0).code is None
+    stage.run(LIVES_OUT_SECONDS)
+    retry = stage.send(client, 1)
+    stage.run(LIVES_OUT_SECONDS)
+    assert retry.code == INVALID
+    assert stage.stored_values() == [b"value 0", b"value 1"]
+
+
+def test_a_batch_that_is_found_by_its_marker_is_in_no_doubt_whatever_is_equal_to_it() -> None:
+    stage = beside_an_equal_record(2, is_empty=True)
+    client = Client()
+    requests = [stage.send(client, sequence) for sequence in (1, 2)]
+    stage.run(LIVES_OUT_SECONDS)
+    assert [one.offset for one in requests] == [1, 3]
+
+
+def test_where_another_batch_with_the_same_content_waits_nobody_can_tell() -> None:
+    stage = beside_an_equal_record(2, is_empty=True)
+    client = Client()
+    requests = [stage.send(client, 1), stage.send(client, 2, b"value 1")]
+    stage.run(LIVES_OUT_SECONDS)
+    assert [one.code for one in requests] == [INVALID, INVALID]
+    assert len(stage.log.messages) == 3

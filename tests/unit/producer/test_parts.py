@@ -1,0 +1,177 @@
+"""A batch in parts, in a topic whose compression.type changes between them: the first part has a marker, what comes
+after it has none. Then the log does not tell of a later part whose it is: no second copy of it is made, and the client
+is told so (rules R6, R17, R19)."""
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from idemproxy.codecs.compression import Codec
+from idemproxy.codecs.marker import parse_marker
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.outcome import Outcome
+from testkit.stage.sequencer import Client, Stage
+
+TOO_LARGE, HELD_BACK, UNDECIDABLE = 10, 19, 87
+RECORD_BYTES, PART_BYTES_MAX = 2000, 2500
+Ending = Callable[[Append], Outcome]
+
+
+def keeps_no_keys(stage: Stage) -> None:
+    stage.log.keeps_wrapper_keys = False
+
+
+def compresses_anew(stage: Stage) -> None:
+    stage.topic_codec = Codec.SNAPPY
+
+
+def stores_plainly(stage: Stage) -> None:
+    stage.topic_codec = Codec.NONE
+
+
+LOSES_MARKERS = pytest.mark.parametrize("changes", [keeps_no_keys, compresses_anew, stores_plainly])
+
+
+def records(count: int) -> list[bytes]:
+    """Values that no codec makes smaller: each record is a part of its own."""
+    return [os.urandom(RECORD_BYTES) for _ in range(count)]
+
+
+def takes_parts(stage: Stage, changes: Callable[[Stage], None], endings: dict[int, Ending]) -> None:
+    """The broker refuses more than one record at a time, and changes when it has stored the first one from now on.
+
+    ``endings``: what becomes of the append that comes first when so many parts are stored; else it succeeds."""
+    endings = dict(endings)
+    stored_before = len(stage.log.messages)
+
+    def judge(effect: Append) -> Outcome:
+        stage.outcomes.append(judge)
+        if len(effect.message_set) > PART_BYTES_MAX:
+            return stage.refuses(TOO_LARGE)(effect)
+        stored = len(stage.log.messages) - stored_before
+        if stored:
+            changes(stage)
+        return endings.pop(stored, stage.succeeds)(effect)
+
+    stage.outcomes.append(judge)
+
+
+def is_marked(stage: Stage) -> list[bool]:
+    """For each stored message: has it a marker?"""
+    return [parse_marker(stored.message.key) is not None for stored in stage.log.messages]
+
+
+def stores_and_hears_nothing(stage: Stage) -> Ending:
+    """For a process that dies meanwhile."""
+
+    def ending(effect: Append) -> Outcome:
+        stage.take(effect)
+        return stage.never_answers(effect)
+
+    return ending
+
+
+# ---------------------------------------------------------------------- found by who sent it
+@LOSES_MARKERS
+def test_a_second_part_without_a_marker_whose_answer_is_lost_has_one_copy(changes: Callable[[Stage], None]) -> None:
+    stage, values = Stage(), records(2)
+    takes_parts(stage, changes, {1: stage.loses_answer})
+    request = stage.send(Client(), 0, *values)
+    stage.run(60)
+    assert request.code == UNDECIDABLE
+    assert stage.stored_values() == values
+    assert is_marked(stage) == [True, False]
+    assert stage.failures() == []
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+@LOSES_MARKERS
+def test_a_part_without_a_marker_that_was_acknowledged_is_not_sent_again_with_the_next_one(
+    changes: Callable[[Stage], None], is_stored: bool
+) -> None:
+    stage, values = Stage(), records(3)
+    takes_parts(stage, changes, {2: stage.loses_answer if is_stored else stage.loses_request})
+    request = stage.send(Client(), 0, *values)
+    stage.run(60)
+    assert request.code == UNDECIDABLE
+    assert stage.stored_values() == values[: 3 if is_stored else 2]
+    assert is_marked(stage)[:2] == [True, False]
+
+
+def test_a_part_without_a_marker_is_not_sent_again_after_the_doubt_of_the_first_one_has_ended() -> None:
+    stage, values = Stage(), records(3)
+    takes_parts(stage, keeps_no_keys, {0: stage.loses_answer, 2: stage.loses_answer})
+    request = stage.send(Client(), 0, *values)
+    stage.run(60)
+    assert request.code == UNDECIDABLE
+    assert stage.stored_values() == values
+    assert is_marked(stage) == [True, False, False]
+
+
+# ---------------------------------------------------------------------- found by another incarnation
+@pytest.mark.parametrize("parts", [2, 3])
+@LOSES_MARKERS
+def test_who_takes_over_sends_no_rest_that_may_be_stored_without_a_marker(
+    changes: Callable[[Stage], None], parts: int
+) -> None:
+    stage, values = Stage(), records(parts)
+    takes_parts(stage, changes, {parts - 1: stores_and_hears_nothing(stage)})
+    stage.send(Client(), 0, *values)
+    stage.die()
+    assert is_marked(stage) == [True] + [False] * (parts - 1)
+    retry = stage.send(Client(), 0, *values)
+    stage.run(60)
+    assert retry.code == UNDECIDABLE
+    assert stage.stored_values() == values
+    again = stage.send(Client(), 0, *values)
+    stage.run(60)
+    assert again.code == UNDECIDABLE
+    assert stage.stored_values() == values
+    assert stage.failures() == []
+
+
+def test_who_has_taken_over_before_the_client_came_sends_no_rest_either() -> None:
+    """While nobody brings the batch it is not known what to look for."""
+    stage, values = Stage(), records(2)
+    takes_parts(stage, keeps_no_keys, {1: stores_and_hears_nothing(stage)})
+    stage.send(Client(), 0, *values)
+    stage.die()
+    behind = stage.send(Client(), 2)
+    stage.run(60)
+    assert behind.code == HELD_BACK
+    retry = stage.send(Client(), 0, *values)
+    stage.run(60)
+    assert retry.code == UNDECIDABLE
+    assert stage.stored_values() == values
+
+
+def test_a_batch_of_which_a_rebuild_found_the_marked_part_alone_gets_no_second_rest() -> None:
+    stage, values = Stage(), records(2)
+    assert stage.send(Client(), 0, b"before").offset == 0
+    stage.run(1)
+    before = dict(stage.values)
+    takes_parts(stage, keeps_no_keys, {1: stores_and_hears_nothing(stage)})
+    stage.send(Client(), 1, *values)
+    stage.values = before
+    stage.die()
+    stage.begin_era()
+    retry = stage.send(Client(), 1, *values)
+    stage.run(60)
+    assert retry.code == UNDECIDABLE
+    assert stage.stored_values() == [b"before", *values]
+    assert is_marked(stage) == [True, True, False]
+    assert stage.failures() == []
+
+
+def test_a_rest_that_is_not_stored_is_sent_though_the_topic_keeps_no_markers_any_more() -> None:
+    stage, values = Stage(), records(3)
+    takes_parts(stage, keeps_no_keys, {1: stage.never_answers})
+    stage.send(Client(), 0, *values)
+    stage.die()
+    takes_parts(stage, keeps_no_keys, {1: stage.loses_answer})
+    stage.log.keeps_wrapper_keys = False
+    retry = stage.send(Client(), 0, *values)
+    stage.run(60)
+    assert retry.code == UNDECIDABLE
+    assert stage.stored_values() == values

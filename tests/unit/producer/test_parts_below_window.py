@@ -1,0 +1,103 @@
+"""Batches in parts of which the window remembers the last parts or none: only the log tells whether they are there
+(rules R9, R11)."""
+
+import os
+
+from mutants.scenes import takes_no_more_than
+
+from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
+from idemproxy.proxy.flow.effects import Unanswered
+from testkit.stage.sequencer import Client, Stage
+
+DUPLICATE = 46
+RECORD_BYTES, PART_BYTES_MAX = 2000, 2500
+Batches = dict[int, list[bytes]]
+"""Values by base sequence."""
+
+
+def records(count: int) -> list[bytes]:
+    """Values that no codec makes smaller: each record is a part of its own."""
+    return [os.urandom(RECORD_BYTES) for _ in range(count)]
+
+
+def takes_one_record_at_a_time() -> Stage:
+    stage = Stage()
+    takes_no_more_than(stage, PART_BYTES_MAX)
+    return stage
+
+
+def all_sent(stage: Stage, batches: Batches) -> list[int | None]:
+    """The codes of the answers to these batches, all sent at once over a new connection."""
+    client = Client()
+    requests = [stage.send(client, sequence, *values) for sequence, values in batches.items()]
+    stage.run(60)
+    return [request.code for request in requests]
+
+
+def machine_goes_down(stage: Stage) -> None:
+    """Proxy and store end, what the store knew is gone, and no client has heard an answer."""
+    stage.die()
+    stage.values.clear()
+
+
+def one_message(stage: Stage, offset: int) -> FetchAnswer:
+    """What a broker answers that gives one message at a time."""
+    up_to = stage.log.high_watermark
+    return FetchAnswer(0, up_to, memoryview(stage.log.read(offset, 1, whole_first=True, up_to=up_to)))
+
+
+# ---------------------------------------------------------------------- rebuilt windows
+def test_a_batch_of_which_a_rebuilt_window_has_the_last_part_only_is_a_duplicate() -> None:
+    stage = takes_one_record_at_a_time()
+    batches: Batches = {0: records(2)} | {sequence: [b"%d" % sequence] for sequence in range(2, 6)}
+    assert all_sent(stage, batches) == [0] * 5
+    stored = stage.stored_values()
+    machine_goes_down(stage)
+    assert all_sent(stage, batches) == [DUPLICATE, 0, 0, 0, 0]
+    assert stage.stored_values() == stored
+
+
+def test_a_new_batch_that_pushes_a_part_of_the_oldest_one_out_of_a_rebuilt_window_does_not_make_a_gap_of_it() -> None:
+    """The new one is due, so it is appended before the others are looked at."""
+    stage = takes_one_record_at_a_time()
+    batches: Batches = {0: records(2)} | {sequence: [b"%d" % sequence] for sequence in range(2, 5)}
+    assert all_sent(stage, batches) == [0] * 4
+    stored = stage.stored_values()
+    machine_goes_down(stage)
+    assert all_sent(stage, batches | {5: [b"5"]}) == [DUPLICATE, 0, 0, 0, 0]
+    assert stage.stored_values() == [*stored, b"5"]
+
+
+def test_a_batch_of_more_parts_than_a_rebuilt_window_holds_is_a_duplicate() -> None:
+    stage = takes_one_record_at_a_time()
+    batches: Batches = {0: records(6)}
+    assert all_sent(stage, batches) == [0]
+    stored = stage.stored_values()
+    machine_goes_down(stage)
+    stage.reply = lambda _broker, asked: one_message(stage, asked.offset) if isinstance(asked, FetchRecords) else None
+    assert all_sent(stage, batches) == [DUPLICATE]
+    assert stage.stored_values() == stored
+
+
+# ---------------------------------------------------------------------- while the log is read
+def test_a_batch_in_parts_is_known_though_the_leader_moves_while_it_is_looked_for() -> None:
+    """What was read of it in the first leader's log counts once."""
+    stage, values = takes_one_record_at_a_time(), records(2)
+    assert all_sent(stage, {0: values}) == [0]
+    for sequence in range(2, 8):
+        assert all_sent(stage, {sequence: [b"%d" % sequence]}) == [0]
+    fetches = 0
+
+    def moves_between_two_reads(_broker: int, question: object) -> FetchAnswer | Unanswered | None:
+        nonlocal fetches
+        if not isinstance(question, FetchRecords):
+            return None
+        fetches += 1
+        if fetches == 2:
+            stage.leader = 2
+            return Unanswered("broker 1 has died")
+        return one_message(stage, question.offset)
+
+    stage.reply = moves_between_two_reads
+    assert all_sent(stage, {0: values}) == [DUPLICATE]
+    assert fetches > 3

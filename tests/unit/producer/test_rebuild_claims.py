@@ -1,0 +1,57 @@
+"""A rebuild that begins while the client of what was in doubt is away: the claim says what to look for."""
+
+import pytest
+
+from idemproxy.codecs.compression import Codec
+from idemproxy.proxy.flow.effects import Append, Swap
+from idemproxy.proxy.flow.outcome import Outcome
+from testkit.stage.sequencer import Client, Stage
+
+UNDECIDABLE = 87
+
+
+@pytest.mark.parametrize("changes", ["keys", "codec"])
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_batch_in_doubt_is_not_appended_again_though_its_client_left_when_the_rebuild_began(
+    changes: str, leaves: bool
+) -> None:
+    """It lies in the log without a marker; who looks for it knows its content from the intent alone (rule R10)."""
+    stage = Stage()
+    client = Client()
+    stage.send(client, 0)
+    stage.run(1)
+    if changes == "keys":
+        stage.log.keeps_wrapper_keys = False
+    else:
+        stage.topic_codec = Codec.NONE
+
+    def dies(effect: Append) -> Outcome:
+        stage.take(effect)
+        return stage.never_answers(effect)
+
+    stage.outcomes.append(dies)
+    stage.send(client, 1)
+    stage.run(1)
+    assert stage.entry().has_open_intent
+    client.is_closed = True
+    stage.die()
+    stage.begin_era()  # the store began another life and has lost nothing
+    comes_again = Client()
+    stage.send(comes_again, 1)
+    tries: list[Swap] = []
+
+    def watch(effect: Swap) -> None:
+        tries.append(effect)
+        if leaves and len(tries) == 1:  # the claim's reply is lost once, and the client has gone
+            stage.store_away = True
+            comes_again.is_closed = True
+        else:
+            stage.store_away = False
+
+    stage.before[Swap] = watch
+    stage.run(60)
+    stage.store_away = False
+    retry = stage.send(Client(), 1)
+    stage.run(60)
+    assert stage.stored_values() == [b"value 0", b"value 1"]
+    assert retry.code == UNDECIDABLE

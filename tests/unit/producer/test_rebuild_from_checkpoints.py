@@ -1,0 +1,369 @@
+"""After a loss of the store: a long log is read from a mark of some time ago where that says all of a producer, else as
+a whole (rules R10, R14)."""
+
+import pytest
+
+from idemproxy.codecs.marker import anchor_of
+from idemproxy.codecs.message_set import encode_set, iterate_shallow
+from idemproxy.proxy import limits
+from idemproxy.proxy.events import DoubtResolved, DuplicateFound
+from idemproxy.proxy.flow.outcome import Appended
+from idemproxy.proxy.partition_log.log_offsets import Position
+from idemproxy.state.entry import NO_ANCHOR
+from testkit.stage.sequencer import PARTITION, TOPIC, Client, Stage
+from testkit.virtual import world as virtual_world
+from testkit.virtual.client import VirtualClient
+from testkit.virtual.world import World, WorldSettings
+
+PLACE = (TOPIC, PARTITION)
+HORIZON_SECONDS, LIVES_OUT_SECONDS = 600, 30
+LONG_BYTES, SHORT_BYTES = 300_000, 100
+BELOW_WINDOW, INVALID = 46, 87
+NOT_LASTING = (6, 7, 20)
+"""NOT_LEADER, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND: appended, and may vanish yet."""
+
+
+def foreign(stage: Stage, size_bytes: int = SHORT_BYTES) -> None:
+    """Somebody else writes."""
+    stage.log.append(encode_set([(None, b"%f" % stage.now + b"f" * size_bytes, 0)], magic=1), stage.now)
+    stage.log.advance(stage.log.end_offset)
+
+
+def send_all(stage: Stage, *sequences: int, epoch: int = 0) -> None:
+    client = Client()
+    for sequence in sequences:
+        request = stage.send(client, sequence, epoch=epoch)
+        stage.run(1)
+        assert request.code == 0
+
+
+def mark(stage: Stage, *, with_anchor: bool = True) -> None:
+    """Note where the log ends, as the engine does from time to time."""
+    end = stage.log.end_offset
+    last = list(iterate_shallow(stage.log.read(end - 1, 1 << 20, whole_first=True, up_to=end)))[-1]
+    stage.shared.note_bound(TOPIC, PARTITION, Position(end, anchor_of(last) if with_anchor else NO_ANCHOR))
+    stage.shared.checkpoints.take(stage.now, stage.shared.bounds)
+
+
+def grown_old(*before: int, with_anchor: bool = True) -> Stage:
+    """A long log with some batches at its beginning, and a mark at its end that is older than the horizon."""
+    stage = Stage()
+    send_all(stage, *before)
+    foreign(stage, LONG_BYTES)
+    foreign(stage)
+    mark(stage, with_anchor=with_anchor)
+    stage.run(HORIZON_SECONDS + 1)
+    return stage
+
+
+def lose(stage: Stage) -> None:
+    """FLUSHALL."""
+    stage.values.clear()
+    stage.begin_era()
+    stage.sequencer = stage.new_sequencer()
+
+
+def bytes_read(stage: Stage) -> int:
+    """By all rebuilds together."""
+    return sum(event.bytes_read for event in stage.events if isinstance(event, DoubtResolved))
+
+
+# ---------------------------------------------------------------------- the mark is enough
+def test_a_retry_of_what_was_stored_lately_is_found_without_reading_what_is_old() -> None:
+    stage = grown_old(0, 1)
+    send_all(stage, 2, 3)
+    lose(stage)
+    client = Client()
+    retry = stage.send(client, 3)
+    stage.run(LIVES_OUT_SECONDS)
+    assert (retry.code, retry.offset) == (0, 5)
+    assert 0 < bytes_read(stage) < LONG_BYTES / 10
+    next_one = stage.send(client, 4)
+    stage.run(1)
+    assert next_one.offset == 6
+
+
+def test_a_new_producer_goes_on_without_reading_what_is_old() -> None:
+    stage = grown_old()
+    foreign(stage)
+    lose(stage)
+    first = stage.send(Client(), 0)
+    stage.run(LIVES_OUT_SECONDS)
+    assert first.offset == 3
+    assert 0 < bytes_read(stage) < LONG_BYTES / 10
+
+
+def test_a_new_epoch_goes_on_without_reading_what_is_old() -> None:
+    stage = grown_old(0, 1)
+    send_all(stage, 2)
+    lose(stage)
+    first = stage.send(Client(), 0, epoch=1)
+    stage.run(LIVES_OUT_SECONDS)
+    assert first.offset == 5
+    assert bytes_read(stage) < LONG_BYTES / 10
+
+
+def test_a_gap_below_the_mark_is_in_nobodys_way() -> None:
+    stage = grown_old()
+    foreign(stage)
+    del stage.log.messages[0]
+    lose(stage)
+    first = stage.send(Client(), 0)
+    stage.run(LIVES_OUT_SECONDS)
+    assert first.offset == 3
+
+
+def test_a_gap_above_the_mark_may_hide_what_comes() -> None:
+    stage = grown_old()
+    foreign(stage)
+    foreign(stage)
+    del stage.log.messages[2]
+    lose(stage)
+    first = stage.send(Client(), 0)
+    stage.run(LIVES_OUT_SECONDS)
+    assert first.code == INVALID
+
+
+def test_what_continues_a_stored_entry_needs_no_more_than_what_came_after_the_mark() -> None:
+    stage = grown_old(0, 1)
+    foreign(stage)
+    stage.begin_era()  # Redis was restarted and has lost nothing
+    stage.sequencer = stage.new_sequencer()
+    next_one = stage.send(Client(), 2)
+    stage.run(LIVES_OUT_SECONDS)
+    assert next_one.offset == 5
+    assert bytes_read(stage) < LONG_BYTES / 10
+    assert stage.entry().window[0].base_offset == 0
+
+
+def test_a_batch_before_the_mark_is_never_told_to_be_out_of_order() -> None:
+    stage = grown_old(0, 1)
+    send_all(stage, *range(2, 10))
+    lose(stage)
+    client = Client()
+    retry = stage.send(client, 9)
+    stage.run(LIVES_OUT_SECONDS)
+    assert retry.offset == 11
+    send_all(stage, *range(10, 16))
+    late = stage.send(Client(), 1)
+    stage.run(LIVES_OUT_SECONDS)
+    assert late.code == BELOW_WINDOW
+    stage.log.retain(3)
+    stage.earliest = 3
+    late = stage.send(Client(), 1)
+    stage.run(LIVES_OUT_SECONDS)
+    assert late.code == INVALID
+
+
+def test_where_an_epoch_that_began_after_the_mark_begins_is_known() -> None:
+    stage = grown_old()
+    send_all(stage, *range(8))
+    lose(stage)
+    retry = stage.send(Client(), 7)
+    stage.run(LIVES_OUT_SECONDS)
+    assert retry.offset == 9
+    assert stage.entry().first_base_offset == 2
+
+
+def test_the_start_of_the_log_that_retention_has_moved_beyond_the_mark_is_enough() -> None:
+    stage = grown_old(0)
+    send_all(stage, 1, 2)
+    stage.log.retain(4)
+    stage.earliest = 4
+    lose(stage)
+    retry = stage.send(Client(), 2)
+    stage.run(LIVES_OUT_SECONDS)
+    assert retry.offset == 4
+
+
+def test_another_life_of_the_process_uses_the_marks_of_the_one_before() -> None:
+    stage = grown_old()
+    foreign(stage)
+    data = stage.shared.checkpoints.pack(stage.now, 1_000_000)
+    stage.die()
+    stage.shared.checkpoints.unpack(data, stage.now, 1_000_000)
+    lose(stage)
+    first = stage.send(Client(), 0)
+    stage.run(LIVES_OUT_SECONDS)
+    assert first.offset == 3
+    assert 0 < bytes_read(stage) < LONG_BYTES / 10
+
+
+@pytest.mark.parametrize("code", NOT_LASTING)
+def test_an_append_that_is_answered_with_an_error_costs_no_mark(code: int) -> None:
+    """Leaders move and followers stop every day: a loss in Redis after that reads no whole log either."""
+    stage = grown_old(0, 1)
+    stage.outcomes.append(lambda append: Appended(stage.take(append), code, -1, stage.lane))
+    send_all(stage, 2)
+    assert PLACE not in stage.shared.bounds, "the next append's bound is read anew"
+    lose(stage)
+    retry = stage.send(Client(), 2)
+    stage.run(LIVES_OUT_SECONDS)
+    assert (retry.code, retry.offset) == (0, 4)
+    assert 0 < bytes_read(stage) < LONG_BYTES / 10
+
+
+@pytest.mark.parametrize("code", NOT_LASTING)
+def test_a_mark_that_no_longer_holds_after_such_an_answer_is_seen_when_it_is_used(code: int) -> None:
+    """The new leader lacks what the mark was taken from: what it has stored since lies below the mark."""
+    stage = grown_old()
+    stage.outcomes.append(lambda append: Appended(stage.take(append), code, -1, stage.lane))
+    send_all(stage, 0)
+    stage.log.truncate(0, unclean=True)
+    send_all(stage, 1)
+    for _ in range(3):
+        foreign(stage)
+    lose(stage)
+    retry = stage.send(Client(), 1)
+    stage.run(LIVES_OUT_SECONDS)
+    assert (retry.code, retry.offset) == (0, 0)
+    assert stage.shared.checkpoints.before_horizon(PLACE, stage.now + HORIZON_SECONDS) is None, "they are forgotten"
+
+
+# ---------------------------------------------------------------------- the mark is not enough
+def test_a_producer_that_was_idle_for_longer_is_looked_for_in_the_whole_log() -> None:
+    stage = grown_old(0, 1)
+    foreign(stage)
+    lose(stage)
+    next_one = stage.send(Client(), 2)
+    stage.run(LIVES_OUT_SECONDS)
+    assert next_one.offset == 5
+    assert bytes_read(stage) > LONG_BYTES
+
+
+def test_a_batch_below_what_was_found_is_looked_for_in_the_whole_log() -> None:
+    stage = grown_old(0, 1)
+    send_all(stage, 2)
+    lose(stage)
+    retry = stage.send(Client(), 1)
+    stage.run(LIVES_OUT_SECONDS)
+    assert (retry.code, retry.offset) == (0, 1)
+
+
+def test_the_lowest_batch_that_waits_decides() -> None:
+    stage = grown_old(0, 1)
+    send_all(stage, 2)
+    lose(stage)
+    client = Client()
+    later, earlier = stage.send(client, 2), stage.send(client, 1)
+    stage.run(LIVES_OUT_SECONDS)
+    assert (earlier.offset, later.offset) == (1, 4)
+
+
+def test_a_mark_that_is_younger_than_the_horizon_is_not_used() -> None:
+    stage = Stage()
+    foreign(stage, LONG_BYTES)
+    send_all(stage, 0)
+    mark(stage)
+    stage.run(HORIZON_SECONDS / 2)
+    lose(stage)
+    retry = stage.send(Client(), 0)
+    stage.run(LIVES_OUT_SECONDS)
+    assert retry.offset == 1
+    assert len(stage.log.messages) == 2
+
+
+def test_the_horizon_counts_back_from_when_a_batch_came() -> None:
+    stage = Stage()
+    foreign(stage)
+    send_all(stage, 0)
+    mark(stage)
+    stage.run(HORIZON_SECONDS - 1)
+    lose(stage)
+    retry = stage.send(Client(), 0)  # the leases of the lost state have to run out: until then the mark is old enough
+    stage.run(LIVES_OUT_SECONDS)
+    assert retry.offset == 1
+    assert len(stage.log.messages) == 2
+
+
+def test_a_log_that_was_cut_below_the_mark_and_grew_again_is_read_as_a_whole() -> None:
+    stage = grown_old()
+    stage.log.truncate(0, unclean=True)
+    send_all(stage, 0)
+    foreign(stage)
+    foreign(stage)
+    foreign(stage)
+    stage.shared.checkpoints.note(stage.now, PLACE, stage.shared.bounds[PLACE][1])
+    lose(stage)
+    retry = stage.send(Client(), 0)
+    stage.run(LIVES_OUT_SECONDS)
+    assert retry.offset == 0
+    assert stage.shared.checkpoints.before_horizon(PLACE, stage.now + HORIZON_SECONDS) is None, "they are forgotten"
+
+
+def test_a_position_without_an_anchor_is_no_mark_as_the_log_may_have_been_cut_below_it() -> None:
+    stage = grown_old(with_anchor=False)
+    stage.log.truncate(0, unclean=True)
+    send_all(stage, 0)
+    foreign(stage)
+    foreign(stage)
+    foreign(stage)
+    lose(stage)
+    retry = stage.send(Client(), 0)
+    stage.run(LIVES_OUT_SECONDS)
+    assert retry.offset == 0
+    assert len(stage.log.messages) == 4
+
+
+def test_who_goes_on_with_an_unfinished_rebuild_starts_from_the_stored_bound() -> None:
+    stage = grown_old(0, 1)
+    send_all(stage, 2)
+    lose(stage)
+    stage.swapped.clear()
+    stage.send(Client(), 2)
+    stage.run(LIVES_OUT_SECONDS)
+    claims = [one.intent for one in stage.swapped if one.intent is not None and not one.intent.batches]
+    assert [(claim.lower_bound, claim.anchor) for claim in claims] == [(0, NO_ANCHOR)]
+
+
+# ---------------------------------------------------------------------- the second look
+def test_a_first_copy_that_comes_after_the_rebuild_is_told() -> None:
+    stage = grown_old()
+    foreign(stage)
+    lose(stage)
+    request = stage.send(Client(), 0)
+    stage.run(LIVES_OUT_SECONDS)
+    assert request.code == 0
+    stage.take(stage.sent[-1])  # a proxy of the lost state had sent it, and its broker stood still
+    stage.run(limits.SECOND_LOOKS_SECONDS[0] + 5)
+    assert [event.offsets for event in stage.events if isinstance(event, DuplicateFound)] == [(3, 4)]
+
+
+def test_what_a_rebuild_has_found_is_not_looked_for_again() -> None:
+    stage = grown_old()
+    send_all(stage, 0)
+    lose(stage)
+    request = stage.send(Client(), 0)
+    stage.run(LIVES_OUT_SECONDS)
+    assert request.code == 0
+    assert stage.shared.sent_again == {}
+
+
+# ---------------------------------------------------------------------- all together
+def test_a_proxy_that_has_worked_for_a_while_reads_little_when_the_store_is_emptied() -> None:
+    world = World(1, WorldSettings(brokers=1, clients=3))
+    world.start()
+    old, busy, new = world.clients
+    log = world.cluster.log(virtual_world.TOPIC, PARTITION)
+
+    def done(client: VirtualClient) -> None:
+        client.send(virtual_world.TOPIC, PARTITION)
+        assert world.network.run(60, lambda: client.is_done)
+
+    for _ in range(100):
+        done(old)
+    world.network.run(HORIZON_SECONDS + HORIZON_SECONDS / limits.MARKS_PER_HORIZON)
+    done(busy)
+    world.network.run(5)
+    world.redis.flush()
+    (proxy,) = world.proxies
+    proxy.crash()
+    world.network.run(5)
+    before = len(proxy.events)
+    done(busy)
+    done(new)
+    read = [event.bytes_read for _, _, event in proxy.events[before:] if isinstance(event, DoubtResolved)]
+    stored = sum(len(one.message.data) for one in log.messages)
+    assert 0 < sum(read) < stored / 10
+    assert len(log.messages) == 103
+    assert world.errors() == []

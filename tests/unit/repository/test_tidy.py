@@ -1,0 +1,240 @@
+"""The house rules that no other tool enforces: sizes, names, purity, no skipped tests, guarantees that have a test.
+
+Each rule is a function from source text to complaints, and is tried on a planted violation too, so that a rule which
+has stopped looking is noticed. Never changes a file.
+"""
+
+import ast
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDERS = ("proxy", "codecs", "state", "demo", "pipeline", "client", "src", "tests", "benchmarks")
+FUNCTION_LINES_MAX = 70
+
+# Only these run under trio; the rest is driven through src/idemproxy/reactor.py and runs in the simulation too.
+TRIO_FILES = {
+    "proxy/process/run.py",
+    "proxy/commands/check_connect.py",
+    "proxy/process/checkpoint_file.py",
+    "proxy/process/free_memory.py",
+    "proxy/process/server.py",
+    "proxy/net/event_loop.py",
+    "proxy/flow/runner.py",
+    "proxy/admin/serve.py",
+    "state/redis_server.py",
+}
+# These face the outside (clock, files, log lines, imports) without trio.
+SHELL_FILES = TRIO_FILES | {
+    "codecs/packages.py",
+    "proxy/settings/child_process.py",
+    "proxy/process/listeners.py",
+    "proxy/telemetry/logs.py",
+    "proxy/telemetry/metrics_export.py",
+    "proxy/telemetry/otel.py",
+    "proxy/net/sockets.py",
+    "proxy/telemetry/spans.py",
+    "proxy/telemetry/reports.py",
+    "proxy/net/tls.py",
+    "proxy/net/tls_wire.py",
+}
+TROUBLES_OF_OTHERS = 20
+PURE_FOLDERS = ("codecs", "state", "proxy", "src")
+OUTSIDE_MODULES = {
+    "asyncio",
+    "logging",
+    "random",
+    "secrets",
+    "select",
+    "selectors",
+    "socket",
+    "ssl",
+    "subprocess",
+    "threading",
+    "time",
+    "trio",
+}
+SKIPPING_NAMES = {
+    "SkipTest",
+    "expectedFailure",
+    "importorskip",
+    "skip",
+    "skipIf",
+    "skipTest",
+    "skipUnless",
+    "skipif",
+    "xfail",
+}
+
+
+def python_files(*folders: str) -> Iterator[Path]:
+    """Yield the Python files below ``folders``, relative to the root; links and the checked model are left out."""
+    for folder in folders:
+        for directory, names, files in os.walk(ROOT / folder):
+            here = Path(directory).relative_to(ROOT)
+            names[:] = [name for name in names if name != "__pycache__" and here / name != Path("tests/model")]
+            yield from (here / file for file in sorted(files) if file.endswith(".py"))
+
+
+def every_file() -> list[tuple[str, str]]:
+    """Return (path, text) of all files of the house."""
+    return [(path.as_posix(), (ROOT / path).read_text()) for path in python_files(*FOLDERS)]
+
+
+def length_complaints(path: str, text: str) -> list[str]:
+    """Return the functions of one file that are too long. A file ends where its meaning ends, and is not counted."""
+    complaints = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            lines = node.end_lineno - node.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                complaints.append(f"{path}:{node.lineno}: {node.name} has {lines} lines")
+    return complaints
+
+
+def name_complaints(path: str) -> list[str]:
+    """Return the parts of a module's path that are a name of the standard library; codecs/ is the one exception."""
+    parts = [part.removesuffix(".py") for part in Path(path).parts]
+    taken = [part for part in parts if part in sys.stdlib_module_names and part != "codecs"]
+    if parts[-1] == "codecs":
+        taken.append("codecs")
+    return [f"{path}: the standard library has a module {name}" for name in taken]
+
+
+def imported_modules(text: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, first part of the module) of every absolute import."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name.partition(".")[0]) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+            yield node.lineno, node.module.partition(".")[0]
+
+
+def purity_complaints(path: str, text: str) -> list[str]:
+    """Return the imports that reach outside from a file that may not."""
+    if Path(path).parts[0] not in PURE_FOLDERS or path in TRIO_FILES:
+        return []
+    forbidden = {"trio"} if path in SHELL_FILES else OUTSIDE_MODULES
+    return [f"{path}:{line}: imports {name}" for line, name in imported_modules(text) if name in forbidden]
+
+
+def skip_complaints(path: str, text: str) -> list[str]:
+    """Return every mark or call that lets a test not run or not count."""
+    complaints = []
+    for node in ast.walk(ast.parse(text)):
+        names: list[str] = []
+        if isinstance(node, ast.Attribute) and re.match(r"(pytest|mark|unittest|self)\b", ast.unparse(node)):
+            names = [node.attr]
+        elif isinstance(node, ast.ImportFrom) and node.module in {"pytest", "unittest"}:
+            names = [alias.name for alias in node.names]
+        complaints += [f"{path}: {name}" for name in names if name in SKIPPING_NAMES]
+    return complaints
+
+
+def names_of_tests(text: str) -> set[str]:
+    """Return the names of the test functions in one file."""
+    functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {function.name for function in functions if function.name.startswith("test_")}
+
+
+def guarantee_complaints(guarantees: str, tests: set[str], paths: set[str]) -> list[str]:
+    """Return the tests and test files which the text names and which do not exist."""
+    named_files = set(re.findall(r"\btests/[\w/]+\.py\b", guarantees))
+    named_tests = set(re.findall(r"\btest_\w+\b(?!\.py)", re.sub(r"\btests/[\w/]+\.py\b", "", guarantees)))
+    missing = sorted(named_files - paths) + sorted(named_tests - tests)
+    return [f"a promise names {name}, which does not exist" for name in missing]
+
+
+def place_complaints(text: str, places: set[str]) -> list[str]:
+    """Return what the text names as ``path::test`` and is not there, though both may exist apart."""
+    named = set(re.findall(r"\btests/[\w/]+\.py::test_\w+", text))
+    return [f"a promise names {name}, which is not there" for name in sorted(named - places)]
+
+
+def row_complaints(text: str, rows: int) -> list[str]:
+    """Return the numbers from 1 to ``rows`` that begin no row with a test in it, and those that begin several."""
+    found = re.findall(r"^\| (\d+) \|.*`tests/[\w/]+\.py::test_\w+` \|$", text, re.MULTILINE)
+    wanted = [str(number) for number in range(1, rows + 1)]
+    return [f"row {number} is there {found.count(number)} times" for number in wanted if found.count(number) != 1]
+
+
+def test_no_function_is_too_long() -> None:
+    assert [complaint for path, text in every_file() for complaint in length_complaints(path, text)] == []
+
+
+def test_no_module_is_named_like_one_of_the_standard_library() -> None:
+    assert [complaint for path, _ in every_file() for complaint in name_complaints(path)] == []
+
+
+def test_codecs_has_no_init_file_because_it_would_shadow_the_standard_library() -> None:
+    assert (ROOT / "codecs").is_dir()
+    assert not (ROOT / "codecs/__init__.py").exists()
+
+
+def test_pure_files_reach_nothing_outside() -> None:
+    assert [complaint for path, text in every_file() for complaint in purity_complaints(path, text)] == []
+
+
+def test_no_test_is_skipped_or_expected_to_fail() -> None:
+    texts = [(path, text) for path, text in every_file() if path.startswith("tests/")]
+    assert [complaint for path, text in texts for complaint in skip_complaints(path, text)] == []
+
+
+@pytest.mark.parametrize("page", ["GUARANTEES", "COMPARED"])
+def test_every_test_that_a_guarantee_names_exists(page: str) -> None:
+    text = (ROOT / f"docs/{page}.md").read_text()
+    tests = {path: names_of_tests(source) for path, source in every_file() if path.startswith("tests/")}
+    assert guarantee_complaints(text, set().union(*tests.values()), set(tests)) == []
+    assert place_complaints(text, {f"{path}::{name}" for path, names in tests.items() for name in names}) == []
+
+
+def test_each_of_twenty_troubles_of_others_has_a_row_with_a_test() -> None:
+    assert row_complaints((ROOT / "docs/COMPARED.md").read_text(), TROUBLES_OF_OTHERS) == []
+
+
+@pytest.mark.parametrize(
+    "complaints",
+    [
+        length_complaints("proxy/long.py", "async def f():\n" + "    x = 1\n" * 70),
+        name_complaints("proxy/select.py"),
+        name_complaints("proxy/queue/one.py"),
+        name_complaints("proxy/codecs.py"),
+        purity_complaints("codecs/produce.py", "import time"),
+        purity_complaints("state/entry.py", "def f():\n    from trio.lowlevel import wait_readable"),
+        purity_complaints("proxy/telemetry/reports.py", "import trio"),
+        skip_complaints("tests/a.py", "@pytest.mark.skipif(True)\ndef test_a(): pass"),
+        skip_complaints("tests/a.py", "from pytest import importorskip"),
+        guarantee_complaints("see `test_gone`", {"test_here"}, set()),
+        guarantee_complaints("see tests/unit/test_gone.py", set(), {"tests/unit/test_here.py"}),
+        place_complaints("`tests/unit/test_a.py::test_b`", {"tests/unit/test_b.py::test_b"}),
+        row_complaints("| 1 | a | b | not shown |", 1),
+        row_complaints("| 1 | a | `tests/unit/test_a.py::test_b` |\n" * 2, 1),
+    ],
+)
+def test_a_planted_violation_is_seen(complaints: list[str]) -> None:
+    assert len(complaints) == 1
+
+
+@pytest.mark.parametrize(
+    "complaints",
+    [
+        length_complaints("proxy/fits.py", "x = 1\n" * 399),
+        length_complaints("proxy/fits.py", "def f():\n" + "    x = 1\n" * 69),
+        name_complaints("codecs/produce.py"),
+        purity_complaints("proxy/net/event_loop.py", "import socket, trio, time"),
+        purity_complaints("codecs/produce.py", "from .time import thing"),
+        purity_complaints("demo/relay.py", "import socket"),
+        skip_complaints("tests/a.py", "def test_skip_of_a_message(): reader.skip(4)"),
+        guarantee_complaints("`tests/unit/test_a.py::test_here`", {"test_here"}, {"tests/unit/test_a.py"}),
+        place_complaints("`tests/unit/test_a.py::test_b`, tests/unit", {"tests/unit/test_a.py::test_b"}),
+        row_complaints("| 1 | a | `tests/unit/test_a.py::test_b` |\n| 2 | c | `tests/unit/test_a.py::test_d` |\n", 2),
+    ],
+)
+def test_what_is_allowed_is_not_complained_about(complaints: list[str]) -> None:
+    assert complaints == []

@@ -1,0 +1,156 @@
+"""Rules R9 and R14, each in the shortest scene in which exactly it matters: a batch that comes again, and copies."""
+
+from dataclasses import replace
+
+from mutants.scenes import SleepingBroker, a_stage_with_one_batch, foreign, unclean_election
+
+from idemproxy.codecs.compression import Codec
+from idemproxy.codecs.message_set import encode_message
+from idemproxy.proxy import limits
+from idemproxy.proxy.events import DuplicateFound
+from idemproxy.proxy.flow.effects import Append, Unanswered
+from idemproxy.proxy.flow.outcome import InDoubt, Outcome
+from testkit.stage.sequencer import Client, Lane, Stage
+
+TIMED_OUT, OUT_OF_ORDER, DUPLICATE, INVALID = 7, 45, 46, 87
+
+
+# ---------------------------------------------------------------------- R9
+def test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_again() -> None:
+    stage, _ = a_stage_with_one_batch()
+    stage.lane.is_open = False
+    unclean_election(stage, b"another one's")
+    retry = stage.send(Client(), 0)
+    stage.run(40)
+    assert stage.stored_values() == [b"another one's"], "later batches may be in the log: it would come after them"
+    assert retry.code == INVALID
+
+
+def test_another_ones_message_that_cannot_be_read_in_the_place_of_a_duplicate_is_told_as_such() -> None:
+    """It ends at the very offset, and what is in it is no gzip."""
+    stage, _ = a_stage_with_one_batch()
+    stage.lane.is_open = False
+    unreadable = encode_message(None, b"no gzip at all", magic=1, offset=0, codec=Codec.GZIP)
+    there = stage.log.messages[0]
+    stage.log.messages[0] = replace(there, message=there.message._replace(data=unreadable))
+    retry = stage.send(Client(), 0)
+    stage.run(40)
+    assert (retry.code, stage.failures()) == (INVALID, [])
+
+
+def a_stage_with_seven_batches() -> Stage:
+    stage, client = Stage(), Client()
+    for sequence in range(7):
+        stage.send(client, sequence)
+        stage.run(1)
+    return stage
+
+
+def test_a_duplicate_from_before_the_window_is_known_because_the_log_has_it() -> None:
+    stage = a_stage_with_seven_batches()
+    retry = stage.send(Client(), 1)
+    stage.run(5)
+    assert retry.code == DUPLICATE
+
+
+def test_an_epoch_is_searched_from_its_least_offset_also_when_the_log_has_become_shorter() -> None:
+    stage, client = Stage(), Client()
+    foreign(stage, b"a", b"b", b"c")
+    stage.send(client, 0)
+    stage.run(1)
+    unclean_election(stage)
+    for sequence in range(1, 7):
+        stage.send(client, sequence)
+        stage.run(1)
+        foreign(stage, b"d", b"e")
+    retry = stage.send(Client(), 1)
+    stage.run(5)
+    assert retry.code == DUPLICATE
+
+
+def test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_there() -> None:
+    stage = a_stage_with_seven_batches()
+    retry = stage.send(Client(), 1, b"another content")
+    stage.run(5)
+    assert retry.code == OUT_OF_ORDER
+
+
+def test_a_batch_from_before_the_window_is_no_gap_as_long_as_the_log_cannot_be_read() -> None:
+    stage = a_stage_with_seven_batches()
+    stage.reply = lambda _broker_id, _question: Unanswered("away")
+    retry = stage.send(Client(), 1)
+    stage.run(2 * limits.SCAN_SECONDS_MAX)
+    assert retry.code == TIMED_OUT
+
+
+def a_stage_with_four_batches() -> tuple[Stage, Client]:
+    stage, client = Stage(), Client()
+    for sequence in range(4):
+        stage.send(client, sequence)
+        stage.run(1)
+    return stage, client
+
+
+def test_a_batch_that_lies_where_one_that_was_cut_off_lay_is_found_there() -> None:
+    stage, client = a_stage_with_four_batches()
+    stage.log.truncate(2, unclean=True)
+    stage.send(client, 4)
+    stage.run(30)
+    stage.lane.is_open = False
+    retry = stage.send(Client(), 4)
+    stage.run(60)
+    assert (retry.code, retry.offset) == (0, 2)
+    assert stage.stored_values() == [b"value 0", b"value 1", b"value 4"]
+
+
+def test_a_batch_that_was_cut_off_is_not_confirmed_by_the_connection_of_the_one_that_lies_there_now() -> None:
+    """The unclean election happens while its successor is out; that one is sent again, and no answer was heard."""
+    stage, client = a_stage_with_four_batches()
+    stage.outcomes.append(stage.loses_request)
+    stage.send(client, 4)
+    stage.lane.is_open = False
+    stage.lane = Lane()
+    stage.log.truncate(2, unclean=True)
+    client.is_closed = True
+    client = Client()
+    retries = [stage.send(client, sequence) for sequence in (2, 3, 4)]
+    stage.run(60)
+    assert stage.stored_values() == [b"value 0", b"value 1", b"value 4"]
+    assert [retry.code for retry in retries] == [INVALID, INVALID, 0]
+
+
+# ---------------------------------------------------------------------- R14
+def test_what_was_sent_again_is_looked_for_twice_in_the_log() -> None:
+    stage = Stage()
+    broker = SleepingBroker(stage)
+    stage.send(Client(), 0)
+    stage.run(10)
+    broker.wake()
+    stage.run(limits.SECOND_LOOKS_SECONDS[0] + 10)
+    assert [event.offsets for event in stage.events if isinstance(event, DuplicateFound)] == [(0, 1)]
+
+
+def test_what_was_not_found_and_is_dropped_is_looked_for_too() -> None:
+    stage, client = Stage(), Client()
+    broker = SleepingBroker(stage)
+    stage.send(client, 0)
+    client.is_closed = True
+    stage.run(10)
+    assert stage.send(Client(), 0).offset == 0
+    broker.wake()
+    stage.run(limits.SECOND_LOOKS_SECONDS[0] + 10)
+    assert [event.offsets for event in stage.events if isinstance(event, DuplicateFound)] == [(0, 1)]
+
+
+def test_what_was_written_late_is_looked_for_too() -> None:
+    stage = Stage()
+
+    def written_late(effect: Append) -> Outcome:
+        stage.take(effect)
+        stage.take(effect)  # by another proxy that has taken it over, before that
+        return InDoubt("the deadline passed over the write", effect.broker_id, is_late=True)
+
+    stage.outcomes.append(written_late)
+    stage.send(Client(), 0)
+    stage.run(limits.SECOND_LOOKS_SECONDS[0] + 10)
+    assert [event.offsets for event in stage.events if isinstance(event, DuplicateFound)] == [(0, 1)]

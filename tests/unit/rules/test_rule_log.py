@@ -1,0 +1,266 @@
+"""Rules R5, R6, R8, each in the shortest scene in which exactly it matters: what is concluded from an answer
+and from the log."""
+
+from mutants.scenes import SleepingBroker, a_stage_with_one_batch, dies_after, foreign, unclean_election
+from simulation.cases import Fault, run_case
+
+from idemproxy.codecs.marker import anchor_of
+from idemproxy.codecs.message_set import iterate_shallow
+from idemproxy.proxy import limits
+from idemproxy.proxy.bridge.asks import FetchRecords
+from idemproxy.proxy.flow.effects import Append, Unanswered
+from idemproxy.proxy.flow.outcome import Appended, InDoubt, Outcome, Refused, classify
+from idemproxy.proxy.partition_log.log_offsets import Position
+from idemproxy.state.entry import NO_ANCHOR
+from testkit.stage.sequencer import NEXT_INCARNATION, PARTITION, TOPIC, Client, Lane, Stage
+from testkit.virtual.broker_faults import BrokerFault
+
+TIMED_OUT, INVALID = 7, 87
+SECOND = b"the second batch"
+
+
+# ---------------------------------------------------------------------- R5
+def test_what_a_broker_appended_and_answered_with_an_error_is_not_sent_again() -> None:
+    for seed in range(1, 6):
+        assert run_case(Fault(BrokerFault.ERROR_AFTER_APPEND.value, 1), seed=seed).problems == []
+
+
+def test_what_was_appended_with_an_error_and_has_vanished_is_no_success() -> None:
+    stage = Stage()
+
+    def appended_and_lost(effect: Append) -> Outcome:
+        foreign(stage, b"another one's")
+        return Appended(0, 6, -1, stage.lane)
+
+    stage.outcomes.append(appended_and_lost)
+    request = stage.send(Client(), 0)
+    stage.run(10)
+    assert stage.stored_values() == [b"another one's", b"value 0"]
+    assert request.offset == 1
+
+
+def test_no_offset_means_not_appended_also_with_code_0_and_nothing_is_known_with_code_minus_1() -> None:
+    assert isinstance(classify(0, -1, -1, Lane(), 1), Refused), "an empty set: no commit"
+    assert isinstance(classify(-1, -1, -1, Lane(), 1), InDoubt)
+
+
+def test_a_batch_that_an_unknown_error_hides_is_looked_for() -> None:
+    for seed in range(1, 6):
+        assert run_case(Fault(BrokerFault.UNKNOWN.value, 1), seed=seed).problems == []
+
+
+# ---------------------------------------------------------------------- R6
+def test_the_log_is_not_read_before_the_broker_was_seen_awake_for_a_second() -> None:
+    stage = Stage()
+    broker = SleepingBroker(stage)
+    request = stage.send(Client(), 0)
+    stage.run(0.5)
+    broker.wake()
+    stage.run(10)
+    assert stage.stored_values() == [b"value 0"]
+    assert request.offset == 0
+
+
+def test_the_broker_that_was_asked_is_waited_for_also_when_another_one_leads() -> None:
+    stage = Stage()
+    held: list[Append] = []
+
+    def the_leader_moves(effect: Append) -> Outcome:
+        held.append(effect)
+        stage.leader = 2
+        stage.reply = lambda broker_id, _question: Unanswered("it sleeps") if broker_id == 1 else None
+        return InDoubt("no answer in time", 1)
+
+    stage.outcomes.append(the_leader_moves)
+    request = stage.send(Client(), 0)
+    stage.run(5)
+    stage.take(held[0])
+    stage.leader, stage.reply = 1, lambda _broker_id, _question: None
+    stage.run(10)
+    assert stage.stored_values() == [b"value 0"]
+    assert request.offset == 0
+
+
+def test_the_log_is_read_to_its_end_once_that_is_replicated() -> None:
+    stage = Stage()
+
+    def appended_unreplicated(effect: Append) -> Outcome:
+        stage.log.append(bytes(effect.message_set), stage.now)
+        return InDoubt("the answer is lost", effect.broker_id)
+
+    stage.outcomes.append(appended_unreplicated)
+    request = stage.send(Client(), 0)
+    stage.run(3)
+    stage.log.advance(stage.log.end_offset)
+    stage.run(10)
+    assert stage.stored_values() == [b"value 0"]
+    assert request.offset == 0
+
+
+def test_the_intent_is_renewed_before_the_batch_is_sent_again() -> None:
+    first = Stage()
+    first.outcomes.append(first.loses_request)
+    first.send(Client(), 0)
+    first.run(0.5)
+    second = Stage()  # the first one's lease is over, and it has not noticed
+    second.values, second.log, second.shared.incarnation = first.values, first.log, NEXT_INCARNATION
+    first.alive.add(NEXT_INCARNATION)
+    broker = SleepingBroker(second, is_heard_of=False)
+    second.send(Client(), 0)
+    second.run(5)
+    assert len(second.sent) == 1
+    first.run(5)
+    broker.wake()
+    assert first.stored_values() == [b"value 0"]
+
+
+def test_a_batch_is_sent_three_times_at_most() -> None:
+    stage = Stage()
+    stage.outcomes.extend([stage.loses_request] * 10)
+    request = stage.send(Client(), 0)
+    stage.run(60)
+    assert len(stage.sent) == limits.FORWARDS_MAX == 3
+    assert request.code == TIMED_OUT
+
+
+def test_offsets_that_are_missing_from_the_log_prove_nothing() -> None:
+    stage = Stage()
+
+    def appended_and_compacted(effect: Append) -> Outcome:
+        stage.take(effect)
+        foreign(stage, b"a later one with the same key")
+        del stage.log.messages[0]
+        return InDoubt("the answer is lost", effect.broker_id)
+
+    stage.outcomes.append(appended_and_compacted)
+    request = stage.send(Client(), 0)
+    stage.run(60)
+    assert (len(stage.sent), request.code) == (1, INVALID)
+
+
+def test_records_that_retention_has_deleted_prove_nothing() -> None:
+    stage = Stage()
+    foreign(stage, b"a", b"b")
+
+    def appended_and_deleted(effect: Append) -> Outcome:
+        stage.take(effect)
+        foreign(stage, b"c", b"d")
+        stage.earliest = 4
+        return InDoubt("the answer is lost", effect.broker_id)
+
+    stage.outcomes.append(appended_and_deleted)
+    request = stage.send(Client(), 0)
+    stage.run(60)
+    assert (len(stage.sent), request.code) == (1, INVALID)
+
+
+def test_a_search_that_retention_has_overtaken_begins_anew_where_the_log_begins_now() -> None:
+    stage = Stage()
+    foreign(stage, *(b"%d" % number for number in range(8)))
+    stage.values.clear()  # the producer is looked for in the whole log
+
+    def deletes_what_is_read(_broker: int, question: object) -> None:
+        if isinstance(question, FetchRecords):
+            stage.earliest = 3
+
+    stage.reply = deletes_what_is_read
+    request = stage.send(Client(), 0)
+    stage.run(60)
+    assert (request.code, request.offset) == (0, 8)
+
+
+def test_a_record_of_the_same_content_without_a_marker_proves_nothing() -> None:
+    stage = Stage(keeps_markers=False)
+    stage.outcomes.append(stage.loses_answer)
+    request = stage.send(Client(), 0)
+    stage.run(60)
+    assert (len(stage.sent), request.code) == (1, INVALID)
+
+
+def test_of_a_batch_whose_first_part_is_found_only_the_rest_is_sent() -> None:
+    stage = Stage()
+    values = [b"record %d of a batch in parts" % number for number in range(8)]
+    stage.shared.note_too_large(TOPIC, 200)
+    stage.outcomes.extend([stage.succeeds, stage.loses_request])
+    request = stage.send(Client(), 0, *values)
+    stage.run(20)
+    assert stage.stored_values() == values
+    assert request.offset == 0
+
+
+# ---------------------------------------------------------------------- R8
+def test_the_bound_of_a_first_batch_is_a_high_watermark_and_not_the_end_of_the_log() -> None:
+    stage = Stage()
+    foreign(stage, b"replicated")
+    foreign(stage, b"soon lost", b"too", replicated=False)
+
+    def led_by_another_broker(effect: Append) -> Outcome:
+        stage.log.truncate(stage.log.high_watermark)
+        stage.take(effect)
+        foreign(stage, b"c", b"d", b"e")
+        return InDoubt("the answer is lost", effect.broker_id)
+
+    stage.outcomes.append(led_by_another_broker)
+    request = stage.send(Client(), 0)
+    stage.run(10)
+    assert stage.stored_values().count(b"value 0") == 1
+    assert request.offset == 1
+
+
+def test_where_the_record_below_the_bound_is_another_one_the_search_begins_at_the_start() -> None:
+    stage, client = a_stage_with_one_batch()
+
+    def an_unclean_leader_appends(effect: Append) -> Outcome:
+        unclean_election(stage)
+        stage.take(effect)
+        foreign(stage, b"c", b"d")
+        return InDoubt("the answer is lost", effect.broker_id)
+
+    stage.outcomes.append(an_unclean_leader_appends)
+    request = stage.send(client, 1, SECOND)
+    stage.run(10)
+    assert stage.stored_values().count(SECOND) == 1
+    assert request.offset == 0
+
+
+def test_who_takes_an_intent_over_searches_from_its_own_bound() -> None:
+    stage = Stage()
+    stage.outcomes.append(dies_after(stage, stage.take))
+    stage.send(Client(), 0)
+    foreign(stage, b"b", b"c")
+    stage.die()
+    stage.shared.note_bound(TOPIC, PARTITION, Position(3, NO_ANCHOR))
+    retry = stage.send(Client(), 0)
+    stage.run(10)
+    assert stage.stored_values().count(b"value 0") == 1
+    assert retry.offset == 0
+
+
+def test_a_suspect_entry_has_no_other_bound_than_its_own_last_commit() -> None:
+    stage, client = a_stage_with_one_batch()
+    before = dict(stage.values)
+    stage.send(client, 1, SECOND)
+    stage.run(1)
+    stage.values = before
+    stage.die()
+    stage.begin_era()
+    stage.shared.note_bound(TOPIC, PARTITION, Position(2, NO_ANCHOR))
+    retry = stage.send(Client(), 1, SECOND)
+    stage.run(20)
+    assert stage.stored_values() == [b"value 0", SECOND]
+    assert retry.offset == 1
+
+
+def test_a_bound_whose_record_is_the_batch_itself_hides_no_copy_of_it() -> None:
+    stage = Stage()
+    stage.outcomes.append(dies_after(stage, stage.take))
+    stage.send(Client(), 0)
+    (wrapper,) = iterate_shallow(stage.log.messages[0].message.data)
+    stage.die()
+    stage.shared.note_bound(TOPIC, PARTITION, Position(1, anchor_of(wrapper)))
+    unclean_election(stage)
+    stage.outcomes.append(stage.loses_answer)
+    retry = stage.send(Client(), 0)
+    stage.run(20)
+    assert stage.stored_values() == [b"value 0"]
+    assert retry.offset == 0

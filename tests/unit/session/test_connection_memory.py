@@ -1,0 +1,97 @@
+"""What is remembered of one connection has an end, and so have the names that come over it."""
+
+from __future__ import annotations
+
+import pytest
+
+from idemproxy.proxy import limits
+from idemproxy.proxy.versions import ApiKey
+from testkit.real.raw_client import RawClient, batch
+from testkit.virtual.guest import Introduced
+from testkit.virtual.line import Line, request
+from testkit.virtual.world import TOPIC, World, WorldSettings
+
+NOTED_MAX = 20
+LONG_NAME = "x" * 40_000
+"""More than a length of 16 bits can say: only the newest versions of Produce have room for it."""
+
+
+class Scene:
+    def __init__(self, has_guests: bool = False) -> None:
+        self.world = World(1, WorldSettings(brokers=1, has_principals=has_guests, has_guests=has_guests))
+        self.world.start()
+        self.run(2)
+        (self.proxy,) = self.world.proxies
+
+    def run(self, seconds: float) -> None:
+        self.world.network.run(seconds)
+
+    def line(self, name: str | None = None) -> Line:
+        line = Line()
+        host = self.world.network.host("client")
+        host.connect(self.proxy.addresses[0], line if name is None else Introduced(name, line))
+        assert self.world.network.run(5, lambda: line.wire is not None)
+        return line
+
+    def send(self, line: Line, number: int, body: bytes, version: int) -> None:
+        assert line.wire is not None
+        line.wire.send(request(number, ApiKey.PRODUCE, version, body))
+        self.run(2)
+
+
+def failing(first_producer: int, count: int) -> bytes:
+    """A request with so many producers, each for a partition that there is not."""
+    parts = [
+        (TOPIC, 1_000 + number, batch([b""], producer_id=first_producer + number, sequence=0))
+        for number in range(count)
+    ]
+    return RawClient.produce_body(parts, version=3, acks=-1, timeout_ms=30_000)
+
+
+def test_who_names_producers_without_end_is_answered_and_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "FAILURES_NOTED_MAX", NOTED_MAX)
+    scene = Scene()
+    line = scene.line()
+    for number in range(3):
+        scene.send(line, number, failing(1, NOTED_MAX), version=3)
+    assert (line.answers, line.is_lost) == ([0, 1, 2], False)
+    scene.send(line, 3, failing(100, 1), version=3)
+    assert (line.answers, line.is_lost) == ([0, 1, 2, 3], True)
+    assert not scene.proxy.engine.sessions
+    assert scene.proxy.engine.bytes_held == 0
+    assert scene.world.errors() == []
+
+
+def test_who_does_not_take_that_answer_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "FAILURES_NOTED_MAX", NOTED_MAX)
+    scene = Scene()
+    line = scene.line()
+    assert line.wire is not None
+    line.wire.pause()
+    for number in range(100):
+        scene.send(line, number, failing(1, NOTED_MAX), version=3)
+    scene.send(line, 100, failing(100, NOTED_MAX), version=3)
+    scene.run(limits.UNTAKEN_SECONDS_SCARCE)
+    assert not scene.proxy.engine.sessions
+    assert line.is_lost
+
+
+@pytest.mark.parametrize("producer_id", [-1, 7])
+def test_a_name_that_does_not_fit_into_older_requests_is_that_of_no_topic(producer_id: int) -> None:
+    scene = Scene()
+    line = scene.line()
+    parts = [(LONG_NAME, 0, batch([b"a"], producer_id=producer_id, sequence=0))]
+    scene.send(line, 1, RawClient.produce_body(parts, version=9, acks=-1, timeout_ms=30_000), version=9)
+    assert (line.answers, line.is_lost) == ([1], False)
+    assert b"the cluster has no such topic" in line.data
+    assert scene.world.errors() == []
+
+
+def test_a_broker_is_not_asked_about_a_name_that_does_not_fit_into_the_question() -> None:
+    scene = Scene(has_guests=True)
+    (name,) = [client.name for client in scene.world.clients]
+    line = scene.line(name)
+    parts = [(LONG_NAME, 0, batch([b"a"], producer_id=7, sequence=0))]
+    scene.send(line, 1, RawClient.produce_body(parts, version=9, acks=-1, timeout_ms=30_000), version=9)
+    assert line.is_lost
+    assert scene.world.errors() == []

@@ -1,0 +1,141 @@
+"""Of what a client sent before it hung up, only what has no answer is taken (rules R16 and R17), and in turns."""
+
+from __future__ import annotations
+
+from idemproxy.codecs.produce import ProduceRequest, parse_request
+from idemproxy.proxy.admission.memory_budget import WAITING_COUNTS
+from idemproxy.proxy.session.acks_zero import names_a_producer
+from idemproxy.proxy.session.session import Session
+from idemproxy.proxy.versions import ApiKey
+from testkit.real.raw_client import RawClient, batch
+from testkit.virtual.line import Line, request
+from testkit.virtual.world import TOPIC, World, WorldSettings
+
+MANY = 2000
+
+
+def produce(value: bytes, acks: int, version: int = 3, producer_id: int = -1, sequence: int = 0) -> bytes:
+    """One request, without its size."""
+    records = batch([value], producer_id=producer_id, sequence=sequence)
+    body = RawClient.produce_body([(TOPIC, 0, records)], version=version, acks=acks, timeout_ms=60_000)
+    return request(1, ApiKey.PRODUCE, version, body)[4:]
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.world = World(1, WorldSettings(brokers=1))
+        self.world.start()
+        (self.proxy,) = self.world.proxies
+        self.engine = self.proxy.engine
+        self.line = self.client()
+        (self.session,) = self.engine.sessions
+        assert isinstance(self.session, Session)
+
+    def client(self) -> Line:
+        line = Line()
+        self.world.network.host("client").connect(self.proxy.address, line)
+        assert self.world.network.run(1, lambda: line.wire is not None)
+        self.world.network.run(0.1)
+        return line
+
+    def leave(self, *waiting: bytes) -> None:
+        """The client hangs up, and so much of it was not taken yet."""
+        self.session._waiting.extend(waiting)
+        self.engine.hold_bytes(WAITING_COUNTS * sum(map(len, waiting)))
+        assert self.line.wire is not None
+        self.line.wire.close()
+        assert self.world.network.run(1, lambda: self.session not in self.engine.sessions)
+
+    def run(self, seconds: float) -> None:
+        self.world.network.run(seconds)
+
+    @property
+    def stored(self) -> int:
+        """Records in the log."""
+        return self.world.cluster.log(TOPIC, 0).end_offset
+
+
+def test_what_has_no_answer_is_stored_whatever_version_it_came_in_and_nothing_else_is() -> None:
+    scene = Scene()
+    others = [produce(b"a", -1), produce(b"b", 1), request(1, ApiKey.METADATA, 1, b"\0\0\0\0")[4:]]
+    scene.leave(*others, produce(b"c", 0), produce(b"d", 0, version=9), *others, produce(b"e", 0, version=2))
+    scene.run(5)
+    assert scene.stored == 3
+    assert scene.engine.bytes_held == 0
+    assert scene.proxy.errors == []
+
+
+def test_batches_with_a_producer_id_are_checked_as_ever() -> None:
+    scene = Scene()
+    scene.leave(
+        produce(b"first", 0, producer_id=8, sequence=0),
+        produce(b"second", 0, producer_id=8, sequence=1),
+        produce(b"second again", 0, producer_id=8, sequence=1),
+        produce(b"behind a gap", 0, producer_id=8, sequence=5),
+    )
+    scene.run(30)
+    assert scene.stored == 2
+    assert scene.engine.bytes_held == 0
+    assert scene.proxy.errors == []
+
+
+def test_thousands_of_them_hold_nobody_up() -> None:
+    scene = Scene()
+    behaving = scene.client()
+    assert behaving.wire is not None
+    scene.leave(*[produce(b"x", 0)] * MANY)
+    behaving.wire.send(request(1, ApiKey.API_VERSIONS, 0))
+    assert scene.world.network.run(1, lambda: bool(behaving.answers))
+    assert scene.stored < MANY / 2
+    scene.run(10)
+    assert scene.stored == MANY
+    assert scene.engine.bytes_held == 0
+    assert scene.proxy.errors == []
+
+
+def test_nothing_is_taken_behind_one_that_cannot_be_read() -> None:
+    scene = Scene()
+    scene.leave(produce(b"a", 0), request(1, ApiKey.PRODUCE, 3, b"\xff")[4:], *[produce(b"b", 0)] * 20)
+    scene.run(5)
+    assert scene.stored == 1
+    assert scene.engine.bytes_held == 0
+    assert scene.proxy.errors == []
+
+
+def test_nothing_is_taken_behind_one_that_is_refused_as_its_broker_would_have_hung_up_there() -> None:
+    scene = Scene()
+    damaged = batch([b"a"])[:-1] + b"\xff"
+    refused = request(1, ApiKey.PRODUCE, 3, RawClient.produce_body([(TOPIC, 0, damaged)], acks=0))[4:]
+    scene.leave(produce(b"a", 0), refused, *[produce(b"b", 0)] * 20)
+    scene.run(5)
+    assert scene.stored == 1
+    assert scene.engine.bytes_held == 0
+    assert scene.proxy.errors == []
+
+
+# ---------------------------------------------------------------------- whose batches they are
+def read(version: int, *records: bytes | None) -> ProduceRequest:
+    body = RawClient.produce_body([("t", number, one) for number, one in enumerate(records)], version=version, acks=0)
+    return parse_request(body, 0, version)
+
+
+def test_a_request_names_a_producer_if_any_batch_of_it_does() -> None:
+    plain, named, cut = batch([b"a"]), batch([b"a"], producer_id=0), batch([b"a"], producer_id=7)[:60]
+    for version in (3, 9):
+        assert names_a_producer(read(version, plain, cut, None, named))
+        assert not names_a_producer(read(version, plain, plain))
+    assert names_a_producer(read(2, named)), "which is judged as one of a later version"
+
+
+def test_what_cannot_be_read_names_nobody_and_is_left_to_whoever_refuses_it() -> None:
+    cut = batch([b"a"], producer_id=7)[:60]
+    assert not names_a_producer(read(3, cut, None, b"", b"\0" * 100))
+
+
+def test_nothing_is_appended_by_the_proxy_for_who_has_to_show_the_broker_who_he_is() -> None:
+    """Whether he has or not: what has a producer id is dropped, the rest the broker judges on his own connection."""
+    scene = Scene()
+    scene.session.requires_authentication = True
+    scene.leave(produce(b"named", 0, producer_id=77), produce(b"plain", 0), produce(b"named", 0, producer_id=78))
+    scene.run(20)
+    assert scene.stored == 1

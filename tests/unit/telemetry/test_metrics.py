@@ -1,0 +1,330 @@
+"""What is counted and measured: by events, by the hot path, and as OpenTelemetry's readers show it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics.export import (
+    Histogram,
+    HistogramDataPoint,
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    Sum,
+)
+from prometheus_client.parser import text_string_to_metric_families
+
+from idemproxy.proxy import events, limits
+from idemproxy.proxy.telemetry import metric_names as names
+from idemproxy.proxy.telemetry.metric_names import METRICS, OTHER
+from idemproxy.proxy.telemetry.metrics import COUNTED, Buckets, Metrics, Sample
+from idemproxy.proxy.telemetry.metrics_export import MetricExport
+from idemproxy.proxy.telemetry.otel import resource
+from idemproxy.proxy.telemetry.reports import Telemetry
+
+OBSERVE = Path(__file__).resolve().parents[3] / "docs" / "OBSERVE.md"
+APPENDED = events.BatchAnswered("appended", 7, 1, 30, "orders", 2, 0, 400, None, 100.0)
+
+
+@dataclass
+class Lane:
+    """A lane that has just brought an answer."""
+
+    sent_at: float
+    answered_at: float
+    is_open: bool = True
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
+    return {(sample.metric.name, sample.labels): sample.value for sample in metrics.samples()}
+
+
+def counted(buckets: Buckets) -> dict[float, int]:
+    """Counts by the upper bound of their bucket."""
+    bounds = (*names.DURATION_BOUNDS_SECONDS, float("inf"))
+    return {bound: count for bound, count in zip(bounds, buckets.counts, strict=True) if count}
+
+
+# ---------------------------------------------------------------------- names
+def test_every_metric_has_a_name_of_its_own_a_sentence_and_a_unit() -> None:
+    assert len({metric.prometheus_name for metric in METRICS}) == len(METRICS) > 40
+    for metric in METRICS:
+        assert re.fullmatch(r"[a-z_]+(\.[a-z_]+)*", metric.name)
+        assert metric.help.endswith(".")
+        assert metric.help.count("\n") == 0
+        assert metric.unit in {"s", "By", "1"} or re.fullmatch(r"\{[a-z]+\}", metric.unit)
+        assert (metric.kind == "counter") == metric.prometheus_name.endswith("_total")
+
+
+def test_the_documentation_has_every_metric_as_it_is() -> None:
+    rows = re.findall(r"^\| `(idemproxy_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", OBSERVE.read_text(), re.MULTILINE)
+    expected = [
+        (metric.prometheus_name, metric.kind, ", ".join(f"`{label}`" for label in metric.labels), metric.help)
+        for metric in METRICS
+    ]
+    assert rows == expected
+
+
+# ---------------------------------------------------------------------- counting
+def test_every_plain_counter_counts_its_event_and_no_other() -> None:
+    for kind, metric in COUNTED.items():
+        metrics = Metrics()
+        before = samples(metrics)
+        metrics.takers()[kind](object())
+        changed = {place: value for place, value in samples(metrics).items() if before[place] != value}
+        assert changed == {(metric.name, ()): 1}
+
+
+def test_duplicates_are_counted_by_client_and_topic_up_to_a_cap() -> None:
+    telemetry = Telemetry()
+    for number in range(limits.DUPLICATE_SERIES_MAX + 20):
+        telemetry(events.DuplicateAnswered(f"client-{number}", "orders"))
+        telemetry(events.DuplicateAnswered("client-0", "orders"))
+    found = telemetry.metrics.duplicates
+    assert found[("client-0", "orders")] == limits.DUPLICATE_SERIES_MAX + 21
+    assert found[("client-1", "orders")] == 1
+    assert found[(OTHER, OTHER)] == 20
+    assert len(found) == limits.DUPLICATE_SERIES_MAX + 1
+    assert telemetry.metrics.duplicates_answered == 2 * limits.DUPLICATE_SERIES_MAX + 40
+
+
+def test_a_pair_that_was_idle_for_longest_and_for_an_hour_makes_room_for_another_one() -> None:
+    now = [0.0]
+    metrics = Metrics(lambda: now[0])
+
+    def count(client: str) -> None:
+        metrics.takers()[events.DuplicateAnswered](events.DuplicateAnswered(client, "t"))
+
+    for number in range(limits.DUPLICATE_SERIES_MAX):
+        count(f"random-{number}")
+    now[0] = 1.0
+    count("random-0")
+    count("orders")
+    assert metrics.duplicates[(OTHER, OTHER)] == 1
+    now[0] = limits.DUPLICATE_SERIES_IDLE_SECONDS
+    count("orders")
+    count("orders")
+    assert metrics.duplicates[("orders", "t")] == 2
+    assert metrics.duplicates[("random-0", "t")] == 2, "it was counted later than the others"
+    assert ("random-1", "t") not in metrics.duplicates
+    assert ("random-2", "t") in metrics.duplicates, "one for one"
+    count("random-1")
+    assert metrics.duplicates[("random-1", "t")] == 1, "it begins anew"
+    assert ("random-2", "t") not in metrics.duplicates
+    for _ in range(2):
+        metrics.takers()[events.DuplicateAnswered](events.DuplicateAnswered(OTHER, OTHER))
+    assert metrics.duplicates[(OTHER, OTHER)] == 3, "it stays, and never goes back"
+    assert len(metrics.duplicates) == limits.DUPLICATE_SERIES_MAX + 1
+    assert metrics.duplicates_answered == limits.DUPLICATE_SERIES_MAX + 7, "none of them is lost here"
+
+
+def test_every_way_a_doubt_can_end_is_a_series_from_the_start() -> None:
+    metrics = Metrics()
+    assert {labels for name, labels in samples(metrics) if name == names.DOUBTS_RESOLVED.name} == {
+        (result,) for result in names.DOUBT_RESULTS
+    }
+    metrics.takers()[events.DoubtResolved](events.DoubtResolved(7, "t", 0, 0, "unknown", 0, 30.0))
+    assert samples(metrics)[(names.DOUBTS_RESOLVED.name, ("unknown",))] == 1
+
+
+def test_a_certificate_shows_when_it_ends() -> None:
+    telemetry = Telemetry()
+    telemetry(events.CertificateLoaded("upstream.tls", "CN=one", 1_000.0))
+    telemetry(events.CertificateLoaded("upstream.tls", "CN=two", 2_000.0))
+    assert samples(telemetry.metrics)[(names.CERTIFICATE_EXPIRY.name, ("upstream.tls",))] == 2_000.0
+    assert telemetry.counts == {}, "no count"
+
+
+# ---------------------------------------------------------------------- times
+def test_a_batch_shows_how_long_it_was_here_and_how_long_at_the_broker() -> None:
+    telemetry, now = Telemetry(), [0.0]
+    metrics = telemetry.metrics
+    metrics.measure_passes(lambda: now[0])
+    metrics.appended(100.0, Lane(sent_at=100.0006, answered_at=100.02))
+    telemetry(APPENDED)
+    assert counted(metrics.histograms[names.BROKER_TO_CLIENT]) == {}, "it has not left before the pass ends"
+    now[0] = 100.0202
+    metrics.pass_ended()
+    assert counted(metrics.histograms[names.CLIENT_TO_BROKER]) == {0.001: 1}
+    assert counted(metrics.histograms[names.BROKER]) == {0.025: 1}
+    assert counted(metrics.histograms[names.BROKER_TO_CLIENT]) == {0.00025: 1}
+    assert counted(metrics.histograms[names.BATCH]) == {0.025: 1}
+    assert metrics.histograms[names.BATCH].total_seconds == pytest.approx(0.0202)
+    now[0] = 200.0
+    metrics.pass_ended()
+    assert counted(metrics.histograms[names.BATCH]) == {0.025: 1}, "once"
+
+
+def test_a_retry_that_took_the_first_tries_place_after_its_send_measures_nothing() -> None:
+    metrics = Metrics()
+    metrics.measure_passes(lambda: 0.0)
+    metrics.appended(100.5, Lane(sent_at=100.0, answered_at=101.0))
+    assert counted(metrics.histograms[names.CLIENT_TO_BROKER]) == {}
+    assert metrics.histograms[names.CLIENT_TO_BROKER].total_seconds == 0
+
+
+def test_the_longest_step_of_the_loop_is_shown_for_one_to_two_windows() -> None:
+    now = [100.0]
+    metrics = Metrics()
+    assert names.LOOP_STEP_LONGEST not in {sample.metric for sample in metrics.samples()}
+    metrics.measure_passes(lambda: now[0])
+
+    def shown() -> float:
+        (sample,) = [sample for sample in metrics.samples() if sample.metric is names.LOOP_STEP_LONGEST]
+        return sample.value
+
+    assert shown() == 0
+    for seconds in (0.001, 0.4, 0.002):
+        metrics.step_took(seconds)
+    assert shown() == 0.4
+    now[0] += limits.LOOP_STEP_WINDOW_SECONDS
+    metrics.step_took(0.1)
+    assert shown() == 0.4, "it was in the window before"
+    now[0] += limits.LOOP_STEP_WINDOW_SECONDS
+    assert shown() == 0.1
+    now[0] += 2 * limits.LOOP_STEP_WINDOW_SECONDS
+    assert shown() == 0, "nothing has happened for longer than that"
+
+
+def test_nothing_is_kept_where_nobody_measures() -> None:
+    telemetry = Telemetry()
+    for _ in range(3):
+        telemetry(APPENDED)
+        telemetry.metrics.appended(100.0, Lane(100.1, 100.2))
+    telemetry.metrics.pass_ended()
+    assert all(counted(buckets) == {} for buckets in telemetry.metrics.histograms.values())
+    assert telemetry.metrics.verdicts == {"appended": 3}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "bound"), [(0.0, 0.0001), (0.0001, 0.0001), (0.00011, 0.00025), (30.0, 30.0), (31.0, float("inf"))]
+)
+def test_a_bucket_holds_what_is_not_above_its_bound(seconds: float, bound: float) -> None:
+    buckets = Buckets()
+    buckets.observe(seconds)
+    assert counted(buckets) == {bound: 1}
+
+
+# ---------------------------------------------------------------------- export
+def test_prometheus_reads_what_was_counted_and_every_time_anew() -> None:
+    telemetry = Telemetry()
+    export = MetricExport(telemetry.metrics.samples, telemetry.metrics.histograms, resource())
+    telemetry(events.DuplicateAnswered('client "one"\n', "orders"))
+    for seconds in (0.2, 0.2, 99.0):
+        telemetry(events.DoubtResolved(7, "t", 0, 0, "found", 100, seconds))
+    try:
+        families = {family.name: family for family in text_string_to_metric_families(export.text().decode())}
+        telemetry(events.DuplicateFound(7, 0, 0, "t", 0, (1, 2)))
+        again = {family.name: family for family in text_string_to_metric_families(export.text().decode())}
+    finally:
+        export.close()
+    (duplicate,) = families["idemproxy_duplicates_answered"].samples
+    assert (duplicate.labels, duplicate.value) == ({"client_id": 'client "one"\n', "topic": "orders"}, 1)
+    found = {(one.name.rpartition("_")[2], one.labels.get("le")): one.value
+             for one in families["idemproxy_doubt_duration_seconds"].samples}  # fmt: skip
+    assert found[("count", None)] == found[("bucket", "+Inf")] == 3
+    assert (found[("bucket", "0.1")], found[("bucket", "0.25")], found[("bucket", "30.0")]) == (0, 2, 2)
+    assert found[("sum", None)] == pytest.approx(99.4)
+    assert families["idemproxy_second_copies"].samples[0].value == 0
+    assert again["idemproxy_second_copies"].samples[0].value == 1
+    assert families["idemproxy_second_copies"].documentation == names.SECOND_COPIES.help
+    (target,) = families["target_info"].samples
+    assert target.labels["service_name"] == "idemproxy"
+
+
+class Sent(MetricExporter):
+    """A collector in memory: the values of duplicates by client, one dict for each time it was sent them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.duplicates: list[dict[object, object]] = []
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> MetricExportResult:
+        (scope,) = (scope for group in metrics_data.resource_metrics for scope in group.scope_metrics)
+        (found,) = (one for one in scope.metrics if one.name == "idemproxy.duplicates.answered")
+        assert isinstance(found.data, Sum)
+        assert found.data.is_monotonic
+        self.duplicates.append({(one.attributes or {})["client_id"]: one.value for one in found.data.data_points})
+        return MetricExportResult.SUCCESS
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None: ...
+
+
+def test_a_series_that_has_made_room_is_gone_for_every_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "DUPLICATE_SERIES_MAX", 1)
+    now, sent = [0.0], Sent()
+    metrics = Metrics(lambda: now[0])
+    export = MetricExport(metrics.samples, metrics.histograms, resource(), sent)
+    try:
+        for client in ("random", "random", "orders"):
+            metrics.takers()[events.DuplicateAnswered](events.DuplicateAnswered(client, "t"))
+            now[0] += limits.DUPLICATE_SERIES_IDLE_SECONDS
+        text = export.text().decode()
+    finally:
+        export.close()
+    assert re.findall(r"^idemproxy_duplicates_answered_total\{.*$", text, re.MULTILINE) == [
+        'idemproxy_duplicates_answered_total{client_id="orders",topic="t"} 1.0'
+    ]
+    assert sent.duplicates == [{"orders": 1}]
+
+
+class Times(MetricExporter):
+    """A collector in memory: the points of the histograms that it was sent, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.points: dict[str, HistogramDataPoint] = {}
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> MetricExportResult:
+        for group in metrics_data.resource_metrics:
+            for metric in (metric for scope in group.scope_metrics for metric in scope.metrics):
+                if isinstance(metric.data, Histogram):
+                    (self.points[metric.name],) = metric.data.data_points
+        return MetricExportResult.SUCCESS
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None: ...
+
+
+def test_a_collector_is_told_of_times_in_seconds_what_lies_between_which_bounds() -> None:
+    metrics, sent = Metrics(), Times()
+    export = MetricExport(metrics.samples, metrics.histograms, resource(), sent)
+    for seconds in (0.2, 0.3, 7.0):
+        metrics.histograms[names.BROKER].observe(seconds)
+    metrics.histograms[names.BATCH].observe(99.0)
+    export.close()
+    broker, batch, none = (sent.points[f"idemproxy.{one.name}"] for one in (names.BROKER, names.BATCH, names.DOUBT))
+    assert (broker.count, broker.sum, broker.min, broker.max) == (3, 7.5, 0.1, 10.0)
+    assert tuple(broker.explicit_bounds) == names.DURATION_BOUNDS_SECONDS
+    assert [bound for bound, count in zip(broker.explicit_bounds, broker.bucket_counts, strict=False) if count] == [
+        *(0.25, 0.5, 10.0)
+    ]
+    assert (batch.count, batch.min, batch.bucket_counts[-1]) == (1, 30.0, 1)
+    assert (none.count, none.sum) == (0, 0.0)
+
+
+def test_every_instrument_is_read_from_one_look_at_the_proxy() -> None:
+    looks: list[None] = []
+
+    def look() -> list[Sample]:
+        looks.append(None)
+        return [
+            Sample(metric, tuple("x" for _ in metric.labels), 1) for metric in METRICS if metric.kind != "histogram"
+        ]
+
+    export = MetricExport(look, {}, resource())
+    try:
+        text = export.text().decode()
+    finally:
+        export.close()
+    assert len(looks) == 1
+    assert text.count("# HELP idemproxy_") == len([metric for metric in METRICS if metric.kind != "histogram"])
