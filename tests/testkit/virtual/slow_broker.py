@@ -3,14 +3,13 @@ the time that the proxy needs for each batch. ``benchmarks/lanes_alone.py`` runs
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from collections.abc import Callable
 from typing import Protocol
 
 from idemproxy.proxy.flow.effects import Append
 from idemproxy.proxy.flow.outcome import Appended, Outcome
 from idemproxy.reactor import Address, Buffer, Endpoint
+from testkit.stage.clock import Clock, Wire
 
 from . import kafka_bytes as kafka
 
@@ -22,64 +21,24 @@ ROUNDS = 30
 WARM_UP_ROUNDS = 10
 
 
-class Timer:
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self.callback: Callable[[], None] | None = callback
-
-    def cancel(self) -> None:
-        self.callback = None
-
-
-class SlowBroker:
+class SlowBroker(Clock):
     """A reactor, and a broker behind it whose answers take so long. Nothing else takes any time."""
 
     def __init__(self, answer_seconds: float) -> None:
-        self.time = 0.0
+        super().__init__()
         self.answer_seconds = answer_seconds
         self.connections = 0
-        self._timers: list[tuple[float, int, Timer]] = []
-        self._flushes: list[Callable[[], None]] = []
-        self._order = itertools.count()
-
-    def now(self) -> float:
-        return self.time
-
-    def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        timer = Timer(callback)
-        heapq.heappush(self._timers, (self.time + seconds, next(self._order), timer))
-        return timer
 
     def connect(self, address: Address, endpoint: Endpoint) -> None:
         self.connections += 1
-        self.later(CONNECT_SECONDS, lambda: endpoint.connected(Wire(self, endpoint)))
-
-    def at_flush(self, callback: Callable[[], None]) -> None:
-        self._flushes.append(callback)
-
-    def run(self, seconds: float) -> None:
-        end = self.time + seconds
-        self._flush()
-        while self._timers and self._timers[0][0] <= end:
-            self.time, _, timer = heapq.heappop(self._timers)
-            if timer.callback is not None:
-                timer.callback()
-            self._flush()
-        self.time = end
-
-    def _flush(self) -> None:
-        while self._flushes:
-            flushes, self._flushes = self._flushes, []
-            for flush in flushes:
-                flush()
+        self.later(CONNECT_SECONDS, lambda: endpoint.connected(_BrokerWire(self, endpoint)))
 
 
-class Wire:
+class _BrokerWire(Wire):
     """A connection to the broker. It answers each request once its time is over."""
 
-    local_host = ""
-    unsent = 0
-
     def __init__(self, broker: SlowBroker, endpoint: Endpoint) -> None:
+        super().__init__()
         self._broker = broker
         self._endpoint = endpoint
 
@@ -91,16 +50,6 @@ class Wire:
 
     def fence(self, may_send: Callable[[], bool]) -> None:
         assert may_send()
-
-    def before_reading(self, look: Callable[[], None]) -> None: ...
-
-    def pause(self) -> None: ...
-
-    def resume(self) -> None: ...
-
-    def reset(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class Pool(Protocol):

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from unit.broker.test_connections_given_up import Clock, Wire
 
 from idemproxy.codecs import messages
 from idemproxy.codecs.errors import UnsupportedVersion, WireError
@@ -16,6 +15,7 @@ from idemproxy.proxy.broker.broker import BOOTSTRAP_ID, Broker
 from idemproxy.proxy.broker.served import SETTINGS, Kind, Refusal, by_settings, by_version
 from idemproxy.proxy.process.unserved_brokers import UnservedBrokers
 from idemproxy.proxy.versions import KNOWN, NEWER, ApiKey, Detected
+from testkit.stage.clock import Clock, Wire
 from testkit.virtual import kafka_bytes as kafka
 
 FORMAT, PROTOCOL = SETTINGS
