@@ -90,7 +90,7 @@ INTENTS = (
     mutant(
         "swap_without_comparing",
         "R2: a swap compares the version",
-        "integration/test_redis_store.py::test_a_conflict_brings_the_stored_value_along",
+        "integration/store/test_redis_store.py::test_a_conflict_brings_the_stored_value_along",
         (
             "state.redis_facts",
             "  fits = redis.call('GETRANGE', KEYS[1], 1, 8) == ARGV[1]\n",

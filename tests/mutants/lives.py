@@ -173,7 +173,7 @@ LIVES = (
     mutant(
         "script_loaded_again",
         "R10: an unknown script means another life of the data, never a second try",
-        "integration/test_redis_store.py::test_an_unknown_script_ends_the_connection_and_is_loaded_only_on_the_next",
+        "integration/store/test_redis_store.py::test_an_unknown_script_ends_the_connection_and_is_loaded_only_on_the_next",
         ("state.redis_store", '_LIFE_CODES = ("NOSCRIPT", ', "_LIFE_CODES = ("),
         deaths=("liveness",),
         is_quick=False,
@@ -181,7 +181,7 @@ LIVES = (
     mutant(
         "replica_written_on",
         "R10: READONLY means another life of the data",
-        "integration/test_redis_store.py::test_a_server_that_became_a_replica_is_given_up_at_the_first_write",
+        "integration/store/test_redis_store.py::test_a_server_that_became_a_replica_is_given_up_at_the_first_write",
         ("state.redis_store", '_LIFE_CODES = ("NOSCRIPT", "READONLY", ', '_LIFE_CODES = ("NOSCRIPT", '),
         is_quick=False,
     ),
@@ -199,7 +199,7 @@ LIVES = (
     mutant(
         "swap_of_the_unregistered",
         "R10: a swap counts only while its sender is registered",
-        "integration/test_redis_store.py::"
+        "integration/store/test_redis_store.py::"
         "test_a_command_that_arrives_late_after_a_flush_is_fenced_by_the_registration[0-None]",
         (
             "state.redis_facts",

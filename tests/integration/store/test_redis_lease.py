@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,30 +23,6 @@ from idemproxy.state.store import (
 from testkit.real.redis_process import RedisProcess, converse
 from testkit.real.store_incarnation import CLUSTER, KEY, Proxy, value
 from testkit.stage.select_reactor import SelectReactor
-
-
-@pytest.fixture
-def directory() -> Iterator[Path]:
-    """A directory whose path is short enough for a unix socket."""
-    with tempfile.TemporaryDirectory(prefix="ip") as path:
-        yield Path(path)
-
-
-@pytest.fixture
-def server(directory: Path) -> Iterator[RedisProcess]:
-    with RedisProcess(directory) as process:
-        yield process
-
-
-@pytest.fixture
-def reactor() -> Iterator[SelectReactor]:
-    with SelectReactor() as reactor:
-        yield reactor
-
-
-@pytest.fixture
-def proxy(server: RedisProcess, reactor: SelectReactor) -> Proxy:
-    return Proxy(reactor, server.socket_path).ready()
 
 
 # ---------------------------------------------------------------------- heartbeat and lease

@@ -39,31 +39,6 @@ from testkit.real.two_proxies_redis import ExternalRedis
 MANY = 40_000
 
 
-@pytest.fixture(scope="module")
-def redis() -> Iterator[ExternalRedis]:
-    with ExternalRedis() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def url(redis: ExternalRedis) -> str:
-    return f"redis://{redis.address[0]}:{redis.address[1]}"
-
-
-@pytest.fixture(scope="module")
-def proxy(legacy_broker: LegacyCluster, url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
-    with ProxyProcess(
-        tmp_path_factory.mktemp("inspected"), legacy_broker.address(0), options=("--redis", url)
-    ) as running:
-        yield running
-
-
-@pytest.fixture
-def producer(proxy: ProxyProcess) -> Iterator[RawClient]:
-    with RawClient(proxy.address) as client:
-        yield client
-
-
 # ---------------------------------------------------------------------- looking
 def test_the_overview_shows_producers_proxies_and_blocks(
     producer: RawClient, redis: ExternalRedis, url: str, place: Place
