@@ -41,9 +41,10 @@ from .record_batch import (
     RECORD_BYTES_MIN,
     SIZE_FIELDS_BYTES,
     BatchHeader,
+    finding_longest,
+    iterate_large_records,
     parse_single_batch,
     reading_payload,
-    refusing_too_many_headers,
 )
 from .steps import STEP_BYTES, STEP_RECORDS, Steps, at_once
 
@@ -58,6 +59,7 @@ _SIZE: Final = Struct(">i")
 _TIMESTAMP: Final = Struct(">q")
 _TIMESTAMP_AT: Final = 18  # in a message of format v1: behind offset, size, checksum, magic and attributes
 _READER_PADDING: Final = bytes(32)
+_STEP_RECORDS_IN_PLACE: Final = STEP_RECORDS // 5  # read by code that is not compiled
 # The compiled reader checks lengths against the data, and that the records end with it. A forged length near 2**63
 # slips through its sum and is refused by the allocator before anything is allocated: hence the two in the middle.
 _READER_ERRORS: Final = (CorruptRecordException, OverflowError, MemoryError, UnicodeDecodeError)
@@ -141,10 +143,10 @@ def converting(
     writer = _Writer(magic)
     room = output_bytes_max
     for batch, header in zip(batches, headers, strict=True):
-        reader, size_bytes = yield from _opening(batch, header, magic, room)
+        reader, size_bytes, step_records = yield from _opening(batch, header, magic, room)
         room -= size_bytes
         try:
-            yield from _copying(reader, writer, policy, may_be_large=size_bytes > STEP_BYTES)
+            yield from _copying(reader, writer, policy, step_records, may_be_large=size_bytes > STEP_BYTES)
         except _READER_ERRORS as exc:
             raise Malformed(f"record batch: {type(exc).__name__}: {exc}") from None
     return writer.finish()
@@ -224,7 +226,7 @@ def digesting_batch(
 
     Raises WireError for what it reads, which is no more than it needs.
     """
-    reader, _ = yield from _opening(batch, header, 1, output_bytes_max)
+    reader, _, step_records = yield from _opening(batch, header, 1, output_bytes_max)
     contents: list[bytes] = []
     end = header.record_count if count is None else first + count
     taken_bytes = 0
@@ -238,7 +240,7 @@ def digesting_batch(
             if offset >= first:
                 contents.append((yield from digesting_content(key, value)))
             taken_bytes += len(key or b"") + len(value or b"")
-            if taken_bytes >= STEP_BYTES or not (offset + 1) % STEP_RECORDS:
+            if taken_bytes >= STEP_BYTES or not (offset + 1) % step_records:
                 taken_bytes = 0
                 yield
     except _READER_ERRORS as exc:
@@ -395,7 +397,7 @@ class _Writer:
         append: Callable[[int, int, bytes | None, bytes | None], object] = self._builder.append
         return append
 
-    def appending_large(self, offset: int, timestamp: int, key: bytes | None, value: bytes | None) -> Steps[None]:
+    def appending_large(self, offset: int, timestamp: int, key: Buffer | None, value: Buffer | None) -> Steps[None]:
         """The same for one that takes long."""
         self.message_set += self._builder.build()
         self._builder = LegacyRecordBatchBuilder(self._magic, 0, _NO_SIZE_LIMIT)
@@ -421,13 +423,15 @@ class _Writer:
         return Inner(rest, self.record_count, self.max_timestamp, self.first_content)
 
 
-def _copying(reader: Any, writer: _Writer, policy: HeaderPolicy, *, may_be_large: bool) -> Steps[None]:
+def _copying(
+    reader: Any, writer: _Writer, policy: HeaderPolicy, step_records: int, *, may_be_large: bool
+) -> Steps[None]:
     """Append the records of one batch. ``may_be_large``: there are more bytes than are copied in one step. Raises
     Malformed, HeaderRefused, and what the reader raises."""
     append = writer.append
     offset = first_offset = writer.record_count
     max_timestamp = writer.max_timestamp
-    pause_at = offset + STEP_RECORDS
+    pause_at = offset + step_records
     copied_bytes = 0
     for record in reader:
         if record.offset != offset - first_offset:
@@ -455,31 +459,36 @@ def _copying(reader: Any, writer: _Writer, policy: HeaderPolicy, *, may_be_large
         if may_be_large:
             copied_bytes += size
         if offset >= pause_at or copied_bytes >= STEP_BYTES:
-            pause_at, copied_bytes = offset + STEP_RECORDS, 0
+            pause_at, copied_bytes = offset + step_records, 0
             yield
     writer.record_count, writer.max_timestamp = offset, max_timestamp
 
 
-def _opening(batch: memoryview, header: BatchHeader, magic: int, room: int) -> Steps[tuple[Any, int]]:
-    """Return the compiled reader on the batch and the most bytes that its records can have as messages.
+def _opening(batch: memoryview, header: BatchHeader, magic: int, room: int) -> Steps[tuple[Any, int, int]]:
+    """Return a reader on the batch, the most bytes that its records can have as messages, and how many of them it reads
+    in one step.
 
-    It is given plain records with create time only: so it decompresses nothing (we do, with a limit), and gives the
+    A record that is larger than a step is read in place. All others are left to the compiled reader, which copies. It
+    is given plain records with create time only: so it decompresses nothing (we do, with a limit), and gives the
     records' own times. It reads a number before it checks that the number ends within the data, at most two in a row:
     so it gets a copy with zeros behind, in memory that is ours, where each such number ends at once.
     """
     payload = yield from reading_payload(batch, header, room)
+    longest = 0
     if len(payload) > HEADERS_BYTES_UNCHECKED:
-        yield from refusing_too_many_headers(payload)
+        longest = yield from finding_longest(payload)
     size_bytes = len(payload) + header.record_count * (OVERHEAD_BYTES[magic] - RECORD_BYTES_MIN)
     if size_bytes > room:
         raise LimitExceeded(f"conversion: up to {size_bytes} bytes, the limit has {room} bytes left")
+    if longest > STEP_BYTES:
+        return iterate_large_records(memoryview(payload), header), size_bytes, _STEP_RECORDS_IN_PLACE
     start = _plain_header(header, len(payload)) if header.attributes else batch[:BATCH_OVERHEAD_BYTES]
     padded: Buffer
     if len(payload) <= STEP_BYTES:
         padded = b"".join((start, payload, _READER_PADDING))
     else:
         padded = yield from _copied(start, payload, _READER_PADDING)
-    return DefaultRecordBatch(memoryview(padded)[: -len(_READER_PADDING)]), size_bytes
+    return DefaultRecordBatch(memoryview(padded)[: -len(_READER_PADDING)]), size_bytes, STEP_RECORDS
 
 
 def _copied(*chunks: Buffer) -> Steps[bytearray]:

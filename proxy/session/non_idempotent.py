@@ -157,9 +157,19 @@ def _old_format(item: PartitionRecords, policy: HeaderPolicy) -> Steps[Buffer | 
         return answers.unreadable(str(error))
 
 
+def _finding_magic(records: Buffer) -> Steps[bool]:
+    """Does a marker's first word stand anywhere?"""
+    for start in range(0, len(records), STEP_BYTES):
+        if start:
+            yield
+        if _MARKER_BEGINS.search(records, start, start + STEP_BYTES + len(MAGIC) - 1):
+            return True
+    return False
+
+
 def _finding_marker(records: Buffer) -> Steps[bool]:
     """Would it be taken for somebody's batches in the log? Only the proxy may say whose they are."""
-    if _MARKER_BEGINS.search(records) is None:
+    if not (yield from _finding_magic(records)):
         return False
     for index, one in enumerate(iterate_shallow(records), 1):
         if one.is_wrapper and parse_marker(one.key) is not None:

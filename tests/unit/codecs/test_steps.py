@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 import tracemalloc
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,10 +28,11 @@ from idemproxy.codecs.marker import content_digest
 from idemproxy.codecs.message_set import ShallowMessage, encode_message, encode_set, iterate_shallow, spanning
 from idemproxy.codecs.record_batch import (
     HEADERS_BYTES_UNCHECKED,
+    RECORD_HEADERS_MAX,
     Record,
     encode_batch,
+    finding_longest,
     parse_single_batch,
-    refusing_too_many_headers,
 )
 from idemproxy.codecs.steps import STEP_BYTES, STEP_RECORDS, Steps, at_once
 from testkit.stage.step_sizes import MessagesRead
@@ -184,6 +186,29 @@ def test_one_large_record_takes_several_steps_and_is_what_it_was() -> None:
     assert (inner.record_count, inner.max_timestamp) == (4, 6)
 
 
+@pytest.mark.parametrize("others", [0, 3000])
+def test_no_step_copies_a_large_record(others: int) -> None:
+    small = [Record(index, 1, None, b"x") for index in range(1, others + 1)]
+    batch = batch_of([Record(0, 1, b"key", random.Random(1).randbytes(LARGE_BYTES)), *small])
+    largest = 0
+    tracemalloc.start()
+    steps = converting([batch], [parse_single_batch(batch)], policy=DROPS_ALL, output_bytes_max=NO_LIMIT)
+    before = 0
+    for _ in steps:
+        held = tracemalloc.get_traced_memory()[0]
+        before, largest = held, max(largest, held - before)
+    tracemalloc.stop()
+    assert largest < 3 * STEP_BYTES
+
+
+def test_a_record_whose_headers_would_take_long_is_counted_before_they_are_listed() -> None:
+    many = ((("h", None),) * (RECORD_HEADERS_MAX + 1),)
+    batch = batch_of([Record(0, 1, None, bytes(HEADERS_BYTES_UNCHECKED), *many)])
+    assert HEADERS_BYTES_UNCHECKED <= 1 << 16, "some 5 ms"
+    with pytest.raises(LimitExceeded, match="headers"):
+        at_once(converting([batch], [parse_single_batch(batch)], policy=DROPS_ALL, output_bytes_max=NO_LIMIT))
+
+
 def test_a_converted_batch_is_cut_and_wrapped_in_steps() -> None:
     inner = to_inner([batch_of(empty_records(MANY))], policy=DROPS_ALL, output_bytes_max=NO_LIMIT)
     turns = MANY // STEP_RECORDS
@@ -195,7 +220,7 @@ def test_a_converted_batch_is_cut_and_wrapped_in_steps() -> None:
 def test_a_large_batch_is_walked_over_in_steps_for_its_headers() -> None:
     batch = batch_of([Record(index, 1, None, b"xxxx") for index in range(MANY)])
     assert len(batch) > HEADERS_BYTES_UNCHECKED
-    assert count_of(refusing_too_many_headers(batch[61:])) >= 2
+    assert count_of(finding_longest(batch[61:])) >= 2
 
 
 def test_a_thousand_to_one_batch_costs_no_more_than_what_is_in_it() -> None:
