@@ -100,17 +100,16 @@ async def reopen(sequencer: Sequencer, batch: Batch) -> bool:
     if entry is None or not overlap:
         return False
     contents = await contents_of(batch)
-    search = WindowSearch(sequencer, identity, max(entry.first_base_offset, 0), entry.end_offset, contents[:1])
-    # Its first records may be stored without a marker, if they are not where the others begin.
-    search.whose = {contents[0]: [replace(identity, record_count=overlap)]} if contents else {}
-    result = await _run_to_end(search)
+    result, stored_contents = await _search_records(
+        sequencer, replace(identity, record_count=overlap), max(entry.first_base_offset, 0), contents[:overlap]
+    )
     if not isinstance(result, Searched):
         sequencer.queue.remove(batch)
         told = answers.in_doubt if isinstance(result, Later) else answers.undecidable
         sequencer.answer(batch, told(result.reason), "first_part_unread")
         return True
     parts = covered(result.pieces, identity)
-    if sum(part.record_count for part in parts) != overlap or contents[:overlap] != search.stored_contents:
+    if sum(part.record_count for part in parts) != overlap or contents[:overlap] != stored_contents:
         return False
     leader = sequencer.shared.leader_of(sequencer.topic, sequencer.partition)
     intent = Intent(
@@ -145,27 +144,41 @@ async def _search_below_window(sequencer: Sequencer, batch: Batch) -> tuple[Answ
         return answers.in_doubt("where this epoch begins in the log is not known"), "below_window_unknown"
     contents = await contents_of(batch)
     started = await Now()
-    found, looked_for = 0, set(contents[:1])
-    while True:
-        search = WindowSearch(sequencer, batch.identity, entry.first_base_offset, entry.end_offset, looked_for)
-        result = await _run_to_end(search)
-        if not isinstance(result, Searched):
-            break
-        found = sum(piece.record_count for piece in covered(result.pieces, batch.identity))
-        missing = set(contents[found : found + 1]) - looked_for
-        if not missing:
-            break
-        looked_for |= missing  # what comes after the part that was found may be stored without a marker
+    result, stored_contents = await _search_records(sequencer, batch.identity, entry.first_base_offset, contents)
     sequencer.step("resolve", (batch,), started, "below the window")
     if isinstance(result, Later):
         return answers.in_doubt(result.reason), "below_window_unknown"
     if isinstance(result, Undecidable):
         return answers.undecidable(result.reason), "undecidable"
-    if found < batch.identity.record_count:
+    if not is_covered(result.pieces, batch.identity):
         return answers.not_below_window(), "out_of_order"
-    if search.stored_contents != contents:
+    if stored_contents != contents:
         return answers.not_below_window(), "restarted_sequence"
     return answers.duplicate_below_window(), "duplicate_below_window"
+
+
+async def _search_records(
+    sequencer: Sequencer, wanted: BatchIdentity, start_at: int, contents: Sequence[bytes]
+) -> tuple[Searched | Later | Undecidable, list[bytes]]:
+    """Look for all records of ``wanted``, which have these digests, from ``start_at`` to the end that is known.
+
+    Any of them may be stored without a marker, then nothing but its content tells of it. So the record behind the part
+    that was found is looked for by its content, too, and once more behind what that has brought. Also returned: the
+    digests of what is stored under the batch's identity."""
+    entry = sequencer.entry
+    assert entry is not None
+    looked_for = set(contents[:1])
+    while True:
+        search = WindowSearch(sequencer, wanted, start_at, entry.end_offset, looked_for)
+        search.whose = {content: [wanted] for content in looked_for}
+        result = await _run_to_end(search)
+        if not isinstance(result, Searched):
+            return result, []
+        found = sum(piece.record_count for piece in covered(result.pieces, wanted))
+        missing = set(contents[found : found + 1]) - looked_for
+        if not missing:
+            return result, search.stored_contents
+        looked_for |= missing
 
 
 async def _run_to_end(search: LogSearch) -> Searched | Later | Undecidable:

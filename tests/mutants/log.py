@@ -367,7 +367,7 @@ LOG = (
         "content_not_compared",
         "R9: below the window the content has to fit too",
         _DUPLICATES + "test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_there",
-        ("proxy.producer.duplicates", "    if search.stored_contents != contents:\n", "    if False:\n"),
+        ("proxy.producer.duplicates", "    if stored_contents != contents:\n", "    if False:\n"),
     ),
     mutant(
         "gap_though_unread",

@@ -127,8 +127,8 @@ PARTS = (
         _BELOW + "test_a_batch_of_more_parts_than_a_rebuilt_window_holds_is_a_duplicate",
         (
             "proxy.producer.duplicates",
-            "batch.identity, entry.first_base_offset, entry.end_offset, looked_for",
-            "batch.identity, entry.first_base_offset, entry.window[0].base_offset, looked_for",
+            "(sequencer, wanted, start_at, entry.end_offset, looked_for)",
+            "(sequencer, wanted, start_at, entry.window[0].base_offset, looked_for)",
         ),
         deaths=("45",),
     ),
@@ -183,7 +183,22 @@ PARTS = (
         "beginning_without_marker_is_a_gap",
         "R11: a batch of which a rebuild found a later part may begin with one that has no marker",
         _BARE_LOST + "test_a_batch_that_begins_with_such_a_record_is_not_begun_again",
-        ("proxy.producer.duplicates", "entry.end_offset, contents[:1])\n", "entry.end_offset, ())\n"),
+        (
+            "proxy.producer.duplicates",
+            "    looked_for = set(contents[:1])\n",
+            '    contents = [b"", *contents[1:]]\n    looked_for = set[bytes]()\n',
+        ),
+        deaths=("45",),
+    ),
+    mutant(
+        "record_between_others_is_a_gap",
+        "R11: and so may a record between those of which it found the markers",
+        _BARE_LOST + "test_one_with_such_a_record_between_others_is_no_gap",
+        (
+            "proxy.producer.duplicates",
+            "max(entry.first_base_offset, 0), contents[:overlap]\n",
+            "max(entry.first_base_offset, 0), contents[:1]\n",
+        ),
         deaths=("45",),
     ),
     mutant(

@@ -187,6 +187,24 @@ def test_one_that_goes_on_with_such_a_record_is_completed_only_where_none_is_the
     assert stage.stored_values() == [b"value 0", b"value 1", *(values if taken == 1 else values[:taken])]
 
 
+@pytest.mark.parametrize("taken", [1, 2, 3, 4])
+@pytest.mark.parametrize("is_known_one_first", [True, False])
+def test_one_with_such_a_record_between_others_is_no_gap(taken: int, is_known_one_first: bool) -> None:
+    """What lies behind that record has a marker, so the batch seems to be in the log in part."""
+    stage, values = a_stage(), [b"one", record(), b"three", record()]
+    if is_known_one_first:
+        client, first = follows_a_known_one(stage, *values, is_taken=taken), 2
+    else:
+        before, client, first = dict(stage.values), Client(), 1
+        takes_no_more_than(stage, until=taken)
+        stage.send(client, 1, *values)
+        loses_what_came_since(stage, before)
+        client = Client()
+    code = told(stage, stage.send(client, first, *values))
+    assert code == (0 if taken == 1 else UNDECIDABLE)
+    assert stage.stored_values()[first:] == (values if taken == 1 else values[:taken])
+
+
 @pytest.mark.parametrize("is_waited_for", [True, False])
 def test_where_retention_has_deleted_the_first_parts_the_others_are_looked_for(is_waited_for: bool) -> None:
     stage, values = a_stage(), [record() for _ in range(4)]
