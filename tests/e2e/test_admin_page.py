@@ -24,6 +24,8 @@ from testkit.real.raw_client import RawClient, batch
 from testkit.real.two_proxies_relays import Keeping, KeepingRelay
 
 PATIENCE_MS = 15_000
+DOUBT_MS = 120_000
+"""For so long the answer is waited for while the page is looked at, also beside other programs."""
 pytestmark = pytest.mark.timeout(900)
 """The first test on a machine installs the browser."""
 
@@ -76,7 +78,7 @@ def proxy_and_port(
     """One proxy for all; every test takes topics of its own and leaves it as it was."""
     (port,) = free_ports(1)
     directory = tmp_path_factory.mktemp("proxy")
-    with ProxyProcess(directory, cluster.address(0), options=("--admin", f"{HOST}:{port}")) as proxy:
+    with ProxyProcess(directory, cluster.address(0), options=("--admin-bind", f"{HOST}:{port}")) as proxy:
         yield proxy, port
 
 
@@ -153,7 +155,7 @@ def test_a_doubt_is_a_row_whose_age_grows_and_its_end_is_an_event(
     plan = FaultPlan(kinds=[FaultKind.LOST_ANSWER], every_nth_produce=2, faults_max=1)
     with (
         KeepingRelay(cluster.address(0), plan) as relay,
-        ProxyProcess(tmp_path, (HOST, relay.port), options=("--admin", f"{HOST}:{port}")) as proxy,
+        ProxyProcess(tmp_path, (HOST, relay.port), options=("--admin-bind", f"{HOST}:{port}")) as proxy,
         watching(cluster, browser, proxy, port) as watched,
         RawClient(proxy.address) as client,
     ):
@@ -163,7 +165,7 @@ def test_a_doubt_is_a_row_whose_age_grows_and_its_end_is_an_event(
         first, second = (batch([b"v"], producer_id=producer_id, sequence=sequence) for sequence in (0, 1))
         assert client.produce_one(topic, 0, first).error_code == 0
         relay.keep(Keeping.ALL_ANSWERS)
-        client.send_produce([(topic, 0, second)])
+        client.send_produce([(topic, 0, second)], timeout_ms=DOUBT_MS)
         expect(page.locator("#doubts")).to_contain_text(f"{topic}-0")
         ((place, producer, sequence, age, reason),) = cells(page, "doubts")
         assert (place, producer, sequence) == (f"{topic}-0", str(producer_id), "1")
