@@ -225,7 +225,7 @@ def main() -> None:
     parser.add_argument("--load", action="append", type=int, help="only these")
     parser.add_argument("--dry", action="store_true", help="save nothing")
     options = parser.parse_args()
-    os.environ["IDEMPROXY_LIMITS__CONNECTIONS_PER_ADDRESS_MAX"] = str(2 * MANY.connections)
+    os.environ["IDEMPROXY_LIMITS__CONNECTIONS_PER_IP_MAX"] = str(2 * MANY.connections)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         trees = {"proxied": ROOT}
@@ -237,7 +237,7 @@ def main() -> None:
         with ExitStack() as with_admin:
             shown = []
             for name, tree in trees.items():
-                admin = ("--admin", f"{HOST}:{free_ports(1)[0]}")
+                admin = ("--admin-bind", f"{HOST}:{free_ports(1)[0]}")
                 shown += start(with_admin, {name: tree}, cluster.bootstrap, directory / f"admin-{name}", admin)
         asked = partial(ask_for_all, connections=MANY.connections, times=2)
         go_through(plain, "2,000 connections that ask for metadata", asked, options.pause)

@@ -215,7 +215,7 @@ def proxy(name: str, tree: Path, directory: Path, arguments: list[str]) -> Itera
     command = [sys.executable, __file__, "--role", "proxy", str(directory / "steps"), "--listen", f"{HOST}:{port}"]
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     with (directory / "log").open("w+") as log, RedisProcess(directory, port=free_ports(1)[0]) as redis:
-        command += ["--data-dir", str(directory / "data"), "--redis", f"redis://{HOST}:{redis.port}", *arguments]
+        command += ["--data-directory", str(directory / "data"), "--redis", f"redis://{HOST}:{redis.port}", *arguments]
         with subprocess.Popen(command, stderr=log, env=environment) as process:
             try:
                 while "point clients at" not in Path(log.name).read_text():
@@ -331,8 +331,15 @@ def main() -> None:
                     where = Path(directory) / f"{name}-{number}"
                     where.mkdir()
                     config = where / "config.yaml"
-                    config.write_text("limits: {connections_per_address_max: 0}\n")
-                    words = ["--config", str(config), "--admin", f"{HOST}:{admin}", "--upstream", f"{HOST}:{first}"]
+                    config.write_text("limits: {connections_per_ip_max: 0}\n")
+                    words = [
+                        "--config",
+                        str(config),
+                        "--admin-bind",
+                        f"{HOST}:{admin}",
+                        "--upstream",
+                        f"{HOST}:{first}",
+                    ]
                     side = stack.enter_context(proxy(name, tree, where, words))
                     found = measure(side, f"{HOST}:{admin}", where / "steps", brokers, options)
                 assert isinstance(found, dict)

@@ -77,7 +77,7 @@ def proxy(name: str, tree: Path, upstream: str, directory: Path, options: tuple[
     port = free_ports(1)[0]
     command = [
         sys.executable, "-m", "idemproxy", "run", "--upstream", upstream, "--listen", f"127.0.0.1:{port}",
-        "--data-dir", str(directory / name), *options,
+        "--data-directory", str(directory / name), *options,
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     with (

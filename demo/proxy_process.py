@@ -43,7 +43,7 @@ class ProxyProcess:
             *(sys.executable, "-m", "idemproxy", "run"),
             *("--upstream", f"{upstream[0]}:{upstream[1]}"),
             *("--listen", f"{HOST}:{self.address[1]}"),
-            *("--data-dir", os.fspath(directory / "data")),
+            *("--data-directory", os.fspath(directory / "data")),
         ]
 
     def __enter__(self) -> ProxyProcess:

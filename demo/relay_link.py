@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .fault_relay import FaultRelay
 
 READ_BYTES = 256 << 10
-UNSENT_BYTES_MAX = 4 << 20
+CLIENT_RESPONSE_BYTES_MAX = 4 << 20
 """Above this the other side is not read any more."""
 LATE_SECONDS = 0.3
 SLOW_SECONDS = 0.05
@@ -137,11 +137,11 @@ class Link:
         """Ask for the events that matter now: reads stop while the other side does not take what was read."""
         client, upstream = self._client, self._upstream
         if not client.closed:
-            reads = not client.at_end and upstream.unsent_bytes < UNSENT_BYTES_MAX and not self._half_sent
+            reads = not client.at_end and upstream.unsent_bytes < CLIENT_RESPONSE_BYTES_MAX and not self._half_sent
             events = (selectors.EVENT_READ if reads else 0) | (selectors.EVENT_WRITE if client.queue else 0)
             self._relay.watch(client.socket, events, self._on_client)
         if not upstream.closed:
-            reads = not upstream.at_end and client.unsent_bytes < UNSENT_BYTES_MAX and not upstream.connecting
+            reads = not upstream.at_end and client.unsent_bytes < CLIENT_RESPONSE_BYTES_MAX and not upstream.connecting
             writes = upstream.connecting or bool(upstream.queue)
             events = (selectors.EVENT_READ if reads else 0) | (selectors.EVENT_WRITE if writes else 0)
             self._relay.watch(upstream.socket, events, self._on_upstream)

@@ -297,7 +297,7 @@ class OperatorMessage:
 
 @value(frozen=True, slots=True)
 class InternalError:
-    """An error of ours ended a flow or a connection."""
+    """An internal error ended a flow or a connection."""
 
     where: str
     error: Exception

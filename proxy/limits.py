@@ -25,7 +25,7 @@ REQUESTS_PER_TURN_MAX: Final = 5
 FAILURES_NOTED_MAX: Final = 5_000
 """Producers and partitions of one connection of which a batch failed there: each is a note of up to half a KiB. Few
 clients have so many in one request; those come again on a new connection, as after any other."""
-SESSION_UNSENT_BYTES_MAX: Final = 4 * MIB
+CLIENT_RESPONSE_BYTES_MAX: Final = 4 * MIB
 """Answers that a slow client has not taken; above this nothing more is read from it."""
 CONNECTIONS_MAX: Final = 10_000
 """Each may cost two descriptors: its own, and one of the connection to a broker that belongs to it."""
@@ -37,9 +37,9 @@ DESCRIPTORS_KEPT_PER_BROKER: Final = 4
 of slow partitions."""
 DESCRIPTORS_KEPT_SHARE_MAX: Final = 0.5
 """Of all descriptors: where there are few, clients get half of them."""
-CONNECTIONS_PER_ADDRESS_MAX: Final = 500
+CONNECTIONS_PER_IP_MAX: Final = 500
 """A host with many executors keeps some dozens to each broker. Of IPv6 a whole /64 counts as one address."""
-ACCEPTS_PER_SECOND_MAX: Final = 200
+CONNECTION_CREATION_RATE_MAX: Final = 200
 """What is above waits in the kernel's queue: newcomers cost those who are there a few hundredths of the CPU, with TLS a
 fifth."""
 ACCEPTS_BURST_SECONDS: Final = 5.0
@@ -50,12 +50,12 @@ CROWD_COST_PER_TURN: Final = 64
 """Of all connections of one address together, before the others have their turn: a request costs one, and one more for
 each ``CROWD_COST_BYTES`` of it. A dozen connections do not come so far."""
 CROWD_COST_BYTES: Final = 16 * KIB
-CLIENT_BYTES_IN_FLIGHT_MAX: Final = 256 * MIB
+REQUEST_BYTES_TOTAL_MAX: Final = 256 * MIB
 """Bytes of requests that wait anywhere in the proxy, with what they are converted to, and of those that have not
 arrived completely. Above this nothing is read. Only if more than half of it is unfinished, and so makes no room by
 itself, a few requests are read to their end."""
 
-UNANSWERED_BYTES_MAX: Final = 256 * MIB
+RESPONSE_BYTES_TOTAL_MAX: Final = 256 * MIB
 """Answers that clients have not taken, of all of them: above this nobody is read from who has more than
 ``BACKLOG_BYTES`` waiting, and who takes nothing of it is hung up on."""
 BACKLOG_BYTES: Final = 64 * KIB
@@ -65,13 +65,13 @@ BACKLOG_LOOK_SECONDS: Final = 1.0
 UNTAKEN_SECONDS: Final = 30.0
 """A client that is not read from, because of what it does not take, and takes nothing for so long is hung up on."""
 UNTAKEN_SECONDS_SCARCE: Final = 5.0
-"""The same while all that clients do not take is above ``UNANSWERED_BYTES_MAX``."""
+"""The same while all that clients do not take is above ``RESPONSE_BYTES_TOTAL_MAX``."""
 UNTAKEN_BYTES_PER_SECOND: Final = 16 * KIB
 """Who takes less than this, while others wait for the room that his answers fill, is treated as if he took nothing."""
 UNFINISHED_SECONDS: Final = 5.0
 UNFINISHED_BYTES_PER_SECOND: Final = 16 * KIB
 """After the first seconds the rest of a request comes at least so fast, or the client is hung up on: unfinished
-requests hold memory, and above ``CLIENT_BYTES_IN_FLIGHT_MAX`` they would keep everybody waiting."""
+requests hold memory, and above ``REQUEST_BYTES_TOTAL_MAX`` they would keep everybody waiting."""
 IDLE_SECONDS: Final = 600.0
 """Kafka's connections.max.idle.ms. A connection without a request for so long is closed."""
 IDLE_LOOK_SECONDS: Final = 60.0
@@ -102,7 +102,7 @@ SASL_FRAME_BYTES_MAX: Final = 64 * KIB
 """Before a principal was shown; tokens with many claims take some KiB."""
 SASL_HANDSHAKES_MAX: Final = 4
 """Of one connection: each opens a connection to the broker, and clients that try another mechanism need two."""
-UNAUTHENTICATED_PER_ADDRESS_MAX: Final = 64
+UNAUTHENTICATED_PER_IP_MAX: Final = 64
 UNAUTHENTICATED_MAX: Final = 1_000
 """Connections that have not shown who is there, where that is asked for. Above it the oldest one is hung up on."""
 FAILED_LOGINS_PER_MINUTE_MAX: Final = 5
@@ -233,9 +233,9 @@ PRODUCER_EXPIRY_SECONDS: Final = 24 * 3600
 """By default, Kafka's producer.id.expiration.ms: an idle producer is forgotten after a day, by the store's clock."""
 PRODUCER_EXPIRY_SECONDS_SAFE: Final = 900
 """Below this, a retry may come after its producer was forgotten, and be taken for something new."""
-RETRY_HORIZON_SECONDS: Final = 600
+CLIENT_RETRY_SECONDS_MAX: Final = 600
 """No client retries a batch later than this after its first try: above every delivery.timeout.ms (rule R10)."""
-RETRY_HORIZON_SECONDS_MIN: Final = 120
+CLIENT_RETRY_SECONDS_MAX_LEAST: Final = 120
 """What clients wait by default."""
 MARKS_PER_HORIZON: Final = 10
 """Marks of a partition in a horizon: so much of it at most is read in vain."""
@@ -254,7 +254,7 @@ PARKS_COUNTED_MAX: Final = 10
 HAND_OVER_SECONDS: Final = 10.0
 """A doubt that lasts so long, and that nobody here waits for, is left to whatever proxy the client comes to (R17)."""
 FAILED_PAUSE_SECONDS: Final = 1.0
-"""After an error of ours, before what it left open is looked after."""
+"""After an internal error, before what it left open is looked after."""
 PRINCIPALS_MAX: Final = 1_000
 """Principals with a block of producer ids in this process; of one that is forgotten the rest of a block is lost."""
 SEQUENCERS_MAX: Final = 100_000

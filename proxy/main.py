@@ -69,15 +69,15 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     )
     run.add_argument("--redis", metavar="URL", help="redis:// or unix:// (default: a private server)")
     run.add_argument(
-        "--data-dir", metavar="DIR", help=f"this process's own directory (default: {DEFAULT_DATA_DIRECTORY})"
+        "--data-directory", metavar="DIR", help=f"this process's own directory (default: {DEFAULT_DATA_DIRECTORY})"
     )
     run.add_argument(
-        "--cluster",
+        "--cluster-name",
         metavar="NAME",
         help=f"name of the cluster, part of every key in Redis (default: {DEFAULT_CLUSTER})",
     )
     run.add_argument(
-        "--advertise", metavar="HOST", help="host that clients are told (default: the address they came to)"
+        "--advertised-host", metavar="HOST", help="host that clients are told (default: the address they came to)"
     )
     run.add_argument(
         "--dropped-headers",
@@ -91,9 +91,9 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         help=f"forget the state of a producer that is idle for so long (default: {limits.PRODUCER_EXPIRY_SECONDS})",
     )
     run.add_argument(
-        "--retry-horizon-seconds",
+        "--client-retry-seconds-max",
         metavar="N",
-        help=f"no client retries for longer than this (default: {limits.RETRY_HORIZON_SECONDS})",
+        help=f"longest time after which any client may still retry (default: {limits.CLIENT_RETRY_SECONDS_MAX})",
     )
     run.add_argument(
         "--merge-producers",
@@ -102,7 +102,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         help="put batches of several producers for one partition into one wrapper: cheaper for many small producers "
         "(default: each producer's batches apart)",
     )
-    run.add_argument("--admin", metavar="HOST:PORT", help="health, metrics and status page (default: none)")
+    run.add_argument("--admin-bind", metavar="HOST:PORT", help="health, metrics and status page (default: none)")
     run.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error (default: info)")
     run.add_argument("--log-format", metavar="FORMAT", help="text or json (default: text)")
     run.add_argument(

@@ -130,9 +130,9 @@ def concerns(watched: Watched) -> list[str]:
         share = 100 * memory.used_bytes / memory.limit_bytes
         found.append(f"Redis uses {share:.0f} % of its maxmemory; when it is full, nothing can be produced")
     counts = {sample.metric: sample.value for sample in watched.telemetry.metrics.samples() if not sample.labels}
-    if copies := counts[names.SECOND_COPIES]:
+    if copies := counts[names.DUPLICATES_FOUND]:
         found.append(f"{copies:.0f} batches are in the log twice; the log of this proxy says which")
-    if failures := counts[names.FAILURES]:
+    if failures := counts[names.INTERNAL_ERRORS]:
         found.append(f"{failures:.0f} errors of the proxy's own; its log says more")
     return found
 
@@ -150,12 +150,12 @@ def samples(watched: Watched) -> Iterator[Sample]:
     yield Sample(names.CONNECTIONS_LIMIT, (), engine.caps.connections_max)
     yield Sample(names.PORTS_TAKEN, (), len(watched.ports_taken()))
     yield Sample(names.HELD_BYTES, (), engine.bytes_held)
-    yield Sample(names.HELD_BYTES_LIMIT, (), engine.caps.bytes_in_flight_max)
+    yield Sample(names.HELD_BYTES_LIMIT, (), engine.caps.request_bytes_total_max)
     yield Sample(names.ENTRIES, (), len(engine.sequencers))
     yield Sample(names.ENTRIES_LIMIT, (), engine.caps.producers_max)
     yield Sample(names.DOUBTS, (), len(engine.shared.doubts))
     yield Sample(names.DOUBT_AGE, (), watched.oldest_doubt_seconds)
-    yield Sample(names.STORE_UP, (), int(watched.is_store_up))
+    yield Sample(names.REDIS_UP, (), int(watched.is_store_up))
     yield Sample(names.LEASE_REMAINING, (), watched.lease_seconds)
     ways = ways_of_pass_through(engine)
     for broker in engine.topology.brokers:

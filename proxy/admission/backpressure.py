@@ -246,7 +246,7 @@ class Backpressure:
     def has_backlog(self) -> bool:
         """Is there so much that it has not taken that it gets nothing more?"""
         accounts = self._accounts
-        bound = limits.BACKLOG_BYTES if accounts.has_many_answers else accounts.caps.unsent_bytes_max
+        bound = limits.BACKLOG_BYTES if accounts.has_many_answers else accounts.caps.client_response_bytes_max
         return self._wire is not None and self._wire.unsent > bound
 
     def control(self) -> None:
@@ -281,7 +281,9 @@ class Backpressure:
 
     @property
     def _has_large_backlog(self) -> bool:
-        return bool(self._large) and sum(room.size for room in self._large) > self._accounts.caps.unsent_bytes_max
+        return (
+            bool(self._large) and sum(room.size for room in self._large) > self._accounts.caps.client_response_bytes_max
+        )
 
     def _hold_upstream(self, is_held: bool, wire: Wire) -> None:
         self._client.hold_upstream(is_held)
@@ -322,7 +324,7 @@ class Backpressure:
         seconds = self._seconds_without_progress(wire)
         is_scarce = self._accounts.has_many_answers and wire.unsent > limits.BACKLOG_BYTES
         if seconds > (limits.UNTAKEN_SECONDS_SCARCE if is_scarce else limits.UNTAKEN_SECONDS):
-            self._client.give_up(f"it has taken nothing of {wire.unsent} bytes of answers for {seconds:.0f} s")
+            self._client.give_up(f"it read none of {wire.unsent} pending response bytes for {seconds:.0f} s")
             return
         self._count_unsent(wire)
         self._client.go_on()

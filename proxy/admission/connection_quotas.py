@@ -148,11 +148,11 @@ class ConnectionQuotas:
     # ------------------------------------------------------------------ inside
     def _refusal(self, address: str, caps: Caps, now: float, requires_authentication: bool) -> tuple[str, str] | None:
         fair_share = self._fair_shares.get(address)
-        if fair_share is not None and 0 < caps.connections_per_address_max <= fair_share.connections:
+        if fair_share is not None and 0 < caps.connections_per_ip_max <= fair_share.connections:
             return "address", f"{fair_share.connections} connections are open from there"
         if requires_authentication:
             strangers = self._strangers_of.get(address, 0)
-            if 0 < caps.unauthenticated_per_address_max <= strangers:
+            if 0 < caps.unauthenticated_per_ip_max <= strangers:
                 return "unauthenticated", f"{strangers} connections from there have not shown yet who is there"
             logins = self._logins.get(address)
             if logins is not None and now < logins.shut_until and caps.failed_logins_per_minute_max:
@@ -173,7 +173,7 @@ class ConnectionQuotas:
         oldest.end()
 
     def _pace_now(self) -> TokenBucket | None:
-        rate = self._caps().accepts_per_second_max
+        rate = self._caps().connection_creation_rate_max
         if not rate:
             self._pace = None
         elif self._pace is None or self._pace.rate != rate:

@@ -66,7 +66,7 @@ class IdleEviction:
             return False
         since = leaves.quiet_since
         assert since is not None
-        what = f"{why}, and this one leaves for a new one: it was quiet for {now - since:.0f} s"
+        what = f"idle for {now - since:.0f} s, closed to admit a new client: {why}"
         self._report(ConnectionRefused(leaves.address, reason, what))
         leaves.abort(what)
         return True

@@ -111,18 +111,18 @@ class MemoryBudget:
     @property
     def is_full(self) -> bool:
         """Is no client to be read from now?"""
-        return self.bytes_held > self.caps.bytes_in_flight_max
+        return self.bytes_held > self.caps.request_bytes_total_max
 
     @property
     def is_full_of_unfinished(self) -> bool:
         """Is it mostly unfinished requests, which are not answered and make no room by themselves?"""
-        most = self.caps.bytes_in_flight_max
+        most = self.caps.request_bytes_total_max
         return self.bytes_held > most and self.unfinished_bytes > most // 2
 
     @property
     def ending_bytes_max(self) -> int:
         """So much may come of requests that may end though there is no room, of all together."""
-        return self.caps.bytes_in_flight_max // 8
+        return self.caps.request_bytes_total_max // 8
 
     def may_end(self, missing_bytes: int) -> bool:
         """May a request end, of which so many bytes are missing, though there is no room? If so, ``has_ended`` is due
@@ -139,7 +139,7 @@ class MemoryBudget:
     @property
     def has_many_answers(self) -> bool:
         """Do clients that do not take their answers cost too much memory, or keep others waiting for theirs?"""
-        return self.answer_bytes_held > self.caps.unanswered_bytes_max or any(self._asked)
+        return self.answer_bytes_held > self.caps.response_bytes_total_max or any(self._asked)
 
     # ------------------------------------------------------------------ large answers
     def ask_room(self, size: int, go: Callable[[], None], is_new: bool = False) -> Reservation:
@@ -160,11 +160,11 @@ class MemoryBudget:
 
     def _has_room(self, room: Reservation) -> bool:
         """One answer of any size finds its way, even where others leave half of the room."""
-        most, held = self.caps.unanswered_bytes_max, self.answer_bytes_held
+        most, held = self.caps.response_bytes_total_max, self.answer_bytes_held
         return self.answer_bytes_due + held + room.size <= most or (not self.answer_bytes_due and held <= most // 2)
 
     def _has_room_for_new(self, room: Reservation) -> bool:
-        most = self.caps.unanswered_bytes_max // 2
+        most = self.caps.response_bytes_total_max // 2
         return not room.is_new or self._new_bytes + room.size <= most or not self._new_bytes
 
     def _give(self, room: Reservation) -> None:

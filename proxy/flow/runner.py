@@ -27,7 +27,7 @@ class FlowRunner:
         done: Callable[[Any], None] | None = None,
         failed: Callable[[Exception], None] | None = None,
     ) -> None:
-        """Run ``flow`` up to its first unanswered effect. ``failed`` gets an error of ours, which ends this flow
+        """Run ``flow`` up to its first unanswered effect. ``failed`` gets an internal error, which ends this flow
         only."""
         _Run(self, flow, done, failed).advance(None)
 
@@ -93,7 +93,7 @@ class _Run:
             value, self._result = self._result, nothing
 
     def _end(self, error: Exception) -> None:
-        """An error of ours, in the flow or in what it asked for: nobody may wait for this flow any longer."""
+        """An internal error, in the flow or in what it asked for: nobody may wait for this flow any longer."""
         self._is_over = True
         self._flow.close()
         if self._failed is None:

@@ -170,13 +170,13 @@ class TrioReactor:
         self.pass_ended()
 
     def _give_up(self, source: Source, error: Exception) -> None:
-        """An error of ours in one socket: the others go on, and so do those who listen."""
+        """An internal error in one socket: the others go on, and so do those who listen."""
         self.failed("socket", error)
         if isinstance(source, SocketWire):
-            self.guarded("socket", lambda: source.fail("error of ours"))
+            self.guarded("socket", lambda: source.fail("internal error"))
 
     def guarded(self, what: str, callback: Callable[[], None]) -> bool:
-        """Call; an error of ours is reported and does not stop the others. False then."""
+        """Call; an internal error is reported and does not stop the others. False then."""
         try:
             callback()
         except Exception as error:

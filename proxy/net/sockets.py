@@ -261,7 +261,7 @@ class SocketWire:
                 self._endpoint.received(data)
             except Exception as error:
                 self._reactor.failed("received", error)
-                self.fail("error of ours")
+                self.fail("internal error")
 
     def _write_some(self) -> int:
         queued = self._queued

@@ -196,7 +196,7 @@ class TlsWire(SocketWire):
                 self._endpoint.received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
             except Exception as error:
                 self._reactor.failed("received", error)
-                reason = "error of ours"
+                reason = "internal error"
         if reason:
             self.fail(reason)
         elif self._open and self._outgoing.pending:

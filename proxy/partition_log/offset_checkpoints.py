@@ -43,7 +43,7 @@ class OffsetCheckpoints:
 
     def __init__(
         self,
-        horizon_seconds: float = limits.RETRY_HORIZON_SECONDS,
+        horizon_seconds: float = limits.CLIENT_RETRY_SECONDS_MAX,
         partitions_max: int = limits.MARKED_PARTITIONS_MAX,
     ) -> None:
         self.horizon_seconds = horizon_seconds

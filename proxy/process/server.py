@@ -34,7 +34,7 @@ from ..settings.reload import changes
 from ..settings.sasl import CLEAR_TEXT
 from ..telemetry.journal import JournalFile
 from ..telemetry.logs import set_up
-from ..telemetry.metric_names import STORE_ROUND_TRIP
+from ..telemetry.metric_names import REDIS_ROUND_TRIP
 from ..telemetry.otel import wants
 from ..telemetry.reports import Telemetry
 from .checkpoint_file import CheckpointFile
@@ -244,7 +244,7 @@ class Server:
             database=login.database,
         )
         if self._admin is not None and self._telemetry is not None:
-            store.measure = self._telemetry.metrics.histograms[STORE_ROUND_TRIP].observe
+            store.measure = self._telemetry.metrics.histograms[REDIS_ROUND_TRIP].observe
             store.watch_memory(self._report)
         self._cluster_name = ClusterName(
             self._reactor,
@@ -391,7 +391,7 @@ class Server:
         shared = self.engine.shared
         shared.policy = HeaderPolicy(settings.dropped_headers)
         shared.expiry_ms = settings.producer_expiry_seconds * 1000
-        shared.checkpoints.horizon_seconds = settings.retry_horizon_seconds
+        shared.checkpoints.horizon_seconds = settings.client_retry_seconds_max
         self.engine.set_caps(settings.limits)
         if self._telemetry is not None:
             self._telemetry.lines_per_minute_max = settings.log_lines_per_minute_max

@@ -412,7 +412,7 @@ class Sequencer:
             self.wake()
 
     def _broke(self, error: Exception) -> None:
-        """An error of ours: whoever waits gets a retriable answer. Then the state is read anew, and an intent that was
+        """An internal error: whoever waits gets a retriable answer. Then the state is read anew, and an intent that was
         left open is resolved: other proxies wait for us as long as we live (rule R17)."""
         self.shared.report(InternalError(f"producer {self.producer_id} on {self.topic}-{self.partition}", error))
         batches, self.out = [*self.out, *self.queue], []

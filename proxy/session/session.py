@@ -156,7 +156,7 @@ class Session:
     @property
     def has_upstream_backlog(self) -> bool:
         """Is not taken, or not appended, what it sends and wants no answer to?"""
-        most = self._host.caps.unsent_bytes_max
+        most = self._host.caps.client_response_bytes_max
         return self._silent_bytes > most or (self._pipe is not None and self._pipe.backlog_bytes > most)
 
     @property

@@ -34,16 +34,16 @@ class Caps:
     """The limits that an operator may set; the reasons for the defaults are in ``limits.py``."""
 
     connections_max: int = limits.CONNECTIONS_MAX
-    connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
-    accepts_per_second_max: int = limits.ACCEPTS_PER_SECOND_MAX
+    connections_per_ip_max: int = limits.CONNECTIONS_PER_IP_MAX
+    connection_creation_rate_max: int = limits.CONNECTION_CREATION_RATE_MAX
     unauthenticated_max: int = limits.UNAUTHENTICATED_MAX
-    unauthenticated_per_address_max: int = limits.UNAUTHENTICATED_PER_ADDRESS_MAX
+    unauthenticated_per_ip_max: int = limits.UNAUTHENTICATED_PER_IP_MAX
     failed_logins_per_minute_max: int = limits.FAILED_LOGINS_PER_MINUTE_MAX
     request_bytes_max: int = limits.REQUEST_BYTES_MAX
     requests_in_flight_max: int = limits.REQUESTS_IN_FLIGHT_MAX
-    unsent_bytes_max: int = limits.SESSION_UNSENT_BYTES_MAX
-    bytes_in_flight_max: int = limits.CLIENT_BYTES_IN_FLIGHT_MAX
-    unanswered_bytes_max: int = limits.UNANSWERED_BYTES_MAX
+    client_response_bytes_max: int = limits.CLIENT_RESPONSE_BYTES_MAX
+    request_bytes_total_max: int = limits.REQUEST_BYTES_TOTAL_MAX
+    response_bytes_total_max: int = limits.RESPONSE_BYTES_TOTAL_MAX
     idle_seconds: float = limits.IDLE_SECONDS
     producers_max: int = limits.SEQUENCERS_MAX
     lanes_per_broker_max: int = limits.LANES_PER_BROKER
@@ -62,11 +62,11 @@ class Settings:
     cluster: str = DEFAULT_CLUSTER
     upstream_tls: TlsClient | None = None
     upstream_sasl: SaslClient | None = None
-    trust_clients: bool = False
+    allow_unauthenticated_clients: bool = False
     redis_tls: TlsClient | None = None
     producer_expiry_seconds: int = limits.PRODUCER_EXPIRY_SECONDS
     merge_producers: bool = False
-    retry_horizon_seconds: int = limits.RETRY_HORIZON_SECONDS
+    client_retry_seconds_max: int = limits.CLIENT_RETRY_SECONDS_MAX
     dropped_headers: tuple[str, ...] = TRACING_HEADERS
     log_lines_per_minute_max: int = limits.LINES_PER_MINUTE_MAX
     limits: Caps = Caps()

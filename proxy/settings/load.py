@@ -24,18 +24,18 @@ from .problems import File, Place, Sources, dotted, meant
 OPTIONS: Mapping[str, Place] = {
     "upstream": ("upstream", "bootstrap"),
     "redis": ("redis", "url"),
-    "data_dir": ("data_directory",),
-    "cluster": ("cluster",),
+    "data_directory": ("data_directory",),
+    "cluster_name": ("cluster_name",),
     "dropped_headers": ("producers", "dropped_headers"),
     "producer_expiry_seconds": ("producers", "expiry_seconds"),
-    "retry_horizon_seconds": ("producers", "retry_horizon_seconds"),
+    "client_retry_seconds_max": ("producers", "client_retry_seconds_max"),
     "merge_producers": ("producers", "merge"),
     "journal": ("journal",),
-    "admin": ("admin", "bind"),
+    "admin_bind": ("admin", "bind"),
     "log_level": ("log", "level"),
     "log_format": ("log", "format"),
 }
-"""Options of the command line that are nothing but a setting. ``--listen`` and ``--advertise`` make a listener."""
+"""Options of the command line that are just a setting. ``--listen`` and ``--advertised-host`` make a listener."""
 
 _FOREIGN = re.compile(
     r"IDEMPROXY_(TEST_|CHAOS_|CACHE_DIR$|MAVEN_REPOSITORY$|CONFIG$)|.*_(SERVICE_HOST|SERVICE_PORT\w*|PORT(_\d+_\w+)?)$"
@@ -211,7 +211,7 @@ def _listeners_apart(
     listeners = _listener_of(options)
     if listeners is None:
         return
-    option = "--advertise" if options.get("listen") is None else "--listen"
+    option = "--advertised-host" if options.get("listen") is None else "--listen"
     if "listeners" in environment or "listeners" in file.data:
         yield f"{option}: the listeners are configured already, change them there"
     else:
@@ -220,8 +220,8 @@ def _listeners_apart(
 
 
 def _listener_of(options: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The one listener of ``--listen`` and ``--advertise``. It never stands for one that has TLS in the file."""
-    listen, host = options.get("listen"), options.get("advertise")
+    """The one listener of ``--listen`` and ``--advertised-host``. It never stands for one that has TLS in the file."""
+    listen, host = options.get("listen"), options.get("advertised_host")
     if listen is None and host is None:
         return None
     found: dict[str, Any] = {} if listen is None else {"bind": listen}

@@ -53,7 +53,7 @@ class UpstreamSection(Section):
     """Brokers to begin with, HOST:PORT each; all are tried at once, the others are found."""
     tls: UpstreamTlsSection | None = None
     sasl: SaslSection | None = None
-    trust_clients: bool = False
+    allow_unauthenticated_clients: bool = False
     """Whoever reaches a listener may act as our principal at the brokers, without having shown who he is."""
 
     @property
@@ -170,8 +170,8 @@ class ProducersSection(Section):
 
     expiry_seconds: Seconds = limits.PRODUCER_EXPIRY_SECONDS
     """The state of a producer that is idle for so long is forgotten."""
-    retry_horizon_seconds: Annotated[int, Field(ge=limits.RETRY_HORIZON_SECONDS_MIN, le=SECONDS_MAX)] = (
-        limits.RETRY_HORIZON_SECONDS
+    client_retry_seconds_max: Annotated[int, Field(ge=limits.CLIENT_RETRY_SECONDS_MAX_LEAST, le=SECONDS_MAX)] = (
+        limits.CLIENT_RETRY_SECONDS_MAX
     )
     """At least twice the clients' delivery timeout (delivery.timeout.ms): bounds how far back lost state is looked
     for."""
@@ -186,14 +186,14 @@ class LimitsSection(Section):
 
     connections_max: Annotated[int, Field(ge=1, le=1_000_000)] = limits.CONNECTIONS_MAX
     """Client connections at a time. Above it a new one takes the place of the quietest."""
-    connections_per_address_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.CONNECTIONS_PER_ADDRESS_MAX
+    connections_per_ip_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.CONNECTIONS_PER_IP_MAX
     """Of these, from one address (of IPv6: one /64). 0: no limit, as behind a load balancer that hides addresses."""
-    accepts_per_second_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.ACCEPTS_PER_SECOND_MAX
+    connection_creation_rate_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.CONNECTION_CREATION_RATE_MAX
     """New connections; five seconds' worth may come at once, what is above waits and is not refused. 0: no limit."""
     unauthenticated_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.UNAUTHENTICATED_MAX
     """Connections to listeners with pass_through that have not shown who is there; above it the oldest one is closed.
     0: no limit."""
-    unauthenticated_per_address_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.UNAUTHENTICATED_PER_ADDRESS_MAX
+    unauthenticated_per_ip_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.UNAUTHENTICATED_PER_IP_MAX
     """Of these, from one address; more are closed at once. 0: no limit."""
     failed_logins_per_minute_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.FAILED_LOGINS_PER_MINUTE_MAX
     """At listeners with pass_through, from one address: after more, connections from there are closed at once for a
@@ -202,11 +202,11 @@ class LimitsSection(Section):
     """The largest request."""
     requests_in_flight_max: Annotated[int, Field(ge=1, le=10_000)] = limits.REQUESTS_IN_FLIGHT_MAX
     """Requests of one connection that wait for their answer; more are read later."""
-    unsent_bytes_max: Annotated[int, Field(ge=1024, le=BYTES_MAX)] = limits.SESSION_UNSENT_BYTES_MAX
+    client_response_bytes_max: Annotated[int, Field(ge=1024, le=BYTES_MAX)] = limits.CLIENT_RESPONSE_BYTES_MAX
     """Answers that one slow client has not taken; above this nothing more is read from it."""
-    bytes_in_flight_max: Annotated[int, Field(ge=1024, le=2**40)] = limits.CLIENT_BYTES_IN_FLIGHT_MAX
+    request_bytes_total_max: Annotated[int, Field(ge=1024, le=2**40)] = limits.REQUEST_BYTES_TOTAL_MAX
     """Requests of all clients that wait anywhere in the process."""
-    unanswered_bytes_max: Annotated[int, Field(ge=1024, le=2**40)] = limits.UNANSWERED_BYTES_MAX
+    response_bytes_total_max: Annotated[int, Field(ge=1024, le=2**40)] = limits.RESPONSE_BYTES_TOTAL_MAX
     """Answers that all clients have not taken; above this nobody is read from who has more than a little waiting."""
     idle_seconds: Annotated[int, Field(ge=60, le=SECONDS_MAX)] = int(limits.IDLE_SECONDS)
     """A connection without a request for so long is closed, as Kafka's connections.max.idle.ms says for a broker."""
@@ -283,7 +283,7 @@ class Configuration(BaseSettings):
     redis: RedisSection = RedisSection()
     data_directory: Path = Path(DEFAULT_DATA_DIRECTORY)
     """This process's own directory; a restart on it takes over at once what the last life left open."""
-    cluster: ClusterName = DEFAULT_CLUSTER
+    cluster_name: ClusterName = DEFAULT_CLUSTER
     """Name of the cluster, part of every key in Redis: proxies with the same name and Redis share their producers."""
     producers: ProducersSection = ProducersSection()
     limits: LimitsSection = LimitsSection()
@@ -300,14 +300,14 @@ class Configuration(BaseSettings):
             listeners=tuple(listener.to_settings() for listener in self.listeners),
             redis=self.redis.to_settings(),
             data_directory=self.data_directory,
-            cluster=self.cluster,
+            cluster=self.cluster_name,
             upstream_tls=self.upstream.tls.to_settings() if self.upstream.tls is not None else None,
             upstream_sasl=self.upstream.sasl.to_settings() if self.upstream.sasl is not None else None,
-            trust_clients=self.upstream.trust_clients,
+            allow_unauthenticated_clients=self.upstream.allow_unauthenticated_clients,
             redis_tls=self.redis.tls.to_settings() if self.redis.tls is not None else None,
             producer_expiry_seconds=self.producers.expiry_seconds,
             merge_producers=self.producers.merge,
-            retry_horizon_seconds=self.producers.retry_horizon_seconds,
+            client_retry_seconds_max=self.producers.client_retry_seconds_max,
             dropped_headers=tuple(self.producers.dropped_headers),
             limits=self.limits.to_settings(),
             admin=parse_host_and_port(self.admin.bind) if self.admin is not None else None,
@@ -329,7 +329,7 @@ def _strangers(listeners: Sequence[ListenerSection], upstream: UpstreamSection) 
     """What the brokers allow us, all our clients can do: so they have to show who they are, too."""
     if upstream.sasl is None and any(one.authentication == "pass_through" for one in listeners):
         return ["authentication pass_through needs upstream.sasl: what is in doubt is read as our principal"]
-    if upstream.trust_clients or not upstream.has_principal:
+    if upstream.allow_unauthenticated_clients or not upstream.has_principal:
         return []
     open_ones = [one.name for one in listeners if not one.requires_authentication]
     if not open_ones:
@@ -337,7 +337,7 @@ def _strangers(listeners: Sequence[ListenerSection], upstream: UpstreamSection) 
     return [
         f"clients of {', '.join(open_ones)} would act at the brokers with the rights of our principal: have them "
         "show who they are (tls with client_auth: required, or authentication: pass_through), or say "
-        "upstream.trust_clients: true"
+        "upstream.allow_unauthenticated_clients: true"
     ]
 
 

@@ -61,15 +61,17 @@ RETRIES_JOINED: Final = Metric(
     "{batch}",
     "Batches that were sent again while their first try was still under way, and share its answer.",
 )
-GAPS_REFUSED: Final = Metric(
-    "gaps.refused", "counter", "{batch}", "Batches refused because one before them never came (code 45)."
+OUT_OF_ORDER_REFUSED: Final = Metric(
+    "out_of_order.refused", "counter", "{batch}", "Batches refused because one before them never came (code 45)."
 )
-BAD_INPUT: Final = Metric("bad.input", "counter", "{request}", "Requests or batches refused for what is in them.")
-SLOW_CLIENTS: Final = Metric(
-    "clients.slow",
+INVALID_REQUESTS: Final = Metric(
+    "invalid_requests", "counter", "{request}", "Requests or batches refused because of what is in them."
+)
+SLOW_CLIENTS_DISCONNECTED: Final = Metric(
+    "slow_clients.disconnected",
     "counter",
     "{connection}",
-    "Clients hung up on: they did not send on, or did not take their answers.",
+    "Clients disconnected: they stopped sending within a request, or did not read their responses.",
 )
 TLS_FAILED: Final = Metric("tls.handshakes.failed", "counter", "{connection}", "Client connections that TLS refused.")
 PRODUCER_IDS_ISSUED: Final = Metric("producer_ids.issued", "counter", "{producer}", "Producer ids handed out.")
@@ -84,42 +86,47 @@ DOUBTS_RESOLVED: Final = Metric(
     "doubts.resolved", "counter", "{append}", "Doubts that ended, after the log was read.", ("result",)
 )
 REFORWARDS: Final = Metric("reforwards", "counter", "{append}", "Groups sent once more: the log did not have them.")
-LATE_WRITES: Final = Metric(
-    "late.writes", "counter", "{append}", "Appends that left when the lease was about to end, or later."
+APPENDS_AFTER_DEADLINE: Final = Metric(
+    "appends.after_deadline", "counter", "{append}", "Appends sent after the lease deadline: the process was paused."
 )
-SECOND_COPIES: Final = Metric(
-    "second.copies", "counter", "{batch}", "Batches found twice in the log: the hard limit was met."
+DUPLICATES_FOUND: Final = Metric(
+    "duplicates.found", "counter", "{batch}", "Batches found twice in the log: the hard limit was met."
 )
-TOPICS_UNMARKED: Final = Metric(
-    "topics.unmarked", "counter", "{topic}", "Topics found to be stored without the proxy's markers."
+TOPICS_WITHOUT_MARKERS: Final = Metric(
+    "topics.without_markers", "counter", "{topic}", "Topics found to be stored without the proxy's markers."
 )
-RECORDS_UNMARKED: Final = Metric(
-    "records.unmarked", "counter", "{record}", "Records stored without a marker: their topic's size limit has no room."
+RECORDS_WITHOUT_MARKERS: Final = Metric(
+    "records.without_markers",
+    "counter",
+    "{record}",
+    "Records stored without a marker: their topic's size limit has no room.",
 )
 INTENTS_TAKEN_OVER: Final = Metric(
     "intents.taken_over", "counter", "{append}", "Open intents of proxies that are gone, taken over."
 )
-LANES_LOST: Final = Metric("lanes.lost", "counter", "{connection}", "Connections to brokers for produce that ended.")
-FAILURES: Final = Metric("failures", "counter", "{error}", "Errors of the proxy's own.")
+PRODUCE_CONNECTIONS_LOST: Final = Metric(
+    "produce_connections.lost", "counter", "{connection}", "Connections to brokers for produce that ended."
+)
+INTERNAL_ERRORS: Final = Metric("internal_errors", "counter", "{error}", "Internal errors of the proxy.")
 
 # Redis and the life of its data
-STORE_LOST: Final = Metric("store.lost", "counter", "{connection}", "Losses of the connection to Redis.")
-STORE_GENERATIONS: Final = Metric(
-    "store.generations", "counter", "{life}", "Lives of the Redis data that were seen; the first one counts."
+REDIS_LOST: Final = Metric("redis.lost", "counter", "{connection}", "Losses of the connection to Redis.")
+REDIS_GENERATIONS: Final = Metric(
+    "redis.generations", "counter", "{life}", "Lives of the Redis data that were seen; the first one counts."
 )
 INCARNATIONS: Final = Metric(
     "incarnations", "counter", "{life}", "Names under which this process held a lease; each one after the first: lost."
 )
-PRODUCERS_MET: Final = Metric(
-    "producers.met", "counter", "{entry}", "Producers and partitions taken into memory; those there: met less dropped."
+ENTRIES_LOADED: Final = Metric(
+    "entries.loaded", "counter", "{entry}", "Producers and partitions taken into memory; those there: met less dropped."
 )
-PRODUCERS_DROPPED: Final = Metric(
-    "producers.dropped", "counter", "{entry}", "Idle ones of these dropped from memory again: there are many."
+ENTRIES_EVICTED: Final = Metric(
+    "entries.evicted", "counter", "{entry}", "Idle ones of these dropped from memory again: there are many."
 )
 
 # As it is now
 READY: Final = Metric("ready", "gauge", "1", "1 if clients can be served now; /readyz says why not.")
-DRAINING: Final = Metric("draining", "gauge", "1", "1 from the signal to end on.")
+DRAINING: Final = Metric("draining", "gauge", "1", "1 while draining after SIGTERM.")
 CONNECTIONS: Final = Metric("connections", "gauge", "{connection}", "Client connections now.")
 CONNECTIONS_LIMIT: Final = Metric("connections.limit", "gauge", "{connection}", "Client connections at most.")
 PORTS_TAKEN: Final = Metric(
@@ -143,12 +150,12 @@ LANES: Final = Metric(
 APPENDS_WAITING: Final = Metric(
     "appends.waiting", "gauge", "{append}", "Groups that wait for a connection to their broker.", ("broker",)
 )
-STORE_UP: Final = Metric("store.up", "gauge", "1", "1 if Redis is connected and fit for use.")
-STORE_MEMORY_USED: Final = Metric(
-    "store.memory.used", "gauge", "By", "Memory that Redis uses; none while it is away or does not tell."
+REDIS_UP: Final = Metric("redis.up", "gauge", "1", "1 if Redis is connected and fit for use.")
+REDIS_MEMORY_USED: Final = Metric(
+    "redis.memory.used", "gauge", "By", "Memory that Redis uses; none while it is away or does not tell."
 )
-STORE_MEMORY_LIMIT: Final = Metric(
-    "store.memory.limit", "gauge", "By", "Redis's maxmemory, above which it takes no writes; 0: it has none."
+REDIS_MEMORY_LIMIT: Final = Metric(
+    "redis.memory.limit", "gauge", "By", "Redis's maxmemory, above which it takes no writes; 0: it has none."
 )
 LOOP_STEP_LONGEST: Final = Metric(
     "loop.step.longest", "gauge", "s", "The longest step of the event loop within the last one to two minutes."
@@ -180,8 +187,8 @@ BATCH: Final = Metric(
     "s",
     "From the arrival of a batch with a producer id to its answer, whatever that is.",
 )
-STORE_ROUND_TRIP: Final = Metric(
-    "store.round_trip.duration", "histogram", "s", "From a write to Redis to the reply to all that was in it."
+REDIS_ROUND_TRIP: Final = Metric(
+    "redis.round_trip.duration", "histogram", "s", "From a write to Redis to the reply to all that was in it."
 )
 DOUBT: Final = Metric("doubt.duration", "histogram", "s", "From the begin of a doubt to its end.")
 

@@ -18,23 +18,23 @@ COUNTED: Final[dict[type, Metric]] = {
     events.AppendMerged: names.APPENDS_MERGED,
     events.DoubtOpened: names.DOUBTS_OPENED,
     events.Reforwarded: names.REFORWARDS,
-    events.AppendAfterDeadline: names.LATE_WRITES,
-    events.DuplicateFound: names.SECOND_COPIES,
-    events.MarkerLost: names.TOPICS_UNMARKED,
-    events.NoRoomForMarker: names.RECORDS_UNMARKED,
+    events.AppendAfterDeadline: names.APPENDS_AFTER_DEADLINE,
+    events.DuplicateFound: names.DUPLICATES_FOUND,
+    events.MarkerLost: names.TOPICS_WITHOUT_MARKERS,
+    events.NoRoomForMarker: names.RECORDS_WITHOUT_MARKERS,
     events.TakenOver: names.INTENTS_TAKEN_OVER,
     events.RetryJoined: names.RETRIES_JOINED,
     events.ProducerIdIssued: names.PRODUCER_IDS_ISSUED,
-    events.EntryLoaded: names.PRODUCERS_MET,
-    events.EntryEvicted: names.PRODUCERS_DROPPED,
-    events.GenerationChanged: names.STORE_GENERATIONS,
+    events.EntryLoaded: names.ENTRIES_LOADED,
+    events.EntryEvicted: names.ENTRIES_EVICTED,
+    events.GenerationChanged: names.REDIS_GENERATIONS,
     events.IncarnationBegun: names.INCARNATIONS,
-    events.ClientRefused: names.BAD_INPUT,
-    events.SlowClient: names.SLOW_CLIENTS,
+    events.ClientRefused: names.INVALID_REQUESTS,
+    events.SlowClient: names.SLOW_CLIENTS_DISCONNECTED,
     events.TlsRefused: names.TLS_FAILED,
-    events.ProduceConnectionLost: names.LANES_LOST,
-    events.InternalError: names.FAILURES,
-    store.StoreLost: names.STORE_LOST,
+    events.ProduceConnectionLost: names.PRODUCE_CONNECTIONS_LOST,
+    events.InternalError: names.INTERNAL_ERRORS,
+    store.StoreLost: names.REDIS_LOST,
 }
 """Events that are counted, one each, without a label."""
 _BEYOND: Final = (OTHER, OTHER)
@@ -177,7 +177,7 @@ class Metrics:
         self.store_memory = event
 
     def _store_lost(self, _event: store.StoreLost) -> None:
-        self._plain[names.STORE_LOST] += 1
+        self._plain[names.REDIS_LOST] += 1
         self.store_memory = None
 
     def _store_refused(self, _event: store.StoreRefused) -> None:
@@ -258,6 +258,6 @@ class Metrics:
             yield Sample(names.LOOP_STEP_LONGEST, (), self._longest_step.seconds)
         memory = self.store_memory
         if memory is not None:
-            yield Sample(names.STORE_MEMORY_USED, (), memory.used_bytes)
-            yield Sample(names.STORE_MEMORY_LIMIT, (), memory.limit_bytes)
-        yield Sample(names.GAPS_REFUSED, (), self.verdicts.get("out_of_order", 0))
+            yield Sample(names.REDIS_MEMORY_USED, (), memory.used_bytes)
+            yield Sample(names.REDIS_MEMORY_LIMIT, (), memory.limit_bytes)
+        yield Sample(names.OUT_OF_ORDER_REFUSED, (), self.verdicts.get("out_of_order", 0))

@@ -243,8 +243,8 @@ def _second_copy(telemetry: Telemetry, event: events.DuplicateFound) -> None:
 def _late_write(telemetry: Telemetry, event: events.AppendAfterDeadline) -> None:
     telemetry.log(
         logging.ERROR,
-        "LATE: producer %d epoch %d sequence %s left for %s-%d when the lease was about to end, or later: this process "
-        "stood still in the middle of a send. Second copies are looked for after one minute and after ten",
+        "LATE: producer %d epoch %d sequence %s was appended to %s-%d after the lease deadline because the process was "
+        "paused in the middle of a send; checking for duplicates in 1 and 10 minutes",
         event.producer_id,
         event.producer_epoch,
         ", ".join(map(str, event.base_sequences)),
@@ -293,8 +293,8 @@ def _connection_refused(telemetry: Telemetry, event: events.ConnectionRefused) -
 
 
 def _slow(telemetry: Telemetry, event: events.SlowClient) -> None:
-    if telemetry.may_write("hung up on clients"):
-        telemetry.log(logging.WARNING, "hung up on %r: %s", event.client, event.what)
+    if telemetry.may_write("disconnected clients"):
+        telemetry.log(logging.WARNING, "disconnected %r: %s", event.client, event.what)
 
 
 def _tls_refused(telemetry: Telemetry, event: events.TlsRefused) -> None:
@@ -308,8 +308,8 @@ def _certificate(telemetry: Telemetry, event: events.CertificateLoaded) -> None:
 
 
 def _failed(telemetry: Telemetry, event: events.InternalError) -> None:
-    _LOG.error("error of ours in %s", event.where, exc_info=event.error)
-    telemetry.recent.append(Line(time.time(), "error", f"error of ours in {event.where}: {event.error}"))
+    _LOG.error("internal error in %s", event.where, exc_info=event.error)
+    telemetry.recent.append(Line(time.time(), "error", f"internal error in {event.where}: {event.error}"))
 
 
 def _store_ready(telemetry: Telemetry, event: store.StoreReady) -> None:

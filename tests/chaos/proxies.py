@@ -65,7 +65,7 @@ class Proxy:
             brokers=brokers,
             options=(
                 *("--redis", f"redis://{redis[0]}:{redis[1]}"),
-                *("--advertise", CLIENT_HOST, "--journal", os.fspath(self.journal)),
+                *("--advertised-host", CLIENT_HOST, "--journal", os.fspath(self.journal)),
                 *options,
             ),
         )

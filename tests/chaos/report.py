@@ -128,7 +128,7 @@ def _errors_in(story: Story) -> list[str]:
     found = []
     for name, path in story.proxy_logs.items():
         with path.open(errors="replace") as lines:
-            own = [line.strip() for line in lines if "error of ours" in line or "Traceback" in line]
+            own = [line.strip() for line in lines if "internal error" in line or "Traceback" in line]
         found += [f"{name}, {len(own)} in all: {text}" for text in own[:3]]
     return found
 

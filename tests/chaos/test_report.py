@@ -60,7 +60,7 @@ def test_a_run_without_anomalies_is_clean_and_its_figures_are_there(tmp_path: Pa
         (Findings(misplaced=1, examples_of_misplaced=["p number 1: told 5, is at 6"]), [], ""),
         (Findings(failed=1), [], ""),
         (Findings(), ["proxy-a ended by itself with code 1"], ""),
-        (Findings(), [], "2026-11-21 17:00:00,000 ERROR error of ours in producer 1 on chaos-0\n"),
+        (Findings(), [], "2026-11-21 17:00:00,000 ERROR internal error in producer 1 on chaos-0\n"),
     ],
 )
 def test_what_must_not_be_makes_it_unclean(tmp_path: Path, findings: Findings, problems: list[str], log: str) -> None:

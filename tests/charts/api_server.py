@@ -50,7 +50,7 @@ class ApiServer:
         (self._folder / "tokens.csv").write_text(f'{self._token},tester,1,"system:masters"\n')
         self._start(
             self._programs[0],
-            f"--data-dir={self._folder / 'etcd'}",
+            f"--data-directory={self._folder / 'etcd'}",
             f"--listen-client-urls=http://127.0.0.1:{client}",
             f"--advertise-client-urls=http://127.0.0.1:{client}",
             f"--listen-peer-urls=http://127.0.0.1:{peer}",

@@ -149,7 +149,7 @@ CERT_MANAGER = {"enabled": True, "issuerRef": {"name": ""}}
         ({"limits__drainSeconds": None}, "'drainSeconds'"),
         ({"admin__port": None}, "'port'"),
         ({"limits__connectionsMax": 0}, "/limits/connectionsMax"),
-        ({"producers__retryHorizonSeconds": 60}, "/producers/retryHorizonSeconds"),
+        ({"producers__clientRetrySecondsMax": 60}, "/producers/clientRetrySecondsMax"),
         ({"producers__merge": "yes"}, "/producers/merge"),
         ({"autoscaling": {"enabled": True, "minReplicas": 9}}, "autoscaling.minReplicas: more than"),
         (

@@ -146,7 +146,7 @@ def test_values_become_the_settings_of_their_name(helm: Path) -> None:
     configuration = configuration_of(render(helm, CHART / "ci/url-values.yaml"))
     assert configuration["producers"] == {
         "expiry_seconds": 86400,
-        "retry_horizon_seconds": 1200,
+        "client_retry_seconds_max": 1200,
         "merge": True,
         "dropped_headers": ["trace-*"],
     }
@@ -158,8 +158,8 @@ def test_values_become_the_settings_of_their_name(helm: Path) -> None:
 
 
 def test_large_numbers_stay_numbers(helm: Path) -> None:
-    configuration = configuration_of(render_minimal(helm, limits__bytesInFlightMax=1073741824))
-    assert configuration["limits"]["bytes_in_flight_max"] == 1073741824
+    configuration = configuration_of(render_minimal(helm, limits__requestBytesTotalMax=1073741824))
+    assert configuration["limits"]["request_bytes_total_max"] == 1073741824
 
 
 def test_what_the_user_adds_to_the_configuration_goes_before_what_the_chart_writes(helm: Path) -> None:

@@ -108,7 +108,7 @@ def test_what_the_proxy_holds_at_most_fits_into_the_pods_memory(helm: Path) -> N
     (producer,) = re.findall(r"^\| a producer on a partition that is in memory .*\| ([\d,]+) \|$", rows, re.MULTILINE)
     (connection,) = re.findall(r"^\| clients to a proxy .*\| (\d+) KB idle;", rows, re.MULTILINE)
     (converted,) = re.findall(r"^\| one batch while it is converted.*\| (\d+) MiB \|$", rows, re.MULTILINE)
-    held = 1.2 * (limits.CLIENT_BYTES_IN_FLIGHT_MAX + limits.UNANSWERED_BYTES_MAX) + int(converted) * 2**20
+    held = 1.2 * (limits.REQUEST_BYTES_TOTAL_MAX + limits.RESPONSE_BYTES_TOTAL_MAX) + int(converted) * 2**20
     known = limits.SEQUENCERS_MAX * int(producer.replace(",", "")) + limits.CONNECTIONS_MAX * int(connection) * 1000
     assert held + known + int(process) * 10**6 < int(memory.removesuffix("Mi")) * 2**20
 

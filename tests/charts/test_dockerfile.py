@@ -226,9 +226,9 @@ def test_the_health_check_is_content_with_a_live_proxy_and_with_nothing_else(ima
         "run",
         "--upstream",
         "127.0.0.1:1",
-        "--admin",
+        "--admin-bind",
         f"127.0.0.1:{admin}",
-        "--data-dir",
+        "--data-directory",
         str(tmp_path / "data"),
     ]
     with (tmp_path / "log").open("w") as log:

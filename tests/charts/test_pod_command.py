@@ -84,7 +84,7 @@ def test_the_rendered_pods_command_serves_an_idempotent_producer_and_ends_on_sig
     with NodePod(tmp_path / "pod", manifests, pod_of(manifests), {}) as pod:
         pod.start(PROXY).wait_until_ready()
         assert pod.probe("readinessProbe")[0] == pod.probe("livenessProbe")[0] == 200
-        wait_until(lambda: "\nidemproxy_store_memory_used_bytes" in pod.get("/metrics")[1], "Redis has told its memory")
+        wait_until(lambda: "\nidemproxy_redis_memory_used_bytes" in pod.get("/metrics")[1], "Redis has told its memory")
         # Alerts look for increases: what is counted has to be there from the start, with 0.
         shown = pod.get("/metrics")[1]
         assert [one.name for one in METRICS if not one.labels and f"\n{one.prometheus_name}" not in shown] == []

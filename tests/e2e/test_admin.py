@@ -84,7 +84,7 @@ def shared(
 
 
 def options(admin: AdminPort) -> tuple[str, ...]:
-    return ("--admin", f"{HOST}:{admin.port}")
+    return ("--admin-bind", f"{HOST}:{admin.port}")
 
 
 def settings_of(proxy: ProxyProcess, client_id: str = "orders-service") -> dict[str, Any]:
@@ -107,10 +107,10 @@ def test_a_proxy_tells_that_it_is_ready_and_what_it_has_done(
         for time in ("client_to_broker", "broker", "broker_to_client", "batch"):
             assert metrics[f"idemproxy_{time}_duration_seconds_count"] == answered
             assert 0 < metrics[f"idemproxy_{time}_duration_seconds_sum"] < 10 * answered
-        assert metrics["idemproxy_store_round_trip_duration_seconds_count"] > 0
+        assert metrics["idemproxy_redis_round_trip_duration_seconds_count"] > 0
         assert metrics['idemproxy_requests_total{api="produce"}'] >= 1
         assert metrics['idemproxy_requests_total{api="init_producer_id"}'] == 1
-        assert (metrics["idemproxy_ready"], metrics["idemproxy_store_up"], metrics["idemproxy_doubts"]) == (1, 1, 0)
+        assert (metrics["idemproxy_ready"], metrics["idemproxy_redis_up"], metrics["idemproxy_doubts"]) == (1, 1, 0)
         assert 0 < metrics["idemproxy_lease_remaining_seconds"] <= 5
         assert metrics['idemproxy_broker_up{broker="0"}'] == 1
         assert metrics['idemproxy_lanes{broker="0",state="busy"}'] == 0
@@ -119,8 +119,8 @@ def test_a_proxy_tells_that_it_is_ready_and_what_it_has_done(
         assert (status["ready"], status["not_ready"], status["concerns"]) == (True, [], [])
         assert status["totals"]["batches_appended"] == answered
         assert status["redis"]["connected"] is True
-        wait_until(lambda: "idemproxy_store_memory_used_bytes" in admin.metrics(), "Redis has told how full it is")
-        assert admin.metrics()["idemproxy_store_memory_limit_bytes"] == 0
+        wait_until(lambda: "idemproxy_redis_memory_used_bytes" in admin.metrics(), "Redis has told how full it is")
+        assert admin.metrics()["idemproxy_redis_memory_limit_bytes"] == 0
         assert admin.json("status")["redis"]["memory_used_bytes"] > 100_000
         assert status["memory"]["producers"] == 2
         (broker,) = admin.json("brokers")
@@ -137,7 +137,7 @@ def test_a_proxy_tells_that_it_is_ready_and_what_it_has_done(
 def test_every_metric_has_its_name_its_type_and_its_help_on_the_page(
     shared: tuple[ProxyProcess, AdminPort],
 ) -> None:
-    wait_until(lambda: "idemproxy_store_memory_used_bytes" in shared[1].metrics(), "Redis has told how full it is")
+    wait_until(lambda: "idemproxy_redis_memory_used_bytes" in shared[1].metrics(), "Redis has told how full it is")
     answer = shared[1].get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     told = dict(re.findall(r"^# TYPE (idemproxy_\S+) (\S+)$", answer.text, re.MULTILINE))

@@ -84,7 +84,7 @@ def test_every_kind_of_fault_fell_on_both_sides_and_the_proxy_had_no_error_of_it
     assert "resolved as found" in scene.proxy.log
     assert "resolved as not_found" in scene.proxy.log
     assert "resolved as unknown" not in scene.proxy.log
-    assert "error of ours" not in scene.proxy.log
+    assert "internal error" not in scene.proxy.log
 
 
 @pytest.mark.parametrize("client", IDEMPOTENT_CLIENTS)

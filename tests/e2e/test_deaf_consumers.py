@@ -44,7 +44,7 @@ def deaf_consumer(address: tuple[str, int]) -> socket.socket:
 @pytest.mark.timeout(240)
 def test_deaf_consumers_cost_no_more_memory_than_the_limit_says(tmp_path: Path) -> None:
     config = tmp_path / "idemproxy.yaml"
-    config.write_text(f"limits: {{unanswered_bytes_max: {ROOM_BYTES}, unsent_bytes_max: {MIB}}}\n")
+    config.write_text(f"limits: {{response_bytes_total_max: {ROOM_BYTES}, client_response_bytes_max: {MIB}}}\n")
     with LegacyCluster(tmp_path / "kafka", auto_create_topics=False) as cluster:
         cluster.create_topic(TOPIC, 1)
         proxy = WatchedProxy(tmp_path / "proxy", cluster.address(0), options=("--config", os.fspath(config)))
@@ -62,6 +62,6 @@ def test_deaf_consumers_cost_no_more_memory_than_the_limit_says(tmp_path: Path) 
             answer = client.produce_one(TOPIC, 0, batch([b"goes on"]))
             assert (answer.error_code, answer.base_offset) == (0, LOG_BATCHES)
             assert len(client.fetch(TOPIC, 0, LOG_BATCHES, version=2)) < 1000, "a small answer needs no room"
-            proxy.wait_for_log("hung up on 'deaf': it has taken nothing of ", 60)
+            proxy.wait_for_log("disconnected 'deaf': it read none of ", 60)
             assert client.values(TOPIC, 0)[-1] == b"goes on", "and a large one finds it"
             assert len(deaf) == DEAF

@@ -54,7 +54,7 @@ def test_the_quick_start_from_the_wheel_to_the_duplicate_that_does_not_happen(
     counts = {
         name: float(value) for name, value in re.findall(r"^idemproxy_(\w+?)_total(?:{.*})? (\S+)$", printed, re.M)
     }
-    assert counts["second_copies"] == 0
+    assert counts["duplicates_found"] == 0
     assert counts.get("duplicates_answered", 0) + counts["retries_joined"] >= 1, "no retry came through the proxy"
     assert (tmp_path / "empty/proxy.log").read_text().count("ERROR") == 0
 
@@ -131,9 +131,9 @@ def test_the_figures_in_the_sizing_page_are_those_that_were_measured() -> None:
     assert rows["memory of a producer on a partition"] == [said]
     assert rows["values it consists of"] == [f"{stored['value_bytes_max']} bytes"]
     caps = Caps()
-    assert f"({caps.bytes_in_flight_max >> 20} MiB)" in page.read_text()
-    assert rows["answers that are not taken: `limits.unanswered_bytes_max`"] == [
-        f"{caps.unanswered_bytes_max >> 20} MiB"
+    assert f"({caps.request_bytes_total_max >> 20} MiB)" in page.read_text()
+    assert rows["answers that are not taken: `limits.response_bytes_total_max`"] == [
+        f"{caps.response_bytes_total_max >> 20} MiB"
     ]
 
 

@@ -119,7 +119,10 @@ def test_the_walk_through_from_the_wheel_to_the_trace_of_one_record(tmp_path: Pa
     stored = [record.value for record in read_partition(folder / "kafka", "orders", 0)]
     assert stored == [b"%d" % number for number in range(RECORDS)], "past every client, out of the broker's files"
     assert re.findall(r"^ok +(\S+)", printed, re.MULTILINE) == ["redis", "upstream", "broker", "topics,"]
-    assert re.findall(r"^idemproxy_(\w+) 0\.0$", printed, re.MULTILINE) == ["second_copies_total", "failures_total"]
+    assert re.findall(r"^idemproxy_(\w+) 0\.0$", printed, re.MULTILINE) == [
+        "duplicates_found_total",
+        "internal_errors_total",
+    ]
     assert re.search(rf"^orders +0 +\d+ +0 +{RECORDS} .* quiet ", printed, re.MULTILINE), "what inspect says"
     assert instances_of_whole_traces(folder / "traces.jsonl") == {"proxy-1", "proxy-2"}, "both had to do"
     for number in (1, 2):

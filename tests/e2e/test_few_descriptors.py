@@ -88,7 +88,7 @@ def scene(directory: Path) -> Iterator[ProxyProcess]:
         cluster.create_topic(TOPIC)
         settings = {
             "upstream": {"bootstrap": ["{}:{}".format(*cluster.address(0))]},
-            "limits": {"connections_per_address_max": 0, "accepts_per_second_max": 0},
+            "limits": {"connections_per_ip_max": 0, "connection_creation_rate_max": 0},
         }
         proxy = stack.enter_context(ConfiguredProxy(directory / "proxy", {}, settings))
         resource.prlimit(proxy.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))

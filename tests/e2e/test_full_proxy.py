@@ -36,7 +36,7 @@ def test_idle_connections_lock_nobody_out(tmp_path: Path) -> None:
         cluster.create_topic(TOPIC)
         settings = {
             "upstream": {"bootstrap": ["{}:{}".format(*cluster.address(0))]},
-            "limits": {"connections_max": PLACES, "connections_per_address_max": 0},
+            "limits": {"connections_max": PLACES, "connections_per_ip_max": 0},
         }
         proxy = stack.enter_context(ConfiguredProxy(tmp_path / "proxy", {}, settings))
 

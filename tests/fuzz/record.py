@@ -164,7 +164,7 @@ def record(directory: Path) -> list[dict[str, Any]]:
         config.write_text(f"listeners: [{{bind: '{listen}', advertised: '{HOST}:{to_broker.port}'}}]\n")
         proxy._command = [
             *(sys.executable, "-m", "idemproxy", "run", "--config", os.fspath(config)),
-            *("--upstream", "{}:{}".format(*cluster.address(0)), "--data-dir", os.fspath(proxy.data_directory)),
+            *("--upstream", "{}:{}".format(*cluster.address(0)), "--data-directory", os.fspath(proxy.data_directory)),
         ]
         proxies.append(proxy)
         with proxy:

@@ -27,7 +27,7 @@ def test_a_broker_that_has_left_is_connected_to_no_more_until_it_is_back(tmp_pat
     with (
         LegacyCluster(tmp_path / "kafka", brokers=2, replication=1) as cluster,
         ProxyProcess(
-            tmp_path / "proxy", cluster.address(0), brokers=2, options=("--admin", f"{HOST}:{admin}")
+            tmp_path / "proxy", cluster.address(0), brokers=2, options=("--admin-bind", f"{HOST}:{admin}")
         ) as proxy,
     ):
         cluster.create_topic("t", assignment=[[0]])

@@ -104,5 +104,5 @@ def test_what_a_stranger_or_someone_without_the_right_leaves_behind_is_not_store
             send(b"".join(kept))
         time.sleep(SETTLED_SECONDS)
         assert direct.end_offset(TOPIC, 0) == before
-    assert "error of ours" not in world.proxy.log
+    assert "internal error" not in world.proxy.log
     assert "Traceback" not in world.proxy.log

@@ -179,13 +179,15 @@ def test_a_hangup_reloads_what_can_change_and_refuses_the_rest_by_name(
             with pytest.raises(ConnectionError), RawClient(("127.0.0.1", bootstrap)) as second:
                 brokers_of(second)
 
-        proxy.write({**settings, "limits": {"connections_max": 100}, "cluster": "other", "redis": {"url": "unix:///x"}})
+        proxy.write(
+            {**settings, "limits": {"connections_max": 100}, "cluster_name": "other", "redis": {"url": "unix:///x"}}
+        )
         proxy.signal(signal.SIGHUP)
         proxy.wait_for_log("not reloaded: everything stays as it was")
         refused = [json.loads(one)["message"] for one in proxy.log.splitlines() if "not reloaded: " in one]
         assert refused[:2] == [
             "not reloaded: redis: only a restart can change this",
-            "not reloaded: cluster: only a restart can change this",
+            "not reloaded: cluster_name: only a restart can change this",
         ]
         with RawClient(("127.0.0.1", bootstrap)) as client:
             brokers_of(client)

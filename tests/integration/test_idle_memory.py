@@ -42,7 +42,7 @@ LEFT_BYTES_MAX = 30 * MIB
 BACK_SECONDS_MAX = 90.0
 
 
-@pytest.mark.parametrize("options", [(), ("--admin",)], ids=["plain", "admin"])
+@pytest.mark.parametrize("options", [(), ("--admin-bind",)], ids=["plain", "admin"])
 def test_a_proxy_that_has_served_has_loaded_nothing_that_it_did_not_use(
     legacy_broker: LegacyCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:

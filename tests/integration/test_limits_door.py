@@ -84,7 +84,7 @@ def test_what_comes_above_the_pace_waits_and_is_taken_in_the_end() -> None:
             line.close()
         await until(lambda: scene.is_empty)
 
-    play(Caps(accepts_per_second_max=rate), act)
+    play(Caps(connection_creation_rate_max=rate), act)
 
 
 def test_one_too_many_of_an_address_is_closed_and_whoever_goes_makes_room() -> None:
@@ -100,7 +100,7 @@ def test_one_too_many_of_an_address_is_closed_and_whoever_goes_makes_room() -> N
                 await until(lambda: len(scene.accepted) == 3)
         await until(lambda: scene.is_empty)
 
-    play(Caps(connections_per_address_max=2), act)
+    play(Caps(connections_per_ip_max=2), act)
 
 
 def test_who_is_refused_behind_the_door_is_not_counted_any_more() -> None:
@@ -113,7 +113,7 @@ def test_who_is_refused_behind_the_door_is_not_counted_any_more() -> None:
         assert scene.reasons == []
         assert scene.is_empty
 
-    play(Caps(connections_per_address_max=2), act)
+    play(Caps(connections_per_ip_max=2), act)
 
 
 @pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "TLS"])
@@ -148,11 +148,11 @@ def test_over_tls_who_fails_and_who_goes_makes_room_as_well(tmp_path: Path) -> N
         assert len(scene.accepted) == 4
         assert scene.reasons == []
 
-    play(Caps(connections_per_address_max=1), act, kit)
+    play(Caps(connections_per_ip_max=1), act, kit)
 
 
 def test_too_few_descriptors_for_the_connections_that_are_allowed_are_told_at_the_start(tmp_path: Path) -> None:
-    run = [sys.executable, "-m", "idemproxy", "run", "--upstream", "127.0.0.1:1", "--data-dir", f"{tmp_path}"]
+    run = [sys.executable, "-m", "idemproxy", "run", "--upstream", "127.0.0.1:1", "--data-directory", f"{tmp_path}"]
     with subprocess.Popen(
         ["bash", "-c", 'ulimit -n 300; exec "$@"', "bash", *run], stderr=subprocess.PIPE, text=True
     ) as process:

@@ -37,8 +37,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]
 def test_memory_stays_below_the_limits_while_a_broker_hangs(
     cluster: LegacyCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
-    monkeypatch.setenv("IDEMPROXY_LIMITS__BYTES_IN_FLIGHT_MAX", str(REQUEST_BYTES_MAX))
-    monkeypatch.setenv("IDEMPROXY_LIMITS__CONNECTIONS_PER_ADDRESS_MAX", "0")
+    monkeypatch.setenv("IDEMPROXY_LIMITS__REQUEST_BYTES_TOTAL_MAX", str(REQUEST_BYTES_MAX))
+    monkeypatch.setenv("IDEMPROXY_LIMITS__CONNECTIONS_PER_IP_MAX", "0")
     with ProxyProcess(tmp_path, cluster.address(0)) as proxy:
         with RawClient(proxy.address) as client:
             producer_id = client.new_producer_id()

@@ -277,7 +277,7 @@ def test_after_redis_was_emptied_a_long_partition_is_read_from_a_mark_of_an_earl
     legacy_broker: LegacyCluster, redis: ExternalRedis, long_partition: Place, tmp_path: Path
 ) -> None:
     host, port = redis.address
-    options = ("--redis", f"redis://{host}:{port}/0", "--cluster", "long", "--retry-horizon-seconds", "120")
+    options = ("--redis", f"redis://{host}:{port}/0", "--cluster-name", "long", "--client-retry-seconds-max", "120")
     with ProxyProcess(tmp_path, legacy_broker.address(0), options=options) as proxy:
         with RawClient(proxy.address) as client:
             old_id = client.new_producer_id()

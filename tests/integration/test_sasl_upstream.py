@@ -42,7 +42,11 @@ class World:
         """The section of the file."""
         port = (self.cluster.sasl_tls_address if over_tls else self.cluster.sasl_address)(0)[1]
         said = {"mechanism": mechanism, "username": OURS, "password": SECRET, **sasl}
-        section: dict[str, Any] = {"bootstrap": [f"127.0.0.1:{port}"], "sasl": said, "trust_clients": True}
+        section: dict[str, Any] = {
+            "bootstrap": [f"127.0.0.1:{port}"],
+            "sasl": said,
+            "allow_unauthenticated_clients": True,
+        }
         if over_tls:
             section["tls"] = client_tls(self.authority)
         return section

@@ -46,7 +46,7 @@ class Watching:
     @property
     def shown(self) -> tuple[float, ...]:
         """Used and limit as the gauges show them; empty: no samples."""
-        wanted = (names.STORE_MEMORY_USED, names.STORE_MEMORY_LIMIT)
+        wanted = (names.REDIS_MEMORY_USED, names.REDIS_MEMORY_LIMIT)
         return tuple(one.value for one in self.telemetry.metrics.samples() if one.metric in wanted)
 
     def until_limit(self, limit: float | None) -> tuple[float, ...]:
@@ -82,7 +82,7 @@ def test_nothing_is_shown_while_redis_is_away(watching: Watching, server: RedisP
     assert watching.shown == ()
     server.start("--maxmemory", str(32 * MIB))
     watching.until_limit(32 * MIB)
-    assert watching.telemetry.counts["store_lost_total"] >= 1
+    assert watching.telemetry.counts["redis_lost_total"] >= 1
 
 
 def test_nobody_is_asked_after_the_end(watching: Watching) -> None:

@@ -62,7 +62,7 @@ def launched(directory: Path, upstream: dict[str, Any], listener: dict[str, Any]
 def test_new_certificates_are_shown_on_sighup_and_open_connections_go_on(world: World, tmp_path: Path) -> None:
     own = world.authority.issue("own", common_name="first")
     tls = client_tls(world.authority, world.authority.issue("upstream"))
-    upstream = {"bootstrap": [world.tls_broker], "tls": tls, "trust_clients": True}
+    upstream = {"bootstrap": [world.tls_broker], "tls": tls, "allow_unauthenticated_clients": True}
     trusted = ssl.create_default_context(cafile=str(world.authority.ca_file))
     proxy = ConfiguredProxy(tmp_path / "proxy", {"tls": listener_tls(own)}, {"upstream": upstream})
 
@@ -100,7 +100,7 @@ def test_a_broker_that_does_not_fit_is_away_for_that_reason(world: World, tmp_pa
         "no certificate": client_tls(world.authority),
         "another name": {**client_tls(world.authority, ours), "server_name": "kafka.example"},
     }[tls]
-    upstream = {"bootstrap": [world.tls_broker], "tls": settings, "trust_clients": True}
+    upstream = {"bootstrap": [world.tls_broker], "tls": settings, "allow_unauthenticated_clients": True}
     with launched(tmp_path / "proxy", upstream, {}) as proxy:
         proxy.wait_for_log(f"is away: .*({said})", 30)
 
@@ -120,7 +120,7 @@ def test_a_broker_that_speaks_only_tls_here_is_away_and_not_guessed_at(world: Wo
 def test_files_that_do_not_fit_end_the_start_with_a_sentence_each(world: World, tmp_path: Path) -> None:
     own, other = world.authority.issue("own"), world.authority.issue("another")
     tls = client_tls(world.authority, Files(own.cert, other.key))
-    upstream = {"bootstrap": [world.tls_broker], "tls": tls, "trust_clients": True}
+    upstream = {"bootstrap": [world.tls_broker], "tls": tls, "allow_unauthenticated_clients": True}
     with launched(tmp_path / "proxy", upstream, {"tls": listener_tls(Files(other.cert, own.key))}) as proxy:
         assert proxy.wait() == 2
         for place, cert, key in (("upstream", own.cert, other.key), (r"listeners\[0\]", other.cert, own.key)):

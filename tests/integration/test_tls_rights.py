@@ -34,7 +34,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SecureClus
         allow(cluster, "Topic:open", {OURS: RIGHTS})
         allow(cluster, "Topic:closed", {OURS: ["Describe"], "CN=somebody-else": RIGHTS})
         bootstrap = [f"localhost:{cluster.tls_address(0)[1]}"]
-        upstream = {"bootstrap": bootstrap, "tls": client_tls(authority, own), "trust_clients": True}
+        upstream = {"bootstrap": bootstrap, "tls": client_tls(authority, own), "allow_unauthenticated_clients": True}
         with ConfiguredProxy(directory / "proxy", {}, {"upstream": upstream}) as proxy:
             yield cluster, proxy
 

@@ -49,8 +49,8 @@ def _run(client: str, records: int, seed: int) -> list[str]:
                 (client,), partitions=PARTITIONS, records=records, plan=plan, seconds_max=RUN_SECONDS_MAX
             )[client]
             complaints = result.complaints()
-            if "error of ours" in (log := scene.proxy.log):
-                complaints.append(log[log.index("error of ours") :][:2000])
+            if "internal error" in (log := scene.proxy.log):
+                complaints.append(log[log.index("internal error") :][:2000])
             figures = _figures(result, scene, log)
     append_result("clients", {**figures, "seed": seed, "complaints": complaints})
     print(", ".join(f"{name} {value}" for name, value in figures.items()), flush=True)

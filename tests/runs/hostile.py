@@ -145,7 +145,7 @@ def run_hostile(
     """Start a broker and a proxy, and let the producer work through the three spells; the second one lasts
     ``seconds``."""
     config = directory / "idemproxy.yaml"
-    counted = f"connections_max: {idle + slow + SPARE_CONNECTIONS}, connections_per_address_max: 0"
+    counted = f"connections_max: {idle + slow + SPARE_CONNECTIONS}, connections_per_ip_max: 0"
     config.write_text(f"limits: {{{counted}}}\n")
     with LegacyCluster(directory / "kafka", auto_create_topics=False) as cluster:
         cluster.create_topic(TOPIC, 1)

@@ -151,12 +151,12 @@
 {{- $_ := set $upstream "sasl" $sasl -}}
 {{- end -}}
 {{- end -}}
-{{- if $values.upstream.trustClients -}}{{- $_ := set $upstream "trust_clients" true -}}{{- end -}}
+{{- if $values.upstream.allowUnauthenticatedClients -}}{{- $_ := set $upstream "allow_unauthenticated_clients" true -}}{{- end -}}
 {{- $listeners := list -}}
 {{- range $name, $listener := (include "idemproxy.listeners" . | fromYaml) -}}
 {{- $listeners = append $listeners (include "idemproxy.listener" (list $ $name $listener) | fromYaml) -}}
 {{- end -}}
-{{- $config := dict "upstream" $upstream "listeners" $listeners "cluster" $values.cluster -}}
+{{- $config := dict "upstream" $upstream "listeners" $listeners "cluster_name" $values.clusterName -}}
 {{- $_ := set $config "data_directory" "/opt/idemproxy/data" -}}
 {{- if not $values.redis.embedded -}}
 {{- $redis := dict -}}
@@ -171,13 +171,13 @@
 {{- if $redis -}}{{- $_ := set $config "redis" $redis -}}{{- end -}}
 {{- end -}}
 {{- $producers := dict "expiry_seconds" (int64 $values.producers.expirySeconds) "merge" $values.producers.merge -}}
-{{- $_ := set $producers "retry_horizon_seconds" (int64 $values.producers.retryHorizonSeconds) -}}
+{{- $_ := set $producers "client_retry_seconds_max" (int64 $values.producers.clientRetrySecondsMax) -}}
 {{- with $values.producers.droppedHeaders -}}{{- $_ := set $producers "dropped_headers" . -}}{{- end -}}
 {{- $_ := set $config "producers" $producers -}}
 {{- $limits := dict -}}
 {{- /* Where all clients have one address, the first five wrong passwords would shut all of them out. */ -}}
 {{- if include "idemproxy.withoutAddresses" . -}}
-{{- $limits = dict "connections_per_address_max" 0 "unauthenticated_per_address_max" 0 "failed_logins_per_minute_max" 0 -}}
+{{- $limits = dict "connections_per_ip_max" 0 "unauthenticated_per_ip_max" 0 "failed_logins_per_minute_max" 0 -}}
 {{- end -}}
 {{- range $name, $limit := $values.limits -}}
 {{- if not (kindIs "invalid" $limit) -}}{{- $_ := set $limits (snakecase $name) (int64 $limit) -}}{{- end -}}

@@ -85,11 +85,11 @@
 {{- end -}}
 {{- end -}}
 {{- $tls := .Values.upstream.tls -}}
-{{- if and (or .Values.upstream.sasl.mechanism (and $tls.enabled $tls.clientSecret)) (not .Values.upstream.trustClients) -}}
+{{- if and (or .Values.upstream.sasl.mechanism (and $tls.enabled $tls.clientSecret)) (not .Values.upstream.allowUnauthenticatedClients) -}}
 {{- range $name, $listener := (include "idemproxy.listeners" . | fromYaml) -}}
 {{- $asks := or (eq $listener.authentication "pass_through") (and $listener.tls.enabled (eq $listener.tls.clientAuth "required")) -}}
 {{- if not $asks -}}
-{{- fail (printf "listeners.%s.tls.clientAuth: its clients would act with the rights of the proxy at the brokers; make it required, or authentication pass_through, or say upstream.trustClients=true" $name) -}}
+{{- fail (printf "listeners.%s.tls.clientAuth: its clients would act with the rights of the proxy at the brokers; make it required, or authentication pass_through, or say upstream.allowUnauthenticatedClients=true" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -96,8 +96,8 @@ function showStatus(status) {
     duplicates_prevented: number(totals.duplicates_prevented),
     batches_per_second: number(status.per_second.batches, 1),
     in_doubt: doubts.now ? `${number(doubts.now)}, oldest ${seconds(doubts.oldest_seconds)}` : "0",
-    second_copies: number(totals.second_copies),
-    gaps_refused: number(totals.gaps_refused),
+    duplicates_found: number(totals.duplicates_found),
+    out_of_order_refused: number(totals.out_of_order_refused),
     connections: number(clients.connections),
     lease: redis.connected ? seconds(redis.lease_remaining_seconds) : "no Redis",
     client_to_broker: quantile(times.client_to_broker),
@@ -105,7 +105,7 @@ function showStatus(status) {
     broker_to_client: quantile(times.broker_to_client),
   };
   Object.entries(values).forEach(([id, text]) => write(byId(id), text));
-  byId("second_copies").classList.toggle("bad", totals.second_copies > 0);
+  byId("duplicates_found").classList.toggle("bad", totals.duplicates_found > 0);
   byId("lease").classList.toggle("bad", !redis.connected || redis.lease_remaining_seconds <= 0);
 }
 

@@ -64,10 +64,10 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--redis", metavar="URL", default=absent, help="the server, redis:// or unix://")
     parser.add_argument(
-        "--data-dir", metavar="DIR", default=absent, help="of a proxy with a private Redis (default: data)"
+        "--data-directory", metavar="DIR", default=absent, help="of a proxy with a private Redis (default: data)"
     )
     parser.add_argument(
-        "--cluster", metavar="NAME", default=absent, help=f"name of the cluster (default: {DEFAULT_CLUSTER})"
+        "--cluster-name", metavar="NAME", default=absent, help=f"name of the cluster (default: {DEFAULT_CLUSTER})"
     )
     parser.add_argument(
         "--json", action="store_true", default=absent, help="for machines: one JSON object a line, an overview is one"

@@ -91,12 +91,12 @@ def _of_producer(inspection: RedisInspection, options: argparse.Namespace) -> It
 
 def _settings(options: argparse.Namespace) -> Settings:
     """Return what ``idemproxy run`` would use with the same file and environment, except for the options given here."""
-    given = {name: getattr(options, name, None) for name in ("redis", "data_dir", "cluster")}
-    if given["redis"] is not None and given["data_dir"] is not None:
-        raise ConfigError("--redis and --data-dir name two servers: one of them")
+    given = {name: getattr(options, name, None) for name in ("redis", "data_directory", "cluster_name")}
+    if given["redis"] is not None and given["data_directory"] is not None:
+        raise ConfigError("--redis and --data-directory name two servers: one of them")
     file = getattr(options, "config", None) or os.environ.get(CONFIG_VARIABLE)
     settings = load(Path(file) if file else None, {**given, "upstream": _NO_UPSTREAM})
-    return settings if given["data_dir"] is None else replace(settings, redis=None)
+    return settings if given["data_directory"] is None else replace(settings, redis=None)
 
 
 def _open(settings: Settings) -> RedisInspection:
@@ -106,7 +106,7 @@ def _open(settings: Settings) -> RedisInspection:
     try:
         return RedisInspection(RedisAddress(os.fsdecode(path.read_bytes())), settings.cluster)
     except OSError as error:
-        hint = "--redis names a server, --data-dir another directory, --config a file that does"
+        hint = "--redis names a server, --data-directory another directory, --config a file that does"
         raise ConfigError(f"no private Redis in {path.parent}: {error.strerror}; {hint}") from None
 
 

@@ -136,7 +136,7 @@ def test_an_open_intent_is_shown_with_its_owner_and_how_long_it_has_been_untouch
 def test_what_a_dead_proxy_left_open_is_shown_as_abandoned_and_may_be_forgotten(
     legacy_broker: LegacyCluster, url: str, redis: ExternalRedis, tmp_path: Path, place: Place
 ) -> None:
-    options = ("--redis", url, "--cluster", "other")
+    options = ("--redis", url, "--cluster-name", "other")
     with ProxyProcess(tmp_path, legacy_broker.address(0), options=options) as dying:
         with RawClient(dying.address) as client:
             producer_id = client.new_producer_id()
@@ -149,7 +149,7 @@ def test_what_a_dead_proxy_left_open_is_shown_as_abandoned_and_may_be_forgotten(
                 dying.kill()
             finally:
                 legacy_broker.resume_broker(0)
-        where = ("--redis", url, "--cluster", "other")
+        where = ("--redis", url, "--cluster-name", "other")
         wait_until(lambda: redis.call("KEYS", "idem:other:member:*") == [], "its lease is over", LEASE_SECONDS + 2)
         (row,) = objects_of("producer", producer_id, *where)
         assert (row["state"], row["intent"]["is_owner_alive"]) == ("abandoned", False)
@@ -176,10 +176,10 @@ def test_a_private_redis_is_found_through_its_data_directory(
     producer_id = client.new_producer_id()
     assert send(client, place, producer_id, 0) == (0, 0)
     directory = os.fspath(shared_proxy.data_directory)
-    (row,) = objects_of("producer", producer_id, "--data-dir", directory)
+    (row,) = objects_of("producer", producer_id, "--data-directory", directory)
     assert (row["topic"], row["partition"]) == place
-    assert re.match(r"(Redis|Valkey) \d+\.\d", lines_of("--data-dir", directory)[0])
-    missing = idemproxy("inspect", "--data-dir", os.fspath(tmp_path))
+    assert re.match(r"(Redis|Valkey) \d+\.\d", lines_of("--data-directory", directory)[0])
+    missing = idemproxy("inspect", "--data-directory", os.fspath(tmp_path))
     assert missing.returncode == 2
     assert missing.stderr.startswith("idemproxy: no private Redis in ")
     assert len(missing.stderr.splitlines()) == 1
@@ -222,7 +222,7 @@ def test_keys_and_values_of_any_kind_are_shown_and_obeyed_by_no_terminal(other_r
         **{"3": "damaged", "4": "damaged", "7": "damaged"},
     }
     assert "a\\x1b[2Jb" in "\n".join(lines_of("producers", "--redis", url))
-    assert lines_of("--redis", url, "--cluster", "none")[-1].endswith("names that have something: default")
+    assert lines_of("--redis", url, "--cluster-name", "none")[-1].endswith("names that have something: default")
     assert other_redis.call("SET", cluster_key("default"), b"clus\x1bter") == b"OK"
     assert other_redis.call("SET", block_key("default", 1000), pack_block(bytes(16), 5, bytes(8))) == b"OK"
     lines = lines_of("--redis", url)
@@ -304,8 +304,8 @@ def test_a_reader_that_has_read_enough_ends_it_without_a_complaint(url: str) -> 
     [
         (("--redis", "redis://:sesame@127.0.0.1:1"), "Redis: "),
         (("--redis", "http://somewhere"), "redis:// or unix://"),
-        (("--redis", "redis://h", "--data-dir", "x"), "name two servers"),
-        (("--redis", "redis://h", "--cluster", "a b"), "letters, digits"),
+        (("--redis", "redis://h", "--data-directory", "x"), "name two servers"),
+        (("--redis", "redis://h", "--cluster-name", "a b"), "letters, digits"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence_without_the_password(arguments: tuple[str, ...], said: str) -> None:
@@ -322,11 +322,11 @@ def test_the_proxys_own_file_and_environment_name_the_server(
 ) -> None:
     assert redis.call("SET", entry_key("filed", 5, "t", 0), pack(Entry(1, bytes(16), bytes(8), 0, 0))) == b"OK"
     file = tmp_path / "idemproxy.yaml"
-    file.write_text(f"upstream: {{bootstrap: ['h:1']}}\nredis: {{url: '{url}'}}\ncluster: filed\n")
+    file.write_text(f"upstream: {{bootstrap: ['h:1']}}\nredis: {{url: '{url}'}}\ncluster_name: filed\n")
     assert [row["producer_id"] for row in objects_of("producers", "--config", os.fspath(file))] == ["5"]
-    assert lines_of("producers", "--config", os.fspath(file), "--cluster", "none")[1:] == []
+    assert lines_of("producers", "--config", os.fspath(file), "--cluster-name", "none")[1:] == []
     monkeypatch.setenv("IDEMPROXY_REDIS__URL", url)
-    monkeypatch.setenv("IDEMPROXY_CLUSTER", "filed")
+    monkeypatch.setenv("IDEMPROXY_CLUSTER_NAME", "filed")
     assert [row["producer_id"] for row in objects_of("producers")] == ["5"]
 
 
@@ -337,7 +337,7 @@ def test_a_redis_over_tls_is_asked_and_its_name_is_checked(redis: ExternalRedis,
     file = tmp_path / "idemproxy.yaml"
     with tls_in_front_of(redis.address, files.cert, files.key) as port:
         redis_text = f"redis: {{url: 'redis://127.0.0.1:{port}', tls: {{ca_file: '{authority.ca_file}', server_name: "
-        text = f"upstream: {{bootstrap: ['h:1']}}\ncluster: guarded\n{redis_text}"
+        text = f"upstream: {{bootstrap: ['h:1']}}\ncluster_name: guarded\n{redis_text}"
         file.write_text(f"{text}redis.example}}}}\n")
         assert lines_of("proxies", "--config", os.fspath(file))[1].split()[0] == b"12345678".hex()
         file.write_text(f"{text}other.example}}}}\n")

@@ -29,7 +29,7 @@ class ConfiguredProxy(ProxyProcess):
             self.address = ("::1" if ":" in host else host, port)
         self._command = [
             *(sys.executable, "-m", "idemproxy", "run"),
-            *("--config", os.fspath(self.file), "--data-dir", os.fspath(self.data_directory)),
+            *("--config", os.fspath(self.file), "--data-directory", os.fspath(self.data_directory)),
         ]
 
     def _is_listening(self) -> bool:

@@ -159,7 +159,7 @@ def main(arguments: Sequence[str]) -> None:
     """Run the shipped server until the crash; SIGTERM drains as ever."""
     point, nth, upstream, listen, data_directory = arguments
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    settings = load(None, {"upstream": upstream, "listen": listen, "data_dir": data_directory})
+    settings = load(None, {"upstream": upstream, "listen": listen, "data_directory": data_directory})
     server = Server(settings, Telemetry())
     engine = server.engine
     engine.runner = CrashingRunner(engine.runner, engine.reactor, CrashPoint(point), int(nth))

@@ -62,7 +62,7 @@ class ProxyProcess:
         self._command = [
             *(os.fspath(python), "-P", "-m", "idemproxy", "run"),
             *("--upstream", f"{upstream[0]}:{upstream[1]}", "--listen", f"{HOST}:{self.address[1]}"),
-            *("--data-dir", os.fspath(self.data_directory), *options),
+            *("--data-directory", os.fspath(self.data_directory), *options),
         ]
 
     def __enter__(self) -> Self:

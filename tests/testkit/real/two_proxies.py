@@ -96,7 +96,7 @@ class TwoProxies:
         found = []
         for index in range(2):
             log = (self._directory / f"proxy-{index}" / "proxy.log").read_text(errors="replace")
-            found += [line for line in log.splitlines() if "error of ours" in line or "DUPLICATE" in line]
+            found += [line for line in log.splitlines() if "internal error" in line or "DUPLICATE" in line]
         return found[:5]
 
 

@@ -100,7 +100,7 @@ def test_the_producer_that_was_used_last_comes_first(world: World, watched: Watc
 
 # ---------------------------------------------------------------------- limits
 def test_each_limit_stands_beside_what_it_limits(watched: Watched) -> None:
-    watched.engine.set_caps(Caps(connections_max=11, bytes_in_flight_max=2222, producers_max=33))
+    watched.engine.set_caps(Caps(connections_max=11, request_bytes_total_max=2222, producers_max=33))
     gauges = (names.CONNECTIONS_LIMIT, names.HELD_BYTES_LIMIT, names.ENTRIES_LIMIT)
     found = {one.metric: one.value for one in samples(watched)}
     assert [found[gauge] for gauge in gauges] == [11, 2222, 33]

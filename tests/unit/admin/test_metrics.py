@@ -73,7 +73,7 @@ def test_a_lost_redis_and_a_lease_that_ran_out_are_reasons() -> None:
     proxy.store._drop("for the test")
     (reason,) = reasons_not_ready(watched)
     assert reason.startswith("Redis is away: for the test")
-    assert series(watched)[(names.STORE_UP.name, ())] == 0
+    assert series(watched)[(names.REDIS_UP.name, ())] == 0
     assert world.network.run(5, lambda: not reasons_not_ready(watched)), "it comes back"
     proxy.store.lease.give_up()
     assert reasons_not_ready(watched) == ["the lease is not held: nothing may be sent until it is renewed"]
@@ -234,10 +234,10 @@ def test_a_redis_that_fills_up_is_a_concern_until_it_has_room_again() -> None:
     assert concerns(watched) == ["Redis uses 93 % of its maxmemory; when it is full, nothing can be produced"]
     found = views.status(watched, Rates())["redis"]
     assert (found["memory_used_bytes"], found["memory_limit_bytes"]) == (93, 100)
-    assert series(watched)[(names.STORE_MEMORY_USED.name, ())] == 93
+    assert series(watched)[(names.REDIS_MEMORY_USED.name, ())] == 93
     watched.telemetry(StoreRefused("it is a replica now"))
     assert concerns(watched) == []
-    assert (names.STORE_MEMORY_USED.name, ()) not in series(watched)
+    assert (names.REDIS_MEMORY_USED.name, ()) not in series(watched)
 
 
 def test_all_of_it_is_json() -> None:

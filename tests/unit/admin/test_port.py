@@ -64,7 +64,7 @@ def test_it_answers_on_the_address_that_it_was_told(host: str) -> None:
                 answer = await ask(address, "/livez")
                 metrics = await ask(address, "/metrics")
             nursery.cancel_scope.cancel()
-        assert b"idemproxy_store_up 0.0" in metrics
+        assert b"idemproxy_redis_up 0.0" in metrics
         return answer
 
     answer = trio.run(run).lower()
@@ -92,7 +92,7 @@ def test_what_goes_wrong_there_is_said_and_tried_again_and_does_not_end_the_prox
     admin._socket.close()
 
     assert runs_for(1.6, admin, engine, telemetry), "it goes on until it is cancelled"
-    failures = [sample.value for sample in telemetry.metrics.samples() if sample.metric is names.FAILURES]
+    failures = [sample.value for sample in telemetry.metrics.samples() if sample.metric is names.INTERNAL_ERRORS]
     assert failures == [2]
     assert any("the admin port" in line.text for line in telemetry.recent)
 

@@ -16,7 +16,7 @@ from testkit.virtual.network import Network
 from testkit.virtual.world import World, WorldSettings
 
 HERE, THERE = "192.0.2.1", "192.0.2.2"
-NO_PACE = {"accepts_per_second_max": 0}
+NO_PACE = {"connection_creation_rate_max": 0}
 
 
 class Scene:
@@ -40,8 +40,8 @@ class Scene:
 # ---------------------------------------------------------------------- connections
 def test_one_address_has_so_many_connections_and_others_are_not_concerned() -> None:
     scene = Scene(**NO_PACE)
-    inside = scene.enter(HERE, limits.CONNECTIONS_PER_ADDRESS_MAX + 2)
-    assert len(inside) == limits.CONNECTIONS_PER_ADDRESS_MAX
+    inside = scene.enter(HERE, limits.CONNECTIONS_PER_IP_MAX + 2)
+    assert len(inside) == limits.CONNECTIONS_PER_IP_MAX
     assert scene.events == [ConnectionRefused(HERE, "address", "500 connections are open from there")] * 2
     assert len(scene.enter(THERE, 3)) == 3
     inside[0].end()
@@ -50,15 +50,15 @@ def test_one_address_has_so_many_connections_and_others_are_not_concerned() -> N
 
 
 def test_without_a_limit_nobody_is_counted_out() -> None:
-    scene = Scene(**NO_PACE, connections_per_address_max=0, unauthenticated_max=0, unauthenticated_per_address_max=0)
+    scene = Scene(**NO_PACE, connections_per_ip_max=0, unauthenticated_max=0, unauthenticated_per_ip_max=0)
     assert len(scene.enter(HERE, 3000, asks=True)) == 3000
     assert scene.events == []
 
 
 def test_another_limit_counts_from_the_next_connection_on() -> None:
-    scene = Scene(**NO_PACE, connections_per_address_max=5)
+    scene = Scene(**NO_PACE, connections_per_ip_max=5)
     scene.enter(count=5)
-    scene.caps = Caps(**NO_PACE, connections_per_address_max=7)
+    scene.caps = Caps(**NO_PACE, connections_per_ip_max=7)
     assert len(scene.enter(count=5)) == 2
 
 
@@ -90,8 +90,8 @@ def test_nothing_is_kept_of_addresses_that_have_gone() -> None:
 # ---------------------------------------------------------------------- strangers
 def test_of_one_address_so_many_may_be_there_without_having_shown_who_they_are() -> None:
     scene = Scene(**NO_PACE)
-    inside = scene.enter(HERE, limits.UNAUTHENTICATED_PER_ADDRESS_MAX + 1, asks=True)
-    assert len(inside) == limits.UNAUTHENTICATED_PER_ADDRESS_MAX
+    inside = scene.enter(HERE, limits.UNAUTHENTICATED_PER_IP_MAX + 1, asks=True)
+    assert len(inside) == limits.UNAUTHENTICATED_PER_IP_MAX
     assert scene.reasons == ["unauthenticated"]
     assert len(scene.enter(HERE, 3, asks=False)) == 3, "other listeners ask nobody"
     inside[0].is_known()
@@ -192,7 +192,7 @@ def test_failed_logins_are_remembered_of_so_many_addresses_and_no_more() -> None
 
 # ---------------------------------------------------------------------- their pace
 def test_new_connections_are_taken_at_a_pace_after_a_first_crowd() -> None:
-    scene = Scene(accepts_per_second_max=100, connections_per_address_max=0)
+    scene = Scene(connection_creation_rate_max=100, connections_per_ip_max=0)
     taken = 0
     for _ in range(1000):
         while not scene.quotas.wait_seconds():
@@ -204,7 +204,7 @@ def test_new_connections_are_taken_at_a_pace_after_a_first_crowd() -> None:
 
 
 def test_who_is_turned_away_keeps_the_others_waiting_a_tenth_as_long() -> None:
-    scene = Scene(accepts_per_second_max=100, connections_per_address_max=1)
+    scene = Scene(connection_creation_rate_max=100, connections_per_ip_max=1)
     scene.enter()
     tried = 0
     while not scene.quotas.wait_seconds():
@@ -215,15 +215,15 @@ def test_who_is_turned_away_keeps_the_others_waiting_a_tenth_as_long() -> None:
 
 
 def test_another_pace_counts_from_the_next_connection_on() -> None:
-    scene = Scene(accepts_per_second_max=1, connections_per_address_max=0)
+    scene = Scene(connection_creation_rate_max=1, connections_per_ip_max=0)
     scene.enter(count=10)
     assert scene.quotas.wait_seconds() > 0
-    scene.caps = Caps(accepts_per_second_max=100, connections_per_address_max=0)
+    scene.caps = Caps(connection_creation_rate_max=100, connections_per_ip_max=0)
     assert scene.quotas.wait_seconds() == 0
 
 
 def test_without_a_pace_nobody_waits() -> None:
-    scene = Scene(**NO_PACE, connections_per_address_max=0)
+    scene = Scene(**NO_PACE, connections_per_ip_max=0)
     scene.enter(count=5000)
     assert scene.quotas.wait_seconds() == 0
 
@@ -240,7 +240,7 @@ def test_without_a_descriptor_for_it_nobody_comes_in() -> None:
 
 
 def test_who_is_refused_for_another_reason_sends_nobody_away() -> None:
-    scene, asked = Scene(**NO_PACE, connections_per_address_max=1), []
+    scene, asked = Scene(**NO_PACE, connections_per_ip_max=1), []
     door = ConnectionQuotas(
         scene.network.host("proxy"), lambda: scene.caps, scene.events.append, lambda: asked.append(1)
     )

@@ -71,7 +71,7 @@ def test_the_one_that_was_quiet_for_longest_leaves_and_that_is_told() -> None:
         scene.sit(name, quiet_for)
     assert scene.comes(3)
     assert scene.left == ["b"]
-    what = "3 connections are open, and this one leaves for a new one: it was quiet for 300 s"
+    what = "idle for 300 s, closed to admit a new client: 3 connections are open"
     assert scene.events == [ConnectionRefused("b", "too_many", what)]
     scene.sit("new", 0)
     assert scene.comes(3)
@@ -82,7 +82,7 @@ def test_room_is_made_for_another_reason_as_well() -> None:
     scene = Scene()
     scene.sit("quiet", 7.0)
     assert scene.places.make_room("descriptors", "60 are in use")
-    what = "60 are in use, and this one leaves for a new one: it was quiet for 7 s"
+    what = "idle for 7 s, closed to admit a new client: 60 are in use"
     assert scene.events == [ConnectionRefused("quiet", "descriptors", what)]
     assert not scene.places.make_room("descriptors", "60 are in use")
 
@@ -250,7 +250,7 @@ def test_who_is_not_read_from_may_have_asked() -> None:
     scene.client()
     (session,) = scene.proxy.engine.sessions
     assert session.quiet_since is not None
-    scene.proxy.engine.set_caps(Caps(bytes_in_flight_max=1024))
+    scene.proxy.engine.set_caps(Caps(request_bytes_total_max=1024))
     scene.proxy.engine.hold_bytes(2048)  # others have so much in flight
     session._backpressure.control()
     assert session._backpressure.is_paused

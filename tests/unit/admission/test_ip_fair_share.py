@@ -23,7 +23,7 @@ API_VERSIONS = 18
 FLOODERS, ROUNDS = 400, 12
 IN_FLIGHT = limits.REQUESTS_IN_FLIGHT_MAX
 FLOODED, OTHER = ("proxy-1", 9001), ("proxy-1", 9002)
-CAPS = Caps(connections_per_address_max=0, accepts_per_second_max=0)
+CAPS = Caps(connections_per_ip_max=0, connection_creation_rate_max=0)
 
 
 class Scene:

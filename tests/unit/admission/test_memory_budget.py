@@ -42,7 +42,7 @@ class Scene:
 @pytest.fixture
 def scene() -> Scene:
     scene = Scene()
-    scene.proxy.engine.set_caps(Caps(bytes_in_flight_max=HELD_MAX))
+    scene.proxy.engine.set_caps(Caps(request_bytes_total_max=HELD_MAX))
     return scene
 
 

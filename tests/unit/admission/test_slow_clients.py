@@ -27,7 +27,7 @@ class Scene:
         self.world = World(1, WorldSettings(brokers=1))
         self.world.start()
         (self.proxy,) = self.world.proxies
-        self.proxy.engine.set_caps(Caps(unsent_bytes_max=UNSENT_MAX, bytes_in_flight_max=HELD_MAX))
+        self.proxy.engine.set_caps(Caps(client_response_bytes_max=UNSENT_MAX, request_bytes_total_max=HELD_MAX))
 
     def client(self) -> Line:
         client = Line()
@@ -125,7 +125,7 @@ def test_who_takes_no_answers_gets_no_more_and_is_hung_up_on(scene: Scene) -> No
     assert UNSENT_MAX < held < 1.2 * UNSENT_MAX
     scene.run(limits.UNTAKEN_SECONDS)
     assert len(scene.hung_up) == 1
-    assert "it has taken nothing of" in scene.hung_up[0]
+    assert "it read none of" in scene.hung_up[0]
     assert scene.proxy.engine.answer_bytes_held == scene.proxy.engine.bytes_held == 0
 
 
@@ -147,7 +147,11 @@ def test_who_takes_answers_slowly_gets_them_all(scene: Scene) -> None:
 
 
 def test_if_many_do_not_take_their_answers_those_are_hung_up_on_first(scene: Scene) -> None:
-    caps = Caps(unsent_bytes_max=UNSENT_MAX, bytes_in_flight_max=HELD_MAX, unanswered_bytes_max=3 * UNSENT_MAX // 2)
+    caps = Caps(
+        client_response_bytes_max=UNSENT_MAX,
+        request_bytes_total_max=HELD_MAX,
+        response_bytes_total_max=3 * UNSENT_MAX // 2,
+    )
     scene.proxy.engine.set_caps(caps)
     deaf = [scene.client() for _ in range(2)]
     for one in deaf:
@@ -160,7 +164,7 @@ def test_if_many_do_not_take_their_answers_those_are_hung_up_on_first(scene: Sce
     scene.send(behaving, request(2))
     assert behaving.answers == [1, 2]
     assert scene.hung_up
-    assert all("it has taken nothing of" in what for what in scene.hung_up)
+    assert all("it read none of" in what for what in scene.hung_up)
     assert scene.proxy.engine.answer_bytes_held < 3 * UNSENT_MAX // 2
 
 
@@ -168,7 +172,7 @@ def test_large_answers_that_are_taken_at_once_count_nothing_and_hold_nobody_up(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "BACKLOG_BYTES", 100)
-    scene.proxy.engine.set_caps(Caps(unsent_bytes_max=200, unanswered_bytes_max=1024))
+    scene.proxy.engine.set_caps(Caps(client_response_bytes_max=200, response_bytes_total_max=1024))
     client = scene.client()
     for number in range(100):
         scene.send(client, request(number), 0.05)

@@ -21,7 +21,7 @@ from testkit.virtual.world import TOPIC, World, WorldSettings
 KB = 1000
 ANSWER_BYTES = 200 * KB
 ROOM_BYTES = 1000 * KB
-CAPS = Caps(unanswered_bytes_max=ROOM_BYTES, unsent_bytes_max=100 * KB, bytes_in_flight_max=5000 * KB)
+CAPS = Caps(response_bytes_total_max=ROOM_BYTES, client_response_bytes_max=100 * KB, request_bytes_total_max=5000 * KB)
 PRODUCE, FETCH = 0, 1
 
 
@@ -115,7 +115,7 @@ def test_deaf_consumers_of_large_answers_cost_no_more_than_the_limit_and_others_
 
 
 def test_a_deaf_consumer_keeps_its_answers_at_the_broker_from_the_first_large_one_on() -> None:
-    scene = Scene(Caps(unsent_bytes_max=100 * KB))
+    scene = Scene(Caps(client_response_bytes_max=100 * KB))
     deaf = scene.client(is_deaf=True)
     scene.send(deaf, *(fetch(number) for number in range(15)))
     scene.run(10)
@@ -130,7 +130,7 @@ def test_a_deaf_consumer_keeps_its_answers_at_the_broker_from_the_first_large_on
 
 
 def test_a_large_answer_that_waits_for_an_earlier_one_is_counted_and_the_next_stay_at_the_broker() -> None:
-    scene = Scene(Caps(unsent_bytes_max=100 * KB))
+    scene = Scene(Caps(client_response_bytes_max=100 * KB))
     client = scene.client()
     (session,) = scene.engine.sessions
     scene.send(client, fetch(1), *(fetch(number) for number in range(2, 12)))
@@ -151,7 +151,7 @@ def test_a_large_answer_that_waits_for_an_earlier_one_is_counted_and_the_next_st
 @pytest.mark.parametrize(("bytes_per_second", "stays"), [(4 * KB, False), (64 * KB, True)])
 def test_while_others_wait_for_room_who_takes_next_to_nothing_is_hung_up_on(bytes_per_second: int, stays: bool) -> None:
     """The wire is read from as slowly as the network's window lets it: one read of a piece in so many seconds."""
-    scene = Scene(Caps(unanswered_bytes_max=300 * KB, unsent_bytes_max=100 * KB))
+    scene = Scene(Caps(response_bytes_total_max=300 * KB, client_response_bytes_max=100 * KB))
     scene.world.network.update(window_bytes=16 * KB)
     slow = scene.client(is_deaf=True)
     scene.send(slow, fetch(1), fetch(2))
@@ -196,7 +196,7 @@ class _Asker:
 
 
 def test_room_is_given_in_the_order_of_the_asking_and_never_too_much() -> None:
-    holdings = MemoryBudget(Caps(unanswered_bytes_max=1000 * KB))
+    holdings = MemoryBudget(Caps(response_bytes_total_max=1000 * KB))
     asked = [_Asker(holdings, size * KB) for size in (600, 300, 200, 50, 900)]
     assert [one.room.is_there for one in asked] == [True, True, False, False, False], "nobody is overtaken"
     assert holdings.has_many_answers
@@ -213,7 +213,7 @@ def test_room_is_given_in_the_order_of_the_asking_and_never_too_much() -> None:
 
 
 def test_new_clients_share_half_of_the_room_and_take_turns_with_the_others() -> None:
-    holdings = MemoryBudget(Caps(unanswered_bytes_max=1000 * KB))
+    holdings = MemoryBudget(Caps(response_bytes_total_max=1000 * KB))
     new = [_Asker(holdings, 200 * KB, is_new=True) for _ in range(5)]
     assert [one.room.is_there for one in new] == [True, True, False, False, False]
     known = [_Asker(holdings, 300 * KB) for _ in range(4)]
@@ -233,12 +233,12 @@ def test_new_clients_share_half_of_the_room_and_take_turns_with_the_others() -> 
 
 
 def test_a_large_answer_for_a_new_client_comes_alone() -> None:
-    holdings = MemoryBudget(Caps(unanswered_bytes_max=1000 * KB))
+    holdings = MemoryBudget(Caps(response_bytes_total_max=1000 * KB))
     assert _Asker(holdings, 5000 * KB, is_new=True).room.is_there
 
 
 def test_who_does_not_want_it_any_more_keeps_nobody_waiting() -> None:
-    holdings = MemoryBudget(Caps(unanswered_bytes_max=1000 * KB))
+    holdings = MemoryBudget(Caps(response_bytes_total_max=1000 * KB))
     first, second, third = (_Asker(holdings, 800 * KB) for _ in range(3))
     second.room.release()
     first.room.release()
@@ -246,7 +246,7 @@ def test_who_does_not_want_it_any_more_keeps_nobody_waiting() -> None:
 
 
 def test_an_answer_above_the_limit_comes_alone_and_what_is_not_taken_counts() -> None:
-    holdings = MemoryBudget(Caps(unanswered_bytes_max=1000 * KB))
+    holdings = MemoryBudget(Caps(response_bytes_total_max=1000 * KB))
     huge = _Asker(holdings, 5000 * KB)
     assert huge.room.is_there
     holdings.hold_answers(600 * KB)
@@ -281,7 +281,7 @@ def test_who_sends_without_wanting_an_answer_waits_when_the_broker_does_not_take
     for _ in range(100):
         scene.run(0.1)
         most = max(most, scene.engine.bytes_held)
-    assert CAPS.unsent_bytes_max < most < CAPS.unsent_bytes_max + limits.RECEIVE_BYTES + 60 * KB
+    assert CAPS.client_response_bytes_max < most < CAPS.client_response_bytes_max + limits.RECEIVE_BYTES + 60 * KB
     assert not client.is_lost
     far.resume()
     scene.run(20)

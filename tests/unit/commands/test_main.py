@@ -51,14 +51,14 @@ def test_the_help_names_every_option_with_its_default(capsys: pytest.CaptureFixt
 
 
 def test_run_says_every_mistake_on_a_line_of_its_own_and_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--upstream", "nowhere", "--cluster", "a b", "--redis", "http://h", "--log-level", "loud"]
+    arguments = ["--upstream", "nowhere", "--cluster-name", "a b", "--redis", "http://h", "--log-level", "loud"]
     assert main(["run", *arguments]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.splitlines() == [
         "idemproxy: --upstream: 'nowhere': HOST:PORT is wanted, with a port from 1 to 65535",
         "idemproxy: --redis: a Redis URL begins with redis:// or unix://",
-        "idemproxy: --cluster: letters, digits, dot, underscore and hyphen are wanted, at most 64",
+        "idemproxy: --cluster-name: letters, digits, dot, underscore and hyphen are wanted, at most 64",
         "idemproxy: --log-level: input should be 'debug', 'info', 'warning' or 'error', not 'loud'",
     ]
 
@@ -91,7 +91,9 @@ def test_a_file_that_is_given_stands_above_the_one_of_the_variable_and_an_empty_
 
 
 def test_a_journal_that_cannot_be_written_stops_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--upstream", "127.0.0.1:9", "--data-dir", f"{tmp_path}/d", "--journal", f"{tmp_path}"]) == 2
+    assert (
+        main(["run", "--upstream", "127.0.0.1:9", "--data-directory", f"{tmp_path}/d", "--journal", f"{tmp_path}"]) == 2
+    )
     assert capsys.readouterr().err == f"idemproxy: journal {tmp_path}: Is a directory\n"
 
 

@@ -38,7 +38,7 @@ class Scene:
         self.run(2)
         (self.proxy,) = self.world.proxies
         self.engine = self.proxy.engine
-        self.engine.set_caps(Caps(bytes_in_flight_max=HELD_MAX, unsent_bytes_max=UNSENT_MAX))
+        self.engine.set_caps(Caps(request_bytes_total_max=HELD_MAX, client_response_bytes_max=UNSENT_MAX))
         self.is_guest = is_guest
 
     def line(self) -> Line:

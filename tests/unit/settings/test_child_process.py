@@ -16,7 +16,7 @@ from idemproxy.proxy.settings.config import ConfigError
 from idemproxy.proxy.settings.load import load
 
 EVERYTHING = """\
-upstream: {bootstrap: [kafka-1:9092, 'kafka-2:9092'], tls: {server_name: kafka}, trust_clients: true, sasl: {mechanism: PLAIN, username: u, password: 'p*ß'}}
+upstream: {bootstrap: [kafka-1:9092, 'kafka-2:9092'], tls: {server_name: kafka}, allow_unauthenticated_clients: true, sasl: {mechanism: PLAIN, username: u, password: 'p*ß'}}
 listeners:
   - {name: inside, bind: '0.0.0.0:9092', advertised: 'broker-{id}.example:{port}'}
   - {name: outside, bind: '[::]:19092', broker_ids: '0-2'}
@@ -36,7 +36,7 @@ def complaints(read: Any, path: Path | None, options: Mapping[str, object]) -> t
 def test_the_settings_are_those_that_load_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "with a space.yaml"
     path.write_text(EVERYTHING)
-    options = {"data_dir": f"{tmp_path}/data", "merge_producers": True, "cluster": None}
+    options = {"data_directory": f"{tmp_path}/data", "merge_producers": True, "cluster_name": None}
     monkeypatch.setenv("IDEMPROXY_LIMITS__PRODUCERS_MAX", "123")
     monkeypatch.chdir(tmp_path)
     read = load_apart(Path(path.name), options)
@@ -48,7 +48,7 @@ def test_the_settings_are_those_that_load_gives(tmp_path: Path, monkeypatch: pyt
 def test_the_complaints_are_those_of_load(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("nonsense: 1\nupstream: {bootstrap: [nowhere]}\n")
-    options = {"cluster": "a b"}
+    options = {"cluster_name": "a b"}
     assert complaints(load_apart, path, options) == complaints(load, path, options)
     assert len(complaints(load, path, options)) == 3
     missing = tmp_path / "missing.yaml"

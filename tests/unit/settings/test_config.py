@@ -54,13 +54,13 @@ def test_the_command_line_stands_above_the_environment_above_the_file(
 ) -> None:
     path = file(
         tmp_path,
-        "upstream: {bootstrap: [file:1]}\ncluster: file\nlimits: {connections_max: 1, producers_max: 1}\n"
+        "upstream: {bootstrap: [file:1]}\ncluster_name: file\nlimits: {connections_max: 1, producers_max: 1}\n"
         "log: {level: debug, format: json}\n",
     )
-    monkeypatch.setenv("IDEMPROXY_CLUSTER", "environment")
+    monkeypatch.setenv("IDEMPROXY_CLUSTER_NAME", "environment")
     monkeypatch.setenv("IDEMPROXY_LIMITS__CONNECTIONS_MAX", "2")
     monkeypatch.setenv("idemproxy_log__level", "error")
-    found = load(path, {"upstream": "option:3", "cluster": "option"})
+    found = load(path, {"upstream": "option:3", "cluster_name": "option"})
     assert found.upstream == (("option", 3),)
     assert found.cluster == "option"
     assert found.limits == Caps(connections_max=2, producers_max=1)
@@ -78,8 +78,8 @@ def test_lists_stand_with_commas_in_a_variable_or_an_option(monkeypatch: pytest.
 
 def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IDEMPROXY_REDIS__URL", "")
-    monkeypatch.setenv("IDEMPROXY_CLUSTER", "")
-    assert load(None, UPSTREAM) == load(None, UPSTREAM | {"cluster": "default"})
+    monkeypatch.setenv("IDEMPROXY_CLUSTER_NAME", "")
+    assert load(None, UPSTREAM) == load(None, UPSTREAM | {"cluster_name": "default"})
 
 
 def test_every_option_is_a_setting_of_the_file() -> None:
@@ -95,16 +95,19 @@ def test_every_option_is_a_setting_of_the_file() -> None:
 
 
 def test_listen_and_advertise_make_the_one_listener() -> None:
-    found = load(None, UPSTREAM | {"listen": "[::1]:5000", "advertise": "kafka.example"})
+    found = load(None, UPSTREAM | {"listen": "[::1]:5000", "advertised_host": "kafka.example"})
     assert found.listeners == (Listener("clients", "::1", 5000, 5001, advertised=Advertised("kafka.example")),)
-    assert load(None, UPSTREAM | {"advertise": "2001:db8::1"}).listeners[0].place_of(0, "") == ("2001:db8::1", 9093)
+    assert load(None, UPSTREAM | {"advertised_host": "2001:db8::1"}).listeners[0].place_of(0, "") == (
+        "2001:db8::1",
+        9093,
+    )
 
 
-@pytest.mark.parametrize("option", [{"listen": "127.0.0.1:1"}, {"advertise": "me"}])
+@pytest.mark.parametrize("option", [{"listen": "127.0.0.1:1"}, {"advertised_host": "me"}])
 def test_listen_and_advertise_never_stand_for_configured_listeners(tmp_path: Path, option: Mapping[str, str]) -> None:
     path = file(tmp_path, "upstream: {bootstrap: [a:1]}\nlisteners: [{bind: 127.0.0.1:2}]\n")
-    (name,) = option
-    assert problems(path, option) == [f"--{name}: the listeners are configured already, change them there"]
+    option_name = next(iter(option)).replace("_", "-")
+    assert problems(path, option) == [f"--{option_name}: the listeners are configured already, change them there"]
 
 
 def test_the_login_of_redis_comes_from_url_variable_or_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +128,9 @@ def test_a_password_may_come_out_of_a_pipe() -> None:
         reader, writer = os.pipe()
         os.write(writer, b"from the pipe\n")
         os.close(writer)
-        section = "redis" if place == "redis" else "upstream: {trust_clients: true, bootstrap: [a:1], sasl"
+        section = (
+            "redis" if place == "redis" else "upstream: {allow_unauthenticated_clients: true, bootstrap: [a:1], sasl"
+        )
         rest = "}" if place == "redis" else ", mechanism: PLAIN, username: u}}"
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as written:
             written.write(f"{section}: {{password_file: /dev/fd/{reader}{rest}\n")
@@ -159,10 +164,10 @@ nonsense: 1
     monkeypatch.setenv("IDEMPROXY_LIMITS__PRODUCERS_MAX", "-1")
     monkeypatch.setenv("IDEMPROXY_REDDIS__URL", "redis://secret")
     known = ", ".join(Configuration.model_fields)
-    assert problems(path, {"cluster": "a b"}) == [
+    assert problems(path, {"cluster_name": "a b"}) == [
         f"{path}:11: limits.connections_max: is there already in line 10",
         "IDEMPROXY_REDDIS__URL: unknown variable; did you mean redis?",
-        "--cluster: letters, digits, dot, underscore and hyphen are wanted, at most 64",
+        "--cluster-name: letters, digits, dot, underscore and hyphen are wanted, at most 64",
         "IDEMPROXY_LIMITS__PRODUCERS_MAX: input should be greater than or equal to 1, not '-1'",
         "IDEMPROXY_LIMITS__DRAIN_SECOND: unknown key; did you mean drain_seconds?",
         f"{path}:2: upstream.bootstrap[1]: 'kafka-2': HOST:PORT is wanted, with a port from 1 to 65535",
@@ -347,7 +352,7 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
         log_level="debug",
         dropped_headers=("x",),
         producer_expiry_seconds=1,
-        retry_horizon_seconds=700,
+        client_retry_seconds_max=700,
         upstream=(("other", 1),),
         redis=RedisAddress(("g", 6379), "me", "secret", 1),
         merge_producers=True,
@@ -359,7 +364,7 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
         "log.level",
         "producers.dropped_headers",
         "producers.expiry_seconds",
-        "producers.retry_horizon_seconds",
+        "producers.client_retry_seconds_max",
         "redis.username",
         "redis.password",
     }

@@ -55,7 +55,7 @@ def test_an_error_of_ours_has_its_traceback_in_the_same_json_line(capsys: pytest
     try:
         raise RuntimeError("broken")
     except RuntimeError:
-        logging.getLogger("idemproxy").exception("error of ours")
+        logging.getLogger("idemproxy").exception("internal error")
     (line,) = capsys.readouterr().err.splitlines()
     assert "RuntimeError: broken" in json.loads(line)["exception"]
 

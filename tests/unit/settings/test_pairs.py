@@ -70,7 +70,7 @@ def test_a_login_of_redis_is_whole_and_said_once(directory: Path, redis: dict[st
 def test_a_certificate_of_ours_has_its_key_and_one_password(
     directory: Path, tls: dict[str, Any], said: str | None
 ) -> None:
-    upstream = problems(directory, {}, {"tls": tls, "trust_clients": True}, {})
+    upstream = problems(directory, {}, {"tls": tls, "allow_unauthenticated_clients": True}, {})
     redis = problems(directory, {}, {}, {"url": "redis://h", "tls": tls})
     assert (upstream, redis) == (([], []) if said is None else ([f"upstream.tls: {said}"], [f"redis.tls: {said}"]))
 
@@ -142,7 +142,7 @@ def test_a_password_of_digits_without_quotes_is_not_repeated(directory: Path) ->
     found = problems(
         directory,
         {"tls": {**OWN, "key_password": number}},
-        {"sasl": sasl, "trust_clients": True},
+        {"sasl": sasl, "allow_unauthenticated_clients": True},
         {"url": number, "password": number},
     )
     assert found == [

@@ -34,10 +34,12 @@ def test_the_password_may_stand_in_a_file_or_in_the_environment(
     secret = tmp_path / "secret"
     secret.write_text("from a file\n")
     said = {"mechanism": "PLAIN", "username": "idemproxy"}
-    found = load(file(tmp_path, {"trust_clients": True, "sasl": said | {"password_file": str(secret)}}), {})
+    found = load(
+        file(tmp_path, {"allow_unauthenticated_clients": True, "sasl": said | {"password_file": str(secret)}}), {}
+    )
     assert found.upstream_sasl == SaslClient("PLAIN", "idemproxy", "from a file")
     monkeypatch.setenv("IDEMPROXY_UPSTREAM__SASL__PASSWORD", "from the environment")
-    found = load(file(tmp_path, {"trust_clients": True, "sasl": said}), {})
+    found = load(file(tmp_path, {"allow_unauthenticated_clients": True, "sasl": said}), {})
     assert found.upstream_sasl == SaslClient("PLAIN", "idemproxy", "from the environment")
 
 
@@ -63,7 +65,7 @@ def test_what_does_not_fit_together_is_told_and_no_password_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sasl: dict[str, Any], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (found,) = problems(file(tmp_path, {"trust_clients": True, "sasl": sasl}))
+    (found,) = problems(file(tmp_path, {"allow_unauthenticated_clients": True, "sasl": sasl}))
     assert "upstream.sasl" in found
     assert said in found
     assert "pencil" not in found
@@ -71,7 +73,7 @@ def test_what_does_not_fit_together_is_told_and_no_password_with_it(
 
 
 def test_what_is_shown_has_no_password(tmp_path: Path) -> None:
-    path = file(tmp_path, {"trust_clients": True, "sasl": SCRAM})
+    path = file(tmp_path, {"allow_unauthenticated_clients": True, "sasl": SCRAM})
     assert "pencil" not in str(load_configuration(path, {}).model_dump(mode="json"))
     assert "pencil" not in repr(load(path, {}))
 
@@ -92,8 +94,8 @@ def test_our_principal_is_lent_only_to_who_shows_a_certificate_or_is_trusted(tmp
     assert "listeners: clients of clients would act at the brokers with the rights of our principal" in found
     (found,) = problems(file(tmp_path, upstream, [strict | {"broker_ids": "0"}, lax | {"broker_ids": "0"}]))
     assert "clients of lax would act" in found
-    assert not load(file(tmp_path, upstream, [strict]), {}).trust_clients
-    assert load(file(tmp_path, upstream | {"trust_clients": True}), {}).trust_clients
+    assert not load(file(tmp_path, upstream, [strict]), {}).allow_unauthenticated_clients
+    assert load(file(tmp_path, upstream | {"allow_unauthenticated_clients": True}), {}).allow_unauthenticated_clients
     assert load(file(tmp_path, {"tls": {"ca_file": str(some)}}), {}).upstream_tls is not None
 
 
@@ -107,16 +109,18 @@ def test_clients_that_show_the_broker_who_they_are_need_our_principal_beside_the
     assert "authentication" in found
     settings = load(file(tmp_path, {"sasl": SCRAM}, [listener]), {})
     assert settings.listeners[0].authentication == "pass_through"
-    assert not settings.trust_clients
+    assert not settings.allow_unauthenticated_clients
     assert changes(
-        settings, load(file(tmp_path, {"sasl": SCRAM, "trust_clients": True}, [{"name": "guests"}]), {})
+        settings, load(file(tmp_path, {"sasl": SCRAM, "allow_unauthenticated_clients": True}, [{"name": "guests"}]), {})
     ).refused
 
 
 def test_credentials_may_change_while_it_runs_but_not_whether_there_are_any(tmp_path: Path) -> None:
-    old = load(file(tmp_path, {"trust_clients": True, "sasl": SCRAM}), {})
+    old = load(file(tmp_path, {"allow_unauthenticated_clients": True, "sasl": SCRAM}), {})
     new = replace(old, upstream_sasl=SaslClient("SCRAM-SHA-512", "idemproxy", "other"))
     assert changes(old, new).taken == ("upstream.sasl.mechanism", "upstream.sasl.password")
     assert changes(old, new).refused == ()
     assert changes(old, replace(old, upstream_sasl=None)).refused == ("upstream.sasl",)
-    assert changes(old, replace(old, trust_clients=False)).refused == ("upstream.trust_clients",)
+    assert changes(old, replace(old, allow_unauthenticated_clients=False)).refused == (
+        "upstream.allow_unauthenticated_clients",
+    )

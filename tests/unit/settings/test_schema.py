@@ -60,7 +60,7 @@ def test_it_takes_broker_ids_as_the_product_does(ids: Any) -> None:
         ({"listeners": [{"routing": "host"}]}, "$.listeners[0].routing"),
         ({"limits": {"connections_max": 0}}, "$.limits.connections_max"),
         ({"log": {"format": "xml"}}, "$.log.format"),
-        ({"producers": {"retry_horizon_seconds": 5}}, "$.producers.retry_horizon_seconds"),
+        ({"producers": {"client_retry_seconds_max": 5}}, "$.producers.client_retry_seconds_max"),
     ],
 )
 def test_it_refuses_what_is_wrong_by_its_name(wrong: dict[str, Any], words: str) -> None:

@@ -37,8 +37,8 @@ class Scene:
 
 
 REFUSALS = [
-    (events.ClientRefused("c", "a null set"), "refused from clients", "bad_input_total"),
-    (events.SlowClient("c", "nothing"), "hung up on clients", "clients_slow_total"),
+    (events.ClientRefused("c", "a null set"), "refused from clients", "invalid_requests_total"),
+    (events.SlowClient("c", "nothing"), "disconnected clients", "slow_clients_disconnected_total"),
     (events.TlsRefused("192.0.2.1", "no certificate"), "TLS with clients", "tls_handshakes_failed_total"),
     (
         events.ConnectionRefused("192.0.2.1", "address", "500 connections are open from there"),
@@ -48,7 +48,7 @@ REFUSALS = [
     (
         events.BatchAnswered("out_of_order", 7, 1, 30, "orders", 2, 45, -1, "a gap"),
         "out_of_order",
-        "gaps_refused_total",
+        "out_of_order_refused_total",
     ),
 ]
 
@@ -88,7 +88,7 @@ def test_what_was_left_out_is_said_at_the_end_too_and_without_a_clock(caplog: py
         scene.tell(events.SlowClient("c", "nothing"), MOST + 5)
         scene.now += 61
         scene.tell(events.ClientRefused("c", "a null set"), 1)
-        assert caplog.messages[MOST] == "hung up on clients: 5 more lines like these in a minute were left out"
+        assert caplog.messages[MOST] == "disconnected clients: 5 more lines like these in a minute were left out"
         scene.tell(events.ClientRefused("c", "a null set"), MOST + 6)
         scene.telemetry.close()
     assert "refused from clients: 7 more lines like these in a minute were left out" in caplog.messages

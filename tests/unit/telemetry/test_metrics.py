@@ -229,9 +229,9 @@ def test_prometheus_reads_what_was_counted_and_every_time_anew() -> None:
     assert found[("count", None)] == found[("bucket", "+Inf")] == 3
     assert (found[("bucket", "0.1")], found[("bucket", "0.25")], found[("bucket", "30.0")]) == (0, 2, 2)
     assert found[("sum", None)] == pytest.approx(99.4)
-    assert families["idemproxy_second_copies"].samples[0].value == 0
-    assert again["idemproxy_second_copies"].samples[0].value == 1
-    assert families["idemproxy_second_copies"].documentation == names.SECOND_COPIES.help
+    assert families["idemproxy_duplicates_found"].samples[0].value == 0
+    assert again["idemproxy_duplicates_found"].samples[0].value == 1
+    assert families["idemproxy_duplicates_found"].documentation == names.DUPLICATES_FOUND.help
     (target,) = families["target_info"].samples
     assert target.labels["service_name"] == "idemproxy"
 

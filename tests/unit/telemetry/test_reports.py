@@ -41,14 +41,14 @@ def told(*reported: object) -> Telemetry:
         (events.Reforwarded(7, "t", 0, 0, 1), "reforwards_total"),
         (events.TakenOver(7, "t", 0, b"12345678"), "intents_taken_over_total"),
         (events.ProducerIdIssued(7), "producer_ids_issued_total"),
-        (events.GenerationChanged(bytes(16)), "store_generations_total"),
-        (events.ClientRefused("client", "what it was"), "bad_input_total"),
-        (events.ProduceConnectionLost(0, "reset", True), "lanes_lost_total"),
-        (events.InternalError("somewhere", ValueError("x")), "failures_total"),
-        (store.StoreLost("reset"), "store_lost_total"),
-        (events.DuplicateFound(7, 0, 3, "t", 0, (1, 2)), "second_copies_total"),
-        (events.AppendAfterDeadline(7, 0, (3, 4), "t", 0), "late_writes_total"),
-        (events.NoRoomForMarker("t", 0, 1_000_000), "records_unmarked_total"),
+        (events.GenerationChanged(bytes(16)), "redis_generations_total"),
+        (events.ClientRefused("client", "what it was"), "invalid_requests_total"),
+        (events.ProduceConnectionLost(0, "reset", True), "produce_connections_lost_total"),
+        (events.InternalError("somewhere", ValueError("x")), "internal_errors_total"),
+        (store.StoreLost("reset"), "redis_lost_total"),
+        (events.DuplicateFound(7, 0, 3, "t", 0, (1, 2)), "duplicates_found_total"),
+        (events.AppendAfterDeadline(7, 0, (3, 4), "t", 0), "appends_after_deadline_total"),
+        (events.NoRoomForMarker("t", 0, 1_000_000), "records_without_markers_total"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -58,7 +58,7 @@ def test_an_event_is_counted_under_its_name(event: object, series: str) -> None:
 
 def test_a_gap_is_counted_as_an_answer_and_as_a_gap() -> None:
     gap = replace(APPENDED, verdict="out_of_order", error_code=45)
-    assert told(gap).counts == {"batches_answered_total{verdict=out_of_order}": 1, "gaps_refused_total": 1}
+    assert told(gap).counts == {"batches_answered_total{verdict=out_of_order}": 1, "out_of_order_refused_total": 1}
 
 
 def test_the_counters_are_one_line_of_json_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
@@ -114,7 +114,7 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
             logging.INFO,
             "duplicate_below_window: producer 7 epoch 1 sequence 30 on orders-2: code 46: long ago",
         ),
-        (events.SlowClient("c", "it sent nothing"), logging.WARNING, "hung up on 'c': it sent nothing"),
+        (events.SlowClient("c", "it sent nothing"), logging.WARNING, "disconnected 'c': it sent nothing"),
         (events.TlsRefused("192.0.2.1", "no certificate"), logging.WARNING, "TLS with 192.0.2.1: no certificate"),
         (
             events.ConnectionRefused("192.0.2.1", "too_many", "3 connections are open"),
@@ -136,8 +136,8 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
         (
             events.AppendAfterDeadline(7, 0, (3, 4), "t", 1),
             logging.ERROR,
-            "LATE: producer 7 epoch 0 sequence 3, 4 left for t-1 when the lease was about to end, or later: this "
-            "process stood still in the middle of a send. Second copies are looked for after one minute and after ten",
+            "LATE: producer 7 epoch 0 sequence 3, 4 was appended to t-1 after the lease deadline because the process "
+            "was paused in the middle of a send; checking for duplicates in 1 and 10 minutes",
         ),
         (store.StoreLost("reset"), logging.WARNING, "Redis is away: reset"),
         (store.StoreRefused("it is a replica"), logging.ERROR, "Redis cannot be used: it is a replica"),
@@ -199,14 +199,14 @@ def test_the_last_lines_are_kept_with_their_level_also_those_of_errors_of_ours()
     telemetry(events.InternalError("producer 7", ValueError("so not")))
     assert [line[1:] for line in telemetry.recent][-2:] == [
         ("warning", "so %s"),
-        ("error", "error of ours in producer 7: so not"),
+        ("error", "internal error in producer 7: so not"),
     ]
     assert len(telemetry.recent) == limits.RECENT_LINES_MAX
 
 
 def test_an_error_of_ours_is_written_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     told(events.InternalError("producer 7", ValueError("so not")))
-    assert "error of ours in producer 7" in caplog.text
+    assert "internal error in producer 7" in caplog.text
     assert "ValueError: so not" in caplog.text
 
 
