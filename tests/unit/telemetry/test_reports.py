@@ -164,7 +164,7 @@ def test_an_event_that_an_operator_wants_is_one_line(
         (
             events.AppendAfterDeadline(7, 1, (30, 32), "orders", 2),
             logging.ERROR,
-            ("LATE: producer 7 epoch 1 sequence 30, 32 left for orders-2 ", "after one minute and after ten"),
+            ("LATE: producer 7 epoch 1 sequence 30, 32 was appended to orders-2 ", "in 1 and 10 minutes"),
         ),
         (
             events.MarkerLost("orders", 2, "snappy"),
