@@ -1,0 +1,47 @@
+"""docs/ARCHITECTURE.md names files and rooms that are there, and all rooms; the way of a produce is as it says."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from itertools import pairwise
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs/ARCHITECTURE.md").read_text()
+ONE_PRODUCE = ("session", "produce", "sequencer", "forward", "lane_pool", "lane")
+
+
+def named() -> set[str]:
+    """Every path on the page."""
+    return set(re.findall(r"`((?:proxy|state|codecs|src|tests)/[\w/.]*)`", PAGE))
+
+
+def section(title: str) -> str:
+    """The text below one heading."""
+    return PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def test_what_the_page_names_is_there() -> None:
+    assert len(named()) > 40
+    assert [path for path in sorted(named()) if not (ROOT / path).exists()] == []
+
+
+def test_every_room_is_on_the_page_in_the_order_of_its_floors() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (floors,) = (one["layers"] for one in contracts if one["name"] == "imports point downwards")
+    rooms = [room for floor in floors for room in floor.split(" | ")]
+    rows = re.findall(r"^\| (`proxy/.*?`) \|", section("Rooms"), re.MULTILINE)
+    said = [re.sub(r"^proxy/|/$|\.py$", "", path) for row in rows for path in re.findall(r"`(.*?)`", row)]
+    assert said == rooms
+
+
+def test_the_stations_of_a_produce_come_in_order_and_each_uses_the_next() -> None:
+    steps = section("One produce")
+    places = [re.search(rf"^\d+\. `(proxy/\w+/{name}\.py)`", steps, re.MULTILINE) for name in ONE_PRODUCE]
+    found = [place for place in places if place is not None]
+    assert len(found) == len(ONE_PRODUCE)
+    assert [place.start() for place in found] == sorted(place.start() for place in found)
+    for one, following in pairwise(place[1] for place in found):
+        text = (ROOT / one).read_text()
+        assert Path(following).stem in text or "Append(" in text, f"{one} does not lead to {following}"
