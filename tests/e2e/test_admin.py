@@ -323,7 +323,7 @@ def test_garbage_and_resets_leave_the_port_as_it_was(shared: tuple[ProxyProcess,
                 one.sendall(garbage[number % len(garbage)])
             one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # the close is a reset
     assert admin.get("/readyz").status == 200
-    assert admin.json("status")["totals"]["failures"] == 0
+    assert admin.json("status")["totals"]["internal_errors"] == 0
 
 
 def test_a_port_in_use_is_one_sentence_and_the_end(cluster: LegacyCluster, admin: AdminPort, tmp_path: Path) -> None:
