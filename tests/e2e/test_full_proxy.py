@@ -63,7 +63,9 @@ def test_idle_connections_lock_nobody_out(tmp_path: Path) -> None:
         for number in range(3):
             newcomer = stack.enter_context(RawClient(proxy.address))
             produce(newcomer, number + 1)
-        proxy.wait_for_log(rf"no connection for 127\.0\.0\.1: {PLACES} connections are open, and this one leaves")
+        proxy.wait_for_log(
+            rf"no connection for 127\.0\.0\.1: idle for \d+ s, closed to admit a new client: {PLACES} connections are open"
+        )
         wait_until(lambda: sum(map(has_ended, idle)) == 3, "three leave for three", SECONDS_MAX)
         produce(producer, 4)
         assert producer.values(TOPIC, 0) == [b"%d" % number for number in range(5)]
