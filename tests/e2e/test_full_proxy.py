@@ -64,7 +64,8 @@ def test_idle_connections_lock_nobody_out(tmp_path: Path) -> None:
             newcomer = stack.enter_context(RawClient(proxy.address))
             produce(newcomer, number + 1)
         proxy.wait_for_log(
-            rf"no connection for 127\.0\.0\.1: idle for \d+ s, closed to admit a new client: {PLACES} connections are open"
+            r"no connection for 127\.0\.0\.1: idle for \d+ s, closed to admit a new client: "
+            rf"{PLACES} connections are open"
         )
         wait_until(lambda: sum(map(has_ended, idle)) == 3, "three leave for three", SECONDS_MAX)
         produce(producer, 4)
