@@ -112,12 +112,21 @@ def test_a_topic_that_the_broker_creates_by_itself_can_be_used_as_soon_as_there(
     assert min(later) < LATER_SECONDS_MAX, later
 
 
+def leads(direct: RawClient, topic: str, partition: int) -> bool:
+    """Does the broker know that it leads the partition?"""
+    try:
+        return direct.end_offset(topic, partition) == 0
+    except AssertionError:
+        return False
+
+
 def test_a_partition_that_is_added_can_be_produced_to_at_once(
-    creating_broker: LegacyCluster, client: RawClient
+    creating_broker: LegacyCluster, client: RawClient, direct: RawClient
 ) -> None:
     producer_id = client.new_producer_id()
     assert len(described(client, "known").partitions) == 1
     creating_broker.add_partitions("known", 2)
+    seconds_until(lambda: leads(direct, "known", 1))  # the broker itself may need a moment
     assert client.produce_one("known", 1, batch([b"first"], producer_id=producer_id)).error_code == 0
     assert client.values("known", 1) == [b"first"]
     assert client.produce_one("known", 2, batch([b"x"], producer_id=producer_id)).error_code == UNKNOWN
