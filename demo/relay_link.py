@@ -10,8 +10,9 @@ import selectors
 import socket
 import struct
 from collections import deque
+from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from .relay_frames import (
     FIND_COORDINATOR,
@@ -25,11 +26,8 @@ from .relay_frames import (
     scan_produce,
 )
 
-if TYPE_CHECKING:
-    from .fault_relay import FaultRelay
-
 READ_BYTES = 256 << 10
-CLIENT_RESPONSE_BYTES_MAX = 4 << 20
+UNSENT_BYTES_MAX = 4 << 20
 """Above this the other side is not read any more."""
 LATE_SECONDS = 0.3
 SLOW_SECONDS = 0.05
@@ -89,10 +87,36 @@ class _Side:
             self.socket.close()
 
 
+class Relay(Protocol):
+    """What a link needs of its relay; called in the relay's thread only."""
+
+    rewrites_addresses: bool
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> None: ...
+
+    def watch(self, connection: socket.socket, events: int, callback: Callable[[int], None]) -> None: ...
+
+    def saw_request(self, api_key: int, version: int) -> None: ...
+
+    def saw_producers(self, producer_ids: tuple[int, ...]) -> None: ...
+
+    def choose_fault(self) -> FaultKind | None: ...
+
+    def fault_happened(self, kind: FaultKind) -> None: ...
+
+    def fault_missed(self) -> None: ...
+
+    def cut_delay_seconds(self) -> float: ...
+
+    def translate(self, host: str, port: int) -> tuple[str, int]: ...
+
+    def ended(self, link: Link) -> None: ...
+
+
 class Link:
     """A client, its upstream, and the requests between them that the relay cares about."""
 
-    def __init__(self, relay: FaultRelay, connection: socket.socket, upstream: tuple[str, int]) -> None:
+    def __init__(self, relay: Relay, connection: socket.socket, upstream: tuple[str, int]) -> None:
         self._relay = relay
         self._client = _Side(connection)
         self._upstream = _Side(socket.socket())
@@ -137,11 +161,11 @@ class Link:
         """Ask for the events that matter now: reads stop while the other side does not take what was read."""
         client, upstream = self._client, self._upstream
         if not client.closed:
-            reads = not client.at_end and upstream.unsent_bytes < CLIENT_RESPONSE_BYTES_MAX and not self._half_sent
+            reads = not client.at_end and upstream.unsent_bytes < UNSENT_BYTES_MAX and not self._half_sent
             events = (selectors.EVENT_READ if reads else 0) | (selectors.EVENT_WRITE if client.queue else 0)
             self._relay.watch(client.socket, events, self._on_client)
         if not upstream.closed:
-            reads = not upstream.at_end and client.unsent_bytes < CLIENT_RESPONSE_BYTES_MAX and not upstream.connecting
+            reads = not upstream.at_end and client.unsent_bytes < UNSENT_BYTES_MAX and not upstream.connecting
             writes = upstream.connecting or bool(upstream.queue)
             events = (selectors.EVENT_READ if reads else 0) | (selectors.EVENT_WRITE if writes else 0)
             self._relay.watch(upstream.socket, events, self._on_upstream)
