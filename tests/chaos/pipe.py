@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Protocol
 
 READ_BYTES = 128 << 10
-CLIENT_RESPONSE_BYTES_MAX = 1 << 20
+UNSENT_BYTES_MAX = 1 << 20
 """Above this the other side is not read any more."""
 HALF_SECONDS = 0.005
 """Half a request must have left before the reset, which discards what is queued."""
@@ -232,7 +232,7 @@ class Pipe:
         if not self._held and not side.is_silent:
             if not side.is_connected or side.unsent:
                 wanted |= select.EPOLLOUT
-            if side.is_connected and len(other.unsent) < CLIENT_RESPONSE_BYTES_MAX:
+            if side.is_connected and len(other.unsent) < UNSENT_BYTES_MAX:
                 wanted |= select.EPOLLIN
         wanted |= select.EPOLLERR  # never 0: a reset has to be noticed also where nothing is read
         if wanted != side.events:
