@@ -21,6 +21,8 @@ LARGEST = BYTES_MAX - 34
 """The largest value that fits into a plain message without a key."""
 BORDER = (999_700, 999_850, 999_880, 999_900, 999_930, LARGEST - 1, LARGEST, LARGEST + 1, 1_000_000, 1_000_012)
 Place = tuple[str, int]
+RECORD_MS = 1_700_000_000_000
+"""The time of the first record of ``batch``."""
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +80,14 @@ def test_whatever_the_broker_takes_from_a_client_gets_through_the_proxy(
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 def test_so_does_a_compressed_record(scene: LossyScene, client: RawClient, direct: RawClient, codec: Codec) -> None:
-    """Of a size at which the broker takes it, but not with a marker."""
+    """Of a size at which the broker takes it, but not with a marker. Its time counts: it is compressed, too."""
     value = os.urandom(1000) + bytes(1000)
     wrapper = encode_message(
-        None, compress(codec, encode_set([(None, value, 0)], magic=1), magic=1), magic=1, timestamp=0, codec=codec
+        None,
+        compress(codec, encode_set([(None, value, RECORD_MS)], magic=1), magic=1),
+        magic=1,
+        timestamp=0,
+        codec=codec,
     )
     topic = fresh_topic(scene.cluster, 2, config={"max.message.bytes": len(wrapper) + 10})
     assert direct.produce_one(topic, 0, wrapper, version=2).error_code == 0
