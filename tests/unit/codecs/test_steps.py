@@ -28,7 +28,6 @@ from idemproxy.codecs.marker import content_digest
 from idemproxy.codecs.message_set import ShallowMessage, encode_message, encode_set, iterate_shallow, spanning
 from idemproxy.codecs.record_batch import (
     HEADERS_BYTES_UNCHECKED,
-    RECORD_HEADERS_MAX,
     Record,
     encode_batch,
     finding_longest,
@@ -199,14 +198,6 @@ def test_no_step_copies_a_large_record(others: int) -> None:
         before, largest = held, max(largest, held - before)
     tracemalloc.stop()
     assert largest < 3 * STEP_BYTES
-
-
-def test_a_record_whose_headers_would_take_long_is_counted_before_they_are_listed() -> None:
-    many = ((("h", None),) * (RECORD_HEADERS_MAX + 1),)
-    batch = batch_of([Record(0, 1, None, bytes(HEADERS_BYTES_UNCHECKED), *many)])
-    assert HEADERS_BYTES_UNCHECKED <= 1 << 16, "some 5 ms"
-    with pytest.raises(LimitExceeded, match="headers"):
-        at_once(converting([batch], [parse_single_batch(batch)], policy=DROPS_ALL, output_bytes_max=NO_LIMIT))
 
 
 def test_a_converted_batch_is_cut_and_wrapped_in_steps() -> None:
