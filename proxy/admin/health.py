@@ -149,7 +149,7 @@ def samples(watched: Watched) -> Iterator[Sample]:
     yield Sample(names.CONNECTIONS, (), len(engine.sessions))
     yield Sample(names.CONNECTIONS_LIMIT, (), engine.caps.connections_max)
     yield Sample(names.PORTS_TAKEN, (), len(watched.ports_taken()))
-    yield Sample(names.HELD_BYTES, (), engine.bytes_held)
+    yield Sample(names.HELD_BYTES, (), engine.memory.bytes_held)
     yield Sample(names.HELD_BYTES_LIMIT, (), engine.caps.request_bytes_total_max)
     yield Sample(names.ENTRIES, (), len(engine.sequencers))
     yield Sample(names.ENTRIES_LIMIT, (), engine.caps.producers_max)

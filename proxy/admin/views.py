@@ -69,7 +69,7 @@ def status(watched: Watched, rates: Rates) -> Json:
         },
         "clients": {"connections": len(engine.sessions), "limit": engine.caps.connections_max},
         "memory": {
-            "request_bytes": engine.bytes_held,
+            "request_bytes": engine.memory.bytes_held,
             "request_bytes_limit": engine.caps.request_bytes_total_max,
             "producers": len(engine.sequencers),
             "producers_limit": engine.caps.producers_max,

@@ -5,18 +5,17 @@ up on, so that a few bad peers never stop the others. Pure: told by the session,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from ...codecs.framing import SIZE_BYTES
 from ...reactor import Reactor, Timer, Wire
 from .. import limits
 from ..settings.config import Caps
-from .memory_budget import Reservation
+from .memory_budget import MemoryBudget, Reservation
 
 
 class Accounts(Protocol):
-    """What all clients of a process have in common."""
+    """What all clients of a process have in common: its clock, its limits, its memory."""
 
     @property
     def reactor(self) -> Reactor: ...
@@ -25,31 +24,7 @@ class Accounts(Protocol):
     def caps(self) -> Caps: ...
 
     @property
-    def is_full(self) -> bool: ...
-
-    @property
-    def is_full_of_unfinished(self) -> bool: ...
-
-    @property
-    def unfinished_bytes(self) -> int: ...
-
-    @property
-    def ending_bytes_max(self) -> int: ...
-
-    @property
-    def has_many_answers(self) -> bool: ...
-
-    def hold_bytes(self, count: int) -> None: ...
-
-    def hold_unfinished(self, count: int) -> None: ...
-
-    def may_end(self, missing_bytes: int) -> bool: ...
-
-    def has_ended(self, missing_bytes: int) -> None: ...
-
-    def hold_answers(self, count: int, is_new: bool = False) -> None: ...
-
-    def ask_room(self, size: int, go: Callable[[], None], is_new: bool = False) -> Reservation: ...
+    def memory(self) -> MemoryBudget: ...
 
 
 class Client(Protocol):
@@ -182,8 +157,8 @@ class Backpressure:
         self._wire = None
         self._client = _NOBODY
         self._release_large()
-        self._accounts.hold_unfinished(-self.unfinished_bytes)
-        self._accounts.hold_answers(-self._unsent, self.is_new)
+        self._accounts.memory.hold_unfinished(-self.unfinished_bytes)
+        self._accounts.memory.hold_answers(-self._unsent, self.is_new)
         self._has_ended()
         self.unfinished_bytes = self._unsent = 0
 
@@ -198,7 +173,7 @@ class Backpressure:
         """So much of a request has arrived, and so much is missing, as far as that is known. ``begins``: it is another
         one than before."""
         accounts = self._accounts
-        accounts.hold_unfinished(unfinished_bytes - self.unfinished_bytes)
+        accounts.memory.hold_unfinished(unfinished_bytes - self.unfinished_bytes)
         if unfinished_bytes and (begins or not self.unfinished_bytes):
             self._began_at = accounts.reactor.now()
         if begins:
@@ -209,15 +184,15 @@ class Backpressure:
 
     def _has_ended(self) -> None:
         if self._ending_bytes:
-            self._accounts.has_ended(self._ending_bytes)
+            self._accounts.memory.has_ended(self._ending_bytes)
             self._ending_bytes = 0
 
     def _look_for_room(self) -> None:
         """Called before each read: room that was there a moment ago may be gone."""
         accounts = self._accounts
-        if accounts.is_full:
+        if accounts.memory.is_full:
             self.control()
-            is_only_one = self.unfinished_bytes == accounts.unfinished_bytes
+            is_only_one = self.unfinished_bytes == accounts.memory.unfinished_bytes
             if self._wire is not None and not self.is_paused and not self._ending_bytes and not is_only_one:
                 self._client.give_up("requests of all clients, most of them unfinished, take too much memory")
 
@@ -246,7 +221,7 @@ class Backpressure:
     def has_backlog(self) -> bool:
         """Is there so much that it has not taken that it gets nothing more?"""
         accounts = self._accounts
-        bound = limits.BACKLOG_BYTES if accounts.has_many_answers else accounts.caps.client_response_bytes_max
+        bound = limits.BACKLOG_BYTES if accounts.memory.has_many_answers else accounts.caps.client_response_bytes_max
         return self._wire is not None and self._wire.unsent > bound
 
     def control(self) -> None:
@@ -259,7 +234,7 @@ class Backpressure:
             has_backlog
             or self._client.has_upstream_backlog
             or self._client.in_flight >= accounts.caps.requests_in_flight_max
-            or (accounts.is_full and not self._may_go_on())
+            or (accounts.memory.is_full and not self._may_go_on())
         )
         if full or self.is_watched:
             if full != self.is_paused:
@@ -270,12 +245,12 @@ class Backpressure:
         """May it send the rest of a request though there is no room? Where what is complete is answered soon, it waits
         for that."""
         accounts = self._accounts
-        if not self.unfinished_bytes or not accounts.is_full_of_unfinished:
+        if not self.unfinished_bytes or not accounts.memory.is_full_of_unfinished:
             return False
-        if self._ending_bytes or self._missing_bytes > accounts.ending_bytes_max:
+        if self._ending_bytes or self._missing_bytes > accounts.memory.ending_bytes_max:
             return True  # the second: it is hung up on when it goes on
         missing_bytes = max(self._missing_bytes, SIZE_BYTES)
-        if accounts.may_end(missing_bytes):
+        if accounts.memory.may_end(missing_bytes):
             self._ending_bytes = missing_bytes
         return self._ending_bytes > 0
 
@@ -322,7 +297,7 @@ class Backpressure:
         if wire is None or not self.is_watched:
             return
         seconds = self._seconds_without_progress(wire)
-        is_scarce = self._accounts.has_many_answers and wire.unsent > limits.BACKLOG_BYTES
+        is_scarce = self._accounts.memory.has_many_answers and wire.unsent > limits.BACKLOG_BYTES
         if seconds > (limits.UNTAKEN_SECONDS_SCARCE if is_scarce else limits.UNTAKEN_SECONDS):
             self._client.give_up(f"it read none of {wire.unsent} pending response bytes for {seconds:.0f} s")
             return
@@ -336,7 +311,7 @@ class Backpressure:
         """A little now and then is none while others wait for the room."""
         now = self._accounts.reactor.now()
         taken, seconds = self._unsent_at_poll - wire.unsent, now - self._taken_at
-        least = limits.UNTAKEN_BYTES_PER_SECOND * seconds if self._accounts.has_many_answers else 1
+        least = limits.UNTAKEN_BYTES_PER_SECOND * seconds if self._accounts.memory.has_many_answers else 1
         if not wire.unsent or taken >= least:
             self._taken_at, self._unsent_at_poll = now, wire.unsent
             return 0.0
@@ -368,7 +343,7 @@ class Backpressure:
         unsent = wire.unsent if wire.unsent > limits.BACKLOG_BYTES else 0
         if unsent != self._unsent:
             before, self._unsent = self._unsent, unsent
-            self._accounts.hold_answers(unsent - before, self.is_new)
+            self._accounts.memory.hold_answers(unsent - before, self.is_new)
 
     def _weigh(self) -> None:
         """Does a backlog stay, now that the kernel has taken what it takes?"""

@@ -131,7 +131,7 @@ class PassThroughSession(Session):
         header = parse_request_header(frame)
         if header.client_id:
             self.name = header.client_id[:64]
-        slot = _Slot(header, Held(self._host.hold_bytes, len(frame) + limits.REQUEST_OBJECTS_BYTES))
+        slot = _Slot(header, Held(self._host.memory.hold_bytes, len(frame) + limits.REQUEST_OBJECTS_BYTES))
         self._slots.append(slot)
         self._backpressure.was_active = True
         self._host.count_request(header.api_key)

@@ -59,8 +59,6 @@ class Host(Outside, Protocol):
     @property
     def loop_budget(self) -> LoopBudget: ...
 
-    def hold_bytes(self, count: int) -> None: ...
-
 
 class Gone(Connection, Protocol):
     """A session whose client has hung up."""
@@ -118,7 +116,7 @@ class AcksZero:
 
     def hold_silent(self, count: int) -> None:
         """Count it for all clients together."""
-        self._host.hold_bytes(count)
+        self._host.memory.hold_bytes(count)
 
     def _turn(self) -> None:
         for _ in range(limits.REQUESTS_PER_TURN_MAX):
@@ -127,7 +125,7 @@ class AcksZero:
             if not self._waiting or self._host.loop_budget.is_long:
                 break
             frame = self._waiting.popleft()
-            self._host.hold_bytes(-WAITING_COUNTS * len(frame))
+            self._host.memory.hold_bytes(-WAITING_COUNTS * len(frame))
             try:
                 self._take(frame)
             except WireError:
@@ -149,7 +147,7 @@ class AcksZero:
             self._gone.take_in_turns(call.starting())
 
     def _drop(self) -> None:
-        self._host.hold_bytes(-WAITING_COUNTS * sum(map(len, self._waiting)))
+        self._host.memory.hold_bytes(-WAITING_COUNTS * sum(map(len, self._waiting)))
         self._waiting.clear()
 
 

@@ -20,7 +20,7 @@ from ...reactor import Buffer
 from .. import limits
 from ..admission.long_work import Done, LongWork
 from ..admission.loop_budget import LoopBudget
-from ..admission.memory_budget import Held
+from ..admission.memory_budget import Held, MemoryBudget
 from ..producer import answers
 from ..producer.batch import Answer
 from ..producer.context import Shared
@@ -44,7 +44,8 @@ class Host(Protocol):
     @property
     def long_work(self) -> LongWork: ...
 
-    def hold_bytes(self, count: int) -> None: ...
+    @property
+    def memory(self) -> MemoryBudget: ...
 
 
 # R20 lives here: converted where the format asks for it, nothing else.
@@ -67,7 +68,7 @@ class NonIdempotentBatches:
         self._refused = refused
         # What they will be converted to is about as large; what it is, is counted once it is there.
         size = sum(len(item.records or b"") for item, _ in parts)
-        self._held: Held | None = Held(host.hold_bytes, size + size // 4)
+        self._held: Held | None = Held(host.memory.hold_bytes, size + size // 4)
         self._waiting: dict[tuple[str, int], Callable[[Answer], None]] = {}
 
     def convert(self, ready: Callable[[], None]) -> None:
@@ -102,9 +103,8 @@ class NonIdempotentBatches:
             return
 
         # What is sent is the request's own bytes, or a converted copy of them: that one is counted here.
-        self._held = Held(
-            self._host.hold_bytes, sum(len(sent) for _, _, sent in self.sendable if not isinstance(sent, memoryview))
-        )
+        copied_bytes = sum(len(sent) for _, _, sent in self.sendable if not isinstance(sent, memoryview))
+        self._held = Held(self._host.memory.hold_bytes, copied_bytes)
         self.sendable = []
 
         def answered(response: memoryview) -> None:

@@ -96,7 +96,7 @@ class Pipe:
         if due_bytes <= limits.BACKLOG_BYTES or self._is_held or self._room is not None or self.is_closed:
             return
         if self._accounts is not None and self._backpressure is not None:
-            self._room = self._accounts.ask_room(due_bytes, self._read_or_not, self._backpressure.looks_new())
+            self._room = self._accounts.memory.ask_room(due_bytes, self._read_or_not, self._backpressure.looks_new())
 
     @property
     def _unsent_bytes(self) -> int:
@@ -115,7 +115,7 @@ class Pipe:
             return
         if unsent <= limits.BACKLOG_BYTES:
             unsent = 0
-        self._accounts.hold_bytes(unsent - self.backlog_bytes)
+        self._accounts.memory.hold_bytes(unsent - self.backlog_bytes)
         self.backlog_bytes = unsent
         self._is_count_planned = unsent > 0
         if unsent:

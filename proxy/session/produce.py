@@ -30,7 +30,7 @@ from ...codecs.steps import Steps, at_once
 from ...reactor import Reactor
 from ...state.decide import BatchIdentity
 from .. import limits
-from ..admission.memory_budget import Held
+from ..admission.memory_budget import Held, MemoryBudget
 from ..events import ClientRefused
 from ..flow.effects import Way
 from ..producer import answers
@@ -53,7 +53,8 @@ class Outside(Protocol):
 
     def now(self) -> float: ...
 
-    def hold_bytes(self, count: int) -> None: ...
+    @property
+    def memory(self) -> MemoryBudget: ...
 
     def sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer | None: ...
 
@@ -308,7 +309,7 @@ class ProduceCall:
             if self.held is not None:
                 self.held.grow(limits.BATCH_OBJECTS_BYTES)
             batch.held = self.held
-            batch.ahead = Held(self.outside.hold_bytes, _wrapper_bytes(header, len(records)))
+            batch.ahead = Held(self.outside.memory.hold_bytes, _wrapper_bytes(header, len(records)))
             self._route(item.topic, item.partition, header.producer_id, part, batch, missing)
 
     def _judge(self, header: BatchHeader) -> Answer | None:

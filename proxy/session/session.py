@@ -131,7 +131,7 @@ class Session:
             for index, frame in enumerate(frames):
                 if self.is_at_work:  # what comes after it waits, in front of what waits already
                     self._waiting.extendleft(reversed(frames[index:]))
-                    self._host.hold_bytes(WAITING_COUNTS * sum(map(len, frames[index:])))
+                    self._host.memory.hold_bytes(WAITING_COUNTS * sum(map(len, frames[index:])))
                     break
                 self._handle(frame)
                 if self.is_closed:
@@ -144,7 +144,7 @@ class Session:
         if unfinished_bytes != backpressure.unfinished_bytes or (unfinished_bytes and frames):
             backpressure.request_has(unfinished_bytes, self._splitter.missing_bytes, bool(frames))
         is_busy = self._waiting or len(self._slots) >= self._host.caps.requests_in_flight_max
-        if is_busy or self._host.is_full or backpressure.is_watched:
+        if is_busy or self._host.memory.is_full or backpressure.is_watched:
             backpressure.control()
 
     # ------------------------------------------------------------------ patience
@@ -167,7 +167,7 @@ class Session:
     def hold_silent(self, count: int) -> None:
         """So many bytes that want no answer wait to be appended, or (negative) do so no more."""
         self._silent_bytes += count
-        self._host.hold_bytes(count)
+        self._host.memory.hold_bytes(count)
         if self.has_upstream_backlog:
             self._backpressure.control()
 
@@ -184,12 +184,12 @@ class Session:
         if free < len(frames):
             self._waiting.extend(frames[free:])
             self._plan_turn()
-            self._host.hold_bytes(WAITING_COUNTS * sum(map(len, frames[free:])))
+            self._host.memory.hold_bytes(WAITING_COUNTS * sum(map(len, frames[free:])))
         return frames[:free]
 
     @property
     def _free(self) -> int:
-        if self._host.is_full:  # each takes more at work than while it waits; one ends, and the next may begin
+        if self._host.memory.is_full:  # each takes more at work than while it waits; one ends, and the next may begin
             return 0 if self._slots else 1
         return min(max(self._host.caps.requests_in_flight_max - len(self._slots), 0), limits.REQUESTS_PER_TURN_MAX)
 
@@ -219,7 +219,7 @@ class Session:
                 if fair_share.is_counted and not fair_share.takes(len(self._waiting[0])):
                     break
                 frame = self._waiting.popleft()
-                self._host.hold_bytes(-WAITING_COUNTS * len(frame))
+                self._host.memory.hold_bytes(-WAITING_COUNTS * len(frame))
                 self._handle(frame)
                 if self.is_closed:
                     return
@@ -276,7 +276,7 @@ class Session:
         header = parse_request_header(frame)
         if header.client_id:
             self.name = header.client_id[:64]
-        slot = _Slot(header, Held(self._host.hold_bytes, len(frame) + limits.REQUEST_OBJECTS_BYTES))
+        slot = _Slot(header, Held(self._host.memory.hold_bytes, len(frame) + limits.REQUEST_OBJECTS_BYTES))
         self._slots.append(slot)
         key, version = header.api_key, header.api_version
         self._host.count_request(key)
@@ -477,7 +477,7 @@ class Session:
         if not self.is_closed:
             self.is_closed = True
             self._wire = None
-            self._host.hold_bytes(-WAITING_COUNTS * sum(map(len, self._waiting)))
+            self._host.memory.hold_bytes(-WAITING_COUNTS * sum(map(len, self._waiting)))
             self._backpressure.end()
             for slot in self._slots:
                 slot.held = None

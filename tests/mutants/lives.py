@@ -81,9 +81,9 @@ LIVES = (
         "R10: the leases of the lost state are counted from the registration of who waits for them",
         "unit/engine/test_grace.py::test_a_state_that_is_lost_while_a_proxy_is_cut_off_is_waited_for_from_its_registration",
         (
-            "proxy.engine.engine",
-            "(self.shared.incarnation, self._wait_for_old_leases)\n",
-            "(self.shared.incarnation, lambda: None)\n",
+            "proxy.engine.life",
+            "(shared.incarnation, self._wait_for_old_leases)\n",
+            "(shared.incarnation, lambda: None)\n",
         ),
     ),
     mutant(

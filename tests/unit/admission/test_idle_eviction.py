@@ -251,7 +251,7 @@ def test_who_is_not_read_from_may_have_asked() -> None:
     (session,) = scene.proxy.engine.sessions
     assert session.quiet_since is not None
     scene.proxy.engine.set_caps(Caps(request_bytes_total_max=1024))
-    scene.proxy.engine.hold_bytes(2048)  # others have so much in flight
+    scene.proxy.engine.memory.hold_bytes(2048)  # others have so much in flight
     session._backpressure.control()
     assert session._backpressure.is_paused
     assert session.quiet_since is None

@@ -94,7 +94,7 @@ def test_the_flood_itself_gets_all_its_answers_in_order_and_every_connection_get
     assert all(one.answers for one in flooders)
     assert scene.network.run(60, lambda: sum(len(one.answers) for one in flooders) == 100 * 40)
     assert [one.answers for one in flooders] == [list(range(40))] * 100
-    assert scene.engine.bytes_held == 0
+    assert scene.engine.memory.bytes_held == 0
 
 
 # ---------------------------------------------------------------------- one address's share

@@ -87,7 +87,7 @@ def test_requests_of_many_clients_have_several_passes(monkeypatch: pytest.Monkey
     assert [line.answers for line in lines] == [[number] for number in range(MANY)]
     assert len(scene.conversions) == MANY
     assert scene.longest_pass <= limits.PASS_SECONDS // CONVERSION_SECONDS + 1
-    assert scene.engine.bytes_held == 0
+    assert scene.engine.memory.bytes_held == 0
     assert scene.world.errors() == []
 
 
@@ -145,7 +145,7 @@ class Quick:
     def ends(self) -> None:
         """Nothing is left of it."""
         self.world.network.run(10)
-        assert self.engine.bytes_held == 0
+        assert self.engine.memory.bytes_held == 0
         assert self.engine.long_work.count == 0
         assert self.world.errors() == []
 

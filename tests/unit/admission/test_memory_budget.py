@@ -80,10 +80,10 @@ def test_where_unfinished_requests_fill_the_room_they_end_some_at_a_time_and_non
             client.wire.send(data)
         for _ in range(500):
             scene.world.network.run(0.01)
-            highest = max(highest, scene.engine.bytes_held)
+            highest = max(highest, scene.engine.memory.bytes_held)
     assert [client.answers for client in clients] == [[7]] * 8
     assert HELD_MAX < highest < HELD_MAX + size
-    assert scene.engine.bytes_held == scene.engine.unfinished_bytes == 0
+    assert scene.engine.memory.bytes_held == scene.engine.memory.unfinished_bytes == 0
 
 
 def test_an_unfinished_request_waits_while_complete_ones_that_will_be_answered_fill_the_room(scene: Scene) -> None:
@@ -93,7 +93,7 @@ def test_an_unfinished_request_waits_while_complete_ones_that_will_be_answered_f
     records = batch([bytes(range(250)) * 200], producer_id=1_000)
     scene.send(second, WHOLE[:-1])
     scene.send(first, request(7, ApiKey.PRODUCE, 3, RawClient.produce_body([(TOPIC, 0, records)], timeout_ms=4_000)))
-    assert scene.engine.bytes_held > HELD_MAX
+    assert scene.engine.memory.bytes_held > HELD_MAX
     scene.send(second, WHOLE[-1:])
     assert second.answers == []
     scene.world.network.run(30)
@@ -113,7 +113,7 @@ def test_of_many_small_requests_in_one_read_no_more_are_taken_than_there_is_room
     highest = 0
     for _ in range(200):
         scene.world.network.run(0.01)
-        highest = max(highest, scene.engine.bytes_held)
+        highest = max(highest, scene.engine.memory.bytes_held)
     assert HELD_MAX / 2 < highest < 1.25 * HELD_MAX
     assert scene.world.network.run(120, lambda: all(client.answers == [7] * 10 for client in clients))
 

@@ -64,7 +64,7 @@ def test_who_begins_a_request_and_does_not_go_on_is_hung_up_on_and_that_is_said(
     scene.run(limits.UNFINISHED_SECONDS + 1)
     assert client.is_lost
     assert scene.hung_up == [f"only {len(sent)} bytes of a request came in {2 * limits.UNFINISHED_SECONDS:.0f} s"]
-    assert scene.proxy.engine.bytes_held == 0
+    assert scene.proxy.engine.memory.bytes_held == 0
 
 
 def test_a_byte_now_and_then_is_not_going_on(scene: Scene) -> None:
@@ -121,12 +121,12 @@ def test_who_takes_no_answers_gets_no_more_and_is_hung_up_on(scene: Scene) -> No
     assert client.wire is not None
     client.wire.pause()
     ask_until_nothing_is_read(scene, client)
-    held = scene.proxy.engine.answer_bytes_held
+    held = scene.proxy.engine.memory.answer_bytes_held
     assert UNSENT_MAX < held < 1.2 * UNSENT_MAX
     scene.run(limits.UNTAKEN_SECONDS)
     assert len(scene.hung_up) == 1
     assert "it read none of" in scene.hung_up[0]
-    assert scene.proxy.engine.answer_bytes_held == scene.proxy.engine.bytes_held == 0
+    assert scene.proxy.engine.memory.answer_bytes_held == scene.proxy.engine.memory.bytes_held == 0
 
 
 def test_who_takes_answers_slowly_gets_them_all(scene: Scene) -> None:
@@ -143,7 +143,7 @@ def test_who_takes_answers_slowly_gets_them_all(scene: Scene) -> None:
             break
     assert client.answers == [*range(1000)] * 40
     assert scene.hung_up == []
-    assert scene.proxy.engine.answer_bytes_held == 0
+    assert scene.proxy.engine.memory.answer_bytes_held == 0
 
 
 def test_if_many_do_not_take_their_answers_those_are_hung_up_on_first(scene: Scene) -> None:
@@ -165,7 +165,7 @@ def test_if_many_do_not_take_their_answers_those_are_hung_up_on_first(scene: Sce
     assert behaving.answers == [1, 2]
     assert scene.hung_up
     assert all("it read none of" in what for what in scene.hung_up)
-    assert scene.proxy.engine.answer_bytes_held < 3 * UNSENT_MAX // 2
+    assert scene.proxy.engine.memory.answer_bytes_held < 3 * UNSENT_MAX // 2
 
 
 def test_large_answers_that_are_taken_at_once_count_nothing_and_hold_nobody_up(
@@ -177,7 +177,7 @@ def test_large_answers_that_are_taken_at_once_count_nothing_and_hold_nobody_up(
     for number in range(100):
         scene.send(client, request(number), 0.05)
         assert len(client.answers) == number + 1
-        assert scene.proxy.engine.answer_bytes_held == 0
+        assert scene.proxy.engine.memory.answer_bytes_held == 0
     assert scene.hung_up == []
 
 
@@ -201,7 +201,7 @@ def test_thousands_of_requests_at_once_are_answered_in_turn_and_the_others_in_be
     assert greedy.answers == list(range(1500))
     assert most <= limits.REQUESTS_IN_FLIGHT_MAX
     assert answered_when[0] < 200
-    assert scene.proxy.engine.bytes_held == 0
+    assert scene.proxy.engine.memory.bytes_held == 0
 
 
 def test_a_connection_that_asks_for_nothing_is_closed_and_one_that_does_is_not(scene: Scene) -> None:
@@ -240,4 +240,4 @@ def test_who_takes_nothing_of_a_little_and_asks_for_nothing_more_is_idle(scene: 
     assert not client.is_lost
     scene.run(4 * limits.IDLE_LOOK_SECONDS)
     assert client.is_lost
-    assert scene.proxy.engine.answer_bytes_held == 0
+    assert scene.proxy.engine.memory.answer_bytes_held == 0

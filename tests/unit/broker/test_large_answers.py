@@ -76,7 +76,10 @@ class Scene:
 
     def nothing_is_held(self) -> bool:
         engine = self.engine
-        return engine.bytes_held == engine.answer_bytes_held == engine.answer_bytes_due == 0 and not any(engine._asked)
+        return (
+            engine.memory.bytes_held == engine.memory.answer_bytes_held == engine.memory.answer_bytes_due == 0
+            and not any(engine.memory._asked)
+        )
 
 
 def memory_of(session: Session) -> int:
@@ -140,7 +143,7 @@ def test_a_large_answer_that_waits_for_an_earlier_one_is_counted_and_the_next_st
     session._answer = lambda one, *chunks: kept.append((one, *chunks)) if one is slot else held(one, *chunks)
     scene.run(3)
     assert len(kept) == 1
-    assert ANSWER_BYTES * 0.9 < scene.engine.answer_bytes_due < 3 * ANSWER_BYTES
+    assert ANSWER_BYTES * 0.9 < scene.engine.memory.answer_bytes_due < 3 * ANSWER_BYTES
     assert scene.most < 3 * ANSWER_BYTES + SMALL_EACH
     held(*kept[0])
     scene.run(5)
@@ -280,7 +283,7 @@ def test_who_sends_without_wanting_an_answer_waits_when_the_broker_does_not_take
     most = 0
     for _ in range(100):
         scene.run(0.1)
-        most = max(most, scene.engine.bytes_held)
+        most = max(most, scene.engine.memory.bytes_held)
     assert CAPS.client_response_bytes_max < most < CAPS.client_response_bytes_max + limits.RECEIVE_BYTES + 60 * KB
     assert not client.is_lost
     far.resume()
@@ -300,7 +303,7 @@ def test_what_was_sent_without_wanting_an_answer_counts_until_the_broker_has_it_
     client.wire.close()
     scene.run(1)
     assert len(scene.engine.sessions) == 0
-    assert scene.engine.bytes_held > limits.BACKLOG_BYTES
+    assert scene.engine.memory.bytes_held > limits.BACKLOG_BYTES
     far.resume()
     scene.run(2)
     assert scene.nothing_is_held()

@@ -353,7 +353,7 @@ def without_room_for_its_rest(scene: Scene, line: Line) -> list[int]:
     assert line.wire is not None
     line.wire.send(whole[:-100])
     scene.run(1)
-    others = Held(scene.engine.hold_bytes, 1 << 40)
+    others = Held(scene.engine.memory.hold_bytes, 1 << 40)
     line.wire.send(whole[-100:])
     scene.run(1)
     assert line.data == b""
@@ -363,7 +363,7 @@ def without_room_for_its_rest(scene: Scene, line: Line) -> list[int]:
 
 
 def gone_without_room_for_its_rest(scene: Scene, line: Line) -> list[int]:
-    others = Held(scene.engine.hold_unfinished, 1 << 40)
+    others = Held(scene.engine.memory.hold_unfinished, 1 << 40)
     assert line.wire is not None
     line.wire.send((50_000).to_bytes(4, "big") + bytes(40_000))
     scene.run(1)
@@ -438,5 +438,5 @@ def test_a_request_and_its_connection_leave_nothing_to_collect(
     scene.run(60)
     assert not scene.engine.sessions
     assert ours(garbage) == [], "what was kept of the connection"
-    assert scene.engine.bytes_held == 0
+    assert scene.engine.memory.bytes_held == 0
     assert scene.world.errors() == []

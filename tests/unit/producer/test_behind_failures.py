@@ -8,10 +8,12 @@ import pytest
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.produce import PartitionRecords, ProduceRequest
 from idemproxy.proxy import limits
+from idemproxy.proxy.admission.memory_budget import MemoryBudget
 from idemproxy.proxy.producer import answers
 from idemproxy.proxy.producer.batch import Answer
 from idemproxy.proxy.producer.sequencer import Sequencer
 from idemproxy.proxy.session.produce import Part, ProduceCall
+from idemproxy.proxy.settings.config import Caps
 from testkit.stage.sequencer import PARTITION, TOPIC, Client, Stage, batch_of
 from testkit.virtual import client_bytes
 
@@ -187,6 +189,7 @@ class LookedFor:
 
     def __init__(self) -> None:
         self.stage = Stage()
+        self.memory = MemoryBudget(Caps())
         self.is_known = False
         self.looks: list[Callable[[], None]] = []
 
@@ -210,9 +213,6 @@ class LookedFor:
 
     def report(self, event: object) -> None:
         self.stage.events.append(event)
-
-    def hold_bytes(self, count: int) -> None:
-        """As above."""
 
 
 class Sending:

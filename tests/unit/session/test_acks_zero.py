@@ -69,12 +69,12 @@ def test_a_flood_of_them_waits_outside_and_all_of_it_is_appended(is_guest: bool)
     most = 0
     for _ in range(200):
         scene.run(0.005)
-        assert scene.engine.bytes_held >= scene.batch_bytes
+        assert scene.engine.memory.bytes_held >= scene.batch_bytes
         most = max(most, scene.batch_bytes)
     assert 2 * RECORD_BYTES < most < UNSENT_MAX + ONE_READ
     scene.run(60)
     assert scene.world.cluster.log(TOPIC, 0).end_offset == stored + MANY
-    assert scene.engine.bytes_held == 0
+    assert scene.engine.memory.bytes_held == 0
     assert not line.is_lost
     assert scene.world.errors() == []
 
@@ -86,7 +86,7 @@ def test_what_a_client_leaves_behind_counts_too() -> None:
     line.wire.send(b"".join(map(produce, range(4))))
     line.wire.close()
     scene.run(0.02)
-    assert scene.engine.bytes_held >= scene.batch_bytes > 0
+    assert scene.engine.memory.bytes_held >= scene.batch_bytes > 0
     scene.run(30)
     assert scene.world.cluster.log(TOPIC, 0).end_offset == 4
-    assert scene.engine.bytes_held == 0
+    assert scene.engine.memory.bytes_held == 0

@@ -58,7 +58,7 @@ def test_who_names_producers_without_end_is_answered_and_comes_again(monkeypatch
     scene.send(line, 3, failing(100, 1), version=3)
     assert (line.answers, line.is_lost) == ([0, 1, 2, 3], True)
     assert not scene.proxy.engine.sessions
-    assert scene.proxy.engine.bytes_held == 0
+    assert scene.proxy.engine.memory.bytes_held == 0
     assert scene.world.errors() == []
 
 

@@ -139,25 +139,25 @@ class Scene:
 
 def test_a_batch_that_is_out_counts_with_its_wrapper_also_when_its_time_is_up() -> None:
     scene = Scene()
-    both = scene.engine.bytes_held
+    both = scene.engine.memory.bytes_held
     assert both > 2 * len(scene.records)
     scene.run(3)
     assert len(scene.line.answers) == 2
-    assert scene.engine.bytes_held == both, "the append is still out"
+    assert scene.engine.memory.bytes_held == both, "the append is still out"
     scene.send(scene.line, scene.records)
     scene.run(1)
-    assert scene.engine.bytes_held > both + len(scene.records), "a retry has joined it"
+    assert scene.engine.memory.bytes_held > both + len(scene.records), "a retry has joined it"
 
 
 def test_a_batch_that_waits_counts_with_what_it_will_be_converted_to() -> None:
     """It comes behind one that is out, and is not looked at before that one is answered. Its records are so small that
     messages of the old format are twice as large."""
     scene = Scene(timeout_ms=100_000)
-    before = scene.engine.bytes_held
+    before = scene.engine.memory.bytes_held
     records = batch([b"0123456789"] * 2_000, producer_id=1_000, sequence=2)
     scene.send(scene.line, records, 100_000)
     scene.run(0.5)
-    assert scene.engine.bytes_held > before + 3 * len(records)
+    assert scene.engine.memory.bytes_held > before + 3 * len(records)
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
@@ -167,30 +167,30 @@ def test_of_a_doubt_that_nobody_waits_for_no_byte_is_kept(is_gone: bool) -> None
     if is_gone:
         assert scene.line.wire is not None
         scene.line.wire.reset()
-    assert scene.world.network.run(20, lambda: scene.engine.bytes_held == 0)
+    assert scene.world.network.run(20, lambda: scene.engine.memory.bytes_held == 0)
     scene.run(1)
     assert scene.is_at_work
 
 
 def test_a_retry_brings_the_records_again_that_were_let_go_of() -> None:
     scene = Scene(hang_seconds=50)
-    assert scene.world.network.run(30, lambda: scene.engine.bytes_held == 0)
+    assert scene.world.network.run(30, lambda: scene.engine.memory.bytes_held == 0)
     again = scene.connect()
     scene.send(again, scene.records, 100_000)
     scene.run(1)
-    assert scene.engine.bytes_held > len(scene.records)
+    assert scene.engine.memory.bytes_held > len(scene.records)
     scene.run(60)
     assert again.answers == [1]
     stored = [value for one in scene.world.cluster.log(TOPIC, 0).messages for value in one.message.records]
     assert len(stored) == 2
-    assert scene.engine.bytes_held == 0
+    assert scene.engine.memory.bytes_held == 0
     assert scene.world.errors() == []
 
 
 @pytest.mark.parametrize("producer_id", [-1, 1_000])
 def test_many_small_batches_count_with_what_they_take_beside_their_bytes(producer_id: int) -> None:
     scene = Scene(timeout_ms=100_000)
-    before = scene.engine.bytes_held
+    before = scene.engine.memory.bytes_held
     records = batch([b"x"], producer_id=producer_id, sequence=2)
     parts = [(TOPIC, partition, records) for partition in range(3)]
     body = RawClient.produce_body(parts, version=3, timeout_ms=100_000)
@@ -199,44 +199,45 @@ def test_many_small_batches_count_with_what_they_take_beside_their_bytes(produce
         assert line.wire is not None
         line.wire.send(request(1, ApiKey.PRODUCE, 3, body))
     scene.run(1)
-    assert scene.engine.bytes_held > before + 10 * limits.REQUEST_OBJECTS_BYTES + 30 * limits.PARTITION_OBJECTS_BYTES
+    objects_bytes = 10 * limits.REQUEST_OBJECTS_BYTES + 30 * limits.PARTITION_OBJECTS_BYTES
+    assert scene.engine.memory.bytes_held > before + objects_bytes
 
 
 def test_batches_without_a_producer_id_count_with_their_converted_form() -> None:
     scene = Scene()
     line = scene.connect()
-    before = scene.engine.bytes_held
+    before = scene.engine.memory.bytes_held
     records = batch([bytes(RECORD_BYTES)])
     scene.send(line, records)
     scene.run(0.5)
-    assert scene.engine.bytes_held > before + 2 * len(records)
+    assert scene.engine.memory.bytes_held > before + 2 * len(records)
     assert line.wire is not None
     line.wire.reset()
     scene.run(1)
-    assert scene.engine.bytes_held <= before
+    assert scene.engine.memory.bytes_held <= before
 
 
 def test_batches_without_a_producer_id_that_wait_to_be_converted_count_with_that_form() -> None:
     scene = Scene()
-    before = scene.engine.bytes_held
+    before = scene.engine.memory.bytes_held
     item = PartitionRecords(TOPIC, 0, memoryview(batch([bytes(RECORD_BYTES)])))
     batches = NonIdempotentBatches([(item, lambda _: None)], scene.engine, "somebody", lambda _: None)
-    assert scene.engine.bytes_held > before + RECORD_BYTES
+    assert scene.engine.memory.bytes_held > before + RECORD_BYTES
     del batches
-    assert scene.engine.bytes_held == before
+    assert scene.engine.memory.bytes_held == before
 
 
 def test_what_a_client_without_a_producer_id_leaves_behind_counts_until_its_broker_takes_it() -> None:
     scene = Scene(hang_seconds=20)
     line = scene.connect()
-    before = scene.engine.bytes_held
+    before = scene.engine.memory.bytes_held
     for _ in range(10):
         scene.send(line, batch([bytes(RECORD_BYTES)]))
     scene.run(0.5)
     assert line.wire is not None
     line.wire.reset()
     scene.run(0.5)
-    assert scene.engine.bytes_held > before + 5 * RECORD_BYTES, "the rest lies with the broker's kernel"
-    assert scene.world.network.run(60, lambda: scene.engine.bytes_held == 0)
+    assert scene.engine.memory.bytes_held > before + 5 * RECORD_BYTES, "the rest lies with the broker's kernel"
+    assert scene.world.network.run(60, lambda: scene.engine.memory.bytes_held == 0)
     scene.run(1)
     assert scene.world.errors() == []

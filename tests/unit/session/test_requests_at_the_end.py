@@ -41,7 +41,7 @@ class Scene:
     def leave(self, *waiting: bytes) -> None:
         """The client hangs up, and so much of it was not taken yet."""
         self.session._waiting.extend(waiting)
-        self.engine.hold_bytes(WAITING_COUNTS * sum(map(len, waiting)))
+        self.engine.memory.hold_bytes(WAITING_COUNTS * sum(map(len, waiting)))
         assert self.line.wire is not None
         self.line.wire.close()
         assert self.world.network.run(1, lambda: self.session not in self.engine.sessions)
@@ -61,7 +61,7 @@ def test_what_has_no_answer_is_stored_whatever_version_it_came_in_and_nothing_el
     scene.leave(*others, produce(b"c", 0), produce(b"d", 0, version=9), *others, produce(b"e", 0, version=2))
     scene.run(5)
     assert scene.stored == 3
-    assert scene.engine.bytes_held == 0
+    assert scene.engine.memory.bytes_held == 0
     assert scene.proxy.errors == []
 
 
@@ -75,7 +75,7 @@ def test_batches_with_a_producer_id_are_checked_as_ever() -> None:
     )
     scene.run(30)
     assert scene.stored == 2
-    assert scene.engine.bytes_held == 0
+    assert scene.engine.memory.bytes_held == 0
     assert scene.proxy.errors == []
 
 
@@ -89,7 +89,7 @@ def test_thousands_of_them_hold_nobody_up() -> None:
     assert scene.stored < MANY / 2
     scene.run(10)
     assert scene.stored == MANY
-    assert scene.engine.bytes_held == 0
+    assert scene.engine.memory.bytes_held == 0
     assert scene.proxy.errors == []
 
 
@@ -98,7 +98,7 @@ def test_nothing_is_taken_behind_one_that_cannot_be_read() -> None:
     scene.leave(produce(b"a", 0), request(1, ApiKey.PRODUCE, 3, b"\xff")[4:], *[produce(b"b", 0)] * 20)
     scene.run(5)
     assert scene.stored == 1
-    assert scene.engine.bytes_held == 0
+    assert scene.engine.memory.bytes_held == 0
     assert scene.proxy.errors == []
 
 
@@ -109,7 +109,7 @@ def test_nothing_is_taken_behind_one_that_is_refused_as_its_broker_would_have_hu
     scene.leave(produce(b"a", 0), refused, *[produce(b"b", 0)] * 20)
     scene.run(5)
     assert scene.stored == 1
-    assert scene.engine.bytes_held == 0
+    assert scene.engine.memory.bytes_held == 0
     assert scene.proxy.errors == []
 
 

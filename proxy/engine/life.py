@@ -1,0 +1,99 @@
+"""The incarnations of one process, one after the other: when one ends, and what the next one waits for (rules R1,
+R10). Sans-IO; who is to hear of a new one is told by a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ...reactor import Reactor
+from ...state.lease import Lease
+from ...state.store import Store
+from .. import limits
+from ..events import GenerationChanged, IncarnationBegun, OperatorMessage, Report
+from ..producer.context import Shared
+
+INCARNATION_BYTES = 8
+
+
+class LeasedStore(Store, Protocol):
+    """A store that holds the lease of an incarnation."""
+
+    @property
+    def lease(self) -> Lease: ...
+
+    def begin_incarnation(self, incarnation: bytes, registered: Callable[[], None]) -> None:
+        """From now on another incarnation is registered; nothing may be sent before it is. ``registered``: it is."""
+        ...
+
+
+class Incarnations:
+    """Of one process. ``shared`` says which one it is now, since which generation, and until when it waits."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        shared: Shared,
+        random_bytes: Callable[[int], bytes],
+        report: Report,
+        *,
+        shares_store: bool,
+        begun: Callable[[], None],
+    ) -> None:
+        """``shares_store``: other proxies may use the store as well. ``begun``: another incarnation has begun; what
+        was given out or sent under the last one is void."""
+        self._reactor = reactor
+        self._shared = shared
+        self._random_bytes = random_bytes
+        self._report = report
+        self._shares_store = shares_store
+        self._begun = begun
+        self._store: LeasedStore | None = None
+        shared.incarnation = random_bytes(INCARNATION_BYTES)
+
+    def start(self, store: LeasedStore) -> None:
+        """The first one begins. ``store``: was made with its name."""
+        self._store = store
+        self._report(IncarnationBegun(self._shared.incarnation))
+
+    def stored(self) -> LeasedStore:
+        """Return the store that holds the lease; only once it is started."""
+        assert self._store is not None
+        return self._store
+
+    def may_send(self) -> bool:
+        """Does the lease still allow to send (rule R4)?"""
+        return self._store is not None and self._store.lease.may_send(self._reactor.now())
+
+    # R10 lives here: the data in Redis have begun a new life.
+    def new_generation(self, generation: bytes) -> None:
+        """The data of the store has begun a new life: every entry is suspect until the log was read (rule R10)."""
+        first = self._shared.era == 0
+        self._shared.generation = generation
+        self._report(GenerationChanged(generation))
+        if first:
+            self._shared.era = 1
+            if self._shares_store:
+                self._wait_for_old_leases()
+            return
+        self._begin()
+
+    def lease_lost(self) -> None:
+        """The lease ran out or its registration is gone: others may have taken over what was open (rules R1, R10)."""
+        self._report(OperatorMessage("warning", "the lease was lost: a new incarnation begins"))
+        self._begin()
+
+    def _begin(self) -> None:
+        shared = self._shared
+        shared.era += 1
+        shared.earlier_incarnations.append(shared.incarnation)
+        shared.incarnation = self._random_bytes(INCARNATION_BYTES)
+        self._report(IncarnationBegun(shared.incarnation))
+        self._wait_for_old_leases()
+        self.stored().begin_incarnation(shared.incarnation, self._wait_for_old_leases)
+        self._begun()
+
+    def _wait_for_old_leases(self) -> None:
+        """What was granted under a lost state may still be on its way: those leases have to run out first (rule R10).
+        Until this incarnation is registered the state may be lost once more, unnoticed: from then on it counts anew."""
+        self._shared.grace_until = self._reactor.now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS

@@ -1,0 +1,51 @@
+"""The sequencers of one process by key. Only idle ones are dropped: their state is read from the store again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from itertools import islice
+
+from ..events import EntryEvicted, EntryLoaded, Report
+from .sequencer import Sequencer
+
+_LOOKED_AT_MAX = 16
+"""That many are looked at for idle ones when there is no room for another one."""
+
+
+class Sequencers:
+    """By producer id, topic and partition, least recently used first."""
+
+    def __init__(self, entries_max: int, report: Report) -> None:
+        self.entries_max = entries_max
+        self._report = report
+        self._known: OrderedDict[tuple[int, str, int], Sequencer] = OrderedDict()
+
+    def get(self, key: tuple[int, str, int], make: Callable[[], Sequencer]) -> Sequencer | None:
+        """The one with this key, made if there is none. None: there are too many, and all of them are at work."""
+        found = self._known.get(key)
+        if found is not None:
+            self._known.move_to_end(key)
+            return found
+        if len(self._known) >= self.entries_max:
+            for old in list(islice(self._known, _LOOKED_AT_MAX)):
+                if self._known[old].is_idle:
+                    del self._known[old]
+                    self._report(EntryEvicted(*old))
+                else:
+                    self._known.move_to_end(old)
+            if len(self._known) >= self.entries_max:
+                return None
+        self._report(EntryLoaded(*key))
+        found = self._known[key] = make()
+        return found
+
+    @property
+    def all(self) -> Collection[Sequencer]:
+        """Every one, least recently used first. To be looked at in one step."""
+        return self._known.values()
+
+    @property
+    def any_busy(self) -> bool:
+        """Is one of them working?"""
+        return any(not sequencer.is_idle for sequencer in self._known.values())
