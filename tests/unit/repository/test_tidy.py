@@ -186,7 +186,7 @@ def test_no_test_is_skipped_or_expected_to_fail() -> None:
     assert [complaint for path, text in texts for complaint in skip_complaints(path, text)] == []
 
 
-@pytest.mark.parametrize("page", ["GUARANTEES", "COMPARED"])
+@pytest.mark.parametrize("page", ["GUARANTEES_TESTS", "COMPARED"])
 def test_every_test_that_a_guarantee_names_exists(page: str) -> None:
     text = (ROOT / f"docs/{page}.md").read_text()
     tests = {path: names_of_tests(source) for path, source in every_file() if path.startswith("tests/")}
