@@ -23,12 +23,10 @@ from .context import Shared
 
 
 class CachedEntry:
-    """``entry``: the latest that is known, None when nothing is stored. ``was_just_read``: Redis has it so at this
-    moment."""
+    """``entry``: the latest that is known, None when nothing is stored."""
 
     def __init__(self, shared: Shared, bell: Wakeup, producer_id: int, topic: str, partition: int) -> None:
         self.entry: Entry | None = None
-        self.was_just_read = False
         self.is_unwritten = False
         self.commits: Sequence[Batch] = ()
         """Batches whose commit is held; empty when nobody wants spans."""
@@ -49,7 +47,6 @@ class CachedEntry:
         if not self.is_unwritten and self._may_have_expired:
             self.forget()  # another one may have begun since, and its version may be the one that we remember
         if self._known_era == self._shared.era:
-            self.was_just_read = False
             return True
         era = self._shared.era
         value = await Read(self._key)
@@ -98,6 +95,13 @@ class CachedEntry:
         begun = fresh(self._shared.generation, principal, first.producer_epoch, first.base_sequence)
         return begun if self.entry is None else replace(begun, version=self.entry.version)
 
+    def touched(self) -> Entry:
+        """The entry as it is, or a blank one of the same owner where there is none, in its next version."""
+        entry = self.entry
+        if entry is None:
+            entry = fresh(self._shared.generation, self.owner, 0, 0)
+        return replace(entry, version=entry.version + 1)
+
     @property
     def is_blank(self) -> bool:
         """Is nothing known of the producer here? There is no entry, or the log was read and has nothing."""
@@ -133,7 +137,6 @@ class CachedEntry:
                     self._lost = None
                 self.is_unwritten = False
                 self.commits = ()
-                self.was_just_read = False
                 return True
             if isinstance(result, Conflict):
                 self._take(result.value)
@@ -182,7 +185,6 @@ class CachedEntry:
             self.entry = replace(lost, version=max(lost.version, version), generation=NO_GENERATION, intent=intent)
         self._stored_version = version
         self._known_era = self._shared.era
-        self.was_just_read = True
         self.is_unwritten = False
         self.commits = ()
         return True

@@ -168,9 +168,12 @@ class Sequencer:
             await self._append(gather(batch, self.queue))
         elif isinstance(verdict, Duplicate):
             await answer_duplicate(self, batch, verdict)
-        elif not self.held.was_just_read:
-            await self._read_again()  # rule R11: before a refusal
-        elif hidden is not None:
+        elif await self._confirm() and batch in self.queue:
+            await self._turn_down(batch, verdict, hidden)
+
+    async def _turn_down(self, batch: Batch, verdict: Verdict, hidden: str | None) -> None:
+        """The entry does not let the batch in. Perhaps the log knows more. ``hidden``: why even that may not tell."""
+        if hidden is not None:
             self.queue.remove(batch)
             self.answer(batch, answers.undecidable(hidden), "undecidable")
         elif isinstance(verdict, BelowWindow):
@@ -244,6 +247,13 @@ class Sequencer:
         if written and commits:
             self.step("commit", commits, begun, "alone" if entry.intent is None else "carried by the next reserve")
         return written
+
+    async def _confirm(self) -> bool:
+        """Swap the entry in as it is. False: another one wrote. What was read may be older than the batch, or from a
+        server that is the master no longer; a swap that is sent after the batch came shows what is due now."""
+        return await self.write(
+            self.entry if self.held.is_unwritten and self.entry is not None else self.held.touched()
+        )
 
     async def _read_again(self) -> None:
         """The next look is at the store. A commit that waits goes there first, or its intent would be found open."""

@@ -264,10 +264,16 @@ LIVES = (
     ),
     mutant(
         "refused_from_memory",
-        "R11: the value is read again before 45 or 47",
-        _SCENES + "test_the_value_is_read_again_before_a_refusal",
-        ("proxy.producer.sequencer", "        elif not self.held.was_just_read:\n", "        elif False:\n"),
+        "R11: before 45 or 47 the entry is confirmed by a swap",
+        _SCENES + "test_what_is_known_is_confirmed_before_a_refusal",
+        ("proxy.producer.sequencer", "        elif await self._confirm() and", "        elif"),
         deaths=("45",),
+    ),
+    mutant(
+        "blank_entry_of_nobody",
+        "R11: the blank entry by which a refusal is confirmed belongs to whom the producer id was issued",
+        _SCENES + "test_a_producer_of_which_nothing_is_stored_is_refused_by_a_write_too",
+        ("proxy.producer.entry_cache", "generation, self.owner, 0, 0)", "generation, NO_PRINCIPAL, 0, 0)"),
     ),
     mutant(
         "queue_in_order_of_arrival",

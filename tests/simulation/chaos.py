@@ -17,7 +17,7 @@ from random import Random
 
 from simulation.oracle import Oracle
 from simulation.shape import BATCHES, CHAOS_SECONDS, FLUSH, LOSE_WRITES, draw_shape
-from simulation.thefts import judge_thief
+from simulation.thefts import DENIED, judge_thief
 from simulation.troubles import Troubles
 
 from testkit.virtual.client import VirtualClient
@@ -104,7 +104,9 @@ class Chaos:
             problems += self.oracle.unfinished(LAST_SECONDS_MAX, state_was_lost=self._was_state_lost)
         refusals = self.settings.broker_faults.refusals
         problems += self.oracle.finish(refusals, state_was_lost=self._was_state_lost)
-        problems += judge_thief(world.thief, self._is_thief_denied) + world.errors()
+        may_be_denied = self.settings.has_guests and DENIED in refusals
+        problems += judge_thief(world.thief, is_denied=self._is_thief_denied, may_be_denied=may_be_denied)
+        problems += world.errors()
         return Outcome(
             self.seed,
             self.batches_asked,

@@ -9,10 +9,12 @@ NOT_YOURS, DENIED = 49, 29
 """It may be too early to tell, but never anything of the owner's state."""
 
 
-def judge_thief(thief: VirtualThief, is_denied: bool = False) -> list[str]:
+def judge_thief(thief: VirtualThief, *, is_denied: bool, may_be_denied: bool) -> list[str]:
     """Return what a client was told that it must not be told, when it produces with a producer id of somebody else.
-    ``is_denied``: the brokers do not let him write at all, and he may hear nothing else."""
-    may_hear = (DENIED if is_denied else NOT_YOURS, *RETRIABLE)
+    ``is_denied``: the brokers do not let it write at all, and it may hear nothing else. ``may_be_denied``: now and then
+    they refuse with that code whoever asks."""
+    definite = (DENIED,) if is_denied else (NOT_YOURS, DENIED) if may_be_denied else (NOT_YOURS,)
+    may_hear = (*definite, *RETRIABLE)
     return [
         f"{thief.host.name} is told {code}, offset {offset}, for {identity} at {at:.3f}"
         for at, identity, code, offset in thief.answers

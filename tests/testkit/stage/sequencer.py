@@ -147,6 +147,8 @@ class Stage:
         self.is_registered = True
         """Whether the store has our own lease."""
         self.store_away = False
+        self.replica: dict[bytes, bytes] | None = None
+        """What is read while the server that we are connected to is a replica, which takes no writes."""
         self.lane = Lane()
         self.outcomes: deque[Callable[[Append], Outcome]] = deque()
         """What becomes of the next appends; when it is empty they succeed."""
@@ -287,10 +289,12 @@ class Stage:
             watch(effect)
 
     def _read(self, effect: Read) -> bytes | StoreAway | None:
-        return StoreAway("away") if self.store_away else self.values.get(effect.key)
+        if self.store_away:
+            return StoreAway("away")
+        return (self.values if self.replica is None else self.replica).get(effect.key)
 
     def _swap(self, effect: Swap) -> Swapped | Conflict | StoreAway:
-        if self.store_away:
+        if self.store_away or self.replica is not None:
             return StoreAway("away")
         there = self.values.get(effect.key)
         version = int.from_bytes(there[1:9], "big") if there else 0

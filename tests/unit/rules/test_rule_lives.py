@@ -6,17 +6,18 @@ from typing import Any
 
 import pytest
 
-from idemproxy.proxy.flow.effects import Append, Wait
+from idemproxy.proxy.flow.effects import Append, Read, Swap, Wait
 from idemproxy.proxy.flow.outcome import InDoubt, Outcome
 from idemproxy.state.decide import BatchIdentity, OutOfOrder, decide
-from idemproxy.state.entry import Entry
+from idemproxy.state.entry import Entry, principal_of
+from idemproxy.state.producer_ids import pack_block
 from idemproxy.state.redis_facts import generation_of, script_sha, swap_script
-from testkit.stage.sequencer import GENERATION, NEXT_INCARNATION, Client, Stage
+from testkit.stage.sequencer import BLOCK_KEY, GENERATION, NEXT_INCARNATION, Client, Stage
 from testkit.virtual.redis import RedisFaultRates
 from testkit.virtual.redis_connection import RedisFault
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
-TIMED_OUT, HELD_BACK, OUT_OF_ORDER, FENCED = 7, 19, 45, 47
+TIMED_OUT, HELD_BACK, OUT_OF_ORDER, FENCED, FOREIGN = 7, 19, 45, 47, 49
 GRACE_SECONDS = 7.0
 
 
@@ -231,7 +232,7 @@ def test_a_batch_behind_one_that_has_to_be_sent_again_is_no_gap() -> None:
 
 
 @pytest.mark.parametrize(("epoch", "sequence"), [(0, 2), (1, 1)])
-def test_the_value_is_read_again_before_a_refusal(epoch: int, sequence: int) -> None:
+def test_what_is_known_is_confirmed_before_a_refusal(epoch: int, sequence: int) -> None:
     stage, client = with_batches(1)
     second = beside(stage)
     for known in range(sequence):
@@ -241,6 +242,61 @@ def test_the_value_is_read_again_before_a_refusal(epoch: int, sequence: int) -> 
     request = stage.send(client, sequence, epoch=epoch)
     stage.run(5)
     assert request.code == 0, "another proxy has appended what is missing"
+
+
+@pytest.mark.parametrize(("epoch", "sequence"), [(0, 2), (1, 1)])
+def test_what_a_replica_tells_is_no_reason_for_a_refusal(epoch: int, sequence: int) -> None:
+    stage, client = with_batches(1)
+    stage.replica = dict(stage.values)  # it was the master, and the others know already that it is no longer
+    second = beside(stage)
+    for known in range(sequence):
+        if (epoch, known) != (0, 0):
+            second.send(client, known, b"epoch %d sequence %d" % (epoch, known), epoch=epoch)
+            second.run(1)
+    refused = stage.send(client, sequence, epoch=epoch)
+    stage.run(30)
+    assert refused.code == TIMED_OUT
+    stage.replica = None
+    request = stage.send(client, sequence, epoch=epoch)
+    stage.run(5)
+    assert request.code == 0
+
+
+def test_a_reply_to_a_read_that_left_before_the_batch_came_is_no_reason_for_a_refusal() -> None:
+    stage, owner = Stage(), Client("owner")
+    stage.send(owner, 0)
+    stage.run(1)
+    second = beside(stage)
+    requests = []
+
+    def while_it_is_read(_effect: Read) -> None:
+        second.replica = dict(second.values)
+        stage.send(owner, 1)
+        stage.run(1)
+        requests.append(second.send(owner, 2))
+        once(second, Swap, lambda _effect: setattr(second, "replica", None))
+
+    once(second, Read, while_it_is_read)
+    second.send(Client("thief"), 1)
+    second.run(5)
+    assert [request.code for request in requests] == [0]
+
+
+def test_a_producer_of_which_nothing_is_stored_is_refused_by_a_write_too() -> None:
+    stage = Stage()
+    stage.shared.wall_clock_ms = lambda: 1000
+    stage.values[BLOCK_KEY] = pack_block(GENERATION, 0, principal_of("owner"))
+    stage.replica = dict(stage.values)
+    unanswered = stage.send(Client("owner"), 1)
+    stage.run(30)
+    stage.replica = None
+    refused = stage.send(Client("owner"), 1)
+    stage.run(5)
+    assert (unanswered.code, refused.code, stage.entry().window) == (TIMED_OUT, OUT_OF_ORDER, ())
+    other = beside(stage)
+    requests = [other.send(Client("thief"), 0), other.send(Client("owner"), 0)]
+    other.run(5)
+    assert [request.code for request in requests] == [FOREIGN, 0]
 
 
 def test_a_batch_that_waits_behind_its_successor_is_taken_first() -> None:
