@@ -1,15 +1,17 @@
 """How a proxy does: whether it can serve clients, and the numbers that are true only now. Looks, and changes nothing.
 
-Everything here may be called from another thread, as OpenTelemetry does: what it iterates over is copied first."""
+Everything here may be called from another thread, as OpenTelemetry does: it reads ``Statistics``, and copies what else
+it iterates over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from ...state.redis_store import RedisStore
 from .. import limits
+from ..broker.topology import TopologyStatistics
 from ..engine.engine import Engine
 from ..telemetry import metric_names as names
 from ..telemetry.metrics import Sample
@@ -51,43 +53,17 @@ class Watched:
         store = self.store()
         return store is not None and store.generation is not None
 
-    @property
-    def oldest_doubt_seconds(self) -> float:
-        """The age of the oldest doubt, to a second; 0 without one."""
-        begun = [since for since, _ in list(self.engine.shared.doubts.values())]
-        return max(0.0, self.now() - min(begun)) if begun else 0.0
-
-
-class Ways(NamedTuple):
-    """Connections of single clients to one broker that have carried a batch, and appends that wait for one."""
-
-    busy: int
-    idle: int
-    waiting: int
-
-
-NO_WAYS = Ways(0, 0, 0)
-
-
-def ways_of_pass_through(engine: Engine) -> dict[int, Ways]:
-    """Return, by broker, the lanes of those clients who show it who they are; brokers without any are left out."""
-    found: dict[int, Ways] = {}
-    for lanes in list(engine.pass_through_lanes):
-        busy, idle, waiting = found.get(lanes.broker_id, NO_WAYS)
-        found[lanes.broker_id] = Ways(busy + lanes.busy_lanes, idle + lanes.idle_lanes, waiting + lanes.waiting_appends)
-    return found
-
 
 def reasons_not_ready(watched: Watched, excluded: Collection[str] = ()) -> list[str]:
     """Return why clients cannot be served now, one sentence each; empty: they can. ``excluded``: of ``CHECKS``."""
-    engine = watched.engine
-    if engine.is_draining and "draining" not in excluded:
-        return [engine.why_ending or "draining: the proxy is about to end and takes nothing new"]
+    now = watched.engine.statistics()
+    if now.is_draining and "draining" not in excluded:
+        return [now.why_ending or "draining: the proxy is about to end and takes nothing new"]
     reasons = []
     if "redis" not in excluded:
         reasons += _without_store(watched)
     if "brokers" not in excluded:
-        reasons += _without_brokers(engine)
+        reasons += _without_brokers(now.topology)
     # Ports open when Redis and a broker were there once, so closed ones are no news beside them. Who leaves one of them
     # out is told all the same: a pod that has never had Redis must not count as ready.
     if "listeners" not in excluded and (excluded or not reasons) and not watched.is_listening():
@@ -97,12 +73,12 @@ def reasons_not_ready(watched: Watched, excluded: Collection[str] = ()) -> list[
     return reasons
 
 
-def _without_brokers(engine: Engine) -> list[str]:
+def _without_brokers(topology: TopologyStatistics) -> list[str]:
     """Why nobody can be served now for want of a broker."""
-    if engine.topology.is_known and any(broker.is_ready for broker in engine.topology.brokers):
+    if topology.is_known and any(broker.is_ready for broker in topology.brokers):
         return []
-    refused = [broker.why_refused for broker in engine.topology.asked_first if broker.refusal is not None]
-    return refused or ["no broker can be reached" if engine.topology.is_known else "no broker has answered yet"]
+    refused = [broker.why_refused for broker in topology.asked_first if broker.why_refused]
+    return refused or ["no broker can be reached" if topology.is_known else "no broker has answered yet"]
 
 
 def _without_store(watched: Watched) -> list[str]:
@@ -117,12 +93,13 @@ def _without_store(watched: Watched) -> list[str]:
 
 def concerns(watched: Watched) -> list[str]:
     """Return what an operator should look at though clients are served, one sentence each."""
+    now = watched.engine.statistics()
     found = [
         broker.why_refused or f"broker {broker.id} cannot be reached"
-        for broker in watched.engine.topology.brokers
+        for broker in now.topology.brokers
         if not broker.is_ready
     ]
-    seconds = watched.oldest_doubt_seconds
+    seconds = now.oldest_doubt_seconds
     if seconds > limits.SCAN_SECONDS_MAX:
         found.append(f"an append has been in doubt for {seconds:.0f} s")
     memory = watched.telemetry.metrics.store_memory
@@ -139,40 +116,38 @@ def concerns(watched: Watched) -> list[str]:
 
 def samples(watched: Watched) -> Iterator[Sample]:
     """Every counter and gauge as it stands."""
-    engine = watched.engine
+    now = watched.engine.statistics()
     yield from watched.telemetry.metrics.samples()
-    for key, count in _requests(engine):
+    for key, count in _requests(now.requests_by_key):
         yield Sample(names.REQUESTS, (key,), count)
-    yield Sample(names.CONNECTIONS_ACCEPTED, (), engine.sessions_accepted)
+    yield Sample(names.CONNECTIONS_ACCEPTED, (), now.connections_accepted)
     yield Sample(names.READY, (), int(not reasons_not_ready(watched)))  # OTLP has no truth values
-    yield Sample(names.DRAINING, (), int(engine.is_draining))
-    yield Sample(names.CONNECTIONS, (), len(engine.sessions))
-    yield Sample(names.CONNECTIONS_LIMIT, (), engine.caps.connections_max)
+    yield Sample(names.DRAINING, (), int(now.is_draining))
+    yield Sample(names.CONNECTIONS, (), now.connections)
+    yield Sample(names.CONNECTIONS_LIMIT, (), now.connections_max)
     yield Sample(names.PORTS_TAKEN, (), len(watched.ports_taken()))
-    yield Sample(names.HELD_BYTES, (), engine.memory.bytes_held)
-    yield Sample(names.HELD_BYTES_LIMIT, (), engine.caps.request_bytes_total_max)
-    yield Sample(names.ENTRIES, (), len(engine.sequencers))
-    yield Sample(names.ENTRIES_LIMIT, (), engine.caps.producers_max)
-    yield Sample(names.DOUBTS, (), len(engine.shared.doubts))
-    yield Sample(names.DOUBT_AGE, (), watched.oldest_doubt_seconds)
+    yield Sample(names.HELD_BYTES, (), now.memory.bytes_held)
+    yield Sample(names.HELD_BYTES_LIMIT, (), now.memory.bytes_max)
+    yield Sample(names.ENTRIES, (), now.entries)
+    yield Sample(names.ENTRIES_LIMIT, (), now.entries_max)
+    yield Sample(names.DOUBTS, (), len(now.doubts))
+    yield Sample(names.DOUBT_AGE, (), now.oldest_doubt_seconds)
     yield Sample(names.REDIS_UP, (), int(watched.is_store_up))
     yield Sample(names.LEASE_REMAINING, (), watched.lease_seconds)
-    ways = ways_of_pass_through(engine)
-    for broker in engine.topology.brokers:
-        name, pool = (str(broker.id),), broker.pool
-        own = ways.get(broker.id, NO_WAYS)
+    for broker in now.topology.brokers:
+        name, lanes, own = (str(broker.id),), broker.lanes, now.lanes_of_clients(broker.id)
         yield Sample(names.BROKER_UP, name, int(broker.is_ready))
-        yield Sample(names.LANES, (*name, "busy"), pool.busy_lanes)
-        yield Sample(names.LANES, (*name, "idle"), pool.idle_lanes)
+        yield Sample(names.LANES, (*name, "busy"), lanes.busy)
+        yield Sample(names.LANES, (*name, "idle"), lanes.idle)
         yield Sample(names.LANES, (*name, "own_busy"), own.busy)
         yield Sample(names.LANES, (*name, "own_idle"), own.idle)
-        yield Sample(names.APPENDS_WAITING, name, pool.waiting_appends + own.waiting)
+        yield Sample(names.APPENDS_WAITING, name, (lanes + own).waiting_appends)
 
 
-def _requests(engine: Engine) -> Iterator[tuple[str, int]]:
+def _requests(counts: Mapping[int, int]) -> Iterator[tuple[str, int]]:
     """Requests by the name of their API; keys that no client of ours should send are one series."""
     others = 0
-    for key, count in list(engine.requests_by_key.items()):
+    for key, count in counts.items():
         if key in _API_NAMES:
             yield _API_NAMES[key], count
         else:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, Final
 
-from ..broker.broker import Broker
+from ..broker.broker import BrokerStatistics
+from ..broker.lane_pool import LaneStatistics
 from ..producer.sequencer import Sequencer
 from ..settings.addresses import shown
 from ..telemetry import metric_names as names
 from ..telemetry.metrics import Buckets
-from .health import NO_WAYS, Watched, Ways, concerns, reasons_not_ready, ways_of_pass_through
+from .health import Watched, concerns, reasons_not_ready
 from .rates import Rates
 
 Json = dict[str, Any]
@@ -27,7 +28,7 @@ def totals(watched: Watched) -> dict[str, float]:
     metrics = watched.telemetry.metrics
     plain = {sample.metric: sample.value for sample in metrics.samples() if not sample.labels}
     return {
-        "requests": sum(list(watched.engine.requests_by_key.values())),
+        "requests": sum(watched.engine.statistics().requests_by_key.values()),
         "batches": sum(list(metrics.verdicts.values())),
         "batches_appended": metrics.verdicts.get("appended", 0),
         "duplicates_prevented": metrics.duplicates_answered + plain[names.RETRIES_JOINED],
@@ -47,7 +48,7 @@ def totals(watched: Watched) -> dict[str, float]:
 
 def status(watched: Watched, rates: Rates) -> Json:
     """The proxy as a whole: ready or why not, its life, its totals, rates and times."""
-    engine = watched.engine
+    now = watched.engine.statistics()
     not_ready = reasons_not_ready(watched)
     memory = watched.telemetry.metrics.store_memory
     return {
@@ -57,29 +58,29 @@ def status(watched: Watched, rates: Rates) -> Json:
         "ready": not not_ready,
         "not_ready": not_ready,
         "concerns": concerns(watched),
-        "draining": engine.is_draining,
-        "cluster": engine.shared.cluster,
-        "incarnation": engine.shared.incarnation.hex(),
+        "draining": now.is_draining,
+        "cluster": now.cluster,
+        "incarnation": now.incarnation.hex(),
         "redis": {
             "connected": watched.is_store_up,
-            "generation": engine.shared.generation.hex(),
+            "generation": now.generation.hex(),
             "lease_remaining_seconds": round(watched.lease_seconds, 1),
             "memory_used_bytes": None if memory is None else memory.used_bytes,
             "memory_limit_bytes": None if memory is None else memory.limit_bytes,
         },
-        "clients": {"connections": len(engine.sessions), "limit": engine.caps.connections_max},
+        "clients": {"connections": now.connections, "limit": now.connections_max},
         "memory": {
-            "request_bytes": engine.memory.bytes_held,
-            "request_bytes_limit": engine.caps.request_bytes_total_max,
-            "producers": len(engine.sequencers),
-            "producers_limit": engine.caps.producers_max,
+            "request_bytes": now.memory.bytes_held,
+            "request_bytes_limit": now.memory.bytes_max,
+            "producers": now.entries,
+            "producers_limit": now.entries_max,
         },
         "totals": totals(watched),
         "per_second": rates.per_second(),
         "verdicts": watched.telemetry.metrics.verdicts.copy(),
         "doubts": {
-            "now": len(engine.shared.doubts),
-            "oldest_seconds": round(watched.oldest_doubt_seconds, 1),
+            "now": len(now.doubts),
+            "oldest_seconds": round(now.oldest_doubt_seconds, 1),
             "resolved": watched.telemetry.metrics.doubts_resolved.copy(),
         },
         "times": {
@@ -96,9 +97,8 @@ def history(rates: Rates) -> Json:
 
 def brokers(watched: Watched) -> list[Json]:
     """Every broker of the cluster and the connections to it, by id."""
-    ways = ways_of_pass_through(watched.engine)
-    every = sorted(watched.engine.topology.brokers, key=lambda broker: broker.id)
-    return [_broker(one, ways.get(one.id, NO_WAYS)) for one in every]
+    now = watched.engine.statistics()
+    return [_broker(broker, now.lanes_of_clients(broker.id)) for broker in now.topology.brokers]
 
 
 def producers(watched: Watched, producer_id: int | None, topic: str | None, count: int) -> Json:
@@ -112,19 +112,17 @@ def producers(watched: Watched, producer_id: int | None, topic: str | None, coun
 
 def doubts(watched: Watched) -> list[Json]:
     """What is in doubt now, the oldest first."""
-    now = watched.now()
+    now = watched.engine.statistics()
     return [
         {
-            "producer_id": str(opened.producer_id),
-            "topic": opened.topic,
-            "partition": opened.partition,
-            "base_sequence": opened.base_sequence,
-            "reason": opened.reason,
-            "age_seconds": round(max(0.0, now - since), 1),
+            "producer_id": str(doubt.opened.producer_id),
+            "topic": doubt.opened.topic,
+            "partition": doubt.opened.partition,
+            "base_sequence": doubt.opened.base_sequence,
+            "reason": doubt.opened.reason,
+            "age_seconds": round(max(0.0, now.at - doubt.since), 1),
         }
-        for since, opened in islice(
-            sorted(list(watched.engine.shared.doubts.values()), key=lambda one: one[0]), LIST_MAX
-        )
+        for doubt in islice(sorted(now.doubts, key=lambda doubt: doubt.since), LIST_MAX)
     ]
 
 
@@ -153,17 +151,17 @@ def page(watched: Watched, rates: Rates) -> Json:
     }
 
 
-def _broker(broker: Broker, own: Ways) -> Json:
+def _broker(broker: BrokerStatistics, own: LaneStatistics) -> Json:
     return {
         "id": broker.id,
         "address": shown(broker.address),
         "version": broker.version,
         "ready": broker.is_ready,
-        "lanes_busy": broker.pool.busy_lanes,
-        "lanes_idle": broker.pool.idle_lanes,
+        "lanes_busy": broker.lanes.busy,
+        "lanes_idle": broker.lanes.idle,
         "own_lanes_busy": own.busy,
         "own_lanes_idle": own.idle,
-        "appends_waiting": broker.pool.waiting_appends + own.waiting,
+        "appends_waiting": (broker.lanes + own).waiting_appends,
     }
 
 

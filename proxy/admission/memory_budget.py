@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from ..settings.config import Caps
@@ -70,6 +71,18 @@ class Reservation:
             self._budget.released(self)
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryStatistics:
+    """What is held at one moment, in bytes; ``waiting``: large answers that wait for room. See ``MemoryBudget``."""
+
+    bytes_held: int
+    bytes_max: int
+    unfinished_bytes: int
+    answer_bytes_held: int
+    answer_bytes_due: int
+    waiting: int
+
+
 class MemoryBudget:
     """``bytes_held``: of requests that are not answered, with what they are or will be converted to; of these
     ``unfinished_bytes`` are of requests that have not arrived completely; ``answer_bytes_held``: of answers that are
@@ -89,6 +102,17 @@ class MemoryBudget:
         self._asked: tuple[deque[Reservation], deque[Reservation]] = (deque(), deque())
         """Who waits for room: those that have taken large answers, and those that have not."""
         self._is_turn_of_new = False
+
+    def statistics(self) -> MemoryStatistics:
+        """Return what is held now."""
+        return MemoryStatistics(
+            self.bytes_held,
+            self.caps.request_bytes_total_max,
+            self.unfinished_bytes,
+            self.answer_bytes_held,
+            self.answer_bytes_due,
+            sum(map(len, self._asked)),
+        )
 
     def hold_bytes(self, count: int) -> None:
         """Requests of so many bytes came in, or (negative) were answered."""

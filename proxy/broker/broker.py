@@ -31,7 +31,7 @@ from ..partition_log.log_chunk import ReadLog
 from ..partition_log.log_reader import LogReader
 from ..settings.addresses import shown
 from ..versions import NEWER, BrokerRanges, Detected, Probe, detect
-from .lane_pool import LanePool
+from .lane_pool import LanePool, LaneStatistics
 from .served import SETTINGS, UNTOLD, Kind, Refusal, by_settings, by_version, remark
 
 BOOTSTRAP_ID = -1
@@ -161,6 +161,19 @@ class OneCluster:
         return cluster_id in (None, self._id)
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerStatistics:
+    """One broker at one moment. ``why_refused``: the sentence that says why it is not served; empty when it is, or
+    never could be asked."""
+
+    id: int
+    address: Address
+    version: str
+    is_ready: bool
+    why_refused: str
+    lanes: LaneStatistics
+
+
 class Broker:
     """A broker: connected to as long as it is part of the cluster."""
 
@@ -213,6 +226,11 @@ class Broker:
         self._fetching = 0
         self._logs = LogReader(reactor, self._fetch_later)
         self._long_work = long_work or LongWork(reactor, LoopBudget(reactor))
+
+    def statistics(self) -> BrokerStatistics:
+        """Return how it stands with it now."""
+        lanes = self.pool.statistics()
+        return BrokerStatistics(self.id, self.address, self.version, self.is_ready, self.why_refused, lanes)
 
     @property
     def why_refused(self) -> str:

@@ -12,6 +12,7 @@ waits for it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from math import ceil
 
 from ...reactor import Address, Reactor
@@ -27,6 +28,22 @@ from .slow_partitions import SLOW, SUSPECT, USUAL, PartitionPaces, Place
 
 _SERVED = (USUAL, SLOW, SUSPECT)
 """In the order of their numbers. What is on trial waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneStatistics:
+    """Connections to one broker that may carry a batch, and appends that wait for one, at one moment."""
+
+    busy: int = 0
+    idle: int = 0
+    waiting_appends: int = 0
+
+    def __add__(self, other: LaneStatistics) -> LaneStatistics:
+        waiting = self.waiting_appends + other.waiting_appends
+        return LaneStatistics(self.busy + other.busy, self.idle + other.idle, waiting)
+
+
+NO_LANES = LaneStatistics()
 
 
 class LanePool:
@@ -109,6 +126,10 @@ class LanePool:
         self.refuse_waiting("the proxy stops using this broker")
         for lane in list(self._lanes):
             lane.give_up("the proxy stops using this broker")
+
+    def statistics(self) -> LaneStatistics:
+        """Return what there is now."""
+        return LaneStatistics(self.busy_lanes, self.idle_lanes, self.waiting_appends)
 
     @property
     def busy_lanes(self) -> int:

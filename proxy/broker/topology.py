@@ -7,7 +7,7 @@ it may be created or is surely there, because brokers before 0.11 create what is
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -23,12 +23,22 @@ from ..bridge.cluster import BrokerAddress, Cluster, Topic
 from ..events import OperatorMessage, Report
 from ..flow.effects import Unanswered
 from ..partition_log.log_chunk import ReadLog
-from .broker import BOOTSTRAP_ID, Broker, OneCluster
+from .broker import BOOTSTRAP_ID, Broker, BrokerStatistics, OneCluster
 from .metadata_age import MetadataAge
 from .metadata_refresh import MetadataRefresh, Topics
 
 Done = Callable[[], None]
 _OF_A_TOPIC = (LatestOffset, EarliestOffset, FetchRecords, ReadLog)
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyStatistics:
+    """The cluster at one moment. ``is_known``: a broker has told which there are; before that ``asked_first`` are the
+    addresses that were configured. ``brokers``: by id."""
+
+    is_known: bool
+    brokers: tuple[BrokerStatistics, ...]
+    asked_first: tuple[BrokerStatistics, ...]
 
 
 class Topology:
@@ -84,6 +94,12 @@ class Topology:
     def brokers(self) -> Sequence[Broker]:
         """All brokers of the cluster."""
         return list(self._brokers.values())
+
+    def statistics(self) -> TopologyStatistics:
+        """Return how it stands with the brokers now."""
+        brokers = tuple(broker.statistics() for broker in sorted(self.brokers, key=lambda broker: broker.id))
+        asked_first = brokers if self.is_known else tuple(broker.statistics() for broker in self._bootstrap)
+        return TopologyStatistics(self.is_known, brokers, asked_first)
 
     @property
     def asked_first(self) -> Sequence[Broker]:

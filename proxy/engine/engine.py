@@ -7,6 +7,7 @@ Takes connections, answers what sessions ask for, ends in order (R15); incarnati
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import starmap
 
 from ...reactor import Address, Reactor
 from ...state.entry import principal_of
@@ -21,7 +22,7 @@ from ..bridge.cluster import BrokerAddress
 from ..bridge.init_producer_id import InitProducerIdRequest
 from ..bridge.metadata import ClientQuestion, synthetic_cluster_id
 from ..broker.broker import Broker
-from ..broker.lane_pool import LanePool
+from ..broker.lane_pool import NO_LANES, LanePool, LaneStatistics
 from ..broker.topology import Topology
 from ..events import ConnectionRefused, Report
 from ..flow.runner import FlowRunner
@@ -38,6 +39,7 @@ from ..versions import advertised
 from .life import Incarnations, LeasedStore
 from .metadata_answers import MetadataAnswers
 from .perform import effect_handlers
+from .snapshot import OpenDoubt, Statistics
 
 MakeSession = Callable[..., Session]
 
@@ -106,8 +108,8 @@ class Engine:
         self._places = IdleEviction(lambda: self.sessions, reactor.now, report)
         self.pass_through_lanes: dict[LanePool, None] = {}
         """Each belongs to one client; with a produce out it outlives his session."""
-        self.requests_by_key: dict[int, int] = {}
-        self.sessions_accepted = 0
+        self._requests_by_key: dict[int, int] = {}
+        self._sessions_accepted = 0
         self._idle_look_at = 0.0
         self._random_bytes = random_bytes
         self._on_brokers = on_brokers
@@ -157,7 +159,7 @@ class Engine:
         if refusal := ending or self._places.refusal(self.caps.connections_max):
             self.report(ConnectionRefused("a client" if admitted is None else admitted.address, *refusal))
             return None
-        self.sessions_accepted += 1
+        self._sessions_accepted += 1
         session = make(self, broker_id, place_of, principal_of(principal), admitted)
         self.sessions.add(session)
         return session
@@ -253,13 +255,38 @@ class Engine:
 
         self.topology.refresh_if_stale(question.topics, question.allow_auto_topic_creation, answer)
 
+    def statistics(self) -> Statistics:
+        """Return what goes on now. Other threads may ask: what is iterated over is copied first."""
+        client_lanes: dict[int, LaneStatistics] = {}
+        for pool in (pools := list(self.pass_through_lanes)):
+            client_lanes[pool.broker_id] = client_lanes.get(pool.broker_id, NO_LANES) + pool.statistics()
+        return Statistics(
+            at=self.now(),
+            cluster=self.shared.cluster,
+            incarnation=self.shared.incarnation,
+            generation=self.shared.generation,
+            is_draining=self.is_draining,
+            why_ending=self.why_ending,
+            connections=len(self.sessions),
+            connections_max=self.caps.connections_max,
+            connections_accepted=self._sessions_accepted,
+            requests_by_key=self._requests_by_key.copy(),
+            memory=self.memory.statistics(),
+            entries=len(self.sequencers),
+            entries_max=self.caps.producers_max,
+            doubts=tuple(starmap(OpenDoubt, list(self.shared.doubts.values()))),
+            topology=self.topology.statistics(),
+            client_lanes=client_lanes,
+            client_pools=len(pools),
+        )
+
     def session_ended(self, session: Hosted) -> None:
         """A client has gone."""
         self.sessions.discard(session)
 
     def count_request(self, api_key: int) -> None:
         """A request came in."""
-        counts = self.requests_by_key
+        counts = self._requests_by_key
         counts[api_key] = counts.get(api_key, 0) + 1
 
     def _broker_ready(self) -> None:

@@ -65,7 +65,7 @@ def test_the_oldest_doubt_comes_first_and_its_producer_id_is_text(world: World, 
         with shared.in_doubt(events.DoubtOpened(8, TOPIC, 0, 0, "second")):
             shared.doubts = dict(reversed(shared.doubts.items()))  # whatever their order
             first, second = views.doubts(watched)
-            assert watched.oldest_doubt_seconds == pytest.approx(5, abs=1.1)
+            assert watched.engine.statistics().oldest_doubt_seconds == pytest.approx(5, abs=1.1)
     assert (first["producer_id"], first["reason"], second["reason"]) == (str(2**62), "first", "second")
     assert first["age_seconds"] == pytest.approx(second["age_seconds"] + 5, abs=1.1)
 
@@ -160,13 +160,13 @@ def test_a_rate_looks_back_for_so_many_steps_and_no_further() -> None:
 def test_what_cannot_be_used_is_told_in_short(
     world: World, watched: Watched, path: str, query: str, status: int, said: str
 ) -> None:
-    assert world.network.run(5, lambda: all(one.is_ready for one in watched.engine.topology.brokers))
+    assert world.network.run(5, lambda: all(one.is_ready for one in watched.engine.statistics().topology.brokers))
     found = ask(watched, path, query)
     assert (found[0], found[1][: len(said)]) == (status, said)
 
 
 def test_who_is_not_ready_says_so_with_every_reason_on_a_line(world: World, watched: Watched) -> None:
-    assert world.network.run(5, lambda: all(one.is_ready for one in watched.engine.topology.brokers))
+    assert world.network.run(5, lambda: all(one.is_ready for one in watched.engine.statistics().topology.brokers))
     (broker,) = watched.engine.topology.brokers
     broker.is_ready = False
     world.proxies[0].store.lease.give_up()

@@ -35,7 +35,7 @@ def watched_world(clients: int = 1, has_guests: bool = False) -> tuple[World, Wa
     watched = Watched(
         engine, telemetry, lambda: store, engine.now, lambda: 1_700_000_000.0, lambda: True, list, engine.now(), "1.2.3"
     )
-    assert world.network.run(5, lambda: all(broker.is_ready for broker in engine.topology.brokers))
+    assert world.network.run(5, lambda: all(broker.is_ready for broker in engine.statistics().topology.brokers))
     return world, watched
 
 
@@ -203,7 +203,7 @@ def test_a_doubt_is_there_from_its_begin_to_its_end() -> None:
     world.cluster.choose_fault = choose
     (client,) = world.clients
     client.send(TOPIC, 0, 2)
-    assert world.network.run(30, lambda: bool(watched.engine.shared.doubts))
+    assert world.network.run(30, lambda: bool(watched.engine.statistics().doubts))
     (doubt,) = views.doubts(watched)
     assert (doubt["topic"], doubt["partition"], doubt["base_sequence"]) == (TOPIC, 0, 0)
     assert series(watched)[(names.DOUBTS.name, ())] == 1

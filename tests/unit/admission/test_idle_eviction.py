@@ -217,7 +217,7 @@ def test_a_newcomer_takes_the_place_of_the_quietest_client() -> None:
     scene.run(1)
     assert newcomer.answers == [7]
     assert [first.is_lost, second.is_lost, third.is_lost] == [False, True, False]
-    assert len(scene.proxy.engine.sessions) == 3
+    assert scene.proxy.engine.statistics().connections == 3
 
 
 def test_while_everybody_is_at_work_a_newcomer_is_closed_as_ever() -> None:

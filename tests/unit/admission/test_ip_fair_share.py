@@ -52,7 +52,7 @@ class Scene:
 
     @property
     def handled(self) -> int:
-        return self.engine.requests_by_key.get(API_VERSIONS, 0)
+        return self.engine.statistics().requests_by_key.get(API_VERSIONS, 0)
 
 
 def worst_wait(scene: Scene, flooders: list[Line]) -> int:

@@ -215,7 +215,7 @@ def test_a_connection_that_asks_for_nothing_is_closed_and_one_that_does_is_not(s
     assert scene.hung_up == [], "nobody has to know"
     scene.run(limits.IDLE_SECONDS + 100)
     assert active.is_lost
-    assert len(scene.proxy.engine.sessions) == 0
+    assert scene.proxy.engine.statistics().connections == 0
 
 
 def test_the_idle_time_is_a_setting_and_another_one_counts_for_connections_that_are_open(scene: Scene) -> None:

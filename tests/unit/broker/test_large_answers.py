@@ -10,7 +10,7 @@ import pytest
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.produce import encode_request
 from idemproxy.proxy import limits
-from idemproxy.proxy.admission.memory_budget import MemoryBudget, Reservation
+from idemproxy.proxy.admission.memory_budget import MemoryBudget, MemoryStatistics, Reservation
 from idemproxy.proxy.events import SlowClient
 from idemproxy.proxy.session.session import Session
 from idemproxy.proxy.settings.config import Caps
@@ -75,11 +75,8 @@ class Scene:
         return [event.what for _, _, event in self.proxy.events if isinstance(event, SlowClient)]
 
     def nothing_is_held(self) -> bool:
-        engine = self.engine
-        return (
-            engine.memory.bytes_held == engine.memory.answer_bytes_held == engine.memory.answer_bytes_due == 0
-            and not any(engine.memory._asked)
-        )
+        held: MemoryStatistics = self.engine.memory.statistics()
+        return held.bytes_held == held.answer_bytes_held == held.answer_bytes_due == held.waiting == 0
 
 
 def memory_of(session: Session) -> int:
@@ -185,7 +182,7 @@ def test_whoever_goes_gives_back_what_was_kept_for_him() -> None:
         client.wire.reset()
     scene.run(1)
     assert scene.nothing_is_held()
-    assert len(scene.engine.sessions) == 0
+    assert scene.engine.statistics().connections == 0
 
 
 # ---------------------------------------------------------------------- room
@@ -302,7 +299,7 @@ def test_what_was_sent_without_wanting_an_answer_counts_until_the_broker_has_it_
     assert client.wire is not None
     client.wire.close()
     scene.run(1)
-    assert len(scene.engine.sessions) == 0
+    assert scene.engine.statistics().connections == 0
     assert scene.engine.memory.bytes_held > limits.BACKLOG_BYTES
     far.resume()
     scene.run(2)

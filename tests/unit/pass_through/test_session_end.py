@@ -65,7 +65,7 @@ def test_nothing_is_looked_at_again_when_he_has_gone(monkeypatch: pytest.MonkeyP
     scene.run(LOOK_SECONDS)
     assert scene.looks == [True]
     (proxy,) = scene.world.proxies
-    assert len(proxy.engine.pass_through_lanes) == 1, "his batch is still out"
+    assert proxy.engine.statistics().client_pools == 1, "his batch is still out"
     scene.run(600)
     assert scene.looks == [True]
 

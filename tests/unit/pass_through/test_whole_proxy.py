@@ -272,9 +272,9 @@ def test_a_new_incarnation_resets_what_a_client_has_out_though_he_has_gone() -> 
     scene.client.close()
     scene.run(0.1)
     (proxy,) = scene.world.proxies
-    assert len(proxy.engine.pass_through_lanes) == 1, "his connection waits for the answer"
+    assert proxy.engine.statistics().client_pools == 1, "his connection waits for the answer"
     proxy.engine.lease_lost()
-    assert len(proxy.engine.pass_through_lanes) == 0
+    assert proxy.engine.statistics().client_pools == 0
     scene.run(10)
     assert scene.world.errors() == []
 
@@ -290,7 +290,7 @@ def test_a_client_that_goes_while_his_batch_is_out_leaves_no_doubt() -> None:
     scene.run(5)
     (proxy,) = scene.world.proxies
     assert [event for _, _, event in proxy.events if type(event).__name__ == "DoubtOpened"] == []
-    assert len(proxy.engine.pass_through_lanes) == 0
+    assert proxy.engine.statistics().client_pools == 0
     assert len(scene.world.cluster.log(TOPIC, 0).messages) == 2
 
 

@@ -230,7 +230,7 @@ def test_who_waits_for_a_living_stranger_is_answered_in_time_and_takes_nothing_o
     timeout_seconds = 8.0
     world = World(1, WorldSettings(brokers=1, client=ClientSettings(request_timeout=timeout_seconds)))
     world.start()
-    (client,), cluster = world.clients, world.proxies[0].engine.shared.cluster
+    (client,), cluster = world.clients, world.proxies[0].engine.statistics().cluster
     client.send(TOPIC, 0)
     assert world.network.run(10, lambda: client.is_done)
     world.network.run(1)

@@ -165,10 +165,10 @@ def test_a_registration_that_is_gone_is_the_end_of_the_incarnation() -> None:
     world = World(1, WorldSettings())
     world.start()
     (proxy,) = world.proxies
-    before = proxy.engine.shared.incarnation
+    before = proxy.engine.statistics().incarnation
     world.redis.data.clear()
     world.network.run(5)
-    assert proxy.engine.shared.incarnation != before, "others may have taken over what it reserved"
+    assert proxy.engine.statistics().incarnation != before, "others may have taken over what it reserved"
 
 
 def test_a_reserve_of_before_a_flush_that_is_executed_afterwards_brings_no_old_state_back() -> None:

@@ -131,6 +131,6 @@ def test_every_principal_gets_ids_of_blocks_of_its_own() -> None:
     assert len(set(blocks)) == 3
     assert issued[3] == issued[0] + 1
     for name, block in zip(names, blocks, strict=True):
-        stored = unpack_block(world.redis.data[block_key(world.proxies[0].engine.shared.cluster, block)].value)
+        stored = unpack_block(world.redis.data[block_key(world.proxies[0].engine.statistics().cluster, block)].value)
         assert stored is not None
         assert stored.principal == principal_of(name)
