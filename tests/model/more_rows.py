@@ -6,7 +6,8 @@ the end of the sequence numbers; w the witness rule with its members and its bar
 same joined with the whole model (witness.py); x marks of time and high watermark (R10, marks.py); r what is told behind a batch that is
 unfinished, and how an expired producer begins (R11, order.py); s batches in parts (R6, R10, parts.py); t a topic that is made anew (R8); u
 what is waited for (R13, R17); y registrations that fence swaps (R2, R7), and that go while
-their owners live (R1, R10, registered.py); z versions over an expiry (R2, expiry.py); B9 and on a leader that does not know that it is deposed (R6, R9, deposed.py).
+their owners live (R1, R10, registered.py); z versions over an expiry (R2, expiry.py); B9 and on a leader that does not know that it is deposed (R6, R9, deposed.py);
+G1 and on by what a gap is proven (R11, confirm.py).
 """
 F = dict(crash=1, broken=1, reconnect=1)
 G = dict(N=3, window=3, group=2, tries=2)
@@ -40,6 +41,7 @@ S = dict(parts_of=True, crash=1, broken=1, reconnect=1)           # a model of i
 BEGIN = dict(R, expired=True, goal='OG', in_time=2, fail=2, bad=1)
 ALONE = dict(BEGIN, goal='O', retries='alone', moves='any')    # two connections at a time: see r14
 Z = dict(expiry_of=True, N=3, days=4, reconnect=3)                # a model of its own
+GAP = dict(confirms=True)                                         # a model of its own
 TWO = dict(leaders_of=True)                                       # a model of its own
 ANSWERED = dict(TWO, lost=1)
 R3 = dict(R, N=3, window=3, in_time=2, lost=1, fail=1)
@@ -356,6 +358,11 @@ ROWS = [
  ('B22', 'same, progress', 'holds', 1, dict(ANSWERED, broken=1, foreign=1, brings='rebuild', **L)),
  ('B23', 'a doubt, all brokers are asked who leads, progress', 'holds', 1, dict(TWO, broken=2, foreign=2, rivals='all', **L)),
  ('B24', 'same, safety', 'holds', 1, dict(TWO, broken=2, foreign=2, rivals='all')),
+ ('G1', 'a gap is proven by a read; the reply is older than the batch', 'E', 1, dict(GAP, demote=0, confirmed_by='read')),
+ ('G2', 'by a read that left after the batch came', 'holds', 1, dict(GAP, demote=0, confirmed_by='after')),
+ ('G3', 'same, from a server that is the master no longer', 'E', 1, dict(GAP, other=0, confirmed_by='after')),
+ ('G4', 'by a swap that left after the batch came', 'holds', 1, dict(GAP, N=4, reconnect=3, other=2)),
+ ('G5', 'same, progress', 'holds', 1, dict(GAP, reconnect=3, other=2, **L)),
  ('f9', 'group: a commit counts as done by another when its first batch is', 'I3', 0,
   dict(group=2, tries=2, crash=1, slow=1, loss=1, reconnect=1, broken=1, group_done='first')),
 ]
