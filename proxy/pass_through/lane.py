@@ -268,8 +268,6 @@ class PassThroughLanes(LanePool):
         seat = _Seat(reactor, pipe)
         super().__init__(seat, broker_id, "", may_send=may_send, report=report, lanes_max=lambda: 1)
         self.is_usable = True
-        self._silent = 0
-        """Requests of the client that want no answer and are not done: they are sent though he has gone (rule R16)."""
         self._pipe = pipe
         self._write_acl = write_acl
         self._is_there = is_there
@@ -278,7 +276,7 @@ class PassThroughLanes(LanePool):
         self._sent_at = 0.0
         pipe.ended = self._ended
         pipe.left = self._client_left
-        pipe.has_work = lambda: bool(self._waiting or self._silent)
+        pipe.has_work = lambda: bool(self._waiting)
 
     def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
         """Queue one append; ``done`` gets the outcome, once. For another broker than this one it is refused at once, as
@@ -297,12 +295,6 @@ class PassThroughLanes(LanePool):
             self._reactor.later(0, lambda: done(told))
         else:
             super().append(effect, partial(self._hear, effect.topic, done))
-
-    def count_silent(self, more: int) -> None:
-        """So many more requests of the client want no answer, and are not done."""
-        self._silent += more
-        if self._pipe.is_leaving:
-            self._pipe.close()
 
     # ------------------------------------------------------------------ from the lane
     def lane_ended(self, lane: Lane, reason: str) -> None:

@@ -4,16 +4,14 @@ Adds to ``produce.py`` what the broker says of him; sends nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ...codecs.errors import WireError
 from ...codecs.produce import PartitionRecords
 from ...codecs.record_batch import parse_single_batch
-from ...codecs.steps import Steps
 from ..producer import answers
 from ..producer.batch import Answer
-from ..session.produce import Missing, Part, ProduceCall
-from .lane import PassThroughLanes
+from ..session.produce import Missing, Part, PlainPart, ProduceCall
 from .write_acl import WriteAcl
 
 _CLOSED = "the broker does not let this client write here"
@@ -24,20 +22,13 @@ class PassThroughProduce(ProduceCall):
     memory before the broker has said that he may write there, to something that was asked after the request came: an
     append of it that the broker took, or a question."""
 
-    def judge(self, write_acl: WriteAcl, lanes: PassThroughLanes, denied: Mapping[str, int], came_at: float) -> None:
+    def judge(self, write_acl: WriteAcl, denied: Mapping[str, int], came_at: float) -> None:
         """Say what is known of him. ``came_at``: when the request came, in reactor seconds. To be called first."""
         self._write_acl = write_acl
-        self._lanes = lanes
         self._denied = denied
         self._came_at = came_at
         self._unconfirmed: dict[int, Part] = {}
         """Parts that are done, and wait for a word of the broker."""
-
-    def starting(self) -> Steps[None]:
-        """Check every partition and send it on its way."""
-        if self.request.acks == 0:
-            self._lanes.count_silent(1)
-        yield from super().starting()
 
     def part_answered(self, index: int, part: Part, answer: Answer) -> None:
         """One partition is done."""
@@ -70,18 +61,13 @@ class PassThroughProduce(ProduceCall):
         part.note(answer.error_code)
         super().part_answered(index, part, answer)
 
-    def _finish(self) -> None:
-        super()._finish()
-        if self.request.acks == 0:
-            self._lanes.count_silent(-1)
-
     def _start_part(
         self,
         item: PartitionRecords,
         part: Part,
         timeout_ms: int,
         now: float,
-        plain: list[tuple[PartitionRecords, Callable[[Answer], None]]],
+        plain: list[PlainPart],
         missing: Missing,
     ) -> None:
         code = self._denied.get(item.topic)

@@ -33,7 +33,6 @@ from ..broker.broker import Broker
 from ..broker.sasl_mechanisms import SaslError, shown_text
 from ..engine.engine import Engine
 from ..events import ClientRefused
-from ..session.acks_zero import SilentCall, names_a_producer
 from ..session.pipe import Pipe
 from ..session.session import Session, _Slot
 from ..settings.addresses import PlaceOf
@@ -49,15 +48,9 @@ _EMPTY_PRODUCE_VERSION = 2
 _EMPTY_PRODUCE_TIMEOUT_MS = 1000
 
 
-class _SilentPassThroughProduce(SilentCall, PassThroughProduce):
-    """One that wants no answer."""
-
-
 class PassThroughSession(Session):
     """The endpoint of one client connection. ``below``: opens connections upstream on which nobody has shown anything
     yet."""
-
-    requires_authentication = True
 
     def __init__(
         self,
@@ -325,19 +318,18 @@ class PassThroughSession(Session):
             topics = {item.topic: item.partition for item in request.partitions}
             missing = self.write_acl.missing({topic: topics[topic] for topic in topics if topic not in told})
             denied: Mapping[str, int] = {}
-            # One that wants no answer passes over his own connection, where the broker judges it: he may be gone before
-            # it has said anything to us.
+            # Nothing of one that wants no answer has a producer id: it passes over his own connection, where the broker
+            # judges it. He may be gone before it has said anything to us.
             if not missing:
                 denied = {topic: code for topic in topics if (code := self.write_acl.code_of(topic))}
-            elif request.acks != 0 or names_a_producer(request):
+            elif request.acks != 0:
                 self.write_acl.want(missing)
                 return
             self._produces.popleft()
             version, done = slot.header.api_version, partial(self._answer, slot)
-            make = PassThroughProduce if request.acks else _SilentPassThroughProduce
-            call = make(self._host, self, request, version, done)
+            call = PassThroughProduce(self._host, self, request, version, done)
             call.held = slot.held
-            call.judge(self.write_acl, lanes, denied, came_at)
+            call.judge(self.write_acl, denied, came_at)
             self.take_in_turns(call.starting())
 
     def _ask_write_acl(self, topics: Mapping[str, int]) -> None:

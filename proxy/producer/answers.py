@@ -139,8 +139,10 @@ def invalid(reason: str, version: int) -> Answer:
 
 
 def invalid_acks(acks: int) -> Answer:
-    """Kafka knows -1, 0 and 1."""
-    return Answer(int(ErrorCode.INVALID_REQUIRED_ACKS), message=f"acks is {acks}; -1, 0 and 1 are served")
+    """No client sends 0 with a producer id: who wants no answer cannot retry (rule R16)."""
+    return Answer(
+        int(ErrorCode.INVALID_REQUIRED_ACKS), message=f"acks is {acks}; with a producer id -1 and 1 are served"
+    )
 
 
 def codec_not_served() -> Answer:

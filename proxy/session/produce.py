@@ -48,6 +48,10 @@ _MAGIC_2_SINCE = 3
 _ZSTD_SINCE = 7
 
 
+PlainPart = tuple[PartitionRecords, Callable[[Answer], None]]
+"""A batch without a producer id, and who takes its answer."""
+
+
 class Outside(Protocol):
     """What a produce request needs of the engine."""
 
@@ -103,9 +107,7 @@ class Client(Protocol):
         """Close the connection: the only answer that acks=0 has."""
         ...
 
-    def produce_plainly(
-        self, acks: int, timeout_ms: int, parts: list[tuple[PartitionRecords, Callable[[Answer], None]]]
-    ) -> None:
+    def produce_plainly(self, acks: int, timeout_ms: int, parts: list[PlainPart]) -> None:
         """Send batches without a producer id on, in order."""
         ...
 
@@ -116,12 +118,11 @@ class Part:
     It holds its request, and with it the bytes, until it is answered. The request does not hold its parts: a ring of
     the two would keep the bytes of every request until the collector comes by."""
 
-    __slots__ = ("_call", "_client", "_identity", "_index", "_key", "_request", "_wants_answer", "answered")
+    __slots__ = ("_call", "_client", "_identity", "_index", "_key", "_request", "answered")
 
     def __init__(self, call: ProduceCall, index: int) -> None:
         self._call: ProduceCall | None = call
         self._client = call.client
-        self._wants_answer = call.request.acks != 0
         self._index = index
         self._key: tuple[int, str, int] | None = None
         self._identity: BatchIdentity | None = None
@@ -142,8 +143,8 @@ class Part:
 
     @property
     def is_gone(self) -> bool:
-        """Answered, or the connection is closed; who asked for no answer stays (rule R16)."""
-        return self.answered or (self._client.is_closed and self._wants_answer)
+        """Answered, or the connection is closed."""
+        return self.answered or self._client.is_closed
 
     @property
     def connection(self) -> Client:
@@ -220,8 +221,6 @@ class ProduceCall:
         now = self.outside.now()
         timeout_ms = max(request.timeout_ms, limits.PRODUCE_TIMEOUT_MS_MIN)
         self.answer_by = now + timeout_ms / 1000 * limits.ANSWER_SHARE
-        if request.acks == 0:
-            self._done(None)
         if not request.partitions:
             self._finish()
             return
@@ -229,7 +228,7 @@ class ProduceCall:
         if is_large:
             yield  # to read it took long enough
         doubled = _doubled(request.partitions) if len(request.partitions) > 1 else frozenset()
-        plain: list[tuple[PartitionRecords, Callable[[Answer], None]]] = []
+        plain: list[PlainPart] = []
         missing: Missing = {}
         parts = [Part(self, index) for index in range(len(request.partitions))]
         if is_large:
@@ -248,11 +247,6 @@ class ProduceCall:
         if self._is_named and not self.is_done:
             self.outside.sweep(self, [part for part in parts if part.is_named])
 
-    @property
-    def is_abandoned(self) -> bool:
-        """Has its client gone, that wanted an answer?"""
-        return self.client.is_closed and self.request.acks != 0
-
     # R18 lives here: what is not known in time is answered with a retriable code.
     def time_is_up(self, parts: Sequence[Part]) -> None:
         """Rule R18: answer now, what is not known yet with 7. The retry of a batch joins its first try.
@@ -270,7 +264,7 @@ class ProduceCall:
         part: Part,
         timeout_ms: int,
         now: float,
-        plain: list[tuple[PartitionRecords, Callable[[Answer], None]]],
+        plain: list[PlainPart],
         missing: Missing,
     ) -> None:
         """``plain``, ``missing``: take what goes another way, and what is to be looked for."""
@@ -287,7 +281,7 @@ class ProduceCall:
                 return
             header = parse_single_batch(records)
             refusal = self._judge(header)
-            if refusal is None and header.producer_id >= 0 and self.request.acks not in (-1, 0, 1):
+            if refusal is None and header.producer_id >= 0 and self.request.acks not in (-1, 1):
                 refusal = answers.invalid_acks(self.request.acks)
             if refusal is None and header.producer_id >= 0:
                 identity = part.names(item.topic, item.partition, header)
@@ -386,6 +380,7 @@ class ProduceCall:
             failed = next((a for a in self._answers if a is not None and a.error_code), None)
             if failed is not None:
                 self.client.abort(f"a produce with acks=0 failed with code {failed.error_code}")
+            self._done(None)
             return
         self._done(
             encode_response(
@@ -446,7 +441,7 @@ class Sweeper:
         now = self._now()
         self._planned = False
         for call, parts in list(self._calls.items()):
-            if call.is_abandoned:
+            if call.client.is_closed:
                 self.remove(call)
             elif not call.is_done and now >= call.answer_by:
                 call.time_is_up(parts)

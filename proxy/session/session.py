@@ -14,6 +14,7 @@ from ...codecs import produce as produce_codec
 from ...codecs.errors import WireError
 from ...codecs.framing import Frame, FrameSplitter
 from ...codecs.headers import RequestHeader, encode_response_header, parse_request_header
+from ...codecs.produce import ProduceRequest
 from ...codecs.steps import Steps
 from ...reactor import Buffer, Wire
 from ...state.entry import NO_PRINCIPAL
@@ -35,11 +36,10 @@ from ..flow.effects import Way
 from ..producer.retry_notes import RetryNotes
 from ..settings.addresses import PlaceOf
 from ..versions import ApiKey
-from .acks_zero import AcksZero, PlainPart, SilentCall
 from .host import Host
 from .non_idempotent import NonIdempotentBatches
 from .pipe import Pipe
-from .produce import ProduceCall
+from .produce import PlainPart, ProduceCall
 
 _PRODUCE_KEY = int(ApiKey.PRODUCE)
 _CHANGES_TOPICS = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS)
@@ -69,7 +69,6 @@ class Session:
     ``place_of``: where clients of this listener reach each broker. ``principal``: who is at the other end, as far as
     that is known (``state/entry.py``). ``admitted``: what the door keeps of the connection."""
 
-    requires_authentication: bool = False
     way: Way | None = None
     """Over which alone its batches reach the broker; None: the proxy sends them for everybody."""
     has_produced: bool = False
@@ -105,8 +104,6 @@ class Session:
         self._pipe: Pipe | None = None
         self._at_work: Steps[None] | None = None
         self._converting: NonIdempotentBatches | None = None
-        self._on_done: Callable[[], None] | None = None
-        self._silent_bytes = 0
 
     @property
     def has_produce_in_flight(self) -> bool:
@@ -155,21 +152,13 @@ class Session:
 
     @property
     def has_upstream_backlog(self) -> bool:
-        """Is not taken, or not appended, what it sends and wants no answer to?"""
-        most = self._host.caps.client_response_bytes_max
-        return self._silent_bytes > most or (self._pipe is not None and self._pipe.backlog_bytes > most)
+        """Does the broker not take what it sends and wants no answer to?"""
+        return self._pipe is not None and self._pipe.backlog_bytes > self._host.caps.client_response_bytes_max
 
     @property
     def quiet_since(self) -> float | None:
         """When bytes came last. None: something of it is at work, or on its way."""
-        return None if self.in_flight or self._silent_bytes else self._backpressure.quiet_since
-
-    def hold_silent(self, count: int) -> None:
-        """So many bytes that want no answer wait to be appended, or (negative) do so no more."""
-        self._silent_bytes += count
-        self._host.memory.hold_bytes(count)
-        if self.has_upstream_backlog:
-            self._backpressure.control()
+        return None if self.in_flight else self._backpressure.quiet_since
 
     @property
     def has_ready_answers(self) -> bool:
@@ -245,16 +234,43 @@ class Session:
             self._backpressure.part()
             self._end()
 
+    # R16 lives here: what wants no answer is passed on though its sender has gone.
     def lost(self, reason: str) -> None:
         """The client has gone: nothing is forwarded for it from here on (rule R17), but what has no answer."""
         waiting, self._waiting = self._waiting, deque()
         is_left = bool(waiting) or self.is_at_work
         self._end(leaves_upstream=is_left)
+        self._waiting = waiting
         if is_left:
-            AcksZero(self._host, self, waiting)
+            self._take_left()
 
-    def close_upstream(self) -> None:
-        """Nothing more is passed on."""
+    def _take_left(self) -> None:
+        """Take what has no answer of what came before it hung up; in turns, as there may be thousands."""
+        for _ in range(limits.REQUESTS_PER_TURN_MAX):
+            if not self._waiting or self.is_at_work or self._host.loop_budget.is_long:
+                break
+            frame = self._waiting.popleft()
+            self._host.memory.hold_bytes(-WAITING_COUNTS * len(frame))
+            try:
+                self._take_if_silent(frame)
+            except WireError:
+                self._end()
+        if self.is_at_work:
+            return
+        if self._waiting:
+            self._host.reactor.later(0, self._take_left)
+        else:
+            self._close_upstream()
+
+    def _take_if_silent(self, frame: Frame) -> None:
+        header = parse_request_header(frame)
+        if header.api_key == _PRODUCE_KEY:
+            request = produce_codec.parse_request(frame, header.body_offset, header.api_version)
+            if request.acks == 0:
+                held = Held(self._host.memory.hold_bytes, len(frame) + limits.REQUEST_OBJECTS_BYTES)
+                self._begin(request, header.api_version, held, lambda _nothing: None)
+
+    def _close_upstream(self) -> None:
         if self._pipe is not None:
             self._pipe.close()
 
@@ -299,10 +315,15 @@ class Session:
     def _produce(self, slot: _Slot, frame: Frame) -> None:
         header = slot.header
         request = produce_codec.parse_request(frame, header.body_offset, header.api_version)
-        make = ProduceCall if request.acks else SilentCall
-        slot.has_parts(len(request.partitions))
-        call = make(self._host, self, request, header.api_version, partial(self._answer, slot))
-        call.held = slot.held
+        self._begin(request, header.api_version, slot.held, partial(self._answer, slot))
+
+    def _begin(
+        self, request: ProduceRequest, version: int, held: Held | None, done: Callable[[bytes | None], None]
+    ) -> None:
+        call = ProduceCall(self._host, self, request, version, done)
+        call.held = held
+        if held is not None:
+            held.grow(len(request.partitions) * limits.PARTITION_OBJECTS_BYTES)
         self.take_in_turns(call.starting())
 
     def _init_producer_id(self, slot: _Slot, body: memoryview) -> None:
@@ -391,18 +412,13 @@ class Session:
             self._at_work = None
             self._look_whether_done()
 
-    def when_done(self, go_on: Callable[[], None]) -> None:
-        """Call this, instead of taking what waits, when it is done."""
-        self._on_done = go_on
-
     def _look_whether_done(self) -> None:
         if self.is_at_work:
             return
-        go_on, self._on_done = self._on_done, None
-        if go_on is None:
-            self._went_on()
+        if self.is_closed:
+            self._take_left()
         else:
-            go_on()
+            self._went_on()
 
     def _went_on(self) -> None:
         """What came after it may be taken."""
@@ -474,16 +490,16 @@ class Session:
         self.abort(reason)
 
     def _end(self, leaves_upstream: bool = False) -> None:
+        self._host.memory.hold_bytes(-WAITING_COUNTS * sum(map(len, self._waiting)))
+        self._waiting.clear()
         if not self.is_closed:
             self.is_closed = True
             self._wire = None
-            self._host.memory.hold_bytes(-WAITING_COUNTS * sum(map(len, self._waiting)))
             self._backpressure.end()
             for slot in self._slots:
                 slot.held = None
             self._slots.clear()
-            self._waiting.clear()
             if not leaves_upstream:
                 self._converting = self._at_work = None
-                self.close_upstream()
+                self._close_upstream()
             self._host.session_ended(self)

@@ -354,13 +354,13 @@ def test_an_unknown_partition_is_told_and_not_created(
     assert topics() == known
 
 
-def test_acks_zero_has_no_answer_so_bad_input_ends_the_connection(
+def test_an_idempotent_batch_with_acks_zero_ends_the_connection(
     shared_proxy: ProxyProcess, witness: Witness, place: Place
 ) -> None:
     with RawClient(shared_proxy.address) as client:
         producer_id = client.new_producer_id()
         with witness.nothing_moves():
-            client.send_produce([(*place, batch([b"v"], producer_id=producer_id, sequence=-1))], acks=0)
+            client.send_produce([(*place, batch([b"v"], producer_id=producer_id))], acks=0)
             assert client.is_closed()
 
 

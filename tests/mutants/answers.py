@@ -40,12 +40,12 @@ ANSWERS = (
     ),
     mutant(
         "no_answer_no_client",
-        "R16: acks=0 is forwarded though its client has gone",
+        "R16: what wants no answer is passed on though its client has gone",
         _SCENES + "test_what_is_sent_without_wanting_an_answer_is_written_though_its_client_hangs_up",
         (
-            "proxy.session.produce",
-            "        return self.answered or (self._client.is_closed and self._wants_answer)\n",
-            "        return self.answered or self._client.is_closed\n",
+            "proxy.session.session",
+            "        is_left = bool(waiting) or self.is_at_work\n",
+            "        is_left = False\n",
         ),
     ),
     mutant(

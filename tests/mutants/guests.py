@@ -66,9 +66,9 @@ GUESTS = (
     ),
     mutant(
         "gone_with_the_client",
-        "R16: what wants no answer is sent though its client has gone",
-        _WIRE + "test_what_wants_no_answer_is_sent_though_he_has_gone",
-        ("proxy.pass_through.lane", "bool(self._waiting or self._silent)", "False"),
+        "R13: what a retry still waits for is sent though the client of its connection has gone",
+        _WIRE + "test_a_batch_that_is_still_waited_for_is_sent_though_he_has_gone",
+        ("proxy.pass_through.lane", "lambda: bool(self._waiting)\n", "lambda: False\n"),
     ),
     mutant(
         "silent_behind_nobody",

@@ -226,13 +226,13 @@ def doubt_and_forwarded_again(scene: Scene, line: Line) -> list[int]:
 
 
 def without_an_answer(scene: Scene, line: Line) -> list[int]:
-    scene.send(line, [(0, records()), (1, records())], acks=0)
+    scene.send(line, [(0, batch([b"value"])), (1, batch([b"value"]))], acks=0)
     scene.run(10)
     return []
 
 
 def without_an_answer_and_refused(scene: Scene, line: Line) -> list[int]:
-    scene.send(line, [(0, batch([b"value"], producer_id=1_001, headers=(("mine", b"1"),)))], acks=0)
+    scene.send(line, [(0, batch([b"value"])), (1, records())], acks=0)
     scene.run(10)
     return []
 
@@ -316,8 +316,8 @@ def gone_without_a_producer_id(scene: Scene, line: Line) -> list[int]:
 
 
 def gone_with_last_words(scene: Scene, line: Line) -> list[int]:
-    for sequence in range(40):
-        scene.send(line, [(0, records(sequence=sequence))], acks=0)
+    for _ in range(40):
+        scene.send(line, [(0, batch([b"value"]))], acks=0)
     assert line.wire is not None
     line.wire.close()
     scene.run(60)

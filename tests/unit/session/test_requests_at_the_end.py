@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from idemproxy.codecs.produce import ProduceRequest, parse_request
 from idemproxy.proxy.admission.memory_budget import WAITING_COUNTS
-from idemproxy.proxy.session.acks_zero import names_a_producer
 from idemproxy.proxy.session.session import Session
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.raw_client import RawClient, batch
@@ -65,16 +63,11 @@ def test_what_has_no_answer_is_stored_whatever_version_it_came_in_and_nothing_el
     assert scene.proxy.errors == []
 
 
-def test_batches_with_a_producer_id_are_checked_as_ever() -> None:
+def test_nothing_is_taken_from_a_batch_with_a_producer_id_on() -> None:
     scene = Scene()
-    scene.leave(
-        produce(b"first", 0, producer_id=8, sequence=0),
-        produce(b"second", 0, producer_id=8, sequence=1),
-        produce(b"second again", 0, producer_id=8, sequence=1),
-        produce(b"behind a gap", 0, producer_id=8, sequence=5),
-    )
+    scene.leave(produce(b"plain", 0), produce(b"named", 0, producer_id=8), *[produce(b"behind", 0)] * 20)
     scene.run(30)
-    assert scene.stored == 2
+    assert scene.stored == 1
     assert scene.engine.memory.bytes_held == 0
     assert scene.proxy.errors == []
 
@@ -111,31 +104,3 @@ def test_nothing_is_taken_behind_one_that_is_refused_as_its_broker_would_have_hu
     assert scene.stored == 1
     assert scene.engine.memory.bytes_held == 0
     assert scene.proxy.errors == []
-
-
-# ---------------------------------------------------------------------- whose batches they are
-def read(version: int, *records: bytes | None) -> ProduceRequest:
-    body = RawClient.produce_body([("t", number, one) for number, one in enumerate(records)], version=version, acks=0)
-    return parse_request(body, 0, version)
-
-
-def test_a_request_names_a_producer_if_any_batch_of_it_does() -> None:
-    plain, named, cut = batch([b"a"]), batch([b"a"], producer_id=0), batch([b"a"], producer_id=7)[:60]
-    for version in (3, 9):
-        assert names_a_producer(read(version, plain, cut, None, named))
-        assert not names_a_producer(read(version, plain, plain))
-    assert names_a_producer(read(2, named)), "which is judged as one of a later version"
-
-
-def test_what_cannot_be_read_names_nobody_and_is_left_to_whoever_refuses_it() -> None:
-    cut = batch([b"a"], producer_id=7)[:60]
-    assert not names_a_producer(read(3, cut, None, b"", b"\0" * 100))
-
-
-def test_nothing_is_appended_by_the_proxy_for_who_has_to_show_the_broker_who_he_is() -> None:
-    """Whether he has or not: what has a producer id is dropped, the rest the broker judges on his own connection."""
-    scene = Scene()
-    scene.session.requires_authentication = True
-    scene.leave(produce(b"named", 0, producer_id=77), produce(b"plain", 0), produce(b"named", 0, producer_id=78))
-    scene.run(20)
-    assert scene.stored == 1
