@@ -46,10 +46,10 @@ ACCEPTS_BURST_SECONDS: Final = 5.0
 """So much of it is taken at once after a quiet time: all clients come back together when a proxy has been restarted."""
 TURNED_AWAY_SHARE: Final = 0.1
 """Of an accept: what a connection costs that is closed at once. Who is turned away keeps the others waiting less."""
-CROWD_COST_PER_TURN: Final = 64
+IP_COST_PER_TURN: Final = 64
 """Of all connections of one address together, before the others have their turn: a request costs one, and one more for
-each ``CROWD_COST_BYTES`` of it. A dozen connections do not come so far."""
-CROWD_COST_BYTES: Final = 16 * KIB
+each ``IP_COST_BYTES`` of it. A dozen connections do not come so far."""
+IP_COST_BYTES: Final = 16 * KIB
 REQUEST_BYTES_TOTAL_MAX: Final = 256 * MIB
 """Bytes of requests that wait anywhere in the proxy, with what they are converted to, and of those that have not
 arrived completely. Above this nothing is read. Only if more than half of it is unfinished, and so makes no room by

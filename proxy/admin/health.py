@@ -64,8 +64,8 @@ def reasons_not_ready(watched: Watched, excluded: Collection[str] = ()) -> list[
         reasons += _without_store(watched)
     if "brokers" not in excluded:
         reasons += _without_brokers(now.topology)
-    # Ports open when Redis and a broker were there once, so closed ones are no news beside them. Who leaves one of them
-    # out is told all the same: a pod that has never had Redis must not count as ready.
+    # Ports open when Redis and a broker were there once, so closed ones are no news beside them. A probe that leaves
+    # one of them out is told it all the same: a pod that has never had Redis must not count as ready.
     if "listeners" not in excluded and (excluded or not reasons) and not watched.is_listening():
         reasons.append("no port is open for clients")
     if "listeners" not in excluded:

@@ -29,7 +29,7 @@ from .rates import STEP_SECONDS, Rates
 from .views import totals
 
 _READ_SECONDS: Final = 10
-"""A client of the admin port that sends nothing for so long is hung up on."""
+"""A client of the admin port that sends nothing for so long is disconnected."""
 _PAUSE_SECONDS: Final = 1.0
 
 
@@ -62,7 +62,7 @@ class Admin:
         finally:
             if self._socket is not None:
                 self._socket.close()
-            with trio.CancelScope(shield=True):  # bounded by the SDK's own patience
+            with trio.CancelScope(shield=True):  # bounded by the SDK's own timeouts
                 await trio.to_thread.run_sync(export.close)
 
     async def _serve(self, port: socket.socket, watched: Watched, export: MetricExport) -> None:

@@ -1,7 +1,7 @@
-"""How long a client is waited for, and how much is kept for it: unfinished requests, answers not taken, idleness.
-
-Back-pressure first: who asks for much, or takes little, is not read from. Who then moves nothing for too long is hung
-up on, so that a few bad peers never stop the others. Pure: told by the session, woken by timers; knows no Kafka."""
+"""How much is kept for a client: unfinished requests, answers that it does not take. A client that asks for much, or
+takes little, is not read from; its broker is not, where it does not take large answers. If it then moves nothing for
+too long (``slow_client.py``) it is disconnected, so that a few bad peers never stop the others. Pure: told by the
+session, woken by timers; knows no Kafka."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ...reactor import Reactor, Timer, Wire
 from .. import limits
 from ..settings.config import Caps
 from .memory_budget import MemoryBudget, Reservation
+from .slow_client import SlowClient
 
 
 class Accounts(Protocol):
@@ -54,13 +55,13 @@ class Client(Protocol):
         ...
 
     def give_up(self, reason: str) -> None:
-        """Hang up."""
+        """Disconnect it."""
         ...
 
 
 class _Nobody:
-    """Stands for a client that has gone. Its session and its patience would hold each other, and what had come of a
-    request, until the collector comes by."""
+    """Stands for a client that has gone. Its session and this would hold each other, and what had come of a request,
+    until the collector comes by."""
 
     in_flight = 0
     has_upstream_backlog = False
@@ -86,20 +87,16 @@ class Backpressure:
 
     __slots__ = (
         "_accounts",
-        "_began_at",
         "_client",
         "_ending_bytes",
         "_has_had_large",
-        "_idle_looks",
         "_large",
         "_large_timer",
         "_look_timer",
         "_missing_bytes",
         "_poll_timer",
-        "_taken_at",
+        "_slow",
         "_unsent",
-        "_unsent_at_look",
-        "_unsent_at_poll",
         "_weigh_timer",
         "_wire",
         "active_at",
@@ -114,7 +111,7 @@ class Backpressure:
         self.unfinished_bytes = 0
         self._missing_bytes = 0
         self._ending_bytes = 0
-        """Of a request that may end though there is no room: what was missing of it when that was said."""
+        """Of a request that may end though the memory is full: what was missing of it when that was said."""
         self.is_paused = False
         self.is_watched = False
         self.is_new = True
@@ -122,13 +119,9 @@ class Backpressure:
         self.active_at = 0.0
         self._accounts = accounts
         self._client = client
+        self._slow = SlowClient()
         self._wire: Wire | None = None
-        self._began_at = 0.0
-        self._taken_at = 0.0
-        self._idle_looks = 0
         self._unsent = 0
-        self._unsent_at_look = 0
-        self._unsent_at_poll = 0
         self._large: list[Reservation] = []
         self._has_had_large = False
         self._large_timer: Timer | None = None
@@ -140,7 +133,7 @@ class Backpressure:
         """The client is there."""
         self._wire = wire
         self.active_at = self._accounts.reactor.now()
-        wire.before_reading(self._look_for_room)
+        wire.before_reading(self._look_for_memory)
 
     @property
     def quiet_since(self) -> float | None:
@@ -163,7 +156,7 @@ class Backpressure:
         self.unfinished_bytes = self._unsent = 0
 
     def part(self) -> None:
-        """Close the connection after what was answered; who does not take that soon does not get it."""
+        """Close the connection after what was answered; a client that does not take that soon does not get it."""
         if self._wire is not None:
             self._wire.close()
             self._accounts.reactor.later(limits.UNTAKEN_SECONDS_SCARCE, self._wire.reset)
@@ -175,20 +168,20 @@ class Backpressure:
         accounts = self._accounts
         accounts.memory.hold_unfinished(unfinished_bytes - self.unfinished_bytes)
         if unfinished_bytes and (begins or not self.unfinished_bytes):
-            self._began_at = accounts.reactor.now()
+            self._slow.request_begins(accounts.reactor.now())
         if begins:
             self._has_ended()
         self.unfinished_bytes, self._missing_bytes = unfinished_bytes, missing_bytes
         if unfinished_bytes:
-            self._watch()
+            self._watch_unfinished()
 
     def _has_ended(self) -> None:
         if self._ending_bytes:
             self._accounts.memory.has_ended(self._ending_bytes)
             self._ending_bytes = 0
 
-    def _look_for_room(self) -> None:
-        """Called before each read: room that was there a moment ago may be gone."""
+    def _look_for_memory(self) -> None:
+        """Called before each read: memory that was free a moment ago may be taken."""
         accounts = self._accounts
         if accounts.memory.is_full:
             self.control()
@@ -202,16 +195,16 @@ class Backpressure:
             self._weigh_timer = self._accounts.reactor.later(limits.BACKLOG_LOOK_SECONDS, self._weigh)
 
     def looks_new(self) -> bool:
-        """Has it not taken a large answer yet? Who has taken one, asks for more then; the kernel alone takes some."""
+        """Has it not taken a large answer yet? One that has asks for more then; the kernel alone takes some."""
         wire = self._wire
         if self._has_had_large and self.was_active and not self._unsent and wire is not None and not wire.unsent:
             self.is_new = False
         return self.is_new
 
-    def large_answer(self, room: Reservation) -> None:
-        """A large answer of a broker is there. Its room is needed until it has been given on; what the kernel does not
-        take of it then is counted as not taken."""
-        self._large.append(room)
+    def large_answer(self, reservation: Reservation) -> None:
+        """A large answer of a broker is there. Its memory is needed until it has been given on; what the kernel
+        does not take of it then is counted as not taken."""
+        self._large.append(reservation)
         if self._wire is None:
             self._release_large()
         elif self._large_timer is None:
@@ -225,7 +218,7 @@ class Backpressure:
         return self._wire is not None and self._wire.unsent > bound
 
     def control(self) -> None:
-        """Read from it, or not: who has many requests open, or does not take his answers, is not read from."""
+        """Read from it, or not: a client with many open requests, or that does not take its answers, is not."""
         wire, accounts = self._wire, self._accounts
         if wire is None:
             return
@@ -242,13 +235,13 @@ class Backpressure:
             self._hold_upstream(has_backlog or self._has_large_backlog, wire)
 
     def _may_go_on(self) -> bool:
-        """May it send the rest of a request though there is no room? Where what is complete is answered soon, it waits
-        for that."""
+        """May it send the rest of a request though the memory is full? Where what is complete is answered soon, it
+        waits for that."""
         accounts = self._accounts
         if not self.unfinished_bytes or not accounts.memory.is_full_of_unfinished:
             return False
         if self._ending_bytes or self._missing_bytes > accounts.memory.ending_bytes_max:
-            return True  # the second: it is hung up on when it goes on
+            return True  # the second: it is disconnected when it goes on
         missing_bytes = max(self._missing_bytes, SIZE_BYTES)
         if accounts.memory.may_end(missing_bytes):
             self._ending_bytes = missing_bytes
@@ -257,14 +250,14 @@ class Backpressure:
     @property
     def _has_large_backlog(self) -> bool:
         return (
-            bool(self._large) and sum(room.size for room in self._large) > self._accounts.caps.client_response_bytes_max
+            bool(self._large) and sum(one.size for one in self._large) > self._accounts.caps.client_response_bytes_max
         )
 
     def _hold_upstream(self, is_held: bool, wire: Wire) -> None:
         self._client.hold_upstream(is_held)
         was_watched, self.is_watched = self.is_watched, is_held or self.is_paused
         if self.is_watched and not was_watched:
-            self._taken_at, self._unsent_at_poll = self._accounts.reactor.now(), wire.unsent
+            self._slow.answers_wait(self._accounts.reactor.now(), wire.unsent)
         if self.is_watched and self._poll_timer is None:
             self._poll_timer = self._accounts.reactor.later(limits.ANSWER_SWEEP_SECONDS, self._poll)
 
@@ -273,7 +266,7 @@ class Backpressure:
         if full:
             wire.pause()
         else:
-            self._began_at = self._accounts.reactor.now()  # it was we who did not read on
+            self._slow.request_begins(self._accounts.reactor.now())  # it was the proxy that did not read on
             wire.resume()
 
     def is_idle(self) -> bool:
@@ -281,13 +274,8 @@ class Backpressure:
         wire = self._wire
         if wire is None:
             return False
-        unsent_before, self._unsent_at_look = self._unsent_at_look, wire.unsent
-        if self.was_active or self._client.in_flight or wire.unsent != unsent_before:
-            self.was_active = False
-            self._idle_looks = 0
-            return False
-        self._idle_looks += 1
-        return self._idle_looks * limits.IDLE_LOOK_SECONDS >= self._accounts.caps.idle_seconds
+        is_active, self.was_active = self.was_active or self._client.in_flight > 0, False
+        return self._slow.is_idle(wire.unsent, self._accounts.caps.idle_seconds, is_active=is_active)
 
     # ------------------------------------------------------------------ timers
     def _poll(self) -> None:
@@ -296,27 +284,15 @@ class Backpressure:
         wire = self._wire
         if wire is None or not self.is_watched:
             return
-        seconds = self._seconds_without_progress(wire)
-        is_scarce = self._accounts.memory.has_many_answers and wire.unsent > limits.BACKLOG_BYTES
-        if seconds > (limits.UNTAKEN_SECONDS_SCARCE if is_scarce else limits.UNTAKEN_SECONDS):
-            self._client.give_up(f"it read none of {wire.unsent} pending response bytes for {seconds:.0f} s")
+        now, is_needed = self._accounts.reactor.now(), self._accounts.memory.has_many_answers
+        if why := self._slow.why_untaken(now, wire.unsent, is_needed=is_needed):
+            self._client.give_up(why)
             return
         self._count_unsent(wire)
         self._client.go_on()
         self.control()
         if self.is_watched and self._poll_timer is None and self._wire is not None:
             self._poll_timer = self._accounts.reactor.later(limits.ANSWER_SWEEP_SECONDS, self._poll)
-
-    def _seconds_without_progress(self, wire: Wire) -> float:
-        """A little now and then is none while others wait for the room."""
-        now = self._accounts.reactor.now()
-        taken, seconds = self._unsent_at_poll - wire.unsent, now - self._taken_at
-        least = limits.UNTAKEN_BYTES_PER_SECOND * seconds if self._accounts.memory.has_many_answers else 1
-        if not wire.unsent or taken >= least:
-            self._taken_at, self._unsent_at_poll = now, wire.unsent
-            return 0.0
-        self._unsent_at_poll = max(self._unsent_at_poll, wire.unsent)
-        return seconds
 
     def _look_at_large(self) -> None:
         """Has what came from a broker been given on, now that this pass is over? Does the client take it?"""
@@ -336,8 +312,8 @@ class Backpressure:
 
     def _release_large(self) -> None:
         large, self._large = self._large, []
-        for room in large:
-            room.release()
+        for reservation in large:
+            reservation.release()
 
     def _count_unsent(self, wire: Wire) -> None:
         unsent = wire.unsent if wire.unsent > limits.BACKLOG_BYTES else 0
@@ -355,20 +331,18 @@ class Backpressure:
         if self._unsent:
             self.answers_wait()
 
-    def _watch(self) -> None:
+    def _watch_unfinished(self) -> None:
         if self._look_timer is None:
-            self._look_timer = self._accounts.reactor.later(limits.UNFINISHED_SECONDS, self._look)
+            self._look_timer = self._accounts.reactor.later(limits.UNFINISHED_SECONDS, self._look_at_unfinished)
 
-    def _look(self) -> None:
-        """Does what is unfinished come?"""
+    def _look_at_unfinished(self) -> None:
+        """Does the rest of a request come?"""
         self._look_timer = None
         if self._wire is None or not self.unfinished_bytes:
             return
         if not self.is_paused:
-            seconds = self._accounts.reactor.now() - self._began_at
-            due_bytes = (seconds - limits.UNFINISHED_SECONDS) * limits.UNFINISHED_BYTES_PER_SECOND
-            if self.unfinished_bytes < due_bytes:
-                came = f"only {self.unfinished_bytes} bytes of a request came in {seconds:.0f} s"
-                self._client.give_up(came)
+            why = self._slow.why_unfinished(self._accounts.reactor.now(), self.unfinished_bytes)
+            if why is not None:
+                self._client.give_up(why)
                 return
-        self._watch()
+        self._watch_unfinished()

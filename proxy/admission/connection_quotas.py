@@ -1,8 +1,8 @@
 """Who may come in: connections per address, those that have not shown who is there, their pace, failed logins.
 
 Asked by the listeners for each connection, before a byte of it is read, and told when it has ended. Keeps counts per
-address and hangs up on nobody but the oldest stranger; knows no socket and no Kafka. Of IPv6 a whole /64, which is
-what one customer gets, counts as one address."""
+address and disconnects none but the oldest that has not shown its name; knows no socket and no Kafka. Of IPv6 a whole
+/64, which is what one customer gets, counts as one address."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MINUTE = 60.0
 
 
 class AdmittedConnection:
-    """One connection, from the door to its end. ``hang_up``: ends it, with a reason."""
+    """One connection, from its admission to its end. ``hang_up``: ends it, with a reason."""
 
     __slots__ = ("_is_over", "_quotas", "address", "fair_share", "hang_up")
 
@@ -33,7 +33,7 @@ class AdmittedConnection:
         self.hang_up: Callable[[str], None] = lambda _reason: None
 
     def is_known(self) -> None:
-        """It has shown who is there."""
+        """It has shown its name."""
         self._quotas.is_known(self)
 
     def login_failed(self) -> None:
@@ -75,8 +75,8 @@ class ConnectionQuotas:
         self._caps = caps
         self._report = report
         self._fair_shares: dict[str, IpFairShare] = {}
-        self._strangers: OrderedDict[AdmittedConnection, None] = OrderedDict()
-        self._strangers_of: dict[str, int] = {}
+        self._unauthenticated: OrderedDict[AdmittedConnection, None] = OrderedDict()
+        self._unauthenticated_of: dict[str, int] = {}
         self._logins: OrderedDict[str, _Logins] = OrderedDict()
         self._pace: TokenBucket | None = None
 
@@ -103,25 +103,25 @@ class ConnectionQuotas:
         fair_share.joined()
         admitted = AdmittedConnection(self, address, fair_share)
         if requires_authentication:
-            self._strangers[admitted] = None
-            self._strangers_of[address] = self._strangers_of.get(address, 0) + 1
-            if 0 < caps.unauthenticated_max < len(self._strangers):
+            self._unauthenticated[admitted] = None
+            self._unauthenticated_of[address] = self._unauthenticated_of.get(address, 0) + 1
+            if 0 < caps.unauthenticated_max < len(self._unauthenticated):
                 self._turn_out_the_oldest(caps.unauthenticated_max)
         return admitted
 
-    # ------------------------------------------------------------------ told by visits
+    # ------------------------------------------------------------------ told by admitted connections
     def is_known(self, admitted: AdmittedConnection) -> None:
-        """A stranger has shown who he is."""
-        if admitted in self._strangers:
-            del self._strangers[admitted]
-            left = self._strangers_of[admitted.address] - 1
+        """A client has shown its name."""
+        if admitted in self._unauthenticated:
+            del self._unauthenticated[admitted]
+            left = self._unauthenticated_of[admitted.address] - 1
             if left:
-                self._strangers_of[admitted.address] = left
+                self._unauthenticated_of[admitted.address] = left
             else:
-                del self._strangers_of[admitted.address]
+                del self._unauthenticated_of[admitted.address]
 
     def login_failed(self, address: str) -> None:
-        """Somebody there is not who he says he is, or does not know his own password."""
+        """A client there has failed to show the name that it claims."""
         per_minute = self._caps().failed_logins_per_minute_max
         if not per_minute:
             return
@@ -151,9 +151,9 @@ class ConnectionQuotas:
         if fair_share is not None and 0 < caps.connections_per_ip_max <= fair_share.connections:
             return "address", f"{fair_share.connections} connections are open from there"
         if requires_authentication:
-            strangers = self._strangers_of.get(address, 0)
-            if 0 < caps.unauthenticated_per_ip_max <= strangers:
-                return "unauthenticated", f"{strangers} connections from there have not shown yet who is there"
+            unauthenticated = self._unauthenticated_of.get(address, 0)
+            if 0 < caps.unauthenticated_per_ip_max <= unauthenticated:
+                return "unauthenticated", f"{unauthenticated} connections from there have not shown yet who is there"
             logins = self._logins.get(address)
             if logins is not None and now < logins.shut_until and caps.failed_logins_per_minute_max:
                 return "failed_logins", "shut out after failed logins"
@@ -165,8 +165,8 @@ class ConnectionQuotas:
         self._why_no_room()
 
     def _turn_out_the_oldest(self, most: int) -> None:
-        """Whoever is honest needs a moment only, so a crowd that shows nothing locks nobody out."""
-        oldest = next(iter(self._strangers))
+        """A login takes a moment only, so many connections that show nothing lock nobody out."""
+        oldest = next(iter(self._unauthenticated))
         what = f"{most} connections have not shown yet who is there, and this is the oldest"
         self._report(ConnectionRefused(oldest.address, "unauthenticated", what))
         oldest.hang_up(what)

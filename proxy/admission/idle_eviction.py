@@ -1,5 +1,5 @@
-"""The places for client connections. When all are taken, whoever has asked for nothing for longest leaves for whoever
-comes: else a few hosts that connect and say nothing would lock everybody out. Knows no Kafka and no socket."""
+"""How many client connections may be open. At the limit, the one that has asked for nothing for longest is closed for a
+new one: else a few hosts that connect and say nothing would lock everybody out. Knows no Kafka and no socket."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class IdleEviction:
         self._next_look_at = 0.0
 
     def refusal(self, most: int) -> tuple[str, str] | None:
-        """Have a place for one more, of ``most``; somebody may be sent away for it. Returns why there is none: one of
+        """Admit one more, of ``most``; an idle one may be closed for it. Returns why it is not admitted: one of
         ``metric_names.REFUSALS`` and a sentence."""
         count = len(self._connections())
         why = f"{count} connections are open"
@@ -56,7 +56,7 @@ class IdleEviction:
         return "too_many", why
 
     def make_room(self, reason: str, why: str) -> bool:
-        """Send whoever has been quiet for longest away. False: nobody has been quiet for long enough."""
+        """Close the one that has been idle for longest. False: none has been for long enough."""
         now = self._now()
         leaves = self._next_quiet(now)
         if leaves is None and now >= self._next_look_at:
@@ -80,8 +80,8 @@ class IdleEviction:
         return None
 
     def _look(self, now: float, count: int) -> None:
-        """Find all that may leave, in order. They serve for as many newcomers, and whoever becomes quiet meanwhile
-        comes behind them; a look that finds nobody is not repeated for every newcomer."""
+        """Find all that may leave, in order. They serve for as many new ones, and one that becomes quiet meanwhile
+        comes behind them; a look that finds none is not repeated for every new one."""
         self._next_look_at = now + limits.QUIET_LOOK_SECONDS * max(1, count // limits.CONNECTIONS_MAX)
         found = [(one.has_produced, one.quiet_since or 0.0, one) for one in self._connections() if _may_leave(one, now)]
         self._quiet = sorted(found, key=lambda entry: entry[:2], reverse=True)

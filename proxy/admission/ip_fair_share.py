@@ -1,7 +1,7 @@
-"""All connections of one address, which share one turn: who opens many of them gets no more than who opens a dozen.
+"""All connections of one address, which share one turn: opening hundreds of them gains no more than opening a dozen.
 
-A request costs one, and more if it is large (``CROWD_COST_BYTES``). Small crowds are never counted: they pay nothing
-for it. Pure: told by sessions, woken by the end of a pass and by timers; knows no Kafka."""
+A request costs one, and more if it is large (``IP_COST_BYTES``). A few connections are never counted: they pay
+nothing for it. Pure: told by sessions, woken by the end of a pass and by timers; knows no Kafka."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from ...reactor import Buffer, Reactor
 from .. import limits
 
-_COUNTED_FROM = limits.CROWD_COST_PER_TURN // limits.REQUESTS_PER_TURN_MAX + 1
+_COUNTED_FROM = limits.IP_COST_PER_TURN // limits.REQUESTS_PER_TURN_MAX + 1
 """So many connections can ask for more than a turn has."""
 Turn = Callable[[], None]
 
@@ -25,7 +25,7 @@ class IpFairShare:
         self.connections = 0
         self.is_counted = False
         self._reactor = reactor
-        self._left = limits.CROWD_COST_PER_TURN
+        self._left = limits.IP_COST_PER_TURN
         self._is_refill_planned = False
         self._waiting: deque[Turn] = deque()
         self._is_turn_planned = False
@@ -44,14 +44,14 @@ class IpFairShare:
         """May a request be taken in this turn? The last one may cost more than is left: the next turns are shorter."""
         if self._left <= 0:
             return False
-        self._left -= 1 + request_bytes // limits.CROWD_COST_BYTES
+        self._left -= 1 + request_bytes // limits.IP_COST_BYTES
         self._plan_refill()
         return True
 
     def stops(self, requests: Sequence[Buffer]) -> bool:
         """Is it to be looked which of these may be taken? Nearly always one comes alone, and is taken at once."""
         if len(requests) == 1 and self._is_refill_planned and self._left > 0:
-            self._left -= 1 + len(requests[0]) // limits.CROWD_COST_BYTES
+            self._left -= 1 + len(requests[0]) // limits.IP_COST_BYTES
             return False
         return len(requests) != 1 or not self.takes(len(requests[0]))
 
@@ -82,4 +82,4 @@ class IpFairShare:
         self._is_refill_planned = False
         if self._waiting:
             self._plan_turn()
-        self._left = min(limits.CROWD_COST_PER_TURN, self._left + limits.CROWD_COST_PER_TURN)
+        self._left = min(limits.IP_COST_PER_TURN, self._left + limits.IP_COST_PER_TURN)

@@ -1,11 +1,11 @@
 """What all clients of a process hold together: requests, answers that they do not take, and large answers of brokers.
 
-Requests that have not arrived completely wait, too, once there is no room: those that have are answered and make some.
-Only where more than half of the room holds unfinished ones, nobody would ever go on: a few at a time may end then.
+Requests that have not arrived completely wait, too, once the memory is full: those that have are answered and free
+some. Only where unfinished ones hold more than half of it, none would ever go on: a few at a time may end then.
 
-A large answer gets room before it is read: without it, its broker keeps it. Clients that have not taken a large one
-yet share half of the room, so that a crowd of those who take nothing leaves the other half to those who do. Pure sums;
-knows no Kafka."""
+Memory for a large answer is reserved before it is read: until then its broker keeps it. Clients that have not taken a
+large one yet share half of the memory, so that many which take nothing leave the other half to those that do. Pure
+sums; knows no Kafka."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class MemoryStatistics:
-    """What is held at one moment, in bytes; ``waiting``: large answers that wait for room. See ``MemoryBudget``."""
+    """What is held at one moment, in bytes; ``waiting``: large answers that wait for memory. See ``MemoryBudget``."""
 
     bytes_held: int
     bytes_max: int
@@ -94,13 +94,13 @@ class MemoryBudget:
         self.bytes_held = 0
         self.unfinished_bytes = 0
         self._ending_bytes = 0
-        """That those may still bring who may end though there is no room."""
+        """Of requests that may end though the memory is full: what is missing of them."""
         self.answer_bytes_held = 0
         self.answer_bytes_due = 0
         self._new_bytes = 0
         """Of both, of clients that have not taken a large answer yet."""
-        self._asked: tuple[deque[Reservation], deque[Reservation]] = (deque(), deque())
-        """Who waits for room: those that have taken large answers, and those that have not."""
+        self._waiting: tuple[deque[Reservation], deque[Reservation]] = (deque(), deque())
+        """What waits for memory: of clients that have taken large answers, and of those that have not."""
         self._is_turn_of_new = False
 
     def statistics(self) -> MemoryStatistics:
@@ -111,7 +111,7 @@ class MemoryBudget:
             self.unfinished_bytes,
             self.answer_bytes_held,
             self.answer_bytes_due,
-            sum(map(len, self._asked)),
+            sum(map(len, self._waiting)),
         )
 
     def hold_bytes(self, count: int) -> None:
@@ -139,17 +139,17 @@ class MemoryBudget:
 
     @property
     def is_full_of_unfinished(self) -> bool:
-        """Is it mostly unfinished requests, which are not answered and make no room by themselves?"""
+        """Is it mostly unfinished requests, which are not answered and free nothing by themselves?"""
         most = self.caps.request_bytes_total_max
         return self.bytes_held > most and self.unfinished_bytes > most // 2
 
     @property
     def ending_bytes_max(self) -> int:
-        """So much may come of requests that may end though there is no room, of all together."""
+        """So much may come of requests that may end though the memory is full, of all together."""
         return self.caps.request_bytes_total_max // 8
 
     def may_end(self, missing_bytes: int) -> bool:
-        """May a request end, of which so many bytes are missing, though there is no room? If so, ``has_ended`` is due
+        """May a request end, of which so many bytes are missing, though the memory is full? If so, ``has_ended`` is due
         when it has, or has gone."""
         if self._ending_bytes + missing_bytes > self.ending_bytes_max:
             return False
@@ -163,56 +163,56 @@ class MemoryBudget:
     @property
     def has_many_answers(self) -> bool:
         """Do clients that do not take their answers cost too much memory, or keep others waiting for theirs?"""
-        return self.answer_bytes_held > self.caps.response_bytes_total_max or any(self._asked)
+        return self.answer_bytes_held > self.caps.response_bytes_total_max or any(self._waiting)
 
     # ------------------------------------------------------------------ large answers
-    def ask_room(self, size: int, go: Callable[[], None], is_new: bool = False) -> Reservation:
-        """Return room for an answer of ``size`` bytes. If it is not there yet, ``go`` is called when it is: those who
-        have asked earlier come first, and new clients and others take turns."""
-        room = Reservation(self, size, go, is_new)
-        if not self._asked[is_new] and self._has_room(room) and self._has_room_for_new(room):
-            self._give(room)
+    def reserve(self, size: int, go: Callable[[], None], is_new: bool = False) -> Reservation:
+        """Reserve ``size`` bytes for an answer. If they are not free yet, ``go`` is called when they are: what has
+        waited longer comes first, and new clients and others take turns."""
+        reservation = Reservation(self, size, go, is_new)
+        if not self._waiting[is_new] and self._fits(reservation) and self._fits_new(reservation):
+            self._allot(reservation)
         else:
-            self._asked[is_new].append(room)
-        return room
+            self._waiting[is_new].append(reservation)
+        return reservation
 
-    def released(self, room: Reservation) -> None:
-        """Somebody needs his room no more."""
-        if room.is_there:
-            self._count(room, -room.size)
+    def released(self, reservation: Reservation) -> None:
+        """It is needed no more."""
+        if reservation.is_there:
+            self._count(reservation, -reservation.size)
         self._grant()
 
-    def _has_room(self, room: Reservation) -> bool:
-        """One answer of any size finds its way, even where others leave half of the room."""
-        most, held = self.caps.response_bytes_total_max, self.answer_bytes_held
-        return self.answer_bytes_due + held + room.size <= most or (not self.answer_bytes_due and held <= most // 2)
+    def _fits(self, reservation: Reservation) -> bool:
+        """One answer of any size finds its way, even where others leave half of the memory."""
+        most, held, due = self.caps.response_bytes_total_max, self.answer_bytes_held, self.answer_bytes_due
+        return due + held + reservation.size <= most or (not due and held <= most // 2)
 
-    def _has_room_for_new(self, room: Reservation) -> bool:
+    def _fits_new(self, reservation: Reservation) -> bool:
         most = self.caps.response_bytes_total_max // 2
-        return not room.is_new or self._new_bytes + room.size <= most or not self._new_bytes
+        return not reservation.is_new or self._new_bytes + reservation.size <= most or not self._new_bytes
 
-    def _give(self, room: Reservation) -> None:
-        room.is_there = True
-        self._count(room, room.size)
+    def _allot(self, reservation: Reservation) -> None:
+        reservation.is_there = True
+        self._count(reservation, reservation.size)
 
-    def _count(self, room: Reservation, count: int) -> None:
+    def _count(self, reservation: Reservation, count: int) -> None:
         self.answer_bytes_due += count
-        if room.is_new:
+        if reservation.is_new:
             self._new_bytes += count
 
     def _grant(self) -> None:
-        while (room := self._next()) is not None:
-            self._asked[room.is_new].popleft()
-            self._is_turn_of_new = not room.is_new
-            self._give(room)
-            room.granted()
+        while (reservation := self._next()) is not None:
+            self._waiting[reservation.is_new].popleft()
+            self._is_turn_of_new = not reservation.is_new
+            self._allot(reservation)
+            reservation.granted()
 
     def _next(self) -> Reservation | None:
-        """Who gets room now, if anybody."""
+        """The reservation that is granted now, if any is."""
         for is_new in (self._is_turn_of_new, not self._is_turn_of_new):
-            queue = self._asked[is_new]
+            queue = self._waiting[is_new]
             while queue and queue[0].is_over:
                 queue.popleft()
-            if queue and self._has_room_for_new(queue[0]):
-                return queue[0] if self._has_room(queue[0]) else None
+            if queue and self._fits_new(queue[0]):
+                return queue[0] if self._fits(queue[0]) else None
         return None

@@ -105,9 +105,9 @@ class Engine:
         self.shared.leader_of = self.topology.leader_of
         self.shared.is_reachable = lambda broker_id: self.target(broker_id) is not None
         self.sessions: set[Hosted] = set()
-        self._places = IdleEviction(lambda: self.sessions, reactor.now, report)
+        self._idle_eviction = IdleEviction(lambda: self.sessions, reactor.now, report)
         self.pass_through_lanes: dict[LanePool, None] = {}
-        """Each belongs to one client; with a produce out it outlives his session."""
+        """Each belongs to one client; with a produce out it outlives the session."""
         self._requests_by_key: dict[int, int] = {}
         self._sessions_accepted = 0
         self._idle_look_at = 0.0
@@ -153,10 +153,10 @@ class Engine:
         admitted: AdmittedConnection | None = None,
     ) -> Session | None:
         """The endpoint of a new client connection, None when there are too many. ``place_of``: where clients of its
-        listener reach each broker. ``principal``: the name of who is there, if he has shown it. ``admitted``: what the
-        door keeps of the connection."""
+        listener reach each broker. ``principal``: the client's name, if it has shown it. ``admitted``: what
+        the quotas keep of the connection."""
         ending = ("draining", "the proxy is ending") if self.is_draining else None
-        if refusal := ending or self._places.refusal(self.caps.connections_max):
+        if refusal := ending or self._idle_eviction.refusal(self.caps.connections_max):
             self.report(ConnectionRefused("a client" if admitted is None else admitted.address, *refusal))
             return None
         self._sessions_accepted += 1
@@ -172,7 +172,7 @@ class Engine:
 
     def make_room(self, reason: str, why: str) -> bool:
         """Close the connection of the client that has been quiet for longest. False: none has been for long enough."""
-        return self._places.make_room(reason, why)
+        return self._idle_eviction.make_room(reason, why)
 
     def _incarnation_begun(self) -> None:
         """Another one than the first (rule R10)."""
@@ -234,7 +234,7 @@ class Engine:
         self.topology.look_for(topic, done)
 
     def topics_changed(self, gone: Collection[str] = ()) -> None:
-        """A client has had topics created, enlarged or deleted: they are asked for anew. ``gone``: those that he has
+        """A client has had topics created, enlarged or deleted: they are asked for anew. ``gone``: those that it has
         had deleted."""
         self.topology.changed(gone)
 

@@ -1,5 +1,5 @@
 """The incarnations of one process, one after the other: when one ends, and what the next one waits for (rules R1,
-R10). Sans-IO; who is to hear of a new one is told by a call."""
+R10). Sans-IO; the engine is called when a new one has begun."""
 
 from __future__ import annotations
 

@@ -55,14 +55,14 @@ class Pipe:
         self._reactor = reactor
         self._accounts: Accounts | None = None
         self._backpressure: Backpressure | None = None
-        self._room: Reservation | None = None
+        self._reserved: Reservation | None = None
         self._splitter = _Answers(limits.RESPONSE_BYTES_MAX)
         self._expected: deque[tuple[int, int, int, Answered]] = deque()
         self._correlation_id = 0
         reactor.connect(address, self)
 
     def share(self, accounts: Accounts, backpressure: Backpressure) -> None:
-        """From now on ask for room before a large answer is read, and count what has no answer. ``backpressure``: of
+        """From now on reserve memory before a large answer is read, and count what has no answer. ``backpressure``: of
         the client that it is for."""
         self._accounts = accounts
         self._backpressure = backpressure
@@ -87,16 +87,16 @@ class Pipe:
     def hold(self, is_held: bool) -> None:
         """Leave what the broker answers with the broker, because the client does not take it; or go on."""
         self._is_held = is_held
-        self._look_for_room()
+        self._look_for_memory()
         self._read_or_not()
 
-    def _look_for_room(self) -> None:
-        """Not while the client does not take what it has already: others need the room more."""
+    def _look_for_memory(self) -> None:
+        """Not while the client does not take what it has already: others need the memory more."""
         due_bytes = self._splitter.due_bytes
-        if due_bytes <= limits.BACKLOG_BYTES or self._is_held or self._room is not None or self.is_closed:
+        if due_bytes <= limits.BACKLOG_BYTES or self._is_held or self._reserved is not None or self.is_closed:
             return
         if self._accounts is not None and self._backpressure is not None:
-            self._room = self._accounts.memory.ask_room(due_bytes, self._read_or_not, self._backpressure.looks_new())
+            self._reserved = self._accounts.memory.reserve(due_bytes, self._read_or_not, self._backpressure.looks_new())
 
     @property
     def _unsent_bytes(self) -> int:
@@ -123,7 +123,7 @@ class Pipe:
         self._backpressure.control()
 
     def _read_or_not(self) -> None:
-        is_paused = self._is_held or (self._room is not None and not self._room.is_there)
+        is_paused = self._is_held or (self._reserved is not None and not self._reserved.is_there)
         if self._wire is not None and is_paused != self._is_paused:
             self._is_paused = is_paused
             if is_paused:
@@ -158,17 +158,17 @@ class Pipe:
         """Bytes of answers."""
         try:
             for frame in self._splitter.feed(data):
-                room, self._room = self._room, None
+                reserved, self._reserved = self._reserved, None
                 try:
                     self._answer(frame)
                 finally:
-                    if room is not None and self._backpressure is not None:
+                    if reserved is not None and self._backpressure is not None:
                         self._is_held = True  # until it was looked whether the client takes it
-                        self._backpressure.large_answer(room)
+                        self._backpressure.large_answer(reserved)
                 if self.is_closed:
                     return
             if self._is_held or self._splitter.due_bytes > limits.BACKLOG_BYTES:
-                self._look_for_room()
+                self._look_for_memory()
                 self._read_or_not()
         except WireError as error:
             if self._wire is not None:
@@ -189,9 +189,9 @@ class Pipe:
         self.is_closed = True
         self._broken = _nobody_to_tell  # or it and its client would hold each other, and what waits for answers
         self._expected.clear()
-        if self._room is not None:
-            self._room.release()
-            self._room = None
+        if self._reserved is not None:
+            self._reserved.release()
+            self._reserved = None
 
     def _answer(self, frame: Frame) -> None:
         if not self._expected:

@@ -144,7 +144,7 @@ class Session:
         if is_busy or self._host.memory.is_full or backpressure.is_watched:
             backpressure.control()
 
-    # ------------------------------------------------------------------ patience
+    # ------------------------------------------------------------------ back-pressure
     @property
     def in_flight(self) -> int:
         """Requests that are not answered yet."""

@@ -48,7 +48,7 @@ class Scene:
 
     @property
     def is_empty(self) -> bool:
-        return not self.quotas._fair_shares and not self.quotas._strangers
+        return not self.quotas._fair_shares and not self.quotas._unauthenticated
 
 
 def play(caps: Caps, act: Callable[[Scene], Awaitable[None]], kit: TlsKit | None = None, *, asks: bool = False) -> None:

@@ -83,8 +83,8 @@ def test_nothing_is_kept_of_addresses_that_have_gone() -> None:
         for visit in scene.enter(f"192.0.{number // 250}.{number % 250}", 2, asks=number % 2 == 0):
             visit.end()
     assert not scene.quotas._fair_shares
-    assert not scene.quotas._strangers
-    assert not scene.quotas._strangers_of
+    assert not scene.quotas._unauthenticated
+    assert not scene.quotas._unauthenticated_of
 
 
 # ---------------------------------------------------------------------- strangers

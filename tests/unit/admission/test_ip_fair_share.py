@@ -79,7 +79,7 @@ def worst_wait(scene: Scene, flooders: list[Line]) -> int:
 def test_a_flood_over_hundreds_of_connections_of_one_address_holds_up_others_for_a_few_turns_only() -> None:
     scene = Scene(0.0005)
     flooders = [scene.client(FLOODED) for _ in range(FLOODERS)]
-    assert worst_wait(scene, flooders) <= 4 * limits.CROWD_COST_PER_TURN
+    assert worst_wait(scene, flooders) <= 4 * limits.IP_COST_PER_TURN
 
 
 def test_the_flood_itself_gets_all_its_answers_in_order_and_every_connection_gets_some_early() -> None:
@@ -128,7 +128,7 @@ class Turns:
 
 
 def test_a_small_crowd_is_not_counted() -> None:
-    most = limits.CROWD_COST_PER_TURN // limits.REQUESTS_PER_TURN_MAX
+    most = limits.IP_COST_PER_TURN // limits.REQUESTS_PER_TURN_MAX
     assert not Turns(most).fair_share.is_counted
     crowd = Turns(most + 1).fair_share
     assert crowd.is_counted
@@ -139,7 +139,7 @@ def test_a_small_crowd_is_not_counted() -> None:
 def test_a_turn_has_so_many_small_requests() -> None:
     turns = Turns(100)
     turns.waits(1, [100] * 1000)
-    assert [len(turns.turn()) for _ in range(3)] == [limits.CROWD_COST_PER_TURN] * 3
+    assert [len(turns.turn()) for _ in range(3)] == [limits.IP_COST_PER_TURN] * 3
 
 
 @pytest.mark.parametrize("request_bytes", [100 * limits.KIB, limits.MIB, 16 * limits.MIB])
@@ -148,7 +148,7 @@ def test_large_requests_cost_more_so_that_bytes_are_shared_as_well(request_bytes
     turns.waits(1, [request_bytes] * 40)
     passes = turns.host.passes_run
     turns.network.run(60, lambda: len(turns.taken) == 40)
-    turns_bytes = limits.CROWD_COST_PER_TURN * limits.CROWD_COST_BYTES
+    turns_bytes = limits.IP_COST_PER_TURN * limits.IP_COST_BYTES
     assert turns.host.passes_run - passes >= 39 * request_bytes / turns_bytes / 1.2
 
 
@@ -163,5 +163,5 @@ def test_turns_come_to_an_end_on_a_reactor_that_runs_what_is_due_at_once() -> No
 def test_connections_that_wait_have_their_turn_one_after_the_other() -> None:
     turns = Turns(100)
     for connection in range(4):
-        turns.waits(connection, [1] * limits.CROWD_COST_PER_TURN)
+        turns.waits(connection, [1] * limits.IP_COST_PER_TURN)
     assert [set(turns.turn()) for _ in range(4)] == [{0}, {1}, {2}, {3}]

@@ -189,7 +189,7 @@ def test_whoever_goes_gives_back_what_was_kept_for_him() -> None:
 class _Asker:
     def __init__(self, holdings: MemoryBudget, size: int, *, is_new: bool = False) -> None:
         self.goes = 0
-        self.room: Reservation = holdings.ask_room(size, self.go, is_new)
+        self.room: Reservation = holdings.reserve(size, self.go, is_new)
 
     def go(self) -> None:
         self.goes += 1
