@@ -1,7 +1,7 @@
 """A piece of one partition's log, read and taken apart once for all who look for something in it. Pure.
 
 It tells where markers are, where offsets are missing and what is stored without a marker; what follows from that is
-concluded in ``resolver.py``."""
+concluded in ``log_search.py``."""
 
 from __future__ import annotations
 

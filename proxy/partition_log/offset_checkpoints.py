@@ -2,7 +2,7 @@
 (rule R10).
 
 Owns the marks of this process and their packed form in the data directory. Pure: never asks a broker or a clock;
-whether a log still has what a mark says is seen where it is read (``resolver.py``)."""
+whether a log still has what a mark says is seen where it is read (``log_search.py``)."""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ import tomllib
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/ARCHITECTURE.md").read_text()
 ONE_PRODUCE = ("session", "produce", "sequencer", "forward", "lane_pool", "lane")
@@ -25,6 +27,17 @@ def section(title: str) -> str:
 def test_what_the_page_names_is_there() -> None:
     assert len(named()) > 40
     assert [path for path in sorted(named()) if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize(("picture", "title"), [("one_produce", "One produce"), ("one_lost_answer", "One lost answer")])
+def test_a_picture_names_files_that_are_there_in_the_order_of_the_page(picture: str, title: str) -> None:
+    drawn = (ROOT / f"docs/pictures/{picture}.svg").read_text()
+    stations = list(dict.fromkeys(re.findall(r'<text class="file"[^>]*>([^<]*)</text>', drawn)))
+    assert len(stations) > 8
+    assert [path for path in stations if not (ROOT / path).is_file()] == []
+    steps = section(title)
+    assert f"(pictures/{picture}.svg)" in steps
+    assert stations == sorted(stations, key=lambda path: steps.index(f"`{path}`"))
 
 
 def test_every_room_is_on_the_page_in_the_order_of_its_floors() -> None:
