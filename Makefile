@@ -24,11 +24,11 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench model crashes acceptance clients chaos takeovers flushes servers simulate uv python upstream mutants hostile fuzz pictures cluster docs
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients chaos takeovers flushes servers simulate uv python upstream mutants hostile fuzz pictures cluster docs
 
 help:  ## this list
 	@echo "usage: make TARGET"
-	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
 
 demo: uv  ## a real 0.10.2 broker, a real producer, faults: the duplicates with and without the proxy
 	@exec $(RUN_DEMO) idemproxy demo
@@ -57,6 +57,9 @@ typecheck: uv  ## mypy --strict
 bench: uv  ## the benchmarks, one after the other
 	@for file in benchmarks/bench_*.py; do test -e "$$file" || { echo "there is no benchmark in benchmarks/ yet" >&2; exit 2; }; \
 		echo "== $$file"; $(RUN_TOOLS) python "$$file" || exit 1; done
+
+bench-proxy: uv  ## what the proxy costs beside a bare relay and beside none; AGAINST=commit, BENCH_ARGS="--on sink"
+	@$(RUN_TOOLS) python benchmarks/bench_proxy.py $(if $(AGAINST),--against $(AGAINST)) $(BENCH_ARGS)
 
 chaos: uv  ## real everything, broken for MINUTES=20 [SEED=1] [CHAOS_ARGS=--control]; see docs/CHAOS.md
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m chaos --record --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)

@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -23,9 +22,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from bench_produce import PARTITIONS, Case, Side, cpu_seconds, proxy
 from common import ROOT, extract, save
+from loads import PARTITIONS, Case, measure
 from redis import Redis
+from sides import Side, cpu_seconds, proxy
 
 from idemproxy.codecs import messages
 from idemproxy.codecs.headers import encode_request_header, parse_request_header
@@ -69,16 +69,7 @@ def load(case: Case, seconds: float = 5) -> Callable[[Side], None]:
     """Return what runs this load against a side."""
 
     def run(side: Side) -> None:
-        command = [
-            sys.executable, str(Path(__file__).with_name("loadgen.py")), side.address, "bench", "--partitions",
-            str(PARTITIONS), "--connections", str(case.connections), "--in-flight", str(case.in_flight),
-            "--record-bytes", str(case.record_bytes), "--records", str(case.records), "--codec", case.codec,
-            "--seconds", str(seconds), "--idempotent",
-        ]  # fmt: skip
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
-            assert program.stdout is not None
-            assert program.stdout.readline() == "READY\n"
-            answer = json.loads(program.stdout.readline())
+        answer = measure(case, side, seconds)
         print("   ", case.name, side.name, answer, flush=True)
 
     return run

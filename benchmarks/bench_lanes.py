@@ -14,14 +14,15 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench_produce import Side, cpu_seconds, proxy
 from common import ROOT, extract, save, spread
+from loads import Case
+from loads import measure as run_load
+from sides import Side, proxy
 
 from idemproxy.demo.ports import free_ports
 
@@ -73,22 +74,10 @@ def alone(tree: Path) -> list[dict[str, float]]:
 
 def measure(batch: Batch, producers: int, side: Side, seconds: float) -> dict[str, float]:
     """Requests per second, and how much of a core the side's process took."""
-    command = [
-        sys.executable, str(Path(__file__).with_name("loadgen.py")), side.address, "bench", "--partitions",
-        str(PARTITIONS), "--connections", str(producers), "--in-flight", str(batch.in_flight), "--record-bytes",
-        str(batch.record_bytes), "--records", str(batch.records), "--seconds", str(seconds),
-    ]  # fmt: skip
-    if side.is_proxied:
-        command.append("--idempotent")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as load:
-        assert load.stdout is not None
-        assert load.stdout.readline() == "READY\n"
-        time.sleep(1.0)
-        before = cpu_seconds(side.process_id)
-        answer = json.loads(load.stdout.readline())
-        used = cpu_seconds(side.process_id) - before
-    assert not answer["errors"], answer
-    return {"rate": answer["requests"] / answer["seconds"], "cores": used / answer["seconds"]}
+    case = Case(batch.name, producers, batch.in_flight, batch.record_bytes, batch.records)
+    figures = run_load(case, side, seconds, partitions=PARTITIONS)
+    rate = figures["requests_per_second"]
+    return {"rate": rate, "cores": figures["cpu_us_per_request"] * rate / 1e6}
 
 
 def main() -> None:

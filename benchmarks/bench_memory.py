@@ -9,11 +9,8 @@ are let while the broker is stopped, every batch by another producer, and come a
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -21,8 +18,10 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from bench_produce import Side, proxy
 from common import ROOT, extract, save
+from loads import Case
+from loads import measure as run_load
+from sides import Side, proxy
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.demo.legacy_cluster import LegacyCluster
@@ -32,6 +31,7 @@ from testkit.real.raw_client import RawClient, batch
 PARTITIONS = 12
 LIMIT_MIB = 64
 STOP_AT_MB = 2_000
+LARGE = Case("1 MB batches, 8 in flight", 4, 2, 1000, 990)
 KINDS = (
     Kind(Codec.NONE, 1),
     Kind(Codec.GZIP, 10),
@@ -56,24 +56,12 @@ _MB = 1e6
 Figures = dict[str, object]
 
 
-def load(address: str, seconds: float, connections: int, in_flight: int, records: int) -> dict[str, float]:
-    """Run the ordinary load: batches of records of 1,000 bytes."""
-    command = [
-        sys.executable, str(Path(__file__).with_name("loadgen.py")), address, "bench", "--partitions", str(PARTITIONS),
-        "--connections", str(connections), "--in-flight", str(in_flight), "--record-bytes", "1000", "--records",
-        str(records), "--seconds", str(seconds), "--idempotent",
-    ]  # fmt: skip
-    answer = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout.splitlines()[-1])
-    assert not answer["errors"], answer
-    return {"requests_per_second": answer["requests"] / answer["seconds"]}
-
-
 def large_batches(_cluster: LegacyCluster, side: Side, seconds: float) -> Figures:
     """1 MB batches, 8 in flight."""
     time.sleep(2)
     base = resident_bytes(side.process_id) / _MB
     with Watch(side.process_id).running() as watch:
-        figures = load(side.address, seconds, 4, 2, 990)
+        figures = run_load(LARGE, side, seconds, partitions=PARTITIONS)
     return {
         "base_mb": round(base, 1),
         "median_mb": round(statistics.median(watch.seen) / _MB, 1),
@@ -140,7 +128,7 @@ def main() -> None:
     parser.add_argument("--only", metavar="WORDS", help="only parts with these words in their names")
     parser.add_argument("--dry", action="store_true", help="save nothing")
     options = parser.parse_args()
-    parts: dict[str, Part] = {"1 MB batches, 8 in flight": large_batches}
+    parts: dict[str, Part] = {LARGE.name: large_batches}
     parts |= {kind.name: partial(paused, kind) for kind in KINDS}
     parts = {name: part for name, part in parts.items() if options.only is None or options.only in name}
     os.environ.update(_LIMITS)

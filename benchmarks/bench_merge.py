@@ -12,8 +12,9 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench_produce import PARTITIONS, Case, Side, cpu_seconds, measure, proxy
 from common import ROOT, save, spread
+from loads import PARTITIONS, Case, measure
+from sides import Side, proxy
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.segments import shallow_messages
@@ -32,16 +33,12 @@ def wrappers(cluster: LegacyCluster) -> int:
 
 
 def measure_both(case: Case, side: Side, cluster: LegacyCluster, seconds: float) -> Figures:
-    """Run one load; with the broker's CPU and wrappers over the whole of it, warm-up and all."""
-    before, stored = cpu_seconds(cluster.process_id(0)), wrappers(cluster)
-    figures = measure(case, side, seconds)
+    """Run one load; with the broker's wrappers over the whole of it, warm-up and all."""
+    stored = wrappers(cluster)
+    others = {"broker": cluster.process_id(0), "redis": side.redis_process_id}
+    figures = measure(case, side, seconds, others=others)
     requests = figures["requests_per_second"] * (seconds + 1.0)
-    used = cpu_seconds(cluster.process_id(0)) - before
-    return {
-        **figures,
-        "broker_cpu_us_per_request": used / requests * 1e6,
-        "requests_per_wrapper": requests / max(wrappers(cluster) - stored, 1),
-    }
+    return {**figures, "requests_per_wrapper": requests / max(wrappers(cluster) - stored, 1)}
 
 
 def main() -> None:

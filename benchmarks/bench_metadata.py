@@ -30,9 +30,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import bench_stopped_follower as follower
-from bench_produce import Side, cpu_seconds
 from common import ROOT, extract, save
 from loadgen import Connection, Load
+from sides import Side, cpu_seconds
 from slow_broker import HOST, SlowBroker
 
 from idemproxy.codecs.headers import encode_request_header

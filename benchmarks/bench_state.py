@@ -16,10 +16,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench_produce import CASES, PARTITIONS, Case, Side, measure, proxy
+from bench_proxy import CASES
 from common import ROOT, save
 from hot_world import World
+from loads import PARTITIONS, Case, measure
 from redis import Redis
+from sides import Side, proxy
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.state.commit import reserved
@@ -28,6 +30,7 @@ from idemproxy.state.entry import Intent, IntentBatch, pack, unpack
 SWAP = "cmdstat_evalsha"
 LIMIT_BYTES = 300
 LIMIT_COMMANDS = 1.05
+LOADS = ("lone", "c50", "16k", "64kx5", "lz4")
 
 
 def commands_per_batch(redis: Redis, case: Case, side: Side, seconds: float) -> dict[str, object]:
@@ -112,7 +115,9 @@ def main() -> None:
         path = (directory / "proxied" / "redis" / "redis.socket").read_text()
         redis = Redis(unix_socket_path=path)
         stack.callback(redis.close)
-        found["commands"] = [commands_per_batch(redis, case, side, options.seconds) for case in CASES]
+        found["commands"] = [
+            commands_per_batch(redis, case, side, options.seconds) for case in map(CASES.__getitem__, LOADS)
+        ]
         found["redis"] = bytes_in_redis(redis)
     print(json.dumps(found, indent=2))
     print(f"goals: {LIMIT_COMMANDS} swaps per batch when busy, {LIMIT_BYTES} bytes per producer and partition in Redis")

@@ -21,9 +21,9 @@ from pathlib import Path
 import bench_stopped_follower as follower
 import cramjam
 from bench_metadata import Role, longest_cpu_ms, proxy, watched_proxy
-from bench_produce import Side, cpu_seconds
 from common import ROOT, extract, save
 from crc32c import crc32c
+from sides import Side, cpu_seconds
 from slow_broker import HOST, TOPIC, SlowBroker
 
 from idemproxy.codecs.compression import Codec

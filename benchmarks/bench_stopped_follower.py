@@ -21,9 +21,9 @@ from collections import deque
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench_produce import Side, proxy
 from common import ROOT, extract, save
 from loadgen import Connection, Load
+from sides import Side, proxy
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 

@@ -1,27 +1,38 @@
-"""A small load generator: raw produce requests over plain sockets, so that what is measured is the other side.
+"""A small load generator: raw produce or fetch requests over plain sockets, so that what is measured is the other
+side.
 
-Through the proxy it speaks Produce 3 with producer id and sequences; at a legacy broker it speaks Produce 2 with the
-same records in the old format. Run as a program it prints one JSON line."""
+Through the proxy it speaks Produce 3 with producer id and sequences, and Fetch 4; at a legacy broker it speaks Produce
+2 with the same records in the old format, and Fetch 3. Run as a program it prints START after the warm-up and at the
+end END with a line of JSON; ``closed_loop.c`` sends then, where it could be compiled, else ``run`` does."""
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import os
+import random
 import selectors
 import socket
 import struct
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from crc32c import crc32c
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.convert import HeaderPolicy, to_message_set
 from idemproxy.codecs.headers import encode_request_header
+from idemproxy.codecs.primitives import Buffer
 from idemproxy.codecs.record_batch import Record, encode_batch
 
+_CORRELATION_ID_AT = 8
 _CRC_AT, _CRC_FROM, _PRODUCER_ID_AT, _SEQUENCE_AT = 17, 21, 43, 53
 _TIME_MS = 1_700_000_000_000
+_FETCH_BYTES_MAX = 1 << 20
+_PLAN = struct.Struct("=IIIIdd")
+_STREAM = struct.Struct("=iIII32II")
+_VOCABULARY = [hashlib.sha256(bytes([i])).hexdigest()[: 3 + i % 7].encode() for i in range(256)]
 
 
 @dataclass
@@ -42,15 +53,25 @@ class Load:
     warm_up_seconds: float = 1.0
     seconds: float = 4.0
     first_partition: int = 0
+    is_text: bool = False
+    """Values are words, which compress to a half; else bytes that compress to nothing."""
+    fetch_version: int | None = None
+    """Fetch what is there from offset 0 on, 1 MB each time, instead of producing."""
 
 
 @dataclass
 class Result:
-    """Requests counted after the warm-up, and their latencies."""
+    """Requests counted after the warm-up, and their latencies. ``bytes_in``: of the answers; ``cpu_seconds``: of the
+    load itself."""
 
     requests: int = 0
     seconds: float = 0.0
-    errors: dict[int, int] = field(default_factory=dict)
+    bytes_in: int = 0
+    cpu_seconds: float = 0.0
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    errors: int = 0
+    first_error: int = 0
     latencies_ms: list[float] = field(default_factory=list)
 
     def percentile(self, share: float) -> float:
@@ -60,69 +81,97 @@ class Result:
 
 
 class Connection:
-    """One producer: it sends the same records again and again, with the next sequence."""
+    """One client: it sends the same records again and again, with the next sequence, or the same fetch."""
 
     def __init__(self, load: Load, index: int) -> None:
         self.socket = socket.create_connection((load.host, load.port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sent_at: list[float] = []
+        self.bytes_in = 0
         self._load = load
         self._sequence = 0
+        self._correlation_id = 0
         self._buffer = b""
-        value = bytes(range(256)) * (load.record_bytes // 256 + 1)
-        records = [Record(i, _TIME_MS, None, value[: load.record_bytes]) for i in range(load.records_per_batch)]
+        partition = load.first_partition + index % load.partitions
+        name = struct.pack(">h", len(load.topic)) + load.topic.encode()
+        if load.fetch_version is None:
+            payload = self._payload()
+            version = 3 if load.is_idempotent else 2
+            start = encode_request_header(0, version, 1, "loadgen") + (b"\xff\xff" if load.is_idempotent else b"")
+            start += struct.pack(">hii", -1, 30_000, 1) + name + struct.pack(">iii", 1, partition, len(payload))
+        else:
+            payload = bytearray()
+            start = encode_request_header(1, load.fetch_version, 1, "loadgen")
+            start += struct.pack(">iiii", -1, 500, 1, _FETCH_BYTES_MAX) + b"\0" * (load.fetch_version >= 4)
+            start += struct.pack(">i", 1) + name + struct.pack(">iiqi", 1, partition, 0, _FETCH_BYTES_MAX)
+        self._frame = bytearray(struct.pack(">i", len(start) + len(payload)) + start + payload)
+        self._batch_at = len(self._frame) - len(payload)
+        self.error_at = 8 + (4 if load.fetch_version is not None else 0) + 4 + len(name) + 4 + 4
+
+    def send(self) -> None:
+        """Send the next batch."""
+        if self._load.is_idempotent and self._load.fetch_version is None:
+            self._number(self._sequence)
+            self._sequence = (self._sequence + self._load.records_per_batch) & 0x7FFFFFFF
+        self._correlation_id += 1
+        struct.pack_into(">I", self._frame, _CORRELATION_ID_AT, self._correlation_id & 0xFFFFFFFF)
+        self.send_again()
+
+    def send_again(self) -> None:
+        """Send what was sent last, as after an error that may pass."""
+        self.socket.setblocking(True)
+        self.socket.sendall(self._frame)
+        self.socket.setblocking(False)
+        self.sent_at.append(time.perf_counter())
+
+    def answers(self) -> list[int]:
+        """Return the error codes of the answers that have come."""
+        received = self.socket.recv(1 << 18)
+        self.bytes_in += len(received)
+        self._buffer += received
+        codes = []
+        while len(self._buffer) >= 4:
+            (size,) = struct.unpack_from(">i", self._buffer)
+            if len(self._buffer) < 4 + size:
+                break
+            codes.append(struct.unpack_from(">h", self._buffer, self.error_at)[0])
+            self._buffer = self._buffer[4 + size :]
+        return codes
+
+    def plan(self) -> bytes:
+        """Return what ``closed_loop.c`` has to know of this connection: a ``stream`` and its frame."""
+        batch_at, crc, of_bits = 0, 0, [0] * 32
+        if self._load.is_idempotent and self._load.fetch_version is None:
+            batch_at, crc = self._batch_at, self._number(0)
+            of_bits[:31] = [self._number(1 << bit) ^ crc for bit in range(31)]
+        descriptor, size = self.socket.fileno(), len(self._frame)
+        stream = _STREAM.pack(descriptor, self._load.records_per_batch, batch_at, crc, *of_bits, size)
+        return stream + self._frame + bytes(-size % 8)
+
+    def _number(self, sequence: int) -> int:
+        """Give the batch a sequence, sign it, and return the checksum."""
+        batch = memoryview(self._frame)[self._batch_at :]
+        struct.pack_into(">i", batch, _SEQUENCE_AT, sequence)
+        crc: int = crc32c(batch[_CRC_FROM:])
+        struct.pack_into(">I", batch, _CRC_AT, crc)
+        return crc
+
+    def _payload(self) -> Buffer:
+        load = self._load
+        size = load.record_bytes
+        ramp = (bytes(range(256)) * (size // 256 + 1))[:size]
+        values = (_words(index, size) if load.is_text else ramp for index in range(load.records_per_batch))
+        records = [Record(index, _TIME_MS, None, value) for index, value in enumerate(values)]
         producer_id = self._init_producer_id() if load.is_idempotent else -1
         epoch = 0 if load.is_idempotent else -1
         batch = encode_batch(
             records, producer_id=producer_id, producer_epoch=epoch, base_sequence=epoch, codec=load.codec
         )
         if load.is_idempotent:
-            self._payload = bytearray(batch)
-        else:
-            self._payload = bytearray(
-                to_message_set(
-                    memoryview(batch),
-                    codec=load.codec,
-                    magic=1,
-                    policy=HeaderPolicy(),
-                    output_bytes_max=1 << 27,
-                ).message_set
-            )
-        version = 3 if load.is_idempotent else 2
-        name = load.topic.encode()
-        start = encode_request_header(0, version, 1, "loadgen") + (b"\xff\xff" if load.is_idempotent else b"")
-        start += struct.pack(">hiih", -1, 30_000, 1, len(name)) + name
-        start += struct.pack(">iii", 1, load.first_partition + index % load.partitions, len(self._payload))
-        self._start = struct.pack(">i", len(start) + len(self._payload)) + start
-        self._error_at = 4 + 4 + 4 + 2 + len(name) + 4 + 4
-
-    def send(self) -> None:
-        """Send the next batch."""
-        payload = self._payload
-        if self._load.is_idempotent:
-            struct.pack_into(">i", payload, _SEQUENCE_AT, self._sequence)
-            struct.pack_into(">I", payload, _CRC_AT, crc32c(memoryview(payload)[_CRC_FROM:]))
-            self._sequence = (self._sequence + self._load.records_per_batch) & 0x7FFFFFFF
-        self.send_again()
-
-    def send_again(self) -> None:
-        """Send what was sent last, as after an error that may pass."""
-        self.socket.setblocking(True)
-        self.socket.sendall(self._start + self._payload)
-        self.socket.setblocking(False)
-        self.sent_at.append(time.perf_counter())
-
-    def answers(self) -> list[int]:
-        """Return the error codes of the answers that have come."""
-        self._buffer += self.socket.recv(1 << 16)
-        codes = []
-        while len(self._buffer) >= 4:
-            (size,) = struct.unpack_from(">i", self._buffer)
-            if len(self._buffer) < 4 + size:
-                break
-            codes.append(struct.unpack_from(">h", self._buffer, self._error_at)[0])
-            self._buffer = self._buffer[4 + size :]
-        return codes
+            return batch
+        return to_message_set(
+            memoryview(batch), codec=load.codec, magic=1, policy=HeaderPolicy(), output_bytes_max=1 << 27
+        ).message_set
 
     def _init_producer_id(self) -> int:
         body = encode_request_header(22, 0, 1, "loadgen") + struct.pack(">hi", -1, 0)
@@ -133,6 +182,12 @@ class Connection:
         error, producer_id = struct.unpack_from(">hq", answer, 12)
         assert error == 0, f"InitProducerId: code {error}"
         return int(producer_id)
+
+
+def _words(seed: int, size: int) -> bytes:
+    """Return so many bytes of text, the same for the same seed."""
+    chosen = random.Random(seed).choices(_VOCABULARY, k=size)
+    return b" ".join(chosen)[:size]
 
 
 def run(load: Load) -> Result:
@@ -146,64 +201,60 @@ def run(load: Load) -> Result:
             connection.send()
     begin = time.perf_counter() + load.warm_up_seconds
     end = begin + load.seconds
-    print("READY", flush=True)
+    is_measuring = False
     while (now := time.perf_counter()) < end:
-        for key, _ in selector.select(0.1):
+        if not is_measuring and now >= begin:
+            is_measuring, begin, cpu = True, now, time.process_time()
+            bytes_before = sum(connection.bytes_in for connection in connections)
+            print("START", flush=True)
+        for key, _ in selector.select(0.01):
             connection = key.data
             for code in connection.answers():
                 sent_at = connection.sent_at.pop(0)
-                if now >= begin:
+                if code:
+                    result.first_error = result.first_error or code
+                    result.errors += 1
+                if is_measuring:
                     result.requests += 1
                     result.latencies_ms.append((time.perf_counter() - sent_at) * 1000)
-                    if code:
-                        result.errors[code] = result.errors.get(code, 0) + 1
                 connection.send()
     result.seconds = time.perf_counter() - begin
+    result.cpu_seconds = time.process_time() - cpu
+    result.bytes_in = sum(connection.bytes_in for connection in connections) - bytes_before
+    result.p50_ms, result.p99_ms = result.percentile(0.5), result.percentile(0.99)
     for connection in connections:
         connection.socket.close()
     return result
 
 
+def become(program: str, load: Load) -> None:
+    """Open the connections and let the compiled program go on with them in this process."""
+    connections = [Connection(load, index) for index in range(load.connections)]
+    error_at = connections[0].error_at
+    plan = _PLAN.pack(load.connections, load.in_flight, error_at, 0, load.warm_up_seconds, load.seconds)
+    file = os.memfd_create("plan", 0)
+    for part in (plan, *(connection.plan() for connection in connections)):
+        view = memoryview(part)
+        while view:
+            view = view[os.write(file, view) :]
+    for connection in connections:
+        connection.socket.setblocking(False)
+        connection.socket.set_inheritable(True)
+    os.execv(program, [program, str(file)])
+
+
 def main() -> None:
     """Read the load from the command line, run it, print the result."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("address")
-    parser.add_argument("topic")
-    parser.add_argument("--partitions", type=int, default=6)
-    parser.add_argument("--idempotent", action="store_true")
-    parser.add_argument("--connections", type=int, default=50)
-    parser.add_argument("--in-flight", type=int, default=1)
-    parser.add_argument("--record-bytes", type=int, default=100)
-    parser.add_argument("--records", type=int, default=1)
-    parser.add_argument("--codec", default="none")
-    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("load", type=json.loads, help="the fields of Load")
+    parser.add_argument("--closed-loop", metavar="PROGRAM", help="closed_loop.c, compiled")
     options = parser.parse_args()
-    host, port = options.address.rsplit(":", 1)
-    load = Load(
-        host,
-        int(port),
-        options.topic,
-        options.partitions,
-        options.idempotent,
-        options.connections,
-        options.in_flight,
-        options.record_bytes,
-        options.records,
-        Codec[options.codec.upper()],
-        seconds=options.seconds,
-    )
-    result = run(load)
-    print(
-        json.dumps(
-            {
-                "requests": result.requests,
-                "seconds": round(result.seconds, 3),
-                "errors": result.errors,
-                "p50_ms": round(result.percentile(0.5), 3),
-                "p99_ms": round(result.percentile(0.99), 3),
-            }
-        )
-    )
+    load = Load(**{**options.load, "codec": Codec[options.load["codec"].upper()]})
+    if options.closed_loop:
+        become(options.closed_loop, load)
+    figures = asdict(run(load))
+    figures.pop("latencies_ms")
+    print("END", json.dumps(figures))
 
 
 if __name__ == "__main__":
