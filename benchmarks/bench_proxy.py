@@ -172,7 +172,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--warm-up-seconds", type=float, default=1.0)
     parser.add_argument("--dry", action="store_true", help="save nothing")
+    parser.add_argument("--short", action="store_true", help="a moment of each case on the sink, to see that it works")
     options = parser.parse_args()
+    if options.short:
+        options.on, options.rounds, options.dry = ["sink"], 1, True
+        options.seconds, options.warm_up_seconds = 0.15, 0.05
     stamp, told = versions(), {}
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)

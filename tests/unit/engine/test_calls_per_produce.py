@@ -1,0 +1,65 @@
+"""How many functions the proxy's own code calls for one produce: a count, which a busy machine does not change, where
+microseconds would be noise. ``make bench-proxy`` tells what they cost."""
+
+import sys
+from collections import Counter
+from types import CodeType, FrameType
+
+import pytest
+from hot_world import World
+
+import idemproxy
+
+PASSES = 24
+ROOT = idemproxy.__file__.rpartition("/src/")[0]
+OURS = tuple(f"{ROOT}/{folder}/" for folder in ("src", "proxy", "state", "codecs"))
+
+
+def calls_per_produce(connections: int, records: int, record_bytes: int) -> tuple[float, Counter[str]]:
+    """Return the calls of and from the product's functions, C functions among them, and how often which was called.
+
+    As cProfile counts, without what the benchmark's own reactor, store, broker and clients call. Sockets and the
+    connection to Redis are not in it."""
+    world = World(connections, records, record_bytes)
+    world.prepare(PASSES)
+    called: Counter[str] = Counter()
+    ours: dict[CodeType, bool] = {}
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        if event not in ("call", "c_call"):
+            return
+        code = frame.f_code
+        if code not in ours:
+            ours[code] = code.co_filename.startswith(OURS)
+        if ours[code]:
+            called[code.co_qualname if event == "call" else argument.__name__] += 1  # type: ignore[attr-defined]
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        answered = world.run(PASSES)
+    finally:
+        sys.setprofile(before)
+    return called.total() / answered, called
+
+
+@pytest.mark.parametrize(
+    ("connections", "records", "record_bytes", "calls_max"),
+    [(50, 1, 100, 476), (20, 16, 1024, 477), (1, 1, 100, 553)],
+    ids=["one record, 50 connections", "16 KB, 20 connections", "one record, one connection"],
+)
+def test_a_produce_takes_no_more_calls_than_it_did(
+    connections: int, records: int, record_bytes: int, calls_max: float
+) -> None:
+    """The limits are what the code needs today. After a change that saves calls, run this test with ``-rA``, which
+    prints the number and the functions that are called most, and write the number down here. A change that needs more
+    of them takes them from somewhere else: each costs 0.1 to 0.3 us of every produce."""
+    calls, called = calls_per_produce(connections, records, record_bytes)
+    print(f"{calls:.1f} calls per produce;", ", ".join(f"{name} {n}" for name, n in called.most_common(20)))
+    assert calls <= calls_max
+
+
+def test_the_count_is_the_same_each_time() -> None:
+    first, _ = calls_per_produce(8, 1, 100)
+    second, _ = calls_per_produce(8, 1, 100)
+    assert first == second
