@@ -105,7 +105,9 @@ def producers(watched: Watched, producer_id: int | None, topic: str | None, coun
     """Producers on partitions, as this process holds them, the one used last first."""
     known = watched.engine.sequencers
     fitting = (
-        one for one in reversed(list(known)) if producer_id in (None, one.producer_id) and topic in (None, one.topic)
+        one
+        for one in reversed(list(known))
+        if producer_id in (None, one.stream.producer_id) and topic in (None, one.stream.topic)
     )
     return {"in_memory": len(known), "producers": [_producer(one) for one in islice(fitting, count)]}
 
@@ -166,13 +168,14 @@ def _broker(broker: BrokerStatistics, own: LaneStatistics) -> Json:
 
 
 def _producer(sequencer: Sequencer) -> Json:
-    entry = sequencer.entry
+    stream = sequencer.stream
+    entry = stream.entry
     found: Json = {
-        "producer_id": str(sequencer.producer_id),
-        "topic": sequencer.topic,
-        "partition": sequencer.partition,
-        "queued": len(sequencer.queue),
-        "under_way": len(sequencer.out),
+        "producer_id": str(stream.producer_id),
+        "topic": stream.topic,
+        "partition": stream.partition,
+        "queued": len(stream.queue),
+        "under_way": len(stream.out),
         "idle": sequencer.is_idle,
         "known": entry is not None,
     }

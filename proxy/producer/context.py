@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ...codecs.compression import Codec
 from ...codecs.convert import HeaderPolicy
@@ -21,9 +20,7 @@ from ..events import DoubtOpened, Report
 from ..flow.outcome import Acknowledger
 from ..partition_log.log_offsets import Later, Position, newest_position
 from ..partition_log.offset_checkpoints import OffsetCheckpoints
-
-if TYPE_CHECKING:
-    from .duplicate_audit import DuplicateSearch
+from .duplicate_audit import DuplicateAudit
 
 
 @dataclass(slots=True)
@@ -87,10 +84,11 @@ class Shared:
     doubts: dict[object, tuple[float, DoubtOpened]] = field(default_factory=dict)
     """What is in doubt now, and since when."""
 
-    sent_again: dict[tuple[str, int], DuplicateSearch] = field(default_factory=dict)
-    """By partition: what was sent twice lately, until it is looked for (rule R14)."""
-    is_looking: bool = False
-    """Somebody looks for copies: one at a time, doubts come first."""
+    duplicate_audit: DuplicateAudit = field(init=False)
+    """Looks again for what was sent twice (rule R14)."""
+
+    def __post_init__(self) -> None:
+        self.duplicate_audit = DuplicateAudit(self.report)
 
     @contextmanager
     def in_doubt(self, opened: DoubtOpened) -> Iterator[None]:

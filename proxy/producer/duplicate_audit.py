@@ -9,11 +9,10 @@ from typing import Any
 from ...codecs.marker import Identity
 from ...codecs.message_set import ShallowMessage
 from .. import limits
-from ..events import DuplicateFound
+from ..events import DuplicateFound, Report
 from ..flow.effects import Effect, Wait
 from ..partition_log.log_offsets import Position
 from ..partition_log.log_search import LogSearch
-from .context import Shared
 
 Name = tuple[int, int, int]
 """Producer id, epoch, base sequence of a batch."""
@@ -46,34 +45,43 @@ class DuplicateSearch(LogSearch):
             offset += identity.record_count
 
 
-# R14 lives here: what was sent twice is looked for.
-def auditing(
-    shared: Shared, place: tuple[str, int], bound: Position, names: Iterable[Name]
-) -> Coroutine[Effect[Any], Any, None] | None:
-    """Return the flow of the second look (rule R14), None if one that waits for this partition takes them along."""
-    waiting = shared.sent_again.get(place)
-    if waiting is not None:
-        waiting.add(bound, names)
-        return None
-    search = shared.sent_again[place] = DuplicateSearch(*place, bound)
-    search.add(bound, names)
-    return _look(shared, place, search)
+class DuplicateAudit:
+    """All second looks of one engine: one at a time, doubts come first."""
 
+    def __init__(self, report: Report) -> None:
+        self.waiting: dict[tuple[str, int], DuplicateSearch] = {}
+        """By partition: what was sent twice lately, until it is looked for."""
+        self._report = report
+        self.is_looking = False
 
-async def _look(shared: Shared, place: tuple[str, int], search: DuplicateSearch) -> None:
-    """A broker that stood still for longer than the settle time may have appended the first try after all."""
-    told: set[Name] = set()
-    for seconds in limits.SECOND_LOOKS_SECONDS:
-        await Wait(seconds)
-        shared.sent_again = {where: other for where, other in shared.sent_again.items() if other is not search}
-        while shared.is_looking:
-            await Wait(limits.SETTLE_SECONDS)
-        shared.is_looking = True
-        try:
-            await search.run()
-        finally:
-            shared.is_looking = False
-        for name, offsets in search.offsets.items():
-            if len(offsets) > 1 and name not in told:
-                told.add(name)
-                shared.report(DuplicateFound(*name, *place, tuple(sorted(offsets))))
+    # R14 lives here: what was sent twice is looked for.
+    def looking_for(
+        self, place: tuple[str, int], bound: Position, names: Iterable[Name]
+    ) -> Coroutine[Effect[Any], Any, None] | None:
+        """Return the flow of the second look (rule R14), None if one that waits for this partition takes them along."""
+        waiting = self.waiting.get(place)
+        if waiting is not None:
+            waiting.add(bound, names)
+            return None
+        search = self.waiting[place] = DuplicateSearch(*place, bound)
+        search.add(bound, names)
+        return self._look(place, search)
+
+    async def _look(self, place: tuple[str, int], search: DuplicateSearch) -> None:
+        """A broker that stood still for longer than the settle time may have appended the first try after all."""
+        told: set[Name] = set()
+        for seconds in limits.SECOND_LOOKS_SECONDS:
+            await Wait(seconds)
+            if self.waiting.get(place) is search:
+                del self.waiting[place]
+            while self.is_looking:
+                await Wait(limits.SETTLE_SECONDS)
+            self.is_looking = True
+            try:
+                await search.run()
+            finally:
+                self.is_looking = False
+            for name, offsets in search.offsets.items():
+                if len(offsets) > 1 and name not in told:
+                    told.add(name)
+                    self._report(DuplicateFound(*name, *place, tuple(sorted(offsets))))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ...codecs.convert import digesting_batch
 from ...codecs.errors import WireError
@@ -26,92 +25,87 @@ from ..partition_log.log_offsets import Later, Position, Unreadable, look_at
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
 from . import answers
 from .batch import Answer, Batch
-
-if TYPE_CHECKING:
-    from .sequencer import Sequencer
+from .stream import Stream
 
 
 # R9 lives here: a duplicate is looked at, and answered.
-async def answer_duplicate(sequencer: Sequencer, batch: Batch, verdict: Duplicate) -> None:
+async def answer_duplicate(stream: Stream, batch: Batch, verdict: Duplicate) -> None:
     """Rule R9: the stored offset, after one look at it in the log unless its connection still lives."""
-    known = sequencer.acknowledged_by.get((batch.identity.producer_epoch, batch.identity.base_sequence))
+    known = stream.acknowledged_by.get((batch.identity.producer_epoch, batch.identity.base_sequence))
     lane = known() if known is not None else None
     there: bool | Later = lane is not None and lane.is_open
     if not there:
-        there = await _is_in_log(sequencer, batch, verdict.base_offset)
-    if batch in sequencer.queue:
-        sequencer.queue.remove(batch)
+        there = await _is_in_log(stream, batch, verdict.base_offset)
     if isinstance(there, Later):  # what cannot be read may stay so for ever
         told = answers.undecidable if isinstance(there, Unreadable) else answers.in_doubt
-        sequencer.answer(batch, told(there.reason), "duplicate_unverified")
+        stream.dismiss(batch, told(there.reason), "duplicate_unverified")
     elif there:
-        sequencer.answer(batch, answers.appended(verdict.base_offset, verdict.log_append_time_ms), "duplicate")
-        sequencer.shared.report(DuplicateAnswered(batch.waiters[0].connection.name, sequencer.topic))
+        stream.dismiss(batch, answers.appended(verdict.base_offset, verdict.log_append_time_ms), "duplicate")
+        stream.shared.report(DuplicateAnswered(batch.waiters[0].connection.name, stream.topic))
     else:
-        sequencer.answer(batch, answers.vanished(verdict.base_offset), "vanished")
+        stream.dismiss(batch, answers.vanished(verdict.base_offset), "vanished")
 
 
-async def _is_in_log(sequencer: Sequencer, batch: Batch, base_offset: int) -> bool | Later:
-    entry = sequencer.entry
+async def _is_in_log(stream: Stream, batch: Batch, base_offset: int) -> bool | Later:
+    entry = stream.entry
     assert entry is not None
     stored = next(piece for piece in entry.window if piece.base_sequence == batch.identity.base_sequence)
     piece = Stored(entry.producer_epoch, stored.base_sequence, stored.record_count, stored.base_offset)
     content = next(iter(await contents_of(batch, 1)), None)
 
     async def fits(message: ShallowMessage) -> bool:
-        if carries(message, (piece,), sequencer.producer_id):
+        if carries(message, (piece,), stream.producer_id):
             return True
         return await in_steps(partial(has_content, message, base_offset, content), batch.sender)
 
-    return await look_at(sequencer.topic, sequencer.partition, base_offset, fits)
+    return await look_at(stream.topic, stream.partition, base_offset, fits)
 
 
-def why_hidden(sequencer: Sequencer, batch: Batch) -> str | None:
+def why_hidden(stream: Stream, batch: Batch) -> str | None:
     """Could the log have this batch though the entry does not, and nobody can tell (rules R10, R17)? None: surely
     not."""
-    entry = sequencer.entry
+    entry = stream.entry
     if entry is None or entry.intent is None:
         return None
     if is_in_intent(entry.intent, batch.identity, batch.header.crc):
         return "an earlier try of it was given up"  # who did not hear of it is told again
-    if not entry.is_blurred or begins_anew(sequencer, entry, batch):
+    if not entry.is_blurred or begins_anew(stream, entry, batch):
         return None
     return "the log does not tell all of this producer"
 
 
-def begins_anew(sequencer: Sequencer, entry: Entry, batch: Batch) -> bool:
+def begins_anew(stream: Stream, entry: Entry, batch: Batch) -> bool:
     """Does it begin an epoch of which its client has sent nothing before?"""
     epoch = batch.identity.producer_epoch
     return (
         batch.identity.base_sequence == 0
         and epoch > entry.producer_epoch
         and any(
-            not waiter.is_gone and waiter.connection.retry_notes.has_ended_older(sequencer.key, epoch)
+            not waiter.is_gone and waiter.connection.retry_notes.has_ended_older(stream.key, epoch)
             for waiter in batch.waiters
         )
     )
 
 
-async def reopen(sequencer: Sequencer, batch: Batch) -> bool:
+async def reopen(stream: Stream, batch: Batch) -> bool:
     """Is a batch that seems to overlap what is in the log one of which a rebuild found the first parts (rules R6, R11)?
     Then it is an open intent again, to be completed. Its content has to fit."""
-    entry, identity = sequencer.entry, batch.identity
+    entry, identity = stream.entry, batch.identity
     overlap = 0 if entry is None else records_in_log(entry, identity)
     if entry is None or not overlap:
         return False
     contents = await contents_of(batch)
     result, stored_contents = await _search_records(
-        sequencer, replace(identity, record_count=overlap), max(entry.first_base_offset, 0), contents[:overlap]
+        stream, replace(identity, record_count=overlap), max(entry.first_base_offset, 0), contents[:overlap]
     )
     if not isinstance(result, Searched):
-        sequencer.queue.remove(batch)
         told = answers.in_doubt if isinstance(result, Later) else answers.undecidable
-        sequencer.answer(batch, told(result.reason), "first_part_unread")
+        stream.dismiss(batch, told(result.reason), "first_part_unread")
         return True
     parts = covered(result.pieces, identity)
     if sum(part.record_count for part in parts) != overlap or contents[:overlap] != stored_contents:
         return False
-    leader = sequencer.shared.leader_of(sequencer.topic, sequencer.partition)
+    leader = stream.shared.leader_of(stream.topic, stream.partition)
     intent = Intent(
         NOBODY,  # whoever comes takes it over: our client may go meanwhile (R17)
         identity.producer_epoch,
@@ -121,31 +115,29 @@ async def reopen(sequencer: Sequencer, batch: Batch) -> bool:
         contents[0],
         -1 if leader is None else leader,
     )
-    await sequencer.write(reopened(entry, intent))
+    await stream.write(reopened(entry, intent))
     return True
 
 
-async def answer_below_window(sequencer: Sequencer, batch: Batch) -> None:
+async def answer_below_window(stream: Stream, batch: Batch) -> None:
     """Rule R9: 46 if the log has it, 45 if the log was searched completely, else a retriable error, then 87."""
-    answer, verdict = await _search_below_window(sequencer, batch)
-    if batch in sequencer.queue:
-        sequencer.queue.remove(batch)
-    sequencer.answer(batch, answer, verdict)
+    answer, verdict = await _search_below_window(stream, batch)
+    stream.dismiss(batch, answer, verdict)
     if verdict == "duplicate_below_window":
-        sequencer.shared.report(DuplicateAnswered(batch.waiters[0].connection.name, sequencer.topic))
+        stream.shared.report(DuplicateAnswered(batch.waiters[0].connection.name, stream.topic))
 
 
-async def _search_below_window(sequencer: Sequencer, batch: Batch) -> tuple[Answer, str]:
+async def _search_below_window(stream: Stream, batch: Batch) -> tuple[Answer, str]:
     """Is a batch in the log that begins before the window? Its content has to fit too, or a client that restarts its
     sequences would lose records in silence."""
-    entry = sequencer.entry
+    entry = stream.entry
     assert entry is not None
     if entry.first_base_offset == NO_OFFSET:
         return answers.in_doubt("where this epoch begins in the log is not known"), "below_window_unknown"
     contents = await contents_of(batch)
     started = await Now()
-    result, stored_contents = await _search_records(sequencer, batch.identity, entry.first_base_offset, contents)
-    sequencer.step("resolve", (batch,), started, "below the window")
+    result, stored_contents = await _search_records(stream, batch.identity, entry.first_base_offset, contents)
+    stream.step("resolve", (batch,), started, "below the window")
     if isinstance(result, Later):
         return answers.in_doubt(result.reason), "below_window_unknown"
     if isinstance(result, Undecidable):
@@ -158,18 +150,18 @@ async def _search_below_window(sequencer: Sequencer, batch: Batch) -> tuple[Answ
 
 
 async def _search_records(
-    sequencer: Sequencer, wanted: BatchIdentity, start_at: int, contents: Sequence[bytes]
+    stream: Stream, wanted: BatchIdentity, start_at: int, contents: Sequence[bytes]
 ) -> tuple[Searched | Later | Undecidable, list[bytes]]:
     """Look for all records of ``wanted``, which have these digests, from ``start_at`` to the end that is known.
 
     Any of them may be stored without a marker, then nothing but its content tells of it. So the record behind the part
     that was found is looked for by its content, too, and once more behind what that has brought. Also returned: the
     digests of what is stored under the batch's identity."""
-    entry = sequencer.entry
+    entry = stream.entry
     assert entry is not None
     looked_for = set(contents[:1])
     while True:
-        search = WindowSearch(sequencer, wanted, start_at, entry.end_offset, looked_for)
+        search = WindowSearch(stream, wanted, start_at, entry.end_offset, looked_for)
         search.whose = {content: [wanted] for content in looked_for}
         result = await _run_to_end(search)
         if not isinstance(result, Searched):
@@ -202,16 +194,16 @@ class WindowSearch(LogSearch):
 
     def __init__(
         self,
-        sequencer: Sequencer,
+        stream: Stream,
         batch: BatchIdentity,
         start_at: int,
         stop_at: int | None,
         contents: Collection[bytes],
     ) -> None:
         super().__init__(
-            sequencer.topic,
-            sequencer.partition,
-            sequencer.producer_id,
+            stream.topic,
+            stream.partition,
+            stream.producer_id,
             Position(start_at, NO_ANCHOR),
             contents,
             set(),

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from ...codecs.marker import anchor_of
 from ...codecs.message_set import ShallowMessage
@@ -50,29 +49,27 @@ from .grouping import (
     stay_apart,
 )
 from .marker_probe import probe_marker
-
-if TYPE_CHECKING:
-    from .sequencer import Sequencer
+from .stream import Stream
 
 
 class Forward:
     """One group under one intent."""
 
     def __init__(
-        self, sequencer: Sequencer, group: list[Batch], plan: GroupPlan, leader: int, placed: Sequence[Stored] = ()
+        self, stream: Stream, group: list[Batch], plan: GroupPlan, leader: int, placed: Sequence[Stored] = ()
     ) -> None:
-        entry = sequencer.entry
+        entry = stream.entry
         assert entry is not None
         assert entry.intent is not None
-        self._sequencer = sequencer
-        self._shared = sequencer.shared
+        self._stream = stream
+        self._shared = stream.shared
         self._group = group
         self._pieces = deque(plan.pieces)
         self._sent_sequence = self._first.base_sequence
         self._contents = {plan.content}
         self._leader = leader
         self._timeout_ms = min([batch.timeout_ms for batch in group])
-        self._era = sequencer.shared.era
+        self._era = stream.shared.era
         self._owner = entry.intent.owner
         self._placed = list(placed)
         self._anchor = entry.anchor
@@ -103,7 +100,7 @@ class Forward:
 
     async def work(self) -> None:
         """Go on until the group is in the log and answered, refused and answered, or has to begin anew."""
-        sequencer = self._sequencer
+        stream = self._stream
         while self._pieces:
             piece = self._pieces[0]
             self._sent_sequence = piece.identities[0].base_sequence
@@ -112,8 +109,8 @@ class Forward:
             started = self._shared.step_begins()
             outcome: Outcome = await Append(
                 self._leader,
-                sequencer.topic,
-                sequencer.partition,
+                stream.topic,
+                stream.partition,
                 piece.wrapper if piece.wrapper.joined_bytes_max else piece.message_set,
                 self._timeout_ms,
                 self._may_send,
@@ -122,9 +119,9 @@ class Forward:
                 self._group[0].sender,
             )
             if started:
-                sequencer.step("append", self._group, started, type(outcome).__name__)
+                stream.step("append", self._group, started, type(outcome).__name__)
             if self._shared.wants_outcomes:
-                self._shared.report(ended(self._leader, *sequencer.key[1:], piece.identities, outcome))
+                self._shared.report(ended(self._leader, *stream.key[1:], piece.identities, outcome))
             if isinstance(outcome, Appended):
                 outcome = await self._confirmed(piece, outcome)
             if isinstance(outcome, Appended):
@@ -150,7 +147,7 @@ class Forward:
         for batch in self._group:
             if not batch.is_wanted:
                 return "a client has gone"
-        if self._sequencer.is_outdated(self._first.producer_epoch):
+        if self._stream.is_outdated(self._first.producer_epoch):
             return "its client has begun a newer epoch"
         return None
 
@@ -161,17 +158,17 @@ class Forward:
         if not piece.wrapper.is_marked:
             self._is_nameless = True
             self._told = (piece.wrapper.first_content, located(piece, outcome.base_offset)[0])
-            self._shared.report(NoRoomForMarker(*self._sequencer.key[1:], len(piece.message_set)))
+            self._shared.report(NoRoomForMarker(*self._stream.key[1:], len(piece.message_set)))
         if outcome.error_code == 0:
             return outcome
         self._is_clean = False
-        self._shared.drop_bound(self._sequencer.topic, self._sequencer.partition)
+        self._shared.drop_bound(self._stream.topic, self._stream.partition)
         wanted, anchor = located(piece, outcome.base_offset), outcome.anchor or piece.anchor
 
         async def fits(message: ShallowMessage) -> bool:
-            return carries(message, wanted, self._sequencer.producer_id) and anchor_of(message) == anchor
+            return carries(message, wanted, self._stream.producer_id) and anchor_of(message) == anchor
 
-        there = await look_at(self._sequencer.topic, self._sequencer.partition, outcome.base_offset, fits)
+        there = await look_at(self._stream.topic, self._stream.partition, outcome.base_offset, fits)
         if there is True:
             return Appended(outcome.base_offset, 0, outcome.log_append_time_ms, anchor=anchor)
         reason = there.reason if isinstance(there, Later) else "another record is where it was appended"
@@ -180,10 +177,10 @@ class Forward:
     def _place(self, piece: WrapperPlan, outcome: Appended) -> None:
         self._placed.extend(located(piece, outcome.base_offset))
         # What the broker has rebuilt is not known by what was sent: no anchor is better than one that never fits.
-        is_unmarked = self._sequencer.topic in self._shared.unmarked
+        is_unmarked = self._stream.topic in self._shared.unmarked
         self._anchor = NO_ANCHOR if is_unmarked else outcome.anchor or piece.anchor
         if self._shared.too_large and not piece.wrapper.joined_bytes_max:
-            self._shared.note_taken(self._sequencer.topic, len(piece.message_set))
+            self._shared.note_taken(self._stream.topic, len(piece.message_set))
         self._lane = outcome.lane
         self._last = piece
         self._log_append_time_ms = outcome.log_append_time_ms
@@ -192,7 +189,7 @@ class Forward:
     async def _commit(self) -> None:
         """Everything is in the log. The client is answered now; the commit rides on the next swap (rule R7), unless
         nothing in the log tells whose it is: then it is written before."""
-        sequencer = self._sequencer
+        stream = self._stream
         last = self._placed[-1]
         end_offset = last.base_offset + last.record_count
         window = []
@@ -202,56 +199,56 @@ class Forward:
                 WindowBatch(batch.identity.base_sequence, batch.identity.record_count, offset, self._log_append_time_ms)
             )
         if self._era == self._shared.era:
-            assert sequencer.entry is not None
-            entry = committed(sequencer.entry, window, end_offset, self._anchor)
-            sequencer.held.hold(entry, self._group if self._shared.step_begins() else ())
-            sequencer.remember_lane(self._group, self._lane)
+            assert stream.entry is not None
+            entry = committed(stream.entry, window, end_offset, self._anchor)
+            stream.held.hold(entry, self._group if self._shared.step_begins() else ())
+            stream.remember_lane(self._group, self._lane)
             if self._is_clean:
                 if self._anchor != NO_ANCHOR:
-                    self._shared.note_bound(sequencer.topic, sequencer.partition, Position(end_offset, self._anchor))
+                    self._shared.note_bound(stream.topic, stream.partition, Position(end_offset, self._anchor))
                 self._look_back(end_offset - 1)
         else:
-            sequencer.held.forget()
-        if self._is_nameless and sequencer.held.is_unwritten and sequencer.entry is not None:
-            await sequencer.write(sequencer.entry)
+            stream.held.forget()
+        if self._is_nameless and stream.held.is_unwritten and stream.entry is not None:
+            await stream.write(stream.entry)
         measure = self._shared.measure
         for batch, stored in zip(self._group, window, strict=True):
-            sequencer.answer(batch, answers.appended(stored.base_offset, stored.log_append_time_ms), "appended")
+            stream.answer(batch, answers.appended(stored.base_offset, stored.log_append_time_ms), "appended")
             if measure is not None and self._is_clean and self._lane is not None:
                 measure(batch.arrived_at, self._lane)
 
     def _look_back(self, last_offset: int) -> None:
         """The first append of a partition in this process is read back, aside."""
-        sequencer = self._sequencer
-        place = (sequencer.topic, sequencer.partition)
+        stream = self._stream
+        place = (stream.topic, stream.partition)
         if place not in self._shared.probed and self._last is not None and self._last.wrapper.is_marked:
             self._shared.probed.add(place)
-            sequencer.work_aside(probe_marker(self._shared, *place, self._last.message_set, last_offset))
+            stream.work_aside(probe_marker(self._shared, *place, self._last.message_set, last_offset))
 
     # ------------------------------------------------------------------ not appended
     async def _not_sent(self) -> None:
         """Nothing of this piece has left: the batches that are still wanted are due again."""
         self._let_go()
-        self._sequencer.put_back(self._group)
-        await Leader(self._sequencer.topic, self._sequencer.partition, refresh=True)
+        self._stream.put_back(self._group)
+        await Leader(self._stream.topic, self._stream.partition, refresh=True)
         await Wait(limits.PROBE_SECONDS)
 
     def _let_go(self) -> None:
         """Release the intent. If a part of the batch is in the log it stays open, owned by nobody: the retry brings the
         rest, to whatever proxy it comes (rules R13, R17)."""
-        sequencer = self._sequencer
+        stream = self._stream
         if self._era != self._shared.era:
-            sequencer.held.forget()
-        elif sequencer.entry is not None:
-            entry = sequencer.entry
+            stream.held.forget()
+        elif stream.entry is not None:
+            entry = stream.entry
             open_still = renewed(entry, NOBODY, moved_to=self._moved_to)
-            sequencer.held.hold(open_still if self._placed else released(entry))
+            stream.held.hold(open_still if self._placed else released(entry))
 
     def _leave(self) -> None:
         """The intent stays open, and nobody's: to be resolved where the client comes next (rule R17)."""
-        entry = self._sequencer.entry
+        entry = self._stream.entry
         assert entry is not None
-        self._sequencer.held.hold(renewed(entry, NOBODY, moved_to=self._moved_to))
+        self._stream.held.hold(renewed(entry, NOBODY, moved_to=self._moved_to))
 
     async def _refused(self, piece: WrapperPlan, outcome: Refused) -> bool:
         """The broker did not take the piece, for certain. True: go on with other pieces (rule R19)."""
@@ -263,7 +260,7 @@ class Forward:
         if code in SIZE_ERRORS and await self._make_smaller(piece):
             return True
         if code in ROUTING_ERRORS:
-            await Leader(self._sequencer.topic, self._sequencer.partition, refresh=True)
+            await Leader(self._stream.topic, self._stream.partition, refresh=True)
         self._let_go()
         answer = answers.refused(code)
         if self._placed and not answers.is_retriable(code):
@@ -275,7 +272,7 @@ class Forward:
         """Another producer's records may be what the broker does not like: each goes alone, under the intent that it
         has, and is not merged again (rule R19)."""
         if outcome.error_code in SIZE_ERRORS:
-            self._shared.note_too_large(self._sequencer.topic, outcome.merged_bytes)
+            self._shared.note_too_large(self._stream.topic, outcome.merged_bytes)
         stay_apart(self._group, [piece])
         return True
 
@@ -284,30 +281,30 @@ class Forward:
         for batch in self._group:
             batch.is_alone = True
         self._let_go()
-        self._sequencer.put_back(self._group)
+        self._stream.put_back(self._group)
         return False
 
     async def _make_smaller(self, piece: WrapperPlan) -> bool:
         """Codes 10 and 18: compress first, then split, at last leave the marker out."""
-        sequencer, sender = self._sequencer, self._group[0].sender
-        self._shared.note_too_large(sequencer.topic, len(piece.message_set))
+        stream, sender = self._stream, self._group[0].sender
+        self._shared.note_too_large(stream.topic, len(piece.message_set))
         if not piece.is_compressed:
             size_bytes = len(piece.message_set)
-            piece = self._pieces[0] = await in_steps(partial(compressing_harder, sequencer.target, piece), sender)
+            piece = self._pieces[0] = await in_steps(partial(compressing_harder, stream.target, piece), sender)
             if len(piece.message_set) < size_bytes:
                 return True
         if piece.identities[0].record_count == 1:
             return await self._without_marker(piece)
         if len(self._pieces) >= limits.PARTS_MAX:
             return False
-        halves = await in_steps(partial(halving, sequencer.target, piece), sender)
+        halves = await in_steps(partial(halving, stream.target, piece), sender)
         self._pieces.popleft()
         self._pieces.extendleft(reversed(halves))
         return True
 
     async def _without_marker(self, piece: WrapperPlan) -> bool:
         """The last resort for a single record. True: it goes in a form that may be small enough."""
-        steps = partial(leaving_the_marker_out, self._sequencer.target, piece)
+        steps = partial(leaving_the_marker_out, self._stream.target, piece)
         bare = await in_steps(steps, self._group[0].sender)
         if bare is None:
             return False
@@ -319,21 +316,19 @@ class Forward:
         """Rule R6. It belongs to the entry and goes on when the clients have gone. True: go on with the pieces that
         are left."""
         assert isinstance(outcome, InDoubt)
-        sequencer = self._sequencer
+        stream = self._stream
         if outcome.is_late:  # R14: another proxy may have appended them meanwhile
             names = (self._first.producer_epoch, tuple(batch.identity.base_sequence for batch in self._group))
-            self._shared.report(
-                AppendAfterDeadline(sequencer.producer_id, *names, sequencer.topic, sequencer.partition)
-            )
-            sequencer.schedule_audit(self._bound, self._first.producer_epoch, self._sequences)
+            self._shared.report(AppendAfterDeadline(stream.producer_id, *names, stream.topic, stream.partition))
+            stream.schedule_audit(self._bound, self._first.producer_epoch, self._sequences)
         if self._era != self._shared.era:
             return self._void(outcome.reason)
-        where = (sequencer.producer_id, sequencer.topic, sequencer.partition, self._first.base_sequence)
+        where = (stream.producer_id, stream.topic, stream.partition, self._first.base_sequence)
         with self._shared.in_doubt(DoubtOpened(*where, outcome.reason)):
             return await self._find_out(outcome)
 
     async def _find_out(self, outcome: InDoubt) -> bool:
-        sequencer = self._sequencer
+        stream = self._stream
         started = await Now()
         undecided = 0
         search = self._new_search(outcome.broker_id)
@@ -342,7 +337,7 @@ class Forward:
             result = await search.run()
             if search.moved_to != NO_OFFSET:  # R8
                 self._moved_to, self._bound = search.moved_to, search.bound
-                self._shared.forget_bound(sequencer.topic, sequencer.partition)
+                self._shared.forget_bound(stream.topic, stream.partition)
             if self._era != self._shared.era:
                 return self._void("the state of the proxy changed while the batch was in doubt")
             if isinstance(result, Searched):
@@ -353,9 +348,9 @@ class Forward:
                 return self._give_up(result.reason)
             if isinstance(result, Undecidable):
                 search.begin_anew()
-            sequencer.drop_unwanted()  # this may go on for long
+            stream.drop_unwanted()  # this may go on for long
             is_endless = isinstance(result, Later)  # what cannot be decided ends by itself, whoever waits
-            if is_endless and not sequencer.is_awaited and await Now() - started > limits.HAND_OVER_SECONDS:
+            if is_endless and not stream.is_awaited and await Now() - started > limits.HAND_OVER_SECONDS:
                 await self._report(started, search, "left_open", result.reason)
                 self._leave()
                 return False
@@ -370,7 +365,7 @@ class Forward:
             self._anchor = result.anchor
             return True
         sequences = self._sequences
-        sequencer.schedule_audit(self._bound, self._first.producer_epoch, sequences)  # R14
+        stream.schedule_audit(self._bound, self._first.producer_epoch, sequences)  # R14
         if len(self._group) > 1 and records:
             return await self._only_first(records, result.anchor)
         if records == 0 and outcome.error_code in CONTENT_ERRORS and len(self._group) > 1:
@@ -394,16 +389,16 @@ class Forward:
         left = self._group[found:]
         self._group, self._anchor = self._group[:found], anchor
         await self._commit()
-        self._sequencer.put_back(left)
+        self._stream.put_back(left)
         return False
 
     def _new_search(self, broker_id: int) -> LogSearch:
-        entry = self._sequencer.entry
+        entry = self._stream.entry
         assert entry is not None and entry.intent is not None  # noqa: PT018
         search = LogSearch(
-            self._sequencer.topic,
-            self._sequencer.partition,
-            self._sequencer.producer_id,
+            self._stream.topic,
+            self._stream.partition,
+            self._stream.producer_id,
             self._bound,
             self._contents,
             {broker_id, entry.intent.leader},
@@ -414,54 +409,54 @@ class Forward:
 
     async def _again(self, records_found: int) -> bool:
         """Not in the log, or only a part: renew the intent, then forward what is missing, at most twice (rule R6)."""
-        sequencer = self._sequencer
-        entry = sequencer.entry
+        stream = self._stream
+        entry = stream.entry
         assert entry is not None
         assert entry.intent is not None
         attempts = entry.intent.attempts + 1
         if self._may_send() is not None:  # R12, R17
             self._let_go()
-            sequencer.put_back(self._group)
+            stream.put_back(self._group)
             return False
         if attempts >= limits.FORWARDS_MAX:
             self._let_go()
             for batch in self._group:
-                sequencer.answer(batch, answers.in_doubt("the broker lost the batch several times"), "lost")
+                stream.answer(batch, answers.in_doubt("the broker lost the batch several times"), "lost")
             return False
-        leader = await Leader(sequencer.topic, sequencer.partition, refresh=True)
+        leader = await Leader(stream.topic, stream.partition, refresh=True)
         self._leader = self._leader if leader is None else leader
-        if not await sequencer.write(renewed(entry, self._owner, attempts, self._leader, self._moved_to)):
-            sequencer.put_back(self._group)
+        if not await stream.write(renewed(entry, self._owner, attempts, self._leader, self._moved_to)):
+            stream.put_back(self._group)
             return False
-        rest = partial(rest_of, sequencer.target, self._group, records_found, self._pieces)
+        rest = partial(rest_of, stream.target, self._group, records_found, self._pieces)
         self._pieces = deque(await in_steps(rest, self._group[0].sender))
         stay_apart(self._group, self._pieces)
-        self._shared.report(Reforwarded(*sequencer.key, self._first.base_sequence, attempts))
+        self._shared.report(Reforwarded(*stream.key, self._first.base_sequence, attempts))
         return True
 
     def _void(self, reason: str) -> bool:
-        self._sequencer.held.forget()
+        self._stream.held.forget()
         self._answer_all(answers.in_doubt(reason), "in_doubt")
         return False
 
     def _give_up(self, reason: str) -> bool:
         """It cannot be decided: the user has to know, and the next epoch must not wait for ever. The batches are
         remembered: whoever did not hear of it brings them again (rule R17)."""
-        entry = self._sequencer.entry
+        entry = self._stream.entry
         assert entry is not None
-        self._sequencer.held.hold(given_up(entry))
+        self._stream.held.hold(given_up(entry))
         self._answer_all(answers.undecidable(reason), "undecidable")
         return False
 
     def _answer_all(self, answer: Answer, verdict: str) -> None:
         for batch in self._group:
-            self._sequencer.answer(batch, answer, verdict)
+            self._stream.answer(batch, answer, verdict)
 
     async def _report(self, started: float, search: LogSearch, result: str, detail: str) -> None:
-        sequencer = self._sequencer
-        sequencer.step("resolve", self._group, started, result)
+        stream = self._stream
+        stream.step("resolve", self._group, started, result)
         self._shared.report(
             DoubtResolved(
-                *sequencer.key, self._first.base_sequence, result, search.bytes_read, await Now() - started, detail
+                *stream.key, self._first.base_sequence, result, search.bytes_read, await Now() - started, detail
             )
         )

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ...state.commit import Stored, blurred, committed, fresh, given_up, released, renewed
 from ...state.decide import BatchIdentity, BelowWindow, Duplicate, decide, is_in_intent
@@ -27,19 +26,17 @@ from .duplicates import answer_below_window, answer_duplicate, contents_of
 from .forward import Forward
 from .grouping import GroupPlan, rest_of
 from .rebuild import LookedFor, Name, completed, is_claimed, is_enough, lowest_missing, lowest_of, name_of, remembering
-
-if TYPE_CHECKING:
-    from .sequencer import Sequencer
+from .stream import Stream
 
 
 class Takeover:
-    """One piece of doubt about the entry of one sequencer."""
+    """One piece of doubt about the entry of one stream."""
 
-    def __init__(self, sequencer: Sequencer, *, suspect: bool) -> None:
-        self._sequencer = sequencer
-        self._shared = sequencer.shared
+    def __init__(self, stream: Stream, *, suspect: bool) -> None:
+        self._stream = stream
+        self._shared = stream.shared
         self._is_suspect = suspect
-        self._era = sequencer.shared.era
+        self._era = stream.shared.era
         self._settle_on: set[int] = set()
         """Brokers that an intent before this one was meant for."""
         self._given_up: Intent | None = None
@@ -56,20 +53,20 @@ class Takeover:
 
     async def work(self) -> None:
         """Do what can be done now: wait a little, or resolve."""
-        sequencer = self._sequencer
+        stream = self._stream
         if self._is_suspect and not await self._is_quiet():
             return
-        entry = sequencer.entry
+        entry = stream.entry
         intent = entry.intent if entry is not None and entry.has_open_intent else None
         if entry is not None and is_claimed(entry.intent):
             intent = entry.intent
         if intent is not None and intent.owner != self._shared.incarnation:
             is_over = await self._is_over(intent.owner)
             if not is_over:
-                if sequencer.queue:  # R6: should its owner have died, it is resolved without a client too
+                if stream.queue:  # R6: should its owner have died, it is resolved without a client too
                     lease_ends = await Now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS
-                    sequencer.watch_intent_until = max(sequencer.watch_intent_until, lease_ends)
-                await sequencer.park()
+                    stream.watch_intent(lease_ends)
+                await stream.park()
                 return
         if not self._is_suspect:
             assert entry is not None
@@ -90,37 +87,37 @@ class Takeover:
         """Rule R10: before a suspect entry is touched, the leases of the lost state run out. If our own registration is
         gone, the state was lost just now, and a new era begins with the next heartbeat."""
         if (now := await Now()) < self._shared.grace_until:
-            await self._sequencer.park(self._shared.grace_until - now)
+            await self._stream.park(self._shared.grace_until - now)
             return False
         if await MemberAlive(self._shared.incarnation) is not True:
-            await self._sequencer.park()
+            await self._stream.park()
             return False
         return True
 
     # ------------------------------------------------------------------ an open intent
     async def _take_over(self, entry: Entry) -> None:
         """Rule R1: its owner is gone. Ours now, then found in the log and committed, or dropped as a whole."""
-        sequencer = self._sequencer
+        stream = self._stream
         intent = entry.intent
         assert intent is not None
         if intent.owner != self._shared.incarnation:
-            self._shared.report(TakenOver(sequencer.producer_id, sequencer.topic, sequencer.partition, intent.owner))
-        if not await sequencer.write(renewed(entry, self._shared.incarnation)):
+            self._shared.report(TakenOver(stream.producer_id, stream.topic, stream.partition, intent.owner))
+        if not await stream.write(renewed(entry, self._shared.incarnation)):
             return
         contents = {intent.content}
         result = await self._search(intent, contents)
         while missing := await self._first_missing(intent, result) - contents:
             contents |= missing
             result = await self._search(intent, contents)
-        entry_now = sequencer.entry
+        entry_now = stream.entry
         if self._era != self._shared.era or entry_now is None or entry_now.intent is None:
-            sequencer.held.forget()
+            stream.held.forget()
             return
         if isinstance(result, Later):
-            await sequencer.write(self._renewed(entry_now, NOBODY))
+            await stream.write(self._renewed(entry_now, NOBODY))
             return
         if isinstance(result, Undecidable):
-            await sequencer.write(given_up(entry_now) if intent.batches else blurred(entry_now, entry_now.generation))
+            await stream.write(given_up(entry_now) if intent.batches else blurred(entry_now, entry_now.generation))
             return
         if not intent.batches:  # a rebuild that was not finished
             await self._finish_rebuild(entry_now, result)
@@ -134,11 +131,11 @@ class Takeover:
             return set()
         first = BatchIdentity(intent.producer_epoch, intent.batches[0].base_sequence, 1)
         found = sum(piece.record_count for piece in covered(result.pieces, first))
-        waiting = [b for b in self._sequencer.queue if is_in_intent(intent, b.identity, b.header.crc)]
+        waiting = [b for b in self._stream.queue if is_in_intent(intent, b.identity, b.header.crc)]
         return {content for batch in waiting for content in await contents_of(batch, 1, found)} if found else set()
 
     async def _conclude(self, entry: Entry, intent: Intent, result: Searched) -> None:
-        sequencer = self._sequencer
+        stream = self._stream
         first = BatchIdentity(intent.producer_epoch, intent.batches[0].base_sequence, 1)
         pieces = covered(result.pieces, first)
         found = sum(piece.record_count for piece in pieces)
@@ -153,93 +150,91 @@ class Takeover:
             offset = piece.base_offset + distance(piece.base_sequence, batch.base_sequence)
             window.append(WindowBatch(batch.base_sequence, batch.record_count, offset))
         if window and records == min(found, total):  # of a group perhaps only what had left before it was one
-            await sequencer.write(committed(entry, window, result.end_offset, result.anchor))
+            await stream.write(committed(entry, window, result.end_offset, result.anchor))
         elif found == 0:
             sequences = [batch.base_sequence for batch in intent.batches]
-            sequencer.schedule_audit(self._bound_of(intent), intent.producer_epoch, sequences)
-            await sequencer.write(released(entry))
+            stream.schedule_audit(self._bound_of(intent), intent.producer_epoch, sequences)
+            await stream.write(released(entry))
         else:
             await self._complete(entry, intent, pieces)
 
     async def _complete(self, entry: Entry, intent: Intent, pieces: list[Stored]) -> None:
         """A part of a batch is in the log: the client that brings it again brings the rest."""
-        sequencer = self._sequencer
-        for batch in list(sequencer.queue):
+        stream = self._stream
+        for batch in list(stream.queue):
             identity = batch.identity
             if identity.producer_epoch > intent.producer_epoch:
-                await sequencer.write(released(entry))  # given up by its producer: at most once
+                await stream.write(released(entry))  # given up by its producer: at most once
                 return
             if is_in_intent(intent, identity, batch.header.crc):
-                leader = await Leader(sequencer.topic, sequencer.partition)
+                leader = await Leader(stream.topic, stream.partition)
                 leader = intent.leader if leader is None else leader
-                if not await sequencer.write(mine := self._renewed(entry, self._shared.incarnation, leader)):
+                if not await stream.write(mine := self._renewed(entry, self._shared.incarnation, leader)):
                     return
-                if batch not in sequencer.queue:  # while the store was away its client was told to come again
+                if batch not in stream.queue:  # while the store was away its client was told to come again
                     await self._complete(mine, intent, pieces)
                     return
-                sequencer.take_from_queue([batch])
-                sequencer.out = [batch]
+                stream.take_out([batch])
                 found = sum(piece.record_count for piece in pieces)
-                rest = await in_steps(partial(rest_of, sequencer.target, [batch], found), batch.sender)
+                rest = await in_steps(partial(rest_of, stream.target, [batch], found), batch.sender)
                 plan = GroupPlan(tuple(rest), intent.content)
                 del rest
                 sequences = [identity.base_sequence, plan.pieces[0].identities[0].base_sequence]
-                sequencer.schedule_audit(self._bound_of(intent), intent.producer_epoch, sequences)  # R14
-                forward = Forward(sequencer, [batch], plan, leader, pieces)
+                stream.schedule_audit(self._bound_of(intent), intent.producer_epoch, sequences)  # R14
+                forward = Forward(stream, [batch], plan, leader, pieces)
                 del plan  # it keeps what it needs of it
                 await forward.work()
-                sequencer.out = []
+                stream.out = []
                 return
         await self._hold_back(entry)
-        await sequencer.write(self._renewed(entry, NOBODY))  # its client may bring the rest to any proxy
+        await stream.write(self._renewed(entry, NOBODY))  # its client may bring the rest to any proxy
 
     async def _hold_back(self, entry: Entry) -> None:
         """Nobody here brings the rest of the batch. What comes after it has to wait; what lies before it is answered:
         its client may send nothing else before that."""
-        sequencer = self._sequencer
-        for batch in list(sequencer.queue):
+        stream = self._stream
+        for batch in list(stream.queue):
             verdict = decide(entry, batch.identity)
-            if batch not in sequencer.queue:  # answered meanwhile
+            if batch not in stream.queue:  # answered meanwhile
                 continue
             if isinstance(verdict, Duplicate):
-                await answer_duplicate(sequencer, batch, verdict)
+                await answer_duplicate(stream, batch, verdict)
             elif isinstance(verdict, BelowWindow):
-                await answer_below_window(sequencer, batch)
+                await answer_below_window(stream, batch)
             else:
-                sequencer.queue.remove(batch)
-                sequencer.answer(batch, answers.held_back("a part of the batch before is in the log"), "held_back")
+                stream.dismiss(batch, answers.held_back("a part of the batch before is in the log"), "held_back")
 
     # ------------------------------------------------------------------ a suspect entry
     async def _answer_known(self, entry: Entry) -> bool:
         """A suspect entry may lack something, but what it has is true: batches that it knows are answered first (rule
         R9). The log is read for the others, when they come. False: there were none."""
-        sequencer = self._sequencer
+        stream = self._stream
         was_any = False
-        for batch in list(sequencer.queue):
+        for batch in list(stream.queue):
             verdict = decide(entry, batch.identity)
-            if isinstance(verdict, Duplicate) and batch in sequencer.queue:
+            if isinstance(verdict, Duplicate) and batch in stream.queue:
                 was_any = True
-                await answer_duplicate(sequencer, batch, verdict)
+                await answer_duplicate(stream, batch, verdict)
         return was_any
 
     async def _rebuild(self, entry: Entry | None) -> None:
         """Rule R10: the entry may lack its last writes. Everything the log has of the producer is taken, from the
         stored bound; or from a mark, where that is enough. The claim in the store says the stored bound: who goes on
         with it has marks of its own."""
-        sequencer = self._sequencer
+        stream = self._stream
         if entry is None:
-            entry = fresh(NO_GENERATION, sequencer.held.owner, 0, 0)
+            entry = fresh(NO_GENERATION, stream.held.owner, 0, 0)
         # What no log contradicts is no bound here: the topic may have been made anew.
         bound = Position(entry.end_offset if entry.anchor != NO_ANCHOR else 0, entry.anchor)
         if entry.intent is not None and entry.intent.lower_bound < bound.offset:
             bound = Position(entry.intent.lower_bound if entry.intent.anchor != NO_ANCHOR else 0, entry.intent.anchor)
         if entry.intent is not None and entry.intent.leader >= 0:
             self._settle_on.add(entry.intent.leader)
-        if (left := sequencer.held.given_up) is not None:
+        if (left := stream.held.given_up) is not None:
             self._given_up = replace(left, owner=NOBODY)
         # What was in doubt is looked for by its content too, whoever waits, and by whoever goes on with this claim.
         is_open = entry.intent is not None and not entry.intent.is_given_up
-        leader = await Leader(sequencer.topic, sequencer.partition)
+        leader = await Leader(stream.topic, stream.partition)
         claim = Intent(
             self._shared.incarnation,
             entry.producer_epoch,
@@ -249,9 +244,7 @@ class Takeover:
             entry.intent.content if entry.intent is not None and is_open else NO_CONTENT,
             -1 if leader is None else leader,
         )
-        if not await sequencer.write(
-            replace(entry, version=entry.version + 1, intent=remembering(claim, self._given_up))
-        ):
+        if not await stream.write(replace(entry, version=entry.version + 1, intent=remembering(claim, self._given_up))):
             return
         if claim.content != NO_CONTENT:
             self._whose.setdefault(claim.content, [])
@@ -260,15 +253,15 @@ class Takeover:
         result = await self._search(claim, self._whose)
         while isinstance(result, Searched) and result.is_cut and await self._look_for(None):
             result = await self._search(claim, self._whose)
-        entry_now = sequencer.entry
+        entry_now = stream.entry
         if self._era != self._shared.era or entry_now is None:
-            sequencer.held.forget()
+            stream.held.forget()
         elif isinstance(result, Searched):
             await self._finish_rebuild(entry_now, result)
         elif isinstance(result, Undecidable):
-            await sequencer.write(blurred(entry_now, self._shared.generation))
+            await stream.write(blurred(entry_now, self._shared.generation))
         else:  # whoever comes next tries again, at whatever proxy (rule R17)
-            await sequencer.write(self._renewed(entry_now, NOBODY))
+            await stream.write(self._renewed(entry_now, NOBODY))
 
     async def _look_for(self, count: int | None) -> bool:
         """Without markers the log cannot tell what is whose, so whoever waits is looked for by his first records; what
@@ -276,7 +269,7 @@ class Takeover:
 
         As a producer's records lie in order, nothing that follows what is not there is there. What comes later than
         the rebuild is looked for then (``sequencer.py``)."""
-        new = [one for one in self._sequencer.queue if (name_of(one), count) not in self._looked_for]
+        new = [one for one in self._stream.queue if (name_of(one), count) not in self._looked_for]
         for batch in new:
             for content in await contents_of(batch, count):
                 self._whose.setdefault(content, []).append(batch.identity)
@@ -286,40 +279,40 @@ class Takeover:
     async def _mark_above(self, bound: Position) -> Position | None:
         """Where all lies that anybody who waits here may have tried before; None: that is not known, or no later than
         the bound."""
-        sequencer = self._sequencer
-        asked_at = min([await Now(), *(batch.arrived_at for batch in sequencer.queue)])
-        checkpoint = self._shared.checkpoints.before_horizon((sequencer.topic, sequencer.partition), asked_at)
+        stream = self._stream
+        asked_at = min([await Now(), *(batch.arrived_at for batch in stream.queue)])
+        checkpoint = self._shared.checkpoints.before_horizon((stream.topic, stream.partition), asked_at)
         return checkpoint if checkpoint is not None and checkpoint.offset > bound.offset else None
 
     async def _finish_rebuild(self, entry: Entry, result: Searched) -> None:
         is_since_mark = self._checkpoint is not None
         done = completed(entry, result, self._shared.generation, self._given_up, is_since_mark=is_since_mark)
-        if not await self._sequencer.write(done):
+        if not await self._stream.write(done):
             return
         needed = None if result.is_cut else 1
         names = frozenset(name for name, count in self._looked_for if count == needed)
-        self._sequencer.looked_for = LookedFor(self._shared.era, names, not result.has_unmarked)
+        self._stream.looked_for = LookedFor(self._shared.era, names, not result.has_unmarked)
         # Rule R14: it may have been sent before, by whoever held the lost state. A copy that comes late lies behind the
         # end that was read.
-        missing = lowest_missing(done, (batch.identity for batch in self._sequencer.queue))
+        missing = lowest_missing(done, (batch.identity for batch in self._stream.queue))
         if missing is not None:
             bound = Position(self._searched_to, NO_ANCHOR)
-            self._sequencer.schedule_audit(bound, missing.producer_epoch, [missing.base_sequence])
+            self._stream.schedule_audit(bound, missing.producer_epoch, [missing.base_sequence])
 
     # ------------------------------------------------------------------ searching
     async def _search(self, intent: Intent, contents: Collection[bytes]) -> Searched | Later | Undecidable:
         """Search until it is done. ``Undecidable``: who waits for it was told so. ``Later``: a new era has begun, or
         it lasts, and nobody here waits for it any longer."""
-        sequencer = self._sequencer
+        stream = self._stream
         sequence = intent.batches[0].base_sequence if intent.batches else -1
-        where = (sequencer.producer_id, sequencer.topic, sequencer.partition, sequence)
+        where = (stream.producer_id, stream.topic, stream.partition, sequence)
         with self._shared.in_doubt(DoubtOpened(*where, "suspect" if self._is_suspect else "open intent")):
             return await self._find_out(intent, contents, where)
 
     async def _find_out(
         self, intent: Intent, contents: Collection[bytes], where: tuple[int, str, int, int]
     ) -> Searched | Later | Undecidable:
-        sequencer = self._sequencer
+        stream = self._stream
         started = await Now()
         search = self._new_search(intent, contents)
         undecided = 0
@@ -327,7 +320,7 @@ class Takeover:
             result = await search.run()
             if search.moved_to != NO_OFFSET:
                 self._moved_to = search.moved_to
-                self._shared.forget_bound(sequencer.topic, sequencer.partition)
+                self._shared.forget_bound(stream.topic, stream.partition)
             if self._era != self._shared.era:
                 return Later("a new era has begun")
             if self._is_too_little(search, result):
@@ -336,23 +329,23 @@ class Takeover:
             if isinstance(result, Searched):
                 self._searched_to = search.reached
                 found = "found" if result.pieces else "not_found"
-                sequencer.step("resolve", sequencer.queue, started, found)
+                stream.step("resolve", stream.queue, started, found)
                 self._shared.report(DoubtResolved(*where, found, search.bytes_read, await Now() - started))
                 return result
             if isinstance(result, Undecidable):
                 undecided += 1
                 if undecided > limits.UNDECIDED_MAX:
-                    sequencer.step("resolve", sequencer.queue, started, "unknown")
+                    stream.step("resolve", stream.queue, started, "unknown")
                     self._shared.report(
                         DoubtResolved(*where, "unknown", search.bytes_read, await Now() - started, result.reason)
                     )
                     self._answer_undecidable(intent, result.reason)
                     return result
                 search.begin_anew()
-            sequencer.drop_unwanted()  # this may go on for long
+            stream.drop_unwanted()  # this may go on for long
             # What cannot be decided ends by itself, whoever waits, and its end is remembered.
             is_endless = isinstance(result, Later)
-            if is_endless and not sequencer.queue and await Now() - started > limits.HAND_OVER_SECONDS:
+            if is_endless and not stream.queue and await Now() - started > limits.HAND_OVER_SECONDS:
                 self._shared.report(
                     DoubtResolved(*where, "left_open", search.bytes_read, await Now() - started, result.reason)
                 )
@@ -362,28 +355,28 @@ class Takeover:
     def _is_too_little(self, search: LogSearch, result: Searched | Later | Undecidable) -> bool:
         """Was only read what came after a mark, and does that not say all of the producer? A mark that did not hold is
         one no more."""
-        sequencer = self._sequencer
+        stream = self._stream
         if self._checkpoint is not None and search.wider is None:
             self._checkpoint = None
-            self._shared.forget_bound(sequencer.topic, sequencer.partition)
-        if self._checkpoint is None or sequencer.entry is None or not isinstance(result, Searched):
+            self._shared.forget_bound(stream.topic, stream.partition)
+        if self._checkpoint is None or stream.entry is None or not isinstance(result, Searched):
             return False
-        if is_enough(sequencer.entry, result.pieces, lowest_of(batch.identity for batch in sequencer.queue)):
+        if is_enough(stream.entry, result.pieces, lowest_of(batch.identity for batch in stream.queue)):
             return False
         self._checkpoint = None
         return True
 
     def _new_search(self, intent: Intent, contents: Collection[bytes]) -> LogSearch:
         """``intent`` without batches: everything is wanted that the log has."""
-        sequencer = self._sequencer
+        stream = self._stream
         wanted: BatchIdentity | None = None
         if intent.batches:
             records = sum(batch.record_count for batch in intent.batches)
             wanted = BatchIdentity(intent.producer_epoch, intent.batches[0].base_sequence, records)
         search = LogSearch(
-            sequencer.topic,
-            sequencer.partition,
-            sequencer.producer_id,
+            stream.topic,
+            stream.partition,
+            stream.producer_id,
             self._bound_of(intent),
             contents,
             self._settle_on | ({intent.leader} if intent.leader >= 0 else set()),
@@ -404,8 +397,7 @@ class Takeover:
 
     def _answer_undecidable(self, intent: Intent, reason: str) -> None:
         """Whoever waits for the intent's batches is told; other batches go on."""
-        sequencer = self._sequencer
-        for batch in list(sequencer.queue):
+        stream = self._stream
+        for batch in list(stream.queue):
             if is_in_intent(intent, batch.identity, batch.header.crc):
-                sequencer.queue.remove(batch)
-                sequencer.answer(batch, answers.undecidable(reason), "undecidable")
+                stream.dismiss(batch, answers.undecidable(reason), "undecidable")

@@ -39,7 +39,7 @@ BOUNDS = (
         _BOUNDS + "test_nor_does_the_process_take_it_for_one_of_the_next_batch",
         (
             "proxy.producer.forward",
-            "                self._shared.forget_bound(sequencer.topic, sequencer.partition)\n            if self._era",
+            "                self._shared.forget_bound(stream.topic, stream.partition)\n            if self._era",
             "            if self._era",
         ),
     ),

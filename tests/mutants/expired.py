@@ -6,7 +6,7 @@ from mutants.mutant import mutant
 
 _EXPIRY = "unit/producer/test_expiry.py::"
 _NO_BEGINNING_YET = (
-    "        if any_start and (not batch.is_retry(self.key) or batch.is_behind(self.key, self.queue)):\n"
+    "        if any_start and (not batch.is_retry(stream.key) or batch.is_behind(stream.key, stream.queue)):\n"
 )
 
 EXPIRED = (
@@ -28,7 +28,7 @@ EXPIRED = (
         (
             "proxy.producer.sequencer",
             _NO_BEGINNING_YET,
-            "        if any_start and batch.is_behind(self.key, self.queue):\n",
+            "        if any_start and batch.is_behind(stream.key, stream.queue):\n",
         ),
         deaths=("45",),
     ),
@@ -36,7 +36,7 @@ EXPIRED = (
         "expired_begins_behind_a_failed_one",
         "R11: and not behind one that has to be sent again",
         _EXPIRY + "test_nor_does_it_begin_behind_a_batch_that_fails_again_and_again",
-        ("proxy.producer.sequencer", _NO_BEGINNING_YET, "        if any_start and not batch.is_retry(self.key):\n"),
+        ("proxy.producer.sequencer", _NO_BEGINNING_YET, "        if any_start and not batch.is_retry(stream.key):\n"),
     ),
     mutant(
         "expired_begins_behind_a_lost_one",

@@ -6,14 +6,14 @@ from mutants.mutant import mutant
 
 _SCENES = "unit/rules/test_rule_intents.py::"
 _COMMIT_FIRST = """\
-            if sequencer.entry is not None and sequencer.entry.intent is not None:
-                reserved_entry, offset, window = sequencer.entry, sequencer.entry.intent.lower_bound, []
+            if stream.entry is not None and stream.entry.intent is not None:
+                reserved_entry, offset, window = stream.entry, stream.entry.intent.lower_bound, []
                 for batch in self._group:
                     count = batch.identity.record_count
                     window.append(WindowBatch(batch.identity.base_sequence, count, offset))
                     offset += count
-                await sequencer.write(committed(reserved_entry, window, offset, piece.anchor))
-                sequencer.held.entry = reserved_entry
+                await stream.write(committed(reserved_entry, window, offset, piece.anchor))
+                stream.held.entry = reserved_entry
 """
 
 INTENTS = (
@@ -54,7 +54,7 @@ INTENTS = (
         _SCENES + "test_what_a_dead_proxy_left_open_is_resolved_though_the_one_client_that_asked_has_gone",
         (
             "proxy.producer.takeover",
-            "                    sequencer.watch_intent_until = max(sequencer.watch_intent_until, lease_ends)\n",
+            "                    stream.watch_intent(lease_ends)\n",
             "                    pass\n",
         ),
     ),
@@ -64,8 +64,8 @@ INTENTS = (
         _SCENES + "test_the_intent_is_in_the_store_before_a_byte_goes_to_the_broker",
         (
             "proxy.producer.sequencer",
-            "        if await self.write(reserved(self.held.or_fresh(first, group[0].principal), intent)):\n",
-            "        self.held.entry = reserved(self.held.or_fresh(first, group[0].principal), intent)\n"
+            "        if await stream.write(reserved(stream.held.or_fresh(first, group[0].principal), intent)):\n",
+            "        stream.held.entry = reserved(stream.held.or_fresh(first, group[0].principal), intent)\n"
             "        if True:\n",
         ),
         deaths=("I1",),
@@ -102,7 +102,7 @@ INTENTS = (
         "R2: a request waits for the store for a quarter of its timeout",
         _SCENES + "test_a_request_waits_for_the_store_for_a_quarter_of_its_time_and_no_longer",
         (
-            "proxy.producer.sequencer",
+            "proxy.producer.stream",
             "            if batch.is_wanted and (now - batch.arrived_at >= patience or ",
             "            if batch.is_wanted and (",
         ),
@@ -137,7 +137,7 @@ INTENTS = (
         "R13: a retry that meets its own batch in flight waits for the same answer",
         _SCENES + "test_every_retry_of_a_batch_in_doubt_gets_its_answer_however_many_there_are",
         (
-            "proxy.producer.sequencer",
+            "proxy.producer.stream",
             "            if other.is_same(batch):\n",
             "            if False:\n",
         ),
@@ -157,7 +157,7 @@ INTENTS = (
         "R13: across proxies a retry parks and reads the value again",
         _SCENES + "test_who_waits_for_another_proxys_intent_reads_again_until_it_is_committed",
         (
-            "proxy.producer.sequencer",
+            "proxy.producer.stream",
             "        await Pause(self.bell, seconds)\n        self.held.forget()\n",
             "        await Pause(self.bell, seconds)\n",
         ),
@@ -227,8 +227,8 @@ INTENTS = (
         _SCENES + "test_who_cannot_decide_in_time_leaves_the_intent_to_everybody",
         (
             "proxy.producer.forward",
-            "        self._sequencer.held.hold(renewed(entry, NOBODY, moved_to=self._moved_to))\n",
-            "        self._sequencer.held.hold(renewed(entry, entry.intent.owner if entry.intent else NOBODY))\n",
+            "        self._stream.held.hold(renewed(entry, NOBODY, moved_to=self._moved_to))\n",
+            "        self._stream.held.hold(renewed(entry, entry.intent.owner if entry.intent else NOBODY))\n",
         ),
         deaths=("liveness",),
     ),
@@ -245,8 +245,8 @@ INTENTS = (
         _SCENES + "test_what_cannot_be_decided_is_remembered_and_never_sent_again",
         (
             "proxy.producer.forward",
-            "        self._sequencer.held.hold(given_up(entry))\n",
-            "        self._sequencer.held.hold(released(entry))\n",
+            "        self._stream.held.hold(given_up(entry))\n",
+            "        self._stream.held.hold(released(entry))\n",
         ),
         deaths=("I1",),
     ),
@@ -256,8 +256,8 @@ INTENTS = (
         _SCENES + "test_what_a_dead_proxy_left_undecidable_is_remembered_too",
         (
             "proxy.producer.takeover",
-            "            await sequencer.write(given_up(entry_now) if intent.batches else ",
-            "            await sequencer.write(released(entry_now) if intent.batches else ",
+            "            await stream.write(given_up(entry_now) if intent.batches else ",
+            "            await stream.write(released(entry_now) if intent.batches else ",
         ),
         deaths=("I1",),
     ),

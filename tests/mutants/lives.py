@@ -136,7 +136,7 @@ LIVES = (
         _MARKS + "test_the_horizon_counts_back_from_when_a_batch_came",
         (
             "proxy.producer.takeover",
-            "        asked_at = min([await Now(), *(batch.arrived_at for batch in sequencer.queue)])\n",
+            "        asked_at = min([await Now(), *(batch.arrived_at for batch in stream.queue)])\n",
             "        asked_at = await Now()\n",
         ),
         deaths=("I1",),
@@ -245,7 +245,7 @@ LIVES = (
         "R11: a batch behind one that failed retriably is no gap",
         _SCENES + "test_a_batch_behind_one_that_has_to_be_sent_again_is_no_gap",
         (
-            "proxy.producer.sequencer",
+            "proxy.producer.stream",
             "        if answers.ends_epoch(answer.error_code) and batch.is_behind(",
             "        if False and batch.is_behind(",
         ),
@@ -266,7 +266,7 @@ LIVES = (
         "refused_from_memory",
         "R11: before 45 or 47 the entry is confirmed by a swap",
         _SCENES + "test_what_is_known_is_confirmed_before_a_refusal",
-        ("proxy.producer.sequencer", "        elif await self._confirm() and", "        elif"),
+        ("proxy.producer.sequencer", "        elif await stream.confirm() and", "        elif"),
         deaths=("45",),
     ),
     mutant(
@@ -280,7 +280,7 @@ LIVES = (
         "R11: no gap while a lower batch is queued",
         _SCENES + "test_a_batch_that_waits_behind_its_successor_is_taken_first",
         (
-            "proxy.producer.sequencer",
+            "proxy.producer.stream",
             "        entry = self.entry\n        if entry is not None:\n            for batch in self.queue:\n",
             "        entry = self.entry\n        if False:\n            for batch in self.queue:\n",
         ),
@@ -304,7 +304,7 @@ LIVES = (
         (
             "proxy.producer.sequencer",
             "            return self._doubt_about(entry)\n",
-            "            if entry.intent is not None and self.is_outdated(entry.intent.producer_epoch):\n"
+            "            if entry.intent is not None and stream.is_outdated(entry.intent.producer_epoch):\n"
             "                return None\n"
             "            return self._doubt_about(entry)\n",
         ),
@@ -316,7 +316,7 @@ LIVES = (
         _SCENES + "test_an_old_batch_that_is_not_found_is_dropped_once_a_newer_epoch_is_here",
         (
             "proxy.producer.forward",
-            "        if self._sequencer.is_outdated(self._first.producer_epoch):\n",
+            "        if self._stream.is_outdated(self._first.producer_epoch):\n",
             "        if False:\n",
         ),
         deaths=("I1", "I2"),

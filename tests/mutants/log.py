@@ -122,7 +122,7 @@ LOG = (
         _SCENES + "test_the_intent_is_renewed_before_the_batch_is_sent_again",
         (
             "proxy.producer.forward",
-            "if not await sequencer.write(renewed(entry, self._owner, attempts, self._leader, self._moved_to)):\n",
+            "if not await stream.write(renewed(entry, self._owner, attempts, self._leader, self._moved_to)):\n",
             "if False:\n",
         ),
         deaths=("I1",),
@@ -184,8 +184,8 @@ LOG = (
         _SCENES + "test_of_a_batch_whose_first_part_is_found_only_the_rest_is_sent",
         (
             "proxy.producer.forward",
-            "partial(rest_of, sequencer.target, self._group, records_found, self._pieces)",
-            "partial(rest_of, sequencer.target, self._group, 0, self._pieces)",
+            "partial(rest_of, stream.target, self._group, records_found, self._pieces)",
+            "partial(rest_of, stream.target, self._group, 0, self._pieces)",
         ),
         deaths=("I1",),
     ),
@@ -238,7 +238,7 @@ LOG = (
             "proxy.producer.takeover",
             "            self._bound_of(intent),\n            contents,\n",
             "            self._shared.bounds.get(\n"
-            "                (sequencer.topic, sequencer.partition), (0, Position(intent.lower_bound, intent.anchor))\n"
+            "                (stream.topic, stream.partition), (0, Position(intent.lower_bound, intent.anchor))\n"
             "            )[1],\n            contents,\n",
         ),
         deaths=("I1",),
@@ -250,7 +250,7 @@ LOG = (
         (
             "proxy.producer.takeover",
             "        if entry.intent is not None and entry.intent.lower_bound < bound.offset:\n",
-            "        newest = self._shared.bounds.get((sequencer.topic, sequencer.partition))\n"
+            "        newest = self._shared.bounds.get((stream.topic, stream.partition))\n"
             "        if newest is not None and newest[1].offset > bound.offset:\n"
             "            bound = newest[1]\n"
             "        if entry.intent is not None and entry.intent.lower_bound < bound.offset:\n",
@@ -263,7 +263,7 @@ LOG = (
         _DUPLICATES + "test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_again",
         (
             "proxy.producer.duplicates",
-            "        there = await _is_in_log(sequencer, batch, verdict.base_offset)\n",
+            "        there = await _is_in_log(stream, batch, verdict.base_offset)\n",
             "        there = True\n",
         ),
         deaths=("I3",),
@@ -293,7 +293,7 @@ LOG = (
         "R9: a connection confirms what it acknowledged, not what lay at the same offset before",
         _DUPLICATES + "test_a_batch_that_was_cut_off_is_not_confirmed_by_the_connection_of_the_one_that_lies_there_now",
         (
-            "proxy.producer.sequencer",
+            "proxy.producer.stream",
             "            name = batch.identity.producer_epoch, batch.identity.base_sequence\n",
             "            name = 0, dict((one.base_sequence, one.base_offset) for one in self.entry.window)"
             "[batch.identity.base_sequence]\n",
@@ -321,12 +321,11 @@ LOG = (
         _DUPLICATES + "test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_again",
         (
             "proxy.producer.duplicates",
-            '        sequencer.answer(batch, answers.vanished(verdict.base_offset), "vanished")\n',
-            "        assert sequencer.entry is not None\n"
-            "        sequencer.held.entry = __import__('dataclasses').replace(\n"
-            "            sequencer.entry, window=(), next_sequence=batch.identity.base_sequence\n"
-            "        )\n"
-            "        sequencer.queue.appendleft(batch)\n",
+            '        stream.dismiss(batch, answers.vanished(verdict.base_offset), "vanished")\n',
+            "        assert stream.entry is not None\n"
+            "        stream.held.entry = __import__('dataclasses').replace(\n"
+            "            stream.entry, window=(), next_sequence=batch.identity.base_sequence\n"
+            "        )\n",
         ),
         deaths=("I1", "I2"),
     ),
@@ -336,7 +335,7 @@ LOG = (
         _DUPLICATES + "test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_there",
         (
             "proxy.producer.duplicates",
-            "    answer, verdict = await _search_below_window(sequencer, batch)\n",
+            "    answer, verdict = await _search_below_window(stream, batch)\n",
             "    answer, verdict = answers.duplicate_below_window(), 'duplicate'\n",
         ),
         deaths=("I3",),
@@ -347,7 +346,7 @@ LOG = (
         _DUPLICATES + "test_a_duplicate_from_before_the_window_is_known_because_the_log_has_it",
         (
             "proxy.producer.duplicates",
-            "    answer, verdict = await _search_below_window(sequencer, batch)\n",
+            "    answer, verdict = await _search_below_window(stream, batch)\n",
             "    answer, verdict = answers.not_below_window(), 'out_of_order'\n",
         ),
         deaths=("45",),
@@ -385,7 +384,7 @@ LOG = (
         "R14: what was forwarded again is looked for twice in the log",
         _DUPLICATES + "test_what_was_sent_again_is_looked_for_twice_in_the_log",
         (
-            "proxy.producer.sequencer",
+            "proxy.producer.stream",
             "        if flow is not None:\n            self.work_aside(flow)\n",
             "        if flow is not None:\n            flow.close()\n",
         ),
@@ -396,7 +395,7 @@ LOG = (
         _DUPLICATES + "test_what_was_not_found_and_is_dropped_is_looked_for_too",
         (
             "proxy.producer.forward",
-            "        sequencer.schedule_audit(self._bound, self._first.producer_epoch, sequences)  # R14\n",
+            "        stream.schedule_audit(self._bound, self._first.producer_epoch, sequences)  # R14\n",
             "",
         ),
     ),

@@ -62,8 +62,8 @@ MERGING = (
         _WORLDS + "test_an_error_with_an_offset_is_not_believed_when_another_wrapper_lies_there",
         (
             "proxy.producer.forward",
-            "carries(message, wanted, self._sequencer.producer_id) and anchor_of(message) == anchor\n",
-            "carries(message, wanted, self._sequencer.producer_id)\n",
+            "carries(message, wanted, self._stream.producer_id) and anchor_of(message) == anchor\n",
+            "carries(message, wanted, self._stream.producer_id)\n",
         ),
     ),
 )

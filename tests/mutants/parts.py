@@ -73,7 +73,7 @@ PARTS = (
         "R11: nothing fails for good as long as a lower batch of its connection waits for its answer",
         "unit/producer/test_behind_failures.py::test_nothing_fails_for_good_as_long_as_a_batch_before_it_waits_for_its_answer",
         (
-            "proxy.producer.sequencer",
+            "proxy.producer.stream",
             "batch.is_behind(self.key, (*self.out, *self.queue))",
             "batch.is_behind(self.key, ())",
         ),
@@ -127,8 +127,8 @@ PARTS = (
         _BELOW + "test_a_batch_of_more_parts_than_a_rebuilt_window_holds_is_a_duplicate",
         (
             "proxy.producer.duplicates",
-            "(sequencer, wanted, start_at, entry.end_offset, looked_for)",
-            "(sequencer, wanted, start_at, entry.window[0].base_offset, looked_for)",
+            "(stream, wanted, start_at, entry.end_offset, looked_for)",
+            "(stream, wanted, start_at, entry.window[0].base_offset, looked_for)",
         ),
         deaths=("45",),
     ),
@@ -158,7 +158,7 @@ PARTS = (
         "what_comes_next_is_new",
         "R10: what follows a rebuilt batch may be in the log without a marker",
         _BARE_LOST + "test_what_follows_a_rebuilt_batch_is_looked_for_when_it_comes",
-        ("proxy.producer.sequencer", "        if not entry.is_rebuilt or not self.queue:\n", "        if True:\n"),
+        ("proxy.producer.sequencer", "        if not entry.is_rebuilt or not stream.queue:\n", "        if True:\n"),
         deaths=("I1",),
     ),
     mutant(
@@ -207,7 +207,7 @@ PARTS = (
         _BARE + "test_it_is_committed_before_its_client_is_told",
         (
             "proxy.producer.forward",
-            "        if self._is_nameless and sequencer.held.is_unwritten and sequencer.entry is not None:\n",
+            "        if self._is_nameless and stream.held.is_unwritten and stream.entry is not None:\n",
             "        if False:\n",
         ),
     ),
@@ -318,7 +318,7 @@ PARTS = (
             "        elif entry is None or [await self._answer_known(entry)]:\n",
         ),
         # Who comes next would be looked for once more, and saved by that.
-        ("proxy.producer.sequencer", "        if not entry.is_rebuilt or not self.queue:\n", "        if True:\n"),
+        ("proxy.producer.sequencer", "        if not entry.is_rebuilt or not stream.queue:\n", "        if True:\n"),
     ),
     mutant(
         "part_not_looked_for",
@@ -336,8 +336,7 @@ PARTS = (
         _COPIES + "test_a_second_copy_of_a_part_is_told_whichever_part_it_is_and_whoever_sends_the_rest",
         (
             "proxy.producer.takeover",
-            "                sequencer.schedule_audit(self._bound_of(intent), intent.producer_epoch, sequences)"
-            "  # R14\n",
+            "                stream.schedule_audit(self._bound_of(intent), intent.producer_epoch, sequences)  # R14\n",
             "",
         ),
     ),
@@ -345,7 +344,7 @@ PARTS = (
         "unreadable_intent_left",
         "R17: an intent in a value that cannot be read is looked after by who may have written it",
         "unit/producer/test_brokers_away.py::test_an_intent_in_a_value_that_cannot_be_read_for_a_while_is_resolved_when_it_can",
-        ("proxy.producer.sequencer", "        if self.held.is_unreadable:\n", "        if False:\n"),
+        ("proxy.producer.stream", "        if self.held.is_unreadable:\n", "        if False:\n"),
         deaths=("liveness",),
     ),
 )

@@ -40,6 +40,7 @@ from idemproxy.proxy.producer.batch import Answer, Batch
 from idemproxy.proxy.producer.context import Shared
 from idemproxy.proxy.producer.retry_notes import RetryNotes
 from idemproxy.proxy.producer.sequencer import Sequencer
+from idemproxy.proxy.producer.stream import Stream
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import Entry, pack, principal_of, unpack
 from idemproxy.state.producer_ids import block_of, pack_block
@@ -174,6 +175,11 @@ class Stage:
     def new_sequencer(self) -> Sequencer:
         self.runner = FlowRunner(self._handlers())
         return Sequencer(self.shared, self.runner, PRODUCER_ID, TOPIC, PARTITION)
+
+    @property
+    def stream(self) -> Stream:
+        """The state that the sequencer works on."""
+        return self.sequencer.stream
 
     def begin_era(self, generation: bytes = NEXT_GENERATION) -> None:
         """What the engine does when the data of the store begins a new life, or the lease is lost."""

@@ -65,7 +65,7 @@ def test_nothing_is_taken_over_by_what_was_known_before_a_new_era() -> None:
     intent = Intent(STRANGER, 0, (IntentBatch(1, 1, 0),), 0, NO_ANCHOR, bytes(8), 1)
     stage.put(reserved(stage.entry(), intent))
     before = stage.values[KEY]
-    stage.sequencer.held.forget()
+    stage.stream.held.forget()
     new_era_at(stage, MemberAlive, NEXT_GENERATION)
     stage.send(client, 1, b"of another client")
     stage.run(5)
@@ -99,7 +99,7 @@ def test_an_older_value_makes_the_log_be_read() -> None:
         stage.send(client, sequence)
         stage.run(1)
     stage.values = before
-    stage.sequencer.held.forget()
+    stage.stream.held.forget()
     retry, next_one = stage.send(Client(), 1), stage.send(Client(), 3)
     stage.run(30)
     assert (retry.offset, next_one.offset) == (1, 3)
@@ -115,7 +115,7 @@ def test_a_living_strangers_intent_in_an_older_value_is_left_alone() -> None:
     intent = Intent(STRANGER, 0, (IntentBatch(3, 1, 0),), 0, NO_ANCHOR, bytes(8), 1)
     stage.put(replace(reserved(stage.entry(), intent), version=2))
     stage.alive.add(STRANGER)
-    stage.sequencer.held.forget()
+    stage.stream.held.forget()
     stage.send(client, 3)
     stage.run(30)
     assert stage.entry().version == 2

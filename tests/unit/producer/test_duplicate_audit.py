@@ -10,7 +10,6 @@ from idemproxy.proxy.events import AppendAfterDeadline, DuplicateFound
 from idemproxy.proxy.flow.effects import Append
 from idemproxy.proxy.flow.outcome import InDoubt, Outcome
 from idemproxy.proxy.partition_log.log_offsets import Position
-from idemproxy.proxy.producer.duplicate_audit import auditing
 from idemproxy.state.entry import NO_ANCHOR
 from testkit.stage.sequencer import TOPIC, Client, Stage
 
@@ -145,25 +144,25 @@ def test_all_batches_of_a_partition_are_looked_for_by_one() -> None:
     stage = Stage()
     places = [(TOPIC, 0), (TOPIC, 1)]
     flows = [
-        auditing(stage.shared, place, Position(bound, NO_ANCHOR), {(producer, 0, 0)})
+        stage.shared.duplicate_audit.looking_for(place, Position(bound, NO_ANCHOR), {(producer, 0, 0)})
         for place in places
         for producer, bound in enumerate((5, 3, 9))
     ]
     assert [flow is not None for flow in flows] == [True, False, False] * 2
     for place in places:
-        search = stage.shared.sent_again[place]
+        search = stage.shared.duplicate_audit.waiting[place]
         assert search.bound.offset == 3
         assert len(search.offsets) == 3
     for flow in flows:
         if flow is not None:
-            stage.sequencer.work_aside(flow)
+            stage.stream.work_aside(flow)
     stage.run(limits.SECOND_LOOKS_SECONDS[0] - 1)
     assert stage.asked == []
     stage.run(30)
-    assert stage.shared.sent_again == {}
+    assert stage.shared.duplicate_audit.waiting == {}
     stage.run(ALL_LOOKS_SECONDS)
     assert stage.failures() == []
-    assert not stage.shared.is_looking
+    assert not stage.shared.duplicate_audit.is_looking
 
 
 @pytest.mark.parametrize("held_part", [0, 1])

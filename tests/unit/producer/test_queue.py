@@ -24,8 +24,8 @@ def test_behind_a_doubt_that_goes_on_for_long_nothing_is_kept_that_nobody_wants(
     stage.leader = None
     leave(stage, 20)
     stage.run(120)
-    assert len(stage.sequencer.queue) == 0
-    assert len(stage.sequencer.out) == 1
+    assert len(stage.stream.queue) == 0
+    assert len(stage.stream.out) == 1
 
 
 def test_behind_an_intent_of_the_past_nothing_is_kept_that_nobody_wants() -> None:
@@ -36,7 +36,7 @@ def test_behind_an_intent_of_the_past_nothing_is_kept_that_nobody_wants() -> Non
     stage.leader = None
     leave(stage, 20)
     stage.run(120)
-    assert len(stage.sequencer.queue) == 0
+    assert len(stage.stream.queue) == 0
 
 
 def test_while_the_store_is_away_nothing_is_kept_that_nobody_wants() -> None:
@@ -45,7 +45,7 @@ def test_while_the_store_is_away_nothing_is_kept_that_nobody_wants() -> None:
     stage.store_away = True
     leave(stage, 20)
     stage.run(120)
-    assert len(stage.sequencer.queue) == 0
+    assert len(stage.stream.queue) == 0
 
 
 def test_a_batch_of_the_same_name_and_other_content_does_not_join() -> None:

@@ -336,7 +336,7 @@ def test_what_a_rebuild_has_found_is_not_looked_for_again() -> None:
     request = stage.send(Client(), 0)
     stage.run(LIVES_OUT_SECONDS)
     assert request.code == 0
-    assert stage.shared.sent_again == {}
+    assert stage.shared.duplicate_audit.waiting == {}
 
 
 # ---------------------------------------------------------------------- all together

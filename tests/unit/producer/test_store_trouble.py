@@ -42,7 +42,7 @@ def test_a_value_that_cannot_be_read_stops_its_producer_and_is_told_once(value: 
     stage.values[KEY] = good
     assert [stage.send(client, sequence).code for sequence in (1, 2)] == [0, 0]
     stage.values[KEY] = value
-    stage.sequencer.held.forget()
+    stage.stream.held.forget()
     stage.send(client, 3)
     stage.run(10)
     assert complaints(stage) == 2, "another time is told again"

@@ -68,7 +68,7 @@ def test_a_value_that_is_older_than_what_was_written_is_suspect_in_the_same_life
     stage.send(client, 1)
     stage.run(1)
     stage.values = before
-    stage.sequencer.held.forget()
+    stage.stream.held.forget()
     retry = stage.send(Client(), 1)
     stage.run(30)
     assert stage.stored_values() == [b"value 0", b"value 1"]
@@ -133,7 +133,7 @@ def test_a_suspect_entry_is_not_touched_while_our_own_registration_is_lost() -> 
     second.values.clear()  # FLUSHALL, registrations and all: the next heartbeat will notice it
     second.alive.clear()
     second.is_registered = False
-    second.sequencer.held.forget()
+    second.stream.held.forget()
     retry = second.send(client, 1)
     second.run(2)
     second.begin_era()

@@ -65,7 +65,7 @@ def test_a_batch_on_its_way_is_not_kept_unpacked(merges: bool, batches: int) -> 
             header = parse_single_batch(memoryview(data))
             identity = BatchIdentity(0, number * len(values), len(values))
             waiter = Request(client, identity)
-            stage.sequencer.queue.append(Batch(identity, memoryview(data), header, 30_000, stage.now, [waiter]))
+            stage.stream.queue.append(Batch(identity, memoryview(data), header, 30_000, stage.now, [waiter]))
         before = tracemalloc.get_traced_memory()[0]
         stage.sequencer.wake()
         stage.run(1)
@@ -90,7 +90,7 @@ def test_what_may_be_merged_is_kept_unpacked_only_where_there_is_room(has_room: 
     identity = BatchIdentity(0, 0, 1)
     waiter = Request(Client(), identity)
     header = parse_single_batch(memoryview(data))
-    stage.sequencer.queue.append(Batch(identity, memoryview(data), header, 30_000, stage.now, [waiter]))
+    stage.stream.queue.append(Batch(identity, memoryview(data), header, 30_000, stage.now, [waiter]))
     stage.sequencer.wake()
     stage.run(1)
     assert len(stage.sent) == 1

@@ -1,0 +1,272 @@
+"""The state of one producer on one partition in this process: what waits, what is out, what is known of the stored
+entry, and verbs for these. Rules R2, R11, R12, R13, R17.
+
+The loop (``sequencer.py``) decides what is done next. It and what works on a stream for it (``forward.py``,
+``takeover.py``, ``duplicates.py``) share this object and hand it on; nobody else changes it."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from weakref import ReferenceType, ref
+
+from ...state.entry import WINDOW_BATCHES_MAX, Entry
+from .. import limits
+from ..events import BatchAnswered, InternalError, RetryJoined, StepDone
+from ..flow.effects import Now, Pause, Wakeup
+from ..flow.outcome import Acknowledger
+from ..partition_log.log_offsets import Position
+from . import answers
+from .batch import Answer, Batch
+from .context import Shared
+from .entry_cache import CachedEntry
+from .grouping import Target
+from .rebuild import LookedFor
+
+if TYPE_CHECKING:
+    from ..flow.runner import Flow, FlowRunner
+
+
+_NO_INTENT = -math.inf
+
+
+class Stream:
+    """What is known of one (producer id, topic, partition), and who waits for it. Times are reactor seconds."""
+
+    def __init__(self, shared: Shared, runner: FlowRunner, producer_id: int, topic: str, partition: int) -> None:
+        self.shared = shared
+        self.producer_id = producer_id
+        self.topic = topic
+        self.partition = partition
+        self.key = (producer_id, topic, partition)
+        self.target = Target(shared, producer_id, topic)
+        self.queue: deque[Batch] = deque()
+        """Batches that wait. Who answers one takes it out."""
+        self.out: list[Batch] = []
+        """The group that is reserved or sent, and not answered yet."""
+        self.bell = Wakeup()
+        """Wakes the flow that works here."""
+        self.held = CachedEntry(shared, self.bell, producer_id, topic, partition)
+        self.acknowledged_by: dict[tuple[int, int], ReferenceType[Acknowledger]] = {}
+        """Epoch and base sequence -> the connection that acknowledged it, under which nothing can vanish (rule R9). Not
+        kept alive for that: behind it may be the whole session of a client that has gone."""
+        self.watch_intent_until = _NO_INTENT
+        """Until then an intent that may be open is looked after, also when nobody waits here (rules R6, R17)."""
+        self.looked_for: LookedFor | None = None
+        """What the last rebuild has looked for (rule R10)."""
+        self.parks = 0
+        """How often in a row the state was looked at and could not be worked on yet."""
+        self._runner = runner
+
+    @property
+    def entry(self) -> Entry | None:
+        """The latest state that is known."""
+        return self.held.entry
+
+    @property
+    def is_awaited(self) -> bool:
+        """Does anybody here wait for an answer?"""
+        return any(batch.is_wanted for batch in (*self.out, *self.queue))
+
+    @property
+    def watches_intent(self) -> bool:
+        """Is an intent that may be open ours to look after? Then until ``watch_intent_until``."""
+        return self.watch_intent_until != _NO_INTENT and not self.shared.is_draining
+
+    def watch_intent(self, until: float = math.inf) -> None:
+        """An intent may be open: come back to it until then, whoever waits."""
+        self.watch_intent_until = max(self.watch_intent_until, until)
+
+    def nothing_is_open(self) -> None:
+        """The entry was seen to be fit to work on."""
+        self.watch_intent_until = _NO_INTENT
+        self.parks = 0
+
+    # ------------------------------------------------------------------ the queue
+    def take(self, batch: Batch) -> bool:
+        """Take a batch that has come; its waiters are answered, sooner or later. False: it is not in the queue, as it
+        was answered, or is a retry of one that is here and joins it (rule R13)."""
+        for other in (*self.out, *self.queue):
+            if other.is_same(batch):
+                other.attach(batch)
+                self.shared.report(RetryJoined(batch.waiters[0].connection.name, self.topic))
+                self.bell.ring()
+                return False
+        if len(self.queue) >= limits.QUEUED_BATCHES_MAX:
+            self.answer(batch, answers.held_back("too many batches of this producer wait"), "limited")
+            return False
+        self.queue.append(batch)
+        return True
+
+    def next_batch(self) -> Batch:
+        """The batch that continues the sequence, wherever it stands; else the first."""
+        entry = self.entry
+        if entry is not None:
+            for batch in self.queue:
+                identity = batch.identity
+                if identity.base_sequence == entry.next_sequence and identity.producer_epoch == entry.producer_epoch:
+                    return batch
+        return self.queue[0]
+
+    def take_out(self, group: list[Batch]) -> None:
+        """A group leaves the queue: it is reserved, then sent."""
+        for batch in group:
+            self.queue.remove(batch)
+        self.out = group
+
+    def put_back(self, group: list[Batch]) -> None:
+        """Batches that were not forwarded are due again, before the others. One that nobody wants is dropped and not
+        out any more: a retry that joined it would wait for an answer that nobody gives."""
+        self.out = []
+        self.queue.extendleft(batch for batch in reversed(group) if batch.is_wanted)
+
+    def drop_unwanted(self) -> None:
+        """Rule R17: nobody starts for a client that has gone, or that was answered. Nor, rule R12, for one that has
+        begun a newer epoch: it may have sent the same records again."""
+        if len(self.queue) > 1:
+            newest = max(batch.identity.producer_epoch for batch in self.queue)
+            for batch in self.queue:
+                if batch.identity.producer_epoch < newest:
+                    self.answer(batch, answers.in_doubt("a newer epoch of this producer is here"), "newer_epoch")
+        for batch in self.queue:
+            if not batch.is_wanted:
+                self.queue = deque(one for one in self.queue if one.is_wanted)
+                return
+
+    def is_outdated(self, producer_epoch: int) -> bool:
+        """Does a batch of a newer epoch wait?"""
+        return bool(self.queue) and any(batch.identity.producer_epoch > producer_epoch for batch in self.queue)
+
+    def turn_away_foreign(self) -> None:
+        """Who has not been issued the producer id learns nothing of its state, and moves none."""
+        for batch in self.held.foreign(self.queue):
+            self.dismiss(batch, answers.foreign_producer_id(), "foreign_producer_id")
+
+    # ------------------------------------------------------------------ the entry
+    async def write(self, entry: Entry) -> bool:
+        """Swap the entry in. False: another one wrote, or a new era began."""
+        begun, commits = self.shared.step_begins(), self.held.commits
+        written = await self.held.write(entry, self.answer_without_store)
+        if self.held.is_unreadable:
+            self.watch_intent()  # one of ours may be in it: mended, it would stop everybody (R17)
+        if written and commits:
+            self.step("commit", commits, begun, "alone" if entry.intent is None else "carried by the next reserve")
+        return written
+
+    async def confirm(self) -> bool:
+        """Swap the entry in as it is. False: another one wrote. What was read may be older than the batch, or from a
+        server that is the master no longer; a swap that is sent after the batch came shows what is due now."""
+        return await self.write(
+            self.entry if self.held.is_unwritten and self.entry is not None else self.held.touched()
+        )
+
+    async def read_again(self) -> None:
+        """The next look is at the store. A commit that waits goes there first, or its intent would be found open."""
+        await self.write_held()
+        self.held.forget()
+
+    async def write_held(self) -> None:
+        """What is known and not written yet goes alone."""
+        if self.entry is not None and self.held.is_unwritten:
+            await self.write(self.entry)
+
+    async def park(self, seconds: float | None = None) -> None:
+        """Look at the stored state again later: at first soon, then more seldom, unless it is known when."""
+        if self.shared.is_draining:
+            for batch in self.queue:
+                self.answer(batch, answers.held_back("the proxy is shutting down"), "draining")
+        if seconds is None:
+            seconds = min(limits.PARK_SECONDS_MIN * 2**self.parks, limits.PARK_SECONDS_MAX)
+            self.parks = min(self.parks + 1, limits.PARKS_COUNTED_MAX)
+        await Pause(self.bell, seconds)
+        self.held.forget()
+
+    async def answer_without_store(self, reason: str) -> None:
+        """Rule R2: a request waits for Redis up to a quarter of its own timeout."""
+        now = await Now()
+        for batch in (*self.queue, *self.out):
+            patience = min(batch.timeout_ms / 1000 * limits.STORE_WAIT_SHARE, limits.STORE_WAIT_SECONDS_MAX)
+            if batch.is_wanted and (now - batch.arrived_at >= patience or self.shared.is_draining):
+                self.answer(batch, answers.in_doubt(reason), "store_away")
+        self.drop_unwanted()
+
+    # ------------------------------------------------------------------ answers
+    def answer(self, batch: Batch, answer: Answer, verdict: str) -> None:
+        """Answer everybody who waits for the batch. A failure for good makes clients send what is unfinished again
+        under a new epoch: none as long as a lower batch, that may be in the log, is to be sent again."""
+        if answers.ends_epoch(answer.error_code) and batch.is_behind(self.key, (*self.out, *self.queue)):  # rule R11
+            answer = answers.held_back("behind a batch that has to be sent again first")
+            verdict = "held_back"
+        for waiter in batch.waiters:
+            waiter.answer(answer)
+        identity = batch.identity
+        self.shared.report(
+            BatchAnswered(
+                verdict,
+                self.producer_id,
+                identity.producer_epoch,
+                identity.base_sequence,
+                self.topic,
+                self.partition,
+                answer.error_code,
+                answer.base_offset,
+                answer.message,
+                batch.arrived_at,
+                self.shared.step_begins(),
+                batch.records or None,
+            )
+        )
+
+    def dismiss(self, batch: Batch, answer: Answer, verdict: str) -> None:
+        """Answer a batch that waits no longer."""
+        if batch in self.queue:
+            self.queue.remove(batch)
+        self.answer(batch, answer, verdict)
+
+    def dismiss_all(self, answer: Answer, verdict: str) -> None:
+        """Answer all who wait, and those who are out, and read the stored state anew: an intent may be left open there,
+        and other proxies wait for us as long as we live (rule R17)."""
+        batches, self.out = [*self.out, *self.queue], []
+        self.queue.clear()
+        self.held.forget()
+        self.watch_intent()
+        for batch in batches:
+            self.answer(batch, answer, verdict)
+
+    def remember_lane(self, group: Iterable[Batch], lane: Acknowledger | None) -> None:
+        """Which connection acknowledged these batches: of as many as the window holds."""
+        for batch in group:
+            name = batch.identity.producer_epoch, batch.identity.base_sequence
+            if lane is not None:
+                self.acknowledged_by[name] = ref(lane)
+            else:
+                self.acknowledged_by.pop(name, None)
+        while len(self.acknowledged_by) > WINDOW_BATCHES_MAX:
+            del self.acknowledged_by[next(iter(self.acknowledged_by))]
+
+    def step(self, step: str, batches: Iterable[Batch], begun: float, detail: str = "") -> None:
+        """Report a step that these batches took together and that began then, if anybody wants to know."""
+        if not begun or not (now := self.shared.step_begins()):
+            return
+        where = (self.topic, self.partition, begun, now - begun, detail)
+        for batch in batches:
+            identity = batch.identity
+            self.shared.report(
+                StepDone(step, self.producer_id, identity.producer_epoch, identity.base_sequence, *where)
+            )
+
+    # ------------------------------------------------------------------ aside
+    def work_aside(self, flow: Flow) -> None:
+        """Run a flow that nobody waits for."""
+        self._runner.start(
+            flow, None, lambda error: self.shared.report(InternalError(f"aside for {self.topic}", error))
+        )
+
+    def schedule_audit(self, bound: Position, producer_epoch: int, sequences: Iterable[int]) -> None:
+        """These batches were sent a second time, after the log did not have them (rule R14)."""
+        names = {(self.producer_id, producer_epoch, sequence) for sequence in sequences}
+        flow = self.shared.duplicate_audit.looking_for((self.topic, self.partition), bound, names)
+        if flow is not None:
+            self.work_aside(flow)
