@@ -237,12 +237,13 @@ CLIENT_RETRY_SECONDS_MAX: Final = 600
 """No client retries a batch later than this after its first try: above every delivery.timeout.ms (rule R10)."""
 CLIENT_RETRY_SECONDS_MAX_LEAST: Final = 120
 """What clients wait by default."""
-MARKS_PER_HORIZON: Final = 10
-"""Marks of a partition in a horizon: so much of it at most is read in vain."""
-MARKED_PARTITIONS_MAX: Final = 20_000
-"""Above it the longest idle partition's marks are dropped: its log is read from the start after a loss."""
-MARKS_WRITTEN_SECONDS: Final = 60.0
-"""So often the marks are written to the data directory."""
+CHECKPOINTS_PER_HORIZON: Final = 10
+"""Checkpoints of a partition within the client retry time: at most a tenth of that time is read in vain."""
+CHECKPOINTED_PARTITIONS_MAX: Final = 20_000
+"""Above it the checkpoints of the partition that was idle for longest are dropped: after a loss its log is read from
+the start."""
+CHECKPOINT_WRITE_SECONDS: Final = 60.0
+"""How often the checkpoints are written to the data directory."""
 EXPIRY_SLACK_SECONDS: Final = 60
 """An entry that is missing so shortly before its end may have expired by a clock that is ahead of ours."""
 EARLIER_INCARNATIONS_MAX: Final = 100

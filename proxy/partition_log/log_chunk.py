@@ -1,6 +1,6 @@
-"""A piece of one partition's log, read and taken apart once for all who look for something in it. Pure.
+"""One fetched piece of a partition's log, taken apart once for all searches that read it. Pure.
 
-It tells where markers are, where offsets are missing and what is stored without a marker; what follows from that is
+It says where markers are, where offsets are missing and what is stored without a marker. What follows from that is
 concluded in ``log_search.py``."""
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ _MESSAGE_BYTES: Final = 800
 _IDENTITY_BYTES: Final = 420
 _CONTENT_BYTES: Final = 18
 _BUCKET_BYTES: Final = 330
-"""What is noted takes about so much memory: of a chunk, each message, each identity in a marker, each digest, each
-bucket of digests."""
+"""Bytes of memory that the notes of a chunk take: the chunk itself, each message, each identity in a marker, each
+digest, each bucket of digests."""
 _RECORDS_PER_MARKER: Final = 4
 _BYTES_PER_RECORD: Final = STEP_BYTES // STEP_RECORDS
-"""What takes as long as a record of somebody else: so many bytes of it, and so many times as long a message of ours."""
+"""What takes as long to take apart as one record of another writer: so many bytes of it, and so many times as long for
+a message of ours."""
 
 
 class Marked(NamedTuple):
-    """A message with a marker. ``first``: the offset of its first record."""
+    """A stored message with a marker. ``first``: the offset of its first record."""
 
     first: int
     message: ShallowMessage
@@ -43,8 +44,8 @@ class Marked(NamedTuple):
 
 
 class _Contents:
-    """Digests of records and where these are: 16 bytes for each, since there may be millions. They are many lumps and
-    not many objects, so that they are let go of in a moment."""
+    """Digests of records, and the offsets where they are. 16 bytes for each, as there may be millions; in a few large
+    arrays rather than many objects, so that freeing them takes no time."""
 
     __slots__ = ("_buckets", "count")
 
@@ -65,7 +66,7 @@ class _Contents:
         bucket[1].append(offset)
 
     def offsets_of(self, digest: bytes) -> Iterator[int]:
-        """In the order in which they came."""
+        """Digests in the order in which they were added."""
         digests, offsets = self._buckets.get(digest[0], (b"", ()))
         position = digests.find(digest)
         while position >= 0:
@@ -76,10 +77,9 @@ class _Contents:
 
 
 class LogChunk:
-    """What one fetch brought from ``start`` on. It ends before ``end``; nothing whole is in it if that is the start.
-
-    ``error_code``: the broker's. ``unreadable``: why the message at ``end`` cannot be read. ``gaps``: offsets, from and
-    to, that are missing. ``held_bytes``: the memory that it takes."""
+    """What one fetch returned, from ``start`` up to ``end``. If ``end`` is ``start``, it has no complete message.
+    ``error_code``: the broker's. ``unreadable``: why the message at ``end`` cannot be read. ``gaps``: ranges of missing
+    offsets, from and to. ``held_bytes``: the memory that it takes."""
 
     def __init__(self, start: int, answer: FetchAnswer) -> None:
         self.start = self.end = start
@@ -90,12 +90,12 @@ class LogChunk:
         self.gaps: list[tuple[int, int]] = []
         self.marked: list[Marked] = []
         self.messages: list[tuple[int, ShallowMessage]] = []
-        """Every message and the offset of its first record, in order."""
+        """Every message with the offset of its first record, in order."""
         self._unopened: ShallowMessage | None = None
         self._contents = _Contents()
         self._identity_count = 0
         self.unmarked_to = start
-        """Behind the last message without a marker."""
+        """The offset after the last message without a marker."""
         self._unpacked_bytes = 0
         self._pieces: dict[int, list[tuple[Stored, ShallowMessage]]] = {}
 
@@ -110,12 +110,12 @@ class LogChunk:
 
     @property
     def _read_count(self) -> int:
-        """What was read, in records that take as long."""
+        """The work done, as the number of records that take as long."""
         own = len(self.marked) * _RECORDS_PER_MARKER + self._identity_count
         return self._foreign_count + self._unpacked_bytes // _BYTES_PER_RECORD + own
 
     def read(self, records: memoryview) -> Steps[None]:
-        """Take all apart, once: before that it is nothing."""
+        """Take all messages apart, once. The chunk has no content before that."""
         read_before = 0
         try:
             for message in message_set.iterate_shallow(records):
@@ -160,7 +160,7 @@ class LogChunk:
             self.unmarked_to = self.end
 
     def _note_contents(self, inner: InnerContents) -> Steps[None]:
-        """Only digests are kept of what has no marker: unpacked it may be a thousand times as large."""
+        """Only digests are kept of messages without a marker: unpacked, one may be a thousand times as large."""
         count = len(inner.offsets)
         for start in range(0, count, STEP_RECORDS):
             for index, digest in enumerate(inner.of(start, start + STEP_RECORDS), start):
@@ -169,39 +169,39 @@ class LogChunk:
                 yield
 
     def message_at(self, offset: int) -> ShallowMessage | None:
-        """The message that has this offset; None: none has."""
+        """Return the message that contains this offset, None if there is none."""
         for first, message in self.messages:
             if message.offset >= offset:
                 return message if first <= offset else None
-        unopened = self._unopened  # whatever is in it: its last offset is its own
+        unopened = self._unopened  # whatever it contains: its own offset is that of its last record
         return unopened if unopened is not None and unopened.offset == offset else None
 
     def pieces_of(self, producer_id: int) -> list[tuple[Stored, ShallowMessage]]:
-        """What there is of a producer, in order, each with the message that holds it."""
+        """Return what the chunk has of a producer, in order, each piece with the message that holds it."""
         return self._pieces.get(producer_id, [])
 
     def offsets_of(self, content: bytes) -> Iterator[int]:
-        """Where records without a marker have this content."""
+        """Return the offsets of records without a marker that have this content."""
         return self._contents.offsets_of(content)
 
 
 def taking_apart(start: int, answer: FetchAnswer) -> Steps[LogChunk]:
-    """Return what one fetch from ``start`` on has brought."""
+    """Return the chunk that one fetch from ``start`` on has returned."""
     chunk = LogChunk(start, answer)
     yield from chunk.read(answer.records)
     return chunk
 
 
 def carries(message: ShallowMessage, wanted: Iterable[Stored], producer_id: int) -> bool:
-    """Does its marker name every one of ``wanted``, where they are? A batch that is stored in parts begins with its
-    first part."""
+    """Does the message's marker name every piece in ``wanted``, at its offset? A batch that is stored in parts begins
+    with its first part."""
     stored = {(p.producer_epoch, p.base_sequence, p.base_offset) for p in pieces_of(message, producer_id)}
     return all((piece.producer_epoch, piece.base_sequence, piece.base_offset) in stored for piece in wanted)
 
 
 def has_content(message: ShallowMessage, offset: int, content: bytes | None) -> Steps[bool]:
-    """Has its record at ``offset`` this digest? Only a message without a marker is known by its content. It was read to
-    the end before."""
+    """Does the record at ``offset`` have this digest? Only for a message without a marker, which has been read to its
+    end before: it is recognised by its content alone."""
     if content is None or marked_of(message) is not None:
         return False
     if not message.is_wrapper:
@@ -232,7 +232,7 @@ def contents_in(message: ShallowMessage, pieces: Sequence[Stored]) -> Steps[list
 
 
 def marked_of(message: ShallowMessage) -> Marked | None:
-    """The message with what its marker names; None: it has none."""
+    """Return the message with the identities in its marker; None if it has no marker."""
     identities = parse_marker(message.key) if message.is_wrapper else None
     if identities is None:
         return None
@@ -240,7 +240,7 @@ def marked_of(message: ShallowMessage) -> Marked | None:
 
 
 def pieces_of(message: ShallowMessage, producer_id: int) -> Iterator[Stored]:
-    """Give what a marked wrapper holds of the producer, with offsets; nothing for any other message."""
+    """Yield what a message with a marker holds of the producer, with offsets; nothing for any other message."""
     marked = marked_of(message)
     if marked is not None:
         for found_id, piece in pieces_in(marked):
@@ -249,7 +249,7 @@ def pieces_of(message: ShallowMessage, producer_id: int) -> Iterator[Stored]:
 
 
 def pieces_in(marked: Marked) -> Iterator[tuple[int, Stored]]:
-    """Give what a marked message holds, by producer id."""
+    """Yield what a message with a marker holds, by producer id."""
     offset = marked.first
     for identity in marked.identities:
         yield identity.producer_id, Stored(*identity[1:], offset)
@@ -258,8 +258,8 @@ def pieces_in(marked: Marked) -> Iterator[tuple[int, Stored]]:
 
 @dataclass(frozen=True, slots=True)
 class ReadLog:
-    """What lies in a partition at ``offset``, which is below the high watermark, and after it. Who asks at one time is
-    answered by one fetch, from the lowest offset on, or by one of a moment ago."""
+    """A request for what lies at ``offset`` and after it in a partition, below the high watermark. Requests at the same
+    time are served by one fetch from the lowest offset on, or by one that ended a moment ago."""
 
     topic: str
     partition: int
@@ -267,7 +267,7 @@ class ReadLog:
     bytes_max: int = limits.FETCH_BYTES
 
     def fetch(self) -> FetchRecords:
-        """The question that a broker is asked."""
+        """Return the request to the broker."""
         return FetchRecords(self.topic, self.partition, self.offset, self.bytes_max)
 
     @property
@@ -284,17 +284,17 @@ class ReadLog:
         return self.fetch().encode(api_version)
 
     def parse(self, api_version: int, body: Buffer) -> LogChunk:
-        """What is stored there, taken apart."""
+        """Return the chunk with its messages taken apart."""
         return at_once(self.read(api_version, body))
 
     def read(self, api_version: int, body: Buffer) -> Steps[LogChunk]:
-        """The same in steps."""
+        """The same in steps, so that others get turns between them."""
         return (yield from taking_apart(self.offset, self.fetch().parse(api_version, body)))
 
 
 def ends_below(message: ShallowMessage, offset: int) -> bool:
-    """Does the message, or a batch in it, end right below this offset? The same message may lie elsewhere in another
-    log, with that offset in its middle."""
+    """Does the message, or a batch in it, end right below this offset? In another log the same message may lie
+    elsewhere, with that offset in its middle."""
     marked = marked_of(message)
     if marked is None:
         return message.offset + 1 == offset

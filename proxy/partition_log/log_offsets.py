@@ -20,33 +20,32 @@ from ..flow.effects import Ask, Leader, Now, Replicas, Unanswered, Wait, in_step
 
 @value(frozen=True, slots=True)
 class Later:
-    """Not finished, for a reason that passes: try again, the search goes on where it stopped."""
+    """The reading was not finished, for a reason that passes. Try again: the search goes on where it stopped."""
 
     reason: str
 
 
 @value(frozen=True, slots=True)
 class Unreadable(Later):
-    """Others may have stored what this version cannot read; it may stay for ever."""
+    """The log has something that this version cannot read, perhaps of another writer. It may stay for ever."""
 
 
 @value(frozen=True, slots=True)
 class Position:
-    """An offset that is safe as a lower bound, and what names the record just below it."""
+    """An offset that is safe as a lower bound, and the anchor that identifies the record just below it."""
 
     offset: int
     anchor: bytes
 
     @property
     def is_recognised(self) -> bool:
-        """Can it be told from the same offset of another log?"""
+        """Can this position be told apart from the same offset of another log?"""
         return self.anchor != NO_ANCHOR
 
 
 async def settle(topic: str, partition: int, broker_ids: set[int]) -> Later | None:
-    """Wait until each broker was seen awake for one second, so that it has executed whatever it had read (rule R6).
-
-    A broker that cannot be reached need not answer once another one has led the partition for longer than its session.
+    """Wait until each broker was seen awake for one second, so that it has executed whatever it had read (rule R6). A
+    broker that cannot be reached is left out once another one has led the partition for longer than its session.
     """
     started = await Now()
     for broker_id in sorted(broker_ids):
@@ -87,13 +86,13 @@ async def current_end(topic: str, partition: int, may_lead: Collection[int]) -> 
             if isinstance(answer, Unanswered) or isinstance(shown, Unanswered) or answer.error_code or shown.error_code:
                 end = NO_OFFSET
             else:
-                # A later end is of no interest: nothing of ours came after the settling. A lower one means truncation.
+                # a later end does not matter: nothing of ours came after the settling; a lower one means truncation
                 end = answer.offset if end == NO_OFFSET or leader != told_by else min(end, answer.offset)
                 told_by = leader
                 if shown.offset >= end:
                     if not await _has_rival(topic, partition, leader, may_lead):
                         return leader, end
-                    end = NO_OFFSET  # who leads is asked again
+                    end = NO_OFFSET  # the leader is asked for again
         if await Now() - started > limits.SCAN_SECONDS_MAX:
             return Later(
                 "the high watermark has not reached the end of the log" if leader is not None else "no leader is known"
@@ -102,8 +101,8 @@ async def current_end(topic: str, partition: int, may_lead: Collection[int]) -> 
 
 
 async def _has_rival(topic: str, partition: int, leader: int, may_lead: Collection[int] = ()) -> bool:
-    """Does another broker answer as the leader? One of the two has been deposed and does not know it: it is not certain
-    whose log tells the truth."""
+    """Does another broker answer as the leader too? Then one of the two has been deposed and does not know it, and it
+    is not certain which log is right."""
     replicas = await Replicas(topic, partition)
     for broker_id in sorted({*replicas, *may_lead} - {leader}):
         answer = await Ask(broker_id, LatestOffset(topic, partition, LOG_END_REPLICA_ID))
@@ -115,8 +114,8 @@ async def _has_rival(topic: str, partition: int, leader: int, may_lead: Collecti
 async def message_at(
     leader: int, topic: str, partition: int, offset: int, count_bytes: Callable[[int], None] = lambda _: None
 ) -> ShallowMessage | Later | None:
-    """Return the stored message that contains ``offset``; None: the log has none there (any more). ``count_bytes`` is
-    told what every fetch brought."""
+    """Return the stored message that contains ``offset``; None if the log has none there (any more). ``count_bytes`` is
+    called with the size of every fetch."""
     fetch_bytes = limits.FETCH_ONE_BYTES
     while True:
         answer = await Ask(leader, FetchRecords(topic, partition, offset, fetch_bytes))
@@ -130,14 +129,15 @@ async def message_at(
         try:
             for message in iterate_shallow(answer.records):
                 if message.offset == offset:
-                    return message  # whatever is in it: only its last offset is its own
+                    return message  # whatever it contains: its own offset is that of its last record
                 if message.offset > offset:
                     first, _ = await in_steps(partial(spanning, message, limits.DECOMPRESSED_BYTES_MAX), topic)
                     return message if first <= offset else None
         except WireError as error:
             return Unreadable(f"the stored message at offset {offset} cannot be read: {error}")
         if not len(answer.records):
-            hidden = answer.high_watermark <= offset  # it fell back since it was asked for: nothing is proven
+            # The log became shorter since its end was asked for: nothing is proven.
+            hidden = answer.high_watermark <= offset
             return Later(f"the high watermark has not passed offset {offset}") if hidden else None
         if fetch_bytes >= limits.FETCH_BYTES_MAX:
             return Unreadable("a stored message is larger than the largest fetch")
@@ -145,8 +145,8 @@ async def message_at(
 
 
 async def newest_position(topic: str, partition: int) -> Position | Later:
-    """Return the high watermark of the current leader, with its anchor: a safe bound for whatever is appended later
-    (rule R8)."""
+    """Return the high watermark of the current leader with its anchor: a safe lower bound for whatever is appended
+    later (rule R8)."""
     leader = await Leader(topic, partition)
     if leader is None:
         return Later("no leader is known")
@@ -167,9 +167,10 @@ async def newest_position(topic: str, partition: int) -> Position | Later:
 async def look_at(
     topic: str, partition: int, offset: int, fits: Callable[[ShallowMessage], Coroutine[Any, Any, bool]]
 ) -> bool | Later:
-    """Is the message that contains ``offset`` one that ``fits`` (rules R5, R9)? False: for certain not."""
+    """Is the message that contains ``offset`` one that ``fits`` (rules R5, R9)? False only if that is certain."""
     started = await Now()
-    leader = await Leader(topic, partition, refresh=True)  # who led when it was appended may not know of its successor
+    # The broker that led at the append may not know of its successor.
+    leader = await Leader(topic, partition, refresh=True)
     while True:
         if leader is not None:
             shown = await Ask(leader, LatestOffset(topic, partition, HIGH_WATERMARK_REPLICA_ID))
@@ -183,7 +184,7 @@ async def look_at(
                 try:
                     if isinstance(message, ShallowMessage) and await fits(message):
                         return True
-                except WireError as error:  # others may have stored it; what is inside was not looked at before
+                except WireError as error:  # another writer may have stored it; its records have not been read before
                     return Unreadable(f"the stored message at offset {offset} cannot be read: {error}")
                 if not isinstance(message, Later) and not await _has_rival(topic, partition, leader):
                     return False

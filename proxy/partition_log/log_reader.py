@@ -1,5 +1,5 @@
-"""One broker's logs, read for all who look for something in them: of each partition one fetch is out at a time, and
-serves everybody who waits within it (rule R6). Sans-IO; concludes nothing."""
+"""One broker's logs, read for all searches at once: of each partition one fetch is out at a time, and its chunk serves
+every search that waits within it (rule R6). Sans-IO; concludes nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Place = tuple[str, int]
 
 @dataclass(slots=True)
 class _Waiting:
-    """Who waits for something of one partition. ``asked_at``: reactor seconds."""
+    """A search that waits for a chunk of one partition. ``asked_at``: reactor seconds."""
 
     readers: list[tuple[float, ReadLog, Done]] = field(default_factory=list)
     bytes_max: int = limits.FETCH_BYTES
@@ -28,13 +28,13 @@ class _Waiting:
 
 
 class LogReader:
-    """``fetch``: asks the broker, and gives the chunk later, when it is taken apart."""
+    """``fetch`` asks the broker, and delivers the chunk later, when it is taken apart."""
 
     def __init__(self, reactor: Reactor, fetch: Callable[[ReadLog, Done], None]) -> None:
         self._reactor = reactor
         self._fetch = fetch
         self._life = 0
-        """Another one after each loss of the connection."""
+        """Counts the losses of the connection, so that a chunk from before one is known."""
         self._waiting: dict[Place, _Waiting] = {}
         self._kept: TLRUCache[Place, tuple[float, LogChunk], float] = TLRUCache(
             limits.CHUNKS_KEPT_BYTES_MAX,
@@ -42,10 +42,10 @@ class LogReader:
             timer=reactor.now,
             getsizeof=lambda kept: kept[1].held_bytes,
         )
-        """Chunks and when they were asked for, in reactor seconds."""
+        """Chunks, each with the time at which it was asked for, in reactor seconds."""
 
     def read(self, question: ReadLog, done: Done) -> None:
-        """``done`` gets a chunk that begins at or below the offset; never from inside this call."""
+        """Call ``done`` with a chunk that begins at or below the offset; never from inside this call."""
         place = (question.topic, question.partition)
         now = self._reactor.now()
         kept = self._kept.get(place)
@@ -58,7 +58,8 @@ class LogReader:
         waiting.readers.append((now, question, done))
         if not waiting.is_reading:
             waiting.is_reading = True
-            self._reactor.later(0, lambda: self._read_next(place, waiting))  # who else asks now is served as well
+            # Searches that ask from now on are served as well.
+            self._reactor.later(0, lambda: self._read_next(place, waiting))
 
     def forget(self) -> None:
         """The connection was lost: the log may have become another one."""
@@ -69,7 +70,8 @@ class LogReader:
         if not waiting.readers:
             del self._waiting[place]
             return
-        # Who has waited longest, and of those that came together the lowest offset: nobody waits for a long scan.
+        # The longest wait first, and of those that came together the lowest offset: no search waits for another's long
+        # scan.
         _, question, _ = min(waiting.readers, key=lambda one: (round(one[0] / limits.PROBE_SECONDS), one[1].offset))
         question = ReadLog(question.topic, question.partition, question.offset, waiting.bytes_max)
         self._fetch(question, partial(self._answered, place, waiting, self._life, self._reactor.now()))
@@ -79,7 +81,7 @@ class LogReader:
         if isinstance(chunk, Unanswered):
             served = [done for _, _, done in waiting.readers]
             waiting.readers.clear()
-        elif life != self._life:  # lost while this was taken apart
+        elif life != self._life:  # the connection was lost while this was taken apart
             self._read_next(place, waiting)
             return
         else:
@@ -107,5 +109,5 @@ class LogReader:
             self._reactor.later(limits.CHUNK_KEPT_SECONDS, self._drop_old)
 
     def _drop_old(self) -> None:
-        """Also when nobody asks any more."""
+        """Drop chunks that are too old, also when no search asks any more."""
         self._kept.expire()

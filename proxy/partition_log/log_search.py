@@ -1,10 +1,10 @@
-"""Reads the log when an outcome is in doubt (rules R5, R6, R8, R9). Flows only: they ask, wait and conclude; nothing
+"""Searches the log when an outcome is in doubt (rules R5, R6, R8, R9). Flows only: they ask, wait and conclude; nothing
 is written here.
 
-Order of a resolution: settle (no request of ours can still be on its way), log end offset of the current leader, wait
-until the high watermark has reached it, compare the anchor, scan. Absence is proven only by a range that was read
-completely, without gaps, without the marker, and without a record of the same content that carries no marker.
-Whatever is less is said as such, never guessed."""
+Order of a search: settle (no request of ours can still be on its way), ask the current leader for the log end offset,
+wait until the high watermark has reached it, compare the anchor, scan. Absence is proven only by a range that was read
+completely, without gaps, without the marker, and without a record of the same content that carries no marker. Anything
+less is reported as such, never guessed."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from .log_offsets import Later, Position, current_end, settle
 
 @value(frozen=True, slots=True)
 class Searched:
-    """The whole range was read. ``pieces``: what it has of the producer, in log order, for a rebuild those that matter;
-    end and anchor: of the last. ``gap_at``: where offsets begin to be missing, before that one. ``has_unmarked``: does
-    anything without a marker lie behind that one?"""
+    """The whole range was read. ``pieces``: what it has of the producer, in log order; for a rebuild only those that
+    matter. ``end`` and ``anchor``: of the last piece. ``gap_at``: the first missing offset before that piece.
+    ``has_unmarked``: is there anything without a marker after that piece?"""
 
     pieces: tuple[Stored, ...]
     end_offset: int
@@ -41,20 +41,20 @@ class Searched:
 
     @property
     def is_cut(self) -> bool:
-        """Of a rebuild: was something deleted that no piece comes after? What is left may be the end of a batch whose
-        beginning is gone."""
+        """For a rebuild: was something deleted that no piece comes after? What is left may then be the end of a batch
+        whose beginning is gone."""
         return self.gap_at != NO_OFFSET and not self.pieces
 
 
 @value(frozen=True, slots=True)
 class Undecidable:
-    """The log as it is can not prove that something is absent."""
+    """The log as it is cannot prove that something is absent."""
 
     reason: str
 
 
 def covered(pieces: Sequence[Stored], first: BatchIdentity) -> list[Stored]:
-    """Return the pieces that follow each other from the first sequence of a batch or a group on."""
+    """Return the pieces that follow each other, beginning with the first sequence of a batch or a group."""
     due = first.base_sequence
     found = []
     for piece in pieces:
@@ -70,11 +70,10 @@ def is_covered(pieces: Sequence[Stored], whole: BatchIdentity) -> bool:
 
 
 class LogSearch:
-    """One search for a producer's records in [bound, end of the log). ``run`` again goes on where it stopped.
-
-    ``enough``: tells whether the pieces found so far are all that is wanted; then the rest of the log does not matter.
-    ``contents``: digests of records that, if they are stored without a marker, may be what is looked for.
-    ``settle_on``: the brokers that may still execute something."""
+    """One search for a producer's records in [bound, end of the log). Calling ``run`` again continues where it stopped.
+    ``enough``: are the pieces found so far all that is wanted? Then the rest of the log does not matter. ``contents``:
+    digests of records that may be the wanted ones if they are stored without a marker. ``settle_on``: the brokers that
+    may still execute something."""
 
     wants_messages = False
 
@@ -94,39 +93,40 @@ class LogSearch:
         self.bound = bound
         self._contents = frozenset(contents)
         self.whose: Mapping[bytes, Collection[BatchIdentity]] = {}
-        """Which batches have these contents. Those that are found by their markers are in no doubt, whatever is equal
-        to them."""
+        """The batch of each content. A batch that is found by its marker is in no doubt, whatever else has the same
+        content."""
         self.told: tuple[bytes, Stored] | None = None
-        """A record without a marker, by its content, and where the broker said that it was appended: there it is
-        found."""
+        """A record that was stored without a marker, by its content and the offset at which the broker said that it was
+        appended: it counts as found there."""
         self._settle_on = settle_on
         self._enough = enough
         self._is_settled = False
         self._stop_at: int | None = None
         self._next: int | None = None
         self._leader: int | None = None
-        """Whose log was read so far: another one's may differ."""
+        """The leader whose log was read so far: another one's log may differ."""
         self._pieces: list[Stored] = []
         self._gathered = Gathered()
-        """The pieces, if this is a rebuild: the log may have millions."""
+        """The pieces found, for a rebuild only those that matter: the log may have millions."""
         self._end_offset = NO_OFFSET
         self._anchor = NO_ANCHOR
         self._doubtful: str | None = None
         self._unmarked: dict[bytes, int] = {}
-        """Contents that are stored without a marker, and where."""
+        """The wanted contents that were found without a marker, and where."""
         self._unmarked_to = NO_OFFSET
-        """Behind the last message without a marker, if there is one."""
+        """The offset after the last message without a marker, if there is one."""
         self._gap: str | None = None
         self._gap_at = NO_OFFSET
         self.bytes_read = 0
         self.budget_bytes = limits.SCAN_BYTES_MAX
         self.is_rebuild = False
-        """Everything is wanted, of a producer that may have been idle for longer than the log goes back (rule R10)."""
+        """For a rebuild: everything of a producer is wanted, which may have been idle for longer than the log goes back
+        (rule R10)."""
         self.wider: Position | None = None
-        """Where to begin if the bound, which is a mark's then, does not hold or was not enough (rule R10)."""
+        """Where to begin if the bound, then a checkpoint's, does not hold or was not sufficient (rule R10)."""
         self.moved_to = NO_OFFSET
-        """Where the log began when the bound was seen not to hold: it is no bound of this log, whatever lies below it
-        later (rule R8)."""
+        """Where the log began when the bound was seen not to hold. It is then no bound of this log, whatever comes to
+        lie below it later (rule R8)."""
 
     @property
     def reached(self) -> int:
@@ -134,11 +134,11 @@ class LogSearch:
         return NO_OFFSET if self._next is None else self._next
 
     def begin_anew(self) -> None:
-        """Settle and read once more, from the bound on as it is known now."""
+        """Settle and read once more, from the bound as it is known now."""
         self._is_settled, self._next = False, None
 
     def widen(self) -> None:
-        """Begin anew from the earlier bound."""
+        """Start over from the earlier bound."""
         assert self.wider is not None
         self.bound, self.wider, self._next = self.wider, None, None
 
@@ -167,7 +167,7 @@ class LogSearch:
         return await self._scan(leader, log_end)
 
     async def _begin(self, leader: int, log_end: int) -> Later | None:
-        """Find where to start: at the bound if the record below it is still the one, else at the start of the log
+        """Return where to start: at the bound if the record below it is still the same, else at the start of the log
         (rule R8)."""
         self._pieces, self._gathered = [], Gathered()
         self._doubtful, self._unmarked, self._gap, self._gap_at, self._next = None, {}, None, NO_OFFSET, None
@@ -190,7 +190,7 @@ class LogSearch:
             is_same = below is not None and anchor_of(below) == bound.anchor and ends_below(below, bound.offset)
             holds = not retained or is_same
             if below is not None and self._enough(own := list(pieces_of(below, self._producer_id))):
-                # Its first copy lay there, was cut off, and it was appended there again.
+                # its first copy lay there, was truncated, and it was appended there again
                 self._pieces, self._end_offset, self._anchor = own, below.offset + 1, anchor_of(below)
         if not holds and self.wider is not None:
             self.widen()
@@ -200,7 +200,7 @@ class LogSearch:
             self.bound = bound = Position(earliest.offset, NO_ANCHOR)
         self._next = bound.offset
         if self.is_rebuild and self._next < earliest.offset:
-            # Nothing is in doubt that was surely here. What retention has deleted is older than what comes next.
+            # What retention has deleted is older than what comes next: nothing in doubt was surely there.
             self._note_gap(self._next, earliest.offset, is_harmless=True)
             self._next = earliest.offset
         if self._next < earliest.offset:
@@ -210,7 +210,7 @@ class LogSearch:
 
     async def _read(self, leader: int, offset: int) -> LogChunk | Unanswered:
         chunk = await Ask(leader, ReadLog(self._topic, self._partition, offset))
-        if isinstance(chunk, LogChunk) and chunk.start == offset:  # else it was read for others
+        if isinstance(chunk, LogChunk) and chunk.start == offset:  # else it was read for other searches
             self.bytes_read += chunk.size_bytes
         return chunk
 
@@ -226,7 +226,7 @@ class LogSearch:
                 return Later(chunk.reason)
             if chunk.error_code:
                 if chunk.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    self._next = None  # retention has come past it: begin anew above that
+                    self._next = None  # retention has passed the position: start over above the deleted part
                 return Later(f"the leader answers a fetch with code {chunk.error_code}")
             if chunk.end > self._next:
                 await self._take(chunk, log_end)
@@ -237,7 +237,7 @@ class LogSearch:
                     return behind
                 if behind is None:
                     return Undecidable(reason)
-                self._note_gap(self._next, behind, reason)  # of ours it may have what lost its marker, nothing else
+                self._note_gap(self._next, behind, reason)  # of our messages only one that lost its marker can be there
                 self._next = min(behind, log_end)
             elif chunk.size_bytes:
                 return Undecidable(f"the message at offset {self._next} is larger than the largest fetch")
@@ -252,7 +252,7 @@ class LogSearch:
         return Searched(pieces, self._end_offset, self._anchor, self._gap_at, self._unmarked_to > self._end_offset)
 
     def _equal(self, pieces: Sequence[Stored]) -> str | None:
-        """Is a record stored without a marker that may be what is looked for?"""
+        """Is a record stored without a marker that may be a wanted one?"""
         for content, offset in self._unmarked.items():
             batches = self.whose.get(content)
             if not batches or not all(is_covered(pieces, batch) for batch in batches):
@@ -260,8 +260,8 @@ class LogSearch:
         return None
 
     async def _behind_wrapper(self, leader: int, size_bytes: int) -> int | Later | None:
-        """Return where the log goes on behind the wrapper at the next offset, of which only the inside cannot be read:
-        its own offset is its last one. None: it is not such a wrapper."""
+        """Return the offset at which the log goes on after the wrapper at the next offset, whose inside alone cannot be
+        read: its own offset is that of its last record. None: it is not such a wrapper."""
         assert self._next is not None
         answer = await Ask(leader, FetchRecords(self._topic, self._partition, self._next, size_bytes))
         if isinstance(answer, Unanswered):
@@ -278,7 +278,7 @@ class LogSearch:
         return None
 
     async def _take(self, chunk: LogChunk, log_end: int) -> None:
-        """Go through what is in a chunk from the next offset on."""
+        """Examine the messages of a chunk from the next offset on."""
         assert self._next is not None
         start = self._next
         self._next = min(chunk.end, log_end)
@@ -292,7 +292,7 @@ class LogSearch:
         if last is not None:
             self._end_offset, self._anchor = last.offset + 1, anchor_of(last)
         if known_to != NO_OFFSET and self.is_rebuild:
-            self._gap = None  # what it hides of the producer comes before that piece, which tells what is next
+            self._gap = None  # what it hides of the producer comes before that piece, which says what is next
         for gap_from, gap_to in chunk.gaps:
             if gap_to > start and gap_from < log_end:
                 self._note_gap(max(gap_from, start), gap_to, is_harmless=self.is_rebuild and gap_from <= known_to)
@@ -314,7 +314,7 @@ class LogSearch:
             self._gap = reason or f"offsets {gap_from} to {gap_to} are missing from the log"
 
     def _compare(self, chunk: LogChunk, start: int, log_end: int) -> None:
-        """Look for messages without a marker that have the same content."""
+        """Look for messages without a marker that have the wanted content."""
         for content in self._contents - self._unmarked.keys():
             for offset in chunk.offsets_of(content):
                 if not start <= offset < log_end:
@@ -327,4 +327,4 @@ class LogSearch:
                     break
 
     async def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
-        """A message has a marker; called where ``wants_messages``."""
+        """Called for each message with a marker, where ``wants_messages``."""

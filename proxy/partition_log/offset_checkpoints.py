@@ -1,8 +1,8 @@
-"""Where the logs of partitions ended at what time: so what was appended lately is found without reading a whole log
-(rule R10).
+"""Checkpoints: where the logs of partitions ended at what time. With them, what was appended lately is found without
+reading a whole log (rule R10).
 
-Owns the marks of this process and their packed form in the data directory. Pure: never asks a broker or a clock;
-whether a log still has what a mark says is seen where it is read (``log_search.py``)."""
+Owns the checkpoints of this process and their packed form in the data directory. Pure: never asks a broker or a clock;
+whether a log still has the record of a checkpoint is checked where the log is read (``log_search.py``)."""
 
 from __future__ import annotations
 
@@ -27,50 +27,52 @@ _MARK = struct.Struct(">qq8s")
 
 
 class CheckpointFormatError(Exception):
-    """What is stored of marks cannot be read."""
+    """The stored checkpoints cannot be read."""
 
 
 @value(frozen=True, slots=True)
 class OffsetCheckpoint:
-    """``time``: reactor seconds; whatever is appended later lies at ``position`` or above it."""
+    """``time``: reactor seconds. Whatever was appended later lies at ``position`` or above it."""
 
     time: float
     position: Position
 
 
 class OffsetCheckpoints:
-    """Of each partition the marks of one horizon, and the newest one that is older."""
+    """The checkpoints of each partition: those of the last ``horizon_seconds``, and the newest of the older ones."""
 
     def __init__(
         self,
         horizon_seconds: float = limits.CLIENT_RETRY_SECONDS_MAX,
-        partitions_max: int = limits.MARKED_PARTITIONS_MAX,
+        partitions_max: int = limits.CHECKPOINTED_PARTITIONS_MAX,
     ) -> None:
         self.horizon_seconds = horizon_seconds
-        """Nobody retries a batch later than this after its first try."""
+        """No client retries a batch later than this after its first try."""
         self._partitions_max = partitions_max
         self._of: OrderedDict[Place, deque[OffsetCheckpoint]] = OrderedDict()
-        """The one whose newest mark is the oldest first."""
+        """By partition; the one whose newest checkpoint is the oldest comes first."""
         self._taken_at = float("-inf")
 
     def take(self, now: float, bounds: Mapping[Place, tuple[float, Position]]) -> None:
-        """Note the newest bounds of all partitions, when it is time to. ``now``: not before any of them was learned."""
-        if bounds and now - self._taken_at >= self.horizon_seconds / limits.MARKS_PER_HORIZON:
+        """Take a checkpoint of every partition at its newest bound, if it is time to. ``now``: not before any of the
+        bounds was learned."""
+        if bounds and now - self._taken_at >= self.horizon_seconds / limits.CHECKPOINTS_PER_HORIZON:
             self.take_all(now, bounds)
 
     def take_all(self, now: float, bounds: Mapping[Place, tuple[float, Position]]) -> None:
-        """Note them now."""
+        """Take a checkpoint of every partition now."""
         self._taken_at = now
         for place, (_, position) in bounds.items():
             self.note(now, place, position)
 
     def note(self, now: float, place: Place, position: Position) -> None:
-        """Note one. Without an anchor a log that was cut and grew again would not be noticed: only its start needs
-        none."""
+        """Take one checkpoint. One without an anchor is dropped, as a log that was truncated and grew again would not
+        be noticed; only the start of a log needs none."""
         if position.offset > 0 and position.anchor == NO_ANCHOR:
             return
         checkpoints = self._of.setdefault(place, deque())
-        if not checkpoints or checkpoints[-1].position != position:  # the older time says more
+        # Of two times for the same position the older one says more.
+        if not checkpoints or checkpoints[-1].position != position:
             checkpoints.append(OffsetCheckpoint(now, position))
             self._of.move_to_end(place)
         while len(checkpoints) > 1 and self._is_old(checkpoints[1], now):
@@ -79,16 +81,17 @@ class OffsetCheckpoints:
             self._of.popitem(last=False)
 
     def before_horizon(self, place: Place, now: float) -> Position | None:
-        """Return where the search for all that may be retried at ``now`` can begin; None: nothing so old is known."""
+        """Return where to begin a search for all that may be retried at ``now``; None if no checkpoint is old
+        enough."""
         old = [checkpoint.position for checkpoint in self._of.get(place, ()) if self._is_old(checkpoint, now)]
         return old[-1] if old else None
 
     def forget(self, place: Place) -> None:
-        """The log may have been cut off below."""
+        """Drop the checkpoints of a partition whose log may have been truncated below them."""
         self._of.pop(place, None)
 
     def __len__(self) -> int:
-        """Partitions that have marks."""
+        """Number of partitions that have checkpoints."""
         return len(self._of)
 
     def _is_old(self, checkpoint: OffsetCheckpoint, now: float) -> bool:
@@ -96,13 +99,14 @@ class OffsetCheckpoints:
 
     # ------------------------------------------------------------------ packed
     def copied(self) -> OffsetCheckpoints:
-        """Return what is known now, for a thread that packs it meanwhile."""
+        """Return a copy, for a thread that packs it."""
         copy = OffsetCheckpoints(self.horizon_seconds, self._partitions_max)
         copy._of = OrderedDict((place, checkpoints.copy()) for place, checkpoints in self._of.items())
         return copy
 
     def pack(self, now: float, wall_ms: int) -> bytes:
-        """Return all marks, with the wall clock's times. Format, CRC-32 of the rest, then partition by partition."""
+        """Return all checkpoints as bytes, with times of the wall clock: format, CRC-32 of the rest, then partition by
+        partition."""
         body = bytearray()
         for (topic, partition), checkpoints in self._of.items():
             name = topic.encode()
@@ -113,8 +117,8 @@ class OffsetCheckpoints:
         return _HEAD.pack(_FORMAT, zlib.crc32(body)) + bytes(body)
 
     def unpack(self, data: Buffer, now: float, wall_ms: int) -> None:
-        """Know what was packed in an earlier life; a mark from the future is dropped. Raises MarksFormatError, and then
-        nothing of it is known."""
+        """Take over the checkpoints that an earlier process has packed; those from the future are dropped. Raises
+        CheckpointFormatError, and then takes over nothing."""
         found = _unpacked(bytes(data))
         for place, checkpoints in found:
             for then_ms, position in checkpoints:

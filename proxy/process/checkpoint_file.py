@@ -1,7 +1,7 @@
-"""The marks of the logs' ends in the data directory: read at the start, written now and then (rule R10).
+"""Keeps the offset checkpoints in the data directory: read at the start, written every minute (rule R10).
 
-Owns when they are written, and what is said when they cannot be. ``offset_checkpoints.py`` says what a mark is, the
-file in ``data_directory.py``.
+Owns when they are written, and what is logged when they cannot be. ``offset_checkpoints.py`` says what a checkpoint is,
+``data_directory.py`` owns the file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .data_directory import DataDirectory
 
 
 class CheckpointFile:
-    """Of one process."""
+    """The checkpoint file of one process."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class CheckpointFile:
         wall_clock_ms: Callable[[], int],
         report: Report,
     ) -> None:
-        """``now``: of the reactor, in seconds."""
+        """``now``: the reactor's clock, in seconds."""
         self._directory = directory
         self._checkpoints = checkpoints
         self._now = now
@@ -36,7 +36,7 @@ class CheckpointFile:
         self._are_kept = True
 
     def read(self) -> None:
-        """What an earlier life knew of where the logs ended, and when."""
+        """Take over what an earlier process knew of where the logs ended, and when."""
         data, problem = self._directory.checkpoints(), "there are none"
         try:
             if data is not None:
@@ -49,25 +49,27 @@ class CheckpointFile:
         )
         self._report(
             OperatorMessage(
-                "info" if data is None else "warning", f"marks in the data directory: {problem}; {consequence}"
+                "info" if data is None else "warning", f"checkpoints in the data directory: {problem}; {consequence}"
             )
         )
 
     async def keep(self) -> None:
-        """Write them now and then, until cancelled."""
+        """Write the checkpoints every ``CHECKPOINT_WRITE_SECONDS``, until cancelled."""
         while True:
-            await trio.sleep(limits.MARKS_WRITTEN_SECONDS)
+            await trio.sleep(limits.CHECKPOINT_WRITE_SECONDS)
             await self.write()
 
     async def write(self) -> None:
         """Write what is known now."""
         checkpoints, now, wall_ms = self._checkpoints.copied(), self._now(), self._wall_clock_ms()
         try:
-            await trio.to_thread.run_sync(lambda: self._directory.remember_marks(checkpoints.pack(now, wall_ms)))
+            await trio.to_thread.run_sync(lambda: self._directory.remember_checkpoints(checkpoints.pack(now, wall_ms)))
         except OSError as error:
             if self._are_kept:
                 self._report(
-                    OperatorMessage("warning", f"the marks cannot be written to the data directory: {error.strerror}")
+                    OperatorMessage(
+                        "warning", f"the checkpoints cannot be written to the data directory: {error.strerror}"
+                    )
                 )
             self._are_kept = False
         else:

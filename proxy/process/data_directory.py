@@ -1,5 +1,5 @@
-"""The proxy's own directory on disk: who uses it, which incarnations lived there, where logs ended. Files are replaced
-as a whole; what is in them is decided elsewhere."""
+"""The proxy's own directory on disk: which process uses it, which incarnations it had, where logs ended. Files are
+replaced as a whole; their contents are decided elsewhere."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ...state.entry import NO_INCARNATION
 from ..settings.config import ConfigError
 
 ROOM_BYTES = 4096
-"""More than the incarnations need; as much as a file system gives at once."""
+"""More than the incarnations need; file systems allocate this much at once."""
 ROOM_WITH_REDIS_BYTES = 256 * 1024
-"""A private Redis needs some for its log and its first writes; one that has none does not say why it ends."""
+"""A private Redis needs some space for its log and its first writes; one that has none does not say why it ends."""
 
 
 class DataDirectory:
-    """The proxy's own directory: one living process at a time, and the incarnations that lived here before it."""
+    """The proxy's own directory: one living process at a time, and its earlier incarnations."""
 
     def __init__(self, path: Path) -> None:
         """Raises ConfigError when another process uses it, or it cannot be written."""
         self.path = path
         self.damage: str | None = None
-        """Why the incarnations that were written down cannot be read."""
+        """Why the stored incarnations cannot be read; "" if they can."""
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(path / "proxy.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -35,8 +35,8 @@ class DataDirectory:
             raise ConfigError(f"another idemproxy uses the data directory {path}") from None
 
     def earlier_incarnations(self) -> list[bytes]:
-        """Incarnations that ended without a goodbye. We hold the lock, so they are dead for certain. None where the
-        file is damaged: their leases end by themselves."""
+        """Return the incarnations that ended without giving their lease back. This process holds the lock, so they are
+        certainly dead. None where the file is damaged: their leases end by themselves."""
         try:
             found = [bytes.fromhex(line) for line in (self.path / "incarnations").read_text("ascii").split()]
         except FileNotFoundError:
@@ -49,8 +49,8 @@ class DataDirectory:
         return []
 
     def remember(self, incarnations: list[bytes]) -> None:
-        """Write down who lives here. The file is replaced as a whole; a power cut leaves the old one or the new one.
-        Raises OSError."""
+        """Store the incarnations that are alive here. The file is replaced as a whole, so a power cut leaves the old
+        one or the new one. Raises OSError."""
         new = self.path / "incarnations.new"
         with new.open("w") as file:
             file.write("".join(one.hex() + "\n" for one in incarnations))
@@ -59,29 +59,29 @@ class DataDirectory:
         new.replace(self.path / "incarnations")
 
     def try_to_write(self, incarnations: list[bytes], room_bytes: int = ROOM_BYTES) -> None:
-        """Try whether there is room for more than is there already, and leave that as it is. Raises ConfigError: better
-        now than when something was started."""
+        """Check that there is space for more than is stored already, without changing that. Raises ConfigError: better
+        now than after something was started."""
         new = self.path / "incarnations.new"
         try:
             new.write_bytes(bytes(room_bytes))
             self.remember(incarnations)
         except OSError as error:
-            new.unlink(missing_ok=True)  # it may hold the last that there was
+            new.unlink(missing_ok=True)  # it may be the last space that there was
             raise ConfigError(f"the data directory {self.path} cannot be written: {error.strerror}") from None
 
     def checkpoints(self) -> bytes | None:
-        """Where logs ended, as an earlier life has packed it; None: nothing is known."""
+        """Return the packed checkpoints of an earlier process; None if there are none."""
         try:
             return (self.path / "marks").read_bytes()
         except FileNotFoundError:
             return None
 
-    def remember_marks(self, checkpoints: bytes) -> None:
-        """Write them down; the file is replaced as a whole. Raises OSError."""
+    def remember_checkpoints(self, checkpoints: bytes) -> None:
+        """Store the packed checkpoints; the file is replaced as a whole. Raises OSError."""
         new = self.path / "marks.new"
         new.write_bytes(checkpoints)
         new.replace(self.path / "marks")
 
     def close(self) -> None:
-        """Give the directory free."""
+        """Release the lock."""
         os.close(self._lock)

@@ -287,7 +287,7 @@ class Server:
                     )
                 )
             self._is_forgetful = True
-            self._reactor.later(limits.MARKS_WRITTEN_SECONDS, self._remember_incarnation)
+            self._reactor.later(limits.CHECKPOINT_WRITE_SECONDS, self._remember_incarnation)
         else:
             self._is_forgetful = False
 

@@ -354,7 +354,7 @@ def redis_texts(data: bytes) -> None:
 
 
 def marks_file(data: bytes) -> None:
-    """The file of marks in the data directory."""
+    """The file of checkpoints in the data directory."""
     with suppress(CheckpointFormatError):
         OffsetCheckpoints().unpack(data, 1000.0, 1_700_000_000_000)
 

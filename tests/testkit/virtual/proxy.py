@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from idemproxy.proxy.limits import MARKS_WRITTEN_SECONDS
+from idemproxy.proxy.limits import CHECKPOINT_WRITE_SECONDS
 from idemproxy.reactor import Address
 from testkit.virtual.client import EPOCH_MS
 from testkit.virtual.guest import password_of
@@ -198,9 +198,9 @@ class VirtualProxy:
 
         def write() -> None:
             self.checkpoints = engine.shared.checkpoints.pack(host.now(), self._wall_ms())
-            host.later(MARKS_WRITTEN_SECONDS, write)
+            host.later(CHECKPOINT_WRITE_SECONDS, write)
 
-        host.later(MARKS_WRITTEN_SECONDS, write)
+        host.later(CHECKPOINT_WRITE_SECONDS, write)
 
     def watch_effects(self, on_effect: Callable[[VirtualProxy, Any], None]) -> None:
         """Have this called before every effect of this life and of all later ones."""

@@ -352,7 +352,7 @@ def test_a_proxy_that_has_worked_for_a_while_reads_little_when_the_store_is_empt
 
     for _ in range(100):
         done(old)
-    world.network.run(HORIZON_SECONDS + HORIZON_SECONDS / limits.MARKS_PER_HORIZON)
+    world.network.run(HORIZON_SECONDS + HORIZON_SECONDS / limits.CHECKPOINTS_PER_HORIZON)
     done(busy)
     world.network.run(5)
     world.redis.flush()
