@@ -20,6 +20,7 @@ with without_init("aiokafka", "aiokafka.record"):
 
 from .compression import Codec, codec_of, compressing, decompressing, storing_gzip
 from .errors import LimitExceeded, Malformed
+from .kernel import BATCHES_MAX, KERNEL, OUTPUT_BYTES_MAX
 from .marker import DIGEST_BYTES, content_digest, digesting_content
 from .message_set import (
     OFFSET_AND_SIZE_BYTES,
@@ -59,6 +60,9 @@ _SIZE: Final = Struct(">i")
 _TIMESTAMP: Final = Struct(">q")
 _TIMESTAMP_AT: Final = 18  # in a message of format v1: behind offset, size, checksum, magic and attributes
 _READER_PADDING: Final = bytes(32)
+_GROWTH_BYTES: Final = {magic: size - RECORD_BYTES_MIN for magic, size in OVERHEAD_BYTES.items()}
+"""What a record as a message has more than in a batch, at most."""
+_new_tuple: Final = tuple.__new__
 _STEP_RECORDS_IN_PLACE: Final = STEP_RECORDS // 5  # read by code that is not compiled
 # The compiled reader checks lengths against the data, and that the records end with it. A forged length near 2**63
 # slips through its sum and is refused by the allocator before anything is allocated: hence the two in the middle.
@@ -140,6 +144,9 @@ def converting(
     ``output_bytes_max`` bytes decompressed, HeaderRefused by the policy.
     """
     assert batches
+    inner = _compiled(batches, headers, output_bytes_max, magic)
+    if inner is not None:
+        return inner
     writer = _Writer(magic)
     room = output_bytes_max
     for batch, header in zip(batches, headers, strict=True):
@@ -150,6 +157,25 @@ def converting(
         except _READER_ERRORS as exc:
             raise Malformed(f"record batch: {type(exc).__name__}: {exc}") from None
     return writer.finish()
+
+
+def _compiled(
+    batches: Sequence[memoryview], headers: Sequence[BatchHeader], output_bytes_max: int, magic: int
+) -> Inner | None:
+    """Return what ``converting`` makes, or None: there is no kernel, it would take long, or something is unusual."""
+    if KERNEL is None or len(batches) > BATCHES_MAX:
+        return None
+    arguments: list[Buffer | int] = []
+    size_bytes = 0
+    for batch, header in zip(batches, headers, strict=True):
+        if header.codec:
+            return None
+        size_bytes += len(batch) - BATCH_OVERHEAD_BYTES + header.record_count * _GROWTH_BYTES[magic]
+        arguments += (batch, BATCH_OVERHEAD_BYTES, header.base_timestamp, header.record_count)
+    if size_bytes > min(OUTPUT_BYTES_MAX, output_bytes_max):
+        return None
+    made = KERNEL.convert(magic, *arguments)
+    return made if made is None else _new_tuple(Inner, made)
 
 
 def joined(inners: Sequence[Inner]) -> Inner:
@@ -477,7 +503,7 @@ def _opening(batch: memoryview, header: BatchHeader, magic: int, room: int) -> S
     longest = 0
     if len(payload) > HEADERS_BYTES_UNCHECKED:
         longest = yield from finding_longest(payload)
-    size_bytes = len(payload) + header.record_count * (OVERHEAD_BYTES[magic] - RECORD_BYTES_MIN)
+    size_bytes = len(payload) + header.record_count * _GROWTH_BYTES[magic]
     if size_bytes > room:
         raise LimitExceeded(f"conversion: up to {size_bytes} bytes, the limit has {room} bytes left")
     if longest > STEP_BYTES:

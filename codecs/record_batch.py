@@ -14,6 +14,7 @@ from crc32c import crc32c
 
 from .compression import Codec, codec_of, compress, decompressing
 from .errors import ChecksumMismatch, LimitExceeded, Malformed, Truncated
+from .kernel import KERNEL
 from .primitives import Buffer, encode_varlong, read_varlong, wrap_int64
 from .steps import STEP_BYTES, STEP_RECORDS, Steps, at_once
 
@@ -124,7 +125,8 @@ def parse_single_batch(records: memoryview) -> BatchHeader:
 
 def verify_crc(records: memoryview, header: BatchHeader) -> None:
     """Raise ChecksumMismatch unless the batch's CRC-32C is right."""
-    if crc32c(records[_ATTRIBUTES_AT:]) != header.crc:
+    crc = KERNEL.crc32c(records, _ATTRIBUTES_AT) if KERNEL else crc32c(records[_ATTRIBUTES_AT:])
+    if crc != header.crc:
         raise ChecksumMismatch(f"record batch: CRC-32C is not {header.crc:#010x}")
 
 

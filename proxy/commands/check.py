@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...codecs.kernel import TOLD
 from ..settings.config import CONFIG_VARIABLE, ConfigError
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def run_check(options: argparse.Namespace) -> int:
         for sentence in error.problems:
             print(f"idemproxy: {sentence}", file=sys.stderr)
         return 2
+    print(f"# checksums and conversion: {TOLD}")
     print(yaml.safe_dump(configuration.model_dump(mode="json"), sort_keys=False, allow_unicode=True), end="")
     if not options.connect:
         return 0

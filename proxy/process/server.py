@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ...codecs.convert import HeaderPolicy
+from ...codecs.kernel import KERNEL, TOLD
 from ...reactor import Reactor
 from ...state.redis_facts import RedisAddress
 from ...state.redis_server import EmbeddedRedis, EmbeddedRedisError
@@ -132,6 +133,8 @@ class Server:
         """Serve until SIGTERM or SIGINT, then drain (rule R15). Raises ConfigError for what stops the start, and
         EndedItselfError."""
         self._look_for_descriptors()
+        if KERNEL is None:
+            self._report(OperatorMessage("info", f"checksums and conversion: {TOLD}"))
         try:
             self._listeners.try_ports()
             self._directory.try_to_write(self._earlier, ROOM_WITH_REDIS_BYTES if self._embedded else ROOM_BYTES)

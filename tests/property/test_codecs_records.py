@@ -42,6 +42,7 @@ from idemproxy.codecs.record_batch import (
 )
 from idemproxy.codecs.record_batch import verify_crc as verify_batch
 from idemproxy.codecs.steps import at_once
+from testkit.stage.either_way import either_way  # noqa: F401
 from testkit.stage.wrappers import to_wrapper
 
 library = import_module("kafka.record.memory_records")

@@ -32,6 +32,7 @@ from idemproxy.codecs.record_batch import (
     iterate_records,
     parse_single_batch,
 )
+from testkit.stage.either_way import either_way  # noqa: F401
 from testkit.stage.wrappers import to_wrapper
 
 library = import_module("kafka.record.memory_records")

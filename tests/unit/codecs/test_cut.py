@@ -12,6 +12,7 @@ from idemproxy.codecs.marker import content_digest
 from idemproxy.codecs.message_set import encode_set, iterate_shallow, verify_crc
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
 from idemproxy.codecs.steps import at_once
+from testkit.stage.either_way import either_way  # noqa: F401
 
 NO_LIMIT = 100_000_000
 

@@ -22,6 +22,7 @@ from idemproxy.codecs.record_batch import (
     parse_single_batch,
     verify_crc,
 )
+from testkit.stage.either_way import either_way  # noqa: F401
 
 library = import_module("kafka.record.default_records")
 aiokafka_records = import_module("aiokafka.record._crecords")

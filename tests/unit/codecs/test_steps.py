@@ -34,6 +34,7 @@ from idemproxy.codecs.record_batch import (
     parse_single_batch,
 )
 from idemproxy.codecs.steps import STEP_BYTES, STEP_RECORDS, Steps, at_once
+from testkit.stage.either_way import either_way  # noqa: F401
 from testkit.stage.step_sizes import MessagesRead
 
 NO_LIMIT = 100_000_000

@@ -1,0 +1,54 @@
+"""The compiled kernel (``kernel.c``), where it was built; else None, and everything is done in Python.
+
+Both make the same bytes. The kernel leaves what is unusual or wrong to the Python by returning None, so errors are
+raised and worded in one place. It is built with the package where there is a C compiler (``hatch_build.py``).
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from ..primitives import Buffer
+
+REVISION: Final = 1
+"""Of what the kernel does; one that was built from other sources is not used."""
+
+OUTPUT_BYTES_MAX: Final = 4 << 20
+"""Bytes that one call makes at most: what is larger is done in steps. The slowest are records of seven bytes, of which
+so many take about 10 ms."""
+BATCHES_MAX: Final = 5
+
+
+class Kernel(Protocol):
+    """What is compiled. Each function may refuse by None, but for ``crc32c``, and raises only for a wrong call."""
+
+    REVISION: int
+
+    def crc32c(self, data: Buffer, start: int, /) -> int:
+        """Return the CRC-32C of what is behind ``start``."""
+
+    def convert(self, magic: int, /, *batches: Buffer | int) -> tuple[bytearray, int, int, bytes] | None:
+        """Return (message set of format ``magic``, records, highest timestamp, digest of the first record's content).
+
+        ``batches``, up to five, are four arguments each: the data, where the first record starts in them, the base
+        timestamp, the number of records. Plain records only, without headers, that end with the data.
+        """
+
+
+def usable(found: Kernel) -> Kernel | None:
+    """Return what was built, if it is of this revision: a checkout may have an older one beside its source."""
+    return found if found.REVISION == REVISION else None
+
+
+def _compiled() -> Kernel | None:
+    try:
+        from . import compiled
+    except ImportError:
+        return None
+    return usable(compiled)
+
+
+KERNEL: Final[Kernel | None] = _compiled()
+
+TOLD: Final = "by the compiled kernel" if KERNEL else "in Python: there is no compiled kernel"
+"""For people: what checksums and conversion are done with."""

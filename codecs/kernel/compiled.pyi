@@ -1,0 +1,6 @@
+from ..primitives import Buffer
+
+REVISION: int
+
+def crc32c(data: Buffer, start: int, /) -> int: ...
+def convert(magic: int, /, *batches: Buffer | int) -> tuple[bytearray, int, int, bytes] | None: ...

@@ -1,0 +1,516 @@
+/* What codecs/ does with every byte of a produce, compiled: checksums, the records of batches as messages of the old
+   formats, the wrapper around them, digests.
+
+   The Python beside it is what counts: a function here makes the same bytes, or returns None for whatever is unusual or
+   wrong, and the Python does it then and says what is wrong with it. So nothing is refused here, and no error is worded
+   twice.
+
+   Every length is compared with the bytes that are left before it is followed; numbers are read byte by byte or with
+   memcpy, so neither alignment nor byte order matters. Sizes are limited (OUTPUT_BYTES_MAX): no call takes more than a
+   few milliseconds.
+
+   Python.h is not needed: what is used of CPython is declared below, all of it of the stable ABI of 3.11, so one library
+   serves that version and later ones. */
+#include <stdint.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------- CPython 3.11+ */
+typedef struct _object PyObject;
+typedef intptr_t Py_ssize_t;
+
+typedef struct {
+    void *buf;
+    PyObject *obj;
+    Py_ssize_t len, itemsize;
+    int readonly, ndim;
+    char *format;
+    Py_ssize_t *shape, *strides, *suboffsets;
+    void *internal;
+} Py_buffer;
+
+typedef struct {
+    const char *name;
+    void *function;
+    int flags;
+    const char *doc;
+} PyMethodDef;
+
+typedef struct {
+    Py_ssize_t reference_count;
+    void *type, *initialise;
+    Py_ssize_t index;
+    PyObject *copy;
+    const char *name, *doc;
+    Py_ssize_t size;
+    PyMethodDef *methods;
+    void *slots, *traverse, *clear, *free;
+} PyModuleDef;
+
+extern PyObject *PyByteArray_FromStringAndSize(const char *, Py_ssize_t);
+extern char *PyByteArray_AsString(PyObject *);
+extern int PyByteArray_Resize(PyObject *, Py_ssize_t);
+extern PyObject *PyBytes_FromStringAndSize(const char *, Py_ssize_t);
+extern char *PyBytes_AsString(PyObject *);
+extern int PyObject_GetBuffer(PyObject *, Py_buffer *, int);
+extern void PyBuffer_Release(Py_buffer *);
+extern PyObject *PyLong_FromLongLong(long long);
+extern PyObject *PyLong_FromUnsignedLong(unsigned long);
+extern long long PyLong_AsLongLong(PyObject *);
+extern Py_ssize_t PyTuple_Size(PyObject *);
+extern PyObject *PyTuple_GetItem(PyObject *, Py_ssize_t);
+extern PyObject *PyTuple_New(Py_ssize_t);
+extern int PyTuple_SetItem(PyObject *, Py_ssize_t, PyObject *);
+extern PyObject *PyErr_Occurred(void);
+extern void PyErr_SetString(PyObject *, const char *);
+extern PyObject *PyModule_Create2(PyModuleDef *, int);
+extern int PyModule_AddIntConstant(PyObject *, const char *, long);
+extern void Py_IncRef(PyObject *);
+extern void Py_DecRef(PyObject *);
+extern PyObject *PyExc_TypeError;
+extern char _Py_NoneStruct[]; /* its address is None */
+
+enum { METH_FASTCALL = 0x80, ABI_VERSION = 3 };
+
+#define API __attribute__((visibility("default")))
+#define NONE ((PyObject *)_Py_NoneStruct)
+
+static PyObject *none(void) {
+    Py_IncRef(NONE);
+    return NONE;
+}
+
+static PyObject *wrong_arguments(void) {
+    PyErr_SetString(PyExc_TypeError, "kernel: wrong number of arguments");
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------- limits */
+enum {
+    REVISION = 1,               /* of what is below; codecs/kernel/__init__.py takes no other */
+    OUTPUT_BYTES_MAX = 4 << 20, /* of one call */
+    BATCHES_MAX = 5,            /* that are stored together: what brokers remember of a producer */
+    RECORD_BYTES_MIN = 7,       /* length, attributes, two deltas, two null lengths, a header count: one byte each */
+    STORED_BLOCK_BYTES_MAX = 0xffff,
+    DIGEST_BYTES = 8,
+    OFFSET_AND_SIZE_BYTES = 12,
+    CRC_BYTES = 4,
+};
+
+/* ------------------------------------------------------------------------------------------------------- numbers */
+static uint64_t little64(const uint8_t *p) {
+    uint64_t v;
+    memcpy(&v, p, 8);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    v = __builtin_bswap64(v);
+#endif
+    return v;
+}
+
+static void put_little(uint8_t *p, uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; i++) p[i] = (uint8_t)(value >> 8 * i);
+}
+
+static void put32(uint8_t *p, uint32_t v) {
+#if __BYTE_ORDER__ != __ORDER_BIG_ENDIAN__
+    v = __builtin_bswap32(v);
+#endif
+    memcpy(p, &v, 4);
+}
+
+static void put64(uint8_t *p, uint64_t v) {
+    put32(p, (uint32_t)(v >> 32));
+    put32(p + 4, (uint32_t)v);
+}
+
+/* A zig-zag number of at most 64 bits. 0: it does not end before `end`, or has more bits. */
+static inline int varlong(const uint8_t **at, const uint8_t *end, int64_t *value) {
+    const uint8_t *p = *at;
+    uint64_t bits = 0;
+    for (int shift = 0; shift < 70 && p < end; shift += 7) {
+        uint8_t byte = *p++;
+        if (shift == 63 && byte > 1) return 0;
+        bits |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte < 0x80) {
+            *value = (int64_t)(bits >> 1) ^ -(int64_t)(bits & 1);
+            *at = p;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* ----------------------------------------------------------------------------------------------------- checksums */
+/* Both CRCs, bit-reflected. Tables for eight bytes at a time; where the processor multiplies without carry, 64 bytes are
+   folded into the next 64 ("Fast CRC Computation Using PCLMULQDQ", Gopal et al., 2009), and the tables do what is left. */
+struct crc {
+    uint32_t table[8][256];
+    uint64_t fold[4]; /* x^544, x^480, x^160, x^96 modulo the polynomial */
+};
+
+static struct crc crc32_of_gzip, crc32_castagnoli;
+static int folds;
+
+static uint64_t power_of_x(uint32_t polynomial, int exponent) {
+    uint32_t r = 1, reflected = 0;
+    while (exponent--) r = r << 1 ^ (r >> 31 ? polynomial : 0);
+    for (int i = 0; i < 32; i++) reflected |= (r >> i & 1) << (31 - i);
+    return (uint64_t)reflected << 1;
+}
+
+static void prepare(struct crc *crc, uint32_t polynomial) {
+    static const int exponents[4] = {544, 480, 160, 96};
+    uint32_t reflected = 0;
+    for (int i = 0; i < 32; i++) reflected |= (polynomial >> i & 1) << (31 - i);
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t c = i;
+        for (int bit = 0; bit < 8; bit++) c = c & 1 ? reflected ^ c >> 1 : c >> 1;
+        crc->table[0][i] = c;
+    }
+    for (int i = 0; i < 256; i++)
+        for (int k = 1; k < 8; k++)
+            crc->table[k][i] = crc->table[0][crc->table[k - 1][i] & 0xff] ^ crc->table[k - 1][i] >> 8;
+    for (int i = 0; i < 4; i++) crc->fold[i] = power_of_x(polynomial, exponents[i]);
+}
+
+static uint32_t by_table(const struct crc *crc, uint32_t c, const uint8_t *p, size_t size) {
+    const uint32_t(*t)[256] = crc->table;
+    for (; size >= 8; p += 8, size -= 8) {
+        uint64_t v = little64(p) ^ c;
+        c = t[7][v & 0xff] ^ t[6][v >> 8 & 0xff] ^ t[5][v >> 16 & 0xff] ^ t[4][v >> 24 & 0xff] ^ t[3][v >> 32 & 0xff]
+            ^ t[2][v >> 40 & 0xff] ^ t[1][v >> 48 & 0xff] ^ t[0][v >> 56];
+    }
+    while (size--) c = t[0][(c ^ *p++) & 0xff] ^ c >> 8;
+    return c;
+}
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+
+static int can_fold(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c >> 1 & 1) && (c >> 19 & 1); /* PCLMULQDQ, SSE4.1 */
+}
+
+#define FOLDING __attribute__((target("pclmul,sse4.1")))
+
+FOLDING static inline __m128i folded(__m128i x, __m128i k, __m128i next) {
+    return _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(x, k, 0x00), _mm_clmulepi64_si128(x, k, 0x11)), next);
+}
+
+FOLDING static inline __m128i load(const uint8_t *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
+
+/* `size` is 64 or more. */
+FOLDING static uint32_t by_folding(const struct crc *crc, uint32_t c, const uint8_t *p, size_t size) {
+    __m128i k = load((const uint8_t *)crc->fold);
+    __m128i a = _mm_xor_si128(load(p), _mm_cvtsi32_si128((int)c)), b = load(p + 16);
+    __m128i d = load(p + 32), e = load(p + 48);
+    for (p += 64, size -= 64; size >= 64; p += 64, size -= 64) {
+        a = folded(a, k, load(p));
+        b = folded(b, k, load(p + 16));
+        d = folded(d, k, load(p + 32));
+        e = folded(e, k, load(p + 48));
+    }
+    k = load((const uint8_t *)(crc->fold + 2));
+    a = folded(folded(folded(a, k, b), k, d), k, e);
+    for (; size >= 16; p += 16, size -= 16) a = folded(a, k, load(p));
+    uint8_t rest[16];
+    _mm_storeu_si128((__m128i *)(void *)rest, a);
+    return by_table(crc, by_table(crc, 0, rest, 16), p, size);
+}
+
+#elif defined(__aarch64__) && defined(__linux__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#include <sys/auxv.h>
+
+static int can_fold(void) { return getauxval(16) >> 7 & 1; } /* AT_HWCAP, HWCAP_CRC32 */
+
+/* No folding: these processors have instructions for both. */
+static uint32_t by_folding(const struct crc *crc, uint32_t c, const uint8_t *p, size_t size) {
+    uint64_t v;
+    if (crc == &crc32_castagnoli)
+        for (; size >= 8; p += 8, size -= 8) {
+            memcpy(&v, p, 8);
+            __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(c) : "r"(v));
+        }
+    else
+        for (; size >= 8; p += 8, size -= 8) {
+            memcpy(&v, p, 8);
+            __asm__(".arch_extension crc\n\tcrc32x %w0, %w0, %x1" : "+r"(c) : "r"(v));
+        }
+    return by_table(crc, c, p, size);
+}
+
+#else
+static int can_fold(void) { return 0; }
+#define by_folding by_table
+#endif
+
+static uint32_t checksum(const struct crc *crc, uint32_t before, const uint8_t *p, size_t size) {
+    return ~(folds && size >= 64 ? by_folding : by_table)(crc, ~before, p, size);
+}
+
+/* The fast way is taken only if it finds what the tables find. */
+static void choose_checksum(void) {
+    uint8_t sample[333];
+    prepare(&crc32_of_gzip, 0x04c11db7);
+    prepare(&crc32_castagnoli, 0x1edc6f41);
+    for (size_t i = 0; i < sizeof sample; i++) sample[i] = (uint8_t)(i * i + 7 * i);
+    folds = can_fold()
+        && by_folding(&crc32_of_gzip, 1, sample, sizeof sample) == by_table(&crc32_of_gzip, 1, sample, sizeof sample)
+        && by_folding(&crc32_castagnoli, 1, sample, sizeof sample)
+            == by_table(&crc32_castagnoli, 1, sample, sizeof sample);
+}
+
+/* ------------------------------------------------------------------------------------------------------- BLAKE2b */
+/* RFC 7693, with eight bytes of output and a personalisation. */
+static const uint64_t IV[8] = {
+    0x6a09e667f3bcc908, 0xbb67ae8584caa73b, 0x3c6ef372fe94f82b, 0xa54ff53a5f1d36f1,
+    0x510e527fade682d1, 0x9b05688c2b3e6c1f, 0x1f83d9abfb41bd6b, 0x5be0cd19137e2179,
+};
+static const uint8_t SIGMA[12][16] = {
+    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
+    {11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4}, {7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8},
+    {9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13}, {2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9},
+    {12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11}, {13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10},
+    {6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5}, {10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0},
+    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
+};
+
+struct blake {
+    uint64_t h[8], total;
+    uint8_t block[128];
+    size_t used;
+};
+
+static inline uint64_t rotated(uint64_t x, int bits) { return x >> bits | x << (64 - bits); }
+
+#define MIX(a, b, c, d, x, y) \
+    a += b + (x), d = rotated(d ^ a, 32), c += d, b = rotated(b ^ c, 24), \
+    a += b + (y), d = rotated(d ^ a, 16), c += d, b = rotated(b ^ c, 63)
+
+static void blake_block(struct blake *s, const uint8_t *block, int is_last) {
+    uint64_t m[16], v[16];
+    for (int i = 0; i < 16; i++) m[i] = little64(block + 8 * i);
+    for (int i = 0; i < 8; i++) v[i] = s->h[i], v[i + 8] = IV[i];
+    v[12] ^= s->total;
+    if (is_last) v[14] = ~v[14];
+    for (int round = 0; round < 12; round++) {
+        const uint8_t *g = SIGMA[round];
+        MIX(v[0], v[4], v[8], v[12], m[g[0]], m[g[1]]);
+        MIX(v[1], v[5], v[9], v[13], m[g[2]], m[g[3]]);
+        MIX(v[2], v[6], v[10], v[14], m[g[4]], m[g[5]]);
+        MIX(v[3], v[7], v[11], v[15], m[g[6]], m[g[7]]);
+        MIX(v[0], v[5], v[10], v[15], m[g[8]], m[g[9]]);
+        MIX(v[1], v[6], v[11], v[12], m[g[10]], m[g[11]]);
+        MIX(v[2], v[7], v[8], v[13], m[g[12]], m[g[13]]);
+        MIX(v[3], v[4], v[9], v[14], m[g[14]], m[g[15]]);
+    }
+    for (int i = 0; i < 8; i++) s->h[i] ^= v[i] ^ v[i + 8];
+}
+
+/* `person` has eight bytes at most. */
+static void blake_begin(struct blake *s, const char *person) {
+    uint8_t personal[8] = {0};
+    memcpy(personal, person, strlen(person));
+    memcpy(s->h, IV, sizeof IV);
+    s->h[0] ^= 0x01010000 ^ DIGEST_BYTES;
+    s->h[6] ^= little64(personal);
+    s->total = s->used = 0;
+}
+
+static void blake_add(struct blake *s, const uint8_t *p, size_t size) {
+    while (size) {
+        if (s->used == sizeof s->block) { /* not before there is more: the last block is another */
+            s->total += sizeof s->block;
+            blake_block(s, s->block, 0);
+            s->used = 0;
+        }
+        size_t taken = sizeof s->block - s->used < size ? sizeof s->block - s->used : size;
+        memcpy(s->block + s->used, p, taken);
+        s->used += taken, p += taken, size -= taken;
+    }
+}
+
+static void blake_end(struct blake *s, uint8_t digest[DIGEST_BYTES]) {
+    s->total += s->used;
+    memset(s->block + s->used, 0, sizeof s->block - s->used);
+    blake_block(s, s->block, 1);
+    put_little(digest, s->h[0], DIGEST_BYTES);
+}
+
+/* As marker.content_digest; a negative size is null. */
+static void content_digest(const uint8_t *key, int64_t key_bytes, const uint8_t *value, int64_t value_bytes,
+                           uint8_t digest[DIGEST_BYTES]) {
+    struct blake s;
+    uint8_t field[4];
+    blake_begin(&s, "content");
+    put32(field, (uint32_t)(key_bytes < 0 ? -1 : key_bytes));
+    blake_add(&s, field, 4);
+    if (key_bytes > 0) blake_add(&s, key, (size_t)key_bytes);
+    field[0] = value_bytes >= 0;
+    blake_add(&s, field, 1);
+    if (value_bytes > 0) blake_add(&s, value, (size_t)value_bytes);
+    blake_end(&s, digest);
+}
+
+/* ------------------------------------------------------------------------------------------------------- records */
+struct record {
+    int64_t timestamp, key_bytes, value_bytes; /* -1 bytes: null */
+    const uint8_t *key, *value;
+};
+
+static inline int field(const uint8_t **at, const uint8_t *end, const uint8_t **data, int64_t *bytes) {
+    if (!varlong(at, end, bytes) || *bytes < -1 || *bytes > end - *at) return 0;
+    *data = *at;
+    if (*bytes > 0) *at += *bytes;
+    return 1;
+}
+
+/* The next record, and `at` behind it; 0 if it is not plain: headers, a time before the epoch, anything wrong. */
+static inline int read_record(const uint8_t **at, const uint8_t *end, int64_t base_timestamp, int64_t index,
+                              struct record *record) {
+    int64_t length, timestamp_delta, offset_delta, headers;
+    if (!varlong(at, end, &length) || length < 1 || length > end - *at) return 0;
+    const uint8_t *p = *at, *behind = p + length;
+    if (*p++ >= 0x80) return 0; /* attributes: unused, one byte */
+    if (!varlong(&p, behind, &timestamp_delta) || !varlong(&p, behind, &offset_delta) || offset_delta != index) return 0;
+    if (__builtin_add_overflow(base_timestamp, timestamp_delta, &record->timestamp) || record->timestamp < -1) return 0;
+    if (!field(&p, behind, &record->key, &record->key_bytes)) return 0;
+    if (!field(&p, behind, &record->value, &record->value_bytes)) return 0;
+    if (!varlong(&p, behind, &headers) || headers != 0 || p != behind) return 0;
+    *at = behind;
+    return 1;
+}
+
+static uint8_t *put_field(uint8_t *out, const uint8_t *data, int64_t bytes) {
+    put32(out, (uint32_t)bytes);
+    if (bytes <= 0) return out + 4;
+    memcpy(out + 4, data, (size_t)bytes);
+    return out + 4 + bytes;
+}
+
+/* A plain message; returns where it ends. It has `overhead(magic)` bytes beside key and value. */
+static uint8_t *put_message(uint8_t *out, const struct record *record, int magic, int64_t offset) {
+    uint8_t *checked = out + OFFSET_AND_SIZE_BYTES + CRC_BYTES, *p = checked;
+    *p++ = (uint8_t)magic;
+    *p++ = 0; /* attributes */
+    if (magic) {
+        put64(p, (uint64_t)record->timestamp);
+        p += 8;
+    }
+    p = put_field(p, record->key, record->key_bytes);
+    p = put_field(p, record->value, record->value_bytes);
+    put64(out, (uint64_t)offset);
+    put32(out + 8, (uint32_t)(p - out - OFFSET_AND_SIZE_BYTES));
+    put32(out + OFFSET_AND_SIZE_BYTES, checksum(&crc32_of_gzip, 0, checked, (size_t)(p - checked)));
+    return p;
+}
+
+static size_t overhead(int magic) { return magic ? 34 : 26; }
+
+/* ------------------------------------------------------------------------------------------- what Python calls */
+/* The contiguous bytes of an object; 0 with an error set if it has none. */
+static int bytes_of(PyObject *object, Py_buffer *view) { return !PyObject_GetBuffer(object, view, 0); }
+
+static int number(PyObject *object, int64_t *value) {
+    *value = PyLong_AsLongLong(object);
+    return *value != -1 || !PyErr_Occurred();
+}
+
+static PyObject *crc32c(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    Py_buffer data;
+    int64_t start;
+    (void)module;
+    if (count != 2) return wrong_arguments();
+    if (!number(args[1], &start) || !bytes_of(args[0], &data)) return NULL;
+    size_t skipped = start < 0 ? 0 : start > data.len ? (size_t)data.len : (size_t)start;
+    uint32_t crc = checksum(&crc32_castagnoli, 0, (const uint8_t *)data.buf + skipped, (size_t)data.len - skipped);
+    PyBuffer_Release(&data);
+    return PyLong_FromUnsignedLong(crc);
+}
+
+/* What `convert` has made so far. */
+struct output {
+    uint8_t *at;
+    int64_t records, max_timestamp;
+    uint8_t content[DIGEST_BYTES];
+};
+
+static int put_records(struct output *out, const uint8_t *at, const uint8_t *end, int64_t base_timestamp, int64_t count,
+                       int magic) {
+    struct record record;
+    for (int64_t index = 0; index < count; index++) {
+        if (!read_record(&at, end, base_timestamp, index, &record)) return 0;
+        if (record.timestamp > out->max_timestamp) out->max_timestamp = record.timestamp;
+        if (!out->records)
+            content_digest(record.key, record.key_bytes, record.value, record.value_bytes, out->content);
+        out->at = put_message(out->at, &record, magic, out->records++);
+    }
+    return at == end;
+}
+
+/* convert(magic, data, position, base_timestamp, record_count, data, ...) of up to BATCHES_MAX batches */
+static PyObject *convert(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    Py_buffer data[BATCHES_MAX];
+    int64_t magic, position[BATCHES_MAX], base_timestamp[BATCHES_MAX], records[BATCHES_MAX];
+    size_t bytes = 0;
+    int batches = 0, is_usual = 1;
+    PyObject *message_set = NULL, *result = NULL;
+    (void)module;
+    if (count < 5 || count % 4 != 1) return wrong_arguments();
+    if (count > 1 + 4 * BATCHES_MAX) return none();
+    if (!number(args[0], &magic)) return NULL;
+    for (PyObject *const *arg = args + 1; arg < args + count; arg += 4) {
+        int i = batches;
+        if (!number(arg[1], &position[i]) || !number(arg[2], &base_timestamp[i]) || !number(arg[3], &records[i]))
+            goto done;
+        if (!bytes_of(arg[0], &data[i])) goto done;
+        batches++;
+        int64_t left = position[i] < 0 ? -1 : data[i].len - position[i];
+        is_usual = is_usual && left <= OUTPUT_BYTES_MAX && records[i] > 0 && records[i] <= left / RECORD_BYTES_MIN;
+        if (is_usual) bytes += (size_t)left + (size_t)records[i] * (overhead(magic != 0) - RECORD_BYTES_MIN);
+    }
+    if (!is_usual || magic < 0 || magic > 1 || bytes > OUTPUT_BYTES_MAX) {
+        result = none();
+        goto done;
+    }
+    /* More than enough: each number of a record has at least the one byte that is counted for it. */
+    if (!(message_set = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)bytes))) goto done;
+    uint8_t *start = (uint8_t *)PyByteArray_AsString(message_set);
+    struct output out = {.at = start, .max_timestamp = -1};
+    for (int i = 0; i < batches; i++) {
+        const uint8_t *first = data[i].buf;
+        if (!put_records(&out, first + position[i], first + data[i].len, base_timestamp[i], records[i], (int)magic)) {
+            result = none();
+            goto done;
+        }
+    }
+    if (PyByteArray_Resize(message_set, out.at - start) || !(result = PyTuple_New(4))) goto done;
+    PyTuple_SetItem(result, 0, message_set);
+    message_set = NULL;
+    PyTuple_SetItem(result, 1, PyLong_FromLongLong(out.records));
+    PyTuple_SetItem(result, 2, PyLong_FromLongLong(out.max_timestamp));
+    PyTuple_SetItem(result, 3, PyBytes_FromStringAndSize((const char *)out.content, DIGEST_BYTES));
+done:
+    while (batches) PyBuffer_Release(&data[--batches]);
+    if (message_set) Py_DecRef(message_set);
+    return result;
+}
+
+static PyMethodDef METHODS[] = {
+    {"crc32c", (void *)crc32c, METH_FASTCALL, NULL},
+    {"convert", (void *)convert, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyModuleDef MODULE = {.reference_count = 1, .name = "compiled", .size = -1, .methods = METHODS};
+
+API PyObject *PyInit_compiled(void);
+PyObject *PyInit_compiled(void) {
+    choose_checksum();
+    PyObject *module = PyModule_Create2(&MODULE, ABI_VERSION);
+    if (module && PyModule_AddIntConstant(module, "REVISION", REVISION)) {
+        Py_DecRef(module);
+        return NULL;
+    }
+    return module;
+}

@@ -1,0 +1,182 @@
+"""The compiled kernel makes the bytes that the Python makes, and leaves to it what is unusual or wrong."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from idemproxy.codecs import convert, kernel
+from idemproxy.codecs.convert import HeaderPolicy, converting
+from idemproxy.codecs.errors import ChecksumMismatch, WireError
+from idemproxy.codecs.kernel import Kernel
+from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch, verify_crc
+from idemproxy.codecs.steps import at_once
+from testkit.real import kernel_build
+from testkit.stage.kernel_cases import OUTPUT_BYTES_MAX, damaged, in_kernel, in_python, random_batch, with_kernel
+
+BATCHES = 3_000
+CALL_SECONDS_MAX = 0.05
+POLICY = HeaderPolicy()
+
+
+def kernels(folder: Path) -> dict[str, Any]:
+    """Those that this machine can try: its own build, and what is installed."""
+    found = {"installed": kernel.KERNEL} if kernel.KERNEL else {}
+    return found | ({"built": kernel_build.load(kernel_build.build(folder))} if kernel_build.COMPILER else {})
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[Kernel]:
+    return list(kernels(tmp_path_factory.mktemp("kernel")).values())
+
+
+def test_random_batches_become_the_same_bytes(compiled: list[Kernel]) -> None:
+    random = Random(1)
+    for number in range(BATCHES):
+        batches = [random_batch(random) for _ in range(random.choice((1, 1, 1, 2, 5)))]
+        magic = random.choice((0, 1, 1))
+        expected = in_python(batches, magic)
+        assert expected is not None
+        for one in compiled:
+            assert in_kernel(one, batches, magic) == expected, number
+
+
+def test_what_is_taken_of_damaged_batches_is_what_the_python_makes_of_them(compiled: list[Kernel]) -> None:
+    random = Random(2)
+    taken = refused = 0
+    for number in range(BATCHES):
+        batch = damaged(random_batch(random), random)
+        for one in compiled:
+            made = in_kernel(one, [batch], 1)
+            taken, refused = taken + (made is not None), refused + (made is None)
+            assert made is None or made == in_python([batch], 1), number
+    assert not compiled or min(taken, refused) > BATCHES // 20
+
+
+def test_every_flipped_bit_is_refused(compiled: list[Kernel]) -> None:
+    batch = encode_batch(
+        [Record(0, 1_700_000_000_000, b"key", b"value"), Record(1, 1_700_000_000_001, None, b"v" * 90)]
+    )
+    for one in compiled:
+        with with_kernel(one):
+            verify_crc(memoryview(batch), parse_single_batch(memoryview(batch)))
+            for bit in range(8 * 17, 8 * len(batch)):  # from the checksum on: what is before it is not signed
+                flipped = bytearray(batch)
+                flipped[bit // 8] ^= 1 << bit % 8
+                view = memoryview(flipped)
+                with pytest.raises((ChecksumMismatch, WireError)):
+                    verify_crc(view, parse_single_batch(view))
+
+
+def test_a_batch_that_ends_at_any_byte_is_left_to_the_python(compiled: list[Kernel]) -> None:
+    batch = encode_batch([Record(i, 1_700_000_000_000 + i, b"k" * i, b"v" * 100) for i in range(5)])
+    header = parse_single_batch(memoryview(batch))
+    for one in compiled:
+        assert one.convert(1, batch, 61, header.base_timestamp, header.record_count) is not None
+        for size in range(len(batch)):
+            assert one.convert(1, batch[:size], 61, header.base_timestamp, header.record_count) is None
+
+
+@pytest.mark.parametrize("size", [*range(200), 333, 4_096, 100_001])
+def test_the_checksum_is_that_of_the_package(compiled: list[Kernel], size: int) -> None:
+    data = Random(size).randbytes(size)
+    for one in compiled:
+        assert [one.crc32c(data, start) for start in (0, 1, 21)] == [crc32c(data[start:]) for start in (0, 1, 21)]
+
+
+def test_numbers_that_no_batch_has_are_refused_before_anything_is_read(compiled: list[Kernel]) -> None:
+    batch = encode_batch([Record(0, 0, None, None)])
+    for one in compiled:
+        for count in (-(2**63), -1, 0, 2, 2**31, 2**63 - 1):
+            assert one.convert(1, batch, 61, 0, count) is None
+        for position in (-(2**63), -1, 0, 60, 62, len(batch), len(batch) + 1, 2**63 - 1):
+            assert one.convert(1, batch, position, 0, 1) is None
+        for magic in (-1, 2, 2**40):
+            assert one.convert(magic, batch, 61, 0, 1) is None
+        assert one.crc32c(batch, 2**62) == one.crc32c(b"", 0) == 0
+        assert one.crc32c(batch, -5) == one.crc32c(batch, 0)
+
+
+def test_more_than_five_batches_are_left_to_the_python(compiled: list[Kernel]) -> None:
+    batch = encode_batch([Record(0, 0, None, b"v")])
+    for one in compiled:
+        assert one.convert(1, *(batch, 61, 0, 1) * kernel.BATCHES_MAX) is not None
+        assert one.convert(1, *(batch, 61, 0, 1) * (kernel.BATCHES_MAX + 1)) is None
+        with with_kernel(one):
+            views = [memoryview(batch)] * (kernel.BATCHES_MAX + 1)
+            inner = convert.to_inner(views, policy=POLICY, output_bytes_max=OUTPUT_BYTES_MAX)
+        assert inner.record_count == kernel.BATCHES_MAX + 1
+
+
+def test_a_wrong_call_is_an_error_and_nothing_else(compiled: list[Kernel]) -> None:
+    batch = encode_batch([Record(0, 0, None, b"v")])
+    wrong: list[tuple[Any, ...]] = [(), (1,), (1, batch), (1, batch, 61, 0), (1, batch, 61, 0, 1, batch)]
+    wrong += [
+        ("1", batch, 61, 0, 1),
+        (1, "text", 61, 0, 1),
+        (1, batch, None, 0, 1),
+        (1, batch, 61, 0, 1, None, 61, 0, 1),
+    ]
+    for one in compiled:
+        call: Any = one.convert
+        for arguments in wrong:
+            with pytest.raises(TypeError):
+                call(*arguments)
+        with pytest.raises(OverflowError):
+            call(1, batch, 1 << 70, 0, 1)
+        with pytest.raises(BufferError):
+            call(1, memoryview(batch)[::2], 61, 0, 1)
+        bytearray(batch).append(1)  # nothing holds a buffer any more
+        checksum: Any = one.crc32c
+        for arguments in ((), (batch,), (batch, 0, 0), (1, 0), (batch, "0")):
+            with pytest.raises(TypeError):
+                checksum(*arguments)
+
+
+def test_no_buffer_is_held_on_to(compiled: list[Kernel]) -> None:
+    for one in compiled:
+        data = bytearray(encode_batch([Record(0, 0, None, b"v")]))
+        for count in (1, 2):  # taken, refused
+            one.convert(1, data, 61, 0, count)
+            one.crc32c(data, 0)
+            data.append(0)  # a BufferError, if it were
+            data.pop()
+
+
+@pytest.mark.parametrize("value_bytes", [None, 0, 20, 1_000, 900_000])
+def test_no_call_takes_long(compiled: list[Kernel], value_bytes: int | None) -> None:
+    """The largest that is taken, of records of every size; what is larger is not taken."""
+    value = None if value_bytes is None else bytes(value_bytes)
+    record = len(encode_batch([Record(0, 0, None, value)])) - 61
+    count = kernel.OUTPUT_BYTES_MAX // (record + 33)
+    batch = encode_batch([Record(i, 0, None, value) for i in range(count)])
+    for one in compiled:
+        took = []
+        for _ in range(3):
+            began = time.thread_time()
+            assert one.convert(1, batch, 61, 0, count) is not None
+            took.append(time.thread_time() - began)
+        assert min(took) < CALL_SECONDS_MAX
+        assert one.convert(1, bytes(kernel.OUTPUT_BYTES_MAX + 62), 61, 0, 1) is None
+
+
+def test_a_batch_above_the_limit_is_converted_in_steps(compiled: list[Kernel]) -> None:
+    count = kernel.OUTPUT_BYTES_MAX // 30
+    batch = memoryview(encode_batch([Record(i, 0, None, None) for i in range(count)]))
+    for one in compiled:
+        with with_kernel(one):
+            steps = converting([batch], [parse_single_batch(batch)], policy=POLICY, output_bytes_max=OUTPUT_BYTES_MAX)
+            assert next(steps) is None  # there is more than one
+            assert at_once(steps).record_count == count
+
+
+def test_a_kernel_from_other_sources_is_not_used() -> None:
+    for revision, is_used in ((kernel.REVISION, True), (kernel.REVISION - 1, False), (kernel.REVISION + 1, False)):
+        found: Any = SimpleNamespace(REVISION=revision)
+        assert kernel.usable(found) is (found if is_used else None)

@@ -1,0 +1,55 @@
+"""The compiled kernel is in what is installed where it can be compiled, and nothing fails where it can not."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from testkit.real import kernel_build
+
+ROOT = Path(__file__).resolve().parents[3]
+LIBRARY = "idemproxy/codecs/kernel/compiled.abi3.so"
+
+
+def wheel(folder: Path, **environment: str) -> tuple[Path, str]:
+    """Build one with nothing on the PATH but what is named; return it, and what was said."""
+    folder.mkdir()
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    kept = {name: value for name, value in os.environ.items() if name not in {"CC", "KERNEL_COMPILER"}}
+    done = subprocess.run(
+        command, cwd=ROOT, env={**kept, **environment}, check=True, capture_output=True, text=True, timeout=120
+    )
+    (built,) = folder.glob("*.whl")
+    return built, done.stderr
+
+
+def has_library(built: Path) -> bool:
+    with zipfile.ZipFile(built) as archive:
+        return LIBRARY in archive.namelist()
+
+
+def test_without_a_compiler_the_wheel_is_one_of_pure_python(tmp_path: Path) -> None:
+    for name, environment in {
+        "nothing there": {"PATH": str(tmp_path)},
+        "not wanted": {"KERNEL_COMPILER": "none"},
+        "one that fails": {"CC": "false"},
+        "one that is away": {"CC": str(tmp_path / "cc")},
+    }.items():
+        built, said = wheel(tmp_path / name, **environment)
+        assert not has_library(built), name
+        assert built.name.endswith("-py3-none-any.whl")
+        assert ("without its compiled kernel" in said) is ("CC" in environment)
+
+
+def test_with_one_the_wheel_is_for_this_machine_and_every_later_python(tmp_path: Path) -> None:
+    built, said = wheel(tmp_path / "here")
+    assert has_library(built) is bool(kernel_build.COMPILER)
+    if has_library(built):
+        assert "-cp311-abi3-linux_" in built.name
+        assert "without" not in said
+
+
+def test_the_library_is_not_taken_for_a_source() -> None:
+    ignored = ["git", "check-ignore", "--quiet", "codecs/kernel/compiled.abi3.so"]
+    assert subprocess.run(ignored, cwd=ROOT, check=False).returncode == 0
