@@ -169,7 +169,7 @@ def _broker(broker: BrokerStatistics, own: LaneStatistics) -> Json:
 
 def _producer(sequencer: Sequencer) -> Json:
     stream = sequencer.stream
-    entry = stream.entry
+    entry = stream.held.entry
     found: Json = {
         "producer_id": str(stream.producer_id),
         "topic": stream.topic,

@@ -47,7 +47,7 @@ async def answer_duplicate(stream: Stream, batch: Batch, verdict: Duplicate) -> 
 
 
 async def _is_in_log(stream: Stream, batch: Batch, base_offset: int) -> bool | Later:
-    entry = stream.entry
+    entry = stream.held.entry
     assert entry is not None
     stored = next(piece for piece in entry.window if piece.base_sequence == batch.identity.base_sequence)
     piece = Stored(entry.producer_epoch, stored.base_sequence, stored.record_count, stored.base_offset)
@@ -64,7 +64,7 @@ async def _is_in_log(stream: Stream, batch: Batch, base_offset: int) -> bool | L
 def why_hidden(stream: Stream, batch: Batch) -> str | None:
     """Could the log have this batch though the entry does not, and nobody can tell (rules R10, R17)? None: surely
     not."""
-    entry = stream.entry
+    entry = stream.held.entry
     if entry is None or entry.intent is None:
         return None
     if is_in_intent(entry.intent, batch.identity, batch.header.crc):
@@ -90,7 +90,7 @@ def begins_anew(stream: Stream, entry: Entry, batch: Batch) -> bool:
 async def reopen(stream: Stream, batch: Batch) -> bool:
     """Is a batch that seems to overlap what is in the log one of which a rebuild found the first parts (rules R6, R11)?
     Then it is an open intent again, to be completed. Its content has to fit."""
-    entry, identity = stream.entry, batch.identity
+    entry, identity = stream.held.entry, batch.identity
     overlap = 0 if entry is None else records_in_log(entry, identity)
     if entry is None or not overlap:
         return False
@@ -130,7 +130,7 @@ async def answer_below_window(stream: Stream, batch: Batch) -> None:
 async def _search_below_window(stream: Stream, batch: Batch) -> tuple[Answer, str]:
     """Is a batch in the log that begins before the window? Its content has to fit too, or a client that restarts its
     sequences would lose records in silence."""
-    entry = stream.entry
+    entry = stream.held.entry
     assert entry is not None
     if entry.first_base_offset == NO_OFFSET:
         return answers.in_doubt("where this epoch begins in the log is not known"), "below_window_unknown"
@@ -157,7 +157,7 @@ async def _search_records(
     Any of them may be stored without a marker, then nothing but its content tells of it. So the record behind the part
     that was found is looked for by its content, too, and once more behind what that has brought. Also returned: the
     digests of what is stored under the batch's identity."""
-    entry = stream.entry
+    entry = stream.held.entry
     assert entry is not None
     looked_for = set(contents[:1])
     while True:

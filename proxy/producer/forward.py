@@ -58,7 +58,7 @@ class Forward:
     def __init__(
         self, stream: Stream, group: list[Batch], plan: GroupPlan, leader: int, placed: Sequence[Stored] = ()
     ) -> None:
-        entry = stream.entry
+        entry = stream.held.entry
         assert entry is not None
         assert entry.intent is not None
         self._stream = stream
@@ -199,8 +199,8 @@ class Forward:
                 WindowBatch(batch.identity.base_sequence, batch.identity.record_count, offset, self._log_append_time_ms)
             )
         if self._era == self._shared.era:
-            assert stream.entry is not None
-            entry = committed(stream.entry, window, end_offset, self._anchor)
+            assert stream.held.entry is not None
+            entry = committed(stream.held.entry, window, end_offset, self._anchor)
             stream.held.hold(entry, self._group if self._shared.step_begins() else ())
             stream.remember_lane(self._group, self._lane)
             if self._is_clean:
@@ -209,8 +209,8 @@ class Forward:
                 self._look_back(end_offset - 1)
         else:
             stream.held.forget()
-        if self._is_nameless and stream.held.is_unwritten and stream.entry is not None:
-            await stream.write(stream.entry)
+        if self._is_nameless and stream.held.is_unwritten and stream.held.entry is not None:
+            await stream.write(stream.held.entry)
         measure = self._shared.measure
         for batch, stored in zip(self._group, window, strict=True):
             stream.answer(batch, answers.appended(stored.base_offset, stored.log_append_time_ms), "appended")
@@ -239,14 +239,14 @@ class Forward:
         stream = self._stream
         if self._era != self._shared.era:
             stream.held.forget()
-        elif stream.entry is not None:
-            entry = stream.entry
+        elif stream.held.entry is not None:
+            entry = stream.held.entry
             open_still = renewed(entry, NOBODY, moved_to=self._moved_to)
             stream.held.hold(open_still if self._placed else released(entry))
 
     def _leave(self) -> None:
         """The intent stays open, and nobody's: to be resolved where the client comes next (rule R17)."""
-        entry = self._stream.entry
+        entry = self._stream.held.entry
         assert entry is not None
         self._stream.held.hold(renewed(entry, NOBODY, moved_to=self._moved_to))
 
@@ -393,7 +393,7 @@ class Forward:
         return False
 
     def _new_search(self, broker_id: int) -> LogSearch:
-        entry = self._stream.entry
+        entry = self._stream.held.entry
         assert entry is not None and entry.intent is not None  # noqa: PT018
         search = LogSearch(
             self._stream.topic,
@@ -410,7 +410,7 @@ class Forward:
     async def _again(self, records_found: int) -> bool:
         """Not in the log, or only a part: renew the intent, then forward what is missing, at most twice (rule R6)."""
         stream = self._stream
-        entry = stream.entry
+        entry = stream.held.entry
         assert entry is not None
         assert entry.intent is not None
         attempts = entry.intent.attempts + 1
@@ -442,7 +442,7 @@ class Forward:
     def _give_up(self, reason: str) -> bool:
         """It cannot be decided: the user has to know, and the next epoch must not wait for ever. The batches are
         remembered: whoever did not hear of it brings them again (rule R17)."""
-        entry = self._stream.entry
+        entry = self._stream.held.entry
         assert entry is not None
         self._stream.held.hold(given_up(entry))
         self._answer_all(answers.undecidable(reason), "undecidable")

@@ -145,7 +145,7 @@ class Sequencer:
             await Leader(stream.topic, stream.partition, refresh=True)
             await Wait(limits.LEADER_AWAY_SECONDS)
             return
-        bound = await lower_bound(stream.shared, stream.topic, stream.partition, stream.entry)
+        bound = await lower_bound(stream.shared, stream.topic, stream.partition, stream.held.entry)
         if leader is None or isinstance(bound, Later):
             for batch in group:
                 stream.dismiss(batch, answers.no_leader(), "no_leader")
@@ -174,7 +174,7 @@ class Sequencer:
         if not await stream.held.learn():
             return StoreAway("the store cannot be reached")
         stream.turn_away_foreign()
-        entry = stream.entry
+        entry = stream.held.entry
         if entry is not None and entry.generation == stream.shared.generation:
             return self._doubt_about(entry)
         suspect = await stream.held.is_suspect()
@@ -183,7 +183,7 @@ class Sequencer:
         stream.turn_away_foreign()  # of an absent entry it is known now whose id it is
         if suspect:
             return Takeover(stream, suspect=True)
-        return None if stream.entry is None else self._doubt_about(stream.entry)
+        return None if stream.held.entry is None else self._doubt_about(stream.held.entry)
 
     def _doubt_about(self, entry: Entry) -> Takeover | None:
         """Rule R10: after a rebuild, whoever comes next may be in the log without a marker."""

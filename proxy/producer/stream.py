@@ -61,11 +61,6 @@ class Stream:
         self._runner = runner
 
     @property
-    def entry(self) -> Entry | None:
-        """The latest state that is known."""
-        return self.held.entry
-
-    @property
     def is_awaited(self) -> bool:
         """Does anybody here wait for an answer?"""
         return any(batch.is_wanted for batch in (*self.out, *self.queue))
@@ -102,7 +97,7 @@ class Stream:
 
     def next_batch(self) -> Batch:
         """The batch that continues the sequence, wherever it stands; else the first."""
-        entry = self.entry
+        entry = self.held.entry
         if entry is not None:
             for batch in self.queue:
                 identity = batch.identity
@@ -159,7 +154,7 @@ class Stream:
         """Swap the entry in as it is. False: another one wrote. What was read may be older than the batch, or from a
         server that is the master no longer; a swap that is sent after the batch came shows what is due now."""
         return await self.write(
-            self.entry if self.held.is_unwritten and self.entry is not None else self.held.touched()
+            self.held.entry if self.held.is_unwritten and self.held.entry is not None else self.held.touched()
         )
 
     async def read_again(self) -> None:
@@ -169,8 +164,8 @@ class Stream:
 
     async def write_held(self) -> None:
         """What is known and not written yet goes alone."""
-        if self.entry is not None and self.held.is_unwritten:
-            await self.write(self.entry)
+        if self.held.entry is not None and self.held.is_unwritten:
+            await self.write(self.held.entry)
 
     async def park(self, seconds: float | None = None) -> None:
         """Look at the stored state again later: at first soon, then more seldom, unless it is known when."""

@@ -56,7 +56,7 @@ class Takeover:
         stream = self._stream
         if self._is_suspect and not await self._is_quiet():
             return
-        entry = stream.entry
+        entry = stream.held.entry
         intent = entry.intent if entry is not None and entry.has_open_intent else None
         if entry is not None and is_claimed(entry.intent):
             intent = entry.intent
@@ -109,7 +109,7 @@ class Takeover:
         while missing := await self._first_missing(intent, result) - contents:
             contents |= missing
             result = await self._search(intent, contents)
-        entry_now = stream.entry
+        entry_now = stream.held.entry
         if self._era != self._shared.era or entry_now is None or entry_now.intent is None:
             stream.held.forget()
             return
@@ -253,7 +253,7 @@ class Takeover:
         result = await self._search(claim, self._whose)
         while isinstance(result, Searched) and result.is_cut and await self._look_for(None):
             result = await self._search(claim, self._whose)
-        entry_now = stream.entry
+        entry_now = stream.held.entry
         if self._era != self._shared.era or entry_now is None:
             stream.held.forget()
         elif isinstance(result, Searched):
@@ -359,9 +359,9 @@ class Takeover:
         if self._checkpoint is not None and search.wider is None:
             self._checkpoint = None
             self._shared.forget_bound(stream.topic, stream.partition)
-        if self._checkpoint is None or stream.entry is None or not isinstance(result, Searched):
+        if self._checkpoint is None or stream.held.entry is None or not isinstance(result, Searched):
             return False
-        if is_enough(stream.entry, result.pieces, lowest_of(batch.identity for batch in stream.queue)):
+        if is_enough(stream.held.entry, result.pieces, lowest_of(batch.identity for batch in stream.queue)):
             return False
         self._checkpoint = None
         return True

@@ -6,8 +6,8 @@ from mutants.mutant import mutant
 
 _SCENES = "unit/rules/test_rule_intents.py::"
 _COMMIT_FIRST = """\
-            if stream.entry is not None and stream.entry.intent is not None:
-                reserved_entry, offset, window = stream.entry, stream.entry.intent.lower_bound, []
+            if stream.held.entry is not None and stream.held.entry.intent is not None:
+                reserved_entry, offset, window = stream.held.entry, stream.held.entry.intent.lower_bound, []
                 for batch in self._group:
                     count = batch.identity.record_count
                     window.append(WindowBatch(batch.identity.base_sequence, count, offset))

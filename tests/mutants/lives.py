@@ -281,8 +281,8 @@ LIVES = (
         _SCENES + "test_a_batch_that_waits_behind_its_successor_is_taken_first",
         (
             "proxy.producer.stream",
-            "        entry = self.entry\n        if entry is not None:\n            for batch in self.queue:\n",
-            "        entry = self.entry\n        if False:\n            for batch in self.queue:\n",
+            "        entry = self.held.entry\n        if entry is not None:\n            for batch in self.queue:\n",
+            "        entry = self.held.entry\n        if False:\n            for batch in self.queue:\n",
         ),
         deaths=("45",),
     ),

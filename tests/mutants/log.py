@@ -295,7 +295,7 @@ LOG = (
         (
             "proxy.producer.stream",
             "            name = batch.identity.producer_epoch, batch.identity.base_sequence\n",
-            "            name = 0, dict((one.base_sequence, one.base_offset) for one in self.entry.window)"
+            "            name = 0, dict((one.base_sequence, one.base_offset) for one in self.held.entry.window)"
             "[batch.identity.base_sequence]\n",
         ),
         (
@@ -322,9 +322,9 @@ LOG = (
         (
             "proxy.producer.duplicates",
             '        stream.dismiss(batch, answers.vanished(verdict.base_offset), "vanished")\n',
-            "        assert stream.entry is not None\n"
+            "        assert stream.held.entry is not None\n"
             "        stream.held.entry = __import__('dataclasses').replace(\n"
-            "            stream.entry, window=(), next_sequence=batch.identity.base_sequence\n"
+            "            stream.held.entry, window=(), next_sequence=batch.identity.base_sequence\n"
             "        )\n",
         ),
         deaths=("I1", "I2"),

@@ -207,7 +207,7 @@ PARTS = (
         _BARE + "test_it_is_committed_before_its_client_is_told",
         (
             "proxy.producer.forward",
-            "        if self._is_nameless and stream.held.is_unwritten and stream.entry is not None:\n",
+            "        if self._is_nameless and stream.held.is_unwritten and stream.held.entry is not None:\n",
             "        if False:\n",
         ),
     ),
