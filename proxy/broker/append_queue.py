@@ -1,9 +1,9 @@
 """Appends that wait for a lane to one broker: a queue for each partition, and rings of those that are ready. Pure.
 
-What a request takes costs by what it takes, not by what waits. Partitions have their turn one after the other, and at
-each partition those who send do, by address: who floods it keeps nobody else waiting. Nothing is taken together that
-would wait for each other without need: partitions of another pace (``slow_partitions.py``), and clients
-that are far less patient, as the broker is given the time of the most impatient one in a request (rule R5)."""
+The cost of a request depends on what it takes, not on what waits. Partitions take turns, and at each partition the
+senders take turns, by address: a sender that floods a partition delays no other. Appends that would delay each other
+without need are not taken together: those of partitions of another pace (``slow_partitions.py``), and those of clients
+with much shorter timeouts, as the broker is given the smallest timeout in a request (rule R5)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ _QUEUES_KEPT_MIN = 1024
 
 
 def _patience(timeout_ms: int) -> int:
-    """Clients of one class get upstream requests whose timeouts are no more than twice the smallest of them."""
+    """Return the timeout class of an append. Upstream requests hold appends of one class, whose timeouts are no more
+    than twice the smallest of them."""
     if timeout_ms >= 8000:
         return 3
     return 0 if timeout_ms < 2000 else 1 if timeout_ms < 4000 else 2
 
 
 class PartitionQueue:
-    """Appends of one partition and one class of patience, in turn by sender."""
+    """Appends of one partition and one timeout class; their senders take turns."""
 
     __slots__ = ("_again", "_by_sender", "count", "pace")
 
@@ -40,7 +41,7 @@ class PartitionQueue:
         self._by_sender: OrderedDict[object, deque[QueuedAppend]] = OrderedDict()
 
     def push(self, job: QueuedAppend) -> None:
-        """Put one behind the others of its sender."""
+        """Put one append behind the others of its sender."""
         self.count += 1
         if self.count == 1:
             self._again.append(job)
@@ -52,7 +53,7 @@ class PartitionQueue:
             jobs.append(job)
 
     def pop(self) -> QueuedAppend:
-        """Take the next one."""
+        """Take the next append."""
         self.count -= 1
         if self._again:
             return self._again.popleft()
@@ -63,13 +64,13 @@ class PartitionQueue:
         return job
 
     def put_back(self, jobs: Sequence[QueuedAppend]) -> None:
-        """They could not be taken: they are the next ones, in this order."""
+        """Put appends back that could not be taken: they are the next ones, in this order."""
         self.count += len(jobs)
         self._again.extendleft(reversed(jobs))
 
 
 class AppendQueue:
-    """All of one broker."""
+    """All waiting appends of one broker."""
 
     def __init__(self, pace_of: Callable[[Place], int]) -> None:
         self.count = 0
@@ -78,7 +79,7 @@ class AppendQueue:
         self._queues: dict[tuple[str, int, int], PartitionQueue] = {}
         self._queues_max = _QUEUES_KEPT_MIN
         self._rings: dict[int, OrderedDict[int, _Ring]] = {}
-        """By pace, then by patience; the class that was served last comes last."""
+        """By pace, then by timeout class; the class that was served last comes last."""
 
     def __bool__(self) -> bool:
         return self.count > 0
@@ -93,7 +94,7 @@ class AppendQueue:
         return jobs
 
     def push(self, job: QueuedAppend) -> None:
-        """Let one more wait."""
+        """Let one more append wait."""
         append = job.append
         patience = _patience(append.timeout_ms)
         key = (append.topic, append.partition, patience)
@@ -119,13 +120,13 @@ class AppendQueue:
                     self._ring(pace, patience)[queue] = None
 
     def has(self, pace: int) -> bool:
-        """Does anything of this pace wait?"""
+        """Does any append of this pace wait?"""
         return any(self._rings.get(pace, {}).values())
 
     def take(self, pace: int, bytes_max: int, lease_refusal: str | None, *, one: bool) -> list[PartitionAppend]:
-        """Take what one request may hold: at most one wrapper of a partition, ``one``: of one partition only. The last
-        check of each append is made here, in the step of its send and before anything is merged: one that may not be
-        sent leaves the others alone (rules R4, R17). The first one goes however large it is."""
+        """Take what one request may hold: at most one wrapper of a partition, or with ``one`` of one partition only.
+        The last check of each append is made here, in the step of its send and before anything is merged, so that one
+        that may not be sent leaves the others alone (rules R4, R17). The first append is taken however large it is."""
         ring = self._next_ring(pace)
         loads: list[PartitionAppend] = []
         more: list[PartitionQueue] = []
@@ -173,7 +174,7 @@ class AppendQueue:
         lease_refusal: str | None,
         refused: list[tuple[QueuedAppend, str]],
     ) -> None:
-        """Put into the wrapper what else waits for its partition."""
+        """Put other appends that wait for its partition into the wrapper."""
         misfits: list[QueuedAppend] = []
         while queue.count and len(misfits) < limits.MERGE_MISFITS_MAX:
             job = queue.pop()
@@ -203,7 +204,7 @@ class AppendQueue:
         return ring
 
     def _next_ring(self, pace: int) -> _Ring:
-        """Classes of patience have their turn, too."""
+        """Return the next ring of this pace: timeout classes take turns, too."""
         rings = self._rings[pace]
         patience = 0
         for patience in rings:

@@ -1,9 +1,9 @@
-"""One broker as the proxy sees it: a control connection for questions, one for reading its logs, its version, and its
-lanes. Sans-IO.
+"""One broker as the proxy sees it: a control connection for questions, another one for reading its logs, its version,
+and its lanes. Sans-IO.
 
-The control connection finds out the broker's version and cluster first, anew on every connect (a rolling upgrade
-changes the one, an address that is given to somebody else the other), and the lanes are usable only while both are
-certain: a wrong guess would poison an old log. Owns no topology."""
+The control connection finds out the broker's version and cluster first, anew on every connect: a rolling upgrade
+changes the version, and an address may be given to a broker of another cluster. The lanes are usable only while both
+are certain, as a wrong guess would poison an old log. Owns no topology."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from .lane_pool import LanePool, LaneStatistics
 from .served import SETTINGS, UNTOLD, Kind, Refusal, by_settings, by_version, remark
 
 BOOTSTRAP_ID = -1
-"""Of an address that was configured: which broker is there is not known."""
+"""The id of an address that was configured: which broker is there is not known."""
 _CLIENT_ID = "idemproxy-control"
 
 
 @dataclass(slots=True)
 class _Pending:
-    """A question on its way."""
+    """A question that waits for its answer."""
 
     api_key: int
     api_version: int
@@ -51,7 +51,7 @@ class _Pending:
 
 
 class ControlConnection:
-    """One connection for questions; answers come in order."""
+    """One connection for questions; answers come in the order of the questions."""
 
     def __init__(self, reactor: Reactor, on_open: Callable[[], None], on_lost: Callable[[str], None]) -> None:
         self._reactor = reactor
@@ -72,7 +72,7 @@ class ControlConnection:
     def request(
         self, api_key: int, api_version: int, body: bytes, answered: Callable[[memoryview | None, str], None]
     ) -> None:
-        """Ask; ``answered`` gets the body, or None and the reason why there is none."""
+        """Ask; ``answered`` is called with the body, or with None and the reason why there is none."""
         assert self._wire is not None
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = encode_request_header(api_key, api_version, self._correlation_id, _CLIENT_ID)
@@ -84,7 +84,7 @@ class ControlConnection:
             self._reactor.later(limits.ASK_SECONDS_MAX, self._watch)
 
     def close(self) -> None:
-        """Drop the connection."""
+        """Close the connection; no question is answered any more."""
         self._is_closed = True
         if self._wire is not None:
             self._wire.reset()
@@ -94,7 +94,7 @@ class ControlConnection:
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: Wire) -> None:
         """The connection is open."""
-        if self._is_closed:  # while it was being opened
+        if self._is_closed:  # closed while it was being opened
             wire.reset()
             return
         self._wire = wire
@@ -109,11 +109,11 @@ class ControlConnection:
             self._give_up(f"an answer cannot be read: {error}")
 
     def lost(self, reason: str) -> None:
-        """The connection is gone."""
+        """The connection ended: every question on it remains unanswered."""
         self._wire = None
         if self._is_closed:
             return
-        self._on_lost(reason)  # first: whoever hears of an unanswered question may ask again at once
+        self._on_lost(reason)  # first: who learns that a question is unanswered may ask again at once
         self._fail(reason)
 
     # ------------------------------------------------------------------ inside
@@ -148,14 +148,14 @@ class ControlConnection:
 
 
 class OneCluster:
-    """The first id that a broker tells is our cluster's; an address may be given to a broker of another one meanwhile.
-    Before 0.10.1 they tell none."""
+    """The cluster that the proxy belongs to: the first cluster id that a broker tells. A broker with another id is
+    refused, as an address may be given to a broker of another cluster. Brokers before 0.10.1 tell no id."""
 
     def __init__(self) -> None:
         self._id: str | None = None
 
     def admits(self, cluster_id: str | None) -> bool:
-        """Is a broker that tells this id one of ours?"""
+        """Is a broker that tells this id one of our cluster?"""
         if self._id is None:
             self._id = cluster_id
         return cluster_id in (None, self._id)
@@ -164,7 +164,7 @@ class OneCluster:
 @dataclass(frozen=True, slots=True)
 class BrokerStatistics:
     """One broker at one moment. ``why_refused``: the sentence that says why it is not served; empty when it is, or
-    never could be asked."""
+    could never be asked."""
 
     id: int
     address: Address
@@ -175,7 +175,7 @@ class BrokerStatistics:
 
 
 class Broker:
-    """A broker: connected to as long as it is part of the cluster."""
+    """A broker; the proxy keeps connections to it as long as it is part of the cluster."""
 
     def __init__(
         self,
@@ -192,20 +192,20 @@ class Broker:
         long_work: LongWork | None = None,
     ) -> None:
         """``admits``: is a broker that tells this cluster id one of ours? ``lanes_max``: how many lanes may be open.
-        ``on_refused``: ``refusal`` is another one now. ``long_work``: what takes many steps is done there; None: it has
-        its own."""
+        ``on_refused`` is called when ``refusal`` changes. ``long_work`` runs what takes many steps; None: it has its
+        own."""
         self.id = broker_id
         self.address = address
         self.name = f"broker {broker_id} at {shown(address)}" if broker_id >= 0 else f"upstream {shown(address)}"
         self.version = ""
         self.remark = ""
-        """What an operator should know of it, though it is served."""
+        """What an operator should know of it, though it is served; "" if nothing."""
         self.ranges: BrokerRanges = {}
         self.is_ready = False
         self.away_since: float | None = reactor.now()
-        """Since when it cannot be asked; None: it can be."""
+        """Reactor seconds since when it cannot be asked; None while it can be."""
         self.refusal: Refusal | None = None
-        """Why it was not served when it could be asked last; None: it was, or never could be."""
+        """Why it was not served when it could be asked last; None if it was, or could never be asked."""
         self.pool = LanePool(reactor, broker_id, address, may_send=may_send, report=report, lanes_max=lanes_max)
         self._reactor = reactor
         self._admits = admits
@@ -214,12 +214,14 @@ class Broker:
         self._report = report
         self._control: ControlConnection | None = None
         self._reading: ControlConnection | None = None
-        """Answers to fetches are large: behind them no other question would be answered in time (rule R6)."""
+        """A connection of its own for fetches: their answers are large, and behind them no other question would be
+        answered in time (rule R6)."""
         self._probe_answers: list[memoryview | None] = []
         self._backoff = limits.CONNECT_BACKOFF_SECONDS_MIN
         self._is_closed = False
         self._losses = 0
-        """Since the broker could be asked last. The first one may be no more than an idle connection that it closed."""
+        """Losses of the connection since the broker could be asked last. The first one may be no more than an idle
+        connection that the broker closed."""
         self._has_said_lost = False
         self._shared_questions: dict[Question[Any], list[Callable[[Any], None]]] = {}
         self._fetches: deque[tuple[Question[Any], Callable[[Any], None]]] = deque()
@@ -228,13 +230,13 @@ class Broker:
         self._long_work = long_work or LongWork(reactor, LoopBudget(reactor))
 
     def statistics(self) -> BrokerStatistics:
-        """Return how it stands with it now."""
+        """Return its state at this moment."""
         lanes = self.pool.statistics()
         return BrokerStatistics(self.id, self.address, self.version, self.is_ready, self.why_refused, lanes)
 
     @property
     def why_refused(self) -> str:
-        """The sentence that says why it is not served; empty when it is, or never could be asked."""
+        """Return the sentence that says why it is not served; empty when it is, or could never be asked."""
         return "" if self.refusal is None else f"{self.name} cannot be served: {self.refusal.reason}"
 
     def open(self) -> None:
@@ -244,7 +246,7 @@ class Broker:
             self._reactor.connect(self.address, self._control)
 
     def close(self) -> None:
-        """The broker is no part of the cluster any more, or has moved."""
+        """Close all connections: the broker is no longer part of the cluster, or has another address."""
         self._is_closed = True
         self.is_ready = False
         for connection in (self._control, self._reading):
@@ -253,10 +255,11 @@ class Broker:
         self.pool.close()
 
     def ask(self, question: Question[Any], done: Callable[[Any], None]) -> None:
-        """Ask; ``done`` gets the typed answer, or Unanswered. Never from inside this call.
+        """Ask a question; ``done`` is called with the typed answer or Unanswered, never from inside this call.
 
         A broken connection puts a thousand batches in doubt at once. They share the answers to "where is the high
-        watermark?" (an older one is as good: it only grows on one leader), and few of them read the log at a time.
+        watermark?" (an older answer is as good: it only grows on one leader), and only a few of them read the log at a
+        time.
         """
         if isinstance(question, ReadLog):
             self._logs.read(question, done)
@@ -285,7 +288,7 @@ class Broker:
             self._reading = ControlConnection(self._reactor, self._next_fetches, self._reading_lost)
             self._reactor.connect(self.address, self._reading)
         if self._reading is not None and not self._reading.is_open:
-            return  # it goes on when that is opened, or fails
+            return  # goes on when the connection is opened, or fails
         while self._fetches and self._fetching < limits.FETCHES_AT_A_TIME:
             question, done = self._fetches.popleft()
             self._fetching += 1
@@ -325,7 +328,7 @@ class Broker:
                 return
             if isinstance(question, ReadLog):
                 read = partial(_read, question, version, body)
-                # Never at once: answers of many partitions may have come together.
+                # Never at once: answers of many partitions may have arrived together.
                 self._long_work.add(read, question.topic, lambda ended: done(ended.result()))
             else:
                 in_turns(self._reactor, _read(question, version, body), done)
@@ -374,7 +377,8 @@ class Broker:
             return
         if not self._admits(cluster_id):
             self._refuse(Refusal(Kind.UNSURE, f"it belongs to another cluster, {cluster_id}"))
-        elif self.version == NEWER and self.id != BOOTSTRAP_ID:  # nothing is produced to one that nobody lists
+        # Nothing is produced to a broker that is not listed in Metadata.
+        elif self.version == NEWER and self.id != BOOTSTRAP_ID:
             self._ask_settings()
         else:
             self._is_certain()
@@ -455,7 +459,8 @@ class Broker:
 
 
 def _read(question: Question[Any], version: int, body: memoryview) -> Steps[Any]:
-    """Return the answer, or Unanswered. In steps where it may tell of a whole cluster, or be a piece of a log."""
+    """Read an answer: return it, or Unanswered. In steps where it may describe a whole cluster, or be a piece of a
+    log."""
     try:
         if isinstance(question, Metadata | ReadLog):
             return (yield from question.read(version, body))
@@ -465,7 +470,8 @@ def _read(question: Question[Any], version: int, body: memoryview) -> Steps[Any]
 
 
 def _only_grows(question: Question[Any]) -> bool:
-    """Is an answer that is under way as good as a new one? Not where the log ends: what is in doubt may come yet."""
+    """Is an answer that is under way as good as a new one? Not for the log end: what is in doubt may still be
+    appended."""
     if isinstance(question, LatestOffset):
         return question.replica_id == HIGH_WATERMARK_REPLICA_ID
     return isinstance(question, EarliestOffset)

@@ -1,7 +1,7 @@
-"""That one cluster name in Redis never stands for two clusters: the brokers' own id is kept beside the state, and a
-proxy whose brokers tell another one does not judge by that state.
+"""One cluster name in Redis never stands for two clusters: the brokers' own cluster id is stored beside the state, and
+a proxy whose brokers tell another id does not use that state.
 
-Owns the question and its repetition while Redis is away. Never ends the proxy, which is ``server.py``'s. Brokers before
+Owns the question and its repetition while Redis is away. Never ends the proxy: ``server.py`` does. Brokers before
 0.10.1 tell no id and are believed.
 """
 
@@ -15,7 +15,7 @@ from .. import limits
 
 
 class ClusterName:
-    """Asks once for each connection to the store."""
+    """Compares the brokers' cluster id with the stored one, once for each connection to Redis."""
 
     def __init__(
         self,
@@ -26,7 +26,8 @@ class ClusterName:
         is_ours: Callable[[], None],
         is_anothers: Callable[[str], None],
     ) -> None:
-        """``is_ours``: ``is_certain`` may be asked again. ``is_anothers`` gets the sentence that says it."""
+        """``is_ours`` is called when ``is_certain`` may be asked again; ``is_anothers`` with a sentence if the state
+        belongs to another cluster."""
         self._reactor = reactor
         self._store = store
         self._cluster = cluster
@@ -37,12 +38,13 @@ class ClusterName:
         self._turn = 0
 
     def forget(self) -> None:
-        """The store is there again: its data may have begun a new life, which no longer says whose they are."""
+        """The connection to Redis is new: its data may have begun a new life, without the cluster id."""
         self._certain = self._asked = None
         self._turn += 1
 
     def is_certain(self, cluster_id: str | None) -> bool:
-        """Does the state belong to the cluster with this id? False: not known yet; one of the callbacks tells."""
+        """Does the state belong to the cluster with this id? False: not known yet; one of the callbacks will be
+        called."""
         if cluster_id is None or cluster_id == self._certain:
             return True
         if cluster_id != self._asked:
@@ -52,7 +54,7 @@ class ClusterName:
         return False
 
     def _ask(self, turn: int, cluster_id: str) -> None:
-        """Both in one go: nothing that is asked of the store after them is answered before them."""
+        """Claim and read the id in a row: Redis answers both before anything that is asked later."""
         if turn == self._turn:
             key = cluster_key(self._cluster)
             self._store.claim(key, cluster_id.encode(), 0, lambda _is_new: None)
@@ -72,7 +74,8 @@ class ClusterName:
 
 
 def mismatch(cluster: str, kept: bytes, told: str) -> str:
-    """Say that the state under a name is not of the brokers that are there. ``kept``: the id that Redis has."""
+    """Return the sentence that says that the state under a name belongs to other brokers. ``kept``: the id that Redis
+    has."""
     return (
         f"cluster name {cluster!r}: Redis keeps under it the state of the cluster with the id "
         f"{kept.decode('utf-8', 'backslashreplace')}, and these brokers tell {told}; another cluster needs another "

@@ -1,6 +1,6 @@
-"""A lane: an upstream connection with one unanswered produce (rule R3). Sans-IO.
+"""A lane: an upstream connection with at most one unanswered produce request (rule R3). Sans-IO.
 
-Owns the request and its answer's way back, the look at the lease around every write (rule R4), and what a lost
+Owns the request and the way back of its answer, the check of the lease around every write (rule R4), and what a lost
 connection means: doubt. What goes into a request is chosen by ``lane_pool.py``. Never looks into records and never
 sends anything twice."""
 
@@ -25,7 +25,7 @@ _TIMED_OUT = int(ErrorCode.REQUEST_TIMED_OUT)
 
 
 class Pool(Protocol):
-    """What a lane needs of the lanes to its broker."""
+    """What a lane needs of the pool of its broker."""
 
     broker_id: int
     may_send: Callable[[], bool]
@@ -41,7 +41,7 @@ class Pool(Protocol):
 
 
 class Lane:
-    """One connection. Idle, or busy with exactly one produce request."""
+    """One connection: idle, or busy with exactly one produce request."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -56,22 +56,22 @@ class Lane:
         self.answered_at = 0.0
         self.timeout_seconds = 0.0
         self.pace = USUAL
-        """Of the partitions in the request that is out."""
+        """The pace of the partitions in the request that is out."""
         self.looks = 0
-        """So often the request was seen unanswered: time in which this process stood still does not count."""
+        """How often the request was seen unanswered. Time in which this process did not run does not count."""
         self.is_late = False
-        """It was seen so too often."""
+        """The request was seen unanswered too often."""
         self.is_forsaken = False
-        """The broker was away since the request left: what it says of throttling is not true of this connection."""
+        """The broker was away since the request left: its throttle time is then not true of this connection."""
 
     @property
     def is_idle(self) -> bool:
-        """Connected, and nothing is out."""
+        """Is it connected, with no request out?"""
         return self._wire is not None and not self._loads
 
     @property
     def is_busy(self) -> bool:
-        """A request is out."""
+        """Is a request out?"""
         return bool(self._loads)
 
     # R3 lives here: one unanswered request for each lane, a partition once in it.
@@ -86,8 +86,7 @@ class Lane:
         return [(load.topic, load.partition) for load in self._loads]
 
     def send(self, loads: list[PartitionAppend], pace: int, now: float) -> None:
-        """Put the loads into one request. The caller has asked each append whether it may be sent, in this same
-        step."""
+        """Send the loads in one request. The caller has asked each append whether it may be sent, in this same step."""
         assert self._wire is not None
         assert not self._loads
         timeout = min([job.append.timeout_ms for load in loads for job in load.jobs]) / 2000
@@ -108,7 +107,7 @@ class Lane:
 
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: Wire) -> None:
-        """The connection is open: it may take work."""
+        """The connection is open: it can take requests."""
         if not self.is_open:  # given up while it was being opened
             wire.reset()
             return
@@ -125,19 +124,19 @@ class Lane:
             self.give_up(f"the broker's answer cannot be read: {error}")
 
     def lost(self, reason: str) -> None:
-        """The connection is gone; what was out is in doubt."""
+        """The connection ended; the appends in the request that is out are in doubt."""
         self._wire = None
         self._ended(reason)
 
     def give_up(self, reason: str) -> None:
-        """Reset the connection: a request that waits behind another one in the broker dies with it."""
+        """Reset the connection: a request that waits behind another one in the broker ends with it."""
         if self._wire is not None:
             self._wire.reset()
             self._wire = None
         self._ended(reason)
 
     def close(self) -> None:
-        """Nothing is out, and it is not needed any more."""
+        """Close the connection: no request is out, and it is not needed any more."""
         assert self.is_idle
         assert self._wire is not None
         self.is_open = False
@@ -146,7 +145,7 @@ class Lane:
 
     # ------------------------------------------------------------------ inside
     def _may_write(self) -> bool:
-        """Asked before and after every write (rule R4)."""
+        """May bytes be written now? Asked before and after every write (rule R4)."""
         if self._pool.may_send():
             self._has_begun = True
             return True

@@ -1,8 +1,8 @@
-"""How many appends a broker has to do with at a time, and when the next request leaves. Pure.
+"""How many appends are at work for one broker, and when the next request should leave. Pure.
 
-Appends come one after the other, also those that were answered together. If each took a lane as it came, the first few
-would have them all, and the rest would wait for a whole answer. So, while more appends are about than there are lanes,
-a request leaves when its share of them waits, or when as much time has passed as there is between two answers."""
+Appends arrive one after the other, also those that were answered together. If each took a lane on arrival, the first
+few would take all lanes, and the rest would wait for a whole answer. So, while there are more appends than lanes, a
+request leaves when its share of the appends waits, or when as much time has passed as there is between two answers."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ from .. import limits
 
 
 class LaneDemand:
-    """The appends to the partitions of one broker that are not slow."""
+    """The appends to the usual (not slow) partitions of one broker."""
 
     def __init__(self) -> None:
         self._out = 0
         self._most = 0.0
-        """Waiting and out, when there were most."""
+        """The largest recent number of appends that were waiting or out."""
         self._sent_at = float("-inf")
 
     def came(self, waiting: int) -> None:
-        """One more waits; with it so many."""
+        """One more append waits; ``waiting`` includes it."""
         self._most = max(self._most, self._out + waiting)
 
     def sent(self, now: float, appends: int) -> None:
-        """A request with so many has left."""
+        """A request with this many appends has left."""
         self._sent_at = now
         self._out += appends
 
     def done(self, appends: int) -> None:
-        """A request with so many is out no longer. Its appends come again, most probably: they are forgotten slowly."""
+        """A request with this many appends was answered. Most probably as many come again: they are forgotten
+        slowly."""
         self._out -= appends
         self._most += (self._out - self._most) / limits.DEMAND_AVERAGED
 
     def hold_seconds(self, now: float, waiting: int, lanes: int, answer_seconds: float) -> float:
-        """For how long the next request is to wait for more. ``lanes``: how many there may be, ``answer_seconds``: how
-        long an answer takes."""
+        """Return for how long the next request is to wait for more appends. ``lanes``: how many there may be;
+        ``answer_seconds``: how long an answer takes."""
         if self._most <= lanes or waiting * lanes >= self._most:
             return 0.0
         spacing = answer_seconds / lanes

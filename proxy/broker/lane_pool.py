@@ -1,13 +1,13 @@
-"""The lanes to one broker, and what waits for them. Sans-IO.
+"""The lanes to one broker, and the appends that wait for them. Sans-IO.
 
 Any idle lane takes all appends that are ready and go together (``append_queue.py``), at most one wrapper per partition
-(``merge.py``): a partition twice in one request loses the first silently. Lanes are opened as appends have to wait, and
-closed when they are idle. When they are scarce, requests leave one after the other, with what has come meanwhile
-(``lane_demand.py``).
+(``merge.py``): of a partition that is twice in one request the broker silently loses the first. Lanes are opened as
+appends have to wait, and closed when they are idle. When they are scarce, requests leave one after the other, with all
+that has arrived meanwhile (``lane_demand.py``).
 
-Slow partitions (``slow_partitions.py``) have two lanes at most, for all of them. A request of others that turns out to
-hold a slow one keeps its lane for as long as it is out; another lane is opened in its place, so that nobody else
-waits for it."""
+All slow partitions together (``slow_partitions.py``) have two lanes at most. A request of others that turns out to hold
+a slow partition keeps its lane for as long as it is out; another lane is opened in its place, so that no other
+partition waits for it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .merge import PartitionAppend, QueuedAppend
 from .slow_partitions import SLOW, SUSPECT, USUAL, PartitionPaces, Place
 
 _SERVED = (USUAL, SLOW, SUSPECT)
-"""In the order of their numbers. What is on trial waits."""
+"""In the order of their numbers. Partitions on trial wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ NO_LANES = LaneStatistics()
 
 
 class LanePool:
-    """The lanes to one broker. ``may_send`` tells whether the lease still allows to send (rule R4), ``lanes_max`` how
-    many there may be at this moment for partitions that are not slow."""
+    """The lanes to one broker. ``may_send``: does the lease still allow to send (rule R4)? ``lanes_max``: how many
+    lanes there may be at this moment for partitions that are not slow."""
 
     look_seconds = limits.LANE_LOOK_SECONDS
-    """So often it is looked after the requests that are out."""
+    """How often the requests that are out are checked."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class LanePool:
         self._lanes_max = lanes_max
         self._lanes: list[Lane] = []
         self._idle: list[Lane] = []
-        """The one that was busy last comes last, and is used next."""
+        """The lane that was busy last comes last, and is used next."""
         self._usual_out = 0
         self._slow_out = 0
         self._late_out = 0
-        """Lanes whose request was found to hold a slow partition while it was out."""
+        """Number of lanes whose request was found to hold a slow partition while it was out."""
         self._paces = PartitionPaces(reactor.now, self._moved)
         self._waiting = AppendQueue(self._paces.of)
         self._demand = LaneDemand()
@@ -87,10 +87,10 @@ class LanePool:
         self._is_closing_idle = False
         self._throttled_until = 0.0
         self.is_usable = False
-        """Set while the broker's version is certain: nothing is produced before."""
+        """True while the broker's version is certain: nothing is produced before."""
 
     def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
-        """Queue one append; ``done`` gets the outcome, once."""
+        """Queue one append; ``done`` is called with the outcome, once."""
         if not self._waiting.count:
             self._stands_still_since = self._reactor.now()
         self._waiting.push(QueuedAppend(effect, done, effect.size_bytes))
@@ -109,26 +109,26 @@ class LanePool:
                 lane.is_forsaken = lane.is_busy
 
     def refuse_waiting(self, reason: str) -> None:
-        """Give back what has not been sent."""
+        """End all waiting appends as not sent."""
         for job in self._waiting.take_all():
             job.done(NotSent(reason))
 
     def give_up_busy(self, reason: str) -> None:
-        """Reset the lanes with a request out: a part of one that the lease of another incarnation was to cover must
-        not leave under a new one (rule R4)."""
+        """Reset the lanes with a request out: a part of a request that was covered by the lease of another incarnation
+        must not leave under a new one (rule R4)."""
         for lane in list(self._lanes):
             if lane.is_busy:
                 lane.give_up(reason)
 
     def close(self) -> None:
-        """Reset all lanes; what was out is in doubt."""
+        """Reset all lanes; the appends that are out are in doubt."""
         self.is_usable = False
         self.refuse_waiting("the proxy stops using this broker")
         for lane in list(self._lanes):
             lane.give_up("the proxy stops using this broker")
 
     def statistics(self) -> LaneStatistics:
-        """Return what there is now."""
+        """Return the figures of this moment."""
         return LaneStatistics(self.busy_lanes, self.idle_lanes, self.waiting_appends)
 
     @property
@@ -153,25 +153,25 @@ class LanePool:
 
     # ------------------------------------------------------------------ from the lanes
     def lane_opened(self, lane: Lane) -> None:
-        """The connection is there."""
+        """A lane's connection is open."""
         lane.answered_at = self._reactor.now()
         self.lane_idle(lane)
 
     def lane_idle(self, lane: Lane) -> None:
-        """It can take work."""
+        """A lane can take a request."""
         self._idle.append(lane)
         self._plan_dispatch()
 
     def lane_ended(self, lane: Lane, reason: str) -> None:
-        """A connection is gone."""
+        """A lane's connection has ended."""
         was_busy = self._forget(lane)
         self._report(ProduceConnectionLost(self.broker_id, reason, was_busy))
         if self._waiting and not self._lanes:
             self.refuse_waiting(reason)
 
     def answered(self, lane: Lane, timed_out: Collection[Place], throttle_ms: int) -> None:
-        """An answer came; remember who is slow and whether the broker throttles. ``timed_out``: the partitions whose
-        replicas are behind, as the broker says."""
+        """An answer came: note which partitions are slow, and whether the broker throttles. ``timed_out``: the
+        partitions whose replicas are behind, as the broker says."""
         now = lane.answered_at = self._reactor.now()
         self._count_out(lane)
         if throttle_ms > 0:
@@ -187,7 +187,7 @@ class LanePool:
         self._plan_dispatch()
 
     def _plan_dispatch(self) -> None:
-        """Put requests together at the end of this pass."""
+        """Make requests at the end of this pass."""
         if not self._is_flush_planned and self._waiting.count and self.is_usable:
             self._is_flush_planned = True
             self._reactor.at_flush(self._dispatch)
@@ -216,7 +216,7 @@ class LanePool:
                     self._tell(load)
 
     def _next(self) -> tuple[int, int]:
-        """Whose turn it is, and how many more requests of this pace may be out; none: nobody's."""
+        """Return the pace whose turn it is and how many more of its requests may be out; zeros if none may leave."""
         most = self._lanes_max()
         usual = max(0, most - self._usual_out - max(0, self._late_out - most))
         if not self._paces.known:
@@ -231,7 +231,7 @@ class LanePool:
         return USUAL, 0
 
     def _holds_back(self) -> bool:
-        """Is the next request to wait for more? Then it is looked again in time."""
+        """Is the next request to wait for more appends? Then a timer checks again."""
         seconds = self._demand.hold_seconds(
             self._reactor.now(), self._waiting.count, self._lanes_max(), self._paces.answer_seconds
         )
@@ -245,7 +245,7 @@ class LanePool:
         self._plan_dispatch()
 
     def _take(self, pace: int, lanes: int) -> list[PartitionAppend]:
-        """Take what the next request holds: more of it when there are not lanes enough for what waits."""
+        """Take the appends of the next request: a larger share when there are fewer lanes than needed."""
         share = self._waiting.size_bytes // lanes
         bytes_max = max(limits.LANE_REQUEST_BYTES, min(limits.LANE_REQUEST_BYTES_MAX, share))
         lease_refusal = None if self.may_send() else "the lease has ended"
@@ -262,8 +262,8 @@ class LanePool:
                 self._report(AppendMerged(self.broker_id, load.topic, load.partition, names))
 
     def _open_one(self) -> None:
-        """Open another lane, one after the other. What may be sent needs one, so there are never more than may be busy
-        at a time."""
+        """Open another lane; only one at a time is being opened. Each append that may be sent needs one, so there are
+        never more than may be busy at a time."""
         if len(self._lanes) == self.busy_lanes and self._may_open():
             lane = Lane(self)
             self._lanes.append(lane)
@@ -274,7 +274,7 @@ class LanePool:
         return True
 
     def _forget(self, lane: Lane) -> bool:
-        """Returns whether a request was out."""
+        """Remove a lane; return whether a request was out."""
         self._lanes.remove(lane)
         if lane.is_busy:
             self._count_out(lane)
@@ -286,7 +286,7 @@ class LanePool:
         return False
 
     def _count_out(self, lane: Lane) -> None:
-        """Its request is out no longer."""
+        """The lane's request is out no longer."""
         if lane.pace == SLOW:
             self._slow_out -= 1
         elif lane.is_late:
@@ -302,7 +302,7 @@ class LanePool:
             self._reactor.later(self.look_seconds, self._look_after)
 
     def _look_after(self) -> None:
-        """Requests that are late, or out too long, and appends that no lane could take."""
+        """Check for requests that are late or out too long, and for appends that no lane could take."""
         self._is_watching = False
         now = self._reactor.now()
         late_after = 1 + ceil(self._paces.late_seconds / self.look_seconds)
@@ -326,7 +326,7 @@ class LanePool:
             self._watch()
 
     def _is_late(self, lane: Lane) -> None:
-        """It has not to be waited for: others get a lane in its place, and its partitions none together with them."""
+        """The lane's request is late: other appends get a lane in its place, and its partitions go alone."""
         self._count_out(lane)
         lane.is_late = True
         if lane.pace == SLOW:
@@ -341,7 +341,7 @@ class LanePool:
             self._reactor.later(limits.LANE_IDLE_SECONDS, self._close_idle)
 
     def _close_idle(self) -> None:
-        """Close lanes that were not needed for a while, but for one."""
+        """Close lanes that were idle for a while, except one."""
         self._is_closing_idle = False
         before = self._reactor.now() - limits.LANE_IDLE_SECONDS
         while len(self._lanes) > 1 and self._idle and self._idle[0].answered_at <= before:

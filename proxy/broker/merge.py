@@ -1,7 +1,7 @@
-"""What one partition of a produce request holds: one append, or the appends of several producers merged into one
+"""The content of one partition in a produce request: one append, or the appends of several producers merged into one
 wrapper (``merge_producers``; rules R5, R19).
 
-Says what goes together, and tells each append what became of the whole. Sends nothing and asks nobody."""
+Says what goes together, and derives the outcome of each append from that of the wrapper. Sends and asks nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..flow.wrapper import PendingWrapper, joined
 
 @dataclass(slots=True)
 class QueuedAppend:
-    """One append on its way: what is asked for, and who waits for the outcome."""
+    """One queued append: the effect, and the callback that gets the outcome."""
 
     append: Append
     done: Callable[[Outcome], None]
@@ -25,7 +25,7 @@ class QueuedAppend:
 
 
 class PartitionAppend:
-    """Jobs for one partition whose last checks were made in this step (rules R4, R17)."""
+    """Appends for one partition whose last checks were made in this step (rules R4, R17)."""
 
     __slots__ = ("_batches", "_bytes_max", "_merged", "_wrapper", "jobs", "partition", "size_bytes", "topic")
 
@@ -42,7 +42,7 @@ class PartitionAppend:
 
     @property
     def may_grow(self) -> bool:
-        """May others be merged into it at all?"""
+        """May other appends be merged into it at all?"""
         return self._bytes_max > 0
 
     def room_for(self, job: QueuedAppend) -> bool:
@@ -56,7 +56,7 @@ class PartitionAppend:
         )
 
     def add(self, job: QueuedAppend) -> None:
-        """Put it in, behind the others."""
+        """Add an append behind the others."""
         wrapper = job.append.wrapper
         assert wrapper is not None
         assert self._merged is None
@@ -66,7 +66,7 @@ class PartitionAppend:
         self._batches += len(wrapper.identities)
 
     def message_set(self) -> Buffer:
-        """Return what is sent: all that is in it as one wrapper."""
+        """Return what is sent: all appends in it as one wrapper."""
         if len(self.jobs) == 1:
             return self.jobs[0].append.message_set
         if self._merged is None:
@@ -74,7 +74,7 @@ class PartitionAppend:
         return self._merged.wrapped()
 
     def done(self, outcome: Outcome) -> None:
-        """Tell each append what became of it."""
+        """Give each append its outcome."""
         merged = self._merged
         if merged is None:
             self.jobs[0].done(outcome)
@@ -86,7 +86,7 @@ class PartitionAppend:
 
 
 def _own(outcome: Outcome, merged: PendingWrapper, records_before: int) -> Outcome:
-    """What the outcome of a merged wrapper says of the part that has so many records before it."""
+    """Return what the outcome of a merged wrapper means for the part that has so many records before it."""
     if isinstance(outcome, Appended):
         return Appended(
             outcome.base_offset + records_before,

@@ -1,8 +1,9 @@
-"""How old what is known of the cluster may be before a broker is asked again. Pure.
+"""How old the known state of the cluster may be before a broker is asked again. Pure.
 
-What nobody misses is a second old at most. What somebody looks for (a topic that is not there, or has no leader yet) is
-asked for again soon, and the more seldom the longer it has been looked for. After topics have changed, only an answer
-to a question that was asked later counts, and for half a second only briefly: brokers hear of it one after the other.
+What no client misses is a second old at most. What a client looks for (a topic that is not there, or has no leader yet)
+is asked for again soon, and less often the longer it has been looked for. After topics have changed, only an answer to
+a question that was asked later counts, and for half a second it counts only briefly: brokers learn of a change one
+after the other.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _NEVER = float("-inf")
 
 
 class MetadataAge:
-    """Of the whole cluster, and of single topics."""
+    """The age of what is known of the whole cluster and of single topics."""
 
     def __init__(self) -> None:
         self._all_learned_at = _NEVER
@@ -24,13 +25,13 @@ class MetadataAge:
         self._topic_asked_at: dict[str, float] = {}
         self._all_asked_at = self._last_asked_at = _NEVER
         self._looked_for: dict[str, tuple[float, float]] = {}
-        """Since when, and when last."""
+        """By topic: since when it has been looked for, and when last, in reactor seconds."""
         self._partitions = 0
         self._doubted_until: dict[str, float] = {}
 
     # ------------------------------------------------------------------ what happens
     def learned(self, topics: Iterable[str], asked_at: float, now: float) -> None:
-        """These topics were asked for then, and the answer is there now."""
+        """These topics were asked for at ``asked_at``, and their answer is there now."""
         self._last_asked_at = max(asked_at, self._last_asked_at)
         for name in topics:
             self._trust(name, asked_at)
@@ -39,7 +40,7 @@ class MetadataAge:
                 self._topic_learned_at[name] = self._counted_from(asked_at, now)
 
     def learned_all(self, partitions: int, asked_at: float, now: float) -> None:
-        """The whole cluster was; it has so many partitions."""
+        """The whole cluster was asked for; it has so many partitions."""
         self._last_asked_at = max(asked_at, self._last_asked_at)
         for name in tuple(self._doubted_until):
             self._trust(name, asked_at)
@@ -52,29 +53,29 @@ class MetadataAge:
         self._partitions = partitions
 
     def changed(self, now: float) -> None:
-        """Topics have come or gone: what was asked before is out of date."""
+        """Topics were created or deleted: what was asked before is out of date."""
         self._changed_at = now
 
     def doubt(self, topic: str, now: float) -> None:
-        """A topic that is known may be gone: it is not to be named to a broker, which would create it anew, before one
-        has told it after all brokers have heard."""
+        """A known topic may be gone. It must not be named to a broker, which would create it anew, until one has told
+        of it after all brokers have learned of the change."""
         self._doubted_until[topic] = now + limits.METADATA_SPREAD_SECONDS
 
     def appeared(self, topic: str) -> None:
-        """It may have been looked for, and is there now: its leaders come soon."""
+        """A topic that may have been looked for is there now: its leaders will be known soon."""
         self._looked_for.pop(topic, None)
 
     def is_doubted(self, topic: str) -> bool:
-        """May it be gone?"""
+        """May the topic be gone?"""
         return topic in self._doubted_until
 
     # ------------------------------------------------------------------ which answer is the last one
     def is_overtaken(self, asked_at: float) -> bool:
-        """Has anything been learned that was asked for later? A large answer takes longer than a small one."""
+        """Has the answer to a later question been learned already? A large answer takes longer than a small one."""
         return asked_at < self._last_asked_at
 
     def is_topic_overtaken(self, topic: str, asked_at: float) -> bool:
-        """Has anything of this topic?"""
+        """The same for one topic."""
         return asked_at < max(self._topic_asked_at.get(topic, _NEVER), self._all_asked_at)
 
     # ------------------------------------------------------------------ what may be told
@@ -87,17 +88,17 @@ class MetadataAge:
         return now - self._learned_at(topic)
 
     def is_fresh(self, topic: str, now: float) -> bool:
-        """Is what is known of a topic true enough, if it has all its leaders?"""
+        """Is what is known of a topic recent enough, if all its partitions have leaders?"""
         learned_at = self._learned_at(topic)
         return now - learned_at < self._holds(learned_at, 0.0)
 
     def is_all_fresh(self, now: float) -> bool:
-        """The same of the whole cluster: of a large one, which is work to ask for, a change is seen a moment later."""
+        """The same for the whole cluster. A large one, which is work to ask for, may be a little older."""
         return self.age_of_all(now) < self._holds(self._all_learned_at, self._pause_of_all)
 
     @property
     def is_large(self) -> bool:
-        """Is it work to ask for the whole cluster, where a few topics are wanted?"""
+        """Is the cluster so large that it is work to ask for all of it where a few topics are wanted?"""
         return self._pause_of_all > limits.METADATA_PAUSE_SECONDS
 
     def may_name(self, topic: str, now: float) -> bool:
@@ -106,7 +107,7 @@ class MetadataAge:
         return learned_at <= self._changed_at or now - learned_at >= limits.METADATA_PAUSE_SECONDS
 
     def may_look_for_leader(self, topic: str, now: float) -> bool:
-        """May one that lacks a leader be? Notes that it is looked for."""
+        """May a topic that lacks a leader be asked for now? Notes that it is looked for."""
         return self.age_of(topic, now) >= self._pause(topic, now)
 
     def may_look_in_all(self, topic: str, now: float) -> bool:
@@ -120,7 +121,8 @@ class MetadataAge:
             self._doubted_until.pop(topic, None)
 
     def _holds(self, learned_at: float, least: float) -> float:
-        """For how long it is believed what was learned then: not all brokers have heard of a change at once."""
+        """Return for how long something that was learned at this time is believed: not all brokers learn of a change at
+        once."""
         if learned_at <= self._changed_at:
             return least
         if learned_at <= self._changed_at + limits.METADATA_SPREAD_SECONDS:

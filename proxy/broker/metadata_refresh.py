@@ -1,7 +1,7 @@
-"""Questions about the cluster: who waits for which topics, what is asked together, and how often. Sans-IO.
+"""Questions about the cluster: which caller waits for which topics, what is asked together, and how often. Sans-IO.
 
-Topics that are in question at the same time are named in one question, and there are only so many questions a second:
-where a broker dies, all producers of its partitions ask at once. Knows nothing of what is answered."""
+Topics that are wanted at the same time are named in one question, and the number of questions per second is limited:
+when a broker dies, all producers of its partitions ask at once. Knows nothing of the answers' content."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .broker import Broker
 Topics = tuple[str, ...] | None
 """Topics by name, or all of them."""
 Learn = Callable[[Topics, float, Cluster], None]
-"""Told what was asked for, when, and the answer."""
+"""Called with what was asked for, when, and the answer."""
 
 
 class _Waiting:
-    """Somebody waits for some answers, but not for long."""
+    """A caller that waits for some answers, for a short time."""
 
     __slots__ = ("_done", "due", "missing")
 
@@ -36,11 +36,11 @@ class _Waiting:
 
     @property
     def is_over(self) -> bool:
-        """Has it been told?"""
+        """Was the caller called back?"""
         return self._done is None
 
     def tell(self) -> None:
-        """Its time has run out, or everything was answered."""
+        """Call back: the time is up, or all was answered."""
         done, self._done = self._done, None
         if done is not None:
             done()
@@ -56,25 +56,25 @@ class MetadataRefresh:
         known: Callable[[], Mapping[str, Topic]],
         learn: Learn,
     ) -> None:
-        """``broker``: who is asked next; None: nobody can be. ``known``: the topics as they were told last."""
+        """``broker``: the one to ask next; None: none can be asked. ``known``: the topics as last learned."""
         self._reactor = reactor
         self._broker = broker
         self._known = known
         self._learn = learn
         self._all_waiting: deque[_Waiting] = deque()
-        """In the order of their time."""
+        """In the order of their deadlines."""
         self._for_all: list[_Waiting] = []
         self._all_out: list[_Waiting] | None = None
         self._wanted: dict[str, list[_Waiting]] = {}
         self._first: dict[str, None] = {}
-        """Of the wanted ones, those that go before the others."""
+        """The wanted topics that go before the others."""
         self._out: dict[str, list[_Waiting]] = {}
         self._next_at = self._next_all_at = float("-inf")
         self._is_planned = self._is_all_planned = False
 
     def ask(self, topics: Topics, done: Callable[[], None]) -> None:
-        """Ask, and call back when all of it was answered, or soon in any case. Who asks what is asked already waits for
-        the same answer."""
+        """Ask, and call back when all of it was answered, or soon in any case. A caller that asks what is being asked
+        already waits for the same answer."""
         if topics is None:
             waiting = self._wait(1, done)
             if self._all_out is not None:
@@ -95,7 +95,7 @@ class MetadataRefresh:
         self._ask_for_topics()
 
     def forget(self) -> None:
-        """Something has changed: nobody else waits for the answers to what was asked before."""
+        """Something has changed: later callers do not wait for the answers to what was asked before."""
         self._out, self._all_out = {}, None
 
     # ------------------------------------------------------------------ who waits
@@ -107,7 +107,7 @@ class MetadataRefresh:
         return waiting
 
     def _sweep(self) -> None:
-        """Tell those whose time has run out. Each of them may have a batch to go on with: not too many in one step."""
+        """Call back the callers whose time is up. Each may have a batch to go on with, so not too many in one step."""
         waiting, now, told = self._all_waiting, self._reactor.now(), 0
         while waiting and (waiting[0].is_over or waiting[0].due <= now) and told < limits.METADATA_TOLD_PER_STEP:
             told += not waiting[0].is_over
@@ -116,7 +116,7 @@ class MetadataRefresh:
             self._reactor.later(max(0.0, waiting[0].due - now), self._sweep)
 
     def _tell(self, waiting: Iterable[_Waiting]) -> None:
-        """An answer has come, or none will."""
+        """An answer has arrived, or none will."""
         in_turns(self._reactor, _told(waiting), _nothing)
 
     # ------------------------------------------------------------------ all
@@ -131,7 +131,7 @@ class MetadataRefresh:
         waiting, self._for_all = self._for_all, []
         broker = self._broker()
         if broker is None:
-            return  # what is known is told when their time is up
+            return  # callers get what is known when their time is up
         known = self._known()
         self._next_all_at = now + _pause(sum(len(topic.rows.leaders) for topic in known.values()))
         self._all_out = waiting
@@ -160,7 +160,7 @@ class MetadataRefresh:
         asked = self._next_topics()
         broker = self._broker() if asked else None
         if broker is None:
-            self._wanted.clear()  # what is known is told when their time is up
+            self._wanted.clear()  # callers get what is known when their time is up
             self._first.clear()
             return
         known, names = self._known(), tuple(asked)
@@ -174,7 +174,7 @@ class MetadataRefresh:
         self._ask_for_topics()
 
     def _next_topics(self) -> dict[str, list[_Waiting]]:
-        """Take the topics of the next question; those that nobody waits for any more are dropped."""
+        """Take the topics of the next question; those that no caller waits for any more are dropped."""
         wanted, first, taken = self._wanted, self._first, dict[str, list[_Waiting]]()
         while wanted and len(taken) < limits.METADATA_TOPICS_PER_QUESTION_MAX:
             name = next(chain(first, wanted))
@@ -207,9 +207,9 @@ def _told(waiting: Iterable[_Waiting]) -> Steps[None]:
 
 
 def _nothing(_: None) -> None:
-    """All of them were told."""
+    """Nothing to do: all callers were called back."""
 
 
 def _pause(partitions: int) -> float:
-    """How long to wait after a question about so many partitions; those that are not known yet do not count."""
+    """Return how many seconds to wait after a question about so many partitions; unknown ones do not count."""
     return max(1 / limits.METADATA_QUESTIONS_PER_SECOND_MAX, partitions * limits.METADATA_PARTITION_SECONDS)

@@ -1,8 +1,8 @@
-"""SASL towards the brokers, as a layer over any reactor: whoever connects through it is told of a connection once the
-broker knows our principal. Sans-IO: ``sasl_mechanisms.py`` says what to say, here is who is told when.
+"""SASL towards the brokers, as a layer over any reactor: an endpoint that connects through it sees the connection once
+the broker has accepted our principal. Sans-IO: ``sasl_mechanisms.py`` makes the messages, this file runs the exchange.
 
 Brokers from 1.0 on take tokens in requests and say why they refuse one (SaslHandshake 1, SaslAuthenticate); older ones
-take them bare, with a size of 4 bytes, and hang up on wrong ones (KIP-43, KIP-152)."""
+take them bare, with a size of 4 bytes, and close the connection on wrong ones (KIP-43, KIP-152)."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _Step = Callable[[bytes], None]
 
 @dataclass(slots=True)
 class _Refusal:
-    """A broker that said no: left alone until then, and told what it said instead."""
+    """A login that a broker refused. Until ``until`` no login is tried there; connections fail with the same reason."""
 
     reason: str
     seconds: float
     until: float
     version: int
-    """Of the credentials that it refused."""
+    """The version of the credentials that were refused."""
 
 
 class OverSasl:
-    """A reactor's clock and timers, and connections that have shown our principal."""
+    """A reactor's clock and timers, with connections that are authenticated as our principal."""
 
     def __init__(self, reactor: Reactor, credentials: Credentials, report: Report) -> None:
         self.now = reactor.now
@@ -60,20 +60,20 @@ class OverSasl:
             self._reactor.connect(address, Authentication(self, address, endpoint, self._credentials))
 
     def accepted(self, address: Address) -> None:
-        """The broker knows us."""
+        """The broker has accepted the login."""
         if self._refusals.pop(address, None) is not None:
             self._report(
                 OperatorMessage("info", f"upstream.sasl: {shown(address)} accepts {self._credentials.shown} again")
             )
 
     def refused(self, address: Address, reason: str) -> None:
-        """It does not, or never said."""
+        """The broker refused the login, or never answered."""
         now, version = self.now(), self._credentials.version
         before = self._refusals.get(address)
         seconds = limits.SASL_BACKOFF_SECONDS_MIN
         if before is not None and before.version == version:
             if now < before.until:
-                return  # of several connections at a time
+                return  # one of several connections at a time
             seconds = min(before.seconds * 2, limits.SASL_BACKOFF_SECONDS_MAX)
         self._refusals[address] = _Refusal(reason, seconds, now + seconds, version)
         if before is None or before.reason != reason:
@@ -81,13 +81,14 @@ class OverSasl:
             self._report(OperatorMessage("error", f"{what}; tried again every {limits.SASL_BACKOFF_SECONDS_MAX:.0f} s"))
 
     def _is_left_alone(self, refusal: _Refusal) -> bool:
-        with suppress(SaslError):  # the next exchange says it
+        with suppress(SaslError):  # the next exchange reports it
             self._credentials.look()
         return self.now() < refusal.until and refusal.version == self._credentials.version
 
 
 class Authentication:
-    """The endpoint of a connection until the broker has accepted us; then all goes to the one that wanted it."""
+    """The endpoint of a connection until the broker has accepted the login; then everything goes to the endpoint that
+    asked for the connection."""
 
     def __init__(self, over: OverSasl, address: Address, endpoint: Endpoint, credentials: Credentials) -> None:
         self._over = over
@@ -99,13 +100,13 @@ class Authentication:
         self._buffer = b""
         self._step: _Step = self._versions
         self._asked: tuple[int, int, int] | None = None
-        """API key, version and correlation id of the request that is out; None: bare tokens are spoken."""
+        """API key, version and correlation id of the request that is out; None while bare tokens are exchanged."""
         self._correlation_id = 0
         self._is_over = False
 
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: Wire) -> None:
-        """The connection is open: ask how tokens are taken here."""
+        """The connection is open: ask in which form this broker takes tokens."""
         self._wire = wire
         self._timer = self._over.later(limits.SASL_SECONDS, self._time_out)
         try:
@@ -127,7 +128,7 @@ class Authentication:
             self._give_up(str(error))
 
     def lost(self, reason: str) -> None:
-        """The connection ended. While a token is out this is how old brokers say no."""
+        """The connection ended. While a token is out, this is how old brokers refuse it."""
         if self._wire is None:  # it was never open
             self._endpoint.lost(reason)
             return
@@ -210,7 +211,7 @@ class Authentication:
             self._ask(ApiKey.SASL_AUTHENTICATE, 0, auth_bytes=token)
 
     def _next_frame(self) -> bytes | None:
-        """Unlike in the rest of the protocol a frame may be empty here."""
+        """Return the next frame, or None. Unlike in the rest of the protocol a frame may be empty here."""
         if len(self._buffer) < SIZE_BYTES:
             return None
         size = int.from_bytes(self._buffer[:SIZE_BYTES], "big", signed=True)

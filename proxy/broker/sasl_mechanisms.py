@@ -33,28 +33,28 @@ class Mechanism(Protocol):
     """One exchange."""
 
     def first(self) -> bytes:
-        """Return what we say first."""
+        """Return the client's first message."""
         ...
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """Return the answer to what the broker said; None: the exchange is over and the broker is who it should be.
+        """Return the answer to the broker's message; None: the exchange is over, and the broker has proven who it is.
         Raises SaslError."""
         ...
 
 
 class Credentials:
-    """Who we are, and the exchanges that show it. They can be replaced while the process runs."""
+    """Our credentials, and the exchanges that prove them. They can be replaced while the process runs."""
 
     def __init__(self, settings: SaslClient, random_bytes: Callable[[int], bytes]) -> None:
         self.settings = settings
         self.version = 0
-        """Grows whenever the settings or the token are other ones."""
+        """Grows whenever the settings or the token change."""
         self._random_bytes = random_bytes
         self._salted = _SaltedPasswords()
         self._token = _TokenFile()
 
     def replace(self, settings: SaslClient) -> None:
-        """From the next exchange on."""
+        """Use these settings from the next exchange on."""
         if settings != self.settings:
             self.settings = settings
             self._salted = _SaltedPasswords()
@@ -62,12 +62,12 @@ class Credentials:
 
     @property
     def shown(self) -> str:
-        """Who we are, for people."""
+        """Our principal, for messages to people."""
         name = "" if self.settings.username is None else f" as {self.settings.username!r}"
         return f"{self.settings.mechanism}{name}"
 
     def look(self) -> None:
-        """See whether the token is another one. Raises SaslError."""
+        """Read the token again if it has changed. Raises SaslError."""
         if self.settings.token_file is not None and self._token.look(self.settings.token_file):
             self.version += 1
 
@@ -118,7 +118,7 @@ class OAuthBearer:
 
 
 class Scram:
-    """Shows that we know the password without saying it, and has the broker show the same."""
+    """Proves that we know the password without sending it, and has the broker prove the same."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class Scram:
 
 
 def _parse_server_first(message: bytes) -> tuple[bytes, bytes, int]:
-    """Return nonce, salt, iterations. Unknown attributes behind them are left alone, before them they are not."""
+    """Return nonce, salt and iterations. Unknown attributes are allowed behind these, not before them."""
     parts = [part.partition(b"=") for part in message.split(b",")]
     names = [name for name, _, _ in parts]
     if names[:1] == [b"e"]:
@@ -198,7 +198,7 @@ def _base64(text: bytes, what: str) -> bytes:
 
 
 class _SaltedPasswords:
-    """Passwords' slow hashes, each made once: they are made to be slow, and every connection needs one."""
+    """The slow hashes of passwords, each computed once: they are made to be slow, and every connection needs one."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, bytes, int], bytes] = {}
@@ -214,14 +214,14 @@ class _SaltedPasswords:
 
 
 class _TokenFile:
-    """The token that somebody else renews in a file."""
+    """The token in a file that another program renews."""
 
     def __init__(self) -> None:
         self.token = ""
         self._stamp: tuple[str, int, int, int] | None = None
 
     def look(self, path: Path) -> bool:
-        """Read the file if it has changed; is there another token now?"""
+        """Read the file if it has changed; return whether the token is another one."""
         try:
             status = path.stat()
             stamp = (str(path), status.st_mtime_ns, status.st_ino, status.st_size)
@@ -241,6 +241,6 @@ class _TokenFile:
 
 
 def shown_text(said: str | bytes) -> str:
-    """Return what somebody else said, short and printable."""
+    """Return a text of the other side, short and printable."""
     text = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
     return repr(text[:_SAID_MAX])

@@ -1,8 +1,8 @@
 """Which brokers are served. Pure: takes what a broker told of itself, and says why it is not served.
 
-A broker with producer ids of its own (0.11 and later) is served only where it stores the message format of the older
-ones, while a cluster is upgraded in place. In its own format it drops the markers by which a lost answer is found out.
-Source of the rule for 3.0: KIP-724, seen on 3.9.1.
+A broker with producer ids of its own (0.11 and later) is served only if it stores the message format of the older ones,
+while a cluster is upgraded in place. In its own format it drops the markers, by which the outcome of a lost answer is
+determined. Source of the rule for 3.0: KIP-724, seen on 3.9.1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..versions import Detected
 _FORMAT = "log.message.format.version"
 _PROTOCOL = "inter.broker.protocol.version"
 SETTINGS = (_FORMAT, _PROTOCOL)
-"""Of a broker with producer ids: these tell which message format it stores."""
+"""The settings of a broker with producer ids that tell which message format it stores."""
 
 _OWN_FORMAT_FROM = (0, 11)
 _FORMAT_IGNORED_FROM = (3, 0)
@@ -28,8 +28,9 @@ _RIGHT = "allow the principal of idemproxy DescribeConfigs on the cluster"
 
 
 class Kind(Enum):
-    """``UNSURE``: what it is may be known at the next try. ``UNSERVED``: another broker has to take its place, or its
-    settings have to change. ``HARMED``: so is what is written there: nobody may be served before its cluster."""
+    """``UNSURE``: the next try may tell what it is. ``UNSERVED``: another broker has to take its place, or its settings
+    have to change. ``HARMED``: batches written there could not be found again, so the whole cluster must not be
+    served."""
 
     UNSURE = "unsure"
     UNSERVED = "unserved"
@@ -55,7 +56,7 @@ def by_version(found: Detected) -> Refusal | None:
 
 
 UNTOLD = Refusal(Kind.UNSERVED, f"{_HAS_IDS}, and does not tell which message format it stores")
-"""Of a broker with producer ids that cannot be asked for its settings."""
+"""For a broker with producer ids that cannot be asked for its settings."""
 
 
 def by_settings(told: BrokerSettings) -> Refusal | None:
@@ -89,6 +90,6 @@ def _harmed(form: str) -> Refusal:
 
 
 def _is_before(version: str, bound: tuple[int, int]) -> bool:
-    """Is "0.10.2-IV0" before (0, 11)? What is no version is not."""
+    """Is a version such as "0.10.2-IV0" before a bound such as (0, 11)? False for a text that is no version."""
     found = re.match(r"(\d{1,4})\.(\d{1,4})(?![\d])", version)
     return found is not None and (int(found[1]), int(found[2])) < bound

@@ -1,8 +1,8 @@
-"""Which partitions of a broker are slow, as seen by the requests that they were in (rule R19). Pure.
+"""Which partitions of a broker are slow, judged by the requests that they were in (rule R19). Pure.
 
 A request that stays out for too long makes its partitions suspects while it is still out: one of them holds up the
-answer for all. Each suspect gets one request of its own, its trial, which shows whether it is slow. Says who is slow;
-what goes with whom is kept to by ``append_queue.py``."""
+answer for all. Each suspect gets one request of its own, its trial, which shows whether it is slow. Says which are
+slow; ``append_queue.py`` keeps them apart."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ request is out."""
 
 
 def _nobody_to_tell(_place: Place, _pace: int) -> None:
-    """Nothing is sent any more."""
+    """For a pool that sends nothing any more."""
 
 
 class PartitionPaces:
-    """The partitions of one broker that are not as usual. ``moved``: told when the pace of one changes."""
+    """The partitions of one broker that are not as usual. ``moved`` is called when the pace of one changes."""
 
     def __init__(self, now: Callable[[], float], moved: Callable[[Place, int], None]) -> None:
         self._now = now
         self._moved = moved
         self.known: dict[Place, tuple[int, float]] = {}
-        """Pace of each, and since when; empty: everything is as usual."""
+        """The pace of each, and since when; empty: all are as usual."""
         self._answer_seconds = 0.0
 
     @property
     def slow(self) -> Collection[Place]:
-        """Those that are known to be slow."""
+        """The partitions that are known to be slow."""
         return [place for place, (pace, _) in self.known.items() if pace == SLOW]
 
     @property
     def answer_seconds(self) -> float:
-        """How long an answer takes on average; 0: none has come yet."""
+        """Seconds that an answer takes on average; 0 before the first one."""
         return self._answer_seconds
 
     @property
     def late_seconds(self) -> float:
-        """A request that is out for longer is late."""
+        """A request that is out for more seconds than this is late."""
         return max(limits.LATE_SECONDS_MIN, min(self._answer_seconds * limits.LATE_TIMES, limits.SLOW_APPEND_SECONDS))
 
     def of(self, place: Place) -> int:
-        """The pace of one. What was slow a while ago, and not asked since, is a suspect again."""
+        """Return the pace of a partition. One that was slow a while ago, and not tried since, is a suspect again."""
         pace, since = self.known.get(place, (USUAL, 0.0))
         if pace == SLOW and self._now() - since > limits.SLOW_PARTITION_SECONDS:
             self._set(place, SUSPECT)
@@ -56,13 +56,14 @@ class PartitionPaces:
         return pace
 
     def measure(self, seconds: float) -> None:
-        """An answer took so long: what is late is measured by what is usual at this broker."""
+        """An answer took so many seconds. What counts as late depends on what is usual at this broker."""
         seconds = min(seconds, limits.SLOW_APPEND_SECONDS)
         before = self._answer_seconds
         self._answer_seconds = before + (seconds - before) / limits.ANSWERS_AVERAGED if before else seconds
 
     def end(self) -> None:
-        """Nothing is sent any more: it tells nobody, or it and its pool would hold each other."""
+        """Nothing is sent any more. Drops the callback, as otherwise this object and its pool would refer to each
+        other."""
         self._moved = _nobody_to_tell
 
     # ------------------------------------------------------------------ what was seen
@@ -79,9 +80,9 @@ class PartitionPaces:
                 self._set(place, SUSPECT)
 
     def answered(self, places: Sequence[Place], timed_out: Collection[Place], was_late: bool) -> None:
-        """An answer came. ``timed_out``: those of which the broker said itself that their replicas are behind; then the
-        others only waited for these. One that was late says nothing else: what it did to its partitions was said when
-        it was late, and they may have shown since that they are not slow."""
+        """An answer came. ``timed_out``: the partitions whose replicas are behind, as the broker itself says; the
+        others then only waited for these. A late answer says nothing more: its partitions were judged when it became
+        late, and may have shown since that they are not slow."""
         if was_late and not timed_out:
             return
         for place in places:
@@ -91,7 +92,7 @@ class PartitionPaces:
                 self._set(place, USUAL)
 
     def unanswered(self, places: Sequence[Place]) -> None:
-        """The connection was lost: a trial has shown nothing."""
+        """The connection was lost, so a trial has shown nothing."""
         for place in places:
             if self.known.get(place, (USUAL, 0.0))[0] == ON_TRIAL:
                 self._set(place, SUSPECT)
@@ -107,7 +108,7 @@ class PartitionPaces:
             self._moved(place, pace)
 
     def _forget_old(self, now: float) -> None:
-        """Of a partition that has moved nothing is heard any more."""
+        """Drop old notes: of a partition whose leader has moved no more answers arrive here."""
         while True:
             place, (_, since) = next(iter(self.known.items()))
             if now - since <= limits.PACE_KEPT_SECONDS:

@@ -1,8 +1,8 @@
-"""Which brokers there are and who leads what, kept in memory and asked for when it is out of date. Sans-IO.
+"""Which brokers there are and which one leads what, kept in memory and asked for when it is out of date. Sans-IO.
 
-Clients are answered from here, also while brokers are away. Metadata is asked for by topic where a topic is in
-question, and as a whole by age; equal questions at the same time are asked once. Names a topic to a broker only where
-it may be created or is surely there, because brokers before 0.11 create what is named."""
+Clients are answered from here, also while brokers are away. Metadata is asked for by topic when a topic is wanted, and
+as a whole by age; equal questions at the same time are asked once. A topic is named to a broker only where it may be
+created or is surely there, because brokers before 0.11 create what is named."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _OF_A_TOPIC = (LatestOffset, EarliestOffset, FetchRecords, ReadLog)
 
 @dataclass(frozen=True, slots=True)
 class TopologyStatistics:
-    """The cluster at one moment. ``is_known``: a broker has told which there are; before that ``asked_first`` are the
-    addresses that were configured. ``brokers``: by id."""
+    """The cluster at one moment. ``is_known``: a broker has told which brokers there are; before that ``asked_first``
+    are the configured addresses. ``brokers``: by id."""
 
     is_known: bool
     brokers: tuple[BrokerStatistics, ...]
@@ -42,7 +42,7 @@ class TopologyStatistics:
 
 
 class Topology:
-    """The cluster as it was last seen."""
+    """The cluster as last learned."""
 
     def __init__(
         self,
@@ -57,10 +57,10 @@ class Topology:
         on_refused: Callable[[Broker], None] = lambda _broker: None,
         long_work: LongWork | None = None,
     ) -> None:
-        """``bootstrap``: all are connected to at once, so that one that is away delays nothing. ``on_brokers``: the set
-        of brokers changed. ``on_ready``: the first answer is there, clients can be served. ``on_refused``: a broker
-        cannot be served, for another reason than before. ``long_work``: where logs are taken apart; None: each broker
-        has its own."""
+        """``bootstrap``: all addresses are connected to at once, so that one that is away delays nothing.
+        ``on_brokers``: the set of brokers changed. ``on_ready``: the first answer is there, clients can be served.
+        ``on_refused``: a broker cannot be served, for another reason than before. ``long_work`` runs what takes many
+        steps, such as reading logs; None: each broker has its own."""
         self.cluster = Cluster(None, None)
         self.is_known = False
         self._reactor = reactor
@@ -96,19 +96,19 @@ class Topology:
         return list(self._brokers.values())
 
     def statistics(self) -> TopologyStatistics:
-        """Return how it stands with the brokers now."""
+        """Return the state of the brokers at this moment."""
         brokers = tuple(broker.statistics() for broker in sorted(self.brokers, key=lambda broker: broker.id))
         asked_first = brokers if self.is_known else tuple(broker.statistics() for broker in self._bootstrap)
         return TopologyStatistics(self.is_known, brokers, asked_first)
 
     @property
     def asked_first(self) -> Sequence[Broker]:
-        """All brokers of the cluster; before any is known, all addresses that were configured."""
+        """All brokers of the cluster; before any is known, all configured addresses."""
         return self.brokers if self.is_known else list(self._bootstrap)
 
     @property
     def bootstrap(self) -> Broker:
-        """An address that was configured: the first one that answers, if any does."""
+        """Return a configured address: the first one that answers, if any does."""
         return next((broker for broker in self._bootstrap if broker.is_ready), self._bootstrap[0])
 
     def broker(self, broker_id: int) -> Broker | None:
@@ -116,8 +116,9 @@ class Topology:
         return self._brokers.get(broker_id)
 
     def any_broker(self) -> Broker | None:
-        """A broker that can be asked now, each time another one: one that the controller does not reach any more lives,
-        answers, and knows nothing of what has happened since. One that nobody lists comes last."""
+        """Return a broker that can be asked now, another one at each call: one that the controller does not reach any
+        more lives and answers, but knows nothing of what has happened since. One that is not listed in Metadata comes
+        last."""
         listed = [broker for id_, broker in self._brokers.items() if broker.is_ready and id_ in self.cluster.brokers]
         if listed:
             self._turn += 1
@@ -125,23 +126,24 @@ class Topology:
         return next((broker for broker in (*self._bootstrap, *self._brokers.values()) if broker.is_ready), None)
 
     def leader_of(self, topic: str, partition: int) -> int | None:
-        """The leader as last seen."""
+        """The leader as last learned."""
         seen = self.cluster.topics.get(topic)
         leader = None if seen is None else seen.rows.leaders.get(partition)
         return leader if leader in self._brokers else None
 
     def replicas_of(self, topic: str, partition: int) -> Collection[int]:
-        """The brokers that have it, as last seen."""
+        """The brokers that have a replica, as last learned."""
         seen = self.cluster.topics.get(topic)
         return next((one.replicas for one in seen.rows if one.index == partition), ()) if seen else ()
 
     def has_partition(self, topic: str, partition: int) -> bool:
-        """Is there such a partition, as last seen?"""
+        """Is there such a partition, as last learned?"""
         seen = self.cluster.topics.get(topic)
         return seen is not None and partition in seen.rows.leaders
 
     def leader(self, topic: str, partition: int, refresh: bool, done: Callable[[int | None], None]) -> None:
-        """Tell the leader, after asking again where that is needed and the last answer is not of this moment."""
+        """Call back with the leader, after asking again where that is needed and the last answer is not of this
+        moment."""
         known, now = self.leader_of(topic, partition), self._reactor.now()
         age = self._freshness.age_of(topic, now)
         if age < limits.PROBE_SECONDS or (known is not None and not refresh):
@@ -154,7 +156,7 @@ class Topology:
             done(known)
 
     def refresh(self, topics: Topics, done: Done) -> None:
-        """Ask for some topics, or for all (None), and call back when it was answered, or soon in any case."""
+        """Ask for some topics, or for all (None), and call back when all was answered, or soon in any case."""
         self._refreshes.ask(topics, done)
 
     def changed(self, gone: Collection[str] = ()) -> None:
@@ -166,12 +168,12 @@ class Topology:
             self.doubt(name)
 
     def doubt(self, topic: str) -> None:
-        """A broker does not know it, where it should be: it may have been deleted."""
+        """A broker does not know a topic that it should have: the topic may have been deleted."""
         if topic in self.cluster.topics:
             self._freshness.doubt(topic, self._reactor.now())
 
     def _may_be_named(self, topic: str) -> bool:
-        """Is it surely there, so that naming it creates nothing?"""
+        """Is the topic surely there, so that naming it creates nothing?"""
         return topic in self.cluster.topics and not self._freshness.is_doubted(topic)
 
     def refresh_if_stale(self, topics: Sequence[str] | None, may_create: bool, done: Done) -> None:
@@ -194,8 +196,8 @@ class Topology:
             done()
 
     def _freshen_many(self, topics: Sequence[str], may_create: bool, done: Done) -> None:
-        """So many are not looked at one by one: who names them sees the whole cluster as it was a second ago. Of those
-        that are not there, as many are named as one question can hold."""
+        """The same for many topics: they are not checked one by one, and the client sees the whole cluster as it was a
+        second ago. Of the topics that are not there, as many are named as one question can hold."""
         now, known, freshness = self._reactor.now(), self.cluster.topics, self._freshness
         missing = (name for name in topics if name not in known and freshness.may_name(name, now))
         named = tuple(islice(missing, limits.METADATA_TOPICS_PER_QUESTION_MAX)) if may_create else ()
@@ -207,7 +209,7 @@ class Topology:
             self.refresh(named, done)
 
     def _looks_in_all(self, topics: Sequence[str], now: float) -> bool:
-        """Is one of these to be looked for where its name is not said?"""
+        """Is one of these to be looked for by asking for the whole cluster, without its name?"""
         for name in topics:
             if not self._may_be_named(name):
                 if self._freshness.may_look_in_all(name, now):
@@ -217,8 +219,7 @@ class Topology:
         return False
 
     def look_for(self, topic: str, done: Done) -> None:
-        """A partition of a topic is not there as last seen: look again, unless that was done this moment. Creates
-        none."""
+        """A partition of a topic is not known: ask again, unless that was done this moment. Creates none."""
         if not self._may_be_named(topic):
             self.refresh_if_stale((topic,), False, done)
         elif self._freshness.may_look_for_leader(topic, self._reactor.now()):
@@ -256,7 +257,7 @@ class Topology:
             return
         before, freshness = self.cluster, self._freshness
         if freshness.is_overtaken(asked_at):
-            answer = replace(before, topics=answer.topics)  # of the brokers more is known
+            answer = replace(before, topics=answer.topics)  # more is known of the brokers than this answer says
         after = replace(answer, topics=self._topics_after(topics, asked_at, answer))
         if topics is None:
             partitions = sum(len(topic.rows.leaders) for topic in after.topics.values())
@@ -272,7 +273,7 @@ class Topology:
             self._on_ready()
 
     def _topics_after(self, topics: Topics, asked_at: float, answer: Cluster) -> Mapping[str, Topic]:
-        """Return the known topics with what an answer tells of them; the same object where that is nothing new."""
+        """Return the known topics with what an answer says of them; the same object if that is nothing new."""
         known, told, is_old = self.cluster.topics, answer.topics, self._freshness.is_topic_overtaken
         for name in told:
             if name not in known:
@@ -333,7 +334,7 @@ class Topology:
         self._reactor.later(limits.METADATA_AGE_SECONDS, self._age)
 
     def _look_who_has_left(self) -> None:
-        """Connect no more to a broker that is not listed, has no replica any more, and has been away for so long that
+        """Stop connecting to a broker that is not listed, has no replica any more, and has been away for so long that
         no doubt waits for it (rule R6). When it is listed again it is a new one."""
         for broker in self.brokers:
             if self._may_have_left(broker):
@@ -370,4 +371,4 @@ def _is_there(topic: Topic | None) -> bool:
 
 
 def _nothing() -> None:
-    """Nobody waits for this."""
+    """Nothing waits for this answer."""

@@ -1,5 +1,5 @@
-"""Which certificates a configuration names, and where: listeners, brokers, Redis. Reads them all, or says all that is
-wrong with them."""
+"""The certificates that a configuration names, each with its place there: listeners, brokers, Redis. Reads them all, or
+returns everything that is wrong with them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UPSTREAM_PLACE, REDIS_PLACE = "upstream.tls", "redis.tls"
 
 
 def _tls_of(settings: Settings) -> dict[str, tuple[TlsServer | TlsClient, str]]:
-    """All that is said about TLS, by a listener's name or one of the two places of servers, with its place."""
+    """Return all TLS settings with their places in the file, by the listener's name or the name of the servers."""
     wanted: dict[str, tuple[TlsServer | TlsClient, str]] = {}
     for index, one in enumerate(settings.listeners):
         if one.tls is not None:
@@ -26,7 +26,7 @@ def _tls_of(settings: Settings) -> dict[str, tuple[TlsServer | TlsClient, str]]:
 
 
 def tls_by_place(settings: Settings) -> dict[str, TlsServer | TlsClient]:
-    """Return all that is said about TLS, each by its place in the file, such as ``listeners[0].tls``."""
+    """Return all TLS settings, each by its place in the file, such as ``listeners[0].tls``."""
     return {place: tls for tls, place in _tls_of(settings).values()}
 
 
@@ -36,8 +36,8 @@ def certificate_problems(settings: Settings) -> list[str]:
 
 
 def read_certificates(settings: Settings, report: Report, later: Later) -> tuple[Certificates, Mapping[str, TlsSide]]:
-    """Return all certificates, and how TLS is spoken by a listener's name or ``UPSTREAM_PLACE``, ``REDIS_PLACE``.
-    Raises ConfigError."""
+    """Read all certificates; return them and the TLS contexts by the listener's name or ``UPSTREAM_PLACE``,
+    ``REDIS_PLACE``. Raises ConfigError."""
     if found := certificate_problems(settings):
         raise ConfigError(*found)
     certificates = Certificates(report, later)

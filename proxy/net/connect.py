@@ -1,6 +1,5 @@
-"""One wish for a connection: the addresses of a name are tried one after the other until one opens, each for a while.
-
-Remembers which address of a name was good the last time. Opens no socket itself: ``event_loop.py`` hands in how."""
+"""One connection attempt to a host name: its addresses are tried one after the other until one opens, each for a while.
+Remembers which address was good the last time. Opens no socket itself: ``event_loop.py`` hands in how."""
 
 from __future__ import annotations
 
@@ -17,7 +16,8 @@ Open = Callable[[Place, Endpoint], SocketWire | None]
 
 
 class ConnectAttempts:
-    """The endpoint of connections that are not open yet. The first one that opens is handed to the real endpoint."""
+    """The endpoint of connections that are not open yet. The first one that opens is handed over to the real
+    endpoint."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class ConnectAttempts:
         later: Callable[[float, Callable[[], None]], Timer],
         opened: Callable[[Place], None] = lambda _place: None,
     ) -> None:
-        """``places``: at least one, best first. ``opened`` is told which one was good."""
+        """``places``: at least one, best first. ``opened`` is called with the one that opened."""
         self._left = list(places)
         self._endpoint = endpoint
         self._begin = begin
@@ -39,7 +39,7 @@ class ConnectAttempts:
 
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: Wire) -> None:
-        """This one is good."""
+        """This address works: hand the connection over."""
         assert isinstance(wire, SocketWire)
         self._stop_timer()
         self._opened(self._place)
@@ -50,7 +50,7 @@ class ConnectAttempts:
         """Never: nothing is read before ``connected``."""
 
     def lost(self, reason: str) -> None:
-        """This one is not: on to the next, and after the last one say why none was."""
+        """This address failed: try the next one, and after the last one report why none worked."""
         self._stop_timer()
         if reason not in self._reasons:
             self._reasons.append(reason)

@@ -1,10 +1,10 @@
 """The real reactor: sockets, clock and timers under one trio task. Moves bytes; knows no Kafka rule.
 
-Shape: all hot sockets hang in one epoll of our own, and one trio task waits for it. One wake-up is one pass: take
-what every ready socket has with one plain recv, call the endpoints' synchronous handlers, let them put their batches
-together (``at_flush``), then write once per connection. A task per socket in the same shape costs a third more CPU
-per request (measured), and trio cannot tell of a peer that hangs up while we do not read from it (EPOLLRDHUP, rule
-R17). Linux only."""
+Shape: all hot sockets hang in one epoll of our own, and one trio task waits for it. One wake-up is one pass: read what
+every ready socket has with one plain recv, call the endpoints' synchronous handlers, let them assemble their batches
+(``at_flush``), then write once per connection. A task per socket in the same shape costs a third more CPU per request
+(measured), and trio cannot report a peer that disconnects while it is not read from (EPOLLRDHUP, rule R17). Linux
+only."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ from .tls_wire import Handshakes, TlsListener, TlsWire
 _EVENTS_PER_PASS_MAX = 256
 _USER_TIMEOUT_MS = 5000
 _KEEPALIVE_IDLE_SECONDS, _KEEPALIVE_INTERVAL_SECONDS = 10, 5
-"""A peer whose machine is gone is noticed while we wait for its answer and send nothing; then the time above counts."""
+"""Detects a peer whose machine is gone while the proxy waits for its answer and sends nothing; from then on the timeout
+above counts."""
 _ADDRESSES_MAX = 4
-"""Of one name, for one connection."""
+"""Addresses of one name that are tried for one connection."""
 Failure = Callable[[str, Exception], None]
 _Tls = tuple[TlsSide, str]
 """How TLS is spoken, and with which host."""
 
 
 def _nothing() -> None:
-    """What nobody measures."""
+    """Called at the end of a pass where nothing is measured."""
 
 
 class _Timer:
@@ -72,8 +73,8 @@ class TrioReactor:
     """Implements ``idemproxy.reactor.Reactor`` on real sockets."""
 
     def __init__(self, failed: Failure) -> None:
-        """``failed`` is told of errors of ours: which connection, and the exception. That connection is reset, others
-        go on."""
+        """``failed`` is called for internal errors, with the connection and the exception. That connection is reset,
+        the others go on."""
         self.now: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
         """Seconds; goes on while the machine sleeps, unlike the monotonic clock (rule R4)."""
         self._epoll = select.epoll()
@@ -86,8 +87,8 @@ class TrioReactor:
         self.pass_ended: Callable[[], None] = _nothing
         """Called when all of a pass was written."""
         self.step_took: Callable[[float], None] | None = None
-        """Called after each step of the loop, a pass or the timers that were due, with its seconds: nothing else was
-        done meanwhile. None: nobody wants to know, and the clock is not read."""
+        """Called after each step of the loop (a pass, or the timers that were due) with its seconds; the step was all
+        that was done meanwhile. None: the clock is not read."""
         self._timer_scope: trio.CancelScope | None = None
         self._armed = float("inf")
         self._nursery: trio.Nursery | None = None
@@ -125,7 +126,7 @@ class TrioReactor:
             ConnectAttempts([(family, (host, port))], endpoint, partial(self._open, tls=tls), self.later)
 
     def over_tls(self, side: TlsSide) -> Reactor:
-        """This reactor for those whose connections shall speak TLS."""
+        """Return a reactor like this one, whose connections speak TLS."""
         return _OverTls(self, side)
 
     # ------------------------------------------------------------------ running
@@ -155,7 +156,7 @@ class TrioReactor:
             self._epoll.close()
 
     def end_pass(self) -> None:
-        """Let batches be put together, then write once per connection."""
+        """Let endpoints assemble their batches, then write once per connection."""
         while self._flushes or self._dirty:
             while self._flushes:
                 flushes, self._flushes = self._flushes, []
@@ -170,13 +171,14 @@ class TrioReactor:
         self.pass_ended()
 
     def _give_up(self, source: Source, error: Exception) -> None:
-        """An internal error in one socket: the others go on, and so do those who listen."""
+        """Reset the connection in whose handler an internal error occurred: the others go on, and so do the
+        listeners."""
         self.failed("socket", error)
         if isinstance(source, SocketWire):
             self.guarded("socket", lambda: source.fail("internal error"))
 
     def guarded(self, what: str, callback: Callable[[], None]) -> bool:
-        """Call; an internal error is reported and does not stop the others. False then."""
+        """Call; an internal error is reported and does not stop the others. Returns False then."""
         try:
             callback()
         except Exception as error:
@@ -194,8 +196,8 @@ class TrioReactor:
         quotas: ConnectionQuotas | None = None,
         requires_authentication: bool = False,
     ) -> Listener:
-        """Accept connections, over TLS with ``side``; ``report`` is told of handshakes that fail. ``quotas``: who may
-        come in. Raises OSError."""
+        """Accept connections, with ``side`` over TLS; ``report`` gets handshakes that fail. ``quotas`` decide which
+        clients are admitted. Raises OSError."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
@@ -212,12 +214,12 @@ class TrioReactor:
 
     # ------------------------------------------------------------------ what sockets need
     def watch(self, descriptor: int, source: Source, events: int) -> None:
-        """Tell ``source`` of these events."""
+        """Call ``source`` for these events of a socket."""
         self._sources[descriptor] = source
         self._epoll.register(descriptor, events)
 
     def change(self, descriptor: int, events: int) -> None:
-        """Other events are of interest now."""
+        """Change the events that are watched."""
         self._epoll.modify(descriptor, events)
 
     def unwatch(self, descriptor: int) -> None:
@@ -226,7 +228,7 @@ class TrioReactor:
         self._epoll.unregister(descriptor)
 
     def mark_dirty(self, wire: SocketWire) -> None:
-        """It has something to write at the end of this pass."""
+        """The connection has something to write at the end of this pass."""
         self._dirty.append(wire)
 
     # ------------------------------------------------------------------ timers
@@ -237,7 +239,7 @@ class TrioReactor:
                 await trio.sleep_forever()
             self._armed = float("inf")
             now = self.now()
-            # Nearly all timers are cancelled: those are dropped ahead of their time, or each would wake this task.
+            # Nearly all timers are cancelled: those are dropped early, or each would wake this task.
             while self._timers and (self._timers[0][0] <= now or self._timers[0][2].callback is None):
                 timer = heapq.heappop(self._timers)[2]
                 if timer.callback is not None:
@@ -255,7 +257,7 @@ class TrioReactor:
     async def _look_up(self, host: str, port: int, endpoint: Endpoint, tls: _Tls | None) -> None:
         try:
             found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:  # the second: no name at all, such as a..b
+        except (OSError, UnicodeError) as error:  # the second: not a valid name at all, such as a..b
             reason = f"{host} has no address: {error}"
             self.guarded("look-up", lambda: endpoint.lost(reason))
         else:
@@ -290,7 +292,7 @@ class TrioReactor:
             failure = error.errno or errno.EIO
         except (OverflowError, ValueError) as error:  # no port, or a host that can be no server's name
             failure = str(error)
-        # Never watched: epoll shows a socket that failed at once as one that may be written to.
+        # Never watched: epoll shows a socket that failed at once as writable.
         connection.close()
         self._not_connected(endpoint, failure)
         return None

@@ -1,6 +1,5 @@
-"""Sockets in one epoll: a connection that reads once and writes once per pass, and a listener. No trio, no Kafka.
-
-Linux only: a peer that hangs up while we do not read from it is told by EPOLLRDHUP (rule R17).
+"""Sockets in one epoll: a connection that reads once and writes once per pass, and a listener. No trio, no Kafka. Linux
+only: a peer that disconnects while it is not read from is noticed by EPOLLRDHUP (rule R17).
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ _ACCEPT_PAUSE_SECONDS = 0.1
 _CHUNKS_PER_WRITE_MAX = 512
 """Below the kernel's IOV_MAX of 1024."""
 _LAST_READS_MAX = 32
-"""2 MiB of a connection that was not read from: the kernel seldom holds more, and everybody else waits meanwhile."""
+"""2 MiB of a connection that was not read from: the kernel seldom holds more, and all others wait meanwhile."""
 _JOIN_BYTES_MAX = 16 * 1024
-"""Small writes are joined, large ones are handed over as they lie: the join costs 60 us per MB."""
+"""Small writes are joined, large ones are passed as they are: joining costs 60 us per MB."""
 WRITE_BYTES_MAX = 1024 * 1024
-"""Of one connection in one pass, and what the last call took beyond it: with a peer that reads as fast as we write, an
-answer of 60 MB would otherwise leave in one step of 60 ms."""
+"""Written to one connection in one pass, plus what the last call took beyond it. With a peer that reads as fast as we
+write, an answer of 60 MB would otherwise leave in one step of 60 ms."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -41,7 +40,7 @@ class Source(Protocol):
 
 
 class Hub(Protocol):
-    """What sockets need of the loop."""
+    """What sockets need of the event loop."""
 
     def watch(self, descriptor: int, source: Source, events: int) -> None: ...
 
@@ -61,16 +60,17 @@ class Hub(Protocol):
 
 
 class _Nobody:
-    """Stands for the endpoint of a connection that has ended: the two would hold each other."""
+    """The endpoint of a connection that has ended; without it the connection and its endpoint would refer to each
+    other."""
 
     def connected(self, wire: Wire) -> None:
-        """It is over."""
+        """Nothing to do: the connection has ended."""
 
     def received(self, data: bytes) -> None:
-        """It is over."""
+        """Nothing to do: the connection has ended."""
 
     def lost(self, reason: str) -> None:
-        """It is known."""
+        """Nothing to do: that is known."""
 
 
 _NOBODY = _Nobody()
@@ -115,21 +115,21 @@ class SocketWire:
         self._interest = select.EPOLLOUT if connecting else _READ
         self.unsent = 0
         self.admitted: AdmittedConnection | None = None
-        """Of who came to a listener: told of the end."""
+        """The admission of a client's connection, to be given back at its end."""
         reactor.watch(self._descriptor, self, self._interest)
 
     @property
     def local_host(self) -> str:
-        """The address of our side."""
+        """The address of this side."""
         return str(self._socket.getsockname()[0]) if self._open else ""
 
     @property
     def is_connecting(self) -> bool:
-        """Has the other machine not answered yet?"""
+        """Is the connection still being opened?"""
         return self._connecting
 
     def hand_over(self, endpoint: Endpoint) -> None:
-        """From now on this endpoint is told."""
+        """Call this endpoint from now on."""
         self._endpoint = endpoint
 
     # ------------------------------------------------------------------ from the endpoint
@@ -169,7 +169,7 @@ class SocketWire:
 
     # ------------------------------------------------------------------ from the reactor
     def handle(self, events: int) -> None:
-        """Do what epoll says is possible."""
+        """Do what epoll reports as possible."""
         if self._connecting:
             self._finish_connecting()
             return
@@ -186,7 +186,7 @@ class SocketWire:
             self.write()
 
     def write(self) -> None:
-        """Give the kernel what is queued; what it does not take waits for the next pass."""
+        """Pass the queued bytes to the kernel; what it does not take waits for the next pass."""
         self._is_dirty = False
         fence = self._fence
         taken_bytes = 0
@@ -217,7 +217,7 @@ class SocketWire:
                 self._update_interest()
 
     def fail(self, reason: str) -> None:
-        """End the connection and tell the endpoint."""
+        """End the connection and call the endpoint."""
         if self._open:
             endpoint = self._endpoint
             self.discard()
@@ -225,7 +225,7 @@ class SocketWire:
                 self._reactor.guarded("lost", lambda: endpoint.lost(reason))
 
     def discard(self) -> None:
-        """Close the socket; nobody is told."""
+        """Close the socket without calling the endpoint."""
         if self._open:
             self._open = False
             self._queued = []
@@ -240,7 +240,7 @@ class SocketWire:
 
     # ------------------------------------------------------------------ inside
     def _hear_out(self) -> None:
-        """Take what the peer sent before it hung up and we did not read; behind it comes the end."""
+        """Read what the peer sent before it disconnected and was not read yet; the end comes after that."""
         for _ in range(_LAST_READS_MAX):
             if not self._open:
                 return
@@ -322,7 +322,8 @@ class Listener:
         quotas: ConnectionQuotas | None = None,
         requires_authentication: bool = False,
     ) -> None:
-        """``quotas``: says who may come in, and when; ``requires_authentication``: clients have to show that first."""
+        """``quotas`` decide which clients are admitted, and when; ``requires_authentication``: clients have to
+        authenticate first."""
         self._reactor = reactor
         self._socket = listening
         self._quotas = quotas
@@ -333,8 +334,8 @@ class Listener:
         reactor.watch(listening.fileno(), self, select.EPOLLIN)
 
     def handle(self, events: int) -> None:
-        """Take what waits. Too many, or out of descriptors: rest for a moment, clients wait in the kernel's queue
-        meanwhile."""
+        """Accept the waiting connections. With too many, or no descriptors left, pause for a moment; clients wait in
+        the kernel's queue meanwhile."""
         quotas = self._quotas
         for _ in range(_ACCEPTS_PER_PASS_MAX):
             if quotas is not None and quotas.wait_seconds():
@@ -350,7 +351,7 @@ class Listener:
                         quotas.make_room()
                     self._rest()
                     return
-                continue  # the connection broke before it was taken
+                continue  # the connection broke before it was accepted
             host = str(address[0])
             admitted = None if quotas is None else quotas.enter(host, self._asks_who_is_there)
             if quotas is not None and admitted is None:

@@ -1,7 +1,7 @@
 """TLS contexts, and what certificates say: who a peer is, when ours expire.
 
-Owns the files: looks at them again by age and on demand, and takes new ones for new connections only when all of them
-are good. Never touches a socket (``tls_wire.py`` does), and knows no insecure mode.
+Owns the files: checks them again at intervals and on demand, and uses new ones for new connections, but only when all
+of them are good. Never touches a socket (``tls_wire.py`` does), and knows no insecure mode.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _VERSIONS = {
     "1.3": ssl.TLSVersion.TLSv1_3,
 }
 DEFAULT_SECURITY_LEVEL = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).security_level
-"""OpenSSL's, where nothing is said: 2 nearly everywhere."""
+"""OpenSSL's own, where none is configured: 2 nearly everywhere."""
 _OLD_CIPHERS = "DEFAULT:!aNULL:!eNULL:!PSK:!SRP"
-"""With CBC and SHA-1, and without forward secrecy as well: what servers of 2016 have."""
+"""With CBC and SHA-1, and also without forward secrecy: what servers of 2016 have."""
 _ASKED = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _DAY_SECONDS = 86_400
 
 
 class TlsError(Exception):
-    """Certificates or keys cannot be used; one sentence."""
+    """Certificates or keys cannot be used: one sentence that says why."""
 
 
 def problems(settings: TlsServer | TlsClient, where: str) -> list[str]:
@@ -62,8 +62,9 @@ def server_context(settings: TlsServer) -> ssl.SSLContext:
     """Read the files of a listener. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.minimum_version]
-    # No tickets: they would outlive the check of the client's certificate, and the storm of reconnects that they are
-    # for comes after a restart, when their keys are gone.
+    # No tickets: they would outlive the check of the client's certificate. They are meant for reconnects after a
+    # restart,.
+    # when their keys are gone anyway.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.num_tickets = 0
     _load_own(context, settings.cert_file, settings.key_file, settings.key_password)
@@ -82,7 +83,7 @@ def client_context(settings: TlsClient) -> ssl.SSLContext:
     """Read the files for connections to servers, whose chain and name are always checked. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of 1.0 and 1.1: whoever asks for them knows it
+        warnings.simplefilter("ignore", DeprecationWarning)  # of 1.0 and 1.1: an operator who asks for them knows that
         context.minimum_version = _VERSIONS[settings.minimum_version]
     if settings.security_level is not None:
         _set_level(context, settings.security_level)  # first: it judges our own certificate as well
@@ -98,7 +99,8 @@ def client_context(settings: TlsClient) -> ssl.SSLContext:
 
 
 def _set_level(context: ssl.SSLContext, level: int) -> None:
-    """Python's own choice of ciphers has none of TLS before 1.2: it is left to those who ask for less, no others."""
+    """Python's own choice of ciphers has none of TLS before 1.2. It is replaced only where a lower level is
+    configured."""
     if level < DEFAULT_SECURITY_LEVEL:
         ciphers = _OLD_CIPHERS
     else:
@@ -107,7 +109,7 @@ def _set_level(context: ssl.SSLContext, level: int) -> None:
 
 
 def weakness(settings: TlsClient) -> str | None:
-    """Return what is given up by these settings, one sentence; None: nothing."""
+    """Return what these settings give up in security, one sentence; None if nothing."""
     level = settings.security_level
     if level is None or level >= DEFAULT_SECURITY_LEVEL:
         return None
@@ -169,7 +171,7 @@ _REASONS = {
 
 # ---------------------------------------------------------------------- the files
 class TlsSide:
-    """A context that is in use, and where it comes from. ``context`` is another one after a reload."""
+    """A context that is in use, and its settings. ``context`` is replaced by a reload."""
 
     def __init__(self, settings: TlsServer | TlsClient, place: str) -> None:
         """Read the files. Raises TlsError."""
@@ -185,7 +187,7 @@ class TlsSide:
         return self.settings.server_name or host.rstrip(".")
 
     def has_changed(self) -> bool:
-        """Have the files changed since they were looked at, whether or not they were good?"""
+        """Have the files changed since they were checked last, whether or not they were good?"""
         return _stamp(self.settings) != self.stamp
 
 
@@ -214,7 +216,7 @@ class Certificates:
     """All TLS contexts of one process. New files are used for new connections; bad ones change nothing."""
 
     def __init__(self, report: Report, later: Later, wall_clock: Callable[[], float] = time.time) -> None:
-        """``later``: the reactor's, for ``watch``."""
+        """``later``: the reactor's timer, for ``watch``."""
         self._report = report
         self._later = later
         self._wall_clock = wall_clock
@@ -232,12 +234,12 @@ class Certificates:
         return side
 
     def watch(self) -> None:
-        """From now on look at the files every few seconds."""
+        """Check the files every few seconds from now on."""
         self._later(limits.CERTIFICATE_LOOK_SECONDS, self._look)
 
     def reload(self, said: Mapping[str, TlsServer | TlsClient] | None = None) -> list[str]:
-        """Read all files anew. ``said``: by place, what is said now; it names the same files, but the password of a key
-        may be another. Returns the problems; with any, all that was in use stays in use."""
+        """Read all files anew. ``said``: the settings now, by place; they name the same files, but the password of a
+        key may differ. Returns the problems; with any, everything that was in use stays in use."""
         return self._read_again(self._sides, said or {})
 
     def _look(self) -> None:
@@ -257,7 +259,7 @@ class Certificates:
                 self._refuse_expired(side, new)
             except TlsError as error:
                 problems.append(f"{side.place}: {error}")
-                side.stamp = stamp  # bad files are complained of once; good ones left out here are looked at again
+                side.stamp = stamp  # bad files are reported once; good ones left out here are read again
             else:
                 read.append((side, new))
         if problems:
@@ -287,7 +289,7 @@ class Certificates:
             self._report(CertificateLoaded(side.place, side.certificate.subject, side.certificate.expires_at))
 
     def _warn(self, side: TlsSide) -> None:
-        """Once a day when the end is near."""
+        """Warn once a day when the end is near."""
         if side.certificate is None:
             return
         now = self._wall_clock()
@@ -317,7 +319,7 @@ def _load_own(context: ssl.SSLContext, cert_file: Path, key_file: Path, password
     for name, path in (("cert_file", cert_file), ("key_file", key_file)):
         _readable(path, name)
     try:
-        # Never None: OpenSSL would ask for it at the terminal.
+        # Never None: OpenSSL would ask for the password at the terminal.
         context.load_cert_chain(cert_file, key_file, password or "")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
@@ -356,7 +358,7 @@ def _files(settings: TlsServer | TlsClient) -> tuple[Path, ...]:
 
 
 def _stamp(settings: TlsServer | TlsClient) -> Stamp:
-    """What tells one life of the files from another. Links are followed: Kubernetes swaps the folder they lead to."""
+    """Return what changes when the files change. Links are followed: Kubernetes swaps the folder that they lead to."""
     stamps: list[tuple[int, int, int] | None] = []
     for path in _files(settings):
         try:

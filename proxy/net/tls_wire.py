@@ -1,8 +1,8 @@
 """Connections that speak TLS: between the socket of ``sockets.py`` and an endpoint stands a TLS connection without a
 socket of its own (``ssl.SSLObject`` over two memory buffers). Endpoints see no difference.
 
-Handshakes are done within a time, few at once, and one step per pass: its arithmetic takes a millisecond that others
-wait. What counts as unsent, and what a fence guards, are the encrypted bytes (rule R4)."""
+Handshakes have a time limit, few are open at once, and there is one step per pass: its arithmetic takes a millisecond
+in which others wait. What counts as unsent, and what a fence guards, are the encrypted bytes (rule R4)."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ from .sockets import WRITE_BYTES_MAX, Hub, Listener, SocketWire
 from .tls import TlsObject, TlsSide, explain, principal_of
 
 _RECORD_BYTES = 16 * 1024
-"""The largest record of TLS. More at a time is of no use, and the memory buffers never shrink again."""
+"""The largest record of TLS. Larger pieces are of no use, and the memory buffers never shrink again."""
 _RECEIVE_BYTES = 17 * 1024
 _SEALED_BYTES = 64 * 1024
-"""So much is encrypted ahead of what the kernel takes."""
+"""Bytes that are encrypted ahead of what the kernel takes."""
 _HANDSHAKE = 0x16
 
 
 class Handshakes:
-    """The handshakes of one reactor that are not finished, oldest first."""
+    """The unfinished handshakes of one reactor, oldest first."""
 
     def __init__(self) -> None:
         self._accepted: dict[TlsWire, None] = {}
         self._has_stepped = False
 
     def take_turn(self, reactor: Hub) -> bool:
-        """May a handshake do a step? One in each pass; the bytes of the others wait in the kernel and wake the next."""
+        """May a handshake do a step now? One in each pass; the bytes of the others wait in the kernel and wake the next
+        pass."""
         if self._has_stepped:
             return False
         self._has_stepped = True
@@ -46,14 +47,14 @@ class Handshakes:
         self._has_stepped = False
 
     def begun(self, wire: TlsWire) -> None:
-        """A client is about to begin. With too many, the one that takes longest is hung up on: whoever is honest needs
-        a moment only, so a crowd that holds its own handshakes open locks nobody out."""
+        """A client begins a handshake. If too many are open, the one that has been open for longest is closed: an
+        honest client needs only a moment, so clients that hold their handshakes open lock no other out."""
         self._accepted[wire] = None
         if len(self._accepted) > limits.TLS_HANDSHAKES_MAX:
             next(iter(self._accepted)).fail("too many handshakes are not finished, and this is the oldest")
 
     def ended(self, wire: TlsWire) -> None:
-        """It is finished, or has failed."""
+        """A handshake is finished, or has failed."""
         self._accepted.pop(wire, None)
 
 
@@ -83,8 +84,8 @@ class TlsWire(SocketWire):
         side: TlsSide,
         host: str | None = None,
     ) -> None:
-        """``host``: of the server that is being connected to; None: the peer is a client. Raises ValueError for a host
-        that can be no server's name."""
+        """``host``: the server to connect to; None: the peer is a client. Raises ValueError for a host that can be no
+        server's name."""
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         name = None if host is None else side.server_name(host)
         made = side.context.wrap_bio(self._incoming, self._outgoing, server_side=host is None, server_hostname=name)
@@ -92,7 +93,8 @@ class TlsWire(SocketWire):
         self._handshakes: Handshakes | None = handshakes
         self._heard = False
         self._unheard = self._of_tls = 0
-        """Bytes that have come since the last one for the endpoint; and those of TLS itself that it does not take."""
+        """Bytes that have arrived since the last one for the endpoint; and those of TLS itself, which the endpoint does
+        not get."""
         self._plain: deque[Buffer] = deque()
         self._waiting_plain = 0
         self._finishing = False
@@ -104,7 +106,7 @@ class TlsWire(SocketWire):
 
     @property
     def tls(self) -> TlsObject:
-        """The TLS connection: who is at its other end."""
+        """The TLS connection: it knows who the peer is."""
         return self._tls
 
     @property
@@ -129,13 +131,13 @@ class TlsWire(SocketWire):
 
     # ------------------------------------------------------------------ from the reactor
     def write(self) -> None:
-        """Encrypt what is queued, a piece at a time as the kernel takes it."""
+        """Encrypt what is queued, piece by piece as the kernel takes it."""
         self._is_dirty = False
         sealed_bytes = 0
         while self._open:
             try:
                 has_more = bool(self._queued) or self._seal()
-            except ssl.SSLError as error:  # it has begun a message of TLS itself, and has to end it first
+            except ssl.SSLError as error:  # it has begun a message of TLS itself, and has to finish that first
                 self.fail(f"TLS: nothing can be sent: {explain(error)}")
                 return
             if not has_more:
@@ -144,7 +146,7 @@ class TlsWire(SocketWire):
                     continue
                 self._update_interest()
                 return
-            if sealed_bytes >= WRITE_BYTES_MAX:  # what is queued leaves in the next pass
+            if sealed_bytes >= WRITE_BYTES_MAX:  # the rest of the queue leaves in the next pass
                 self._update_interest()
                 return
             super().write()
@@ -153,14 +155,14 @@ class TlsWire(SocketWire):
             sealed_bytes += _SEALED_BYTES
 
     def fail(self, reason: str) -> None:
-        """End the connection and tell the endpoint."""
+        """End the connection and call the endpoint."""
         if self._finishing:
             self.discard()
         else:
             super().fail(reason)
 
     def discard(self) -> None:
-        """Close the socket; nobody is told."""
+        """Close the socket without calling the endpoint."""
         self._end_handshake()
         self._plain.clear()
         self._waiting_plain = 0
@@ -186,7 +188,7 @@ class TlsWire(SocketWire):
             self._incoming.write(data)
             taken += len(data)
             if self._handshakes is not None and not self._shake(data):
-                return  # else what came behind the handshake is for the endpoint
+                return  # else the bytes behind the handshake are for the endpoint
             had, (have, reason) = have, self._decrypt(pieces, have)
             if len(data) < _RECEIVE_BYTES or have == had:
                 break
@@ -203,15 +205,16 @@ class TlsWire(SocketWire):
             self._want_write()
 
     def _judge(self, taken: int, have: int, pending: int) -> str:
-        """TLS has messages of its own (new keys, and answers to them). Some are nothing, but without end they cost as
-        much memory and time as a peer likes: say what is wrong then. ``pending``: bytes that waited before this."""
+        """Return what is wrong with the peer's use of TLS, "" if nothing. TLS has messages of its own (new keys, and
+        answers to them); an endless stream of these would cost as much memory and time as the peer likes. ``pending``:
+        bytes that waited before this."""
         self._unheard = 0 if have else self._unheard + taken
         self._of_tls = (self._of_tls if self.unsent or pending else 0) + self._outgoing.pending - pending
         is_too_much = self._unheard > limits.BACKLOG_BYTES or self._of_tls > limits.BACKLOG_BYTES
         return "the peer sends messages of TLS itself without end" if is_too_much else ""
 
     def _decrypt(self, pieces: list[bytes], have: int) -> tuple[int, str]:
-        """Add all that can be read now; return its size and, at the end of the connection, the reason."""
+        """Decrypt all that can be read now; return its size and, at the end of the connection, the reason."""
         try:
             while self._incoming.pending:
                 piece = self._tls.read(_RECORD_BYTES)
@@ -243,7 +246,7 @@ class TlsWire(SocketWire):
             self._reactor.mark_dirty(self)
 
     def _seal(self) -> bool:
-        """Queue the next encrypted bytes; False: there are none."""
+        """Queue the next encrypted bytes; return False if there are none."""
         sealed: list[bytes] = []
         taken = 0
         while self._waiting_plain and taken < _SEALED_BYTES:
@@ -287,7 +290,7 @@ class TlsWire(SocketWire):
         self._queued = [left] if left else []
 
     def _say_goodbye(self) -> None:
-        """All was sent: tell the peer that this is the end, and close without waiting for its own."""
+        """All was sent: tell the peer that this is the end, and close without waiting for its answer."""
         with suppress(ssl.SSLError):  # it wants to read the peer's goodbye
             self._tls.unwrap()
         self._seal()
@@ -305,7 +308,7 @@ class TlsWire(SocketWire):
         self.fail(f"the TLS handshake was not finished within {limits.TLS_HANDSHAKE_SECONDS:.0f} s")
 
     def _shake(self, data: bytes) -> bool:
-        """One step of the handshake. True: it is finished, and the connection is open."""
+        """Do one step of the handshake. Returns True when it is finished and the connection is open."""
         if data and not self._heard:
             self._heard = True
             if data[0] != _HANDSHAKE and not self._is_client:
@@ -337,7 +340,7 @@ class TlsWire(SocketWire):
 
 
 class _Newcomer:
-    """The endpoint of a client's connection until it is known who that is."""
+    """The endpoint of a client's connection until its identity is known."""
 
     def __init__(self, listener: TlsListener, host: str, admitted: AdmittedConnection | None) -> None:
         self._listener = listener
@@ -356,10 +359,11 @@ class _Newcomer:
             endpoint.connected(wire)
 
     def received(self, data: bytes) -> None:
-        """Nobody wants it: the connection was refused."""
+        """Drop the bytes: the connection was refused."""
 
     def lost(self, reason: str) -> None:
-        """The handshake failed. Who never said a word wanted to know only whether somebody listens here."""
+        """The handshake failed. A peer that sent nothing only checked whether something listens here; that is not
+        reported."""
         if self.wire is not None and self.wire.has_been_heard:
             self._listener.report(TlsRefused(self._host, reason))
 

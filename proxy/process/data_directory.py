@@ -23,7 +23,7 @@ class DataDirectory:
         """Raises ConfigError when another process uses it, or it cannot be written."""
         self.path = path
         self.damage: str | None = None
-        """Why the stored incarnations cannot be read; "" if they can."""
+        """Why the stored incarnations cannot be read; None if they can."""
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(path / "proxy.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

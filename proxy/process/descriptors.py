@@ -1,6 +1,5 @@
-"""How many connections and files this process may have open at a time, as the system limits it, and the last of them,
-which clients do not get: without one the lease ends with the next lost connection to Redis, for everybody.
-
+"""How many connections and files this process may have open at a time, as the system limits it, and a reserve of these
+that clients do not get: without a free descriptor, the lease of all would end with the next lost connection to Redis.
 Raises the process's own limit as far as that goes."""
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from .. import limits
 
 _WANTED_MIN = 65_536
 _PER_CLIENT = 2
-"""Its own, and one of the connection to a broker that belongs to it."""
+"""A client's own connection, and the one to a broker that belongs to it."""
 _STANDARD_INPUT = 0
 
 
 def raise_descriptors(clients: int) -> str | None:
-    """Have enough for so many clients. Returns a warning where the system does not allow that."""
+    """Make sure that there are enough for so many clients. Returns a warning where the system does not allow that."""
     wanted = _PER_CLIENT * clients
     have = _raise_limit(max(_WANTED_MIN, wanted))
     if have >= wanted:
@@ -31,7 +30,7 @@ def raise_descriptors(clients: int) -> str | None:
 
 
 def _raise_limit(wanted: int) -> int:
-    """Return how many there are now."""
+    """Raise the process's limit; return the limit now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
     if soft < wanted:
@@ -40,17 +39,18 @@ def _raise_limit(wanted: int) -> int:
 
 
 class Descriptors:
-    """Of this process. The kernel is asked each time: files, the admin port and threads take some as well."""
+    """The descriptors of this process. The kernel is asked each time: files, the admin port and threads take some as
+    well."""
 
     def __init__(self, to_brokers: Callable[[], int], make_room: Callable[[str], bool]) -> None:
-        """``to_brokers``: how many connections of the proxy's own there may be to brokers. ``make_room``: called with
-        what is scarce, ends the connection of a client that can do without it; False: there is none."""
+        """``to_brokers``: how many connections of its own the proxy may have to brokers. ``make_room``: called with
+        what is scarce, closes the connection of a client that can do without it; False if there is none."""
         self._to_brokers = to_brokers
         self._make_room = make_room
 
     def why_no_room(self) -> str | None:
-        """Return why there is none for a client, as a sentence; None: there is one, perhaps because another client has
-        left for it."""
+        """Return why there is no descriptor for a client, as a sentence; None if there is one, perhaps because another
+        client's connection was closed for it."""
         have = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         kept = limits.DESCRIPTORS_KEPT + self._to_brokers()
         for_clients = have - min(kept, int(have * limits.DESCRIPTORS_KEPT_SHARE_MAX))
@@ -62,17 +62,17 @@ class Descriptors:
 
 
 def _in_use() -> int:
-    """Return how many are in use before the first free one: the kernel gives out the lowest number that is free."""
+    """Return how many are in use below the first free one: the kernel gives out the lowest number that is free."""
     try:
         lowest = fcntl.fcntl(_STANDARD_INPUT, fcntl.F_DUPFD_CLOEXEC, 0)
     except OSError as error:
-        return 0 if error.errno == errno.EBADF else sys.maxsize  # the first is free; or none is
+        return 0 if error.errno == errno.EBADF else sys.maxsize  # the first is free, or none is
     os.close(lowest)
     return lowest
 
 
 class ForClients:
-    """A reactor's clock and timers, and connections that belong to one client: there are none where clients get no
+    """A reactor's clock and timers, with connections that belong to one client: they fail where clients get no
     descriptors."""
 
     def __init__(self, reactor: Reactor, why_no_room: Callable[[], str | None]) -> None:
@@ -83,7 +83,7 @@ class ForClients:
         self._why_no_room = why_no_room
 
     def connect(self, address: Address, endpoint: Endpoint) -> None:
-        """Open a connection, or tell that there is no room for it."""
+        """Open a connection, or report that there is no descriptor for it."""
         if why := self._why_no_room():
             self.later(0, lambda: endpoint.lost(f"cannot connect: {why}"))
         else:

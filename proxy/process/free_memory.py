@@ -1,9 +1,11 @@
-"""What becomes of memory that is free: kept for the next batch while there is much to do, given back when it is quiet.
+"""What happens with free memory: it is kept for the next batch under load, and given back to the kernel when the
+process is idle.
 
 Buffers of requests and of batches come and go by the megabyte. Mapped anew each time they would cost 40 % of a large
 batch's CPU, so they come from the heap, and the heap keeps what a load has once needed: hundreds of MB in a proxy to
-which nobody is connected. So it is looked now and then whether this process has grown and has little to do; then all
-that is free goes back to the kernel, in small steps: whoever sends something meanwhile does not wait for all of it."""
+which no client is connected. So it is checked now and then whether this process has grown and has little to do. Then
+all free memory goes back to the kernel in small steps, so that a client that sends something meanwhile does not wait
+for all of it."""
 
 from __future__ import annotations
 
@@ -22,12 +24,13 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGE_BUFFER_BYTES = 4 * limits.MIB
 _FREE_BYTES_KEPT = 128 * limits.MIB
 _GC_THRESHOLDS = (5_000, 10, 400)
-"""A request makes hundreds of short-lived objects and no cycles; by default they are looked at much more often. But
-nobody is served meanwhile: a look at the youngest takes 2 ms so, one at those that are left of ten looks 25 ms."""
+"""A request makes hundreds of short-lived objects and no cycles; by default the collector runs much more often. It
+stops everything: with these thresholds a collection of the youngest takes 2 ms, one of those that survived ten of these
+25 ms."""
 _YOUNG = 1
-"""The generations of objects that a collection looks at when it is quiet: not all producers that are in memory."""
+"""The generations that are collected when the process is idle: not all producers that are in memory."""
 _PIECES_BYTES = (limits.MIB, limits.MIB // 8, limits.MIB // 32)
-"""What is free is taken in pieces of these sizes, the largest first; what is smaller is left to the last step."""
+"""Free memory is taken in pieces of these sizes, the largest first; smaller ones are left to the last step."""
 _FREED_AT_ONCE = 500
 _MADV_DONTNEED = 4
 
@@ -47,7 +50,7 @@ def tune() -> None:
 
 
 def resident_bytes() -> int:
-    """Return how much of this process lies in memory; 0 where /proc does not tell."""
+    """Return the resident bytes of this process; 0 where /proc does not say."""
     try:
         pages = int(Path("/proc/self/statm").read_bytes().split()[1])
     except OSError:
@@ -65,7 +68,7 @@ def give_back() -> Iterator[None]:
     yield
     try:
         libc = _libc()
-    except (OSError, AttributeError):  # another C library keeps what it wants
+    except (OSError, AttributeError):  # another C library keeps its free memory
         return
     taken: list[int] = []
     try:
@@ -89,7 +92,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def _take_and_empty(libc: ctypes.CDLL, taken: list[int]) -> Iterator[None]:
-    """Take all free pieces of the heap as it is, and let the kernel have the pages inside of each."""
+    """Take all free pieces of the heap as it is, and let the kernel have the pages inside each of them."""
     page = os.sysconf("SC_PAGE_SIZE")
     since = 0
     for size in _PIECES_BYTES:
@@ -99,7 +102,7 @@ def _take_and_empty(libc: ctypes.CDLL, taken: list[int]) -> Iterator[None]:
             if piece is None:
                 break
             taken.append(piece)
-            if piece + size > end:  # new memory: no such piece is free any more
+            if piece + size > end:  # new memory: no piece of this size is free any more
                 break
             first, last = -(-piece // page) * page, (piece + size) // page * page
             libc.madvise(first, last - first, _MADV_DONTNEED)
@@ -115,25 +118,25 @@ def _free(libc: ctypes.CDLL, taken: list[int], count: int) -> None:
 
 
 class Quiet:
-    """Decides from one look to the next: is there something to give back, and the time for it?"""
+    """Decides from one check to the next whether there is memory to give back, and the time for it."""
 
     def __init__(self, cpu_seconds: float) -> None:
-        """``cpu_seconds``: of this process so far."""
+        """``cpu_seconds``: used by this process so far."""
         self._cpu_seconds = cpu_seconds
         self._least = 0  # the start itself leaves something
 
     def is_due(self, seconds: float, cpu_seconds: float, resident: int) -> bool:
-        """``seconds``: since the last look."""
+        """Is it time to give memory back? ``seconds``: since the last check."""
         used, self._cpu_seconds = cpu_seconds - self._cpu_seconds, cpu_seconds
         return used < limits.QUIET_CPU_SHARE * seconds and resident > self._least + limits.MEMORY_GROWN_BYTES
 
     def given_back(self, resident: int) -> None:
-        """So much is left; more than before where there is more to remember."""
+        """Note what is left; it is more than before where there is more to remember."""
         self._least = resident
 
 
 async def stay_small(give_back: Callable[[], Iterable[None]] = give_back) -> None:
-    """Look for as long as the process runs. Others go on between the steps of ``give_back``."""
+    """Check for as long as the process runs. Other tasks run between the steps of ``give_back``."""
     quiet = Quiet(time.process_time())
     last = time.monotonic()
     while True:

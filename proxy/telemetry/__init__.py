@@ -1,1 +1,1 @@
-"""What is told of it: metrics, spans, lines of the log, the journal. They take events and decide nothing."""
+"""What the proxy reports: metrics, spans, log lines, the journal. They take events and decide nothing."""

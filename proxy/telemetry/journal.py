@@ -1,7 +1,7 @@
-"""The journal: what became of every batch, one JSON object a line, for audits and for telling whose loss a loss is.
+"""The journal: the outcome of every batch, one JSON object a line, for audits and for finding the cause of a loss.
 
-It is written before the answer leaves, so what a client was told is in it also after a SIGKILL. Decides nothing, and
-what cannot be written down leaves a gap in the journal, whose size it tells; it never stops the proxy."""
+A line is written before the answer leaves, so what a client was told is in it also after a SIGKILL. Decides nothing. A
+line that cannot be written leaves a gap in the journal, which states its size; it never stops the proxy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LEFT_OUT = ("arrived_at", "answered_at", "records")
 
 
 class JournalFile:
-    """The file of a journal. Every line is one write: what a client was told is in it, whatever ends this process."""
+    """The file of a journal. Every line is one write, so what a client was told is in it, however this process ends."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError when it cannot be opened."""
@@ -44,36 +44,36 @@ class JournalFile:
         self._file = self.opened()
 
     def opened(self) -> FileIO:
-        """Open what bears the name now: another file, when this one was moved away. Raises OSError."""
+        """Open the file that has the name now: another one, if this one was moved away. Raises OSError."""
         return FileIO(self.path, "ab")
 
     def go_on_in(self, file: FileIO) -> None:
-        """Write there from now on."""
+        """Write to this file from now on."""
         self._file.close()
         self._file = file
 
     def write(self, line: bytes) -> None:
-        """Write one line, whole or not at all. Raises OSError."""
+        """Write one line, all of it or nothing. Raises OSError."""
         written = self._file.write(line)
-        if written < len(line):  # the disk has no more room
+        if written < len(line):  # the disk is full
             os.ftruncate(self._file.fileno(), self._file.tell() - written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class Journal:
-    """Takes every event of one process, writes some."""
+    """Takes every event of one process, and writes those in ``JOURNALED``."""
 
     def __init__(
         self, write: Callable[[bytes], object], wall_clock_ms: Callable[[], int], report: events.Report
     ) -> None:
-        """``write``: takes a whole line at once, or raises OSError. ``report``: where events go on to."""
+        """``write``: takes a whole line at once, or raises OSError. ``report``: called with every event after that."""
         self._write = write
         self._wall_clock_ms = wall_clock_ms
         self._report = report
         self._missing = 0
         """Events that could not be written since the last one that was."""
         self._again_ms = 0
-        """Nothing is tried before, once a write has failed."""
+        """After a failed write nothing is tried before this time."""
 
     def __call__(self, event: Any) -> None:
         """Take one event."""

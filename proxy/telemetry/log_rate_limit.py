@@ -1,5 +1,5 @@
-"""Lines of the log that others can cause at will: so many a minute of each kind, then one line with the number of the
-rest. Pure: it is told the time. Counters are none of its business, they always count."""
+"""Limits log lines that clients can cause at will: so many a minute of each kind, then one line with the number of the
+rest. Pure: it is given the time. Counters are not affected, they always count."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Window:
 
 
 class Quiet:
-    """Of one process. A kind's minute begins with its first line."""
+    """The limits of one process. A kind's minute begins with its first line."""
 
     def __init__(self) -> None:
         self._windows: dict[str, _Window] = {}
@@ -44,5 +44,5 @@ class Quiet:
 
     @property
     def next_end(self) -> float | None:
-        """When the next minute is over in which something was left out; None: nothing was."""
+        """Return when the next minute ends in which something was left out; None if nothing was."""
         return min((window.ends_at for window in self._windows.values() if window.left_out), default=None)

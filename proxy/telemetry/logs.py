@@ -1,4 +1,5 @@
-"""How log lines look and where they go: standard error, as text for people or one JSON object each. Says nothing."""
+"""How log lines look and where they go: standard error, as text for people or one JSON object each. Logs nothing
+itself."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ def set_up(level: str, form: str) -> None:
 
 
 class _Unraisable:
-    """An error that Python itself can hand to nobody, such as in a callback of its TLS, where any client can cause it:
-    one line, no traceback, and not without end."""
+    """An error that Python cannot raise anywhere, such as in a callback of its TLS, where any client can cause it: one
+    line without a traceback, and limited in number."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -52,7 +53,7 @@ _unraisable = _Unraisable()
 
 
 def _json() -> logging.Formatter:
-    """All that a line carries beside its text (``extra``, such as a trace's id) is a field of its own."""
+    """Everything that a line carries beside its text (``extra``, such as a trace's id) is a field of its own."""
     from pythonjsonlogger.json import JsonFormatter
 
     class OneObject(_Utc, JsonFormatter):

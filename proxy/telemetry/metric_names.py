@@ -9,9 +9,9 @@ from typing import Final, Literal, NamedTuple
 
 PREFIX: Final = "idemproxy"
 OTHER: Final = "other"
-"""The label value of what is beyond a cap."""
+"""The label value of everything above a cap."""
 DOUBT_RESULTS: Final = ("found", "prefix", "not_found", "unknown", "left_open")
-"""Label values that are there from the start: an alert on the first one of its kind needs the zero before it."""
+"""Label values that exist from the start: an alert on the first one of its kind needs the zero before it."""
 REFUSALS: Final = ("too_many", "address", "unauthenticated", "failed_logins", "descriptors", "draining")
 """Why a connection was refused."""
 _UNIT_WORDS: Final = {"s": "_seconds", "By": "_bytes"}
@@ -193,7 +193,7 @@ REDIS_ROUND_TRIP: Final = Metric(
 DOUBT: Final = Metric("doubt.duration", "histogram", "s", "From the begin of a doubt to its end.")
 
 METRICS: Final = tuple(one for one in list(globals().values()) if isinstance(one, Metric))
-"""Every one there is, in this order."""
+"""All metrics, in this order."""
 DURATION_BOUNDS_SECONDS: Final = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0),

@@ -1,4 +1,4 @@
-"""Counts what events tell and keeps the times of the hot path: plain numbers, read by whoever exports them. Pure.
+"""Counts events and keeps the times of the hot path: plain numbers, read by the exporters. Pure.
 
 A batch pays for a few additions here and for nothing of OpenTelemetry (``metrics_export.py``)."""
 
@@ -36,7 +36,7 @@ COUNTED: Final[dict[type, Metric]] = {
     events.InternalError: names.INTERNAL_ERRORS,
     store.StoreLost: names.REDIS_LOST,
 }
-"""Events that are counted, one each, without a label."""
+"""Events that are counted one by one, without a label."""
 _BEYOND: Final = (OTHER, OTHER)
 
 
@@ -58,13 +58,13 @@ class Buckets:
         self.total_seconds = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Take one."""
+        """Count one duration."""
         self.counts[bisect_left(names.DURATION_BOUNDS_SECONDS, seconds)] += 1
         self.total_seconds += seconds
 
 
 class Longest:
-    """The longest of some durations in the last one to two windows of a clock."""
+    """The longest of the durations in the last one to two windows of a clock."""
 
     __slots__ = ("_before", "_now", "_this", "_until", "_window_seconds")
 
@@ -75,14 +75,14 @@ class Longest:
         self._this = self._before = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Take one, which has just ended."""
+        """Note a duration that has just ended."""
         self._turn()
         if seconds > self._this:
             self._this = seconds
 
     @property
     def seconds(self) -> float:
-        """The longest one; 0 where there was none."""
+        """The longest one; 0 if there was none."""
         self._turn()
         return max(self._this, self._before)
 
@@ -98,18 +98,18 @@ class Metrics:
     """What one process has counted."""
 
     def __init__(self, now: Callable[[], float] = lambda: 0.0) -> None:
-        """``now``: seconds of a clock that goes on, for what is forgotten after a time."""
+        """``now``: seconds of a clock that goes on, for what is dropped after a time."""
         self.verdicts: dict[str, int] = {}
         """Batches answered, by verdict."""
         self.appends_sent = 0
         self.duplicates: dict[tuple[str, str], int] = {}
-        """Duplicates answered, by client id and topic; all beyond a cap under ("other", "other"). A pair that was idle
-        for long may be gone, and begins at 0 when it comes back."""
+        """Duplicates answered, by client id and topic; all above a cap under ("other", "other"). A pair that was idle
+        for long may have been dropped; it begins at 0 when it comes back."""
         self.duplicates_answered = 0
-        """All of them, whoever's."""
+        """All duplicates, of any client."""
         self._clock = now
         self._duplicate_at: dict[tuple[str, str], float] = {}
-        """When each of these pairs was counted last, longest ago first."""
+        """When each of these pairs was counted last, the longest ago first."""
         self.doubts_resolved: dict[str, int] = dict.fromkeys(names.DOUBT_RESULTS, 0)
         self.histograms: dict[Metric, Buckets] = {
             metric: Buckets() for metric in names.METRICS if metric.kind == "histogram"
@@ -117,9 +117,9 @@ class Metrics:
         self.refusals: dict[str, int] = dict.fromkeys(names.REFUSALS, 0)
         """Connections refused, by the reason."""
         self.certificates: dict[str, float] = {}
-        """When those in use end, unix seconds, by the place in the configuration."""
+        """When the certificates in use end, unix seconds, by the place in the configuration."""
         self.store_memory: events.RedisMemoryMeasured | None = None
-        """What Redis told last, since it is there."""
+        """The last memory figures of Redis while it is reachable."""
         self._plain: dict[Metric, int] = dict.fromkeys(COUNTED.values(), 0)
         self._client_to_broker = self.histograms[names.CLIENT_TO_BROKER]
         self._broker = self.histograms[names.BROKER]
@@ -133,7 +133,7 @@ class Metrics:
 
     # ------------------------------------------------------------------ events
     def takers(self) -> Mapping[type, Callable[[Any], None]]:
-        """What takes an event, by its type."""
+        """The function that takes an event, by the event's type."""
         found: dict[type, Callable[[Any], None]] = {kind: self._counter(metric) for kind, metric in COUNTED.items()}
         found[events.BatchAnswered] = self._answered
         found[events.AppendSent] = self._append_sent
@@ -191,12 +191,13 @@ class Metrics:
         self.duplicates[place] = self.duplicates.get(place, 0) + 1
 
     def _has_place(self, place: tuple[str, str]) -> bool:
-        """May this pair be counted apart? The one that was idle for longest, if for long, makes room for it."""
+        """May this pair be counted apart? If the cap is reached, the pair that was idle for longest is dropped, if it
+        was idle for long enough."""
         now, counted_at = self._clock(), self._duplicate_at
         if place == _BEYOND:
             return False
         if place in counted_at:
-            del counted_at[place]  # to be the last one
+            del counted_at[place]  # so that it is the last one again
         elif len(counted_at) >= limits.DUPLICATE_SERIES_MAX:
             idlest = next(iter(counted_at))
             if now - counted_at[idlest] < limits.DUPLICATE_SERIES_IDLE_SECONDS:
@@ -207,7 +208,8 @@ class Metrics:
 
     # ------------------------------------------------------------------ times
     def measure_passes(self, now: Callable[[], float]) -> None:
-        """From now on ``pass_ended`` is called after each pass: only then an answer has left. So is ``step_took``."""
+        """From now on ``pass_ended`` is called after each pass, as answers leave only then; and ``step_took`` after
+        each step."""
         self._now = now
         self._longest_step = Longest(now, limits.LOOP_STEP_WINDOW_SECONDS)
 
@@ -219,13 +221,13 @@ class Metrics:
     def appended(self, arrived_at: float, lane: Acknowledger) -> None:
         """A batch was appended; the lane has just brought the broker's answer. Times are seconds of one clock."""
         sent_at, answered_at = lane.sent_at, lane.answered_at
-        if self._now is not None and arrived_at <= sent_at:  # else a retry has taken the first try's place since
+        if self._now is not None and arrived_at <= sent_at:  # else a retry has replaced the first try since
             self._client_to_broker.observe(sent_at - arrived_at)
             self._broker.observe(answered_at - sent_at)
             self._acknowledged.append(answered_at)
 
     def pass_ended(self) -> None:
-        """What was answered in this pass has been given to the sockets."""
+        """The answers of this pass have been given to the sockets."""
         if not self._arrived or self._now is None:
             return
         now = self._now()
@@ -240,7 +242,7 @@ class Metrics:
 
     # ------------------------------------------------------------------ reading
     def samples(self) -> Iterator[Sample]:
-        """Every counter as it stands, and what events have set. May be read from another thread."""
+        """Yield every counter as it is now, and what events have set. May be called from another thread."""
         yield Sample(names.APPENDS_SENT, (), self.appends_sent)
         for metric, count in self._plain.items():
             yield Sample(metric, (), count)

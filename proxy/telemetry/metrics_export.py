@@ -1,8 +1,8 @@
-"""Hands what was counted to OpenTelemetry: a MeterProvider that is asked, never told.
+"""Exports the counters to OpenTelemetry with a MeterProvider that reads them when it is asked.
 
-Counters and gauges are observable instruments. Histograms are kept as arrays where the batches pass (``metrics.py``),
-because a call of the SDK for each would cost more than the rest of a batch's accounting; the readers put them into
-what they collect, and with them what has series that come and go. Counts nothing itself."""
+Counters and gauges are observable instruments. Histograms are kept as arrays on the way of the batches
+(``metrics.py``), because a call of the SDK for each would cost more than the rest of a batch's accounting; the readers
+add them to what they collect, and likewise the counters whose series come and go. Counts nothing itself."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _AS_NEW_AS_SECONDS: Final = 0.05
 """All instruments of one collection are read together."""
 _CLOSE_MILLISECONDS: Final = 5_000
 _PASSING: Final = (DUPLICATES_ANSWERED,)
-"""Counters whose series come and go: an instrument of the SDK keeps every one that it has ever seen."""
+"""Counters whose series come and go: an instrument of the SDK would keep every series that it has ever seen."""
 Histograms = Mapping[Metric, Buckets]
 Own = Callable[[], list[ExportedMetric]]
-"""What is put beside that which the SDK has collected."""
+"""Returns the metrics that are added to those that the SDK has collected."""
 
 
 class MetricExport:
-    """The metrics of one process for those who ask. ``close`` sends what is left."""
+    """The metrics of one process for its exporters. ``close`` sends what is left."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class MetricExport:
         resource: Resource,
         exporter: MetricExporter | None = None,
     ) -> None:
-        """``samples``: every counter and gauge as it stands, called from any thread. ``exporter``: is sent them in
+        """``samples``: every counter and gauge as it is now, called from any thread. ``exporter``: gets them at
         intervals too."""
         self._samples = samples
         self._latest: dict[Metric, list[Observation]] = {}
@@ -137,7 +137,7 @@ class _PeriodicReader(PeriodicExportingMetricReader):
 
 
 def _together(collected: MetricsData, own: list[ExportedMetric]) -> MetricsData:
-    """What was collected, and our own in the same scope: an exporter takes each scope once."""
+    """Return what was collected, with our own metrics in the same scope: an exporter takes each scope once."""
     groups = []
     for group in collected.resource_metrics:
         first, *others = group.scope_metrics
@@ -158,7 +158,7 @@ def _exported(metric: Metric, buckets: Buckets, begun_ns: int, now_ns: int) -> E
         sum=buckets.total_seconds,
         bucket_counts=counts,
         explicit_bounds=DURATION_BOUNDS_SECONDS,
-        min=bounds[filled[0]],  # as well as buckets tell
+        min=bounds[filled[0]],  # as precisely as buckets tell
         max=bounds[filled[-1] + 1],
     )
     data = Histogram([point], AggregationTemporality.CUMULATIVE)

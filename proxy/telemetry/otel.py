@@ -1,8 +1,8 @@
 """What the standard OTEL_* variables ask for: spans, metrics by OTLP, the resource. Nothing of OpenTelemetry is loaded
 unless they ask.
 
-OTLP goes over HTTP, or over gRPC where OTEL_EXPORTER_OTLP_PROTOCOL says grpc. What cannot be used is one warning, never
-the end of the proxy."""
+OTLP goes over HTTP, or over gRPC where OTEL_EXPORTER_OTLP_PROTOCOL says grpc. Settings that cannot be used give one
+warning and never end the proxy."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def protocol_of(signal: Signal, environment: Mapping[str, str]) -> str:
 
 
 def resource() -> Resource:
-    """Who we are, as the variables say; by default the service is called idemproxy."""
+    """The identity of this service, as the variables say; by default it is called idemproxy."""
     from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 
     found = Resource.create({SERVICE_VERSION: __version__})
@@ -55,7 +55,7 @@ def resource() -> Resource:
 
 
 def spans_from_environment() -> Spans | None:
-    """Return what makes spans, or None: nobody asked for them, or they cannot be sent, which is said in one line."""
+    """Return what makes spans. None if they are not wanted, or cannot be sent, which is logged in one line."""
     if not wants("traces", os.environ):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Takes every event of one process: counts it, makes a span of it, writes a line where an operator wants one. Decides
+"""Takes every event of one process: counts it, makes a span of it, writes a line where an operator needs one. Decides
 nothing.
 
 Counting is done in ``metrics.py``, spans in ``spans.py``; here are the lines."""
@@ -32,11 +32,11 @@ Later = Callable[[float, Callable[[], None]], object]
 
 
 class Placed(Protocol):
-    """A broker, for its address."""
+    """A broker that has an address."""
 
     @property
     def address(self) -> Address:
-        """Where it is."""
+        """Its address."""
         ...
 
 
@@ -57,9 +57,9 @@ class Telemetry:
         self.recent: deque[Line] = deque(maxlen=limits.RECENT_LINES_MAX)
         """The last lines, oldest first."""
         self.lines_per_minute_max = limits.LINES_PER_MINUTE_MAX
-        """Of each kind that clients can cause at will; 0: all of them."""
+        """For each kind of line that clients can cause at will; 0: no limit."""
         self.later: Later | None = None
-        """Calls back after so many seconds, if there is a clock: for the lines that sum others up."""
+        """Calls back after so many seconds, if there is a clock: for the lines that sum up others."""
         self.broker: Callable[[int], Placed | None] = lambda _broker_id: None
         """The broker with this id, if there is one: for the spans."""
         self._now = time.monotonic
@@ -87,14 +87,14 @@ class Telemetry:
         return found
 
     def log(self, level: int, text: str, *values: object, span: SpanContext | None = None) -> None:
-        """Write one line; ``span``: of the batch that it is about."""
+        """Write one line; ``span``: of the batch that the line is about."""
         ids = {} if span is None else {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"}
         _LOG.log(level, text, *values, extra=ids)
         self.recent.append(Line(time.time(), logging.getLevelName(level).lower(), text % values))
 
     def may_write(self, kind: str, least: int = 0) -> bool:
-        """May a line be written of something that clients can cause at will? What is left out is summed up later.
-        ``least``: so many of this kind may, whatever is set."""
+        """May a line be written that clients can cause at will? Lines that are left out are summed up later. ``least``:
+        so many of this kind may be written, whatever is configured."""
         if not self.lines_per_minute_max:
             return True
         most, now = max(least, self.lines_per_minute_max), self._now()
@@ -121,7 +121,7 @@ class Telemetry:
             self.log(logging.WARNING, "%s: %d more lines like these in a minute were left out", kind, count)
 
     def close(self) -> None:
-        """Write the counters down and send the spans that are left. Blocks, at most a few seconds."""
+        """Log the counters and send the spans that are left. Blocks, at most a few seconds."""
         self._sum_up(self._now(), is_the_end=True)
         counts = self.counts
         if counts:
@@ -134,7 +134,7 @@ class Telemetry:
             self.log(logging.WARNING, "a batch has no trace: a propagator of OTEL_PROPAGATORS failed: %.200r", error)
 
     def _all_takers(self) -> dict[type, Taker]:
-        """One function for each kind of event: most events are counted only, and pay for nothing else."""
+        """One function for each kind of event: most events are only counted, and cost nothing else."""
         takers = dict(self.metrics.takers())
         for kind, handler in _HANDLERS.items():
             takers[kind] = self._both(takers.get(kind), handler)
@@ -154,7 +154,7 @@ def _said(telemetry: Telemetry, event: events.OperatorMessage) -> None:
 
 
 def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
-    """One line for what an operator wants to read of it; of most batches there is nothing to be said."""
+    """Write a line if an operator needs one; most batches need none."""
     is_appended = event.verdict == "appended"
     if is_appended and telemetry.spans is None:
         return
@@ -184,7 +184,7 @@ def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
 
 
 def _named(event: events.BatchAnswered) -> tuple[int, int, int, str, int]:
-    """What ``_BATCH`` wants."""
+    """The fields that ``_BATCH`` wants."""
     return event.producer_id, event.producer_epoch, event.base_sequence, event.topic, event.partition
 
 

@@ -1,4 +1,4 @@
-"""Makes OpenTelemetry spans from finished steps, with the times that the events carry. Loaded only where they are
+"""Makes OpenTelemetry spans of finished steps, with the times that the events carry. Loaded only where spans are
 wanted; the SDK's own thread sends them. Decides nothing."""
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from .trace_context import TraceContexts
 _Key = tuple[int, int, int, str, int]
 """Producer id, epoch, base sequence, topic, partition: one batch."""
 _BATCHES_MAX: Final = 10_000
-"""Batches that steps or a commit are awaited of; above it the oldest trace loses them."""
+"""Batches for which steps or a commit are awaited; above it the oldest one loses them."""
 _STEPS_MAX: Final = 64
-"""Steps that are kept of one batch: one that cannot be sent takes some again and again until its client gives up."""
+"""Steps that are kept of one batch: one that cannot be sent makes new ones again and again until its client gives
+up."""
 _FLUSH_SECONDS_MAX: Final = 5.0
-"""The end of the process waits so long for a collector; the SDK alone would wait 30 s."""
+"""For so long the end of the process waits for a collector; the SDK alone would wait 30 s."""
 _REDIS_STEPS: Final = ("reserve", "commit")
 _FAILED: Final = {
     ("append", "InDoubt"): "in_doubt",
@@ -42,7 +43,7 @@ _PRODUCE: Final = 0
 _CLIENT_ID_CHARACTERS_MAX: Final = 64
 """As in the metrics: clients choose it freely."""
 _Step = tuple[events.StepDone, Address | None]
-"""A step, and the broker that it was taken with if that is known."""
+"""A step, and the broker that it involved if that is known."""
 
 
 class Spans:
@@ -57,7 +58,7 @@ class Spans:
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
         self.context_failed: Callable[[Exception], None] = lambda _error: None
-        """Told when a propagator failed; the batch goes on without a context."""
+        """Called when a propagator failed; the batch goes on without a context."""
         self._contexts = TraceContexts(lambda error: self.context_failed(error))
         self._root = Context()
         self._tracer = provider.get_tracer("idemproxy", __version__)
@@ -66,7 +67,7 @@ class Spans:
         self._uncommitted: dict[_Key, tuple[Context, int]] = {}
 
     def append_sent(self, event: events.AppendSent, address: Address | None) -> None:
-        """Remember where the append went that a producer has under way on a partition: it is one at a time."""
+        """Remember the broker of the append that a producer has in flight on a partition: there is one at a time."""
         key = event.identities[0].producer_id, event.topic, event.partition
         if address is None:
             self._sent_to.pop(key, None)
@@ -76,7 +77,7 @@ class Spans:
         self._sent_to[key] = address
 
     def step_done(self, event: events.StepDone) -> None:
-        """Take a step: it waits for the answer of its batch, unless it comes after it."""
+        """Take a step: it waits for the answer of its batch, unless it comes after that."""
         key = _key(event)
         if event.step == "commit":
             place = self._uncommitted.pop(key, None)
@@ -110,7 +111,7 @@ class Spans:
             links=[Link(context) for context in told[1 : 1 + limits.SPAN_LINKS_MAX]] if told else None,
             start_time=clock_start_ns + round(event.arrived_at * 1e9),
         )
-        if not span.is_recording():  # sampled out: so are its children
+        if not span.is_recording():  # not sampled: nor are its children
             return span.get_span_context()
         span.set_attributes(_attributes(event))
         span.set_attributes(_server(next((broker for _, broker in reversed(steps) if broker is not None), None)))
@@ -119,7 +120,7 @@ class Spans:
             span.set_status(StatusCode.ERROR, event.message)
         place = self._below(span.get_span_context())
         for step in steps:
-            if _ended_at(step) >= event.arrived_at:  # else of an earlier try that was given up
+            if _ended_at(step) >= event.arrived_at:  # else it is of an earlier try that was given up
                 self._child(step, place, clock_start_ns)
         if event.verdict == "appended":
             _make_room(self._uncommitted)
@@ -159,7 +160,7 @@ class Spans:
 
 
 def _make_room(known: dict[Any, Any]) -> None:
-    """Drop what has waited longest."""
+    """Drop the entry that has waited longest."""
     if len(known) >= _BATCHES_MAX:
         del known[next(iter(known))]
 
@@ -173,7 +174,7 @@ def _ended_at(step: _Step) -> float:
 
 
 def _server(address: Address | None) -> dict[str, str | int]:
-    """Return the attributes that name a broker; none where it is not known."""
+    """Return the attributes that name a broker; none if it is not known."""
     if address is None:
         return {}
     if isinstance(address, str):
@@ -182,8 +183,8 @@ def _server(address: Address | None) -> dict[str, str | int]:
 
 
 def _client_id(records: memoryview) -> str:
-    """Return the id with which a client sent these records, "" where it is not known: they are a part of its request,
-    and the id is in the header of that."""
+    """Return the client id of these records' request, "" if it is not known. The records are a part of their request,
+    and the id is in its header."""
     frame = records.obj
     if not isinstance(frame, bytes):
         return ""

@@ -22,7 +22,7 @@ from ...codecs.steps import STEP_BYTES
 from .. import limits
 
 _HINTS = (b"traceparent", b"b3", b"B3")
-"""One of these stands in the bytes of every batch that has a context, unless other propagators were asked for."""
+"""One of these is in the bytes of every batch that has a context, unless other propagators are configured."""
 Carrier = Mapping[str, str]
 
 
@@ -38,11 +38,11 @@ class _Headers(Getter[Carrier]):
 
 
 class TraceContexts:
-    """Reads contexts as the standard variables say."""
+    """Reads trace contexts as the standard variables say."""
 
     def __init__(self, failed: Callable[[Exception], None] = lambda _error: None) -> None:
-        """``failed``: told what a propagator raised. Raises ValueError when OTEL_PROPAGATORS names one that is not
-        installed."""
+        """``failed``: called with what a propagator raised. Raises ValueError when OTEL_PROPAGATORS names one that is
+        not installed."""
         self._failed = failed
         self._root = Context()
         self._getter = _Headers()
@@ -54,8 +54,8 @@ class TraceContexts:
             self._hints = _HINTS
 
     def of_batch(self, records: memoryview) -> list[SpanContext]:
-        """Return the different contexts of a batch's records, in their order; of the first so many records. None at all
-        when a propagator fails, or of a batch that unpacks to more than is read in one step."""
+        """Return the different contexts of a batch's first records, in their order. None at all when a propagator
+        fails, or for a batch that unpacks to more than is read in one step."""
         found: dict[tuple[int, int], SpanContext] = {}
         headers_left = limits.TRACED_HEADERS_MAX
         if len(records) > STEP_BYTES:
@@ -77,14 +77,14 @@ class TraceContexts:
                 if record.offset_delta >= limits.TRACED_RECORDS_MAX or headers_left <= 0:
                     break
         except WireError:
-            pass  # it was answered as what it is; its trace is not worth an error
+            pass  # the batch is answered as what it is; its trace is not worth an error
         return list(found.values())
 
     def _of_record(self, headers: Iterable[tuple[str, bytes | None]]) -> SpanContext | None:
         carrier = {name.lower(): value.decode("ascii", "replace") for name, value in headers if value is not None}
         try:
             context = self._propagator.extract(carrier, self._root, self._getter)
-        except Exception as error:  # of anybody's package, for what any client may write
+        except Exception as error:  # any package's exception, for anything that a client may write
             self._failed(error)
             return None
         return trace.get_current_span(context).get_span_context()
