@@ -18,8 +18,8 @@ from ...state.commit import Stored, committed, given_up, released, renewed
 from ...state.decide import BatchIdentity
 from ...state.entry import NO_ANCHOR, NO_OFFSET, NOBODY, WindowBatch
 from .. import limits
-from ..events import AppendAfterDeadline, DoubtOpened, DoubtResolved, NoRoomForMarker, Reforwarded
-from ..flow.effects import Append, Leader, Now, Wait, in_steps
+from ..events import AppendAfterDeadline, NoRoomForMarker, Reforwarded
+from ..flow.effects import Append, Leader, Wait, in_steps
 from ..flow.outcome import (
     CONTENT_ERRORS,
     ROUTING_ERRORS,
@@ -49,6 +49,7 @@ from .grouping import (
     stay_apart,
 )
 from .marker_probe import probe_marker
+from .resolution import LeftOpen, resolve
 from .stream import Stream
 
 
@@ -65,7 +66,7 @@ class Forward:
         self._shared = stream.shared
         self._group = group
         self._pieces = deque(plan.pieces)
-        self._sent_sequence = self._first.base_sequence
+        self._sent_sequence = group[0].identity.base_sequence
         self._contents = {plan.content}
         self._leader = leader
         self._timeout_ms = min([batch.timeout_ms for batch in group])
@@ -147,7 +148,7 @@ class Forward:
         for batch in self._group:
             if not batch.is_wanted:
                 return "a client has gone"
-        if self._stream.is_outdated(self._first.producer_epoch):
+        if self._stream.is_outdated(self._group[0].identity.producer_epoch):
             return "its client has begun a newer epoch"
         return None
 
@@ -313,8 +314,7 @@ class Forward:
 
     # ------------------------------------------------------------------ in doubt
     async def _resolve(self, outcome: Outcome) -> bool:
-        """Rule R6. It belongs to the entry and goes on when the clients have gone. True: go on with the pieces that
-        are left."""
+        """Rule R6. True: go on with the pieces that are left."""
         assert isinstance(outcome, InDoubt)
         stream = self._stream
         if outcome.is_late:  # R14: another proxy may have appended them meanwhile
@@ -323,49 +323,29 @@ class Forward:
             stream.schedule_audit(self._bound, self._first.producer_epoch, self._sequences)
         if self._era != self._shared.era:
             return self._void(outcome.reason)
-        where = (stream.producer_id, stream.topic, stream.partition, self._first.base_sequence)
-        with self._shared.in_doubt(DoubtOpened(*where, outcome.reason)):
-            return await self._find_out(outcome)
-
-    async def _find_out(self, outcome: InDoubt) -> bool:
-        stream = self._stream
-        started = await Now()
-        undecided = 0
         search = self._new_search(outcome.broker_id)
-        while True:
-            self._let_go_of_bytes()
-            result = await search.run()
-            if search.moved_to != NO_OFFSET:  # R8
-                self._moved_to, self._bound = search.moved_to, search.bound
-                self._shared.forget_bound(stream.topic, stream.partition)
-            if self._era != self._shared.era:
-                return self._void("the state of the proxy changed while the batch was in doubt")
-            if isinstance(result, Searched):
-                break
-            undecided += isinstance(result, Undecidable)
-            if undecided > limits.UNDECIDED_MAX:
-                await self._report(started, search, "unknown", result.reason)
-                return self._give_up(result.reason)
-            if isinstance(result, Undecidable):
-                search.begin_anew()
-            stream.drop_unwanted()  # this may go on for long
-            is_endless = isinstance(result, Later)  # what cannot be decided ends by itself, whoever waits
-            if is_endless and not stream.is_awaited and await Now() - started > limits.HAND_OVER_SECONDS:
-                await self._report(started, search, "left_open", result.reason)
-                self._leave()
-                return False
-            await Wait(limits.SETTLE_SECONDS)
+        result = await resolve(stream, search, outcome.reason, self._whole, self._era, before_try=self._let_go_of_bytes)
+        if search.moved_to != NO_OFFSET:  # R8
+            self._moved_to, self._bound = search.moved_to, search.bound
+        if self._era != self._shared.era:
+            return self._void("the state of the proxy changed while the batch was in doubt")
+        if isinstance(result, Undecidable):
+            return self._give_up(result.reason)
+        if isinstance(result, LeftOpen):
+            self._leave()
+            return False
+        return await self._conclude(outcome, result)
+
+    async def _conclude(self, outcome: InDoubt, result: Searched) -> bool:
+        """What the log has of the group is known."""
         self._placed = covered(result.pieces, self._first)
         records = sum(piece.record_count for piece in self._placed)
-        total = sum(batch.identity.record_count for batch in self._group)
-        await self._report(started, search, "found" if records >= total else "prefix" if records else "not_found", "")
         self._is_clean = False
-        if records >= total:
+        if records >= self._whole.record_count:
             self._pieces.clear()
             self._anchor = result.anchor
             return True
-        sequences = self._sequences
-        stream.schedule_audit(self._bound, self._first.producer_epoch, sequences)  # R14
+        self._stream.schedule_audit(self._bound, self._first.producer_epoch, self._sequences)  # R14
         if len(self._group) > 1 and records:
             return await self._only_first(records, result.anchor)
         if records == 0 and outcome.error_code in CONTENT_ERRORS and len(self._group) > 1:
@@ -451,12 +431,3 @@ class Forward:
     def _answer_all(self, answer: Answer, verdict: str) -> None:
         for batch in self._group:
             self._stream.answer(batch, answer, verdict)
-
-    async def _report(self, started: float, search: LogSearch, result: str, detail: str) -> None:
-        stream = self._stream
-        stream.step("resolve", self._group, started, result)
-        self._shared.report(
-            DoubtResolved(
-                *stream.key, self._first.base_sequence, result, search.bytes_read, await Now() - started, detail
-            )
-        )

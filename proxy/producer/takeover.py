@@ -17,8 +17,8 @@ from ...state.decide import BatchIdentity, BelowWindow, Duplicate, decide, is_in
 from ...state.entry import NO_ANCHOR, NO_CONTENT, NO_GENERATION, NO_OFFSET, NOBODY, Entry, Intent, WindowBatch
 from ...state.sequence import distance
 from .. import limits
-from ..events import DoubtOpened, DoubtResolved, TakenOver
-from ..flow.effects import Leader, MemberAlive, Now, Wait, in_steps
+from ..events import TakenOver
+from ..flow.effects import Leader, MemberAlive, Now, in_steps
 from ..partition_log.log_offsets import Later, Position
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
 from . import answers
@@ -26,6 +26,7 @@ from .duplicates import answer_below_window, answer_duplicate, contents_of
 from .forward import Forward
 from .grouping import GroupPlan, rest_of
 from .rebuild import LookedFor, Name, completed, is_claimed, is_enough, lowest_missing, lowest_of, name_of, remembering
+from .resolution import LeftOpen, Resolution, resolve
 from .stream import Stream
 
 
@@ -113,7 +114,7 @@ class Takeover:
         if self._era != self._shared.era or entry_now is None or entry_now.intent is None:
             stream.held.forget()
             return
-        if isinstance(result, Later):
+        if isinstance(result, LeftOpen):
             await stream.write(self._renewed(entry_now, NOBODY))
             return
         if isinstance(result, Undecidable):
@@ -124,7 +125,7 @@ class Takeover:
             return
         await self._conclude(entry_now, intent, result)
 
-    async def _first_missing(self, intent: Intent, result: Searched | Later | Undecidable) -> set[bytes]:
+    async def _first_missing(self, intent: Intent, result: Resolution) -> set[bytes]:
         """The digest of the record that comes after the part that was found, of the batch that a client brings again.
         The rest may be stored without a marker."""
         if not isinstance(result, Searched) or len(intent.batches) != 1:
@@ -300,57 +301,22 @@ class Takeover:
             self._stream.schedule_audit(bound, missing.producer_epoch, [missing.base_sequence])
 
     # ------------------------------------------------------------------ searching
-    async def _search(self, intent: Intent, contents: Collection[bytes]) -> Searched | Later | Undecidable:
-        """Search until it is done. ``Undecidable``: who waits for it was told so. ``Later``: a new era has begun, or
-        it lasts, and nobody here waits for it any longer."""
-        stream = self._stream
-        sequence = intent.batches[0].base_sequence if intent.batches else -1
-        where = (stream.producer_id, stream.topic, stream.partition, sequence)
-        with self._shared.in_doubt(DoubtOpened(*where, "suspect" if self._is_suspect else "open intent")):
-            return await self._find_out(intent, contents, where)
-
-    async def _find_out(
-        self, intent: Intent, contents: Collection[bytes], where: tuple[int, str, int, int]
-    ) -> Searched | Later | Undecidable:
-        stream = self._stream
-        started = await Now()
-        search = self._new_search(intent, contents)
-        undecided = 0
-        while True:
-            result = await search.run()
-            if search.moved_to != NO_OFFSET:
-                self._moved_to = search.moved_to
-                self._shared.forget_bound(stream.topic, stream.partition)
-            if self._era != self._shared.era:
-                return Later("a new era has begun")
-            if self._is_too_little(search, result):
-                search.widen()
-                continue
-            if isinstance(result, Searched):
-                self._searched_to = search.reached
-                found = "found" if result.pieces else "not_found"
-                stream.step("resolve", stream.queue, started, found)
-                self._shared.report(DoubtResolved(*where, found, search.bytes_read, await Now() - started))
-                return result
-            if isinstance(result, Undecidable):
-                undecided += 1
-                if undecided > limits.UNDECIDED_MAX:
-                    stream.step("resolve", stream.queue, started, "unknown")
-                    self._shared.report(
-                        DoubtResolved(*where, "unknown", search.bytes_read, await Now() - started, result.reason)
-                    )
-                    self._answer_undecidable(intent, result.reason)
-                    return result
-                search.begin_anew()
-            stream.drop_unwanted()  # this may go on for long
-            # What cannot be decided ends by itself, whoever waits, and its end is remembered.
-            is_endless = isinstance(result, Later)
-            if is_endless and not stream.queue and await Now() - started > limits.HAND_OVER_SECONDS:
-                self._shared.report(
-                    DoubtResolved(*where, "left_open", search.bytes_read, await Now() - started, result.reason)
-                )
-                return Later(result.reason)
-            await Wait(limits.SETTLE_SECONDS)
+    async def _search(self, intent: Intent, contents: Collection[bytes]) -> Resolution:
+        """Search until it is done. ``Undecidable``: who waits for it was told so."""
+        wanted: BatchIdentity | None = None
+        if intent.batches:
+            records = sum(batch.record_count for batch in intent.batches)
+            wanted = BatchIdentity(intent.producer_epoch, intent.batches[0].base_sequence, records)
+        search = self._new_search(intent, contents, wanted)
+        reason = "suspect" if self._is_suspect else "open intent"
+        result = await resolve(self._stream, search, reason, wanted, self._era, is_too_little=self._is_too_little)
+        if search.moved_to != NO_OFFSET:
+            self._moved_to = search.moved_to
+        if isinstance(result, Searched):
+            self._searched_to = search.reached
+        elif isinstance(result, Undecidable):
+            self._answer_undecidable(intent, result.reason)
+        return result
 
     def _is_too_little(self, search: LogSearch, result: Searched | Later | Undecidable) -> bool:
         """Was only read what came after a mark, and does that not say all of the producer? A mark that did not hold is
@@ -366,13 +332,9 @@ class Takeover:
         self._checkpoint = None
         return True
 
-    def _new_search(self, intent: Intent, contents: Collection[bytes]) -> LogSearch:
-        """``intent`` without batches: everything is wanted that the log has."""
+    def _new_search(self, intent: Intent, contents: Collection[bytes], wanted: BatchIdentity | None) -> LogSearch:
+        """``wanted`` None: everything that the log has."""
         stream = self._stream
-        wanted: BatchIdentity | None = None
-        if intent.batches:
-            records = sum(batch.record_count for batch in intent.batches)
-            wanted = BatchIdentity(intent.producer_epoch, intent.batches[0].base_sequence, records)
         search = LogSearch(
             stream.topic,
             stream.partition,

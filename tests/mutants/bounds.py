@@ -29,8 +29,8 @@ BOUNDS = (
         _BOUNDS + "test_a_bound_that_did_not_hold_is_none_of_what_is_forwarded_again",
         (
             "proxy.producer.forward",
-            "                self._moved_to, self._bound = search.moved_to, search.bound\n",
-            "                pass\n",
+            "            self._moved_to, self._bound = search.moved_to, search.bound\n",
+            "            pass\n",
         ),
     ),
     mutant(
@@ -38,9 +38,9 @@ BOUNDS = (
         "R8: nor does the process take it for one of the next batch",
         _BOUNDS + "test_nor_does_the_process_take_it_for_one_of_the_next_batch",
         (
-            "proxy.producer.forward",
-            "                self._shared.forget_bound(stream.topic, stream.partition)\n            if self._era",
-            "            if self._era",
+            "proxy.producer.resolution",
+            "            stream.shared.forget_bound(stream.topic, stream.partition)\n        if era",
+            "            pass\n        if era",
         ),
     ),
     mutant(

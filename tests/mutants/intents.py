@@ -266,9 +266,9 @@ INTENTS = (
         "R17: who cannot decide gives up, also if nobody waits just then",
         "unit/producer/test_given_up.py::test_an_append_that_cannot_be_decided_late_is_given_up_though_nobody_waits",
         (
-            "proxy.producer.forward",
-            "            is_endless = isinstance(result, Later)",
-            "            is_endless = True",
+            "proxy.producer.resolution",
+            "        is_endless = isinstance(result, Later)",
+            "        is_endless = True",
         ),
     ),
     mutant(
@@ -277,9 +277,9 @@ INTENTS = (
         "unit/producer/test_given_up.py::"
         "test_what_a_dead_proxy_left_that_cannot_be_decided_late_is_given_up_though_nobody_waits",
         (
-            "proxy.producer.takeover",
-            "            is_endless = isinstance(result, Later)",
-            "            is_endless = True",
+            "proxy.producer.resolution",
+            "        is_endless = isinstance(result, Later)",
+            "        is_endless = True",
         ),
     ),
 )

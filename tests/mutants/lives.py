@@ -316,7 +316,7 @@ LIVES = (
         _SCENES + "test_an_old_batch_that_is_not_found_is_dropped_once_a_newer_epoch_is_here",
         (
             "proxy.producer.forward",
-            "        if self._stream.is_outdated(self._first.producer_epoch):\n",
+            "        if self._stream.is_outdated(self._group[0].identity.producer_epoch):\n",
             "        if False:\n",
         ),
         deaths=("I1", "I2"),

@@ -395,7 +395,7 @@ LOG = (
         _DUPLICATES + "test_what_was_not_found_and_is_dropped_is_looked_for_too",
         (
             "proxy.producer.forward",
-            "        stream.schedule_audit(self._bound, self._first.producer_epoch, sequences)  # R14\n",
+            "        self._stream.schedule_audit(self._bound, self._first.producer_epoch, self._sequences)  # R14\n",
             "",
         ),
     ),

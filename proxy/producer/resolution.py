@@ -1,0 +1,104 @@
+"""The loop of rule R6: what is in doubt is looked for in the log, again and again, until that has an end. The only one,
+for a group that was sent (``forward.py``) and for what is found open or suspect (``takeover.py``).
+
+It belongs to the entry and goes on when the clients have gone. It ends by itself where the log is read to its end, and
+where the log cannot tell: whoever waits, and also if nobody does, as that is remembered (rule R17). What lasts because
+nobody can be asked ends when nobody here waits for it any longer, neither for what is out nor for what comes after it:
+the client may have gone to another proxy. What becomes of the entry then is up to the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...state.decide import BatchIdentity
+from ...state.entry import NO_OFFSET
+from ...values import value
+from .. import limits
+from ..events import DoubtOpened, DoubtResolved
+from ..flow.effects import Now, Wait
+from ..partition_log.log_offsets import Later
+from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
+from .stream import Stream
+
+
+@value(frozen=True, slots=True)
+class LeftOpen:
+    """Not found out: nobody here waits for it any longer, or a new era has begun and what was learned is void."""
+
+    reason: str
+
+
+Resolution = Searched | Undecidable | LeftOpen
+
+
+async def resolve(
+    stream: Stream,
+    search: LogSearch,
+    reason: str,
+    wanted: BatchIdentity | None,
+    era: int,
+    *,
+    before_try: Callable[[], None] = lambda: None,
+    is_too_little: Callable[[LogSearch, Searched | Later | Undecidable], bool] = lambda _search, _result: False,
+) -> Resolution:
+    """Search until there is an end; the doubt is reported when it begins and when it ends. If the bound did not hold,
+    no other one of the partition is used any more (rule R8); the caller finds in the search where it began instead.
+
+    ``reason``: why it is in doubt. ``wanted``: what is looked for; None: everything of the producer. ``era``: in which
+    the doubt was opened. ``before_try``: called before each reading. ``is_too_little``: whether a wider search is
+    needed (rule R10). Those who wait for it are those who are out; if none are, the queue.
+    """
+    sequence = -1 if wanted is None else wanted.base_sequence
+    with stream.shared.in_doubt(DoubtOpened(*stream.key, sequence, reason)):
+        started = await Now()
+        result = await _search(stream, search, era, started, before_try, is_too_little)
+        said, detail = _said(result, wanted), "" if isinstance(result, Searched) else result.reason
+        stream.step("resolve", stream.out or stream.queue, started, said)
+        seconds = await Now() - started
+        stream.shared.report(DoubtResolved(*stream.key, sequence, said, search.bytes_read, seconds, detail))
+        return result
+
+
+async def _search(
+    stream: Stream,
+    search: LogSearch,
+    era: int,
+    started: float,
+    before_try: Callable[[], None],
+    is_too_little: Callable[[LogSearch, Searched | Later | Undecidable], bool],
+) -> Resolution:
+    undecided = 0
+    while True:
+        before_try()
+        result = await search.run()
+        if search.moved_to != NO_OFFSET:
+            stream.shared.forget_bound(stream.topic, stream.partition)
+        if era != stream.shared.era:
+            return LeftOpen("a new era has begun")
+        if is_too_little(search, result):
+            search.widen()
+            continue
+        if isinstance(result, Searched):
+            return result
+        if isinstance(result, Undecidable):
+            undecided += 1
+            if undecided > limits.UNDECIDED_MAX:
+                return result
+            search.begin_anew()
+        stream.drop_unwanted()  # this may go on for long
+        is_endless = isinstance(result, Later)  # what cannot be decided ends by itself, and its end is remembered
+        if is_endless and not stream.is_awaited and await Now() - started > limits.HAND_OVER_SECONDS:
+            return LeftOpen(result.reason)
+        await Wait(limits.SETTLE_SECONDS)
+
+
+def _said(result: Resolution, wanted: BatchIdentity | None) -> str:
+    """What reports, metrics and spans call it: see ``metric_names.DOUBT_RESULTS``."""
+    match result:
+        case Undecidable():
+            return "unknown"
+        case LeftOpen():
+            return "left_open"
+    if wanted is None or is_covered(result.pieces, wanted):
+        return "found" if result.pieces else "not_found"
+    return "prefix" if covered(result.pieces, wanted) else "not_found"
