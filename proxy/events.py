@@ -1,4 +1,4 @@
-"""What happens, as plain data: flows, lanes and sessions report it, ``telemetry/`` alone turns it into spans,
+"""What happens, as plain data: flows, lanes and sessions report events; only ``telemetry/`` turns them into spans,
 counters and lines."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AppendSent:
 
 @value(frozen=True, slots=True)
 class AppendMerged:
-    """It left in one wrapper with appends of other producers."""
+    """An append left in one wrapper with appends of other producers."""
 
     broker_id: int
     topic: str
@@ -34,7 +34,7 @@ class AppendMerged:
 
 @value(frozen=True, slots=True)
 class AppendEnded:
-    """What became of an append. ``outcome``: appended, refused, not_sent or in_doubt. Made only for a journal."""
+    """The outcome of an append: appended, refused, not_sent or in_doubt. Made only for a journal."""
 
     broker_id: int
     topic: str
@@ -57,8 +57,8 @@ class ProduceConnectionLost:
 
 @value(frozen=True, slots=True)
 class StepDone:
-    """One step of one batch: reserve, append, resolve or commit. What a group did together is reported for each of its
-    batches. Made only when somebody wants spans; ``began``: reactor seconds."""
+    """One step of one batch: reserve, append, resolve or commit. A step of a group is reported for each of its batches.
+    Made only when spans are wanted; ``began``: reactor seconds."""
 
     step: str
     producer_id: int
@@ -73,9 +73,9 @@ class StepDone:
 
 @value(frozen=True, slots=True)
 class BatchAnswered:
-    """A batch got its answer. ``verdict``: appended, duplicate, duplicate_below_window, out_of_order, fenced,
-    refused, retry, ... ``arrived_at``, ``answered_at``: reactor seconds; the second is 0 when nobody wants spans.
-    ``records``: as the client sent them, a part of its request, which says who that is."""
+    """A batch got its answer. ``verdict``: appended, duplicate, duplicate_below_window, out_of_order, fenced, refused,
+    retry, ... ``arrived_at``, ``answered_at``: reactor seconds; the second is 0 when no spans are wanted. ``records``:
+    as the client sent them, a part of its request, whose header names the client."""
 
     verdict: str
     producer_id: int
@@ -93,7 +93,7 @@ class BatchAnswered:
 
 @value(frozen=True, slots=True)
 class DuplicateAnswered:
-    """A batch came again that is in the log: it was answered, and not appended once more."""
+    """A batch was sent again that is in the log: it was answered, and not appended once more."""
 
     client: str
     topic: str
@@ -101,7 +101,7 @@ class DuplicateAnswered:
 
 @value(frozen=True, slots=True)
 class RetryJoined:
-    """A batch came again while its first try was under way: it waits for the same answer."""
+    """A batch was sent again while its first try was in flight: it gets the same answer."""
 
     client: str
     topic: str
@@ -145,8 +145,8 @@ class Reforwarded:
 
 @value(frozen=True, slots=True)
 class AppendAfterDeadline:
-    """Bytes of these batches left when the lease was about to end, or later: the process, or its machine, stood still
-    between the last look at the lease and the write (rule R4)."""
+    """Bytes of these batches left when the lease was about to end, or later: the process, or its machine, was paused
+    between the last check of the lease and the write (rule R4)."""
 
     producer_id: int
     producer_epoch: int
@@ -169,8 +169,8 @@ class DuplicateFound:
 
 @value(frozen=True, slots=True)
 class MarkerLost:
-    """The broker stores our wrappers without their key: a doubt on this topic may end in "nobody can tell".
-    ``stored_as``: what it makes of them."""
+    """The broker stores our wrappers without their key, so a doubt on this topic may end as unknown. ``stored_as``:
+    what the broker makes of them."""
 
     topic: str
     partition: int
@@ -179,8 +179,8 @@ class MarkerLost:
 
 @value(frozen=True, slots=True)
 class NoRoomForMarker:
-    """A record was stored without a marker: with it, it is larger than the broker takes. A doubt about it may end in
-    "nobody can tell". ``size_bytes``: as it was sent."""
+    """A record was stored without a marker: with it, it is larger than the broker takes. A doubt about it may end as
+    unknown. ``size_bytes``: as it was sent."""
 
     topic: str
     partition: int
@@ -206,7 +206,7 @@ class ProducerIdIssued:
 
 @value(frozen=True, slots=True)
 class EntryLoaded:
-    """A producer on a partition was taken into memory. Those in memory: met minus dropped."""
+    """A producer on a partition was loaded into memory. In memory at a moment: loaded less evicted."""
 
     producer_id: int
     topic: str
@@ -215,7 +215,8 @@ class EntryLoaded:
 
 @value(frozen=True, slots=True)
 class EntryEvicted:
-    """An idle producer on a partition was dropped from memory, as there are many: its state is read again."""
+    """An idle producer on a partition was evicted from memory, as there are many: its state is read again when it comes
+    back."""
 
     producer_id: int
     topic: str
@@ -224,7 +225,7 @@ class EntryEvicted:
 
 @value(frozen=True, slots=True)
 class IncarnationBegun:
-    """What this process reserves from now on bears this name (rule R1)."""
+    """What this process reserves from now on has this incarnation's name (rule R1)."""
 
     incarnation: bytes
 
@@ -238,7 +239,7 @@ class GenerationChanged:
 
 @value(frozen=True, slots=True)
 class RedisMemoryMeasured:
-    """Redis has told how full it is, in bytes. ``limit_bytes``: its maxmemory; 0: it has none."""
+    """Redis has reported its memory, in bytes. ``limit_bytes``: its maxmemory; 0: it has none."""
 
     used_bytes: int
     limit_bytes: int
@@ -254,8 +255,8 @@ class ClientRefused:
 
 @value(frozen=True, slots=True)
 class ConnectionRefused:
-    """A connection was closed before anything was read from it, before it had shown who is there, or to make room.
-    ``reason``: one of ``metric_names.REFUSALS``; ``what``: one sentence."""
+    """A connection was closed before anything was read from it, before it was authenticated, or so that another one
+    could be admitted. ``reason``: one of ``metric_names.REFUSALS``; ``what``: one sentence."""
 
     address: str
     reason: str
@@ -264,7 +265,8 @@ class ConnectionRefused:
 
 @value(frozen=True, slots=True)
 class SlowClient:
-    """A client was hung up on because it did not send on, or did not take its answers. ``what``: one sentence."""
+    """A client was disconnected because it did not finish sending a request, or did not read its answers. ``what``: one
+    sentence."""
 
     client: str
     what: str
@@ -272,7 +274,7 @@ class SlowClient:
 
 @value(frozen=True, slots=True)
 class TlsRefused:
-    """A client's TLS handshake failed, or never ended. ``client``: its address; ``what``: one sentence."""
+    """A client's TLS handshake failed, or took too long. ``client``: its address; ``what``: one sentence."""
 
     client: str
     what: str
@@ -280,7 +282,7 @@ class TlsRefused:
 
 @value(frozen=True, slots=True)
 class CertificateLoaded:
-    """A certificate of ours is in use from now on. ``place``: where it is configured; ``expires_at``: unix seconds."""
+    """A certificate of ours is used from now on. ``place``: where it is configured; ``expires_at``: unix seconds."""
 
     place: str
     subject: str

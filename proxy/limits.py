@@ -19,106 +19,110 @@ RECEIVE_BYTES: Final = 64 * KIB
 
 # One client connection
 REQUESTS_IN_FLIGHT_MAX: Final = 16
-"""Clients keep up to five; what is beyond waits in the socket."""
+"""Clients keep up to five in flight; what is above waits in the socket."""
 REQUESTS_PER_TURN_MAX: Final = 5
-"""Of one client, before the others have their turn, however many have arrived."""
+"""Of one client, before the turn of the others, however many have arrived."""
 FAILURES_NOTED_MAX: Final = 5_000
 """Producers and partitions of one connection of which a batch failed there: each is a note of up to half a KiB. Few
 clients have so many in one request; those come again on a new connection, as after any other."""
 CLIENT_RESPONSE_BYTES_MAX: Final = 4 * MIB
 """Answers that a slow client has not taken; above this nothing more is read from it."""
 CONNECTIONS_MAX: Final = 10_000
-"""Each may cost two descriptors: its own, and one of the connection to a broker that belongs to it."""
+"""Each may need two descriptors: its own, and that of the connection to a broker that belongs to it."""
 DESCRIPTORS_KEPT: Final = 64
 """File descriptors that clients do not get: for Redis, the admin port, files, look-ups of names, the start of a private
 Redis."""
 DESCRIPTORS_KEPT_PER_BROKER: Final = 4
-"""And for each broker, beside its lanes: the connection by which it is watched, the one that reads logs, and the lanes
-of slow partitions."""
+"""For each broker, beside its lanes: the control connection, the one that reads logs, and the lanes of slow
+partitions."""
 DESCRIPTORS_KEPT_SHARE_MAX: Final = 0.5
 """Of all descriptors: where there are few, clients get half of them."""
 CONNECTIONS_PER_IP_MAX: Final = 500
 """A host with many executors keeps some dozens to each broker. Of IPv6 a whole /64 counts as one address."""
 CONNECTION_CREATION_RATE_MAX: Final = 200
-"""What is above waits in the kernel's queue: newcomers cost those who are there a few hundredths of the CPU, with TLS a
+"""What is above waits in the kernel's queue. At this rate new connections take a few hundredths of the CPU, with TLS a
 fifth."""
 ACCEPTS_BURST_SECONDS: Final = 5.0
-"""So much of it is taken at once after a quiet time: all clients come back together when a proxy has been restarted."""
+"""Seconds of that rate that are accepted at once after an idle time: all clients come back together when a proxy has
+been restarted."""
 TURNED_AWAY_SHARE: Final = 0.1
-"""Of an accept: what a connection costs that is closed at once. Who is turned away keeps the others waiting less."""
+"""What a connection that is closed at once counts, as a share of an accepted one: it takes less time."""
 IP_COST_PER_TURN: Final = 64
-"""Of all connections of one address together, before the others have their turn: a request costs one, and one more for
-each ``IP_COST_BYTES`` of it. A dozen connections do not come so far."""
+"""Of all connections of one address together, before the turn of the others: a request costs one, and one more for each
+``IP_COST_BYTES`` of it. A dozen connections stay below."""
 IP_COST_BYTES: Final = 16 * KIB
 REQUEST_BYTES_TOTAL_MAX: Final = 256 * MIB
 """Bytes of requests that wait anywhere in the proxy, with what they are converted to, and of those that have not
-arrived completely. Above this nothing is read. Only if more than half of it is unfinished, and so makes no room by
-itself, a few requests are read to their end."""
+arrived completely. Above this nothing is read. Only if more than half of it is unfinished requests, whose memory would
+not be released otherwise, a few requests are read to their end."""
 
 RESPONSE_BYTES_TOTAL_MAX: Final = 256 * MIB
-"""Answers that clients have not taken, of all of them: above this nobody is read from who has more than
-``BACKLOG_BYTES`` waiting, and who takes nothing of it is hung up on."""
+"""Answers that clients have not read, of all of them. Above this the proxy reads nothing from clients that have more
+than ``BACKLOG_BYTES`` waiting, and disconnects those that read nothing of it."""
 BACKLOG_BYTES: Final = 64 * KIB
-"""A client that has more answers waiting than this is looked after."""
+"""A client that has more answers waiting than this is watched."""
 BACKLOG_LOOK_SECONDS: Final = 1.0
-"""So long after an answer it is looked whether it was taken: the kernel may just not have come to it."""
+"""For so long after an answer it is not checked whether it was read: the kernel may not have sent it yet."""
 UNTAKEN_SECONDS: Final = 30.0
-"""A client that is not read from, because of what it does not take, and takes nothing for so long is hung up on."""
+"""A client that is not read from, because of answers that it does not read, and reads nothing for so long is
+disconnected."""
 UNTAKEN_SECONDS_SCARCE: Final = 5.0
-"""The same while all that clients do not take is above ``RESPONSE_BYTES_TOTAL_MAX``."""
+"""The same while the unread answers of all clients are above ``RESPONSE_BYTES_TOTAL_MAX``."""
 UNTAKEN_BYTES_PER_SECOND: Final = 16 * KIB
-"""Who takes less than this, while others wait for the room that his answers fill, is treated as if he took nothing."""
+"""A client that reads less than this, while others wait for the memory of its answers, is treated as if it read
+nothing."""
 UNFINISHED_SECONDS: Final = 5.0
 UNFINISHED_BYTES_PER_SECOND: Final = 16 * KIB
-"""After the first seconds the rest of a request comes at least so fast, or the client is hung up on: unfinished
-requests hold memory, and above ``REQUEST_BYTES_TOTAL_MAX`` they would keep everybody waiting."""
+"""After the first seconds the rest of a request must arrive at least so fast, or the client is disconnected: unfinished
+requests hold memory, and above ``REQUEST_BYTES_TOTAL_MAX`` they would make all clients wait."""
 IDLE_SECONDS: Final = 600.0
 """Kafka's connections.max.idle.ms. A connection without a request for so long is closed."""
 IDLE_LOOK_SECONDS: Final = 60.0
-"""All connections are looked at so often: 10,000 take four milliseconds."""
+"""How often all connections are checked: 10,000 take four milliseconds."""
 QUIET_SECONDS: Final = 5.0
-"""Once there are ``CONNECTIONS_MAX``: a connection that has asked for nothing for so long leaves for a new one. Members
-of groups say something every three seconds."""
+"""Once there are ``CONNECTIONS_MAX``: a connection without a request for so long is closed to admit a new one. Members
+of groups send something every three seconds."""
 PRODUCER_QUIET_SECONDS: Final = 60.0
-"""The same for one by which something was produced; these leave after all others."""
+"""The same for a connection that has produced something; these are closed after all others."""
 QUIET_LOOK_SECONDS: Final = 1.0
-"""Who is quiet is looked for so often at most, in 20 ms for 10,000; where there are more than ``CONNECTIONS_MAX``, more
-seldom."""
+"""How often idle connections are looked for at most, which takes 20 ms for 10,000; less often where there are more than
+``CONNECTIONS_MAX``."""
 
 # TLS
 TLS_HANDSHAKE_SECONDS: Final = 10.0
 """Handshakes wait for each other, one step in each pass, and a whole fleet may come at once."""
 TLS_HANDSHAKES_MAX: Final = 1_000
-"""Of clients, unfinished at a time. Above it the oldest one is hung up on."""
+"""Unfinished handshakes of clients at a time. Above it the oldest one is closed."""
 CERTIFICATE_LOOK_SECONDS: Final = 10.0
-"""The files of certificates are looked at so often."""
+"""How often the files of certificates are checked."""
 CERTIFICATE_WARN_DAYS: Final = 14
-"""From here on the end of a certificate is told once a day."""
+"""So many days before a certificate expires, and then once a day, a warning is logged."""
 
 # SASL
 SASL_SECONDS: Final = 10.0
-"""From an open connection to a shown principal."""
+"""From an open connection to an authenticated principal."""
 SASL_FRAME_BYTES_MAX: Final = 64 * KIB
-"""Before a principal was shown; tokens with many claims take some KiB."""
+"""Before the client is authenticated; tokens with many claims take some KiB."""
 SASL_HANDSHAKES_MAX: Final = 4
 """Of one connection: each opens a connection to the broker, and clients that try another mechanism need two."""
 UNAUTHENTICATED_PER_IP_MAX: Final = 64
 UNAUTHENTICATED_MAX: Final = 1_000
-"""Connections that have not shown who is there, where that is asked for. Above it the oldest one is hung up on."""
+"""Connections that have not authenticated, where that is required. Above it the oldest one is closed."""
 FAILED_LOGINS_PER_MINUTE_MAX: Final = 5
-"""Of one address; after more of them it is shut out for ``SHUT_OUT_SECONDS``."""
+"""Of one address; after more of them its connections are closed at once for ``SHUT_OUT_SECONDS``."""
 SHUT_OUT_SECONDS: Final = 60.0
 ADDRESSES_REMEMBERED_MAX: Final = 10_000
-"""Of those with a failed login. Above it the one that failed longest ago is forgotten."""
+"""Addresses with a failed login. Above it the one that failed longest ago is forgotten."""
 LOGIN_REFUSAL_SECONDS: Final = 0.1
-"""Before a no: who tries passwords gets ten answers a second on one connection after the other."""
+"""Delay of a refusal: a client that guesses passwords gets ten answers a second on one connection after the other."""
 SASL_BACKOFF_SECONDS_MIN: Final = 1.0
 SASL_BACKOFF_SECONDS_MAX: Final = 10.0
-"""A broker that has refused our principal is left alone for so long: accounts are locked after some tries."""
+"""After a broker has refused our principal, no login is tried there for so long: accounts are locked after some
+tries."""
 RIGHTS_SECONDS: Final = 10.0
-"""What a broker has said a client may do is believed for so long."""
+"""How long a broker's yes to a client's right counts."""
 DENIAL_SECONDS: Final = 1.0
-"""And what he may not: an operator who mends it wants to see that."""
+"""How long its no counts: an operator who grants the right wants to see the effect."""
 GUEST_TOPICS_MAX: Final = 1_000
 """Topics of one client whose rights are remembered."""
 SCRAM_ITERATIONS_MIN: Final = 4096
@@ -146,39 +150,39 @@ have been raised (``max.message.bytes``). Where it was not, that costs a few ref
 TURN_SECONDS: Final = 0.002
 """Once a pass of the reactor has taken so long, batches that could be converted wait for the next one, so that those
 that are ready leave. When 40 producers are answered together, and each batch takes 0.3 ms, the first one does not wait
-for the last, nor do they come back together: with answers after 50 ms that is 0.9 instead of 0.75 of what they could
-reach. Each pass costs something: half of this gains little more."""
+for the last, nor do they come back together: with answers after 50 ms that gives 0.9 instead of 0.75 of the possible
+throughput. Each pass has a cost of its own: half of this value gains little more."""
 STEPS_SECONDS: Final = 0.01
-"""Of a pass of the reactor, for what takes many steps, such as the conversion of large batches: one step at least, of a
-few milliseconds. What takes little time is done beside it, in each pass."""
+"""Time in each pass of the reactor for work of many steps, such as the conversion of large batches: at least one step,
+of a few milliseconds. Short work is done beside it, in each pass."""
 SHORT_WORK_STEPS_MAX: Final = 8
 """Steps after which a piece of work counts as long, and waits for the other long ones: 8 MiB, or 40,000 records. Four
 times as many records as librdkafka puts into a batch."""
 PASS_SECONDS: Final = 0.02
-"""Once a pass has taken so long, requests that came wait for the next one: the lease is renewed, and everybody else
-served, in between."""
+"""Once a pass has taken so long, further requests wait for the next one: in between the lease is renewed and others are
+served."""
 PASS_SECONDS_MAX: Final = 2.0
-"""What is left of a request then is refused for now: it comes again, and goes on there."""
+"""What is left of a request then is refused with a retriable code: the client sends it again, and it goes on there."""
 
 # Lanes
 LANES_PER_BROKER: Final = 16
 """By default, opened as they are needed. A broker answers one request per connection at a time: with answers after 50
 ms, four lanes of 128 KiB were a tenth of what 40 producers reach without the proxy."""
 LANES_PER_BROKER_MAX: Final = 1_000
-"""Of the setting: brokers count connections of one address too."""
+"""The largest setting: brokers limit connections of one address, too."""
 LANE_IDLE_SECONDS: Final = 60.0
-"""A lane that was not needed for so long is closed, but for one."""
+"""A lane that was idle for so long is closed, except the last one."""
 LANE_REQUEST_BYTES: Final = 128 * KIB
 LANE_REQUEST_BYTES_MAX: Final = 2 * MIB
-"""Appends that are put into one upstream request, while there are lanes enough and when there are not: what is in one
-request is answered together, so one that is small keeps fewer waiting. 16 lanes hold 200 producers of 100 KB."""
+"""Bytes of appends in one upstream request, while there are lanes enough and when there are not. All appends of a
+request are answered together, so in a small one fewer wait for each other. 16 lanes hold 200 producers of 100 KB."""
 DEMAND_AVERAGED: Final = 64
-"""Requests over which it is forgotten that there were more appends."""
+"""Requests over which a higher number of appends is forgotten."""
 HOLD_SECONDS_MIN: Final = 0.001
 """While there are more appends than lanes, requests leave a lane's share of an answer's time apart, if it is longer.
 200 producers and answers after 100 ms: 0.94 of what they could reach, instead of 0.62."""
 SLOW_LANES_PER_BROKER: Final = 2
-"""For all partitions that are slow; they keep nobody else waiting (rule R19)."""
+"""For all slow partitions together; no other partition waits for them (rule R19)."""
 UPSTREAM_TIMEOUT_SECONDS_MAX: Final = 5.0
 UPSTREAM_TIMEOUT_SECONDS_MIN: Final = 0.5
 """A broker is given half of the clients' own time, within these: one that has lost its followers says so only when the
@@ -188,38 +192,40 @@ LANE_PATIENCE_SECONDS: Final = 10.0
 LANE_THROTTLED_PATIENCE_SECONDS: Final = 300.0
 """Old brokers delay the answers of throttled clients, by up to minutes."""
 LANE_LOOK_SECONDS: Final = 0.1
-"""It is looked so often for requests that are out too long; where a client has a lane of his own, once a second."""
+"""How often requests that are out too long are looked for; where a client has a lane of its own, once a second."""
 GUEST_LANE_LOOK_SECONDS: Final = 1.0
 LATE_SECONDS_MIN: Final = 0.2
 LATE_TIMES: Final = 8
 SLOW_APPEND_SECONDS: Final = 1.0
-"""A request is late when it takes longer than so many times an average answer, within these: from then on nobody has to
-wait for its partitions, and each of them shows alone whether it is slow (rule R19)."""
+"""A request is late when it takes longer than so many times an average answer, within these bounds. From then on no
+other partition waits for its partitions, and each of them is tried alone to find out whether it is slow (rule R19)."""
 ANSWERS_AVERAGED: Final = 16
 SLOW_PARTITION_SECONDS: Final = 30.0
 """A slow partition to which nothing was sent for so long is tried alone before it goes with others again."""
 PACE_KEPT_SECONDS: Final = 600.0
-"""What was slow before is forgotten: the partition may have moved."""
+"""After so long it is forgotten that a partition was slow: its leader may have moved."""
 MERGE_MISFITS_MAX: Final = 256
 """Appends that are passed over, at most, while others of their partition are merged into one wrapper."""
 CONNECT_SECONDS_MAX: Final = 5.0
-"""For one address. The kernel alone tries for two minutes, more and more seldom."""
+"""For one address. The kernel alone would try for two minutes, less and less often."""
 CONNECT_BACKOFF_SECONDS_MIN: Final = 0.05
 CONNECT_BACKOFF_SECONDS_MAX: Final = 1.0
 """Between two tries, doubled each time: a broker that comes back is used again within a second."""
 REFUSED_BACKOFF_SECONDS_MIN: Final = 1.0
 REFUSED_BACKOFF_SECONDS_MAX: Final = 10.0
-"""Where a broker answers that cannot be served: another one may take its place, but nobody has to be in a hurry."""
+"""Between two tries at a broker that answers and cannot be served: another one may take its place, but that is not
+urgent."""
 LEADER_AWAY_SECONDS: Final = 0.5
-"""A batch whose leader is known and cannot be reached looks again so often."""
+"""How often a batch whose leader is known and cannot be reached looks again."""
 LEFT_LOOK_SECONDS: Final = 10.0
-"""So often it is looked which brokers have left the cluster."""
+"""How often it is checked which brokers have left the cluster."""
 ASK_SECONDS_MAX: Final = 5.0
-"""A question on the control connection that is not answered by then: the connection is given up."""
+"""If a question on the control connection is not answered by then, the connection is reset."""
 
 # The store
 LEASE_SECONDS: Final = lease.LEASE_SECONDS
-"""Others wait so long for an incarnation that has died, and a new one for what the lost one was granted (R1, R10)."""
+"""For so long other proxies wait for an incarnation that has died, and a new incarnation for what the lost one was
+granted (R1, R10)."""
 LEASE_RENEW_SECONDS: Final = lease.RENEW_SECONDS
 LEASE_MARGIN_SECONDS: Final = lease.MARGIN_SECONDS
 """No byte of a produce leaves later than this before the lease ends (rule R4)."""
@@ -230,13 +236,14 @@ STORE_WAIT_SECONDS_MAX: Final = 8.0
 COMMIT_IDLE_SECONDS: Final = 0.05
 """A commit rides on the next reserve; with none in this time it goes alone."""
 PRODUCER_EXPIRY_SECONDS: Final = 24 * 3600
-"""By default, Kafka's producer.id.expiration.ms: an idle producer is forgotten after a day, by the store's clock."""
+"""The default, as Kafka's producer.id.expiration.ms: the state of an idle producer expires after a day, by the clock of
+Redis."""
 PRODUCER_EXPIRY_SECONDS_SAFE: Final = 900
-"""Below this, a retry may come after its producer was forgotten, and be taken for something new."""
+"""Below this, a retry may come after its producer's state has expired, and be taken for a new batch."""
 CLIENT_RETRY_SECONDS_MAX: Final = 600
 """No client retries a batch later than this after its first try: above every delivery.timeout.ms (rule R10)."""
 CLIENT_RETRY_SECONDS_MAX_LEAST: Final = 120
-"""What clients wait by default."""
+"""The clients' default."""
 CHECKPOINTS_PER_HORIZON: Final = 10
 """Checkpoints of a partition within the client retry time: at most a tenth of that time is read in vain."""
 CHECKPOINTED_PARTITIONS_MAX: Final = 20_000
@@ -251,11 +258,12 @@ EARLIER_INCARNATIONS_MAX: Final = 100
 PARK_SECONDS_MIN: Final = 0.1
 PARK_SECONDS_MAX: Final = 1.0
 PARKS_COUNTED_MAX: Final = 10
-"""An intent of another proxy is looked at again after this time, at first soon, then more seldom (rule R13)."""
+"""An intent of another proxy is read again after this time, at first soon, then less often (rule R13)."""
 HAND_OVER_SECONDS: Final = 10.0
-"""A doubt that lasts so long, and that nobody here waits for, is left to whatever proxy the client comes to (R17)."""
+"""A doubt that lasts so long, and that no request at this proxy waits for, is left to the proxy that the client comes
+to (R17)."""
 FAILED_PAUSE_SECONDS: Final = 1.0
-"""After an internal error, before what it left open is looked after."""
+"""After an internal error, before what it left open is resolved."""
 PRINCIPALS_MAX: Final = 1_000
 """Principals with a block of producer ids in this process; of one that is forgotten the rest of a block is lost."""
 SEQUENCERS_MAX: Final = 100_000
@@ -265,7 +273,7 @@ SEQUENCERS_MAX: Final = 100_000
 ANSWER_SHARE: Final = 0.75
 """A produce is answered after this share of its own timeout (rule R18)."""
 ANSWER_SWEEP_SECONDS: Final = 0.1
-"""So often it is looked whose time is up: one timer for all of them."""
+"""How often expired requests are looked for: one timer for all of them."""
 PRODUCE_TIMEOUT_MS_MIN: Final = 1_000
 """A client that asks for less is treated as if it had asked for this."""
 
@@ -273,16 +281,17 @@ PRODUCE_TIMEOUT_MS_MIN: Final = 1_000
 SETTLE_SECONDS: Final = 1.0
 """A broker that was seen awake for so long has executed whatever it had read before (rule R6)."""
 PROBE_SECONDS: Final = 0.1
-"""Meanwhile it is asked so often."""
+"""How often it is asked meanwhile."""
 PROBE_LATE_SECONDS: Final = 0.3
-"""An answer later than this: the broker may have stood still, and its second begins anew."""
+"""If an answer takes longer than this, the broker may have been paused, and its second begins anew."""
 LEADER_GONE_SECONDS: Final = 10.0
 """A broker that cannot be connected to for this long, while another one leads, has lost its ZooKeeper session."""
 SCAN_BYTES_MAX: Final = 256 * MIB
 SCAN_SECONDS_MAX: Final = 30.0
-"""Of one try to find a batch in the log: whoever waits is told then, and the next try goes on where this one ended."""
+"""Of one try to find a batch in the log: the waiting requests are answered then, and the next try goes on where this
+one ended."""
 FETCH_BYTES: Final = 1 * MIB
-"""Where the log is read through: what a broker of that time fetches itself."""
+"""For reading through a log: what a follower of that time fetches."""
 FETCH_ONE_BYTES: Final = 64 * KIB
 """Where only one message is wanted."""
 CHUNK_RECORDS_MAX: Final = 20_000
@@ -290,7 +299,7 @@ CHUNK_RECORDS_MAX: Final = 20_000
 CHUNKS_KEPT: Final = 32
 CHUNK_KEPT_BYTES_MAX: Final = 2 * MIB
 CHUNK_KEPT_SECONDS: Final = 2.0
-"""What was read of a log serves others for so long: a thousand doubts about a partition come together."""
+"""For so long what was read of a log serves other doubts: a thousand doubts about a partition come together."""
 CHUNKS_KEPT_BYTES_MAX: Final = CHUNKS_KEPT * CHUNK_KEPT_BYTES_MAX
 """Of one broker, as they lie in memory: a fetch of 1 MiB takes 2 to 20 MiB there, with a note of each message."""
 CHUNK_MEMORY_BYTES_MAX: Final = 32 * MIB
@@ -303,32 +312,34 @@ FETCH_BYTES_MAX: Final = 64 * MIB
 FORWARDS_MAX: Final = 3
 """The first time, and twice more after the log was searched (rule R6)."""
 LOOK_BYTES_MAX: Final = 32 * MIB
-"""Of one second look: it is there to tell, and must not get into anybody's way."""
+"""Read by one duplicate audit: it only reports, and must not delay anything."""
 SECOND_LOOKS_SECONDS: Final = (60.0, 540.0)
-"""After a batch was sent again: one minute later and ten minutes later it is looked for twice (rule R14)."""
+"""After a batch was sent again, the audit looks for a second copy one minute and ten minutes later (rule R14)."""
 UNDECIDED_MAX: Final = 4
 """Tries to resolve a doubt before the client is told that it cannot be decided."""
 READ_BACK_SECONDS: Final = 600.0
-"""So often an append of a partition is read back, to see whether the broker keeps the marker: a message format or a
-codec may be changed at any time, and one small fetch of a partition in ten minutes is nothing to its broker."""
+"""How often an append of a partition is read back, to see whether the broker keeps the marker: a message format or a
+codec may be changed at any time, and one small fetch per partition in ten minutes costs its broker nothing."""
 BOUND_AGE_SECONDS: Final = 10.0
 """A lower bound older than this is read anew before a reserve, so that a doubt later costs a short scan (rule R8)."""
 
 # Telemetry
 LOOP_STEP_WINDOW_SECONDS: Final = 60.0
-"""The longest step of the event loop is shown for one to two of these: longer than metrics are collected apart."""
+"""The longest step of the event loop is shown for one to two of these: longer than the interval at which metrics are
+collected."""
 STORE_MEMORY_LOOK_SECONDS: Final = 10.0
-"""Redis is asked so often how full it is: more often than most collectors ask us."""
+"""How often Redis is asked for its memory: more often than most collectors ask the proxy."""
 STORE_MEMORY_SHARE_MAX: Final = 0.8
-"""Of Redis's maxmemory. Above it the status page says so: at all of it nothing can be reserved, and nobody produces."""
+"""Of Redis's maxmemory. Above it the status page warns: when it is full, nothing can be reserved, so no idempotent
+batch is accepted."""
 DUPLICATE_SERIES_MAX: Final = 500
 """Pairs of client id and topic whose duplicates are counted apart; clients choose their names freely."""
 DUPLICATE_SERIES_IDLE_SECONDS: Final = 3600.0
-"""A pair without a duplicate for so long makes room for another one: longer than rates usually look back."""
+"""A pair without a duplicate for so long may be replaced by another one: longer than rates usually look back."""
 LINES_PER_MINUTE_MAX: Final = 20
-"""Of the log, of one kind that clients can cause at will: then one line says how many more there were."""
+"""Log lines of one kind that clients can cause at will: then one line says how many more there were."""
 DUPLICATE_LINES_PER_MINUTE_MAX: Final = 6_000
-"""The same for duplicates, which one wants to read one by one, but not ten thousand a second."""
+"""The same for duplicates, which an operator wants to read one by one, but not ten thousand a second."""
 RECENT_LINES_MAX: Final = 200
 """Lines of the log that the status page can show."""
 TRACED_RECORDS_MAX: Final = 100
@@ -345,56 +356,60 @@ BATCH_OBJECTS_BYTES: Final = 4 * KIB
 """What a request, each partition in it, and each batch with a producer id take in memory beside their bytes, while they
 are at work: 16,000 requests of one small batch took 50 MB, and with producer ids 160 MB, 40 MB of it for good."""
 MEMORY_LOOK_SECONDS: Final = 10.0
-"""So often it is looked whether memory that is free can be given back to the kernel."""
+"""How often it is checked whether free memory can be given back to the kernel."""
 MEMORY_GROWN_BYTES: Final = 8 * MIB
-"""So much more than the last time is worth it."""
+"""Memory is given back if it has grown by so much since the last time."""
 MEMORY_STEP_BYTES: Final = 4 * MIB
-"""So much is given back at a time; between two of these steps others are served."""
+"""Given back in one step; between two steps requests are served."""
 QUIET_CPU_SHARE: Final = 0.1
-"""Of one core, since the last look. Giving back takes 0.1 ms for each MB, and taking it again twice that: who has more
-to do keeps it."""
+"""CPU use since the last check, of one core. Giving back takes 0.1 ms for each MB, and taking it again twice that: a
+process with more to do keeps its memory."""
 
 # Topology
 METADATA_FRESH_SECONDS: Final = 1.0
-"""What was learned since is told to clients without asking again: after a restart all of them ask at once."""
+"""Metadata that is younger than this is given to clients without asking again: after a restart all of them ask at
+once."""
 METADATA_PAUSE_SECONDS: Final = 0.05
 METADATA_PAUSE_SHARE: Final = 0.25
 """What a client looks for, a topic that is not there or has no leader yet, is asked for again after this time, then
 after this share of the time since it has been looked for, and ``METADATA_FRESH_SECONDS`` at most."""
 METADATA_LOOKED_FOR_SECONDS: Final = 2.0
 METADATA_LOOKED_FOR_MAX: Final = 10_000
-"""Who comes later than this looks anew; above it the one that nobody has looked for for longest is forgotten."""
+"""Topics that are looked for; above it the one whose last look is the longest ago is forgotten."""
 METADATA_SPREAD_SECONDS: Final = 0.5
-"""Brokers hear of a topic that comes or goes one after the other: what was told sooner after it is looked at again."""
+"""Brokers learn one after the other that a topic was created or deleted: answers within this time after it are checked
+again."""
 METADATA_PARTITION_SECONDS: Final = 0.000_02
 """So much for each partition lies between two looks at the whole cluster, and between two questions about some topics:
 of a core an answer takes a twentieth of it where all partitions have changed, and much less where none has."""
 METADATA_WAIT_SECONDS: Final = 1.0
-"""Whoever waits for a newer answer gets what is known by then: clients are answered while brokers are away, too."""
+"""A client that waits for a newer answer gets what is known by then: clients are answered while brokers are away,
+too."""
 METADATA_AGE_SECONDS: Final = 30.0
-"""The whole cluster is asked for at least so often: nobody tells of new brokers and topics."""
+"""How often the whole cluster is asked for at least: brokers do not announce new brokers and topics."""
 METADATA_ROWS_PER_STEP: Final = 2_000
 """Topics and partitions that are read, or written, in one step of the loop: 2 ms. Clusters have a hundred thousand."""
 METADATA_QUESTIONS_PER_SECOND_MAX: Final = 20
-"""What is in question meanwhile is asked for together: where a broker dies, all its producers ask at once."""
+"""Topics that are wanted in between are asked for together: when a broker dies, all its producers ask at once."""
 METADATA_TOPICS_PER_QUESTION_MAX: Final = 1_000
 """Topics that are named in one question: 250 KB at most."""
 METADATA_TOLD_PER_STEP: Final = 100
-"""Of those who wait for an answer, as many are told of it in one step of the loop: each may go on with a batch."""
+"""Waiting callers that are called in one step of the loop: each may go on with a batch."""
 METADATA_FEW_TOPICS: Final = 10
-"""Who names more waits for those who name less: one client can ask for all topics by name."""
+"""A client that names more topics waits for those that name fewer: one client can ask for all topics by name."""
 LISTEN_AGAIN_SECONDS: Final = 5.0
-"""A broker's port that somebody else has is tried again so often."""
+"""How often a broker's port that another process has is tried again."""
 LISTEN_TOLD_SECONDS: Final = 60.0
 LISTEN_TOLD_SECONDS_MAX: Final = 3600.0
-"""That it is still taken is told again after so long, then after twice that, up to the second."""
+"""That it is still taken is logged again after so long, then after twice that, up to the second value."""
 JOURNAL_AGAIN_SECONDS: Final = 1.0
-"""A journal that cannot be written is tried again so often, with the next event: on a full disk each try costs."""
+"""How often a journal that cannot be written is tried again, with the next event: on a full disk each try takes
+time."""
 ANSWERS_KEPT_MAX: Final = 1_000
 ANSWERS_KEPT_BYTES_MAX: Final = 8 * MIB
 """Encoded answers to Metadata, as long as nothing newer is known of the cluster."""
 DRAIN_SECONDS: Final = 25.0
-"""After SIGTERM. The goodbye to Redis comes on top (``ASK_SECONDS_MAX``)."""
+"""After SIGTERM. Giving the lease back to Redis comes on top (``ASK_SECONDS_MAX``)."""
 
 assert LEASE_RENEW_SECONDS * 2 < LEASE_SECONDS - LEASE_MARGIN_SECONDS, "two renewals fit into a lease"
 assert GROUP_BYTES_MAX <= LANE_REQUEST_BYTES < LANE_REQUEST_BYTES_MAX < REQUEST_BYTES_MAX

@@ -1,4 +1,4 @@
-"""The command line. Parses, starts, and turns problems into one clear sentence each."""
+"""The command line. Parses, starts, and turns each problem into one clear sentence."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
-    """Every option is a setting of the file under another name, and stands above it."""
+    """Every option is a setting of the file under another name, and overrides it."""
     run.add_argument(
         "--config",
         metavar="FILE",
@@ -116,6 +116,6 @@ def _run(options: argparse.Namespace) -> int:
     except ConfigError as problem:
         print(f"idemproxy: {problem}", file=sys.stderr)
         return 2
-    from .process.run import run  # all that serves is imported while the configuration is read
+    from .process.run import run  # what serves is imported while the configuration is read
 
     return run(options, reading)

@@ -15,7 +15,7 @@ from .sequence import SEQUENCE_MODULUS, advance, distance, is_ahead
 
 @value(frozen=True, slots=True)
 class Stored:
-    """A piece of a producer's stream as it was found in the log: a batch, or a part of one."""
+    """A piece of a producer's records as it was found in the log: a batch, or a part of one."""
 
     producer_epoch: int
     base_sequence: int
@@ -24,7 +24,7 @@ class Stored:
 
 
 def fresh(generation: bytes, principal: bytes, producer_epoch: int, next_sequence: int) -> Entry:
-    """Return the entry of a producer that has nothing here yet; version 0 is that of an absent value."""
+    """Return the entry of a producer that has none here yet; version 0 is that of an absent value."""
     return Entry(0, generation, principal, producer_epoch, next_sequence)
 
 
@@ -43,9 +43,9 @@ def renewed(
     leader: int | None = None,
     moved_to: int = NO_OFFSET,
 ) -> Entry:
-    """Return the entry with its intent owned by ``owner``: taken over, or about to be forwarded once more, perhaps to
-    another ``leader``. The bound is kept, unless it was seen not to hold (rule R8): then it is where the log begins,
-    ``moved_to``."""
+    """Return the entry with its intent owned by ``owner``: it was taken over, or is about to be forwarded once more,
+    perhaps to another ``leader``. The bound is kept, unless it was seen not to hold (rule R8): then it is where the log
+    begins, ``moved_to``."""
     assert entry.intent is not None
     intent = replace(entry.intent, owner=owner)
     if moved_to != NO_OFFSET:
@@ -63,8 +63,8 @@ def released(entry: Entry) -> Entry:
 
 
 def given_up(entry: Entry) -> Entry:
-    """Return the entry when nobody can tell whether its intent's batches are in the log: they are remembered, not
-    released (rule R17), and no longer in the way of others."""
+    """Return the entry when it cannot be determined whether its intent's batches are in the log: they are remembered,
+    not released (rule R17), and no longer block later batches."""
     assert entry.intent is not None
     return _with_intent(entry, replace(entry.intent, attempts=GIVEN_UP))
 
@@ -116,7 +116,7 @@ def rebuilt(entry: Entry, stored: Sequence[Stored], generation: bytes, end_offse
             entry = replace(entry, first_base_offset=_least(entry.first_base_offset, piece.base_offset))
             continue
         if not entry.window or piece.base_sequence != entry.next_sequence:
-            # What lies between was removed by compaction: it is not in the window, nor are those before it.
+            # What lies between was removed by compaction: the window contains neither that nor what came before it.
             entry = replace(entry, next_sequence=piece.base_sequence, window=())
         entry = _recorded(entry, WindowBatch(piece.base_sequence, piece.record_count, piece.base_offset))
     if stored:
@@ -143,12 +143,12 @@ class Gathered:
         before them have ended, or after it."""
 
     def __iter__(self) -> Iterator[Stored]:
-        """Give what is kept; the first one of each epoch is its first in the log."""
+        """Yield what is kept; the first one of each epoch is its first in the log."""
         yield from self._older.values()
         yield from self._newest
 
     def take(self, piece: Stored) -> None:
-        """Add the next one."""
+        """Add the next piece."""
         newest = self._newest
         epoch = newest[0].producer_epoch if newest else NO_OFFSET
         if piece.producer_epoch < epoch:
@@ -164,7 +164,7 @@ class Gathered:
         end = begin + piece.record_count
         if max(end, self._end) >= SEQUENCE_MODULUS // 2:
             self._begin(piece)
-        elif begin > self._last_begin:  # else it is known to every entry that has come so far
+        elif begin > self._last_begin:  # else every entry that has come so far knows it
             newest.append(piece)
             self._in_order = self._in_order + 1 if begin >= self._end else 0
             self._last_begin, self._end = begin, max(end, self._end)
@@ -186,7 +186,8 @@ def blurred(entry: Entry, generation: bytes) -> Entry:
 
 
 def _begin_epoch(entry: Entry, producer_epoch: int) -> Entry:
-    """Window and sequence begin anew; end and anchor of the last commit stay, they are bounds (rule R12)."""
+    """Return the entry with an empty window at the start of an epoch; end and anchor of the last commit stay, as they
+    are bounds (rule R12)."""
     return replace(
         entry,
         producer_epoch=producer_epoch,
@@ -198,7 +199,7 @@ def _begin_epoch(entry: Entry, producer_epoch: int) -> Entry:
 
 
 def _with_intent(entry: Entry, intent: Intent | None) -> Entry:
-    """As ``replace`` with the next version, which costs five times as much on the hot path."""
+    """The same as ``replace`` with the next version, which takes five times as long on the hot path."""
     return Entry(
         entry.version + 1,
         entry.generation,
@@ -215,7 +216,7 @@ def _with_intent(entry: Entry, intent: Intent | None) -> Entry:
 
 
 def _least(known: int, base_offset: int) -> int:
-    """Where an epoch begins in the log: what was cut off from it may have begun later."""
+    """Return the lower bound of where an epoch begins in the log; what was truncated may begin later."""
     return base_offset if known == NO_OFFSET or base_offset < known else known
 
 

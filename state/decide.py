@@ -1,8 +1,8 @@
-"""What becomes of a batch, given the stored entry. Pure: looks, answers with a verdict, changes nothing.
+"""Decides what a batch is, given the stored entry. Pure: returns a verdict, changes nothing.
 
 The order of the checks is Kafka's (KIP-98; ProducerStateEntry.findDuplicateBatch, then
-ProducerAppendInfo.checkProducerEpoch, then checkSequence): duplicate, epoch, sequence. Whether a refusal may be told
-to the client is not decided here (rule R11: the sequencer reads the authority again first)."""
+ProducerAppendInfo.checkProducerEpoch, then checkSequence): duplicate, epoch, sequence. Whether a refusal may be told to
+the client is not decided here (rule R11: the sequencer asks the authority again first)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .sequence import advance, distance, is_ahead, last_of
 
 @value(frozen=True, slots=True)
 class BatchIdentity:
-    """What names a batch: producer epoch, base sequence and how many records (at least one)."""
+    """The identity of a batch: producer epoch, base sequence and number of records (at least one)."""
 
     producer_epoch: int
     base_sequence: int
@@ -22,12 +22,12 @@ class BatchIdentity:
 
 @value(frozen=True, slots=True)
 class Append:
-    """It is the next one."""
+    """The batch is the next one."""
 
 
 @value(frozen=True, slots=True)
 class Duplicate:
-    """It is in the log already, among the last five."""
+    """The batch is in the log already, among the last five."""
 
     base_offset: int
     log_append_time_ms: int = NO_TIME
@@ -41,7 +41,7 @@ class BelowWindow:
 
 @value(frozen=True, slots=True)
 class OutOfOrder:
-    """A gap, a new epoch that does not start at 0, or an overlap with what is in the log."""
+    """The batch leaves a gap, begins a new epoch with another sequence than 0, or overlaps with what is in the log."""
 
     expected: int
     reason: str
@@ -49,7 +49,7 @@ class OutOfOrder:
 
 @value(frozen=True, slots=True)
 class Fenced:
-    """Its epoch is older than the stored one."""
+    """The batch's epoch is older than the stored one."""
 
     producer_epoch: int
 
@@ -90,7 +90,8 @@ def decide(entry: Entry | None, batch: BatchIdentity, any_start: bool = False) -
 
 
 def _find_duplicate(window: tuple[WindowBatch, ...], batch: BatchIdentity) -> Duplicate | None:
-    """Find the batch, also where it was stored in several parts, which follow each other in the window."""
+    """Return the batch of the window that this one repeats, also if it was stored in several parts, which follow each
+    other in the window."""
     for index, first in enumerate(window):
         if first.base_sequence != batch.base_sequence:
             continue
@@ -116,7 +117,7 @@ def records_in_log(entry: Entry, batch: BatchIdentity) -> int:
 
 
 def is_in_intent(intent: Intent, batch: BatchIdentity, crc: int) -> bool:
-    """Is it one of the intent's batches, with the same content (rule R13)?"""
+    """Is the batch one of the intent's batches, with the same content (rule R13)?"""
     return intent.producer_epoch == batch.producer_epoch and any(
         (member.base_sequence, member.record_count, member.crc) == (batch.base_sequence, batch.record_count, crc)
         for member in intent.batches

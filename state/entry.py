@@ -18,7 +18,7 @@ WINDOW_BATCHES_MAX = 5
 GROUP_BATCHES_MAX = 5
 """Batches that one intent, and one append, covers."""
 GIVEN_UP = 255
-"""In the place of an intent's attempts."""
+"""Takes the place of an intent's attempts when it was given up."""
 NO_OFFSET = -1
 NO_TIME = -1
 NO_ANCHOR = bytes(8)
@@ -27,7 +27,8 @@ NO_PRINCIPAL = bytes(8)
 NO_INCARNATION = bytes(8)
 NO_GENERATION = bytes(16)
 NOBODY = bytes(8)
-"""The owner of an intent that its owner has left: no lease ever has this name, so whoever needs it takes it over."""
+"""The owner of an intent that was left by its owner: no lease ever has this name, so any proxy may take the intent
+over."""
 
 _HEAD = struct.Struct(">BQ16s8shiqq8sBB")
 _WINDOW_BATCH = struct.Struct(">iiqq")
@@ -63,11 +64,11 @@ class IntentBatch:
 
 @value(frozen=True, slots=True)
 class Intent:
-    """What an incarnation may append, written before a byte goes to the broker (rule R2).
+    """What an incarnation may append, stored before a byte goes to the broker (rule R2).
 
     ``batches`` empty: nothing is forwarded under it, its owner rebuilds the whole entry from the log (rule R10).
-    ``lower_bound``: no copy of these batches can lie below this offset; ``anchor`` names the record just below it
-    (rule R8). ``content``: digest of the first record's key and value, for telling whether a marker was lost on the
+    ``lower_bound``: no copy of these batches can lie below this offset; ``anchor`` identifies the record just below it
+    (rule R8). ``content``: digest of the first record's key and value, to find out whether a marker was lost on the
     way. ``leader``: the broker that it is meant for, which has to be seen awake before the log is read (rule R6)."""
 
     owner: bytes
@@ -81,8 +82,9 @@ class Intent:
 
     @property
     def is_given_up(self) -> bool:
-        """Nobody can tell whether its batches are in the log. They are remembered, so that they are not forwarded again
-        (rule R17), until others take their place. A rebuild's claim may carry them; it has no content."""
+        """Is it undetermined for good whether its batches are in the log? They are remembered, so that they are not
+        forwarded again (rule R17), until other batches take their place. A rebuild's claim may carry them; it has no
+        content."""
         return self.attempts == GIVEN_UP
 
 
@@ -90,10 +92,10 @@ class Intent:
 class Entry:
     """The state of one producer on one partition.
 
-    ``version``: raised by every write. ``generation``: the life of the Redis data in which the entry was last known
-    to be complete. ``next_sequence``: what has to come next. ``window``: oldest first, at most five.
-    ``first_base_offset``: where the present epoch begins in the log. ``end_offset``, ``anchor``: end and last record
-    of the last committed append, of any epoch. ``is_rebuilt``: the newest of it was read from the log, and nothing was
+    ``version``: raised by every write. ``generation``: the life of the Redis data in which the entry was last known to
+    be complete. ``next_sequence``: the sequence that is due. ``window``: oldest first, at most five.
+    ``first_base_offset``: where the present epoch begins in the log. ``end_offset``, ``anchor``: end and last record of
+    the last committed append, of any epoch. ``is_rebuilt``: the newest part was read from the log, and nothing was
     committed since; it may end in the middle of a batch that was stored in parts."""
 
     version: int
@@ -110,17 +112,18 @@ class Entry:
 
     @property
     def has_open_intent(self) -> bool:
-        """Is there something to be found out before anything else may be appended?"""
+        """Does something have to be found out before anything else may be appended?"""
         return self.intent is not None and self.intent.attempts != GIVEN_UP
 
     @property
     def is_blurred(self) -> bool:
-        """May the log have more of the producer than is stored, and nobody can tell?"""
+        """May the log have more of the producer than is stored, which cannot be determined?"""
         return self.intent is not None and self.intent.is_given_up and not self.intent.batches
 
 
 def principal_of(name: str | None) -> bytes:
-    """Return what stands for a principal in stored values: a digest of its name. None: nobody has shown who he is."""
+    """Return what stands for a principal in stored values: a digest of its name. None: the anonymous principal, of
+    clients that do not authenticate."""
     return NO_PRINCIPAL if name is None else hashlib.blake2b(name.encode(), digest_size=len(NO_PRINCIPAL)).digest()
 
 
@@ -171,7 +174,7 @@ def pack(entry: Entry) -> bytes:
 
 @cache
 def _layout(window_batches: int, timed: bool, intent_batches: int) -> struct.Struct:
-    """The whole value in one struct, of which there are few kinds; -1: without an intent."""
+    """Return the struct of a whole value; there are only a few. -1: without an intent."""
     window = (_WINDOW_BATCH if timed else _WINDOW_BATCH_UNTIMED).format[1:] * window_batches
     intent = _INTENT.format[1:] + _INTENT_BATCH.format[1:] * intent_batches if intent_batches >= 0 else ""
     return struct.Struct(_HEAD.format + window + intent)

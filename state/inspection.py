@@ -1,7 +1,6 @@
-"""What is stored under a cluster's name, read back for people: which key is what, and what each value says. Pure.
-
-The inverse of the keys in ``store``; values are decoded by the modules that write them. Never raises for what is
-stored: a value that cannot be read is ``Damaged``."""
+"""What is stored under a cluster's name, read back for people: the meaning of each key and value. Pure. The inverse of
+the keys in ``store``; values are decoded by the modules that write them. Never raises because of what is stored: a
+value that cannot be read is ``Damaged``."""
 
 from __future__ import annotations
 
@@ -63,19 +62,19 @@ class Damaged:
 
 
 def prefix(cluster: str) -> bytes:
-    """Return what all keys of a cluster name begin with."""
+    """Return the prefix of all keys of a cluster name."""
     assert is_cluster_name(cluster), cluster
     return b"idem:%b:" % cluster.encode()
 
 
 def cluster_of(key: bytes) -> str | None:
-    """Return the cluster name in a key, None when it is none of ours."""
+    """Return the cluster name in a key, None if the proxy writes no such key."""
     match = _NAME.match(key)
     return match[1].decode() if match else None
 
 
 def parse_key(cluster: str, key: bytes) -> Place | None:
-    """Return what a key stands for, None when the proxy writes no such key."""
+    """Return what a key stands for, None if the proxy writes no such key."""
     start = prefix(cluster)
     if not key.startswith(start):
         return None
@@ -107,9 +106,9 @@ def read_block(stored: bytes) -> Block | Damaged:
 
 
 def state_of(entry: Entry | Damaged, generation: bytes | None, is_owner_alive: bool) -> str:
-    """Return one word: ``quiet``; ``open`` or ``abandoned``: an intent whose owner lives or not, ``rebuilding`` where
-    it has no batches; ``given_up``: nobody can tell, and it is remembered; ``suspect``: of an earlier life of the
-    data, or forgotten, so it is rebuilt when the producer comes back (rule R10); ``damaged``."""
+    """Return one word: ``quiet``; ``open`` or ``abandoned``: an intent whose owner lives or not, ``rebuilding`` if it
+    has no batches; ``given_up``: the outcome cannot be determined, and the batches are remembered; ``suspect``: of an
+    earlier life of the data, or forgotten, so it is rebuilt when the producer comes back (rule R10); ``damaged``."""
     if isinstance(entry, Damaged):
         return "damaged"
     intent = entry.intent
@@ -123,7 +122,7 @@ def state_of(entry: Entry | Damaged, generation: bytes | None, is_owner_alive: b
 
 
 def owner_of(entry: Entry | Damaged) -> bytes | None:
-    """Return who has an open intent here, None when there is none or its owner has left it."""
+    """Return the owner of an open intent; None if there is no open intent, or its owner has left it."""
     if isinstance(entry, Damaged) or not entry.has_open_intent:
         return None
     assert entry.intent is not None
@@ -133,10 +132,10 @@ def owner_of(entry: Entry | Damaged) -> bytes | None:
 def forgotten(stored: bytes, now_us: int, issued_to: bytes = NO_PRINCIPAL) -> Entry:
     """Return the entry to write in the place of ``stored``, so that nothing of it is used any more.
 
-    It is not deleted but suspect: whoever brings the producer next reads the log first (rule R10), and the version
-    rises, so that what a proxy is about to write fails (model rows b3, b4). ``now_us``: since 1970; in the place of a
-    version that cannot be read, it is above all that were ever counted. An id stays its owner's: ``issued_to`` is the
-    principal that its block names, where the entry cannot be read."""
+    It is not deleted but suspect: the proxy to which the producer comes back reads the log first (rule R10), and the
+    version rises, so that what a proxy is about to write fails (model rows b3, b4). ``now_us``: since 1970; if the
+    stored version cannot be read, it takes its place, as it is above all that were ever counted. An id stays its
+    owner's: ``issued_to`` is the principal that its block names, if the entry cannot be read."""
     entry = read_entry(stored)
     if isinstance(entry, Entry):
         version, principal = entry.version + 1, entry.principal

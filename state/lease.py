@@ -23,20 +23,20 @@ class Lease:
         self.ttl_seconds = ttl_seconds
         self.ends_at = float("-inf")
         self.is_registered = False
-        """The store was seen to have its registration. Who was registered once is never registered again: what it
-        sent under the registration that has gone would count anew."""
+        """Redis was seen to have its registration. An incarnation that was registered once is never registered again:
+        what it sent under the lost registration would count anew."""
         self.tries_unanswered = 0
-        """First registrations of which nobody knows whether they were executed, or will be."""
+        """First registrations without an answer: whether they were executed, or will be, is unknown."""
         self._held = False
 
     @property
     def is_held(self) -> bool:
-        """Whether a renewal succeeded and no loss was noticed since."""
+        """Did a renewal succeed, with no loss noticed since?"""
         return self._held
 
     # R4 lives here: the deadline of every send.
     def may_send(self, now: float) -> bool:
-        """Tell whether a produce frame may leave now (rule R4)."""
+        """May a produce frame leave now (rule R4)?"""
         return now + MARGIN_SECONDS < self.ends_at
 
     def renewed(self, sent_at: float) -> None:

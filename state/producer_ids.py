@@ -1,7 +1,7 @@
 """Producer ids: blocks at random aligned places, handed out one by one. Pure: no randomness, clock or store of its own.
 
-A block is claimed in the store before its first id is handed out. Random, not counted up: a store that lost its last
-writes can then not issue an id twice, which would make a new producer look like a duplicate.
+A block is claimed in the store before its first id is handed out. Blocks are random, not counted up: otherwise a store
+that lost its last writes could issue an id twice, which would make a new producer look like a duplicate.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ BLOCK_SIZE = 1000
 PRODUCER_ID_BITS = 62
 """Positive in every client's signed 64 bits, with one bit of reserve."""
 PREFETCH_SHARE = 0.9
-"""The next block is asked for when so much of the present one is used, so that nobody waits for it."""
+"""The next block is claimed when so much of the present one is used, so that no producer waits for it."""
 RANDOM_BYTES = 16
 
 _BLOCKS: int = 2**PRODUCER_ID_BITS // BLOCK_SIZE
@@ -25,7 +25,8 @@ _UNBOUND_FORMAT, _BOUND_FORMAT = 1, 2
 
 
 class Block(NamedTuple):
-    """The life of the data in which a block was claimed, when (ms since 1970), and whose ids are in it."""
+    """A claimed block: the life of the data in which it was claimed, when (ms since 1970), and the principal whose ids
+    are in it."""
 
     generation: bytes
     claimed_at_ms: int
@@ -38,7 +39,7 @@ def block_of(producer_id: int) -> int:
 
 
 def pack_block(generation: bytes, claimed_at_ms: int, principal: bytes = NO_PRINCIPAL) -> bytes:
-    """Return the value of a block's key. One that is nobody's is written as before there were principals."""
+    """Return the value of a block's key. One without a principal is written as before there were principals."""
     assert len(generation) == 16
     if principal == NO_PRINCIPAL:
         return _UNBOUND.pack(_UNBOUND_FORMAT, generation, claimed_at_ms)
@@ -47,7 +48,7 @@ def pack_block(generation: bytes, claimed_at_ms: int, principal: bytes = NO_PRIN
 
 
 def unpack_block(value: bytes) -> Block | None:
-    """Return what a block's value tells; None when it is not one that this version can read."""
+    """Return what a block's value says; None if this version cannot read it."""
     if len(value) == _UNBOUND.size and value[0] == _UNBOUND_FORMAT:
         return Block(*_UNBOUND.unpack(value)[1:])
     if len(value) == _BOUND.size and value[0] == _BOUND_FORMAT:
@@ -68,13 +69,13 @@ class IdBlocks:
 
     @property
     def wants_block(self) -> bool:
-        """Whether a block should be claimed now: there is none, or the present one is nearly used up."""
+        """Should a block be claimed now? Yes if there is none, or the present one is nearly used up."""
         if self._next is not None:
             return False
         return self._current is None or self._used >= BLOCK_SIZE * PREFETCH_SHARE
 
     def next_id(self) -> int | None:
-        """Return an id that nobody else has, or None while a block has to be claimed first."""
+        """Return an id that no other producer has, or None while a block has to be claimed first."""
         if self._current is not None and self._used == BLOCK_SIZE:
             self._current = None
         if self._current is None:
@@ -91,7 +92,7 @@ class IdBlocks:
         return int.from_bytes(random_bytes, "big") % _BLOCKS * BLOCK_SIZE
 
     def claimed(self, block_start: int) -> None:
-        """The block is ours. Each block once: a second time would hand out its ids again."""
+        """The block is ours. Called once for each block: a second call would hand out its ids again."""
         assert block_start % BLOCK_SIZE == 0
         assert 0 <= block_start < 2**PRODUCER_ID_BITS
         assert block_start not in (self._current, self._next), "claimed twice"
@@ -101,6 +102,6 @@ class IdBlocks:
             self._next = block_start
 
     def forget(self) -> None:
-        """Hand out nothing of the blocks so far: they were claimed in an earlier life of the data (rule R10)."""
+        """Hand out nothing more of the present blocks: they were claimed in an earlier life of the data (rule R10)."""
         self._current = self._next = None
         self._used = 0

@@ -1,4 +1,5 @@
-"""What is to be known of a Redis server: its URL, what INFO tells, the life of its data, the swap script. Pure."""
+"""What the proxy has to know of a Redis server: its URL, what INFO says, the life of its data, the swap script.
+Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +11,13 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from ..reactor import Address
 
 VERSION_MIN = (7, 0)
-"""From here on scripts are not written to replicas and append-only files, which a next life of the data would read."""
+"""From this version on, scripts are not written to replicas and append-only files, where a later life of the data would
+read them."""
 GENERATION_BYTES = 16
 DEFAULT_PORT = 6379
 
 NOT_REGISTERED = "NOMEMBER"
-"""The code with which the swap script refuses who is not registered, or no longer."""
+"""The code with which the swap script refuses a sender that is not registered, or no longer."""
 
 _SWAP_SCRIPT = """-- idemproxy swap, generation {generation}
 -- KEYS: the value's, the sender's registration
@@ -53,7 +55,7 @@ class RedisAddress:
         return f"RedisAddress({self.address!r}, database={self.database})"
 
     def __str__(self) -> str:
-        """The URL for people, with *** for a password."""
+        """The URL for messages, with *** for a password."""
         login = f"{quote(self.username or '', safe='')}:***@" if self.password else ""
         if isinstance(self.address, str):
             return f"unix://{login}{quote(self.address)}" + (f"?db={self.database}" if self.database else "")
@@ -112,7 +114,8 @@ def parse_info(text: bytes) -> dict[str, str]:
 
 
 def version_of(info: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the version, (0,) when the server does not tell. Valkey tells the Redis that it is compatible with."""
+    """Return the version, (0,) if the server does not tell. Valkey tells the Redis version that it is compatible
+    with."""
     numbers = info.get("redis_version", "").split(".")
     return tuple(int(n) for n in numbers) if all(n.isascii() and n.isdigit() for n in numbers) else (0,)
 
@@ -125,9 +128,8 @@ def shown_server(info: Mapping[str, str]) -> str:
 
 
 def generation_of(info: Mapping[str, str]) -> bytes | None:
-    """Return the 16 bytes that name this life of the data; None when the server does not tell.
-
-    Of run_id, which every start changes, and master_replid, which every promotion changes.
+    """Return the 16 bytes that name this life of the data; None if the server does not tell. A digest of run_id, which
+    every start changes, and master_replid, which every promotion changes.
     """
     run_id, replication_id = info.get("run_id", ""), info.get("master_replid", "")
     if not run_id or not replication_id:
@@ -136,9 +138,8 @@ def generation_of(info: Mapping[str, str]) -> bytes | None:
 
 
 def refusal_of(info: Mapping[str, str]) -> str | None:
-    """Return why this server must not be used, as a sentence that says what to change; None when it may.
-
-    Looks only at what ``info`` has of memory: the heartbeat asks for less than the first look.
+    """Return why this server must not be used, as a sentence that says what to change; None if it may be used. Checks
+    only those memory settings that ``info`` has: the heartbeat asks for less than the first check.
     """
     if version_of(info) < VERSION_MIN:
         return f"{shown_server(info)} is too old: {VERSION_MIN[0]}.{VERSION_MIN[1]} or newer is needed"
@@ -154,7 +155,7 @@ def refusal_of(info: Mapping[str, str]) -> str | None:
 
 
 def eviction_refusal_of(info: Mapping[str, str]) -> str | None:
-    """Return why a server with this memory policy must not be used; None when it may."""
+    """Return why a server with this memory policy must not be used; None if it may be used."""
     policy = info.get("maxmemory_policy", "unknown")
     if policy != "noeviction":
         return f"Redis may drop data that is in use (maxmemory-policy {policy}): set it to noeviction"
@@ -172,7 +173,7 @@ def swap_script(generation: bytes) -> bytes:
     """Return the text of the compare-and-swap script of one life of the data.
 
     The generation is in the text, hence in its digest: a server with another life does not know the script (NOSCRIPT).
-    FLUSHALL leaves that life as it is and takes the registrations away: what was sent before and is executed only
+    FLUSHALL does not change that life, but deletes the registrations: a swap that was sent before it and is executed
     afterwards is refused by the script itself.
     """
     return _SWAP_SCRIPT.format(generation=generation.hex(), not_registered=NOT_REGISTERED).encode()

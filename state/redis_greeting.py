@@ -1,6 +1,5 @@
-"""The first talk on a new connection: log in, look at the server, make the swap script known. Sans-IO.
-
-It decides whether the server may be used at all. The heartbeat asks the same questions again through ``ask_info``.
+"""The first exchange on a new connection: log in, check the server, load the swap script. Sans-IO. It decides whether
+the server may be used at all. The heartbeat asks the same questions again through ``ask_info``.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Refuse = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """What to log in with; ``repr`` shows no password."""
+    """The credentials for the login; ``repr`` shows no password."""
 
     username: str | None
     password: str | None
@@ -49,9 +48,10 @@ class Greeted:
 
 
 def give_up_on(link: RedisLink, refuse: Refuse, reply: Reply | StoreAway) -> None:
-    """End a connection on which a step failed. ``refuse`` is for what only people can mend; all else is tried again."""
+    """End a connection on which a step failed. ``refuse`` is called for what only an operator can correct; all else is
+    tried again."""
     if isinstance(reply, StoreAway):
-        return  # the link has ended already, and that was told
+        return  # the link has ended already, and that was reported
     if not isinstance(reply, ReplyError):
         link.reset("Redis gave a reply of the wrong kind")
     elif reply.code in _LOGIN_CODES:
@@ -65,7 +65,8 @@ def give_up_on(link: RedisLink, refuse: Refuse, reply: Reply | StoreAway) -> Non
 
 
 def ask_info(link: RedisLink, whole: bool, refuse: Refuse, done: Callable[[dict[str, str]], None]) -> None:
-    """Ask who the server is; ``whole``: also how it keeps its data. ``done`` gets the fields of all sections."""
+    """Ask for the server's identity and settings; ``whole``: also for how it keeps its data. ``done`` gets the fields
+    of all sections."""
     sections = _WHOLE if whole else _BRIEF
     info: dict[str, str] = {}
     missing = len(sections)
@@ -85,7 +86,7 @@ def ask_info(link: RedisLink, whole: bool, refuse: Refuse, done: Callable[[dict[
 
 
 class Greeting:
-    """Runs once. ``greeted`` follows only if nothing failed; else ``refuse`` was called or the link was reset."""
+    """Runs once. ``greeted`` is called only if nothing failed; else ``refuse`` was called or the link was reset."""
 
     def __init__(
         self,

@@ -1,7 +1,6 @@
-"""A look into Redis for people: streams what is stored under a cluster's name, and forgets one entry at a time.
-
-Blocking, over redis-py, for the command line; the proxy never uses it. Walks by SCAN in pages, so its memory does not
-grow with the number of keys. Reads change nothing; the one write is ``forget``."""
+"""Reads Redis for people: streams what is stored under a cluster's name, and forgets one entry at a time. Blocking,
+over redis-py, for the command line; the proxy never uses it. Walks by SCAN in pages, so its memory does not grow with
+the number of keys. Reads change nothing; the one write is ``forget``."""
 
 from __future__ import annotations
 
@@ -49,8 +48,8 @@ class InspectionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """``version``: with the server's name. ``generation``: of the data now, None when the server does not tell.
-    ``now_ms``: its clock, since 1970."""
+    """``version``: with the server's name. ``generation``: the present life of the data, None if the server does not
+    tell. ``now_ms``: its clock, since 1970."""
 
     version: str
     role: str
@@ -60,8 +59,8 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class EntryRow:
-    """One entry. ``expires_ms`` None: it does not expire. ``untouched_seconds``: since anybody read or wrote it, None
-    where the server cannot tell without counting this look too. ``stored``: the value as it is."""
+    """One entry. ``expires_ms`` None: it does not expire. ``untouched_seconds``: since it was read or written last,
+    None if the server cannot tell without counting this read too. ``stored``: the value as it is."""
 
     place: EntryPlace
     entry: Entry | Damaged
@@ -101,7 +100,7 @@ Row = EntryRow | BlockRow | MemberRow | UnknownRow
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """It is as if nothing had been known; the log is read when the producer comes back."""
+    """The entry is as if nothing had been known; the log is read when the producer comes back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,7 @@ class RedisInspection:
             **_place_of(address),
         )
         with _redis_errors_as_sentences():
-            # One connection, opened now: what is said to the server holds for it. The methods are half typed.
+            # One connection, opened now: its login and settings hold for every call. The methods are half typed.
             self._redis: Any = redis.Redis(connection_pool=self._pool, single_connection_client=True)
         self._leaves_no_trace = False
         self._generation: bytes | None = None
@@ -142,14 +141,14 @@ class RedisInspection:
         self._pool.disconnect()
 
     def server(self) -> ServerFacts:
-        """Connect and look at the server. To be called first."""
+        """Connect and read the server's facts. To be called first."""
         with _redis_errors_as_sentences():
             info: dict[str, str] = {}
             for section in (b"server", b"replication"):
                 # Not ``info()``: it takes an id for a number where it can.
                 info |= parse_info(self._redis.execute_command(b"INFO", section))
             seconds, microseconds = self._redis.time()
-            with suppress(ResponseError):  # it is there from 7.2 on
+            with suppress(ResponseError):  # exists from 7.2 on
                 self._leaves_no_trace = bool(self._redis.execute_command(b"CLIENT NO-TOUCH", b"ON"))
         self._generation = generation_of(info)
         now_ms = seconds * 1000 + microseconds // 1000
@@ -201,9 +200,8 @@ class RedisInspection:
 
     # ------------------------------------------------------------------ forgetting
     def forget(self, row: EntryRow, *, expiry_ms: int, although_owner_lives: bool = False) -> Forgotten | NotForgotten:
-        """Forget an entry that is still as ``row`` has it, in one step with the check that nobody has written it since.
-
-        It expires when it would have; in ``expiry_ms`` if it never would, as what has an open intent."""
+        """Forget an entry that is still as ``row`` has it, in one step with the check that no proxy has written it
+        since. It expires when it would have; in ``expiry_ms`` if it never would, as one with an open intent."""
         key = row.place.key(self.cluster)
         with _redis_errors_as_sentences(), self._redis.pipeline(transaction=True) as pipe:
             pipe.watch(key)
@@ -254,8 +252,8 @@ class RedisInspection:
             return [row for row in rows if row is not None]
 
     def _living(self, values: Sequence[Any], places: Sequence[Place | None]) -> set[bytes]:
-        """Return which owners of these intents are alive: asked after the intents were read, so that who is gone was
-        gone or is not their owner any more."""
+        """Return which owners of these intents are alive. They are asked for after the intents were read, so an owner
+        that is gone was gone, or is no longer the owner."""
         owners = {
             owner
             for value, place in zip(values, places, strict=True)
@@ -326,5 +324,5 @@ def _redis_errors_as_sentences() -> Iterator[None]:
 
 
 def _literal(text: bytes) -> bytes:
-    """Return a pattern that only this text fits."""
+    """Return a pattern that matches only this text."""
     return b"".join(b"\\%c" % byte if byte in _GLOB_SPECIAL else b"%c" % byte for byte in text)

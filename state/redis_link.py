@@ -18,11 +18,12 @@ from .store import StoreAway
 REPLY_SECONDS_MAX = 2.0
 """A command that is unanswered for this long, and a connection that is not open by then, is given up."""
 REPLY_BYTES_MAX = 1024 * 1024
-"""Bytes of one unfinished reply. A value has a few hundred, INFO some thousand; more is a stream gone wrong."""
+"""Bytes of one unfinished reply. A value has a few hundred, INFO some thousand; more means that the stream is
+broken."""
 
 
 class ReplyError(Exception):
-    """An error line that Redis answered; a value here, never raised."""
+    """An error line of Redis; a value here, never raised."""
 
     @property
     def text(self) -> str:
@@ -51,7 +52,7 @@ def pack(*parts: bytes) -> bytes:
 
 
 class SwapCommand:
-    """The EVALSHA of one loaded swap script: all that does not change from call to call is put together once."""
+    """The EVALSHA of one loaded swap script: what does not change from call to call is encoded once."""
 
     __slots__ = ("_head", "_middle", "_tail", "_ttl_ms")
 
@@ -65,7 +66,7 @@ class SwapCommand:
 
     def pack(self, key: bytes, expected_version: int, value: bytes, ttl_ms: int) -> bytes:
         """Return the bytes of one swap: key, version (8 bytes, zero = absent), value, time to live (ms, 0 = none)."""
-        if ttl_ms != self._ttl_ms:  # there are two in use: none, and the setting
+        if ttl_ms != self._ttl_ms:  # two are in use: none, and the setting
             text = b"%d" % ttl_ms
             self._ttl_ms, self._tail = ttl_ms, b"\r\n$%d\r\n%b\r\n" % (len(text), text)
         version = expected_version.to_bytes(8, "big")
@@ -82,20 +83,20 @@ class SwapCommand:
 
 
 def _nobody_to_open_for() -> None:
-    """It has ended before."""
+    """Nothing to do: the link has ended before it opened."""
 
 
 def _nobody_to_tell(_reason: str) -> None:
-    """As above."""
+    """Nothing to do: the link has ended."""
 
 
 class RedisLink:
-    """One connection, one life: an Endpoint. It is connected once, ends once, and is thrown away then."""
+    """One connection, used once: an Endpoint. It is connected once, ends once, and is dropped then."""
 
     def __init__(self, reactor: Reactor, opened: Callable[[], None], ended: Callable[[str], None]) -> None:
-        """``ended`` is called once, with the reason, before those who wait get StoreAway; not after ``close``."""
+        """``ended`` is called once, with the reason, before the waiting callers get StoreAway; not after ``close``."""
         self.measure: Callable[[float], None] | None = None
-        """Told the seconds from each write to the reply to the last command in it."""
+        """Called with the seconds from each write to the reply to the last command in it."""
         self._reactor = reactor
         self._opened = opened
         self._ended = ended
@@ -119,14 +120,15 @@ class RedisLink:
         self._pending.append(answered)
 
     def reset(self, reason: str) -> None:
-        """Drop the connection now. Everybody who waits is told so."""
+        """Reset the connection now. Every waiting caller gets StoreAway."""
         if not self._is_over:
             if self._wire is not None:
                 self._wire.reset()
             self._end(reason)
 
     def close(self) -> None:
-        """Close once all is sent; nobody is told. For the end of the process, when nobody waits any more."""
+        """Close once all is sent, without calling ``ended``. For the end of the process, when no caller waits any
+        more."""
         assert not self._pending, "somebody still waits"
         self._is_over = True
         self._watchdog.cancel()
@@ -143,7 +145,7 @@ class RedisLink:
         self._opened()
 
     def received(self, data: bytes) -> None:
-        """Hand every finished reply to the one who waits longest."""
+        """Pass every complete reply to the caller that waits longest."""
         reader, pending = self._reader, self._pending
         reader.feed(data)
         while not self._is_over:
@@ -201,12 +203,13 @@ class RedisLink:
         away = StoreAway(reason)
         failure: Exception | None = None
         ended = self._ended
-        self._opened, self._ended = _nobody_to_open_for, _nobody_to_tell  # or it and they would hold each other
+        # Otherwise the link and its callbacks would refer to each other.
+        self._opened, self._ended = _nobody_to_open_for, _nobody_to_tell
         try:
             ended(reason)
         except Exception as error:
             failure = error
-        while pending:  # every one of them, whatever becomes of another
+        while pending:  # all of them are called, even if one raises
             try:
                 pending.popleft()(away)
             except Exception as error:

@@ -36,12 +36,12 @@ from .store import (
 BACKOFF_SECONDS_MIN = 0.05
 BACKOFF_SECONDS_MAX = 1.0
 BEATS_PER_CHECK = 15
-"""Eviction policy and append-only file are looked at again with every so many heartbeats: 30 s."""
+"""Eviction policy and append-only file are checked again once in so many heartbeats: every 30 s."""
 
 _SWAPPED = Swapped()
 _LIFE_CODES = ("NOSCRIPT", "READONLY", NOT_REGISTERED)
-"""Refusals after which this connection is over: the server may have begun another life, or has lost its data with our
-registration. What is true of it shows when the next connection is opened (rule R10)."""
+"""Refusals that end this connection: the server may have begun another life, or has lost its data with our
+registration. Which of these it is shows when the next connection is opened (rule R10)."""
 
 
 class RedisStore:
@@ -61,16 +61,15 @@ class RedisStore:
         password: str | None = None,
         database: int = 0,
     ) -> None:
-        """``on_generation``: once for the first life of the data that is seen, then once for every change.
-
-        ``on_lease_lost``: once per loss; others may have taken over what this incarnation had open, and where its
+        """``on_generation``: called for the first life of the data that is seen, then once for every change.
+        ``on_lease_lost``: once per loss; other proxies may have taken over what this incarnation had open, and if its
         registration is gone nothing works before ``begin_incarnation``.
         """
         assert is_cluster_name(cluster), cluster
         self.lease = Lease(incarnation)
         self.generation: bytes | None = None
         self.measure: Callable[[float], None] | None = None
-        """Told the seconds of each round trip. Set before ``start``."""
+        """Called with the seconds of each round trip. Set before ``start``."""
         self._reactor = reactor
         self._address = address
         self._cluster = cluster
@@ -124,14 +123,14 @@ class RedisStore:
         self._ask(pack(b"EXISTS", key), partial(self._finish_count, done), done)
 
     def end_member(self, incarnation: bytes, done: Callable[[bool | StoreAway], None]) -> None:
-        """End the lease of an earlier life of this proxy that is certainly dead."""
+        """End the lease of an earlier incarnation of this proxy that is certainly dead."""
         assert incarnation != self.lease.incarnation, "its own lease ends with stop"
         key = member_key(self._cluster, incarnation)
         self._ask(pack(b"DEL", key), partial(self._finish_count, done), done)
 
     @property
     def why_away(self) -> str:
-        """Why nothing can be asked, or could not be the last time."""
+        """Why Redis cannot be asked, or could not be the last time."""
         return self._away.reason
 
     # ------------------------------------------------------------------ life
@@ -141,8 +140,9 @@ class RedisStore:
         self._connect()
 
     def begin_incarnation(self, incarnation: bytes, registered: Callable[[], None]) -> None:
-        """Another incarnation lives here from now on: the connection is opened anew, and nothing may be sent before
-        it is registered. ``registered`` follows then, before anything is asked, unless yet another one has begun."""
+        """From now on this process is another incarnation: the connection is opened anew, and nothing may be sent
+        before it is registered. ``registered`` is called then, before anything is asked, unless yet another one has
+        begun."""
         self.lease = Lease(incarnation)
         self._registered = registered
         self._own_key = member_key(self._cluster, incarnation)
@@ -152,7 +152,7 @@ class RedisStore:
         self._drop("a new incarnation begins")
 
     def stop(self, stopped: Callable[[], None]) -> None:
-        """Give the lease back and disconnect (rule R15). ``stopped`` follows, also when Redis is away."""
+        """Give the lease back and disconnect (rule R15). ``stopped`` is called, also when Redis is away."""
         assert not self._is_stopping, "stopped twice"
         self._is_stopping = True
         self._stopped = stopped
@@ -216,7 +216,8 @@ class RedisStore:
             done(self._away_of(reply))
 
     def _away_of(self, reply: Reply | StoreAway) -> StoreAway:
-        """What to answer when it was no proper reply. Ends the connection where it must not be trusted any longer."""
+        """Return the answer for a reply that is not a proper one. Ends the connection if it must not be trusted any
+        longer."""
         if isinstance(reply, StoreAway):
             return reply
         if isinstance(reply, ReplyError):
@@ -239,7 +240,7 @@ class RedisStore:
         Greeting(link, self._login, self._refuse, partial(self._on_greeted, link))
 
     def _on_greeted(self, link: RedisLink, greeted: Greeted) -> None:
-        """The script is there; with the lease all is."""
+        """The script is loaded; with the lease the store is ready."""
         self._warn(greeted.info)
         self._renew(link, lambda: self._be_ready(link, greeted))
 
@@ -275,7 +276,7 @@ class RedisStore:
         self._drop(reason)
 
     def _tell(self, event: StoreEvent) -> None:
-        """Report what is new: a server that stays away for an hour is one event."""
+        """Report an event once: a server that stays away for an hour is one event."""
         if event != self._reported:
             self._reported = event
             self._report(event)
@@ -308,8 +309,8 @@ class RedisStore:
             link.reset("the data of Redis began a new life")
 
     def _renew(self, link: RedisLink, renewed: Callable[[], None]) -> None:
-        """Write the registration again, over the one that is there: one that has gone is never brought back, as swaps
-        of before, which may still be on their way, would count again."""
+        """Write the registration again, over the existing one. One that is gone is never written again: swaps from
+        before, which may still be on their way, would count again."""
         if not self.lease.is_registered:
             self._register(link, renewed)
             return
@@ -328,9 +329,9 @@ class RedisStore:
         link.call(self._registration(b"XX"), take)
 
     def _register(self, link: RedisLink, registered: Callable[[], None]) -> None:
-        """Write the registration where there is none. If there is one, then by a try of ours whose reply was lost:
-        nobody else has this incarnation. A try that may be executed yet is the end of it: it would bring back what has
-        gone."""
+        """Write the registration where there is none. If there is one, it is from a try of ours whose reply was lost:
+        no other proxy has this incarnation. A try that may still be executed ends the incarnation: it would bring back
+        what is gone."""
         lease, sent_at = self.lease, self._reactor.now()
         lease.tries_unanswered += 1
 
@@ -359,26 +360,28 @@ class RedisStore:
         return pack(b"SET", self._own_key, b"1", condition, b"PX", b"%d" % int(self.lease.ttl_seconds * 1000))
 
     def _end_incarnation(self, link: RedisLink) -> None:
-        """Its registration is gone, or cannot be relied on: others may believe that we are dead (rules R1, R10)."""
+        """Our registration is gone, or cannot be relied on: other proxies may believe that we are dead (rules R1,
+        R10)."""
         self.lease.give_up()
         self._on_lease_lost()
         link.reset("the registration cannot be relied on")
 
     def _extend(self, sent_at: float) -> bool:
-        """A renewal was confirmed. False when the owner began another incarnation over it: this link has ended then."""
+        """A renewal was confirmed. Returns False when the owner began another incarnation because of it: this link has
+        ended then."""
         lease, now = self.lease, self._reactor.now()
         if lease.notice_end(now):
             self._on_lease_lost()
         if self.lease is not lease:
             return False
-        if now < sent_at + lease.ttl_seconds:  # else we slept over it, and the next one counts
+        if now < sent_at + lease.ttl_seconds:  # else this process did not run meanwhile, and the next renewal counts
             lease.renewed(sent_at)
         if self._lease_timer is None:
             self._watch_lease()
         return True
 
     def _watch_lease(self) -> None:
-        """Tell the owner when the lease runs out, not only when Redis comes back."""
+        """Tell the owner when the lease runs out, also while Redis is away."""
         self._lease_timer = None
         now = self._reactor.now()
         if self.lease.notice_end(now):

@@ -21,7 +21,7 @@ _CLUSTER_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # ---------------------------------------------------------------------- results
 @value(frozen=True, slots=True)
 class Swapped:
-    """The value is stored. Also the answer when exactly this value was there already: the first reply was lost."""
+    """The value is stored. Also the answer when exactly this value was stored already: the first reply was lost."""
 
 
 @value(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Conflict:
 
 @value(frozen=True, slots=True)
 class StoreAway:
-    """No answer, or a refusal: nothing is known. ``reason`` is for people."""
+    """No answer, or a refusal: whether it was executed is unknown. ``reason`` is for people."""
 
     reason: str
 
@@ -55,14 +55,14 @@ class StoreLost:
 
 @value(frozen=True, slots=True)
 class StoreRefused:
-    """The server is there but must not be used; ``reason`` says what to change. It is looked at again every second."""
+    """The server is there but must not be used; ``reason`` says what to change. It is checked again every second."""
 
     reason: str
 
 
 @value(frozen=True, slots=True)
 class StoreWarning:
-    """The server is used, but something about it makes losses likelier."""
+    """The server is used, but some setting of it makes losses likelier."""
 
     text: str
 
@@ -94,7 +94,7 @@ class Store(Protocol):
         ...
 
     def claim(self, key: bytes, value: bytes, ttl_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
-        """Store ``value`` if the key is absent. False: it is taken, perhaps by ourselves when a reply was lost."""
+        """Store ``value`` if the key is absent. False: it exists, perhaps from a try of ours whose reply was lost."""
         ...
 
     def member_alive(self, incarnation: bytes, done: Callable[[bool | StoreAway], None]) -> None:
@@ -102,7 +102,7 @@ class Store(Protocol):
         ...
 
     def end_member(self, incarnation: bytes, done: Callable[[bool | StoreAway], None]) -> None:
-        """End the lease of an incarnation that is certainly dead. True when it was there."""
+        """End the lease of an incarnation that is certainly dead. True if it existed."""
         ...
 
 

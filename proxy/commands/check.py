@@ -1,5 +1,5 @@
-"""``idemproxy check`` and ``idemproxy schema``: says what a configuration means and whether it would work. Starts
-nothing, changes nothing; what it prints has no secret in it."""
+"""``idemproxy check`` and ``idemproxy schema``: report what a configuration means and whether it would work. Starts
+nothing, changes nothing; the output has no secret in it."""
 
 from __future__ import annotations
 

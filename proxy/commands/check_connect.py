@@ -1,4 +1,4 @@
-"""Tries Redis and the brokers as the proxy would, over the proxy's own connections, and says what is found. Writes
+"""Tries Redis and the brokers as the proxy would, over the proxy's own connections, and reports what it finds. Writes
 nothing to either."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NO_RIGHT = "NOPERM"
 
 
 class Finding(NamedTuple):
-    """``sign``: ok, warning or problem."""
+    """One line of the report. ``sign``: ok, warning or problem."""
 
     sign: str
     what: str
@@ -50,7 +50,8 @@ class Finding(NamedTuple):
 
 
 def try_everything(settings: Settings) -> list[Finding]:
-    """Return what was found: Redis, each bootstrap address, each broker, the format of the topics. Takes seconds."""
+    """Return what was found: Redis, each bootstrap address, each broker, the message format of the topics. Takes
+    seconds."""
     findings: list[Finding] = []
     trio.run(_try, settings, findings)
     return findings
@@ -95,7 +96,7 @@ def _look_for_private_redis(directory: Path) -> Finding:
 async def _try_redis(
     reactor: Reactor, redis: RedisAddress, cluster: str, belongs_to: Callable[[bytes], None]
 ) -> list[Finding]:
-    """``belongs_to`` gets the id of the cluster whose state is kept under this name, if any is."""
+    """``belongs_to`` is called with the id of the cluster whose state is stored under this name, if there is one."""
     what = f"redis {shown(redis.address)}"
     found: list[Finding] = []
     done = trio.Event()
@@ -135,15 +136,16 @@ async def _try_redis(
 
 
 def _try_rights(link: RedisLink, nobody: bytes, sha: bytes, done: Callable[[list[str]], None]) -> None:
-    """Ask for what a proxy does, in a way that writes nothing. ``nobody``: a key that no proxy has; ``done`` gets the
-    names of the commands that this user may not run."""
+    """Try the commands that a proxy needs, in a way that writes nothing. ``nobody``: a key that no proxy has; ``done``
+    gets the names of the commands that this user may not run."""
     trials = [
         (b"GET", nobody),
         (b"EXISTS", nobody),
         (b"GETRANGE", nobody, b"0", b"0"),
-        (b"SET", nobody, b"", b"XX"),  # only over what is there: nothing
+        (b"SET", nobody, b"", b"XX"),  # writes only over an existing key: there is none
         (b"DEL", nobody),
-        (b"EVALSHA", sha, b"2", nobody, nobody, bytes(8), b"", b"0"),  # ends before it looks: nobody is registered
+        # Ends before it reads: no such proxy is registered.
+        (b"EVALSHA", sha, b"2", nobody, nobody, bytes(8), b"", b"0"),
     ]
     refused: list[str] = []
 
@@ -159,7 +161,7 @@ def _try_rights(link: RedisLink, nobody: bytes, sha: bytes, done: Callable[[list
 
 # ---------------------------------------------------------------------- brokers
 class _Tried:
-    """One broker, and what was said about it. ``what``: its name in the findings, before the address."""
+    """One broker, and what was found out about it. ``what``: its name in the findings, before the address."""
 
     def __init__(self, reactor: Reactor, what: str, broker_id: int, address: Address) -> None:
         self.what = f"{what} {shown(address)}"
@@ -188,7 +190,7 @@ class _Tried:
             self.is_over.set()
 
     def finding(self) -> Finding:
-        """What came of it."""
+        """Return what was found."""
         if not self.broker.is_ready:
             return Finding("problem", self.what, self.reason)
         if self.broker.remark:
@@ -198,17 +200,17 @@ class _Tried:
 
 
 class _Brokers:
-    """Looks at all brokers of a cluster. ``send``: sends what was asked from outside of a pass."""
+    """Examines all brokers of a cluster. ``send``: sends what was asked outside of a pass."""
 
     def __init__(self, reactor: Reactor, send: Callable[[], None]) -> None:
         self._reactor = reactor
         self._send = send
         self._unreadable: list[str] = []
         self.cluster_id: str | None = None
-        """As they tell it; None: nobody did."""
+        """The cluster's id as the brokers tell it; None if none does."""
 
     async def look(self, upstream: Iterable[tuple[str, int]]) -> list[Finding]:
-        """Return a finding per address and per broker, and what the topics are stored as."""
+        """Return a finding per address and per broker, and the message format of the topics."""
         first = [_Tried(self._reactor, "upstream", -1, address) for address in upstream]
         await _wait_for(first)
         findings = [one.finding() for one in first]
@@ -262,14 +264,14 @@ class _Brokers:
         return findings or [Finding("ok", f"topics, {len(names)}", "none has a message that would tell its format")]
 
     async def _format_of(self, topic: Topic, brokers: dict[int, Broker]) -> int | None:
-        """The format of the newest message of one partition; None where there is none, or nobody tells."""
+        """Return the format of the newest message of one partition; None if there is none, or no broker tells."""
         for number, partition in enumerate(topic.partitions):
             broker = brokers.get(partition.leader)
             if broker is None:
                 continue
             end = await self._answer(partial(broker.ask, LatestOffset(topic.name, partition.index)))
             if not isinstance(end, OffsetAnswer) or end.error_code or (end.offset <= 0 and number):
-                continue  # the first one is read though it is empty: may it be?
+                continue  # the first one is read though it is empty: reading may be forbidden
             question = FetchRecords(topic.name, partition.index, max(0, end.offset - 1), limits.FETCH_BYTES)
             answer = await self._answer(partial(broker.ask, question))
             if isinstance(answer, FetchAnswer) and answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:

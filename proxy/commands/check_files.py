@@ -1,5 +1,5 @@
-"""Looks at the files and directories that a configuration names, as ``idemproxy run`` would use them. Changes nothing,
-creates nothing."""
+"""Checks the files and directories that a configuration names, as ``idemproxy run`` would use them. Changes and creates
+nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EFFECTIVE = os.access in os.supports_effective_ids
 
 
 def file_problems(said: Sound) -> Iterator[tuple[Place, str]]:
-    """Yield what ``run`` could not start with: the place of the setting, and a message."""
+    """Yield what would prevent ``run`` from starting: the place of the setting, and a message."""
     for place, tls in said.tls.items():
         try:
             TlsSide(tls, dotted(place))
@@ -28,7 +28,7 @@ def file_problems(said: Sound) -> Iterator[tuple[Place, str]]:
 
 
 def _directory_problem(path: Path) -> str | None:
-    """A directory that is missing is made by ``run``, with those above it."""
+    """Return what is wrong with a directory. A missing one is not wrong: ``run`` makes it, with its parents."""
     above = path
     while not os.path.lexists(above) and above != above.parent:
         above = above.parent
@@ -43,7 +43,7 @@ def _directory_problem(path: Path) -> str | None:
 
 
 def _journal_problem(path: Path) -> str | None:
-    """The file may be missing, its directory may not."""
+    """Return what is wrong with the journal's path. The file may be missing, its directory may not."""
     if os.path.isdir(path):
         return "it is a directory"
     if os.path.exists(path):

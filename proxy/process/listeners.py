@@ -1,8 +1,8 @@
-"""The ports that clients come to: which ones, for which broker, and what a client of each is told. Opens them through
-the reactor; knows no request.
+"""The ports that clients connect to: which ones, for which broker, and which addresses a client of each is told. Opens
+them through the reactor; knows no request.
 
-A port that somebody else has ends the start. Later, when a broker is found whose port is taken, clients are told no
-address of it, or they would come to a stranger."""
+A port that another process has ends the start. Later, when a broker is found whose port is taken, clients get no
+address of it, as they would reach another process."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from ..settings.addresses import Listener, PlaceOf, join_host_and_port
 from ..settings.config import ConfigError
 
 Accept = Callable[..., Endpoint | None]
-"""Called with the broker's id (None: at the bootstrap port), ``PlaceOf``, the principal or None, and the visit."""
+"""Called with the broker's id (None: at the bootstrap port), ``PlaceOf``, the principal or None, and the admitted
+connection."""
 
 
 _Key = tuple[str, int | None]
-"""The name of a listener, and the broker that a port of it is for; None: the bootstrap port."""
+"""The name of a listener, and the broker that one of its ports is for; None: the bootstrap port."""
 
 
 @dataclass(slots=True)
 class _Taken:
-    """A port that cannot be had. ``told_at``: reactor seconds; the line comes again after ``pause_seconds``."""
+    """A port that cannot be opened. ``told_at``: reactor seconds; the line is logged again after ``pause_seconds``."""
 
     why: str
     told_at: float
@@ -48,18 +49,18 @@ class Listeners:
         accept: Accept,
         report: Report,
         sides: Mapping[str, TlsSide],
-        accept_guest: Accept | None = None,
+        accept_pass_through: Accept | None = None,
         quotas: ConnectionQuotas | None = None,
         give_up: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``accept``: gives the endpoint of a client of a broker's port (None: of the bootstrap port);
-        ``accept_guest``: of one who shows the broker who he is. ``sides``: how TLS is spoken, by the name of the
-        listener. ``quotas``: who may come in at all. ``give_up``: ends the start, told which
-        ports cannot be had."""
+        """``accept`` makes the endpoint of a client of a broker's port (None: of the bootstrap port);
+        ``accept_pass_through``: that of a client that authenticates at the broker. ``sides``: TLS contexts by the name
+        of the listener. ``quotas`` decide which clients are admitted. ``give_up`` ends the start, with the ports that
+        cannot be opened."""
         self._reactor = reactor
         self._listeners = listeners
         self._accept = accept
-        self._accept_guest = accept_guest or accept
+        self._accept_pass_through = accept_pass_through or accept
         self._quotas = quotas
         self._report = report
         self._sides = sides
@@ -67,15 +68,15 @@ class Listeners:
         self._brokers: Mapping[int, BrokerAddress] = {}
         self._open: set[_Key] = set()
         self._refused: dict[_Key, str] = {}
-        """Ports that could not be had at the start, and why not."""
+        """Ports that could not be opened at the start, and why not."""
         self._is_started = False
         self._taken: dict[_Key, _Taken] = {}
         self._planned: set[_Key] = set()
-        """Ports that could not be had later, and those of them that are about to be tried again."""
+        """Ports that could not be opened later, and those of them that will be tried again."""
         self._unreachable: set[tuple[str, int]] = set()
 
     def try_ports(self) -> None:
-        """Raise ConfigError when a bootstrap port, or that of a listed broker, can not be had: better now than when
+        """Raise ConfigError when a bootstrap port, or that of a listed broker, cannot be opened: better now than when
         the brokers are found."""
         problems = []
         for one in self._listeners:
@@ -87,7 +88,7 @@ class Listeners:
             raise ConfigError(*problems)
 
     def open_bootstrap(self) -> bool:
-        """Let clients in, also at the ports of listed brokers. False: a port cannot be had, the start has ended."""
+        """Accept clients, also at the ports of listed brokers. False: a port cannot be opened, the start has ended."""
         for one in self._listeners:
             self._open_port(one, None, one.port)
             for broker_id in one.broker_ids:
@@ -96,7 +97,7 @@ class Listeners:
         return self._is_started
 
     def open_for(self, brokers: Mapping[int, BrokerAddress]) -> None:
-        """Have a port for each of these brokers. What is open stays open: a broker may come back."""
+        """Open a port for each of these brokers. Ports that are open stay open: a broker may come back."""
         self._brokers = brokers
         for one in self._listeners:
             for broker_id in brokers:
@@ -105,7 +106,7 @@ class Listeners:
             self._has_all()
 
     def shown(self, broker_ids: Iterable[int]) -> list[str]:
-        """Return where clients should point, a sentence per listener."""
+        """Return the addresses for clients, a sentence per listener."""
         return [
             _shown(one, [broker_id for broker_id in sorted(broker_ids) if self._is_open(one, broker_id)])
             for one in self._listeners
@@ -158,7 +159,7 @@ class Listeners:
             )
 
     def _try_again(self, one: Listener, broker_id: int | None, port: int, problem: str) -> None:
-        """Somebody else has the port: tried until it is free, and told at once and ever less often."""
+        """Another process has the port: try until it is free; log that at once, then less and less often."""
         key, now = (one.name, broker_id), self._reactor.now()
         taken = self._taken.get(key)
         if taken is None or now >= taken.told_at + taken.pause_seconds:
@@ -179,7 +180,7 @@ class Listeners:
         self._reactor.later(limits.LISTEN_AGAIN_SECONDS, open_it)
 
     def _problem(self, one: Listener, broker_id: int | None, port: int, error: OSError) -> str:
-        """Which port, for whom, why not, and what can be done."""
+        """Return which port cannot be opened, for which broker, why not, and what can be done."""
         what = "" if broker_id is None else f" for broker {broker_id}"
         why = errno.errorcode.get(error.errno or 0, str(error))
         problem = f"listener {one.name!r}: cannot listen on {join_host_and_port(one.host, port)}{what}: {why}"
@@ -192,7 +193,7 @@ class Listeners:
         return f"{problem}, another process has this port: end it, or {others}"
 
     def _place_of(self, one: Listener) -> PlaceOf:
-        """Where a broker is reached: nowhere as long as its port is not ours."""
+        """Return where a broker is reached: nowhere as long as its port is not ours."""
         if one.routing != "port":
             return one.place_of
 
@@ -203,7 +204,7 @@ class Listeners:
 
     def _accept_at(self, one: Listener, broker_id: int | None) -> Callable[[Peer], Endpoint | None]:
         place_of = self._place_of(one)
-        take = self._accept_guest if one.authentication == "pass_through" else self._accept
+        take = self._accept_pass_through if one.authentication == "pass_through" else self._accept
 
         def accept(peer: Peer) -> Endpoint | None:
             return take(broker_id, place_of, peer.principal, admitted=peer.admitted)
@@ -233,7 +234,7 @@ def _shown(one: Listener, broker_ids: list[int]) -> str:
 
 
 def _bind_error(host: str, port: int) -> OSError | None:
-    """Return why nobody can listen there now; None: it can be done."""
+    """Return why a port cannot be opened now; None if it can."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,5 +1,5 @@
-"""The login at Redis, as a layer over any reactor: who connects through it finds the login sent already, and another
-one can be taken at any time, for the next connection. Sans-IO."""
+"""The login at Redis, as a layer over any reactor: a connection through it begins with the login, and other credentials
+can be set at any time, for the next connection. Sans-IO."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class OverRedisLogin:
     """A reactor's clock and timers, and connections that begin with a login."""
 
     def __init__(self, reactor: Reactor, login: RedisAddress) -> None:
-        """``login``: its user name and password; where there is no password, nothing is sent."""
+        """``login``: user name and password; without a password nothing is sent."""
         self.now = reactor.now
         self.later = reactor.later
         self.at_flush = reactor.at_flush
@@ -35,8 +35,8 @@ class OverRedisLogin:
 
 
 class _LoginFirst:
-    """Takes the OK out of what Redis answers. A refusal is left there: it stands where the answer to the first command
-    is awaited, and says why there will be none."""
+    """Takes the OK out of Redis's answers. A refusal is left there: it takes the place of the answer to the first
+    command, and says why there will be none."""
 
     def __init__(self, command: bytes, endpoint: Endpoint) -> None:
         self._command = command
@@ -50,7 +50,7 @@ class _LoginFirst:
         self._endpoint.connected(wire)
 
     def received(self, data: bytes) -> None:
-        """Hand on all but the OK."""
+        """Hand on everything but the OK."""
         if self._is_answered:
             self._endpoint.received(data)
             return

@@ -1,6 +1,5 @@
-"""How full Redis is: asked now and then over the store's own connection, and reported. Decides nothing.
-
-A Redis that is full takes no writes, and with them no batch: somebody should hear of it before."""
+"""How full Redis is: asked at intervals over the store's own connection, and reported. Decides nothing. A Redis that is
+full takes no writes, and without writes no batch: an operator should know before."""
 
 from __future__ import annotations
 
@@ -13,11 +12,11 @@ from ..events import RedisMemoryMeasured, Report
 
 
 class MeasuredStore(RedisStore):
-    """The store, and a question of its own to its server."""
+    """The store, with the question for its server's memory."""
 
     def watch_memory(self, report: Report) -> None:
-        """Ask from now on until ``stop``. ``report`` gets a StoreMemoryTold for each answer; none while Redis is away,
-        or where it does not tell."""
+        """Ask from now on until ``stop``. ``report`` gets a RedisMemoryMeasured for each answer; none while Redis is
+        away, or if it does not tell."""
         if not self._is_stopping:
             self._ask(
                 pack(b"INFO", b"memory"),
@@ -35,7 +34,7 @@ class MeasuredStore(RedisStore):
 
 
 def told_by(info: bytes) -> RedisMemoryMeasured | None:
-    """Return what an INFO reply says of memory; None where one of the two numbers is missing or is none."""
+    """Return what an INFO reply says of memory; None if one of the two numbers is missing or is not a number."""
     fields = parse_info(info)
     found = [fields.get(name, "") for name in ("used_memory", "maxmemory")]
     if all(text.isascii() and text.isdecimal() and len(text) <= 19 for text in found):

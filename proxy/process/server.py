@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     from ..admin.serve import Admin
 
 _WAITING_TOLD_SECONDS = 5.0
-"""So often a start that cannot go on says what it waits for."""
+"""How often a start that cannot go on logs what it waits for."""
 
 
 class EndedItselfError(Exception):
-    """Something was found that ends the process. It was said in the log."""
+    """Something was found that ends the process. The reason was logged."""
 
 
 class Server:
@@ -71,8 +71,8 @@ class Server:
         journal: JournalFile | None = None,
         load: Callable[[], Settings] | None = None,
     ) -> None:
-        """``telemetry``: whose counts the admin port shows; ``report`` leads to it. ``journal``: the file that
-        ``report`` leads to as well. ``load``: reads the settings anew when SIGHUP comes; raises ConfigError."""
+        """``telemetry``: its counters are shown by the admin port, and ``report`` leads to it. ``journal``: the file
+        that ``report`` leads to as well. ``load``: reads the settings anew on SIGHUP; raises ConfigError."""
         self._settings = settings
         self._load = load
         self._journal = journal
@@ -87,7 +87,7 @@ class Server:
         self._stop = trio.Event()
         self._earlier = self._directory.earlier_incarnations()
         self._is_forgetful = False
-        """Could the incarnation not be written down?"""
+        """Could the incarnation not be stored in the data directory?"""
         if self._directory.damage is not None:
             report(OperatorMessage("warning", f"incarnations in the data directory: {self._directory.damage}"))
         said = settings.upstream_sasl
@@ -199,7 +199,7 @@ class Server:
         return self._reactor.over_tls(side) if side is not None else self._reactor
 
     def _open_admin(self) -> Admin | None:
-        """Measure, and show it; without anybody to show it to, a batch pays nothing for it."""
+        """Open the admin port and measure for it; without it, a batch pays nothing for measurements."""
         if self._telemetry is None or not (self._settings.admin or wants("metrics", os.environ)):
             return None
         from ..admin.serve import Admin  # and with it what serves HTTP and collects metrics
@@ -225,7 +225,7 @@ class Server:
             self._report(OperatorMessage("info", f"private Redis: {self._redis_told}; its data are in {where}"))
 
     def _stop_redis(self) -> None:
-        """However this ends, its private server is not left behind."""
+        """However this process ends, its private server is not left behind."""
         if self._embedded is not None and self._embedded.is_started:
             try:
                 self._embedded.stop()
@@ -277,8 +277,8 @@ class Server:
         self._remember_incarnation()
 
     def _remember_incarnation(self) -> None:
-        """Before anything is reserved under it: the next start ends its lease without waiting for it. Where that cannot
-        be written down now, it is tried again."""
+        """Store the incarnation before anything is reserved under it: the next start then ends its lease without
+        waiting for it. If that fails now, it is tried again."""
         try:
             self._directory.remember([*self._earlier, self.engine.shared.incarnation])
         except OSError as error:
@@ -295,14 +295,14 @@ class Server:
             self._is_forgetful = False
 
     def _remember_nobody(self) -> None:
-        """The lease was given back: there is none to be ended."""
+        """The lease was given back: there is none to be ended by the next start."""
         try:
             self._directory.remember([])
         except OSError as error:
             self._report(OperatorMessage("warning", f"the data directory cannot be written: {error.strerror}"))
 
     async def _keep_redis(self) -> None:
-        """Start the private server again when it has died; its data begin a new life then (rule R10)."""
+        """Start the private server again when it has died; its data then begin a new life (rule R10)."""
         if self._embedded is None:
             return
         was_away = False
@@ -311,7 +311,7 @@ class Server:
             if self._store is not None and self._store.generation is not None:
                 was_away = False
             elif not was_away:
-                was_away = True  # a connection alone may be lost, and is made again by then
+                was_away = True  # a connection alone may have been lost; it is opened again by then
             else:
                 try:
                     await trio.to_thread.run_sync(self._embedded.start)
@@ -333,7 +333,7 @@ class Server:
                 self._ready.set()
 
     def _leave(self, reason: str) -> None:
-        """The state is not of these brokers: nobody is told anything by it."""
+        """The state in Redis belongs to other brokers: end, and answer no client from it."""
         self._end(reason)
         for session in list(self.engine.sessions):
             session.abort("the state belongs to another cluster")
@@ -364,7 +364,7 @@ class Server:
             self._report(OperatorMessage("info", line))
 
     def _missing(self) -> tuple[str, str]:
-        """What a start that cannot go on waits for, and where that should be."""
+        """Return what a start that cannot go on waits for, and where that is configured."""
         topology = self.engine.topology
         if not topology.is_known or not any(broker.is_ready for broker in topology.brokers):
             return "a broker", f"upstream {', '.join(map(shown, self._settings.upstream))}"
@@ -374,7 +374,7 @@ class Server:
         return "Redis", where if store is None or store.generation is not None else f"{where}; {store.why_away}"
 
     def _found(self) -> list[str]:
-        """What an operator wants to read once at the start."""
+        """Return what an operator wants to read once at the start."""
         cluster = self.engine.topology.cluster
         versions: dict[str, list[int]] = {}
         for broker in self.engine.topology.brokers:
@@ -390,7 +390,7 @@ class Server:
 
     # ------------------------------------------------------------------ reload
     def _take_over(self, settings: Settings) -> None:
-        """Let these settings count from now on: all that may change while the process runs."""
+        """Use these settings from now on, as far as they may change while the process runs."""
         shared = self.engine.shared
         shared.policy = HeaderPolicy(settings.dropped_headers)
         shared.expiry_ms = settings.producer_expiry_seconds * 1000
@@ -408,8 +408,8 @@ class Server:
             )
 
     async def _reload(self) -> None:
-        """SIGHUP: read settings and certificates anew, open the journal anew, and take over what may change, or
-        nothing at all."""
+        """SIGHUP: read settings and certificates anew, open the journal anew, and use what may change, or nothing at
+        all."""
         taken: tuple[str, ...] = ()
         journal: FileIO | None = None
         try:
@@ -458,7 +458,7 @@ class Server:
             self._report(
                 OperatorMessage("warning", "the drain took too long: what is left is resolved by the next start")
             )
-            self.engine.reset_busy("the proxy ends")  # before others take us for dead
+            self.engine.reset_busy("the proxy ends")  # before other proxies take this one for dead
         assert self._store is not None
         with trio.move_on_after(limits.ASK_SECONDS_MAX):
             await _called_back(self._store.stop)

@@ -1,8 +1,8 @@
-"""What follows from brokers that cannot be served: who is told, and when the process ends because of them.
+"""The consequences of brokers that cannot be served: what is logged, and when the process ends because of them.
 
-Takes what ``served.py`` found about each broker; ends nothing itself, which is ``server.py``'s. A start ends when no
-broker can be served; a proxy that serves others says it once for each broker and goes on. Before a broker whose log it
-would harm nobody is served at any time.
+Takes what ``served.py`` found about each broker; ends nothing itself, ``server.py`` does. A start ends when no broker
+can be served; a proxy that serves others logs it once for each broker and goes on. If batches written to a broker could
+not be found again, no client is served at any time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class UnservedBrokers:
     """Of one process."""
 
     def __init__(self, brokers: Callable[[], Sequence[Broker]], report: Report, end: Callable[[str], None]) -> None:
-        """``brokers``: all that are known, before that the addresses that were configured. ``end`` gets the sentence
-        that says why the process ends with an error."""
+        """``brokers``: all known ones, before that the configured addresses. ``end`` gets the sentence that says why
+        the process ends with an error."""
         self._brokers = brokers
         self._report = report
         self._end = end
@@ -58,13 +58,13 @@ class UnservedBrokers:
             self._end(_sentence(found))
 
     def _tell(self, broker: Broker) -> None:
-        """Under an address that was configured only if that is no broker's own: it says so itself."""
+        """Log it under a configured address only if that is not a known broker's: that one is logged by itself."""
         if broker.id != BOOTSTRAP_ID or all(one is broker or one.address != broker.address for one in self._brokers()):
             self._report(OperatorMessage("error", broker.why_refused))
 
 
 def _sentence(brokers: Iterable[Broker]) -> str:
-    """Several that are of one kind are named together."""
+    """Return one sentence; brokers of the same kind are named together."""
     names: dict[str, list[str]] = {}
     for broker in brokers:
         assert broker.refusal is not None

@@ -1,5 +1,5 @@
 """Listeners and the addresses that clients are told: ports per broker, templates, server names. Pure: it opens nothing
-and looks nothing up.
+and resolves nothing.
 
 What a port means follows from the settings and the broker's id alone, so it is the same after every start, whichever
 brokers are there at that moment."""
@@ -16,13 +16,13 @@ from .tls import TlsServer
 PORT_MAX = 65_535
 BROKER_ID_MAX = 2**31 - 1
 BROKER_IDS_MAX = 1_000
-"""Listed for one listener: each is a port, opened at the start."""
+"""Brokers that may be listed for one listener: each is a port, opened at the start."""
 UNLISTED_PORTS = 1_000
-"""Kept free after ``first_broker_port`` of a listener whose brokers are not listed: the ids that people give to brokers
-end there (reserved.broker.max.id)."""
+"""Ports that are kept free after ``first_broker_port`` of a listener whose brokers are not listed: the ids that people
+give to brokers end there (reserved.broker.max.id)."""
 
 USUAL_BROKERS = 10
-"""Where brokers are not listed, nothing else may want the ports of so many."""
+"""Where brokers are not listed, no other listener may use the ports of so many."""
 
 PlaceOf = Callable[[int, str], tuple[str, int] | None]
 """(broker id, our address as this client reached it) -> where this client reaches the broker; None: nowhere."""
@@ -63,11 +63,11 @@ class Advertised:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One way in for clients: a bootstrap port, and a port (or a server name) per broker.
+    """A listener for clients: a bootstrap port, and a port (or a server name) per broker.
 
     ``broker_ids``: those that get a port, in the order of the ports; empty: any, at ``first_broker_port`` plus its id.
-    ``routing`` sni: one port for all, the server name says which broker is meant; ``bootstrap_name`` is the name of
-    none in particular. ``authentication`` pass_through: clients show the broker itself who they are.
+    ``routing`` sni: one port for all, the server name says which broker is meant; ``bootstrap_name`` is the name for
+    any broker. ``authentication`` pass_through: clients authenticate at the broker itself.
     """
 
     name: str
@@ -93,7 +93,8 @@ class Listener:
         return self.first_broker_port + self.broker_ids.index(broker_id)
 
     def place_of(self, broker_id: int, local_host: str) -> tuple[str, int] | None:
-        """Return where a client that reached us at this address reaches the broker; None: through no port of ours."""
+        """Return where a client that reached the proxy at this address reaches the broker; None if not through this
+        listener."""
         port = self.port_of(broker_id)
         if port is None:
             return None
@@ -102,7 +103,7 @@ class Listener:
 
     def broker_of(self, server_name: str | None) -> int | None:
         """Return the broker that a TLS client means; None for the bootstrap name. Raises LookupError for other names,
-        and for clients that name nothing."""
+        and for clients that send none."""
         name = (server_name or "").rstrip(".").lower()
         if self.bootstrap_name is not None and name == self.bootstrap_name.lower():
             return None
@@ -115,7 +116,7 @@ class Listener:
 
 
 def _host_pattern(template: str) -> re.Pattern[str]:
-    """What the names of brokers look like; of several places for the id the first one is looked at."""
+    """Return the pattern of the brokers' names; if the id has several places, the first one counts."""
     parts, end, seen = [], 0, False
     for match in _PLACEHOLDER.finditer(template):
         parts.append(re.escape(template[end : match.start()].lower()))
@@ -201,7 +202,7 @@ def _split(text: str) -> tuple[str, str]:
 
 # ---------------------------------------------------------------------- several listeners
 def clashes(listeners: tuple[Listener, ...]) -> list[str]:
-    """Return a sentence for every two listeners that want the same port or have the same name."""
+    """Return a sentence for every two listeners that use the same port or have the same name."""
     found = []
     for index, one in enumerate(listeners):
         for other in listeners[index + 1 :]:
@@ -218,7 +219,7 @@ def clashes(listeners: tuple[Listener, ...]) -> list[str]:
 
 
 def clash_with(address: tuple[str, int], listeners: tuple[Listener, ...]) -> str | None:
-    """Return a sentence if something else wants this address and a listener its port, None if none does."""
+    """Return a sentence if this address and a listener use the same port, None if not."""
     host, port = address
     for one in listeners:
         if one.host != host and one.host not in _ANY_HOST and host not in _ANY_HOST:
@@ -246,7 +247,7 @@ def own_clash(listener: Listener) -> str | None:
 
 
 def _first_ports(listener: Listener) -> list[tuple[int, int]]:
-    """Brokers that there certainly may be, with their ports."""
+    """Return brokers that certainly may exist, with their ports."""
     ids = listener.broker_ids or (0,)
     return [(broker_id, port) for broker_id in ids if (port := listener.port_of(broker_id)) is not None]
 

@@ -1,8 +1,8 @@
-"""The configuration, read by a process of its own that ends with it: what checks it (pydantic, YAML) is loaded there,
-and a proxy that runs for months does not keep those 17 MB. Says what is wrong in the same words as ``load.py``.
+"""Reads the configuration in a process of its own that ends with it: what checks it (pydantic, YAML) is loaded there,
+and a proxy that runs for months does not keep those 17 MB. Reports what is wrong in the same words as ``load.py``.
 
-The settings come back over a pipe and are on no disk. The child has our environment, our folder, and our paths to
-import from; it begins while this process imports what serves."""
+The settings come back over a pipe and are never on disk. The child has our environment, our working directory and our
+import path; it starts while this process imports what serves."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def load_apart(path: Path | None, options: Mapping[str, Any]) -> Settings:
 
 
 def answer(path: Path | None, options: Mapping[str, Any]) -> NoReturn:
-    """What the child does: write (problems, settings) and end."""
+    """The child's part: write (problems, settings) and end."""
     from .load import load
 
     found: tuple[tuple[str, ...], Settings | None]

@@ -52,7 +52,7 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What ``idemproxy run`` was told. ``redis`` None: a private server in ``data_directory``; ``admin`` None: no
+    """The settings of ``idemproxy run``. ``redis`` None: a private server in ``data_directory``; ``admin`` None: no
     admin port."""
 
     upstream: tuple[tuple[str, int], ...]

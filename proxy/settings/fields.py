@@ -1,5 +1,5 @@
-"""What the fields of the configuration may hold: types for addresses, files, secrets and lists, and the base of its
-sections. A check raises ValueError with a sentence; no secret is ever in one."""
+"""What the fields of the configuration may contain: types for addresses, files, secrets and lists, and the base of its
+sections. A check raises ValueError with a sentence, which never has a secret in it."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def _checked(check: Any) -> AfterValidator:
 
 
 def _commas(value: object) -> object:
-    """The environment and the command line have lists as one text."""
+    """Split a text: the environment and the command line give lists as one text."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
 def from_text(value: object) -> object:
-    """The environment has what is not a text as YAML (or JSON)."""
+    """Parse a text: the environment gives what is not a text as YAML (or JSON)."""
     try:
         return yaml.safe_load(value) if isinstance(value, str) else value
     except (yaml.YAMLError, RecursionError):
@@ -65,7 +65,7 @@ def _readable(path: Path) -> Path:
 
 def _text(path: Path) -> Path:
     try:
-        if not path.is_file():  # what comes out of a pipe can be read once only
+        if not path.is_file():  # what comes out of a pipe can be read only once
             return _readable(path)
         path.read_text()
         return path
@@ -76,14 +76,14 @@ def _text(path: Path) -> Path:
 
 
 def _without_password(url: str) -> str:
-    """Whatever stands between the first colon behind // and the last @."""
+    """Return the URL without what is between the first colon behind // and the last @."""
     return re.sub(r"(//[^:@/]*:).*@", rf"\1{_MASK}@", url, flags=re.DOTALL)
 
 
 def _redis_url(url: str) -> None:
     try:
         urlsplit(url)
-    except ValueError:  # it says a part of the text, which may be one of a password
+    except ValueError:  # its message repeats a part of the text, which may be a part of a password
         raise ValueError("this is no URL") from None
     parse_redis_url(url)
 

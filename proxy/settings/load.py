@@ -35,19 +35,20 @@ OPTIONS: Mapping[str, Place] = {
     "log_level": ("log", "level"),
     "log_format": ("log", "format"),
 }
-"""Options of the command line that are just a setting. ``--listen`` and ``--advertised-host`` make a listener."""
+"""Options of the command line that are just a setting. ``--listen`` and ``--advertised-host`` together make a
+listener."""
 
 _FOREIGN = re.compile(
     r"IDEMPROXY_(TEST_|CHAOS_|CACHE_DIR$|MAVEN_REPOSITORY$|CONFIG$)|.*_(SERVICE_HOST|SERVICE_PORT\w*|PORT(_\d+_\w+)?)$"
 )
-"""Ours for other things than settings, and what Kubernetes puts there for a service of this name."""
+"""Variables of ours that are no settings, and those that Kubernetes sets for a service of this name."""
 _NAMED_IN_YAML = re.compile(r"(alias|tag|handle) ['\"].*", re.DOTALL)
-"""A password that begins with * or ! and stands there without quotes is one of these to YAML."""
+"""A password that begins with * or ! and is not quoted is one of these to YAML."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What was read. ``configuration`` None: it has mistakes. ``written`` shows what is right all the same."""
+    """What was read. ``configuration`` None: it has mistakes. ``written`` has what is right all the same."""
 
     configuration: Configuration | None
     written: Written
@@ -56,7 +57,7 @@ class Examined:
     _placed: tuple[tuple[int, str], ...]
 
     def problems(self, more: Iterable[tuple[Place, str]] = ()) -> list[str]:
-        """Return all sentences, in the order of the file's lines, with others that were found: place and message."""
+        """Return all sentences, in the order of the file's lines, together with other problems: place and message."""
         placed = [*self._placed, *(self.sources.told(place, message) for place, message in more)]
         return [*self._unplaced, *(sentence for _line, sentence in sorted(placed, key=lambda one: one[0]))]
 
@@ -170,7 +171,7 @@ def _read(path: Path) -> File:
 
 
 def _walk(node: yaml.Node, place: Place, file: File, above: set[int]) -> None:
-    """Write down the line of everything, and complain about what is said twice."""
+    """Note the line of every setting, and complain about those that are there twice."""
     file.lines.setdefault(place, node.start_mark.line + 1)
     if id(node) in above:
         raise yaml.MarkedYAMLError(problem="it contains itself", problem_mark=node.start_mark)
@@ -203,7 +204,7 @@ def _listeners_apart(
     initial: dict[str, Any],
     given: dict[Place, str],
 ) -> Iterator[str]:
-    """Listeners come as a whole, from one source: put the one of the options into ``initial``; yield what is wrong."""
+    """Take the listeners as a whole from one source: put that of the options into ``initial``; yield what is wrong."""
     if isinstance(environment.get("listeners"), dict):
         name = f"{ENVIRONMENT_PREFIX}LISTENERS"
         del environment["listeners"]
@@ -220,7 +221,8 @@ def _listeners_apart(
 
 
 def _listener_of(options: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The one listener of ``--listen`` and ``--advertised-host``. It never stands for one that has TLS in the file."""
+    """Return the one listener of ``--listen`` and ``--advertised-host``. It never replaces one that has TLS in the
+    file."""
     listen, host = options.get("listen"), options.get("advertised_host")
     if listen is None and host is None:
         return None

@@ -54,16 +54,16 @@ class UpstreamSection(Section):
     tls: UpstreamTlsSection | None = None
     sasl: SaslSection | None = None
     allow_unauthenticated_clients: bool = False
-    """Whoever reaches a listener may act as our principal at the brokers, without having shown who he is."""
+    """Clients that do not authenticate may act with the rights that the proxy's principal has at the brokers."""
 
     @property
     def has_principal(self) -> bool:
-        """Do the brokers know us by name?"""
+        """Is the proxy authenticated at the brokers?"""
         return self.sasl is not None or (self.tls is not None and self.tls.cert_file is not None)
 
 
 class ListenerSection(Section):
-    """One way in for clients: a bootstrap port, and a port or a server name per broker."""
+    """A listener for clients: a bootstrap port, and a port or a server name per broker."""
 
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_-]{0,62}$")] = "clients"
     """What the listener is called in logs and metrics."""
@@ -82,7 +82,7 @@ class ListenerSection(Section):
     bootstrap_name: str | None = None
     """With sni: the server name by which clients reach any broker."""
     authentication: Literal["none", "pass_through"] = "none"
-    """pass_through: clients show the broker itself who they are (SASL), each over a connection of its own."""
+    """pass_through: clients authenticate at the broker itself (SASL), each over a connection of its own."""
     tls: ServerTlsSection | None = None
 
     @model_validator(mode="after")
@@ -123,7 +123,7 @@ class ListenerSection(Section):
 
     @property
     def requires_authentication(self) -> bool:
-        """Does everybody have to show who he is?"""
+        """Does every client have to authenticate?"""
         return self.authentication != "none" or (self.tls is not None and self.tls.client_auth == "required")
 
 
@@ -166,10 +166,10 @@ class RedisSection(Section):
 
 
 class ProducersSection(Section):
-    """What is kept of producers, and how their batches are stored."""
+    """What is stored of producers, and how their batches are stored."""
 
     expiry_seconds: Seconds = limits.PRODUCER_EXPIRY_SECONDS
-    """The state of a producer that is idle for so long is forgotten."""
+    """The state of a producer that is idle for so long expires."""
     client_retry_seconds_max: Annotated[int, Field(ge=limits.CLIENT_RETRY_SECONDS_MAX_LEAST, le=SECONDS_MAX)] = (
         limits.CLIENT_RETRY_SECONDS_MAX
     )
@@ -182,17 +182,17 @@ class ProducersSection(Section):
 
 
 class LimitsSection(Section):
-    """What one process takes before it refuses or waits. All of it can be reloaded."""
+    """What one process accepts before it refuses or makes clients wait. All of it can be reloaded."""
 
     connections_max: Annotated[int, Field(ge=1, le=1_000_000)] = limits.CONNECTIONS_MAX
-    """Client connections at a time. Above it a new one takes the place of the quietest."""
+    """Client connections at a time. Above it the connection that was idle for longest is closed for a new one."""
     connections_per_ip_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.CONNECTIONS_PER_IP_MAX
     """Of these, from one address (of IPv6: one /64). 0: no limit, as behind a load balancer that hides addresses."""
     connection_creation_rate_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.CONNECTION_CREATION_RATE_MAX
     """New connections; five seconds' worth may come at once, what is above waits and is not refused. 0: no limit."""
     unauthenticated_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.UNAUTHENTICATED_MAX
-    """Connections to listeners with pass_through that have not shown who is there; above it the oldest one is closed.
-    0: no limit."""
+    """Connections to listeners with pass_through that have not authenticated; above it the oldest one is closed. 0: no
+    limit."""
     unauthenticated_per_ip_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.UNAUTHENTICATED_PER_IP_MAX
     """Of these, from one address; more are closed at once. 0: no limit."""
     failed_logins_per_minute_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.FAILED_LOGINS_PER_MINUTE_MAX
@@ -203,18 +203,19 @@ class LimitsSection(Section):
     requests_in_flight_max: Annotated[int, Field(ge=1, le=10_000)] = limits.REQUESTS_IN_FLIGHT_MAX
     """Requests of one connection that wait for their answer; more are read later."""
     client_response_bytes_max: Annotated[int, Field(ge=1024, le=BYTES_MAX)] = limits.CLIENT_RESPONSE_BYTES_MAX
-    """Answers that one slow client has not taken; above this nothing more is read from it."""
+    """Answers that one slow client has not read; above this nothing more is read from it."""
     request_bytes_total_max: Annotated[int, Field(ge=1024, le=2**40)] = limits.REQUEST_BYTES_TOTAL_MAX
     """Requests of all clients that wait anywhere in the process."""
     response_bytes_total_max: Annotated[int, Field(ge=1024, le=2**40)] = limits.RESPONSE_BYTES_TOTAL_MAX
-    """Answers that all clients have not taken; above this nobody is read from who has more than a little waiting."""
+    """Answers that all clients have not read; above this nothing is read from clients that have more than a little
+    waiting."""
     idle_seconds: Annotated[int, Field(ge=60, le=SECONDS_MAX)] = int(limits.IDLE_SECONDS)
     """A connection without a request for so long is closed, as Kafka's connections.max.idle.ms says for a broker."""
     producers_max: Annotated[int, Field(ge=1, le=100_000_000)] = limits.SEQUENCERS_MAX
-    """Producers and partitions held in memory; idle ones beyond it are read again when they come back."""
+    """Producers and partitions held in memory; above it idle ones are dropped, and read again when they come back."""
     lanes_per_broker_max: Annotated[int, Field(ge=1, le=limits.LANES_PER_BROKER_MAX)] = limits.LANES_PER_BROKER
-    """Connections that carry appends to one broker, opened as they are needed. Partitions that are slow have two more
-    for themselves, and a request that waits for one of them does not count."""
+    """Connections that carry appends to one broker, opened as they are needed. Slow partitions have two more for
+    themselves, and a request that waits for one of them does not count."""
     drain_seconds: Annotated[float, Field(ge=0, le=3600)] = limits.DRAIN_SECONDS
     """After SIGTERM: how long what is in flight may take to finish."""
 
@@ -227,7 +228,7 @@ class AdminSection(Section):
     """Health, metrics and status page."""
 
     bind: HostAndPort = DEFAULT_ADMIN
-    """HOST:PORT. Everybody who reaches it may read: keep it inside."""
+    """HOST:PORT. Every client that reaches it may read: keep it inside."""
 
 
 class LogSection(Section):
@@ -282,7 +283,7 @@ class Configuration(BaseSettings):
     """One or several ways in."""
     redis: RedisSection = RedisSection()
     data_directory: Path = Path(DEFAULT_DATA_DIRECTORY)
-    """This process's own directory; a restart on it takes over at once what the last life left open."""
+    """This process's own directory; after a restart on it the proxy takes over at once what it left open before."""
     cluster_name: ClusterName = DEFAULT_CLUSTER
     """Name of the cluster, part of every key in Redis: proxies with the same name and Redis share their producers."""
     producers: ProducersSection = ProducersSection()
@@ -320,13 +321,13 @@ class Configuration(BaseSettings):
 
 # Which sections, each of them right in itself, do not fit together.
 def listener_problems(listeners: Sequence[ListenerSection], upstream: UpstreamSection | None) -> list[str]:
-    """Return what is wrong with listeners beside each other and before these brokers (None: they are not known)."""
+    """Return what is wrong with listeners among themselves and with these brokers (None: they are not known)."""
     found = clashes(tuple(listener.to_settings() for listener in listeners))
     return found if upstream is None else [*found, *_strangers(listeners, upstream)]
 
 
 def _strangers(listeners: Sequence[ListenerSection], upstream: UpstreamSection) -> list[str]:
-    """What the brokers allow us, all our clients can do: so they have to show who they are, too."""
+    """What the brokers allow the proxy's principal, all its clients can do: so they have to authenticate, too."""
     if upstream.sasl is None and any(one.authentication == "pass_through" for one in listeners):
         return ["authentication pass_through needs upstream.sasl: what is in doubt is read as our principal"]
     if upstream.allow_unauthenticated_clients or not upstream.has_principal:

@@ -1,5 +1,5 @@
-"""What can be looked at in a configuration that has mistakes elsewhere: sections that are right in themselves, or would
-be without a misspelt key. Finds what does not fit together among them; opens nothing."""
+"""What can be checked in a configuration that has mistakes elsewhere: sections that are right in themselves, or would
+be without a misspelt key. Finds contradictions among them; opens nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Section = TypeVar("_Section", bound=Section)
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """Plain data of what is right: TLS by its place, and files; None: not said, or wrong."""
+    """Plain data of what is right: TLS by its place, and files; None: not given, or wrong."""
 
     tls: Mapping[Place, TlsServer | TlsClient]
     data_directory: Path | None
@@ -51,8 +51,8 @@ class Written:
         return Sound(tls, self._path("data_directory", DEFAULT_DATA_DIRECTORY), self._path("journal", None))
 
     def clashes(self) -> list[tuple[Place, str]]:
-        """Return places and messages of what does not fit together and is not among the errors, for which it was not
-        looked at."""
+        """Return places and messages of contradictions that are not among the errors, as those were not checked for
+        them."""
         listeners = self._listeners()
         upstream = self._section(UpstreamSection, ("upstream",))
         found: list[tuple[Place, str]] = [(("listeners",), one) for one in listener_problems(listeners, upstream)]
@@ -66,7 +66,7 @@ class Written:
         return any(where == place and message in text for where, text in self._wrong)
 
     def _value(self, place: Place) -> Any:
-        """What stands there; None: nothing."""
+        """Return what is written at a place; None if nothing."""
         found: Any = self._data
         for part in place:
             if isinstance(found, list) and isinstance(part, int):
@@ -76,14 +76,15 @@ class Written:
         return found
 
     def _section(self, model: type[_Section], place: Place) -> _Section | None:
-        """That section without what is misspelt in it, None where there is none or something is wrong with it."""
+        """Return the section at a place without its misspelt keys; None if there is none or something else is wrong
+        with it."""
         found = self._value(place)
         if not isinstance(found, dict) or any(where[: len(place)] == place for where, _ in self._wrong):
             return None
         try:
             return model.model_validate(self._known(found, place))
         except ValidationError:
-            return None  # it may be right once the misspelt key is
+            return None  # it may be right once the misspelt key is corrected
 
     def _listener_places(self) -> list[Place]:
         """Where listeners are configured."""
@@ -91,13 +92,13 @@ class Written:
         return [("listeners", number) for number in range(len(found))] if isinstance(found, list) else []
 
     def _listeners(self) -> list[ListenerSection]:
-        """Those that are right; the default one where none are configured."""
+        """Return the listeners that are right; the default one if none are configured."""
         if self._value(("listeners",)) is None:
             return [ListenerSection()]
         return [one for place in self._listener_places() if (one := self._section(ListenerSection, place)) is not None]
 
     def _path(self, name: str, default: str | None) -> Path | None:
-        """A path at the top."""
+        """Return a path at the top level."""
         found = self._data.get(name, default)
         return Path(found) if isinstance(found, str | Path) and found and "\0" not in str(found) else None
 

@@ -1,5 +1,5 @@
-"""Says what is wrong with a configuration: a sentence with the place, which is an option, a variable, or file, line and
-name. Shows no value that may be a secret."""
+"""Describes what is wrong with a configuration: a sentence with the place, which is an option, a variable, or file,
+line and name. Shows no value that may be a secret."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SECRET = re.compile(r"password|url|file")
 
 @dataclass(slots=True)
 class File:
-    """A configuration file: what it says and where."""
+    """A configuration file: its content, and the line of each setting."""
 
     name: str = ""
     data: dict[str, Any] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class File:
     problems: list[str] = field(default_factory=list)
 
     def line_of(self, place: Place) -> int | None:
-        """The line of a setting, or of what it would stand in."""
+        """The line of a setting, or of the section that it would be in."""
         while place and place not in self.lines:
             place = place[:-1]
         return self.lines.get(place)
@@ -46,7 +46,7 @@ class Sources:
     given: Mapping[Place, str]
 
     def told(self, place: Place, message: str, *, is_missing: bool = False) -> tuple[int, str]:
-        """Return the line of the file, 0 for what is not in it, and a sentence with the place."""
+        """Return the line of the file (0 for what is not in it), and a sentence with the place."""
         option = next((text for start, text in self.given.items() if place[: len(start)] == start), None)
         if option is not None:
             return 0, f"{option}: {message}"
@@ -60,7 +60,7 @@ class Sources:
         return line or 0, f"{where}{dotted(place)}: {message}"
 
     def told_of(self, error: ErrorDetails) -> tuple[int, str]:
-        """The same for what pydantic has found."""
+        """The same for an error of pydantic."""
         return self.told(error["loc"], message_of(error), is_missing=error["type"] == "missing")
 
 
@@ -91,7 +91,7 @@ def message_of(error: ErrorDetails) -> str:
 
 
 def _variable_of(environment: Any, place: Place) -> int | None:
-    """How many parts of the place the variable's name has that says this; None: no variable does."""
+    """Return how many parts of the place are in the name of the variable that sets it; None if no variable does."""
     data = environment
     for index, part in enumerate(place):
         if not isinstance(data, dict):
@@ -103,7 +103,7 @@ def _variable_of(environment: Any, place: Place) -> int | None:
 
 
 def _siblings(place: Place) -> list[str]:
-    """The keys that may stand where this one stands."""
+    """Return the keys that may be in the same section."""
     model: Any = Configuration
     for part in place[:-1]:
         if isinstance(part, str):
@@ -118,6 +118,6 @@ def _model_in(annotation: Any) -> Any:
 
 
 def meant(name: str, known: Sequence[str]) -> str:
-    """Return what may have been meant by an unknown name, or all that there are."""
+    """Return what may have been meant by an unknown name, or all known names."""
     close = difflib.get_close_matches(name, known, 1)
     return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"

@@ -25,7 +25,7 @@ _NAMES: Mapping[str, str] = {
     "log_format": "log.format",
     "log_lines_per_minute_max": "log.lines_per_minute_max",
 }
-"""Where a field of the settings stands in the file, if it is called otherwise there."""
+"""The names in the file of fields of the settings that are called otherwise there."""
 
 _IN_FILE = re.compile(r"(?<=\])\.(?:host|port|advertised\.\w+)$")
 """Of a listener: parts of an address."""
@@ -46,7 +46,7 @@ _RELOADED = (
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Names of settings that differ, as they stand in the file. ``refused``: only a restart can change these."""
+    """Names of settings that differ, as in the file. ``refused``: only a restart can change these."""
 
     taken: tuple[str, ...]
     refused: tuple[str, ...]
@@ -61,7 +61,7 @@ def changes(old: Settings, new: Settings) -> Changes:
 
 
 def _as_in_file(match: re.Match[str]) -> str:
-    """An address is one text there."""
+    """In the file an address is one text."""
     return ".advertised" if match[0].startswith(".advertised") else ".bind"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER = "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"
 
 CLEAR_TEXT = (PLAIN, OAUTHBEARER)
-"""Mechanisms that say the secret itself."""
+"""Mechanisms that send the secret itself."""
 
 
 @dataclass(frozen=True, slots=True)

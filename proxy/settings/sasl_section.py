@@ -35,7 +35,7 @@ class SaslSection(Section):
             raise ValueError(
                 f"the mechanism {self.mechanism} needs username and one of password and password_file, no token_file"
             )
-        if self.password_file is None or self.password_file.is_file():  # a pipe can be read once only
+        if self.password_file is None or self.password_file.is_file():  # a pipe can be read only once
             self._password()
         return self
 

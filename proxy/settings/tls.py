@@ -1,4 +1,4 @@
-"""What an operator says about TLS: which files, and who has to show a certificate. Plain data; ``tls.py`` reads the
+"""The TLS settings: which files, and which side has to show a certificate. Plain data; ``proxy/net/tls.py`` reads the
 files."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 OLD_VERSIONS = ("1.0", "1.1")
-"""Of TLS: what brokers of their time may speak alone. OpenSSL speaks them at its security level 0 only."""
+"""Old versions of TLS, which may be all that brokers of 2016 have. OpenSSL speaks them at its security level 0 only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@
 {{- fail (printf "listeners.%s.authentication: pass_through needs upstream.sasl, for what the proxy itself has to ask the brokers" $name) -}}
 {{- end -}}
 {{- if and $listener.tls.clientCrlSecret.name (eq $listener.tls.clientAuth "none") -}}
-{{- fail (printf "listeners.%s.tls.clientCrlSecret: without clientAuth nobody shows a certificate" $name) -}}
+{{- fail (printf "listeners.%s.tls.clientCrlSecret: without clientAuth no client shows a certificate" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- $tls := .Values.upstream.tls -}}

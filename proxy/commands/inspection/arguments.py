@@ -53,7 +53,8 @@ def _add_topic(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
-    """Each may stand before or behind what is to be shown: an absent one behind does not undo one before."""
+    """Each of these may stand before or behind what is to be shown: one that is missing behind it does not undo one
+    before it."""
     absent = argparse.SUPPRESS
     parser.add_argument(
         "--config",

@@ -19,7 +19,7 @@ from . import views
 from .forget import forget_producer
 
 _NO_UPSTREAM = "localhost:9092"
-"""Nobody is asked there: the brokers are the one setting that has to be given and is not needed here."""
+"""No broker is asked: their addresses are the one setting that is required and not needed here."""
 
 
 def run_inspection(options: argparse.Namespace) -> int:
@@ -34,7 +34,7 @@ def run_inspection(options: argparse.Namespace) -> int:
     except (ConfigError, InspectionError) as problem:
         print(f"idemproxy: {problem}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # whoever reads has read enough
+    except BrokenPipeError:  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:

@@ -1,6 +1,5 @@
-"""``idemproxy forget producer``: says what it costs, asks, and forgets entry by entry.
-
-Never touches what a living proxy may be writing, unless it is told to; never what has changed since it was shown."""
+"""``idemproxy forget producer``: says what it costs, asks, and forgets entry by entry. Never touches what a living
+proxy may be writing, unless that is ordered; never an entry that has changed since it was shown."""
 
 from __future__ import annotations
 
@@ -31,9 +30,8 @@ def forget_producer(
     expiry_ms: int,
     out: TextIO,
 ) -> int:
-    """Forget ``rows``, all of one producer; return the exit status: 0, 1 if something was not forgotten.
-
-    ``ask``: returns what was typed; None: nobody is asked. ``expiry_ms``: of idle producers."""
+    """Forget ``rows``, all of one producer; return the exit status: 0, or 1 if something was not forgotten. ``ask``
+    returns what was typed; None: no question is asked. ``expiry_ms``: of idle producers."""
     found = list(rows)
     if not found:
         print("nothing is stored of this producer", file=out)

@@ -1,6 +1,5 @@
-"""What is shown of each thing that is stored: cells of a table, fields of a JSON object, or sentences. Pure.
-
-Producer ids are text in JSON: they have 62 bits, and many readers of JSON keep 53."""
+"""How each stored thing is shown: cells of a table, fields of a JSON object, or sentences. Pure. Producer ids are text
+in JSON: they have 62 bits, and many readers of JSON keep 53."""
 
 from __future__ import annotations
 
@@ -164,13 +163,13 @@ def entry_lines(row: EntryRow, generation: bytes | None) -> Iterator[str]:
 
 
 def server_line(server: ServerFacts, cluster: str) -> str:
-    """Return one line about the server and the data."""
+    """Return one line about the server and its data."""
     life = "unknown" if server.generation is None else server.generation.hex()
     return f"{server.version}, {server.role}; cluster name {cluster!r}; generation of the data {life}"
 
 
 def time_text(milliseconds: int) -> str:
-    """Return a time for reading, in UTC; the number itself where it is none."""
+    """Return a time for reading, in UTC; the number itself if it is not a valid time."""
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     except (OverflowError, ValueError, OSError):
@@ -201,7 +200,7 @@ def _range(first: int, last: int) -> str:
 
 
 def _principal(principal: bytes) -> str | None:
-    """Return the digest that stands for a principal (``entry.principal_of``), None for nobody."""
+    """Return the digest that stands for a principal (``entry.principal_of``), None for the anonymous one."""
     return None if principal == NO_PRINCIPAL else principal.hex()
 
 

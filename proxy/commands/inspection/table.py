@@ -1,6 +1,5 @@
-"""Rows as a table that is written while they arrive: the first ones decide how wide the columns are. Pure.
-
-What came from elsewhere is shown printable: a terminal must not obey what somebody has stored."""
+"""Rows as a table that is written while they arrive: the first ones decide how wide the columns are. Pure. Stored texts
+are made printable, as they could control the terminal otherwise."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""``idemproxy inspect``: walks what is stored and yields lines, a table for people or JSON for machines.
-
-One pass and one page of memory per view, whatever the number of producers. Changes nothing."""
+"""``idemproxy inspect``: walks the stored state and yields lines, a table for people or JSON for machines. One pass and
+one page of memory per view, whatever the number of producers. Changes nothing."""
 
 from __future__ import annotations
 
@@ -98,7 +97,7 @@ def count(inspection: RedisInspection, generation: bytes | None) -> Counts:
 
 # ---------------------------------------------------------------------- overview and proxies
 def overview(inspection: RedisInspection, server: ServerFacts, as_json: bool) -> Iterator[str]:
-    """Yield what is there, in numbers, and the first open intents."""
+    """Yield the totals, and the first open intents."""
     counts = count(inspection, server.generation)
     if as_json:
         yield json.dumps(_overview_fields(counts, server, inspection.cluster))
@@ -154,7 +153,7 @@ def _overview_fields(counts: Counts, server: ServerFacts, cluster: str) -> dict[
 
 
 def proxies(inspection: RedisInspection, server: ServerFacts, as_json: bool) -> Iterator[str]:
-    """Yield the living proxies, and those that are gone and left something open."""
+    """Yield the living proxies, and those that are gone and left an open intent."""
     counts = count(inspection, server.generation)
     if as_json:
         yield from map(json.dumps, _proxy_fields(counts))
@@ -189,7 +188,7 @@ def producers(rows: Iterable[EntryRow], server: ServerFacts, as_json: bool) -> I
 
 
 def intents(rows: Iterable[EntryRow], server: ServerFacts, as_json: bool) -> Iterator[str]:
-    """Yield the entries with an intent, one a line; also with one that was given up."""
+    """Yield the entries with an intent, one a line; also those with one that was given up."""
     some = (row for row in rows if isinstance(row.entry, Entry) and row.entry.intent is not None)
     return _list(some, server, as_json, INTENT_TITLES, intent_cells)
 
