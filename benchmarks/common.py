@@ -11,14 +11,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+_COMPILE_KERNEL = """from pathlib import Path; import hatch_build as hook
+hook.build(Path("codecs/kernel/kernel.c"), Path("codecs/kernel") / hook.LIBRARY)"""
 sys.path.append(os.fspath(ROOT / "tests"))  # for the helpers in testkit
 
 
 def extract(commit: str, directory: Path) -> Path:
-    """Put the files of a commit into a directory, made if there is none, and return it."""
+    """Put the files of a commit into a directory, made if there is none, compile what it has to be compiled, and return
+    it."""
     directory.mkdir(exist_ok=True)
     archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit], stdout=subprocess.PIPE, check=True).stdout
     subprocess.run(["tar", "-x", "-C", str(directory)], input=archive, check=True)
+    if (directory / "codecs/kernel").exists():
+        subprocess.run([sys.executable, "-c", _COMPILE_KERNEL], cwd=directory, check=True)
     return directory
 
 

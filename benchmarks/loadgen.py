@@ -178,7 +178,9 @@ class Connection:
         self.socket.sendall(struct.pack(">i", len(body)) + body)
         answer = b""
         while len(answer) < 24:
-            answer += self.socket.recv(24 - len(answer))
+            more = self.socket.recv(24 - len(answer))
+            assert more, "hung up on before InitProducerId was answered"
+            answer += more
         error, producer_id = struct.unpack_from(">hq", answer, 12)
         assert error == 0, f"InitProducerId: code {error}"
         return int(producer_id)

@@ -106,7 +106,7 @@ def help_of(module: str) -> str:
 
 def test_every_variable_that_make_is_given_is_one_that_it_reads() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    recipes = dict(re.findall(r"^([a-z]+):.*\n((?:\t.*\n)+)", makefile, re.MULTILINE))
+    recipes = dict(re.findall(r"^([a-z-]+):.*\n((?:\t.*\n)+)", makefile, re.MULTILINE))
     said = 0
     for page, line in named(r"^\s*make [a-z]"):
         words = shlex.split(line)[1:]
