@@ -7,8 +7,10 @@ other; a case that this alone keeps from reaching direct says so in ``possible``
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
@@ -30,7 +32,9 @@ def main() -> None:
     for answer_ms in ANSWERS_MS:
         for count in PRODUCERS:
             broker = SlowBroker(answer_ms / 1000)
-            pool = lanes.LanePool(broker, BROKER, ADDRESS, may_send=lambda: True, report=lambda _event: None)
+            takes_address = "address" in inspect.signature(lanes.LanePool).parameters  # up to commit 6a6fc52
+            opens = ADDRESS if takes_address else partial(broker.connect, ADDRESS)
+            pool = lanes.LanePool(broker, BROKER, opens, may_send=lambda: True, report=lambda _event: None)
             pool.set_usable(True)
             producers = Producers(broker, pool, count, BATCH_BYTES, WORK_SECONDS)
             seconds = broker.answer_seconds

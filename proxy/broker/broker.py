@@ -206,7 +206,8 @@ class Broker:
         """Reactor seconds since when it cannot be asked; None while it can be."""
         self.refusal: Refusal | None = None
         """Why it was not served when it could be asked last; None if it was, or could never be asked."""
-        self.pool = LanePool(reactor, broker_id, address, may_send=may_send, report=report, lanes_max=lanes_max)
+        connect = partial(reactor.connect, address)
+        self.pool = LanePool(reactor, broker_id, connect, may_send=may_send, report=report, lanes_max=lanes_max)
         self._reactor = reactor
         self._admits = admits
         self._on_ready = on_ready

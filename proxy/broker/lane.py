@@ -11,10 +11,10 @@ from typing import Protocol
 
 from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import WireError
-from ...codecs.framing import Frame, FrameSplitter
+from ...codecs.framing import FrameSplitter
 from ...codecs.headers import encode_request_header, parse_response_header
 from ...codecs.produce import API_KEY, BROKER_VERSION_MAX, encode_request, parse_response
-from ...reactor import Wire
+from ...reactor import Buffer
 from .. import limits
 from ..flow.outcome import InDoubt, Outcome, classify
 from .merge import PartitionAppend
@@ -40,12 +40,24 @@ class Pool(Protocol):
     def answered(self, lane: Lane, timed_out: Collection[Place], throttle_ms: int) -> None: ...
 
 
+class LaneWire(Protocol):
+    """What a lane needs of its connection; see ``idemproxy.reactor.Wire``."""
+
+    def send(self, *chunks: Buffer) -> None: ...
+
+    def fence(self, may_send: Callable[[], bool]) -> None: ...
+
+    def reset(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Lane:
     """One connection: idle, or busy with exactly one produce request."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._wire: Wire | None = None
+        self._wire: LaneWire | None = None
         self._splitter = FrameSplitter(limits.RESPONSE_BYTES_MAX)
         self._loads: list[PartitionAppend] = []
         self._correlation_id = 0
@@ -106,7 +118,7 @@ class Lane:
         self._wire.send(size.to_bytes(4, "big"), header, *body)
 
     # ------------------------------------------------------------------ endpoint
-    def connected(self, wire: Wire) -> None:
+    def connected(self, wire: LaneWire) -> None:
         """The connection is open: it can take requests."""
         if not self.is_open:  # given up while it was being opened
             wire.reset()
@@ -120,6 +132,13 @@ class Lane:
         try:
             for frame in self._splitter.feed(data):
                 self._answer(frame)
+        except WireError as error:
+            self.give_up(f"the broker's answer cannot be read: {error}")
+
+    def answered(self, frame: Buffer) -> None:
+        """A whole answer, where another one has cut them apart."""
+        try:
+            self._answer(frame)
         except WireError as error:
             self.give_up(f"the broker's answer cannot be read: {error}")
 
@@ -152,7 +171,7 @@ class Lane:
         self._is_late = self._has_begun
         return False
 
-    def _answer(self, frame: Frame) -> None:
+    def _answer(self, frame: Buffer) -> None:
         correlation_id, body_offset = parse_response_header(frame, API_KEY, BROKER_VERSION_MAX)
         if not self._loads or correlation_id != self._correlation_id:
             raise WireError(f"correlation id {correlation_id} was not asked for")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from math import ceil
 
-from ...reactor import Address, Reactor
+from ...reactor import Reactor
 from .. import limits
 from ..events import AppendMerged, AppendSent, ProduceConnectionLost, Report
 from ..flow.effects import Append
@@ -46,26 +46,38 @@ class LaneStatistics:
 NO_LANES = LaneStatistics()
 
 
-class LanePool:
-    """The lanes to one broker. ``may_send``: does the lease still allow to send (rule R4)? ``lanes_max``: how many
-    lanes there may be at this moment for partitions that are not slow."""
+def _nobody_to_open(_lane: Lane) -> None:
+    """There are no more connections."""
 
-    look_seconds = limits.LANE_LOOK_SECONDS
-    """How often the requests that are out are checked."""
+
+def _is_there() -> bool:
+    """It is told when the broker is away."""
+    return False
+
+
+class LanePool:
+    """The lanes to one broker. ``open_lane``: opens a connection; the lane is told when it is open. ``may_send``: does
+    the lease still allow to send (rule R4)? ``lanes_max``: how many lanes there may be at this moment for partitions
+    that are not slow. ``look_seconds``: how often the requests that are out are checked. ``is_away``: asked then; is the
+    broker away though ``set_usable`` was not called?"""
 
     def __init__(
         self,
         reactor: Reactor,
         broker_id: int,
-        address: Address,
+        open_lane: Callable[[Lane], None],
         *,
         may_send: Callable[[], bool],
         report: Report,
         lanes_max: Callable[[], int] = lambda: limits.LANES_PER_BROKER,
+        look_seconds: float = limits.LANE_LOOK_SECONDS,
+        is_away: Callable[[], bool] = _is_there,
     ) -> None:
         self.broker_id = broker_id
-        self.address = address
         self.may_send = may_send
+        self._open_lane = open_lane
+        self._look_seconds = look_seconds
+        self._is_away = is_away
         self._reactor = reactor
         self._report = report
         self._lanes_max = lanes_max
@@ -105,13 +117,21 @@ class LanePool:
             self._plan_dispatch()
         else:
             self.refuse_waiting("the broker is away")
-            for lane in self._lanes:
-                lane.is_forsaken = lane.is_busy
+            self._forsake_busy()
 
     def refuse_waiting(self, reason: str) -> None:
         """End all waiting appends as not sent."""
         for job in self._waiting.take_all():
             job.done(NotSent(reason))
+
+    def refuse_unwanted(self) -> None:
+        """Give back what may not be sent any more (rule R17)."""
+        for job in self._waiting.take_all():
+            refusal = job.append.may_send()
+            if refusal is None:
+                self._waiting.push(job)
+            else:
+                job.done(NotSent(refusal))
 
     def give_up_busy(self, reason: str) -> None:
         """Reset the lanes with a request out: a part of a request that was covered by the lease of another incarnation
@@ -119,6 +139,19 @@ class LanePool:
         for lane in list(self._lanes):
             if lane.is_busy:
                 lane.give_up(reason)
+
+    def close_idle(self) -> None:
+        """Close the lanes over which nothing is out."""
+        for lane in list(self._idle):
+            self._forget(lane)
+            lane.close()
+
+    def end(self, reason: str) -> None:
+        """There are no more connections: it lets go of who opened them, or the two would hold each other."""
+        self.is_usable = False
+        self.refuse_waiting(reason)
+        self._paces.end()
+        self._open_lane, self._is_away = _nobody_to_open, _is_there
 
     def close(self) -> None:
         """Reset all lanes; the appends that are out are in doubt."""
@@ -264,14 +297,11 @@ class LanePool:
     def _open_one(self) -> None:
         """Open another lane; only one at a time is being opened. Each append that may be sent needs one, so there are
         never more than may be busy at a time."""
-        if len(self._lanes) == self.busy_lanes and self._may_open():
+        if len(self._lanes) == self.busy_lanes:
             lane = Lane(self)
             self._lanes.append(lane)
-            self._reactor.connect(self.address, lane)
+            self._open_lane(lane)
             self._close_idle_later()
-
-    def _may_open(self) -> bool:
-        return True
 
     def _forget(self, lane: Lane) -> bool:
         """Remove a lane; return whether a request was out."""
@@ -295,17 +325,23 @@ class LanePool:
             self._usual_out -= 1
             self._demand.done(lane.appends)
 
+    def _forsake_busy(self) -> None:
+        for lane in self._lanes:
+            lane.is_forsaken = lane.is_busy
+
     # ------------------------------------------------------------------ from time to time
     def _watch(self) -> None:
         if not self._is_watching:
             self._is_watching = True
-            self._reactor.later(self.look_seconds, self._look_after)
+            self._reactor.later(self._look_seconds, self._look_after)
 
     def _look_after(self) -> None:
         """Check for requests that are late or out too long, and for appends that no lane could take."""
         self._is_watching = False
         now = self._reactor.now()
-        late_after = 1 + ceil(self._paces.late_seconds / self.look_seconds)
+        late_after = 1 + ceil(self._paces.late_seconds / self._look_seconds)
+        if self._is_away():
+            self._forsake_busy()
         for lane in list(self._lanes):
             if not lane.is_busy:
                 continue
@@ -338,10 +374,10 @@ class LanePool:
     def _close_idle_later(self) -> None:
         if not self._is_closing_idle and len(self._lanes) > 1:
             self._is_closing_idle = True
-            self._reactor.later(limits.LANE_IDLE_SECONDS, self._close_idle)
+            self._reactor.later(limits.LANE_IDLE_SECONDS, self._close_unneeded)
 
-    def _close_idle(self) -> None:
-        """Close lanes that were idle for a while, except one."""
+    def _close_unneeded(self) -> None:
+        """Close lanes that were not needed for a while, but for one."""
         self._is_closing_idle = False
         before = self._reactor.now() - limits.LANE_IDLE_SECONDS
         while len(self._lanes) > 1 and self._idle and self._idle[0].answered_at <= before:

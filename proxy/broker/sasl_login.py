@@ -24,7 +24,8 @@ from .sasl_mechanisms import Credentials, Mechanism, SaslError, shown_text
 
 _CLIENT_ID = "idemproxy-sasl"
 _ILLEGAL_SASL_STATE = 34
-_Step = Callable[[bytes], None]
+_Step = Callable[["Authentication", bytes], None]
+"""Not bound: an exchange that is over would hold itself."""
 
 
 @dataclass(slots=True)
@@ -98,7 +99,7 @@ class Authentication:
         self._wire: Wire | None = None
         self._mechanism: Mechanism | None = None
         self._buffer = b""
-        self._step: _Step = self._versions
+        self._step: _Step = Authentication._versions
         self._asked: tuple[int, int, int] | None = None
         """API key, version and correlation id of the request that is out; None while bare tokens are exchanged."""
         self._correlation_id = 0
@@ -121,7 +122,7 @@ class Authentication:
         self._buffer += data
         try:
             while not self._is_over and (answer := self._next_frame()) is not None:
-                self._step(self._body_of(answer))
+                self._step(self, self._body_of(answer))
         except WireError as error:
             self._give_up(f"the broker's answer cannot be read: {error}")
         except SaslError as error:
@@ -134,10 +135,10 @@ class Authentication:
             return
         if self._is_over:
             return
-        if self._step == self._token:
+        if self._step is Authentication._token:
             reason = f"authentication failed: the broker hung up on {self._credentials.shown} ({reason})"
             self._end(reason)
-        elif self._step == self._versions:
+        elif self._step is Authentication._versions:
             self._end(f"the broker hung up before authentication ({reason}): is this a listener for SASL?")
         else:
             self._end(f"the broker hung up during the SASL handshake ({reason})")
@@ -149,7 +150,7 @@ class Authentication:
         if answer.error_code != 0 or ApiKey.SASL_HANDSHAKE not in ranges:
             raise SaslError("the broker knows no SaslHandshake: 0.10 is the oldest that is spoken to")
         in_requests = ranges[ApiKey.SASL_HANDSHAKE] >= 1 and ApiKey.SASL_AUTHENTICATE in ranges
-        self._step = self._handshake
+        self._step = Authentication._handshake
         self._ask(ApiKey.SASL_HANDSHAKE, int(in_requests), mechanism=self._credentials.settings.mechanism)
 
     def _handshake(self, body: bytes) -> None:
@@ -162,7 +163,7 @@ class Authentication:
             offered = shown_text(", ".join(sorted(answer.mechanisms or ())))
             mechanism = self._credentials.settings.mechanism
             raise SaslError(f"the mechanism {mechanism} is not enabled at the broker, it has {offered}")
-        self._step = self._token
+        self._step = Authentication._token
         if version == 0:
             self._asked = None
         assert self._mechanism is not None
@@ -190,9 +191,7 @@ class Authentication:
         self._is_over = True
         self._timer.cancel()
         self._over.accepted(self._address)
-        # The reactor looks the methods up at every call: from here on they are the endpoint's own.
-        self.received = self._endpoint.received  # type: ignore[method-assign]
-        self.lost = self._endpoint.lost  # type: ignore[method-assign]
+        self._wire.hand_over(self._endpoint)
         self._endpoint.connected(self._wire)
 
     # ------------------------------------------------------------------ frames

@@ -22,10 +22,11 @@ from ..bridge.cluster import BrokerAddress
 from ..bridge.init_producer_id import InitProducerIdRequest
 from ..bridge.metadata import ClientQuestion, synthetic_cluster_id
 from ..broker.broker import Broker
-from ..broker.lane_pool import NO_LANES, LanePool, LaneStatistics
+from ..broker.lane_pool import NO_LANES, LaneStatistics
 from ..broker.topology import Topology
 from ..events import ConnectionRefused, Report
 from ..flow.runner import FlowRunner
+from ..pass_through.lanes import ClientLanes
 from ..producer.context import Shared
 from ..producer.registry import Sequencers
 from ..producer.sequencer import Sequencer
@@ -106,7 +107,7 @@ class Engine:
         self.shared.is_reachable = lambda broker_id: self.target(broker_id) is not None
         self.sessions: set[Hosted] = set()
         self._idle_eviction = IdleEviction(lambda: self.sessions, reactor.now, report)
-        self.pass_through_lanes: dict[LanePool, None] = {}
+        self.pass_through_lanes: dict[ClientLanes, None] = {}
         """Each belongs to one client; with a produce out it outlives the session."""
         self._requests_by_key: dict[int, int] = {}
         self._sessions_accepted = 0
@@ -319,5 +320,5 @@ class Engine:
         for session in list(self.sessions):
             session.abort("the proxy ends")
         for lanes in list(self.pass_through_lanes):
-            lanes.close()
+            lanes.drop("the proxy ends")
         self.topology.close()

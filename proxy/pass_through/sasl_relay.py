@@ -7,20 +7,17 @@ needs nothing: newer brokers take bare tokens too, after a SaslHandshake 0."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 from ...codecs import messages
 from ...codecs.errors import WireError
 from ...codecs.framing import SIZE_BYTES, frame
 from ...codecs.headers import encode_request_header, parse_response_header
-from ...reactor import Address, Endpoint, Reactor, Timer, Wire
+from ...reactor import Address, Endpoint, Reactor, Wire
 from .. import limits
 from ..broker.sasl_mechanisms import SaslError
-from ..session.pipe import Pipe
 from ..versions import ApiKey, BrokerRanges
 
 _CLIENT_ID = "idemproxy-client"
-P = TypeVar("P", bound=Pipe)
 
 
 class SaslRelay:
@@ -43,7 +40,6 @@ class SaslRelay:
         """``client_version``: of the SaslHandshake that the client has sent."""
         in_requests = ranges.get(ApiKey.SASL_HANDSHAKE, (0, 0))[1] >= 1 and ApiKey.SASL_AUTHENTICATE in ranges
         self._version = min(client_version, int(in_requests))
-        self._reactor = reactor
         self._mechanism = mechanism
         self._has_begun = has_begun
         self._answered = answered
@@ -63,17 +59,14 @@ class SaslRelay:
             self._asked = None
             self._send(frame(token))
 
-    def pipe(self, broken: Callable[[str], None], make: type[P]) -> P:
-        """The client is accepted: what follows on this connection are his requests."""
+    def hand_over(self, endpoint: Endpoint) -> None:
+        """The client is accepted: what follows on this connection are its requests, and their answers are for this
+        endpoint."""
         assert self._wire is not None
         assert not self._buffer
         self._is_over = True
-        handed = _Handed(self._reactor, self._wire)
-        pipe = make(handed, "", broken)
-        # The reactor looks the methods up at every call: from here on they are the pipe's own.
-        self.received = pipe.received  # type: ignore[method-assign]
-        self.lost = pipe.lost  # type: ignore[method-assign]
-        return pipe
+        self._wire.hand_over(endpoint)
+        endpoint.connected(self._wire)
 
     def close(self) -> None:
         """The client has gone, or begins anew."""
@@ -148,23 +141,3 @@ class SaslRelay:
         if self._wire is not None:
             self._wire.reset()
         self.lost(reason)
-
-
-class _Handed:
-    """A reactor whose one connection is there already."""
-
-    def __init__(self, reactor: Reactor, wire: Wire) -> None:
-        self._reactor = reactor
-        self._wire = wire
-
-    def now(self) -> float:
-        return self._reactor.now()
-
-    def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        return self._reactor.later(seconds, callback)
-
-    def at_flush(self, callback: Callable[[], None]) -> None:
-        self._reactor.at_flush(callback)
-
-    def connect(self, address: Address, endpoint: Endpoint) -> None:
-        self._reactor.at_flush(lambda: endpoint.connected(self._wire))

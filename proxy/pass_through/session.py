@@ -31,13 +31,14 @@ from ..bridge.cluster import Cluster, Topic
 from ..bridge.metadata import encode_question, parse_client_request, read_answer, tell_client
 from ..broker.broker import Broker
 from ..broker.sasl_mechanisms import SaslError, shown_text
-from ..engine.engine import Engine
 from ..events import ClientRefused
-from ..session.pipe import Pipe
+from ..session.pipe import Upstream
 from ..session.session import Session, _Slot
 from ..settings.addresses import PlaceOf
 from ..versions import ApiKey
-from .lane import PassThroughLanes, PassThroughPipe
+from .connection import ClientConnection
+from .host import Host
+from .lanes import ClientLanes
 from .principal import MECHANISMS, Conversation
 from .produce import PassThroughProduce
 from .sasl_relay import SaslRelay
@@ -55,7 +56,7 @@ class PassThroughSession(Session):
     def __init__(
         self,
         below: Reactor,
-        host: Engine,
+        host: Host,
         broker_id: int | None,
         place_of: PlaceOf,
         principal: bytes = NO_PRINCIPAL,
@@ -75,7 +76,7 @@ class PassThroughSession(Session):
         """Of the SaslAuthenticate that waits for the broker's answer."""
         self._is_token_out = False
         self.write_acl = WriteAcl(host.now, self._ask_write_acl)
-        self._lanes: PassThroughLanes | None = None
+        self._lanes: ClientLanes | None = None
         self._produces: deque[tuple[_Slot, ProduceRequest, float]] = deque()
 
     @property
@@ -231,24 +232,24 @@ class PassThroughSession(Session):
             return
         self.principal = principal_of(f"User:{self._conversation.name}")
         self._splitter = FrameSplitter(self._host.caps.request_bytes_max)
-        pipe = self._relay.pipe(self.abort, PassThroughPipe)
-        pipe.share(self._host, self._backpressure)
-        self._pipe = pipe
-        self.way = self._lanes = self._own_lanes(pipe)
+        self._pipe = connection = ClientConnection(self._host.reactor, self.abort)
+        connection.share(self._host, self._backpressure)
+        self._relay.hand_over(connection.pipe)
+        self.way = self._lanes = self._own_lanes(connection)
         if self._admitted is not None:
             self._admitted.is_known()
 
-    def _own_lanes(self, pipe: PassThroughPipe) -> PassThroughLanes:
+    def _own_lanes(self, connection: ClientConnection) -> ClientLanes:
         engine, broker = self._engine, self._broker
         assert broker is not None
 
         def is_there() -> bool | None:
             return None if engine.topology.broker(broker.id) is not broker else broker.is_ready
 
-        lanes = PassThroughLanes(
+        lanes = ClientLanes(
             engine.reactor,
             broker.id,
-            pipe,
+            connection,
             self.write_acl,
             may_send=engine.may_send,
             is_there=is_there,
@@ -291,7 +292,7 @@ class PassThroughSession(Session):
         self.close()
 
     # ------------------------------------------------------------------ what the broker is asked first
-    def _upstream(self, broker: Broker) -> Pipe:
+    def _upstream(self, broker: Broker) -> Upstream:
         if self._pipe is None or self._pipe.is_closed:
             raise WireError("his own connection has ended")
         return self._pipe
@@ -351,7 +352,7 @@ class PassThroughSession(Session):
         """A batch in front of the question may take long: its lane says when it takes too long."""
         if self.is_closed:
             return
-        if isinstance(self._pipe, PassThroughPipe) and self._pipe.is_alone:
+        if isinstance(self._pipe, ClientConnection) and self._pipe.is_lent:
             self._waits_for_rights = self._host.reactor.later(limits.ASK_SECONDS_MAX, self._has_no_answer)
         else:
             self.abort("the broker does not answer")

@@ -24,7 +24,7 @@ from ..admission.memory_budget import Held, MemoryBudget
 from ..producer import answers
 from ..producer.batch import Answer
 from ..producer.context import Shared
-from .pipe import Pipe
+from .pipe import Upstream
 
 _VERSION = 2
 _PART_BYTES = 2048
@@ -93,7 +93,7 @@ class NonIdempotentBatches:
                 self.sendable.append((item.topic, item.partition, message_set))
                 self._waiting[(item.topic, item.partition)] = answer
 
-    def send(self, pipe: Pipe, acks: int, timeout_ms: int, failed: Callable[[str], None]) -> None:
+    def send(self, pipe: Upstream, acks: int, timeout_ms: int, failed: Callable[[str], None]) -> None:
         """Send them on. ``failed``: told when the broker's answer cannot be passed on."""
         body = encode_request(_VERSION, acks, timeout_ms, self.sendable)
         if acks == 0:

@@ -6,12 +6,13 @@ client it looks like the broker's own, and it knows what to do then. Parses no b
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from ...codecs.errors import WireError
 from ...codecs.framing import Frame, FrameSplitter
 from ...codecs.headers import encode_request_header, parse_response_header
-from ...reactor import Address, Buffer, Reactor, Wire
+from ...reactor import Buffer, Reactor, Wire
 from .. import limits
 from ..admission.backpressure import Accounts, Backpressure
 from ..admission.memory_budget import Reservation
@@ -19,6 +20,8 @@ from ..bridge.base import Chunks
 
 Answered = Callable[[memoryview], None]
 _CLIENT_ID = "idemproxy-client"
+_WHOLE = -1
+"""In the place of a correlation id: the answer is handed on with its header."""
 
 
 def _nobody_to_tell(_reason: str) -> None:
@@ -34,14 +37,38 @@ class _Answers(FrameSplitter):
         return self._need
 
 
-class Pipe:
-    """Opened at the first request. ``broken``: told when it ends; with ``may_end`` only if that matters to anybody.
-    ``backlog_bytes``: that the broker does not take, of requests that have no answer, or of a client that has gone."""
+def _nobody_looks() -> None:
+    """Nobody wants to know what came."""
 
-    def __init__(
-        self, reactor: Reactor, address: Address, broken: Callable[[str], None], may_end: bool = False
-    ) -> None:
+
+class Upstream(Protocol):
+    """Where requests of one client go on, in their order."""
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    @property
+    def backlog_bytes(self) -> int:
+        """That the broker does not take, of requests that have no answer, or of a client that has gone."""
+        ...
+
+    def share(self, accounts: Accounts, backpressure: Backpressure) -> None: ...
+
+    def request(self, api_key: int, api_version: int, body: Chunks, answered: Answered | None) -> None: ...
+
+    def hold(self, is_held: bool) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Pipe:
+    """The endpoint of the connection; whoever makes it opens that. ``broken``: told when it ends; with ``may_end`` only
+    if that matters to anybody."""
+
+    def __init__(self, reactor: Reactor, broken: Callable[[str], None], may_end: bool = False) -> None:
         self.is_closed = False
+        self.answers_came: Callable[[], None] = _nobody_looks
+        """Told when answers have been handed on."""
         self._may_end = may_end
         self._is_held = False
         self._is_paused = False
@@ -59,7 +86,7 @@ class Pipe:
         self._splitter = _Answers(limits.RESPONSE_BYTES_MAX)
         self._expected: deque[tuple[int, int, int, Answered]] = deque()
         self._correlation_id = 0
-        reactor.connect(address, self)
+        self._waiting_bytes = 0
 
     def share(self, accounts: Accounts, backpressure: Backpressure) -> None:
         """From now on reserve memory before a large answer is read, and count what has no answer. ``backpressure``: of
@@ -84,6 +111,30 @@ class Pipe:
         else:
             self._wire.send(*chunks)
 
+    @property
+    def is_quiet(self) -> bool:
+        """Is the broker there, and has it nothing to answer?"""
+        return self._wire is not None and not self._expected
+
+    def send_whole(self, chunks: Sequence[Buffer], answered: Answered) -> None:
+        """Send a request with its header; its answer is handed on with its own. To be called when all is quiet."""
+        assert self.is_quiet
+        assert self._wire is not None
+        self._expected.append((_WHOLE, 0, 0, answered))
+        self._wire.send(*chunks)
+
+    def fence(self, may_send: Callable[[], bool]) -> None:
+        """From now on ask before and after every write (rule R4)."""
+        if self._wire is not None:
+            self._wire.fence(may_send)
+
+    def count_waiting(self, more_bytes: int) -> None:
+        """So many more bytes that have no answer wait elsewhere, to be sent here: they are counted with those that the
+        broker does not take."""
+        self._waiting_bytes += more_bytes
+        if more_bytes > 0:
+            self._plan_count()
+
     def hold(self, is_held: bool) -> None:
         """Leave what the broker answers with the broker, because the client does not take it; or go on."""
         self._is_held = is_held
@@ -101,7 +152,7 @@ class Pipe:
     @property
     def _unsent_bytes(self) -> int:
         wire = self._wire or self._closed_wire
-        return self._early_bytes if wire is None else wire.unsent
+        return self._waiting_bytes + (self._early_bytes if wire is None else wire.unsent)
 
     def _plan_count(self) -> None:
         if not self._is_count_planned:
@@ -140,6 +191,12 @@ class Pipe:
         if self._unsent_bytes > limits.BACKLOG_BYTES:
             self._plan_count()
 
+    def reset(self, reason: str) -> None:
+        """Drop the connection."""
+        if self._wire is not None:
+            self._wire.reset()
+        self.lost(reason)
+
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: Wire) -> None:
         """The broker is there."""
@@ -167,18 +224,17 @@ class Pipe:
                         self._backpressure.large_answer(reserved)
                 if self.is_closed:
                     return
+            self.answers_came()
             if self._is_held or self._splitter.due_bytes > limits.BACKLOG_BYTES:
                 self._look_for_memory()
                 self._read_or_not()
         except WireError as error:
-            if self._wire is not None:
-                self._wire.reset()
-            self.lost(f"the broker's answer cannot be read: {error}")
+            self.reset(f"the broker's answer cannot be read: {error}")
 
     def lost(self, reason: str) -> None:
         """The broker's side is gone."""
         self._wire = None
-        self._early_bytes = 0
+        self._early_bytes = self._waiting_bytes = 0
         if not self.is_closed:
             broken, matters = self._broken, bool(self._expected) or not self._may_end
             self._end()
@@ -187,6 +243,7 @@ class Pipe:
 
     def _end(self) -> None:
         self.is_closed = True
+        self.answers_came = _nobody_looks
         self._broken = _nobody_to_tell  # or it and its client would hold each other, and what waits for answers
         self._expected.clear()
         if self._reserved is not None:
@@ -197,6 +254,9 @@ class Pipe:
         if not self._expected:
             raise WireError("an answer that nobody asked for")
         expected, api_key, api_version, answered = self._expected.popleft()
+        if expected == _WHOLE:
+            answered(memoryview(frame))
+            return
         correlation_id, body_offset = parse_response_header(frame, api_key, api_version)
         if correlation_id != expected:
             raise WireError(f"correlation id {correlation_id} where {expected} is due")

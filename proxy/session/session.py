@@ -38,7 +38,7 @@ from ..settings.addresses import PlaceOf
 from ..versions import ApiKey
 from .host import Host
 from .non_idempotent import NonIdempotentBatches
-from .pipe import Pipe
+from .pipe import Pipe, Upstream
 from .produce import PlainPart, ProduceCall
 
 _PRODUCE_KEY = int(ApiKey.PRODUCE)
@@ -101,7 +101,7 @@ class Session:
         self.address = "a client" if admitted is None else admitted.address
         self._backpressure = Backpressure(host, self)
         self._flush_planned = False
-        self._pipe: Pipe | None = None
+        self._pipe: Upstream | None = None
         self._at_work: Steps[None] | None = None
         self._converting: NonIdempotentBatches | None = None
 
@@ -428,10 +428,11 @@ class Session:
     def _report_refusal(self, what: str) -> None:
         self._host.report(ClientRefused(self.name, what))
 
-    def _upstream(self, broker: Broker) -> Pipe:
+    def _upstream(self, broker: Broker) -> Upstream:
         if self._pipe is None or self._pipe.is_closed:
-            self._pipe = Pipe(self._host.for_clients, broker.address, self.abort, may_end=True)
-            self._pipe.share(self._host, self._backpressure)
+            pipe = self._pipe = Pipe(self._host.for_clients, self.abort, may_end=True)
+            pipe.share(self._host, self._backpressure)
+            self._host.for_clients.connect(broker.address, pipe)
         return self._pipe
 
     def _addresses(self) -> Addresses:

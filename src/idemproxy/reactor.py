@@ -39,6 +39,10 @@ class Wire(Protocol):
         """Queue bytes. They leave in one write at the end of this pass, in order. After a loss: ignored."""
         ...
 
+    def hand_over(self, endpoint: Endpoint) -> None:
+        """From now on this endpoint is told. It is not told that the connection is open: who hands it over does."""
+        ...
+
     def fence(self, may_send: Callable[[], bool]) -> None:
         """From now on ask before and after every write; a No resets the connection and the endpoint is told (rule
         R4)."""

@@ -12,7 +12,11 @@ GUESTS = (
         "others_beside_a_batch",
         "R3: what a client asks while a batch of his is out waits behind it",
         _WIRE + "test_what_the_client_asks_meanwhile_waits_behind_it_in_its_order",
-        ("proxy.pass_through.lane", "        if self._granted is None and not self.is_alone:\n", "        if True:\n"),
+        (
+            "proxy.pass_through.connection",
+            "        if not self._is_wanted and not self.is_lent:\n",
+            "        if True:\n",
+        ),
         deaths=("a batch and something else",),
     ),
     mutant(
@@ -20,9 +24,9 @@ GUESTS = (
         "R3: a batch leaves when everything before it on its connection is answered",
         _WIRE + "test_a_batch_leaves_when_everything_before_it_is_answered",
         (
-            "proxy.pass_through.lane",
-            "self._granted is None or self._expected or self.is_alone",
-            "self._granted is None or self.is_alone",
+            "proxy.session.pipe",
+            "        return self._wire is not None and not self._expected\n",
+            "        return self._wire is not None\n",
         ),
         deaths=("a batch and something else",),
     ),
@@ -31,7 +35,7 @@ GUESTS = (
         "R3: also what has no answer lies before it no longer",
         _WIRE + "test_behind_requests_without_an_answer_one_that_has_one_leaves_first",
         (
-            "proxy.pass_through.lane",
+            "proxy.pass_through.connection",
             "        if self._is_last_silent:  # it may still lie in the broker\n",
             "        if False:\n",
         ),
@@ -40,7 +44,7 @@ GUESTS = (
         "guests_lane_not_fenced",
         "R4: the lease is looked at around every write of a client's batch",
         _WIRE + "test_past_the_deadline_the_rest_of_a_batch_does_not_leave",
-        ("proxy.pass_through.lane", "not self.is_alone or may_send()", "True"),
+        ("proxy.pass_through.connection", "not self.is_lent or self._may_send()", "True"),
     ),
     mutant(
         "guests_outlive_an_era",
@@ -68,14 +72,14 @@ GUESTS = (
         "gone_with_the_client",
         "R13: what a retry still waits for is sent though the client of its connection has gone",
         _WIRE + "test_a_batch_that_is_still_waited_for_is_sent_though_he_has_gone",
-        ("proxy.pass_through.lane", "lambda: bool(self._waiting)\n", "lambda: False\n"),
+        ("proxy.pass_through.lanes", "        return self._pool.waiting_appends > 0\n", "        return False\n"),
     ),
     mutant(
         "silent_behind_nobody",
         "R16: what wants no answer is sent though nobody waits any more for what was before it",
         _WIRE + "test_what_wants_no_answer_is_sent_though_nobody_waits_any_more_for_what_was_before_it",
         (
-            "proxy.pass_through.lane",
+            "proxy.pass_through.connection",
             "        if self._behind:  # whoever wanted it alone wants it no more\n",
             "        if False:\n",
         ),
@@ -91,7 +95,7 @@ GUESTS = (
         "guests_batch_to_any_broker",
         "R17: for another broker than that of the connection a batch is refused",
         _WIRE + "test_for_another_broker_it_is_refused_as_that_one_would_not_be_asked",
-        ("proxy.pass_through.lane", "        elif effect.broker_id != self.broker_id:\n", "        elif False:\n"),
+        ("proxy.pass_through.lanes", "        elif effect.broker_id != self.broker_id:\n", "        elif False:\n"),
     ),
     mutant(
         "asked_while_it_is_asked",

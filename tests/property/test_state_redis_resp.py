@@ -33,6 +33,9 @@ class Ear:
     def send(self, *chunks: Buffer) -> None:
         """Gone."""
 
+    def hand_over(self, endpoint: object) -> None:
+        """Not used."""
+
     def fence(self, may_send: Callable[[], bool]) -> None:
         """Not used."""
 

@@ -16,7 +16,8 @@ SINGLE_FILES = (
     "proxy/admission/long_work.py",
     "proxy/session/produce.py",
     "proxy/session/init_producer.py",
-    "proxy/pass_through/lane.py",
+    "proxy/pass_through/connection.py",
+    "proxy/pass_through/lanes.py",
     "proxy/pass_through/produce.py",
     "proxy/pass_through/write_acl.py",
 )

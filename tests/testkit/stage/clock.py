@@ -23,6 +23,9 @@ class Wire:
     def send(self, *chunks: Buffer) -> None:
         self.sent += b"".join(chunks)
 
+    def hand_over(self, endpoint: Endpoint) -> None:
+        pass
+
     def fence(self, may_send: Callable[[], bool]) -> None:
         self.may_write = may_send
 

@@ -148,6 +148,10 @@ class SelectWire:
         for chunk in chunks:
             self._queued += chunk
 
+    def hand_over(self, endpoint: Endpoint) -> None:
+        """From now on this endpoint is told."""
+        self._endpoint = endpoint
+
     def fence(self, may_send: Callable[[], bool]) -> None:
         """Not needed by the endpoints that are tested with this reactor."""
         raise AssertionError("this reactor has no fences")

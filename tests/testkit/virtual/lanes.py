@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from idemproxy.proxy import limits
 from idemproxy.proxy.broker.lane_pool import LanePool
 from idemproxy.proxy.flow.effects import Append
@@ -29,10 +31,11 @@ class Lanes:
         self.may_send = True
         self.lanes_max = lanes_max
         self.network.listen(self.broker, ADDRESS, self._accept)
+        host = self.network.host("proxy")
         self.pool = LanePool(
-            self.network.host("proxy"),
+            host,
             BROKER,
-            ADDRESS,
+            partial(host.connect, ADDRESS),
             may_send=lambda: self.may_send,
             report=lambda _event: None,
             lanes_max=lambda: self.lanes_max,

@@ -162,7 +162,7 @@ class Network:
         connection = Connection(self, self._connection_count, host, server, address)
         self.connections[connection.number] = connection
         near, far = connection.ends
-        near.attach(endpoint)
+        near.hand_over(endpoint)
 
         def accepted() -> None:
             if not far.is_open:
@@ -172,7 +172,7 @@ class Network:
             if accepting is None:
                 far.reset()
             else:
-                far.attach(accepting)
+                far.hand_over(accepting)
                 far.start()
 
         server.post(accepted)

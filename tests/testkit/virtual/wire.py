@@ -68,6 +68,10 @@ class VirtualWire:
                 self._unsent += len(chunk)
         self.host.mark_dirty(self)
 
+    def hand_over(self, endpoint: Endpoint) -> None:
+        """From now on this endpoint is told."""
+        self._endpoint = endpoint
+
     def fence(self, may_send: Callable[[], bool]) -> None:
         """From now on ask before and after every write."""
         self._may_send = may_send
@@ -113,10 +117,6 @@ class VirtualWire:
     def join(self, out_way: Direction, in_way: Direction) -> None:
         """These are its ways to and from the peer."""
         self._out_way, self._in_way = out_way, in_way
-
-    def attach(self, endpoint: Endpoint) -> None:
-        """This one is told."""
-        self._endpoint = endpoint
 
     def start(self) -> None:
         """Tell the endpoint that the connection is open."""

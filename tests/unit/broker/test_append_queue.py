@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -176,7 +177,14 @@ def test_nor_does_a_lane_that_is_answered_and_sends_the_next_request() -> None:
     calls = []
     for count in (100, 10_000):
         broker = SlowBroker(0.01)
-        pool = LanePool(broker, BROKER, ADDRESS, may_send=lambda: True, report=lambda _: None, lanes_max=lambda: 1)
+        pool = LanePool(
+            broker,
+            BROKER,
+            partial(broker.connect, ADDRESS),
+            may_send=lambda: True,
+            report=lambda _: None,
+            lanes_max=lambda: 1,
+        )
         pool.set_usable(True)
         for number in range(count):
             effect = Append(BROKER, TOPIC, 0, b"", 30_000, lambda: None, sender=f"10.0.{number % 10}.1")

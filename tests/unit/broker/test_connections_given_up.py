@@ -17,7 +17,7 @@ BROKER = 1
 
 
 def pool_on(clock: Clock) -> LanePool:
-    pool = LanePool(clock, BROKER, ("kafka", 9092), may_send=lambda: True, report=lambda _event: None)
+    pool = LanePool(clock, BROKER, clock.opening.append, may_send=lambda: True, report=lambda _event: None)
     pool.set_usable(True)
     return pool
 
@@ -82,7 +82,7 @@ def test_an_append_behind_a_busy_lane_gets_another_try_to_open_a_second_one() ->
 def test_a_write_is_late_if_the_lease_ended_after_its_first_look(had_begun: bool) -> None:
     clock = Clock()
     may_send = True
-    pool = LanePool(clock, BROKER, ("kafka", 9092), may_send=lambda: may_send, report=lambda _event: None)
+    pool = LanePool(clock, BROKER, clock.opening.append, may_send=lambda: may_send, report=lambda _event: None)
     pool.set_usable(True)
     outcomes: list[Outcome] = []
     for partition in (0, 1):  # what was asked for the one before does not count

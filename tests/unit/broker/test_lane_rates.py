@@ -3,6 +3,8 @@ it would be without the proxy, also when the proxy needs its time for each batch
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from idemproxy.proxy.broker.lane_demand import LaneDemand
@@ -12,7 +14,7 @@ from testkit.virtual.slow_broker import ADDRESS, BROKER, Producers, SlowBroker
 
 def pool(broker: SlowBroker) -> LanePool:
     """Lanes as they are by default."""
-    made = LanePool(broker, BROKER, ADDRESS, may_send=lambda: True, report=lambda _event: None)
+    made = LanePool(broker, BROKER, partial(broker.connect, ADDRESS), may_send=lambda: True, report=lambda _event: None)
     made.set_usable(True)
     return made
 

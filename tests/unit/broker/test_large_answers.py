@@ -12,6 +12,7 @@ from idemproxy.codecs.produce import encode_request
 from idemproxy.proxy import limits
 from idemproxy.proxy.admission.memory_budget import MemoryBudget, MemoryStatistics, Reservation
 from idemproxy.proxy.events import SlowClient
+from idemproxy.proxy.session.pipe import Pipe
 from idemproxy.proxy.session.session import Session
 from idemproxy.proxy.settings.config import Caps
 from testkit.virtual.line import Line, request
@@ -83,7 +84,7 @@ def memory_of(session: Session) -> int:
     """Bytes of answers that are kept for one client: not complete, not given on, not taken."""
     kept = session._wire.unsent if session._wire is not None else 0
     kept += sum(sum(map(len, slot.chunks)) for slot in session._slots if slot.chunks is not None)
-    return kept + (session._pipe._splitter.buffered_bytes if session._pipe is not None else 0)
+    return kept + (session._pipe._splitter.buffered_bytes if isinstance(session._pipe, Pipe) else 0)
 
 
 # ---------------------------------------------------------------------- deaf consumers

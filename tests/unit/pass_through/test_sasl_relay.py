@@ -64,7 +64,8 @@ def test_tokens_reach_every_broker_from_every_client(
     assert (scene.tokens, scene.reasons) == ([b""], [])
     assert scene.log == ["connected", "SASL_HANDSHAKE", how]
     broken: list[str] = []
-    pipe = scene.relay.pipe(broken.append, Pipe)
+    pipe = Pipe(scene.network.host("proxy"), broken.append)
+    scene.relay.hand_over(pipe)
     bodies: list[bytes] = []
     pipe.request(ApiKey.LIST_GROUPS, 0, [b""], lambda body: bodies.append(bytes(body)))
     scene.network.run(1)

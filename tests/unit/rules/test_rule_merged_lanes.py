@@ -2,6 +2,7 @@
 what each append is told."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -47,7 +48,9 @@ class Lanes:
         self.events: list[object] = []
         self.network.listen(self.network.host("kafka"), ADDRESS, self._accept)
         host = self.network.host("proxy")
-        self.pool = LanePool(host, BROKER, ADDRESS, may_send=lambda: True, report=self.events.append)
+        self.pool = LanePool(
+            host, BROKER, partial(host.connect, ADDRESS), may_send=lambda: True, report=self.events.append
+        )
         self.pool.set_usable(True)
 
     def _accept(self) -> BrokerEnd:

@@ -1,0 +1,170 @@
+"""The way of one client's batches: its own connection to the broker, on which the broker knows it, as the one lane of a
+pool of its own (rule R3). Sans-IO.
+
+One produce is out on it, and then nothing else is: it leaves only when everything before it has been answered, so
+nothing lies in front of it in the broker, and what the client asks meanwhile waits behind it (``connection.py``). While
+it is out the lease is looked at around every write (rule R4). When the client goes, the connection stays until the
+answer is there. What is left in doubt is looked for in the log by the proxy itself; nothing of it is ever appended by
+another client than one of the same principal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...codecs.error_codes import ErrorCode
+from ...reactor import Buffer, Reactor
+from .. import limits
+from ..broker.lane import Lane
+from ..broker.lane_pool import LanePool, LaneStatistics
+from ..events import Report
+from ..flow.effects import Append
+from ..flow.outcome import Appended, NotSent, Outcome, Refused
+from .connection import ClientConnection
+
+if TYPE_CHECKING:
+    from .write_acl import WriteAcl
+
+
+class _Loan:
+    """The connection, as a lane has it for one request."""
+
+    def __init__(self, lanes: ClientLanes, connection: ClientConnection, lane: Lane) -> None:
+        self._lane = lane
+        self._lanes = lanes
+        self._connection = connection
+        self.fence = connection.fence
+        self.close = connection.give_back
+
+    def send(self, *chunks: Buffer) -> None:
+        self._connection.send_alone(chunks, self._answered)
+
+    def reset(self) -> None:
+        self._lanes.given_up()
+
+    def _answered(self, frame: memoryview) -> None:
+        self._lane.answered(frame)
+        self._lanes.close_idle()
+
+
+class ClientLanes:
+    """Those of one client. ``is_there``: is the broker that the connection leads to still the one with this id, and
+    known (None: it never will be again)? ``is_over``: told when nothing more can come of it. ``write_acl``: hears what
+    the broker says of appends."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        broker_id: int,
+        connection: ClientConnection,
+        write_acl: WriteAcl,
+        *,
+        may_send: Callable[[], bool],
+        is_there: Callable[[], bool | None],
+        is_over: Callable[[ClientLanes], None],
+        report: Report,
+    ) -> None:
+        self.broker_id = broker_id
+        self._pool = LanePool(
+            reactor,
+            broker_id,
+            self._open,
+            may_send=may_send,
+            report=report,
+            lanes_max=lambda: 1,
+            look_seconds=limits.GUEST_LANE_LOOK_SECONDS,
+            is_away=lambda: not is_there(),
+        )
+        self._pool.is_usable = True
+        self._reactor = reactor
+        self._connection = connection
+        self._write_acl = write_acl
+        self._is_there = is_there
+        self._tell_over = is_over
+        self._opening: Lane | None = None
+        """It waits for the connection."""
+        self._lane: Lane | None = None
+        """It had the connection last."""
+        self._is_over = False
+        self._lent_at = 0.0
+        self.close_idle = self._pool.close_idle
+        self.give_up_busy = self._pool.give_up_busy
+        connection.borrower = self
+
+    def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
+        """Queue one append; ``done`` gets the outcome, once. For another broker than this one it is refused at once, as
+        this one would: only the client itself can show that one who it is."""
+        outcome: Outcome | None = None
+        if self._is_over:
+            outcome = NotSent("the client's connection has ended")
+        elif effect.broker_id != self.broker_id:
+            outcome = Refused(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        elif not (is_there := self._is_there()):
+            outcome = NotSent("the broker is away")
+            if is_there is None:
+                self._reactor.later(0, lambda: self.drop("the broker has moved"))
+        if outcome is not None:
+            self._reactor.later(0, partial(done, outcome))
+        else:
+            self._pool.append(effect, partial(self._hear, effect.topic, done))
+
+    def drop(self, reason: str) -> None:
+        """Reset the connection, and the client with it: it comes again, and finds its broker. What was out is in
+        doubt."""
+        self._connection.reset(reason)
+        self.ended(reason)
+
+    def statistics(self) -> LaneStatistics:
+        """Return what there is now. A connection that has carried a batch counts."""
+        busy = self._pool.busy_lanes
+        return LaneStatistics(busy, int(not busy and self._lane is not None), self._pool.waiting_appends)
+
+    # ------------------------------------------------------------------ from the connection
+    @property
+    def has_work(self) -> bool:
+        """Is there something to send though the client has gone?"""
+        return self._pool.waiting_appends > 0
+
+    def lent(self) -> None:
+        """What may be sent is asked now (rules R4, R17)."""
+        if not self._is_there():
+            self._pool.refuse_waiting("the broker is away")
+        lane, self._opening = self._opening, None
+        assert lane is not None
+        self._lane = lane
+        self._lent_at = self._reactor.now()
+        lane.connected(_Loan(self, self._connection, lane))
+        self._reactor.at_flush(self.close_idle)  # if nothing is sent after all
+
+    def given_up(self) -> None:
+        """By its lane, which knows what was out."""
+        self._lane = None
+        self.drop("the connection to the broker was given up")
+
+    def client_left(self) -> None:
+        """What nobody waits for any more is given back at once (rule R17)."""
+        self._pool.refuse_unwanted()
+
+    def ended(self, reason: str) -> None:
+        """The connection is over."""
+        if self._is_over:
+            return
+        self._is_over = True
+        if self._lane is not None and self._lane.is_busy:
+            self._lane.lost(reason)
+        self._lane = None
+        self._tell_over(self)
+        self._pool.end(reason)
+
+    # ------------------------------------------------------------------ inside
+    def _open(self, lane: Lane) -> None:
+        self._opening = lane
+        self._connection.borrow()
+
+    def _hear(self, topic: str, done: Callable[[Outcome], None], outcome: Outcome) -> None:
+        if isinstance(outcome, Appended):
+            self._write_acl.told(topic, 0, self._lent_at)
+        elif isinstance(outcome, Refused) and outcome.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            self._write_acl.told(topic, outcome.error_code, self._lent_at)
+        done(outcome)
