@@ -58,8 +58,8 @@ def _is_there() -> bool:
 class LanePool:
     """The lanes to one broker. ``open_lane``: opens a connection; the lane is told when it is open. ``may_send``: does
     the lease still allow to send (rule R4)? ``lanes_max``: how many lanes there may be at this moment for partitions
-    that are not slow. ``look_seconds``: how often the requests that are out are checked. ``is_away``: asked then; is the
-    broker away though ``set_usable`` was not called?"""
+    that are not slow. ``look_seconds``: how often the requests that are out are checked. ``is_away``: asked then; is
+    the broker away though ``set_usable`` was not called?"""
 
     def __init__(
         self,
