@@ -15,8 +15,8 @@ endif
 UV_VERSION := 0.13.9
 UV := $(shell uv --version 2>/dev/null | grep -qE '^uv (0\.1[0-9]|[1-9][0-9]*)\.' && echo uv || echo .cache/uv/bin/uv)
 
-# Half of a test's time is waiting, so three at once use two cores; each has brokers of its own.
-TEST_PROCESSES ?= 3
+# Four wait, most of the time, beside two that compute (tests/testkit/scheduling.py); each has brokers of its own.
+TEST_PROCESSES ?= 6
 
 # The tests need everything; a user's proxy needs neither the tools nor Java.
 RUN_TOOLS := $(UV) run --frozen
@@ -36,7 +36,7 @@ demo: uv  ## a real 0.10.2 broker, a real producer, faults: the duplicates with 
 run: upstream uv  ## the proxy in front of your brokers: make run UPSTREAM=host:port
 	@exec $(RUN_PROXY) idemproxy run --upstream "$(UPSTREAM)"
 
-test: uv  ## all tests, file by file in three processes; PYTEST_ARGS="-k marker -x" for some of them
+test: uv  ## all tests, file by file in six processes; PYTEST_ARGS="-k marker -x" for some of them
 	@$(RUN_TOOLS) pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 smoke: uv  ## the wheel and some tests on the oldest supported Python that is here; SMOKE_PYTHON=/path/to/python names it

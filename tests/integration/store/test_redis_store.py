@@ -287,15 +287,15 @@ def test_a_server_that_cannot_save_refuses_writes_until_it_can(
 
 def test_a_server_that_is_still_loading_its_data_is_waited_for(proxy: Proxy, server: RedisProcess) -> None:
     with server.open() as connection:
-        for number in range(10_000):
+        for number in range(5_000):
             converse(connection, "SET", number, "x")
     server.kill()
     server.start("--key-load-delay", "400", loaded=False)
     event = proxy.until_event(StoreLost)
     while "load" not in event.reason.lower():
         event = proxy.until_event(StoreLost)
-    proxy.ready()
-    assert proxy.read(b"9999") == b"x"
+    proxy.ready(120)  # a sleep for each key, and a busy machine makes it longer
+    assert proxy.read(b"4999") == b"x"
     assert len(proxy.generations) == 2
 
 

@@ -55,18 +55,18 @@ class Proxy:
         self.lease_losses.append(self.store.lease.may_send(self.reactor.now()))
         self.store.begin_incarnation(b"number%02d" % len(self.lease_losses), lambda: None)
 
-    def ready(self, seconds: float = 10.0) -> Proxy:
+    def ready(self, seconds: float = 30.0) -> Proxy:
         """Until the store can be used."""
         self.reactor.run_until(lambda: self.store.generation is not None, seconds)
         return self
 
-    def until_event(self, kind: type, seconds: float = 10.0) -> Any:
+    def until_event(self, kind: type, seconds: float = 30.0) -> Any:
         """The next event of that kind, counted from now."""
         start = len(self.events)
         self.reactor.run_until(lambda: any(isinstance(event, kind) for event in self.events[start:]), seconds)
         return next(event for event in self.events[start:] if isinstance(event, kind))
 
-    def result(self, ask: Callable[[Callable[[Any], None]], None], seconds: float = 10.0) -> Any:
+    def result(self, ask: Callable[[Callable[[Any], None]], None], seconds: float = 30.0) -> Any:
         """What one call was answered."""
         got: list[Any] = []
         ask(got.append)

@@ -21,7 +21,7 @@ from idemproxy.reactor import Endpoint, Peer, Wire
 
 from .certificates import Authority, Files
 
-SECONDS_MAX = 5.0
+SECONDS_MAX = 30.0
 MEGABYTE = bytes(range(256)) * 4096
 
 

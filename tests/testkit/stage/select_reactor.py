@@ -71,7 +71,7 @@ class SelectReactor:
         code = connection.connect_ex(address)
         SelectWire(self, connection, endpoint, code)
 
-    def run_until(self, done: Callable[[], bool], seconds: float = 10.0) -> None:
+    def run_until(self, done: Callable[[], bool], seconds: float = 30.0) -> None:
         """Turn until ``done``; fails loudly when that takes longer than ``seconds``."""
         end = self.now() + seconds
         self._end_pass()

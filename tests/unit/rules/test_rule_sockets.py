@@ -16,7 +16,7 @@ from idemproxy.proxy.net.event_loop import TrioReactor
 from idemproxy.proxy.net.sockets import SocketWire
 from idemproxy.reactor import Wire
 
-SECONDS_MAX = 4.0
+SECONDS_MAX = 30.0
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 

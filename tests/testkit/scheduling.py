@@ -1,0 +1,46 @@
+"""Which process runs which test file: most tests wait for brokers and timeouts, the others keep a core busy.
+
+Every third process takes files that compute, the others files that wait, and whoever has none left takes what there is.
+So a core is seldom idle, and tests on real sockets never share it with more than a few that compute.
+"""
+
+from __future__ import annotations
+
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+WAITING_FOLDERS = ("tests/e2e/", "tests/integration/")
+LONGEST = tuple(
+    f"tests/{name}.py"
+    for name in (
+        "e2e/test_admin_traces",
+        "e2e/test_docs_walkthrough",
+        "integration/test_several_proxies",
+        "integration/test_redis_trouble",
+        "integration/test_config_start",
+        "integration/test_rolling_restart",
+        "integration/test_resolver",
+        "integration/test_sasl_upstream",
+        "integration/test_sasl_faults",
+        "e2e/test_docs",
+        "simulation/test_mutants",
+        "model/test_short_list",
+        "simulation/test_exhaustive",
+        "simulation/test_random_worlds",
+    )
+)
+"""They begin first, so that in the end nobody waits for one of them."""
+
+
+class WaitingBesideComputing(LoadFileScheduling):  # type: ignore[misc]
+    """Hands out whole files, each kind in the order of the collection behind the longest ones."""
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        self.workqueue.move_to_end(self._next_file(node), last=False)
+        super()._assign_work_unit(node)
+
+    def _next_file(self, node: WorkerController) -> str:
+        computes = int(node.gateway.id.removeprefix("gw")) % 3 == 0
+        files: list[str] = list(self.workqueue)
+        fitting = [file for file in files if file.startswith(WAITING_FOLDERS) != computes]
+        return min(fitting or files, key=lambda file: LONGEST.index(file) if file in LONGEST else len(LONGEST))
