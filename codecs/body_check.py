@@ -36,7 +36,7 @@ _int32_at: Final = Struct(">i").unpack_from
 
 
 class _Budget:
-    """What is left for one body."""
+    """What one body may still use."""
 
     __slots__ = ("elements", "tag_copy_bytes")
 

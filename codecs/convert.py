@@ -441,7 +441,7 @@ class _Writer:
             self.message_set += view[start : start + STEP_BYTES]
 
     def finish(self) -> Inner:
-        """All of it."""
+        """Return all messages."""
         rest = self._builder.build()
         if self.message_set:
             self.message_set += rest

@@ -1,6 +1,5 @@
-"""What goes wrong with bytes that others sent: one small tree of exceptions.
-
-Everything that bytes from outside can trigger is a ``WireError``. Anything else that leaves ``codecs`` is our bug.
+"""What can be wrong with received bytes: one small tree of exceptions. Everything that bytes from outside can trigger
+is a ``WireError``. Anything else that leaves ``codecs`` is a bug of ours.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ class Malformed(WireError):
 
 
 class ChecksumMismatch(WireError):
-    """The bytes are not the bytes that were signed."""
+    """The checksum does not fit the bytes."""
 
 
 class UnsupportedVersion(WireError):

@@ -12,7 +12,7 @@ from .primitives import Buffer
 from .steps import STEP_BYTES
 
 Frame = bytes | bytearray
-"""One frame without its size; a large one grows in place as it arrives, and nobody changes it any more then."""
+"""One frame without its size. A large one grows in place as it arrives; it is not changed after that."""
 
 SIZE_BYTES: Final = 4
 FRAME_BYTES_CEILING: Final = 0x16_03_00_00 - 1

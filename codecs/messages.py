@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from .packages import without_init
 
-# The library reads its schemas at import, in a way that Python 3.11 calls deprecated: no news for who imports us.
+# The library reads its schemas at import in a way that Python 3.11 calls deprecated; its users need no warning.
 with warnings.catch_warnings(), without_init("kafka"):
     warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
     # Importing these registers their messages.
@@ -34,7 +34,7 @@ REQUEST_BYTES_MAX: Final = 16 << 20
 """A request body that is decoded, in bytes. The largest that clients send besides records are assignments of groups."""
 
 Message = Any
-"""A decoded message, or a part of one: fields by attribute, by the library's names (``partition_index``)."""
+"""A decoded message, or a part of one: fields are attributes, by the library's names (``partition_index``)."""
 
 
 def _message_classes() -> dict[tuple[int, str], Any]:
@@ -133,7 +133,7 @@ def _decode(api_key: int, kind: str, api_version: int, body: Buffer) -> Message:
     )
     try:
         message, end = decode(view, 0)
-    except Exception as exc:  # the library raises whatever comes up
+    except Exception as exc:  # the library raises all kinds of exceptions
         raise Malformed(f"{message_class.name} v{api_version}: {type(exc).__name__}: {exc}") from None
     if end != size:
         raise Malformed(f"{message_class.name} v{api_version}: read to {end} of {size} bytes")

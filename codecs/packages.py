@@ -40,11 +40,12 @@ def _put_aside(name: str) -> None:
         nonlocal running
         with lock:  # another thread waits until the names are there
             if package.__dict__.get("__getattr__") is run_init:
-                if running:  # asked by the __init__ itself, of what comes further below in it
+                if running:  # the __init__ itself asks, for what it defines further below
                     raise AttributeError(f"partially initialized module {name!r} has no attribute {wanted!r}")
                 running = True
                 try:
-                    with warnings.catch_warnings():  # of how it reads its own files: no news for who imports it
+                    # For how the library reads its own files: its users need no warning.
+                    with warnings.catch_warnings():
                         warnings.simplefilter("ignore", DeprecationWarning)
                         loader.exec_module(package)
                 finally:

@@ -21,8 +21,8 @@ BROKER_VERSION_MAX: Final = 2
 FLEXIBLE_VERSION: Final = 9
 
 PARTITIONS_MAX: Final = 10_000
-"""Partitions in one request or response, which go to one broker: it is said to lead 4,000 at most. To read, or to
-answer, so many takes 10 ms."""
+"""Partitions in one request or response. Both concern one broker, which should lead 4,000 at most. To read, or to
+answer, this many takes 10 ms."""
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
@@ -60,7 +60,7 @@ class ProduceRequest:
 
 @dataclass(slots=True)
 class PartitionAnswer:
-    """What became of the records for one partition. ``message`` is for people; it reaches them from version 8 on."""
+    """The answer for one partition. ``message`` is for people; clients see it from version 8 on."""
 
     topic: str
     partition: int

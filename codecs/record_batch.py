@@ -24,7 +24,7 @@ RECORD_BYTES_MIN: Final = 7
 """Length, attributes, two deltas, two null lengths and a header count: one byte each."""
 
 RECORD_HEADERS_MAX: Final = 10_000
-"""Headers of one record: two bytes of each on the wire become about a hundred in memory. People use a handful."""
+"""Headers of one record: two bytes of each on the wire become about a hundred in memory. Applications use a handful."""
 HEADERS_BYTES_UNCHECKED: Final = 256 * 1024
 """Bytes of a record below which its headers are not counted beforehand. They become 10 MB at most, for a moment, in
 20 to 40 ms. To walk over smaller batches costs usual ones a third of their conversion."""
@@ -231,7 +231,8 @@ def _read_record(
         raise Truncated(f"record at {position}: length {length}, {len(data) - start} bytes there")
     end = start + length
     data = data[:end]
-    if length and data[start] >= 0x80:  # unused, always 0; a reader that takes them for a varint would go astray
+    # Unused, always 0; a reader that took it for a varint would read on at a wrong place.
+    if length and data[start] >= 0x80:
         raise Malformed(f"record at {position}: attributes {data[start]:#04x}")
     timestamp_delta, position = read_varlong(data, start + 1)
     offset_delta, position = read_varlong(data, position)

@@ -1,7 +1,6 @@
-"""Work in steps: a generator that yields wherever others may have a turn, and returns what it made.
-
-One step takes a few milliseconds, whatever comes in. Owns what a step may hold; who runs the steps, and what happens in
-between, is not known here.
+"""Work in steps: a generator that yields wherever other work may run, and returns its result. One step takes a few
+milliseconds, whatever the input. Owns how much a step may do; what runs the steps, and what happens in between, is not
+known here.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ STEP_RECORDS: Final = 5_000
 
 
 def at_once(steps: Steps[Result]) -> Result:
-    """Return the result of all steps, without a turn for anybody. Raises what they raise."""
+    """Return the result of all steps, without turns in between. Raises what they raise."""
     try:
         while True:
             next(steps)

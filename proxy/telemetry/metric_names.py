@@ -130,7 +130,7 @@ DRAINING: Final = Metric("draining", "gauge", "1", "1 while draining after SIGTE
 CONNECTIONS: Final = Metric("connections", "gauge", "{connection}", "Client connections now.")
 CONNECTIONS_LIMIT: Final = Metric("connections.limit", "gauge", "{connection}", "Client connections at most.")
 PORTS_TAKEN: Final = Metric(
-    "ports.taken", "gauge", "{port}", "Brokers' ports that somebody else has: clients are told no leader instead."
+    "ports.taken", "gauge", "{port}", "Brokers' ports that another process has: clients are told no leader instead."
 )
 HELD_BYTES: Final = Metric("requests.held", "gauge", "By", "Requests that are in memory now.")
 HELD_BYTES_LIMIT: Final = Metric("requests.held.limit", "gauge", "By", "Above it no new request is read.")

@@ -1,4 +1,4 @@
-"""docs/ARCHITECTURE.md names files and rooms that are there, and all rooms; the way of a produce is as it says."""
+"""docs/ARCHITECTURE.md names files and packages that are there, and all packages; a produce takes the way it says."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def test_a_picture_names_files_that_are_there_in_the_order_of_the_page(picture: 
     assert stations == sorted(stations, key=lambda path: steps.index(f"`{path}`"))
 
 
-def test_every_room_is_on_the_page_in_the_order_of_its_floors() -> None:
+def test_every_package_is_on_the_page_in_the_order_of_its_layer() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    (floors,) = (one["layers"] for one in contracts if one["name"] == "imports point downwards")
-    rooms = [room for floor in floors for room in floor.split(" | ")]
-    rows = re.findall(r"^\| (`proxy/.*?`) \|", section("Rooms"), re.MULTILINE)
+    (layers,) = (one["layers"] for one in contracts if one["name"] == "imports point downwards")
+    packages = [package for layer in layers for package in layer.split(" | ")]
+    rows = re.findall(r"^\| (`proxy/.*?`) \|", section("Packages"), re.MULTILINE)
     said = [re.sub(r"^proxy/|/$|\.py$", "", path) for row in rows for path in re.findall(r"`(.*?)`", row)]
-    assert said == rooms
+    assert said == packages
 
 
 def test_the_stations_of_a_produce_come_in_order_and_each_uses_the_next() -> None:
