@@ -411,6 +411,17 @@ ANSWERS_KEPT_BYTES_MAX: Final = 8 * MIB
 DRAIN_SECONDS: Final = 25.0
 """After SIGTERM. Giving the lease back to Redis comes on top (``ASK_SECONDS_MAX``)."""
 
+# Workers
+WORKERS_MAX: Final = 64
+"""Processes that share the ports. Each has its own connections to the brokers and to Redis."""
+WORKER_RESTART_SECONDS_MIN: Final = 0.1
+WORKER_RESTART_SECONDS_MAX: Final = 10.0
+"""Pause before a worker that has died is replaced: at first next to none, doubled each time that it dies soon again."""
+WORKER_STEADY_SECONDS: Final = 60.0
+"""A worker that has lived for so long died of something new: the next one comes at once."""
+WORKER_ASKED_SECONDS_MAX: Final = 2.0
+"""For what the admin port wants to know of one worker: one that stands still does not keep the others' numbers."""
+
 assert LEASE_RENEW_SECONDS * 2 < LEASE_SECONDS - LEASE_MARGIN_SECONDS, "two renewals fit into a lease"
 assert GROUP_BYTES_MAX <= LANE_REQUEST_BYTES < LANE_REQUEST_BYTES_MAX < REQUEST_BYTES_MAX
 assert LANE_LOOK_SECONDS < LATE_SECONDS_MIN < UPSTREAM_TIMEOUT_SECONDS_MIN, "late is said before the broker gives up"

@@ -103,6 +103,11 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         "(default: each producer's batches apart)",
     )
     run.add_argument("--admin-bind", metavar="HOST:PORT", help="health, metrics and status page (default: none)")
+    run.add_argument(
+        "--workers",
+        metavar="N",
+        help="processes that serve the same ports side by side; auto: one for each core (default: 1)",
+    )
     run.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error (default: info)")
     run.add_argument("--log-format", metavar="FORMAT", help="text or json (default: text)")
     run.add_argument(

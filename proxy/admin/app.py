@@ -30,7 +30,7 @@ _HEADERS: Final = (
 )  # fmt: skip
 
 
-class _WithHeaders:
+class WithHeaders:
     """Adds what a browser is to keep to."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -91,9 +91,9 @@ def make_app(watched: Watched, rates: Rates, metrics_text: Callable[[], bytes]) 
             json_route("/api/v1/duplicates", lambda _: views.duplicates(watched)),
             json_route("/api/v1/events", lambda request: views.lines(watched, _limit(request))),
             json_route("/api/v1/page", lambda _: views.page(watched, rates)),
-            *(_page_route(path, name) for path, name in _PAGE.items()),
+            *page_routes(),
         ],
-        middleware=[Middleware(_WithHeaders)],
+        middleware=[Middleware(WithHeaders)],
     )
 
 
@@ -115,6 +115,11 @@ def _number(request: Request, name: str, highest: int) -> int | None:
     if not text.isascii() or not text.isdecimal() or len(text) > 19 or int(text) > highest:
         raise _BadQuery(f"{name}={text[:32]!r}: a whole number is wanted, at most {highest}")
     return int(text)
+
+
+def page_routes() -> list[Route]:
+    """Return the routes of the status page."""
+    return [_page_route(path, name) for path, name in _PAGE.items()]
 
 
 def _page_route(path: str, name: str) -> Route:

@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from hypercorn.trio import serve as serve_http
 from ... import __version__
 from ...state.redis_store import RedisStore
 from ..engine.engine import Engine
-from ..events import InternalError, OperatorMessage
+from ..events import InternalError, OperatorMessage, Report
 from ..settings.addresses import join_host_and_port
 from ..settings.config import ConfigError
 from ..telemetry.metrics_export import MetricExport
@@ -36,10 +36,10 @@ _PAUSE_SECONDS: Final = 1.0
 class Admin:
     """The admin port of one proxy, and the metrics that are sent by OTLP."""
 
-    def __init__(self, address: tuple[str, int] | None) -> None:
-        """Open the port; nobody is answered before ``run``. None: there is no port, metrics are only sent. Raises
-        ConfigError when it cannot be opened."""
-        self._socket = None if address is None else _bound(*address)
+    def __init__(self, address: tuple[str, int] | str | None) -> None:
+        """Open the port, or the unix socket; nobody is answered before ``run``. None: there is none, metrics are only
+        sent. Raises ConfigError when it cannot be opened."""
+        self._socket = None if address is None else bound(address)
 
     async def run(
         self,
@@ -66,19 +66,27 @@ class Admin:
                 await trio.to_thread.run_sync(export.close)
 
     async def _serve(self, port: socket.socket, watched: Watched, export: MetricExport) -> None:
-        """Whatever goes wrong here is said, and begun anew: the batches have nothing to do with it."""
         rates = Rates()
-        app: Any = make_app(watched, rates, export.text)
-        while True:
-            try:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(_take_totals, watched, rates)
-                    serving = partial(serve_http, app, _config(port), shutdown_trigger=trio.sleep_forever)
-                    binds = await nursery.start(serving)
-                    watched.telemetry(OperatorMessage("info", f"admin port: {binds[0]}"))
-            except Exception as error:  # not a cancellation
-                watched.telemetry(InternalError("the admin port", error))
-                await trio.sleep(_PAUSE_SECONDS)
+        app = make_app(watched, rates, export.text)
+        await serve_forever(port, app, watched.telemetry, partial(_take_totals, watched, rates))
+
+
+async def serve_forever(
+    port: socket.socket, app: Any, report: Report, beside: Callable[[], Awaitable[None]] = trio.sleep_forever
+) -> None:
+    """Answer on this socket until cancelled, with ``beside`` running. Whatever goes wrong here is said, and begun anew:
+    the batches have nothing to do with it."""
+    while True:
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(beside)
+                serving = partial(serve_http, app, _config(port), shutdown_trigger=trio.sleep_forever)
+                binds = await nursery.start(serving)
+                if port.family != socket.AF_UNIX:
+                    report(OperatorMessage("info", f"admin port: {binds[0]}"))
+        except Exception as error:  # not a cancellation
+            report(InternalError("the admin port", error))
+            await trio.sleep(_PAUSE_SECONDS)
 
 
 def _config(port: socket.socket) -> Config:
@@ -90,7 +98,13 @@ def _config(port: socket.socket) -> Config:
     return config
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def bound(address: tuple[str, int] | str) -> socket.socket:
+    """Return a socket that is bound there: at a host and port, or at the path of a unix socket. Raises ConfigError."""
+    if isinstance(address, str):
+        opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        opened.bind(address)
+        return opened
+    host, port = address
     opened = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

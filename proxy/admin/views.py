@@ -5,6 +5,7 @@ browser's numbers 53."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -13,7 +14,6 @@ from ..broker.lane_pool import LaneStatistics
 from ..producer.sequencer import Sequencer
 from ..settings.addresses import shown
 from ..telemetry import metric_names as names
-from ..telemetry.metrics import Buckets
 from .health import Watched, concerns, reasons_not_ready
 from .rates import Rates
 
@@ -84,7 +84,7 @@ def status(watched: Watched, rates: Rates) -> Json:
             "resolved": watched.telemetry.metrics.doubts_resolved.copy(),
         },
         "times": {
-            metric.name.removesuffix(".duration"): _times(buckets)
+            metric.name.removesuffix(".duration"): times_of(list(buckets.counts), buckets.total_seconds)
             for metric, buckets in watched.telemetry.metrics.histograms.items()
         },
     }
@@ -192,11 +192,12 @@ def _producer(sequencer: Sequencer) -> Json:
     return found
 
 
-def _times(buckets: Buckets) -> Json:
-    """Count and quantiles of a histogram; a quantile is the upper bound of the bucket that it falls into."""
-    counts = list(buckets.counts)
+def times_of(counts: Sequence[int], total_seconds: float) -> Json:
+    """Return count and quantiles of a histogram, and its buckets; a quantile is the upper bound of the bucket that it
+    falls into."""
     total = sum(counts)
-    found: Json = {"count": total, "mean_seconds": round(buckets.total_seconds / total, 6) if total else None}
+    found: Json = {"count": total, "mean_seconds": round(total_seconds / total, 6) if total else None}
+    found |= {"total_seconds": total_seconds, "buckets": list(counts)}
     for name, share in (("p50_seconds", 0.5), ("p99_seconds", 0.99)):
         left = share * total
         found[name] = None

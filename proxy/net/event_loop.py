@@ -75,6 +75,8 @@ class TrioReactor:
     def __init__(self, failed: Failure) -> None:
         """``failed`` is called for internal errors, with the connection and the exception. That connection is reset,
         the others go on."""
+        self.shares_ports = False
+        """May other processes of this user listen on the same ports (SO_REUSEPORT)? Set before ``listen``."""
         self.now: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
         """Seconds; goes on while the machine sleeps, unlike the monotonic clock (rule R4)."""
         self._epoll = select.epoll()
@@ -202,6 +204,8 @@ class TrioReactor:
         listening = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if self.shares_ports:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             listening.bind((host, port))
             listening.listen(1024)
         except OSError:

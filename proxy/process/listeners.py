@@ -75,18 +75,6 @@ class Listeners:
         """Ports that could not be opened later, and those of them that will be tried again."""
         self._unreachable: set[tuple[str, int]] = set()
 
-    def try_ports(self) -> None:
-        """Raise ConfigError when a bootstrap port, or that of a listed broker, cannot be opened: better now than when
-        the brokers are found."""
-        problems = []
-        for one in self._listeners:
-            listed = [(broker_id, one.port_of(broker_id)) for broker_id in one.broker_ids if one.routing == "port"]
-            for broker_id, port in [(None, one.port), *listed]:
-                if port is not None and (error := _bind_error(one.host, port)) is not None:
-                    problems.append(self._problem(one, broker_id, port, error))
-        if problems:
-            raise ConfigError(*problems)
-
     def open_bootstrap(self) -> bool:
         """Accept clients, also at the ports of listed brokers. False: a port cannot be opened, the start has ended."""
         for one in self._listeners:
@@ -144,7 +132,7 @@ class Listeners:
             accept = self._accept_at(one, broker_id)
             self._reactor.listen(one.host, port, accept, side, self._report, self._quotas, asks)
         except OSError as error:
-            problem = self._problem(one, broker_id, port, error)
+            problem = _problem(one, broker_id, port, error, self._brokers)
             if self._is_started:
                 self._try_again(one, broker_id, port, problem)
             else:
@@ -179,19 +167,6 @@ class Listeners:
 
         self._reactor.later(limits.LISTEN_AGAIN_SECONDS, open_it)
 
-    def _problem(self, one: Listener, broker_id: int | None, port: int, error: OSError) -> str:
-        """Return which port cannot be opened, for which broker, why not, and what can be done."""
-        what = "" if broker_id is None else f" for broker {broker_id}"
-        why = errno.errorcode.get(error.errno or 0, str(error))
-        problem = f"listener {one.name!r}: cannot listen on {join_host_and_port(one.host, port)}{what}: {why}"
-        if error.errno != errno.EADDRINUSE:
-            return problem
-        others = "give the listener other ports (--listen; in the file bind and first_broker_port)"
-        there = self._brokers.get(broker_id) if broker_id is not None else None
-        if there is not None and there.port == port:
-            return f"{problem}, the broker itself has this port: {others}"
-        return f"{problem}, another process has this port: end it, or {others}"
-
     def _place_of(self, one: Listener) -> PlaceOf:
         """Return where a broker is reached: nowhere as long as its port is not ours."""
         if one.routing != "port":
@@ -218,6 +193,36 @@ class Listeners:
             return take(meant, place_of, peer.principal, admitted=peer.admitted)
 
         return accept if one.routing == "port" else accept_by_name
+
+
+def try_ports(listeners: Iterable[Listener]) -> None:
+    """Raise ConfigError when a bootstrap port, or that of a listed broker, cannot be opened: better now than when the
+    brokers are found."""
+    problems = []
+    for one in listeners:
+        listed = [(broker_id, one.port_of(broker_id)) for broker_id in one.broker_ids if one.routing == "port"]
+        for broker_id, port in [(None, one.port), *listed]:
+            if port is not None and (error := _bind_error(one.host, port)) is not None:
+                problems.append(_problem(one, broker_id, port, error, {}))
+    if problems:
+        raise ConfigError(*problems)
+
+
+def _problem(
+    one: Listener, broker_id: int | None, port: int, error: OSError, brokers: Mapping[int, BrokerAddress]
+) -> str:
+    """Return which port cannot be opened, for which broker, why not, and what can be done. ``brokers``: as far as they
+    are known."""
+    what = "" if broker_id is None else f" for broker {broker_id}"
+    why = errno.errorcode.get(error.errno or 0, str(error))
+    problem = f"listener {one.name!r}: cannot listen on {join_host_and_port(one.host, port)}{what}: {why}"
+    if error.errno != errno.EADDRINUSE:
+        return problem
+    others = "give the listener other ports (--listen; in the file bind and first_broker_port)"
+    there = brokers.get(broker_id) if broker_id is not None else None
+    if there is not None and there.port == port:
+        return f"{problem}, the broker itself has this port: {others}"
+    return f"{problem}, another process has this port: end it, or {others}"
 
 
 def _shown(one: Listener, broker_ids: list[int]) -> str:

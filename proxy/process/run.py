@@ -1,60 +1,84 @@
-"""One ``idemproxy run`` from its settings to its exit status: log, metrics and journal are set up around the server."""
+"""One ``idemproxy run`` from its settings to its exit status: log, metrics and journal are set up around the server, or
+around the supervisor of several workers."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import trio
 
 from ...state.redis_server import EmbeddedRedisError
+from .. import limits
 from ..events import Report
 from ..settings.child_process import Reading, load_apart
-from ..settings.config import ConfigError
+from ..settings.config import ConfigError, Settings
 from ..telemetry.journal import Journal, JournalFile
 from ..telemetry.logs import set_up
 from ..telemetry.otel import spans_from_environment
 from ..telemetry.reports import Telemetry
 from .free_memory import tune
 from .server import EndedItselfError, Server
+from .worker import Place
 
 
 def run(options: argparse.Namespace, reading: Reading) -> int:
     """Serve until a signal; return the exit status. ``reading``: the configuration that ``options`` name."""
-    try:
+
+    def start() -> int:
         settings = reading.settings()
+        workers = settings.workers or min(limits.WORKERS_MAX, len(os.sched_getaffinity(0)))
+        if workers == 1:
+            return serve(settings, lambda: load_apart(options.config, vars(options)))
+        from .supervisor import supervise
+
         set_up(settings.log_level, settings.log_format)
-        telemetry = Telemetry(spans_from_environment())
-        journal = _open_journal(settings.journal) if settings.journal is not None else None
-        report: Report = telemetry
-        if journal is not None:
-            report = Journal(journal.write, lambda: time.time_ns() // 1_000_000, telemetry)
-        tune()
-        try:
-            trio.run(
-                Server(
-                    settings,
-                    report,
-                    telemetry=telemetry,
-                    wants_spans=telemetry.spans is not None,
-                    journal=journal,
-                    load=lambda: load_apart(options.config, vars(options)),
-                ).run
-            )
-        finally:
-            telemetry.close()
+        supervise(settings, workers, options.config, vars(options))
+        return 0
+
+    return _told(start)
+
+
+def serve(settings: Settings, load: Callable[[], Settings], place: Place | None = None) -> int:
+    """Serve in this process; return the exit status. ``load``: reads the settings anew. ``place``: it is a worker."""
+    return _told(lambda: _serve(settings, load, place))
+
+
+def _serve(settings: Settings, load: Callable[[], Settings], place: Place | None) -> int:
+    set_up(settings.log_level, settings.log_format, None if place is None else place.number)
+    telemetry = Telemetry(spans_from_environment())
+    journal = _open_journal(settings.journal) if settings.journal is not None else None
+    report: Report = telemetry
+    if journal is not None:
+        report = Journal(journal.write, lambda: time.time_ns() // 1_000_000, telemetry)
+    tune()
+    wants_spans = telemetry.spans is not None
+    try:
+        server = Server(
+            settings, report, telemetry=telemetry, wants_spans=wants_spans, journal=journal, load=load, place=place
+        )
+        trio.run(server.run)
+    finally:
+        telemetry.close()
+    return 0
+
+
+def _told(start: Callable[[], int]) -> int:
+    """What ends a start, as sentences and an exit status."""
+    try:
+        return start()
     except ConfigError as problem:
         for sentence in problem.problems:
             print(f"idemproxy: {sentence}", file=sys.stderr)
-        return 2
     except EndedItselfError:
-        return 2
+        pass  # it was said in the log
     except EmbeddedRedisError as problem:
         print(f"idemproxy: {problem}", file=sys.stderr)
-        return 2
-    return 0
+    return 2
 
 
 def _open_journal(path: Path) -> JournalFile:

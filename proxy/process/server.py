@@ -42,10 +42,11 @@ from .checkpoint_file import CheckpointFile
 from .data_directory import ROOM_BYTES, ROOM_WITH_REDIS_BYTES, DataDirectory
 from .descriptors import Descriptors, ForClients, raise_descriptors
 from .free_memory import stay_small
-from .listeners import Listeners
+from .listeners import Listeners, try_ports
 from .redis_login import OverRedisLogin
 from .redis_memory import MeasuredStore
 from .unserved_brokers import UnservedBrokers
+from .worker import Place, until_alone
 
 if TYPE_CHECKING:
     from ..admin.serve import Admin
@@ -70,10 +71,12 @@ class Server:
         wants_spans: bool = False,
         journal: JournalFile | None = None,
         load: Callable[[], Settings] | None = None,
+        place: Place | None = None,
     ) -> None:
         """``telemetry``: its counters are shown by the admin port, and ``report`` leads to it. ``journal``: the file
-        that ``report`` leads to as well. ``load``: reads the settings anew on SIGHUP; raises ConfigError."""
-        self._settings = settings
+        that ``report`` leads to as well. ``load``: reads the settings anew on SIGHUP; raises ConfigError. ``place``:
+        among the workers of a supervisor, None: this is the only process."""
+        self._place, self._settings = place, settings
         self._load = load
         self._journal = journal
         self._report = report
@@ -82,6 +85,7 @@ class Server:
         self._embedded = EmbeddedRedis(settings.data_directory / "redis") if settings.redis is None else None
         self._redis_told = ""
         self._reactor = TrioReactor(lambda where, error: report(InternalError(where, error)))
+        self._reactor.shares_ports = place is not None
         self._certificates, self._sides = read_certificates(settings, report, self._reactor.later)
         self._ready = trio.Event()
         self._stop = trio.Event()
@@ -136,13 +140,16 @@ class Server:
         if KERNEL is None:
             self._report(OperatorMessage("info", f"checksums and conversion: {TOLD}"))
         try:
-            self._listeners.try_ports()
+            if self._place is None:
+                try_ports(self._settings.listeners)
             self._directory.try_to_write(self._earlier, ROOM_WITH_REDIS_BYTES if self._embedded else ROOM_BYTES)
             login = await trio.to_thread.run_sync(self._start_redis)
             self._say_which_redis()
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._reactor.run)
                 nursery.start_soon(self._wait_for_signals)
+                if self._place is not None:
+                    nursery.start_soon(self._wait_for_supervisor)
                 if self._admin is not None and self._telemetry is not None:
                     ports = (self._ready.is_set, self._listeners.taken)
                     nursery.start_soon(self._admin.run, self.engine, self._telemetry, lambda: self._store, *ports)
@@ -360,8 +367,9 @@ class Server:
         with trio.move_on_after(limits.LEASE_RENEW_SECONDS):  # the other brokers' versions, if they come soon
             while not all(broker.is_ready for broker in self.engine.topology.brokers):  # noqa: ASYNC110 - looks only
                 await trio.sleep(limits.PROBE_SECONDS)
-        for line in self._found():
-            self._report(OperatorMessage("info", line))
+        if self._place is None or self._place.number == 1:  # the others would say the same
+            for line in self._found():
+                self._report(OperatorMessage("info", line))
 
     def _missing(self) -> tuple[str, str]:
         """Return what a start that cannot go on waits for, and where that is configured."""
@@ -380,7 +388,8 @@ class Server:
         for broker in self.engine.topology.brokers:
             versions.setdefault(broker.version or "not detected yet", []).append(broker.id)
         found = ", ".join(f"{version} (broker {', '.join(map(str, ids))})" for version, ids in versions.items())
-        where = "private, in the data directory" if self._embedded is not None else "external"
+        is_private = self._embedded is not None or (self._place is not None and self._place.private_redis is not None)
+        where = "private, in the data directory" if is_private else "external"
         found = found or self.engine.topology.bootstrap.version
         return [
             f"brokers: {found}, message format v1; topics: {len(cluster.topics)}",
@@ -437,7 +446,7 @@ class Server:
             self._journal.go_on_in(journal)
         self._take_over(new)
         self._look_for_descriptors()
-        set_up(new.log_level, new.log_format)
+        set_up(new.log_level, new.log_format, None if self._place is None else self._place.number)
         what = f"{', '.join(taken)} changed" if taken else "nothing has changed"
         self._report(OperatorMessage("info", f"reloaded: {what}; certificates were read again"))
 
@@ -449,6 +458,10 @@ class Server:
                     self._stop.set()
                     break
                 await self._reload()
+
+    async def _wait_for_supervisor(self) -> None:
+        await until_alone()
+        self._stop.set()
 
     async def _shut_down(self) -> None:
         self._report(OperatorMessage("info", "draining: nothing new is taken, what is in flight is finished"))

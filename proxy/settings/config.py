@@ -53,7 +53,7 @@ class Caps:
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The settings of ``idemproxy run``. ``redis`` None: a private server in ``data_directory``; ``admin`` None: no
-    admin port."""
+    admin port, a text: the path of a unix socket. ``workers``: processes, 0: one for each core that may be used."""
 
     upstream: tuple[tuple[str, int], ...]
     listeners: tuple[Listener, ...]
@@ -70,7 +70,8 @@ class Settings:
     dropped_headers: tuple[str, ...] = TRACING_HEADERS
     log_lines_per_minute_max: int = limits.LINES_PER_MINUTE_MAX
     limits: Caps = Caps()
-    admin: tuple[str, int] | None = None
+    admin: tuple[str, int] | str | None = None
     log_level: str = "info"
     log_format: str = "text"
     journal: Path | None = None
+    workers: int = 1

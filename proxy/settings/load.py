@@ -31,6 +31,7 @@ OPTIONS: Mapping[str, Place] = {
     "client_retry_seconds_max": ("producers", "client_retry_seconds_max"),
     "merge_producers": ("producers", "merge"),
     "journal": ("journal",),
+    "workers": ("workers",),
     "admin_bind": ("admin", "bind"),
     "log_level": ("log", "level"),
     "log_format": ("log", "format"),

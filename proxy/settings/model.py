@@ -262,6 +262,9 @@ Listeners = Annotated[
 ]
 
 
+Workers = Annotated[int, Field(ge=1, le=limits.WORKERS_MAX)] | Literal["auto"]
+
+
 class Configuration(BaseSettings):
     """Configuration of idemproxy."""
 
@@ -292,6 +295,8 @@ class Configuration(BaseSettings):
     log: LogSection = LogSection()
     journal: Path | None = None
     """File that gets a JSON line for every append, its outcome and its answer. Default: none."""
+    workers: Workers = 1
+    """Processes that serve the same ports side by side. auto: one for each core that this process may use."""
 
     def to_settings(self) -> Settings:
         """Return plain data. Reads the files of passwords; raises OSError when one has gone, ValueError when it is no
@@ -316,6 +321,7 @@ class Configuration(BaseSettings):
             log_format=self.log.format,
             log_lines_per_minute_max=self.log.lines_per_minute_max,
             journal=self.journal,
+            workers=0 if self.workers == "auto" else self.workers,
         )
 
 

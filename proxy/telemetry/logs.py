@@ -11,7 +11,7 @@ from collections.abc import Callable
 from .. import limits
 from .log_rate_limit import Quiet
 
-_TEXT = "%(asctime)s %(levelname)s %(message)s"
+_TEXT = "%(asctime)s %(levelname)s {}%(message)s"
 
 
 class _Utc(logging.Formatter):
@@ -22,11 +22,13 @@ class _Utc(logging.Formatter):
     default_msec_format = "%s.%03dZ"
 
 
-def set_up(level: str, form: str) -> None:
-    """Send what is logged to standard error. ``level``: debug, info, warning or error; ``form``: text or json. May be
-    called again with others."""
+def set_up(level: str, form: str, worker: int | None = None) -> None:
+    """Send what is logged to standard error. ``level``: debug, info, warning or error; ``form``: text or json.
+    ``worker``: which of several processes this is, None: the only one, or their supervisor. May be called again with
+    others."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_json() if form == "json" else logging.Formatter(_TEXT))
+    text = _TEXT.format("" if worker is None else f"worker {worker}: ")
+    handler.setFormatter(_json(worker) if form == "json" else logging.Formatter(text))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -52,7 +54,7 @@ class _Unraisable:
 _unraisable = _Unraisable()
 
 
-def _json() -> logging.Formatter:
+def _json(worker: int | None) -> logging.Formatter:
     """Everything that a line carries beside its text (``extra``, such as a trace's id) is a field of its own."""
     from pythonjsonlogger.json import JsonFormatter
 
@@ -60,4 +62,5 @@ def _json() -> logging.Formatter:
         pass
 
     names = {"asctime": "timestamp", "levelname": "level", "name": "logger", "exc_info": "exception"}
-    return OneObject("%(asctime)s %(levelname)s %(name)s %(message)s", rename_fields=names)
+    static = {} if worker is None else {"worker": worker}
+    return OneObject("%(asctime)s %(levelname)s %(name)s %(message)s", rename_fields=names, static_fields=static)

@@ -192,8 +192,15 @@ REDIS_ROUND_TRIP: Final = Metric(
 )
 DOUBT: Final = Metric("doubt.duration", "histogram", "s", "From the begin of a doubt to its end.")
 
+LEAST_OF_WORKERS: Final = (READY, REDIS_UP, BROKER_UP, LEASE_REMAINING, CERTIFICATE_EXPIRY)
+MOST_OF_WORKERS: Final = (DRAINING, DOUBT_AGE, PORTS_TAKEN, REDIS_MEMORY_USED, REDIS_MEMORY_LIMIT, LOOP_STEP_LONGEST)
+"""Gauges of which several workers together have the least, or the most, that one of them has. All else is added."""
 METRICS: Final = tuple(one for one in list(globals().values()) if isinstance(one, Metric))
 """All metrics, in this order."""
+WORKERS: Final = Metric("workers", "gauge", "{process}", "Worker processes that run now, where there are several.")
+WORKER_RESTARTS: Final = Metric("worker.restarts", "counter", "{process}", "Workers that died and were replaced.")
+SUPERVISOR_METRICS: Final = (WORKERS, WORKER_RESTARTS)
+"""What the admin port of several workers has beside theirs."""
 DURATION_BOUNDS_SECONDS: Final = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0),

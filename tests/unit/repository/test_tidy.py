@@ -20,6 +20,9 @@ FUNCTION_LINES_MAX = 70
 # Only these run under trio; the rest is driven through src/idemproxy/reactor.py and runs in the simulation too.
 TRIO_FILES = {
     "proxy/process/run.py",
+    "proxy/process/supervisor.py",
+    "proxy/process/worker.py",
+    "proxy/admin/workers.py",
     "proxy/commands/check_connect.py",
     "proxy/process/checkpoint_file.py",
     "proxy/process/free_memory.py",
@@ -33,6 +36,7 @@ TRIO_FILES = {
 SHELL_FILES = TRIO_FILES | {
     "codecs/packages.py",
     "proxy/settings/child_process.py",
+    "proxy/process/worker_process.py",
     "proxy/process/listeners.py",
     "proxy/telemetry/logs.py",
     "proxy/telemetry/metrics_export.py",

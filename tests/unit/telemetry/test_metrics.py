@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from idemproxy.proxy import events, limits
 from idemproxy.proxy.telemetry import metric_names as names
-from idemproxy.proxy.telemetry.metric_names import METRICS, OTHER
+from idemproxy.proxy.telemetry.metric_names import METRICS, OTHER, SUPERVISOR_METRICS
 from idemproxy.proxy.telemetry.metrics import COUNTED, Buckets, Metrics, Sample
 from idemproxy.proxy.telemetry.metrics_export import MetricExport
 from idemproxy.proxy.telemetry.otel import resource
@@ -64,7 +64,7 @@ def test_the_documentation_has_every_metric_as_it_is() -> None:
     rows = re.findall(r"^\| `(idemproxy_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", OBSERVE.read_text(), re.MULTILINE)
     expected = [
         (metric.prometheus_name, metric.kind, ", ".join(f"`{label}`" for label in metric.labels), metric.help)
-        for metric in METRICS
+        for metric in (*METRICS, *SUPERVISOR_METRICS)
     ]
     assert rows == expected
 

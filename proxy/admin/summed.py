@@ -1,0 +1,209 @@
+"""What several workers tell, as one: their JSON and their metrics added up. Pure.
+
+A number is the sum of the workers', unless its meaning forbids: the oldest doubt is the oldest of all, and who is ready
+is ready only if all are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, zip_longest
+from typing import Any, Final, NamedTuple
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from ..telemetry import metric_names as names
+from .views import LIST_MAX, Json, times_of
+
+_SUMMED_UP: Final[Mapping[str, Callable[[Iterable[float]], float]]] = {
+    **{metric.prometheus_name: min for metric in names.LEAST_OF_WORKERS},
+    **{metric.prometheus_name: max for metric in names.MOST_OF_WORKERS},
+    "process_start_time_seconds": min,
+    "target_info": max,
+}
+"""How a metric of several workers becomes one; those that are not here are added."""
+
+
+class Told(NamedTuple):
+    """What one worker told. ``number``: from 1 on."""
+
+    number: int
+    answer: Any
+
+
+def metrics(texts: Iterable[str], own: Iterable[Family] = ()) -> bytes:
+    """Return the workers' metrics as one, in Prometheus' text format, with ``own`` behind them."""
+    families: dict[str, Family] = {}
+    values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], list[float]]] = {}
+    for text in texts:
+        for family in text_string_to_metric_families(text):
+            families.setdefault(family.name, Family(family.name, family.documentation, family.type))
+            for sample in family.samples:
+                series = values.setdefault(family.name, {})
+                series.setdefault((sample.name, tuple(sample.labels.items())), []).append(sample.value)
+    for name, family in families.items():
+        add = _SUMMED_UP.get(name, sum)
+        for (sample_name, labels), found in values[name].items():
+            family.add_sample(sample_name, dict(labels), add(found))
+    registry = CollectorRegistry()
+    registry.register(_Fixed([*families.values(), *own]))
+    return generate_latest(registry)
+
+
+class _Fixed(Collector):
+    def __init__(self, families: Sequence[Family]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Family]:
+        yield from self._families
+
+
+def reasons(told: Iterable[Told]) -> list[str]:
+    """Return the sentences of all workers; one that all of them say is said once."""
+    by_text: dict[str, list[int]] = {}
+    all_numbers = []
+    for number, sentences in told:
+        all_numbers.append(number)
+        for sentence in sentences:
+            by_text.setdefault(sentence, []).append(number)
+    return [
+        text if numbers == all_numbers and len(numbers) > 1 else f"worker {', '.join(map(str, numbers))}: {text}"
+        for text, numbers in by_text.items()
+    ]
+
+
+def status(told: Sequence[Told]) -> Json:
+    """Return ``/api/v1/status`` of all workers; ``workers`` has what is of each."""
+    each = [one.answer for one in told]
+    first = each[0]
+    not_ready = reasons(Told(one.number, one.answer["not_ready"]) for one in told)
+    memory = [one["redis"]["memory_used_bytes"] for one in each if one["redis"]["memory_used_bytes"] is not None]
+    limit = [one["redis"]["memory_limit_bytes"] for one in each if one["redis"]["memory_limit_bytes"] is not None]
+    return {
+        "version": first["version"],
+        "at": max(one["at"] for one in each),
+        "uptime_seconds": max(one["uptime_seconds"] for one in each),
+        "ready": not not_ready,
+        "not_ready": not_ready,
+        "concerns": reasons(Told(one.number, one.answer["concerns"]) for one in told),
+        "draining": any(one["draining"] for one in each),
+        "cluster": first["cluster"],
+        "incarnation": " ".join(one["incarnation"] for one in each),
+        "redis": {
+            "connected": all(one["redis"]["connected"] for one in each),
+            "generation": first["redis"]["generation"],
+            "lease_remaining_seconds": min(one["redis"]["lease_remaining_seconds"] for one in each),
+            "memory_used_bytes": max(memory, default=None),
+            "memory_limit_bytes": max(limit, default=None),
+        },
+        "clients": _added(one["clients"] for one in each),
+        "memory": _added(one["memory"] for one in each),
+        "totals": _added(one["totals"] for one in each),
+        "per_second": _added(one["per_second"] for one in each),
+        "verdicts": _added(one["verdicts"] for one in each),
+        "doubts": {
+            "now": sum(one["doubts"]["now"] for one in each),
+            "oldest_seconds": max(one["doubts"]["oldest_seconds"] for one in each),
+            "resolved": _added(one["doubts"]["resolved"] for one in each),
+        },
+        "times": {name: _times([one["times"][name] for one in each]) for name in first["times"]},
+        "workers": [
+            {
+                "worker": one.number,
+                "incarnation": one.answer["incarnation"],
+                "ready": one.answer["ready"],
+                "uptime_seconds": one.answer["uptime_seconds"],
+                "connections": one.answer["clients"]["connections"],
+                "batches_per_second": one.answer["per_second"].get("batches", 0.0),
+            }
+            for one in told
+        ],
+    }
+
+
+def history(told: Sequence[Told]) -> Json:
+    """Return ``/api/v1/history`` of all: second by second, as far back as the oldest knows."""
+    found = {}
+    for name in told[0].answer:
+        newest_first = (reversed(one.answer[name]) for one in told)
+        found[name] = [round(sum(of_a_second), 2) for of_a_second in zip_longest(*newest_first, fillvalue=0.0)][::-1]
+    return found
+
+
+def brokers(told: Sequence[Told]) -> list[Json]:
+    """Return ``/api/v1/brokers`` of all: a broker is ready if it is for all that know it."""
+    by_id: dict[int, list[Json]] = {}
+    for one in told:
+        for broker in one.answer:
+            by_id.setdefault(broker["id"], []).append(broker)
+    found = []
+    for _, same in sorted(by_id.items()):
+        numbers = {name: sum(one[name] for one in same) for name in same[0] if name.startswith(("lanes", "own", "app"))}
+        found.append({**same[0], "ready": all(one["ready"] for one in same), **numbers})
+    return found
+
+
+def producers(told: Sequence[Told]) -> Json:
+    """Return ``/api/v1/producers`` of all, each with its ``worker``; one that has moved is at both for a time."""
+    each = ([{**one, "worker": number} for one in answer["producers"]] for number, answer in told)
+    mixed = (one for together in zip_longest(*each) for one in together if one is not None)
+    return {"in_memory": sum(one.answer["in_memory"] for one in told), "producers": list(islice(mixed, LIST_MAX))}
+
+
+def doubts(told: Sequence[Told]) -> list[Json]:
+    """Return ``/api/v1/doubts`` of all, the oldest first."""
+    each = ({**doubt, "worker": one.number} for one in told for doubt in one.answer)
+    return sorted(each, key=lambda doubt: -float(doubt["age_seconds"]))[:LIST_MAX]
+
+
+def duplicates(told: Sequence[Told]) -> list[Json]:
+    """Return ``/api/v1/duplicates`` of all, most first."""
+    counts: dict[tuple[str, str], int] = {}
+    for one in told:
+        for row in one.answer:
+            place = row["client_id"], row["topic"]
+            counts[place] = counts.get(place, 0) + row["count"]
+    most = sorted(counts.items(), key=lambda one: -one[1])
+    return [{"client_id": client, "topic": topic, "count": count} for (client, topic), count in most]
+
+
+def lines(told: Sequence[Told]) -> list[Json]:
+    """Return ``/api/v1/events`` of all, newest first."""
+    each = ({**line, "text": f"worker {one.number}: {line['text']}"} for one in told for line in one.answer)
+    return sorted(each, key=lambda line: -float(line["at"]))[:LIST_MAX]
+
+
+def page(told: Sequence[Told]) -> Json:
+    """Return ``/api/v1/page`` of all."""
+    return {name: add([Told(one.number, one.answer[name]) for one in told]) for name, add in _OF_PAGE.items()}
+
+
+def _added(each: Iterable[Mapping[str, float]]) -> Json:
+    found: dict[str, float] = {}
+    for one in each:
+        for name, number in one.items():
+            found[name] = found.get(name, 0) + number
+    return found
+
+
+def _times(each: Sequence[Json]) -> Json:
+    buckets = [sum(column) for column in zip(*(one["buckets"] for one in each), strict=True)]
+    return times_of(buckets, sum(one["total_seconds"] for one in each))
+
+
+Add = Callable[[Sequence[Told]], Any]
+VIEWS: Final[Mapping[str, Add]] = {
+    "status": status,
+    "history": history,
+    "brokers": brokers,
+    "producers": producers,
+    "doubts": doubts,
+    "duplicates": duplicates,
+    "events": lines,
+    "page": page,
+}
+"""What the admin port tells as JSON, by the end of its path, and how that of several workers becomes one."""
+_OF_PAGE: Final = {name: add for name, add in VIEWS.items() if name != "page"}

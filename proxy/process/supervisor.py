@@ -1,0 +1,247 @@
+"""Several workers under one roof: starts them, starts those anew that die, and ends with all of them.
+
+They share the listeners' ports (SO_REUSEPORT) and one Redis, private or not; each has an incarnation and a directory of
+its own inside the data directory. A worker that is started in the directory of one that has died ends the lease of that
+one at once, so what it had open is taken over without waiting (rule R1). Passes on SIGHUP and SIGTERM, and has the
+admin port of them all. Serves no client itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+import trio
+
+from ...state.redis_server import SOCKET_PATH_BYTES_MAX, EmbeddedRedis, EmbeddedRedisError
+from .. import limits
+from ..events import OperatorMessage, Report
+from ..settings.child_process import load_apart
+from ..settings.config import ConfigError, Settings
+from ..settings.reload import changes
+from ..telemetry.logs import set_up
+from ..telemetry.reports import Telemetry
+from .data_directory import DataDirectory
+from .listeners import try_ports
+from .server import EndedItselfError
+from .worker import Order, Place, command, give
+
+_GOODBYE_SECONDS = 5.0
+"""Beyond what a worker may take to drain and to give its lease back; then it is killed."""
+_ENDED_ITSELF = 2
+
+
+def supervise(settings: Settings, count: int, config: Path | None, options: Mapping[str, Any]) -> None:
+    """Run so many workers until SIGTERM or SIGINT. ``config``, ``options``: what the settings are read from again.
+    Raises ConfigError and EmbeddedRedisError for what stops the start, EndedItselfError where a worker found something
+    that ends it."""
+    trio.run(Supervisor(settings, count, config, options, Telemetry()).run)
+
+
+class Supervisor:
+    """One ``idemproxy run --workers``."""
+
+    def __init__(
+        self, settings: Settings, count: int, config: Path | None, options: Mapping[str, Any], report: Report
+    ) -> None:
+        """Raises ConfigError where another process uses the data directory, or the admin port."""
+        self._settings = settings
+        self._count = count
+        self._config = config
+        self._options = options
+        self._report = report
+        self._directory = DataDirectory(settings.data_directory)
+        self._embedded = EmbeddedRedis(settings.data_directory / "redis") if settings.redis is None else None
+        self._private_redis: str | None = None
+        self._sockets = _Sockets(settings.data_directory.absolute()) if settings.admin is not None else None
+        self._running: dict[int, trio.Process] = {}
+        self._restarts = 0
+        self._stop = trio.Event()
+        self._why_ending: str | None = None
+        self._has_failed = False
+
+    async def run(self) -> None:
+        """Serve until a signal."""
+        admin = self._open_admin()
+        try:
+            try_ports(self._settings.listeners)
+            if self._embedded is not None:
+                self._private_redis = await trio.to_thread.run_sync(self._embedded.start)
+            self._report(OperatorMessage("info", f"{self._count} workers share the ports; each logs under its number"))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._wait_for_signals)
+                nursery.start_soon(self._keep_redis)
+                if admin is not None:
+                    nursery.start_soon(admin)
+                async with trio.open_nursery() as lives:
+                    for number in range(1, self._count + 1):
+                        lives.start_soon(self._keep, number)
+                    lives.start_soon(self._end_all)
+                nursery.cancel_scope.cancel()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self._clean_up)
+        if self._has_failed:
+            raise EndedItselfError
+
+    def _clean_up(self) -> None:
+        if self._embedded is not None and self._embedded.is_started:
+            try:
+                self._embedded.stop()
+            except EmbeddedRedisError as problem:
+                self._report(OperatorMessage("error", str(problem)))
+        if self._sockets is not None:
+            self._sockets.remove()
+        self._directory.close()
+
+    # ------------------------------------------------------------------ workers
+    async def _keep(self, number: int) -> None:
+        """Have this worker run until all end."""
+        pause = limits.WORKER_RESTART_SECONDS_MIN
+        while not self._stop.is_set():
+            begun = trio.current_time()
+            process = await self._start(number)
+            self._running[number] = process
+            status = await process.wait()
+            del self._running[number]
+            if self._stop.is_set():
+                return
+            if status == _ENDED_ITSELF:
+                self._has_failed = True
+                self._end(f"worker {number} has found what ends the proxy; its lines above say what")
+                return
+            self._restarts += 1
+            if trio.current_time() - begun >= limits.WORKER_STEADY_SECONDS:
+                pause = limits.WORKER_RESTART_SECONDS_MIN
+            how = f"signal {-status}" if status < 0 else f"status {status}"
+            what = f"worker {number} has ended with {how}; the other workers go on, it is started again in {pause:g} s"
+            self._report(OperatorMessage("error", what))
+            with trio.move_on_after(pause):
+                await self._stop.wait()
+            pause = min(2 * pause, limits.WORKER_RESTART_SECONDS_MAX)
+
+    async def _start(self, number: int) -> trio.Process:
+        admin = None if self._sockets is None else self._sockets.fresh(number)
+        place = Place(number, admin, self._private_redis)
+        order = Order(place, place.settings_of(self._settings), self._config, self._options)
+        # A session of its own: Ctrl-C is for us, and we pass it on.
+        process = await trio.lowlevel.open_process(command(), stdin=PIPE, start_new_session=True)
+        assert process.stdin is not None
+        with suppress(trio.BrokenResourceError):  # it has ended: its exit status says more
+            await process.stdin.send_all(give(order))
+        if self._stop.is_set():
+            process.terminate()
+        return process
+
+    async def _end_all(self) -> None:
+        """Once it is time: have all drain, and kill who does not end."""
+        await self._stop.wait()
+        self._signal(signal.SIGTERM)
+        drain = self._settings.limits.drain_seconds + limits.ASK_SECONDS_MAX + _GOODBYE_SECONDS
+        with trio.move_on_after(drain):
+            for process in list(self._running.values()):
+                await process.wait()
+        for number, process in self._running.items():
+            self._report(OperatorMessage("error", f"worker {number} has not ended {drain:g} s after SIGTERM: killed"))
+            process.kill()
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self._running.values():
+            process.send_signal(number)
+
+    def _end(self, why: str) -> None:
+        self._why_ending = why
+        self._report(OperatorMessage("error" if self._has_failed else "info", why))
+        self._stop.set()
+
+    # ------------------------------------------------------------------ signals
+    async def _wait_for_signals(self) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            async for number in signals:
+                if number == signal.SIGHUP:
+                    await self._reload()
+                elif not self._stop.is_set():
+                    self._end("draining: all workers finish what is in flight")
+
+    async def _reload(self) -> None:
+        """What a worker would refuse is said once, and none is told; else each reads the settings itself, and one that
+        is started later has them."""
+        try:
+            new = await trio.to_thread.run_sync(load_apart, self._config, self._options)
+        except ConfigError as problem:
+            faults = list(problem.problems)
+        else:
+            faults = [f"{name}: only a restart can change this" for name in changes(self._settings, new).refused]
+        if faults:
+            for sentence in faults:
+                self._report(OperatorMessage("error", f"not reloaded: {sentence}"))
+            return
+        self._settings = new
+        set_up(new.log_level, new.log_format)
+        self._signal(signal.SIGHUP)
+
+    async def _keep_redis(self) -> None:
+        """Start the private server again when it has died; its data begin a new life then (rule R10)."""
+        if self._embedded is None:
+            return
+        while True:
+            await trio.sleep(limits.LEASE_RENEW_SECONDS)
+            try:
+                await trio.to_thread.run_sync(self._embedded.start)
+            except EmbeddedRedisError as problem:
+                self._report(OperatorMessage("error", str(problem)))
+
+    # ------------------------------------------------------------------ admin
+    def _open_admin(self) -> Any:
+        """Return what serves the admin port; None: there is none. Raises ConfigError."""
+        address = self._settings.admin
+        if address is None:
+            return None
+        from ..admin.serve import bound, serve_forever  # and with it what serves HTTP
+        from ..admin.workers import Workers, make_app
+
+        port = bound(address)
+
+        def look() -> Workers:
+            assert self._sockets is not None
+            paths = {number: self._sockets.path(number) for number in self._running}
+            return Workers(paths, self._count, self._restarts, self._why_ending)
+
+        async def serve() -> None:
+            await serve_forever(port, make_app(look), self._report)
+
+        return serve
+
+
+class _Sockets:
+    """Where the workers' admin sockets are: in the data directory, or in a short one that only we can enter."""
+
+    def __init__(self, directory: Path) -> None:
+        longest = directory / f"worker-{limits.WORKERS_MAX}" / "admin.sock"
+        self._temporary: str | None = None
+        self._directory = directory
+        if len(os.fsencode(longest)) > SOCKET_PATH_BYTES_MAX:
+            self._temporary = tempfile.mkdtemp(prefix="idemproxy-")
+            self._directory = Path(self._temporary)
+
+    def path(self, number: int) -> str:
+        """Of one worker."""
+        return os.fspath(self._directory / f"worker-{number}" / "admin.sock")
+
+    def fresh(self, number: int) -> str:
+        """The same, with nothing there: an earlier one may have left its socket."""
+        path = Path(self.path(number))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        return os.fspath(path)
+
+    def remove(self) -> None:
+        """Take away what lies outside of the data directory."""
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)

@@ -1,0 +1,74 @@
+"""One of several processes that serve the same ports: what it is told, and its life. ``supervisor.py`` starts it.
+
+It is an ``idemproxy run`` like any other, with an incarnation and a directory of its own. It ends as after SIGTERM when
+its supervisor has gone: that holds the other end of its standard input."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from ...state.redis_facts import RedisAddress
+from ..settings.child_process import load_apart
+from ..settings.config import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which of the workers it is, and what the supervisor has for it. ``number``: from 1 on. ``admin``: the path of the
+    socket at which it tells how it does, None: nobody asks. ``private_redis``: the socket of the supervisor's own
+    server, None: Redis is external."""
+
+    number: int
+    admin: str | None = None
+    private_redis: str | None = None
+
+    def settings_of(self, settings: Settings) -> Settings:
+        """Return the worker's own settings, made from those of the whole."""
+        journal = settings.journal
+        return replace(
+            settings,
+            data_directory=settings.data_directory / f"worker-{self.number}",
+            redis=settings.redis if self.private_redis is None else RedisAddress(self.private_redis),
+            admin=self.admin,
+            journal=None if journal is None else journal.with_name(f"{journal.name}.{self.number}"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """All that a worker is told at its start. ``config`` and ``options``: what the settings are read from again."""
+
+    place: Place
+    settings: Settings
+    config: Path | None
+    options: Mapping[str, Any]
+
+    def load(self) -> Settings:
+        """Read the settings anew. Raises ConfigError."""
+        return self.place.settings_of(load_apart(self.config, self.options))
+
+
+def command() -> list[str]:
+    """Return the command line of a worker. Its order follows on standard input (``give``)."""
+    return [sys.executable, "-P", "-m", f"{__package__}.worker_process"]
+
+
+def give(order: Order) -> bytes:
+    """Return the bytes that go to a worker's standard input, which stays open."""
+    return pickle.dumps((sys.path, order))
+
+
+async def until_alone() -> None:
+    """Return when the supervisor has gone."""
+    while True:
+        await trio.lowlevel.wait_readable(sys.stdin.fileno())
+        if not os.read(sys.stdin.fileno(), 1):
+            return

@@ -1,0 +1,218 @@
+"""``idemproxy run --workers 2`` in front of a real broker: one copy of each record whoever dies, one admin port for
+all, and nobody left behind."""
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.demo.ports import HOST, free_ports
+from idemproxy.demo.verdict import Position
+from testkit.real.kafka_cluster import fresh_topic, librdkafka_settings, produce, verdict
+from testkit.real.proxy_process import ProxyProcess, wait_until
+
+WORKERS = 2
+PRODUCERS = 4
+RECORDS = 3_000
+PARTITIONS = 4
+
+
+class Supervised(ProxyProcess):
+    """A proxy with workers and an admin port."""
+
+    def __init__(self, directory: Path, upstream: tuple[str, int], *options: str) -> None:
+        (self.admin,) = free_ports(1)
+        admin = ("--admin-bind", f"{HOST}:{self.admin}", "--workers", str(WORKERS))
+        super().__init__(directory, upstream, options=(*admin, *options))
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and text of a page of the admin port; status 0 while nobody is there."""
+        try:
+            with urllib.request.urlopen(f"http://{HOST}:{self.admin}{path}", timeout=10) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def wait_until_ready(self) -> None:
+        wait_until(
+            lambda: self.get("/readyz")[0] == 200 and len(self.workers) == WORKERS, f"ready:\n{self.log[-2000:]}"
+        )
+
+    @property
+    def workers(self) -> list[int]:
+        """The process ids of those that run."""
+        tasks = Path(f"/proc/{self.pid}/task").glob("*/children")  # a child belongs to the thread that started it
+        children = [child for task in tasks for child in task.read_text().split()]
+        found = []
+        for child in children:
+            try:
+                command = Path(f"/proc/{child}/cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"idemproxy.proxy.process.worker_process" in command:
+                found.append(int(child))
+        return found
+
+    def metric(self, series: str) -> float:
+        _, text = self.get("/metrics")
+        return next((float(line.split()[-1]) for line in text.splitlines() if line.split(" ")[0] == series), 0.0)
+
+
+@pytest.fixture
+def proxy(legacy_broker: LegacyCluster, tmp_path: Path) -> Iterator[Supervised]:
+    with Supervised(tmp_path, legacy_broker.address(0)) as running:
+        running.wait_until_ready()
+        yield running
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.timeout(180)
+def test_workers_that_are_killed_lose_and_repeat_nothing_and_are_replaced(
+    proxy: Supervised, legacy_broker: LegacyCluster
+) -> None:
+    topic = fresh_topic(legacy_broker, PARTITIONS)
+    told: dict[Position, int] = {}
+    failures: list[BaseException] = []
+
+    def load(name: str) -> None:
+        settings = librdkafka_settings(
+            f"{HOST}:{proxy.address[1]}", enable_idempotence=True, max_in_flight_requests_per_connection=5
+        )
+        try:
+            told.update(produce(settings, topic, PARTITIONS, RECORDS, name))
+        except BaseException as error:  # told by the test's own thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=load, args=(f"producer-{index}",)) for index in range(PRODUCERS)]
+    for thread in threads:
+        thread.start()
+    for index in range(WORKERS + 1):
+        before = proxy.workers
+        os.kill(before[index % len(before)], signal.SIGKILL)
+        wait_until(lambda: len(proxy.workers) == WORKERS, "the worker is replaced")
+        time.sleep(0.5)
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert len(told) == PRODUCERS * RECORDS
+    found = verdict(legacy_broker, topic, PARTITIONS, told)
+    assert (found.duplicates, found.lost, found.reordered) == (0, 0, 0), found
+    proxy.wait_until_ready()
+    assert proxy.metric("idemproxy_workers") == WORKERS
+    assert proxy.metric("idemproxy_worker_restarts_total") == WORKERS + 1
+    assert "has ended with signal 9; the other workers go on, it is started again in" in proxy.log
+
+
+@pytest.mark.timeout(120)
+def test_one_admin_port_adds_up_all_workers(proxy: Supervised, legacy_broker: LegacyCluster) -> None:
+    topic = fresh_topic(legacy_broker, PARTITIONS)
+    settings = librdkafka_settings(f"{HOST}:{proxy.address[1]}", enable_idempotence=True)
+    for index in range(PRODUCERS):
+        produce(settings, topic, PARTITIONS, 200, f"one-{index}")
+    _, text = proxy.get("/api/v1/status")
+    status = json.loads(text)
+    assert [one["worker"] for one in status["workers"]] == [1, 2]
+    assert status["ready"]
+    assert status["totals"]["batches"] == proxy.metric('idemproxy_batches_answered_total{verdict="appended"}') > 0
+    assert status["times"]["batch"]["count"] == status["totals"]["batches"]
+    assert proxy.metric("idemproxy_connections_limit") == 2 * 10_000
+    assert proxy.metric("idemproxy_ready") == 1
+    for name in ("history", "brokers", "producers", "doubts", "duplicates", "events", "page"):
+        assert proxy.get(f"/api/v1/{name}")[0] == 200, name
+    assert proxy.get("/api/v1/events?limit=x")[0] == 400
+    assert proxy.get("/readyz?exclude=nothing")[0] == 400
+    assert proxy.get("/")[0] == 200
+
+
+@pytest.mark.timeout(120)
+def test_all_end_with_the_supervisor_and_the_next_start_finds_nothing_in_its_way(
+    proxy: Supervised, legacy_broker: LegacyCluster
+) -> None:
+    workers = proxy.workers
+    assert proxy.stop() == 0
+    assert not any(map(is_alive, workers))
+    proxy.start()
+    proxy.wait_until_ready()
+    workers = proxy.workers
+    os.kill(proxy.pid, signal.SIGKILL)
+    proxy.wait()
+    wait_until(lambda: not any(map(is_alive, workers)), "workers end when their supervisor has gone")
+    proxy.start()
+    proxy.wait_until_ready()
+    topic = fresh_topic(legacy_broker, PARTITIONS)
+    settings = librdkafka_settings(f"{HOST}:{proxy.address[1]}", enable_idempotence=True)
+    assert len(produce(settings, topic, PARTITIONS, 100)) == 100
+
+
+@pytest.mark.timeout(120)
+def test_the_private_redis_is_the_supervisors_and_comes_back(proxy: Supervised, legacy_broker: LegacyCluster) -> None:
+    topic = fresh_topic(legacy_broker, PARTITIONS)
+    settings = librdkafka_settings(f"{HOST}:{proxy.address[1]}", enable_idempotence=True)
+    produce(settings, topic, PARTITIONS, 100, "before")
+    proxy.kill_redis()
+    told = produce(settings, topic, PARTITIONS, 100, "behind")
+    found = verdict(legacy_broker, topic, PARTITIONS)
+    assert (len(told), found.duplicates, found.reordered) == (100, 0, 0)
+
+
+@pytest.mark.timeout(120)
+def test_what_a_restart_is_needed_for_is_refused_once_and_the_rest_reaches_all_workers(
+    legacy_broker: LegacyCluster, tmp_path: Path
+) -> None:
+    config = tmp_path / "idemproxy.yaml"
+    config.write_text("limits: {producers_max: 1000}\n")
+    with Supervised(tmp_path, legacy_broker.address(0), "--config", str(config)) as proxy:
+        proxy.wait_until_ready()
+        assert proxy.metric("idemproxy_entries_limit") == 2 * 1000
+        config.write_text("limits: {producers_max: 500}\nproducers: {merge: true}\n")
+        proxy.signal(signal.SIGHUP)
+        proxy.wait_for_log("not reloaded: producers.merge: only a restart can change this")
+        config.write_text("limits: {producers_max: 500}\n")
+        proxy.signal(signal.SIGHUP)
+        wait_until(lambda: proxy.metric("idemproxy_entries_limit") == 2 * 500, "all workers have read it")
+        os.kill(proxy.workers[0], signal.SIGKILL)
+        wait_until(lambda: proxy.metric("idemproxy_worker_restarts_total") == 1, "the worker is replaced")
+        wait_until(lambda: proxy.metric("idemproxy_entries_limit") == 2 * 500, "one that is started later has it, too")
+        assert proxy.log.count("not reloaded") == 1
+
+
+def test_a_port_that_another_process_has_ends_the_start(legacy_broker: LegacyCluster, tmp_path: Path) -> None:
+    with Supervised(tmp_path, legacy_broker.address(0)) as proxy:
+        proxy.stop()
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(proxy.address)
+            other.listen()
+            proxy.launch()
+            assert proxy.wait() == 2
+        assert "EADDRINUSE, another process has this port" in proxy.log
+
+
+def test_what_ends_one_worker_for_good_ends_all(legacy_broker: LegacyCluster, tmp_path: Path) -> None:
+    with Supervised(tmp_path, legacy_broker.address(0)) as proxy:
+        proxy.wait_until_ready()
+        proxy.stop()
+        with (proxy.data_directory / "worker-2" / "proxy.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            proxy.launch()
+            assert proxy.wait() == 2
+        assert "another idemproxy uses the data directory" in proxy.log
+        assert "worker 2 has found what ends the proxy" in proxy.log

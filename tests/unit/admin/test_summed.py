@@ -1,0 +1,118 @@
+"""What several workers tell, made one."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from idemproxy.proxy.admin import summed, views
+from idemproxy.proxy.admin.rates import Rates
+from idemproxy.proxy.admin.summed import Told
+from idemproxy.proxy.telemetry import metric_names as names
+from testkit.virtual.world import TOPIC
+
+from .test_metrics import send, watched_world
+
+FIRST = """# HELP idemproxy_batches_answered_total Record batches.
+# TYPE idemproxy_batches_answered_total counter
+idemproxy_batches_answered_total{verdict="appended"} 3.0
+# HELP idemproxy_lease_remaining_seconds Until.
+# TYPE idemproxy_lease_remaining_seconds gauge
+idemproxy_lease_remaining_seconds 4.0
+# HELP idemproxy_doubt_age_seconds Age.
+# TYPE idemproxy_doubt_age_seconds gauge
+idemproxy_doubt_age_seconds 0.0
+# HELP idemproxy_batch_duration_seconds From.
+# TYPE idemproxy_batch_duration_seconds histogram
+idemproxy_batch_duration_seconds_bucket{le="0.1"} 2.0
+idemproxy_batch_duration_seconds_bucket{le="+Inf"} 3.0
+idemproxy_batch_duration_seconds_count 3.0
+idemproxy_batch_duration_seconds_sum 1.5
+# HELP process_start_time_seconds Start.
+# TYPE process_start_time_seconds gauge
+process_start_time_seconds 100.0
+"""
+SECOND = (
+    FIRST.replace("3.0", "5.0")
+    .replace(" 4.0", " 1.5")
+    .replace("age_seconds 0.0", "age_seconds 7.0")
+    .replace(" 100.0", " 90.0")
+)
+
+
+def values_of(text: bytes) -> dict[str, float]:
+    return {
+        sample.name + "".join(sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+    }
+
+
+def test_metrics_are_added_or_have_the_least_or_the_most_by_their_meaning() -> None:
+    found = values_of(summed.metrics([FIRST, SECOND]))
+    assert found == {
+        "idemproxy_batches_answered_totalappended": 8.0,
+        "idemproxy_lease_remaining_seconds": 1.5,
+        "idemproxy_doubt_age_seconds": 7.0,
+        "idemproxy_batch_duration_seconds_bucket0.1": 4.0,
+        "idemproxy_batch_duration_seconds_bucket+Inf": 8.0,
+        "idemproxy_batch_duration_seconds_count": 8.0,
+        "idemproxy_batch_duration_seconds_sum": 3.0,
+        "process_start_time_seconds": 90.0,
+    }
+    assert values_of(summed.metrics([FIRST])) == values_of(FIRST.encode())
+
+
+def test_a_sentence_of_all_workers_is_said_once_and_any_other_names_the_worker() -> None:
+    assert summed.reasons([Told(1, ["Redis is away"]), Told(2, ["Redis is away", "no broker"])]) == [
+        "Redis is away",
+        "worker 2: no broker",
+    ]
+    assert summed.reasons([Told(1, []), Told(2, ["a"]), Told(3, ["a"])]) == ["worker 2, 3: a"]
+    assert summed.reasons([Told(1, ["a"])]) == ["worker 1: a"]
+
+
+def test_every_view_of_real_workers_can_be_made_one() -> None:
+    told = []
+    for number in (1, 2):
+        world, watched = watched_world()
+        send(world, 2 + number)
+        for _ in range(number):
+            watched.telemetry.metrics.histograms[names.BATCH].observe(0.002)
+        rates = Rates()
+        for at in (0.0, 1.0):
+            rates.take(at, views.totals(watched))
+        told.append((number, views.page(watched, rates)))
+    found = summed.page([Told(*one) for one in told])
+    (_, first), (_, second) = told
+    assert found.keys() == first.keys()
+    status = found["status"]
+    batches = [one["status"]["totals"]["batches"] for one in (first, second)]
+    assert status["totals"]["batches"] == sum(batches) == 7
+    assert status.keys() - {"workers"} == first["status"].keys()
+    assert (status["times"]["batch"]["count"], status["times"]["batch"]["p50_seconds"]) == (3, 0.0025)
+    assert [one["worker"] for one in status["workers"]] == [1, 2]
+    assert [one["worker"] for one in found["producers"]["producers"]] == [1, 2]
+    assert {one["topic"] for one in found["producers"]["producers"]} == {TOPIC}
+    assert len(found["brokers"]) == len(first["brokers"])
+    assert found["history"]["batches"] == [0.0]
+
+
+def test_history_is_added_second_by_second_from_the_newest_back() -> None:
+    told = [Told(1, {"batches": [1.0, 2.0, 3.0]}), Told(2, {"batches": [10.0]})]
+    assert summed.history(told) == {"batches": [1.0, 2.0, 13.0]}
+
+
+def test_a_broker_is_ready_if_it_is_for_all_and_duplicates_of_one_client_are_added() -> None:
+    one = {"id": 3, "address": "b:1", "version": "0.10.2", "ready": True, "lanes_busy": 1, "lanes_idle": 2}
+    other = {**one, "ready": False, "lanes_busy": 4}
+    assert summed.brokers([Told(1, [one]), Told(2, [other])]) == [
+        {**one, "ready": False, "lanes_busy": 5, "lanes_idle": 4}
+    ]
+    row = {"client_id": "c", "topic": "t", "count": 2}
+    least = {"client_id": "d", "topic": "t", "count": 3}
+    assert summed.duplicates([Told(1, [least, row]), Told(2, [row])]) == [{**row, "count": 4}, least]
+
+
+def test_lines_and_doubts_of_all_are_in_their_order() -> None:
+    lines = [Told(1, [{"at": 2.0, "level": "info", "text": "b"}]), Told(2, [{"at": 3.0, "level": "info", "text": "c"}])]
+    assert [line["text"] for line in summed.lines(lines)] == ["worker 2: c", "worker 1: b"]
+    doubts = [Told(1, [{"age_seconds": 1.0}]), Told(2, [{"age_seconds": 5.0}])]
+    assert [doubt["worker"] for doubt in summed.doubts(doubts)] == [2, 1]
