@@ -337,7 +337,17 @@ def wrapping(
     Offset n-1, inner offsets 0 to n-1, timestamp = the highest inner one: what 0.10.0 takes without rewriting it.
     ``codec`` is the wrapper's: NONE becomes gzip without compression (``compress_harder``: with), ZSTD becomes gzip.
     """
-    value = yield from _compressing(codec, inner.message_set, magic, compress_harder)
+    value: Buffer = inner.message_set
+    is_stored = codec is Codec.NONE and not compress_harder
+    if not is_stored:
+        value = yield from compressing(_wrapper_codec(codec), value, magic=magic)
+    if KERNEL and len(value) <= OUTPUT_BYTES_MAX:
+        number = _wrapper_codec(codec)
+        made = KERNEL.wrap(magic, number, is_stored, inner.record_count - 1, inner.max_timestamp, key, value)
+        if made is not None:
+            return made
+    if is_stored:
+        value = yield from storing_gzip(value)
     return (
         yield from encoding_message(
             key,
@@ -396,12 +406,6 @@ def converting_one(
 
 def _wrapper_codec(codec: Codec) -> Codec:
     return Codec.GZIP if codec in (Codec.NONE, Codec.ZSTD) else codec
-
-
-def _compressing(codec: Codec, message_set: Buffer, magic: int, compress_harder: bool) -> Steps[bytes | bytearray]:
-    if codec is Codec.NONE and not compress_harder:
-        return (yield from storing_gzip(message_set))
-    return (yield from compressing(_wrapper_codec(codec), message_set, magic=magic))
 
 
 class _Writer:

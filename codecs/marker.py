@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from isal import isal_zlib
 
+from .kernel import KERNEL
 from .message_set import ShallowMessage
 from .primitives import Buffer
 from .steps import STEP_BYTES, Steps
@@ -45,6 +46,8 @@ class Identity(NamedTuple):
 def encode_marker(identities: Sequence[Identity]) -> bytes:
     """Return the wrapper key for batches that are stored together, in their order in the wrapper."""
     assert identities
+    if KERNEL and (marker := KERNEL.encode_marker(*identities)):
+        return marker
     chunks = [_START]
     for identity in identities:
         assert _is_possible(identity), identity
@@ -78,6 +81,8 @@ def _is_possible(identity: Identity) -> bool:
 
 def content_digest(key: Buffer | None, value: Buffer | None) -> bytes:
     """Return 8 bytes of BLAKE2b over a key and a value. Null and empty differ; the border between the two counts."""
+    if KERNEL and (made := KERNEL.digest_content(key, value)):
+        return made
     if key is None and value is not None:
         digest = _NULL_KEY.copy()
         digest.update(value)
@@ -109,6 +114,8 @@ def digesting_content(key: Buffer | None, value: Buffer | None) -> Steps[bytes]:
 
 def anchor_of_marker(marker: Buffer) -> bytes:
     """Return the anchor of a wrapper that carries this marker: 8 bytes of BLAKE2b."""
+    if KERNEL and (made := KERNEL.digest_marker(marker)):
+        return made
     digest = _MARKER.copy()
     digest.update(marker)
     return digest.digest()

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from ..primitives import Buffer
 
-REVISION: Final = 1
+REVISION: Final = 2
 """Of what the kernel does; one that was built from other sources is not used."""
 
 OUTPUT_BYTES_MAX: Final = 4 << 20
@@ -33,6 +33,28 @@ class Kernel(Protocol):
         ``batches``, up to five, are four arguments each: the data, where the first record starts in them, the base
         timestamp, the number of records. Plain records only, without headers, that end with the data.
         """
+
+    def wrap(
+        self,
+        magic: int,
+        codec: int,
+        is_stored: bool,
+        offset: int,
+        timestamp: int,
+        key: Buffer | None,
+        value: Buffer,
+        /,
+    ) -> bytes | None:
+        """Return a message of format ``magic``. ``is_stored``: its value is gzip with ``value`` in it, uncompressed."""
+
+    def encode_marker(self, /, *identities: tuple[int, int, int, int]) -> bytes | None:
+        """Return what ``marker.encode_marker`` does."""
+
+    def digest_content(self, key: Buffer | None, value: Buffer | None, /) -> bytes | None:
+        """Return what ``marker.content_digest`` does."""
+
+    def digest_marker(self, marker: Buffer, /) -> bytes | None:
+        """Return what ``marker.anchor_of_marker`` does."""
 
 
 def usable(found: Kernel) -> Kernel | None:

@@ -86,14 +86,21 @@ static PyObject *wrong_arguments(void) {
 
 /* ------------------------------------------------------------------------------------------------------- limits */
 enum {
-    REVISION = 1,               /* of what is below; codecs/kernel/__init__.py takes no other */
+    REVISION = 2,               /* of what is below; codecs/kernel/__init__.py takes no other */
     OUTPUT_BYTES_MAX = 4 << 20, /* of one call */
     BATCHES_MAX = 5,            /* that are stored together: what brokers remember of a producer */
     RECORD_BYTES_MIN = 7,       /* length, attributes, two deltas, two null lengths, a header count: one byte each */
+    KEY_BYTES_MAX = 1 << 16,    /* of a wrapper: a marker has 113 at most */
     STORED_BLOCK_BYTES_MAX = 0xffff,
+    GZIP_START_BYTES = 10,
+    GZIP_END_BYTES = 8,
+    STORED_BLOCK_START_BYTES = 5,
+    MARKER_START_BYTES = 5,
+    IDENTITY_BYTES = 18,
     DIGEST_BYTES = 8,
     OFFSET_AND_SIZE_BYTES = 12,
     CRC_BYTES = 4,
+    FOLDED_BYTES_MIN = 64,
 };
 
 /* ------------------------------------------------------------------------------------------------------- numbers */
@@ -144,11 +151,14 @@ static inline int varlong(const uint8_t **at, const uint8_t *end, int64_t *value
    folded into the next 64 ("Fast CRC Computation Using PCLMULQDQ", Gopal et al., 2009), and the tables do what is left. */
 struct crc {
     uint32_t table[8][256];
-    uint64_t fold[4]; /* x^544, x^480, x^160, x^96 modulo the polynomial */
+    uint64_t fold[6]; /* powers of x modulo the polynomial: EXPONENTS */
 };
 
+/* By how far it is folded, in bits, and 32 more or less: 16, 64 and 256 bytes. */
+static const int EXPONENTS[6] = {160, 96, 544, 480, 2080, 2016};
+
 static struct crc crc32_of_gzip, crc32_castagnoli;
-static int folds;
+static uint32_t (*fastest)(const struct crc *, uint32_t, const uint8_t *, size_t); /* for FOLDED_BYTES_MIN or more */
 
 static uint64_t power_of_x(uint32_t polynomial, int exponent) {
     uint32_t r = 1, reflected = 0;
@@ -158,7 +168,6 @@ static uint64_t power_of_x(uint32_t polynomial, int exponent) {
 }
 
 static void prepare(struct crc *crc, uint32_t polynomial) {
-    static const int exponents[4] = {544, 480, 160, 96};
     uint32_t reflected = 0;
     for (int i = 0; i < 32; i++) reflected |= (polynomial >> i & 1) << (31 - i);
     for (uint32_t i = 0; i < 256; i++) {
@@ -169,7 +178,7 @@ static void prepare(struct crc *crc, uint32_t polynomial) {
     for (int i = 0; i < 256; i++)
         for (int k = 1; k < 8; k++)
             crc->table[k][i] = crc->table[0][crc->table[k - 1][i] & 0xff] ^ crc->table[k - 1][i] >> 8;
-    for (int i = 0; i < 4; i++) crc->fold[i] = power_of_x(polynomial, exponents[i]);
+    for (int i = 0; i < 6; i++) crc->fold[i] = power_of_x(polynomial, EXPONENTS[i]);
 }
 
 static uint32_t by_table(const struct crc *crc, uint32_t c, const uint8_t *p, size_t size) {
@@ -187,11 +196,6 @@ static uint32_t by_table(const struct crc *crc, uint32_t c, const uint8_t *p, si
 #include <cpuid.h>
 #include <immintrin.h>
 
-static int can_fold(void) {
-    unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c >> 1 & 1) && (c >> 19 & 1); /* PCLMULQDQ, SSE4.1 */
-}
-
 #define FOLDING __attribute__((target("pclmul,sse4.1")))
 
 FOLDING static inline __m128i folded(__m128i x, __m128i k, __m128i next) {
@@ -200,9 +204,9 @@ FOLDING static inline __m128i folded(__m128i x, __m128i k, __m128i next) {
 
 FOLDING static inline __m128i load(const uint8_t *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
 
-/* `size` is 64 or more. */
+/* `size` is FOLDED_BYTES_MIN or more. */
 FOLDING static uint32_t by_folding(const struct crc *crc, uint32_t c, const uint8_t *p, size_t size) {
-    __m128i k = load((const uint8_t *)crc->fold);
+    __m128i k = load((const uint8_t *)(crc->fold + 2));
     __m128i a = _mm_xor_si128(load(p), _mm_cvtsi32_si128((int)c)), b = load(p + 16);
     __m128i d = load(p + 32), e = load(p + 48);
     for (p += 64, size -= 64; size >= 64; p += 64, size -= 64) {
@@ -211,7 +215,7 @@ FOLDING static uint32_t by_folding(const struct crc *crc, uint32_t c, const uint
         d = folded(d, k, load(p + 32));
         e = folded(e, k, load(p + 48));
     }
-    k = load((const uint8_t *)(crc->fold + 2));
+    k = load((const uint8_t *)crc->fold);
     a = folded(folded(folded(a, k, b), k, d), k, e);
     for (; size >= 16; p += 16, size -= 16) a = folded(a, k, load(p));
     uint8_t rest[16];
@@ -219,10 +223,50 @@ FOLDING static uint32_t by_folding(const struct crc *crc, uint32_t c, const uint
     return by_table(crc, by_table(crc, 0, rest, 16), p, size);
 }
 
+#define WIDE __attribute__((target("avx512f,vpclmulqdq,pclmul,sse4.1")))
+
+WIDE static inline __m512i wide(const uint8_t *p) { return _mm512_loadu_si512((const void *)p); }
+
+WIDE static inline __m512i folded_wide(__m512i x, __m512i k, __m512i next) {
+    return _mm512_ternarylogic_epi64(
+        _mm512_clmulepi64_epi128(x, k, 0x00), _mm512_clmulepi64_epi128(x, k, 0x11), next, 0x96); /* of all three: xor */
+}
+
+/* The same, 256 bytes into the next 256. */
+WIDE static uint32_t by_wide_folding(const struct crc *crc, uint32_t c, const uint8_t *p, size_t size) {
+    if (size < 1024) return by_folding(crc, c, p, size);
+    __m512i k = _mm512_broadcast_i32x4(load((const uint8_t *)(crc->fold + 4)));
+    __m512i a = _mm512_xor_si512(wide(p), _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)c)));
+    __m512i b = wide(p + 64), d = wide(p + 128), e = wide(p + 192);
+    for (p += 256, size -= 256; size >= 256; p += 256, size -= 256) {
+        a = folded_wide(a, k, wide(p));
+        b = folded_wide(b, k, wide(p + 64));
+        d = folded_wide(d, k, wide(p + 128));
+        e = folded_wide(e, k, wide(p + 192));
+    }
+    uint8_t rest[256];
+    _mm512_storeu_si512((void *)rest, a);
+    _mm512_storeu_si512((void *)(rest + 64), b);
+    _mm512_storeu_si512((void *)(rest + 128), d);
+    _mm512_storeu_si512((void *)(rest + 192), e);
+    c = by_folding(crc, 0, rest, sizeof rest);
+    return size >= FOLDED_BYTES_MIN ? by_folding(crc, c, p, size) : by_table(crc, c, p, size);
+}
+
+/* 0: tables only; 1: folds; 2: folds wide, for which the system has to save the large registers. */
+static int folding(void) {
+    unsigned a, b, c, d, state = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 1 & 1) || !(c >> 19 & 1)) return 0; /* PCLMULQDQ, SSE4.1 */
+    if (c >> 27 & 1) __asm__("xgetbv" : "=a"(state) : "c"(0) : "edx");
+    if ((state & 0xe6) != 0xe6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 1;
+    return 1 + ((b >> 16 & 1) && (c >> 10 & 1)); /* AVX512F, VPCLMULQDQ */
+}
+
 #elif defined(__aarch64__) && defined(__linux__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #include <sys/auxv.h>
 
-static int can_fold(void) { return getauxval(16) >> 7 & 1; } /* AT_HWCAP, HWCAP_CRC32 */
+static int folding(void) { return getauxval(16) >> 7 & 1; } /* AT_HWCAP, HWCAP_CRC32 */
+#define by_wide_folding by_folding
 
 /* No folding: these processors have instructions for both. */
 static uint32_t by_folding(const struct crc *crc, uint32_t c, const uint8_t *p, size_t size) {
@@ -241,24 +285,27 @@ static uint32_t by_folding(const struct crc *crc, uint32_t c, const uint8_t *p, 
 }
 
 #else
-static int can_fold(void) { return 0; }
+static int folding(void) { return 0; }
 #define by_folding by_table
+#define by_wide_folding by_table
 #endif
 
 static uint32_t checksum(const struct crc *crc, uint32_t before, const uint8_t *p, size_t size) {
-    return ~(folds && size >= 64 ? by_folding : by_table)(crc, ~before, p, size);
+    return ~(size >= FOLDED_BYTES_MIN ? fastest : by_table)(crc, ~before, p, size);
 }
 
-/* The fast way is taken only if it finds what the tables find. */
+/* A faster way is taken only if it finds what the tables find. */
 static void choose_checksum(void) {
-    uint8_t sample[333];
+    uint8_t sample[3333];
+    for (size_t i = 0; i < sizeof sample; i++) sample[i] = (uint8_t)(i * i + 7 * i);
     prepare(&crc32_of_gzip, 0x04c11db7);
     prepare(&crc32_castagnoli, 0x1edc6f41);
-    for (size_t i = 0; i < sizeof sample; i++) sample[i] = (uint8_t)(i * i + 7 * i);
-    folds = can_fold()
-        && by_folding(&crc32_of_gzip, 1, sample, sizeof sample) == by_table(&crc32_of_gzip, 1, sample, sizeof sample)
-        && by_folding(&crc32_castagnoli, 1, sample, sizeof sample)
-            == by_table(&crc32_castagnoli, 1, sample, sizeof sample);
+    int ways = folding();
+    fastest = ways == 2 ? by_wide_folding : ways == 1 ? by_folding : by_table;
+    if (fastest(&crc32_of_gzip, 1, sample, sizeof sample) != by_table(&crc32_of_gzip, 1, sample, sizeof sample)
+        || fastest(&crc32_castagnoli, 1, sample, sizeof sample)
+            != by_table(&crc32_castagnoli, 1, sample, sizeof sample))
+        fastest = by_table;
 }
 
 /* ------------------------------------------------------------------------------------------------------- BLAKE2b */
@@ -294,6 +341,7 @@ static void blake_block(struct blake *s, const uint8_t *block, int is_last) {
     for (int i = 0; i < 8; i++) v[i] = s->h[i], v[i + 8] = IV[i];
     v[12] ^= s->total;
     if (is_last) v[14] = ~v[14];
+#pragma GCC unroll 12
     for (int round = 0; round < 12; round++) {
         const uint8_t *g = SIGMA[round];
         MIX(v[0], v[4], v[8], v[12], m[g[0]], m[g[1]]);
@@ -497,9 +545,146 @@ done:
     return result;
 }
 
+/* ---------------------------------------------------------------------------------------------------- wrappers */
+static uint8_t *put_stored_gzip(uint8_t *p, const uint8_t *data, size_t bytes) {
+    memcpy(p, "\x1f\x8b\x08\0\0\0\0\0\0\xff", GZIP_START_BYTES); /* deflate, no flags, no time, system unknown */
+    p += GZIP_START_BYTES;
+    size_t at = 0;
+    do {
+        size_t block = bytes - at < STORED_BLOCK_BYTES_MAX ? bytes - at : STORED_BLOCK_BYTES_MAX;
+        *p = at + block == bytes; /* the last one */
+        put_little(p + 1, block, 2);
+        put_little(p + 3, ~(uint64_t)block, 2);
+        memcpy(p + STORED_BLOCK_START_BYTES, data + at, block);
+        p += STORED_BLOCK_START_BYTES + block;
+        at += block;
+    } while (at < bytes);
+    put_little(p, checksum(&crc32_of_gzip, 0, data, bytes), 4);
+    put_little(p + 4, bytes, 4);
+    return p + GZIP_END_BYTES;
+}
+
+static size_t stored_gzip_bytes(size_t bytes) {
+    size_t blocks = bytes ? (bytes - 1) / STORED_BLOCK_BYTES_MAX + 1 : 1;
+    return GZIP_START_BYTES + blocks * STORED_BLOCK_START_BYTES + bytes + GZIP_END_BYTES;
+}
+
+/* wrap(magic, codec, is_stored, offset, timestamp, key, value) */
+static PyObject *wrap(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    Py_buffer key = {0}, value;
+    int64_t magic, codec, is_stored, offset, timestamp;
+    PyObject *result = NULL;
+    (void)module;
+    if (count != 7) return wrong_arguments();
+    if (!number(args[0], &magic) || !number(args[1], &codec) || !number(args[2], &is_stored)) return NULL;
+    if (!number(args[3], &offset) || !number(args[4], &timestamp)) return NULL;
+    if (args[5] != NONE && !bytes_of(args[5], &key)) return NULL;
+    if (!bytes_of(args[6], &value)) goto done;
+    if (magic < 0 || magic > 1 || codec < 0 || codec > 7 || key.len > KEY_BYTES_MAX || value.len > OUTPUT_BYTES_MAX) {
+        result = none();
+        goto close;
+    }
+    size_t bytes = is_stored ? stored_gzip_bytes((size_t)value.len) : (size_t)value.len;
+    result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(overhead((int)magic) + (size_t)key.len + bytes));
+    if (!result) goto close;
+    uint8_t *start = (uint8_t *)PyBytes_AsString(result), *checked = start + OFFSET_AND_SIZE_BYTES + CRC_BYTES;
+    uint8_t *p = checked;
+    *p++ = (uint8_t)magic;
+    *p++ = (uint8_t)codec;
+    if (magic) {
+        put64(p, (uint64_t)timestamp);
+        p += 8;
+    }
+    p = put_field(p, key.buf, args[5] == NONE ? -1 : key.len);
+    put32(p, (uint32_t)bytes);
+    p += 4;
+    if (is_stored) p = put_stored_gzip(p, value.buf, (size_t)value.len);
+    else {
+        memcpy(p, value.buf, (size_t)value.len);
+        p += value.len;
+    }
+    put64(start, (uint64_t)offset);
+    put32(start + 8, (uint32_t)(p - start - OFFSET_AND_SIZE_BYTES));
+    put32(start + OFFSET_AND_SIZE_BYTES, checksum(&crc32_of_gzip, 0, checked, (size_t)(p - checked)));
+close:
+    PyBuffer_Release(&value);
+done:
+    if (key.obj) PyBuffer_Release(&key);
+    return result;
+}
+
+/* encode_marker(identity, ...), each a tuple of four numbers */
+static PyObject *encode_marker(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    uint8_t marker[MARKER_START_BYTES + BATCHES_MAX * IDENTITY_BYTES + CRC_BYTES], *p = marker + MARKER_START_BYTES;
+    (void)module;
+    if (count < 1 || count > BATCHES_MAX) return none();
+    memcpy(marker, "\xa9idm\1", MARKER_START_BYTES);
+    for (Py_ssize_t i = 0; i < count; i++, p += IDENTITY_BYTES) {
+        int64_t fields[4];
+        if (PyTuple_Size(args[i]) != 4) return PyErr_Occurred() ? NULL : none();
+        for (int k = 0; k < 4; k++)
+            if (!number(PyTuple_GetItem(args[i], k), &fields[k])) return NULL;
+        if (fields[0] < 0 || fields[1] < 0 || fields[1] > INT16_MAX || fields[2] < 0 || fields[2] > INT32_MAX
+            || fields[3] < 1 || fields[3] > INT32_MAX)
+            return none();
+        put64(p, (uint64_t)fields[0]);
+        p[8] = (uint8_t)(fields[1] >> 8);
+        p[9] = (uint8_t)fields[1];
+        put32(p + 10, (uint32_t)fields[2]);
+        put32(p + 14, (uint32_t)fields[3]);
+    }
+    put32(p, checksum(&crc32_of_gzip, 0, marker, (size_t)(p - marker)));
+    return PyBytes_FromStringAndSize((const char *)marker, p + CRC_BYTES - marker);
+}
+
+/* digest_content(key, value) and digest_marker(marker) */
+static PyObject *digest_content(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    Py_buffer fields[2] = {{0}};
+    int64_t bytes[2] = {-1, -1};
+    uint8_t digest[DIGEST_BYTES];
+    PyObject *result = NULL;
+    (void)module;
+    if (count != 2) return wrong_arguments();
+    for (int i = 0; i < 2; i++) {
+        if (args[i] == NONE) continue;
+        if (!bytes_of(args[i], &fields[i])) goto done;
+        bytes[i] = fields[i].len;
+    }
+    if (bytes[0] > OUTPUT_BYTES_MAX || bytes[1] > OUTPUT_BYTES_MAX) result = none();
+    else {
+        content_digest(fields[0].buf, bytes[0], fields[1].buf, bytes[1], digest);
+        result = PyBytes_FromStringAndSize((const char *)digest, DIGEST_BYTES);
+    }
+done:
+    for (int i = 0; i < 2; i++)
+        if (fields[i].obj) PyBuffer_Release(&fields[i]);
+    return result;
+}
+
+static PyObject *digest_marker(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    Py_buffer marker;
+    struct blake s;
+    uint8_t digest[DIGEST_BYTES];
+    (void)module;
+    if (count != 1) return wrong_arguments();
+    if (!bytes_of(args[0], &marker)) return NULL;
+    int is_usual = marker.len <= KEY_BYTES_MAX;
+    if (is_usual) {
+        blake_begin(&s, "marker");
+        blake_add(&s, marker.buf, (size_t)marker.len);
+        blake_end(&s, digest);
+    }
+    PyBuffer_Release(&marker);
+    return is_usual ? PyBytes_FromStringAndSize((const char *)digest, DIGEST_BYTES) : none();
+}
+
 static PyMethodDef METHODS[] = {
     {"crc32c", (void *)crc32c, METH_FASTCALL, NULL},
     {"convert", (void *)convert, METH_FASTCALL, NULL},
+    {"wrap", (void *)wrap, METH_FASTCALL, NULL},
+    {"encode_marker", (void *)encode_marker, METH_FASTCALL, NULL},
+    {"digest_content", (void *)digest_content, METH_FASTCALL, NULL},
+    {"digest_marker", (void *)digest_marker, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyModuleDef MODULE = {.reference_count = 1, .name = "compiled", .size = -1, .methods = METHODS};

@@ -17,16 +17,18 @@ from idemproxy.codecs.compression import Codec, decompress
 from idemproxy.codecs.convert import (
     HeaderPolicy,
     HeaderRefused,
+    Inner,
     border_of_halves,
     cutting,
     digesting_batch,
     to_inner,
     to_message_set,
+    wrap,
 )
 from idemproxy.codecs.errors import WireError
 from idemproxy.codecs.framing import FrameSplitter
 from idemproxy.codecs.headers import parse_request_header, parse_response_header
-from idemproxy.codecs.marker import anchor_of, encode_marker, parse_marker
+from idemproxy.codecs.marker import anchor_of, anchor_of_marker, content_digest, encode_marker, parse_marker
 from idemproxy.codecs.message_set import inner_messages, iterate_shallow, span, tail_is_partial, verify_crc
 from idemproxy.codecs.record_batch import Record, encode_batch, iterate_records, magic_of, parse_single_batch
 from idemproxy.codecs.steps import at_once
@@ -48,6 +50,8 @@ from idemproxy.state.producer_ids import unpack_block
 from idemproxy.state.redis_facts import parse_info, parse_redis_url
 from idemproxy.state.redis_link import REPLY_BYTES_MAX, RedisLink, Reply
 from idemproxy.state.store import StoreAway
+from testkit.real.kernel_build import current
+from testkit.stage.kernel_cases import in_kernel, in_python, with_kernel
 from testkit.stage.wrappers import to_wrapper
 
 OUTPUT_BYTES_MAX = 1 << 20
@@ -268,6 +272,37 @@ def marker(data: bytes) -> None:
         raise Broken("a marker is read as another one")
 
 
+def kernel_records(data: bytes) -> None:
+    """A batch, by the compiled kernel and by the Python beside it."""
+    signed = _signed(data)
+    kernel = current()
+    for magic in (0, 1) if kernel else ():
+        expected = in_python([signed], magic)
+        made = in_kernel(kernel, [signed], magic)
+        if made is not None and made != expected:
+            raise Broken(f"the kernel makes {made}, the Python {expected}")
+
+
+def kernel_pieces(data: bytes) -> None:
+    """The kernel's other functions; the first two bytes cut what follows into a key and a value, and say of what kind
+    the wrapper is."""
+    if len(data) < 2:
+        return
+    key, value = data[2 : 2 + data[0]] if data[0] < 255 else None, data[2 + data[0] :]
+    codec, magic, harder = Codec(data[1] % 5), data[1] // 5 % 2, bool(data[1] & 128)
+    inner = Inner(bytearray(value), 1 + data[1], int.from_bytes(value[:8], "big") >> 1, b"")
+    found = []
+    kernel = current()
+    for one in (None, kernel):
+        with with_kernel(one):
+            wrapped = wrap(inner, key=key, codec=codec, compress_harder=harder) if magic else b""
+            found.append((wrapped, content_digest(key, value), anchor_of_marker(value)))
+    if kernel and kernel.crc32c(value, data[1]) != crc32c(value[data[1] :]):
+        raise Broken("the kernel computes another checksum")
+    if found[0] != found[1]:
+        raise Broken(f"the Python makes {found[0]}, the kernel {found[1]}")
+
+
 def library_message(data: bytes) -> None:
     """Two bytes for API and version, one for the direction, then a body for the protocol library's door."""
     if len(data) >= 3:
@@ -372,6 +407,8 @@ TARGETS: dict[str, Target] = {
     "broker_answer": Target(broker_answer, "answer"),
     "message_set": Target(message_set, "set"),
     "marker": Target(marker, "marker"),
+    "kernel_records": Target(kernel_records, "batch"),
+    "kernel_pieces": Target(kernel_pieces, "set"),
     "library_message": Target(library_message, "library"),
     "stored_values": Target(stored_values, "stored"),
     "redis_replies": Target(redis_replies, "redis"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
 
-from idemproxy.codecs import convert, record_batch
+from idemproxy.codecs import convert, marker, record_batch
 from idemproxy.codecs.convert import HeaderPolicy, HeaderRefused, Inner
 from idemproxy.codecs.errors import WireError
 from idemproxy.codecs.kernel import Kernel
@@ -14,7 +14,7 @@ from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_bat
 from idemproxy.codecs.steps import at_once
 
 OUTPUT_BYTES_MAX = 1 << 24
-USERS = (convert, record_batch)
+USERS = (convert, marker, record_batch)
 """The modules that have the kernel do something."""
 _DROPS_ALL = HeaderPolicy(("*",))
 _SIZES = (0, 1, 2, 63, 64, 65, 127, 128, 129, 300, 3_000, 70_000)

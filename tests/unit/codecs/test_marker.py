@@ -13,6 +13,7 @@ from idemproxy.codecs.marker import (
     parse_marker,
 )
 from idemproxy.codecs.message_set import ShallowMessage, encode_message, iterate_shallow
+from testkit.stage.either_way import either_way  # noqa: F401
 
 ONE = Identity(2**62 - 1, 2**15 - 1, 2**31 - 1, 500)
 OTHER = Identity(0, 0, 0, 1)

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from idemproxy.codecs import convert, kernel
-from idemproxy.codecs.convert import HeaderPolicy, converting
+from idemproxy.codecs import convert, kernel, marker
+from idemproxy.codecs.compression import Codec
+from idemproxy.codecs.convert import HeaderPolicy, Inner, converting, wrapping
 from idemproxy.codecs.errors import ChecksumMismatch, WireError
 from idemproxy.codecs.kernel import Kernel
+from idemproxy.codecs.marker import Identity
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch, verify_crc
 from idemproxy.codecs.steps import at_once
 from testkit.real import kernel_build
@@ -83,7 +85,7 @@ def test_a_batch_that_ends_at_any_byte_is_left_to_the_python(compiled: list[Kern
             assert one.convert(1, batch[:size], 61, header.base_timestamp, header.record_count) is None
 
 
-@pytest.mark.parametrize("size", [*range(200), 333, 4_096, 100_001])
+@pytest.mark.parametrize("size", [*range(0, 200, 7), 255, 333, 1_023, 1_024, 1_300, 4_096, 100_001])
 def test_the_checksum_is_that_of_the_package(compiled: list[Kernel], size: int) -> None:
     data = Random(size).randbytes(size)
     for one in compiled:
@@ -174,6 +176,92 @@ def test_a_batch_above_the_limit_is_converted_in_steps(compiled: list[Kernel]) -
             steps = converting([batch], [parse_single_batch(batch)], policy=POLICY, output_bytes_max=OUTPUT_BYTES_MAX)
             assert next(steps) is None  # there is more than one
             assert at_once(steps).record_count == count
+
+
+@pytest.mark.parametrize("size", [1, 2, 100, 1_023, 65_535, 65_536, 131_070, 131_071, 300_000])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_wrapper_is_the_one_that_the_python_makes(compiled: list[Kernel], size: int, magic: int) -> None:
+    inner = Inner(bytearray(Random(size).randbytes(size)), 1 + size % 9, 1_700_000_000_000 + size, b"")
+    for key in (None, b"", b"k", bytes(range(100))):
+        for codec in (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD):
+            for harder in (False, True):
+                with with_kernel(None):
+                    expected = at_once(wrapping(inner, key=key, codec=codec, compress_harder=harder, magic=magic))
+                for one in compiled:
+                    with with_kernel(one):
+                        steps = wrapping(inner, key=key, codec=codec, compress_harder=harder, magic=magic)
+                        assert at_once(steps) == expected
+
+
+def test_what_no_wrapper_has_is_left_to_the_python(compiled: list[Kernel]) -> None:
+    for one in compiled:
+        assert one.wrap(1, 1, True, 0, 0, None, b"v") is not None
+        for magic, codec in ((-1, 1), (2, 1), (1, -1), (1, 8)):
+            assert one.wrap(magic, codec, True, 0, 0, None, b"v") is None
+        assert one.wrap(1, 1, True, 0, 0, bytes(1 << 17), b"v") is None
+        assert one.wrap(1, 1, True, 0, 0, None, bytes(kernel.OUTPUT_BYTES_MAX + 1)) is None
+        began = time.thread_time()
+        assert one.wrap(1, 1, True, 0, 0, None, bytes(kernel.OUTPUT_BYTES_MAX)) is not None
+        assert time.thread_time() - began < CALL_SECONDS_MAX
+        call: Any = one.wrap
+        for wrong in (
+            (),
+            (1,) * 8,
+            ("1", 1, True, 0, 0, None, b""),
+            (1, 1, True, 0, 0, 5, b""),
+            (1, 1, 1, 0, 0, b"", None),
+        ):
+            with pytest.raises(TypeError):
+                call(*wrong)
+
+
+def test_a_marker_is_the_one_that_the_python_makes(compiled: list[Kernel]) -> None:
+    random = Random(3)
+    for _ in range(300):
+        identities = [
+            Identity(
+                random.choice((0, random.getrandbits(40), 2**63 - 1)),
+                random.choice((0, random.getrandbits(15), 2**15 - 1)),
+                random.choice((0, random.getrandbits(31), 2**31 - 1)),
+                random.choice((1, 1 + random.getrandbits(30), 2**31 - 1)),
+            )
+            for _ in range(random.randint(1, 6))
+        ]
+        with with_kernel(None):
+            expected = marker.encode_marker(identities)
+            digest = marker.anchor_of_marker(expected)
+        for one in compiled:
+            assert one.encode_marker(*identities) == (expected if len(identities) <= kernel.BATCHES_MAX else None)
+            assert one.digest_marker(expected) == digest
+    for one in compiled:
+        for impossible in (
+            (-1, 0, 0, 1),
+            (0, -1, 0, 1),
+            (0, 1 << 15, 0, 1),
+            (0, 0, -1, 1),
+            (0, 0, 1 << 31, 1),
+            (0, 0, 0, 0),
+        ):
+            assert one.encode_marker(impossible) is None
+        assert one.encode_marker() is None
+        assert one.digest_marker(bytes(1 << 17)) is None
+        call: Any = one.encode_marker
+        assert call((0, 0, 0)) is None
+        for wrong in (5, ("0", 0, 0, 1)):
+            with pytest.raises((TypeError, SystemError)):
+                call(wrong)
+
+
+@pytest.mark.parametrize("size", [0, 1, 107, 108, 109, 122, 123, 124, 128, 256, 5_000])
+def test_the_digest_of_a_content_is_the_one_that_the_python_makes(compiled: list[Kernel], size: int) -> None:
+    data = Random(size).randbytes(size)
+    for key in (None, b"", b"key", data):
+        for value in (None, b"", data):
+            with with_kernel(None):
+                expected = marker.content_digest(key, value)
+            assert [one.digest_content(key, value) for one in compiled] == [expected] * len(compiled)
+    for one in compiled:
+        assert one.digest_content(None, bytes(kernel.OUTPUT_BYTES_MAX + 1)) is None
 
 
 def test_a_kernel_from_other_sources_is_not_used() -> None:

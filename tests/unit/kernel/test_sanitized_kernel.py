@@ -1,0 +1,67 @@
+"""The kernel under AddressSanitizer and UBSan: nothing is read or written beyond what is there, whatever comes in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testkit.real import kernel_build
+
+ROUNDS = 400
+TESTS = Path(__file__).resolve().parents[2]
+FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+
+
+def run(library: Path, rounds: int = ROUNDS) -> subprocess.CompletedProcess[str]:
+    """The program, with the sanitizers' libraries in front of all others, as a Python that has none of them needs."""
+    assert kernel_build.COMPILER
+    found = [
+        subprocess.run([kernel_build.COMPILER, f"-print-file-name={name}"], check=True, capture_output=True, text=True)
+        for name in ("libasan.so", "libubsan.so")
+    ]
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": " ".join(one.stdout.strip() for one in found),
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "PYTHONMALLOC": "malloc",
+        "PYTHONPATH": str(TESTS),
+    }
+    command = [sys.executable, "-m", "testkit.real.sanitized_kernel", str(library), str(rounds)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
+
+
+@pytest.mark.parametrize("_compiler", [kernel_build.COMPILER] if kernel_build.COMPILER else [])
+def test_nothing_beyond_the_data_is_touched(tmp_path: Path, _compiler: str) -> None:
+    done = run(kernel_build.build(tmp_path, FLAGS))
+    assert done.returncode == 0, done.stderr[-3_000:]
+    assert done.stdout.startswith("clean ")
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("_compiler", [kernel_build.COMPILER] if kernel_build.COMPILER else [])
+@pytest.mark.parametrize(
+    ("checked", "unchecked"),
+    [
+        ("length < 1 || length > end - *at", "length < 1"),
+        ("(overhead(magic != 0) - RECORD_BYTES_MIN)", "(overhead(magic != 0) - RECORD_BYTES_MIN - 6)"),
+        ("start > data.len ? (size_t)data.len : (size_t)start", "(size_t)start"),
+        ("count < 1 || count > BATCHES_MAX", "count < 1"),
+        (
+            "__builtin_add_overflow(base_timestamp, timestamp_delta, &record->timestamp)",
+            "(record->timestamp = base_timestamp + timestamp_delta, 0)",
+        ),
+        ("shift < 70 && p < end", "shift < 70 && p <= end"),
+    ],
+)
+def test_a_check_that_is_left_out_is_noticed(tmp_path: Path, _compiler: str, checked: str, unchecked: str) -> None:
+    text = kernel_build.SOURCE.read_text()
+    assert text.count(checked) == 1
+    source = tmp_path / "kernel.c"
+    source.write_text(text.replace(checked, unchecked))
+    done = run(kernel_build.build(tmp_path, FLAGS, source))
+    assert done.returncode != 0
+    assert "ERROR: AddressSanitizer" in done.stderr or "runtime error" in done.stderr
