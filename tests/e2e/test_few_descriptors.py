@@ -17,9 +17,9 @@ import pytest
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.lease import LEASE_SECONDS
+from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.proxy_process import ProxyProcess, wait_until
 from testkit.real.raw_client import RawClient, batch
-from testkit.real.tls_proxy import ConfiguredProxy
 from testkit.virtual.line import request
 
 TOPIC = "few"
@@ -90,7 +90,7 @@ def scene(directory: Path) -> Iterator[ProxyProcess]:
             "upstream": {"bootstrap": ["{}:{}".format(*cluster.address(0))]},
             "limits": {"connections_per_ip_max": 0, "connection_creation_rate_max": 0},
         }
-        proxy = stack.enter_context(ConfiguredProxy(directory / "proxy", {}, settings))
+        proxy = stack.enter_context(ConfiguredProxy(directory / "proxy", settings, listener={}))
         resource.prlimit(proxy.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
         yield proxy
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy import limits
+from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.proxy_process import wait_until
 from testkit.real.raw_client import RawClient, batch
-from testkit.real.tls_proxy import ConfiguredProxy
 
 TOPIC = "full"
 PLACES = 20
@@ -38,7 +38,7 @@ def test_idle_connections_lock_nobody_out(tmp_path: Path) -> None:
             "upstream": {"bootstrap": ["{}:{}".format(*cluster.address(0))]},
             "limits": {"connections_max": PLACES, "connections_per_ip_max": 0},
         }
-        proxy = stack.enter_context(ConfiguredProxy(tmp_path / "proxy", {}, settings))
+        proxy = stack.enter_context(ConfiguredProxy(tmp_path / "proxy", settings, listener={}))
 
         def knock() -> socket.socket:
             return stack.enter_context(socket.create_connection(proxy.address, SECONDS_MAX))

@@ -12,10 +12,11 @@ from idemproxy.codecs import messages
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.certificates import Authority
+from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.proxy_process import ProxyProcess, wait_until
 from testkit.real.raw_client import RawClient, batch
-from testkit.real.tls_proxy import ConfiguredProxy, listener_tls
 from testkit.real.tls_raw_client import TlsRawClient
+from testkit.real.tls_settings import listener_tls
 
 Place = tuple[str, int]
 STORED_SECONDS_MAX = 30
@@ -35,7 +36,7 @@ def secure(legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPathFactor
     authority = Authority(directory / "certificates")
     listener = {"tls": listener_tls(authority.issue("listener"))}
     settings = {"upstream": {"bootstrap": [legacy_broker.bootstrap]}}
-    with ConfiguredProxy(directory / "proxy", listener, settings) as proxy:
+    with ConfiguredProxy(directory / "proxy", settings, listener=listener) as proxy:
         yield Secure(authority, proxy)
 
 

@@ -11,10 +11,10 @@ from confluent_kafka import Producer
 
 from idemproxy.proxy.limits import REQUESTS_PER_TURN_MAX
 from idemproxy.proxy.versions import ApiKey
+from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.proxy_process import wait_until
 from testkit.real.raw_client import HIGH_WATERMARK, RawClient, batch
 from testkit.real.sasl_cluster import SaslCluster
-from testkit.real.tls_proxy import ConfiguredProxy
 
 USERS = {"idemproxy": "our secret", "alice": "alice's secret", "bob": "bob's secret"}
 RIGHTS = ("Read", "Write", "Describe")
@@ -40,7 +40,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         host, port = cluster.sasl_address(0)
         sasl = {"mechanism": "PLAIN", "username": "idemproxy", "password": USERS["idemproxy"]}
         upstream = {"bootstrap": [f"{host}:{port}"], "sasl": sasl}
-        with ConfiguredProxy(directory / "proxy", {"authentication": "pass_through"}, {"upstream": upstream}) as proxy:
+        with ConfiguredProxy(
+            directory / "proxy", {"upstream": upstream}, listener={"authentication": "pass_through"}
+        ) as proxy:
             yield World(cluster, proxy)
 
 

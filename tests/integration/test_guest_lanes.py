@@ -14,10 +14,10 @@ from idemproxy.codecs import messages
 from idemproxy.codecs.framing import frame
 from idemproxy.proxy.versions import ApiKey
 from testkit.real import kafka_cluster
+from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.proxy_process import wait_until
 from testkit.real.raw_client import RawClient, batch
 from testkit.real.sasl_cluster import SaslCluster
-from testkit.real.tls_proxy import ConfiguredProxy
 
 BROKERS, PARTITIONS = 2, 4
 RIGHTS = ("Read", "Write", "Describe")
@@ -89,7 +89,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         sasl = {"mechanism": "SCRAM-SHA-256", "username": "idemproxy", "password": USERS["idemproxy"]}
         upstream = {"bootstrap": ["{}:{}".format(*cluster.sasl_address(0))], "sasl": sasl}
         listener, settings = {"authentication": "pass_through"}, {"upstream": upstream}
-        with ConfiguredProxy(directory / "proxy", listener, settings, brokers=BROKERS) as proxy:
+        with ConfiguredProxy(directory / "proxy", settings, listener=listener, brokers=BROKERS) as proxy:
             yield World(cluster, proxy, proxy.address[1])
 
 

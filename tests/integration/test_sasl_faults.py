@@ -9,8 +9,8 @@ import pytest
 
 from idemproxy.demo.child_processes import ChildProcesses
 from testkit.real import java_clients, kafka_cluster
+from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.sasl_cluster import SaslCluster
-from testkit.real.tls_proxy import ConfiguredProxy
 
 RIGHTS = ("Read", "Write", "Describe")
 OURS = ("Read", "Describe")
@@ -40,7 +40,9 @@ def test_every_batch_is_there_once_when_the_broker_is_killed_and_stopped(tmp_pat
         cluster.allow("Topic:topic", {name: RIGHTS for name in USERS} | {"idemproxy": OURS})
         sasl = {"mechanism": "SCRAM-SHA-256", "username": "idemproxy", "password": USERS["idemproxy"]}
         upstream = {"bootstrap": ["{}:{}".format(*cluster.sasl_address(0))], "sasl": sasl}
-        with ConfiguredProxy(tmp_path / "proxy", {"authentication": "pass_through"}, {"upstream": upstream}) as proxy:
+        with ConfiguredProxy(
+            tmp_path / "proxy", {"upstream": upstream}, listener={"authentication": "pass_through"}
+        ) as proxy:
             bootstrap = "{}:{}".format(*proxy.address)
             java = java_clients.start_producer(
                 children,
@@ -99,7 +101,9 @@ def test_java_shows_the_broker_who_it_is(tmp_path: Path, version: str, mechanism
         cluster.allow("Group:*", {"java": ["Read"]})
         sasl = {"mechanism": "SCRAM-SHA-256", "username": "idemproxy", "password": USERS["idemproxy"]}
         upstream = {"bootstrap": ["{}:{}".format(*cluster.sasl_address(0))], "sasl": sasl}
-        with ConfiguredProxy(tmp_path / "proxy", {"authentication": "pass_through"}, {"upstream": upstream}) as proxy:
+        with ConfiguredProxy(
+            tmp_path / "proxy", {"upstream": upstream}, listener={"authentication": "pass_through"}
+        ) as proxy:
             bootstrap, settings = "{}:{}".format(*proxy.address), jaas("java", mechanism)
             producer = java_clients.start_producer(
                 children,

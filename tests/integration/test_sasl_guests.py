@@ -18,10 +18,11 @@ from idemproxy.demo.ports import neighbouring_ports
 from idemproxy.proxy import limits
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.certificates import Authority
+from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.proxy_process import wait_until
 from testkit.real.raw_client import RawClient, batch
 from testkit.real.sasl_cluster import SaslCluster
-from testkit.real.tls_proxy import ConfiguredProxy, client_tls, listener_tls
+from testkit.real.tls_settings import client_tls, listener_tls
 
 RECORDS = 300
 WAIT_SECONDS = 30.0
@@ -89,7 +90,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         listener = {"tls": listener_tls(authority.issue("listener")), "authentication": "pass_through"}
         many = {"failed_logins_per_minute_max": 0}  # else the first tests of refusals shut the later ones out
         lines = {"lines_per_minute_max": 0}
-        proxy = ConfiguredProxy(directory / "proxy", listener, {"upstream": upstream, "limits": many, "log": lines})
+        proxy = ConfiguredProxy(
+            directory / "proxy", {"upstream": upstream, "limits": many, "log": lines}, listener=listener
+        )
         plain_port = neighbouring_ports(2)
         proxy.configuration["listeners"][0]["broker_ids"] = "0"
         plain = {"name": "plain", "bind": f"127.0.0.1:{plain_port}", "broker_ids": "0"}
@@ -270,7 +273,7 @@ def test_after_five_failed_logins_an_address_is_shut_out_and_who_is_inside_stays
     host, port = world.cluster.sasl_tls_address(0)
     sasl = {"mechanism": "SCRAM-SHA-256", "username": "idemproxy", "password": USERS["idemproxy"]}
     upstream = {"bootstrap": [f"{host}:{port}"], "tls": client_tls(world.authority), "sasl": sasl}
-    with ConfiguredProxy(tmp_path, {"authentication": "pass_through"}, {"upstream": upstream}) as proxy:
+    with ConfiguredProxy(tmp_path, {"upstream": upstream}, listener={"authentication": "pass_through"}) as proxy:
         address = (proxy.address[0], proxy.address[1] + 1)
         there = World(world.authority, world.cluster, proxy, address)
         with authenticated(there, "alice", version=version) as alice:

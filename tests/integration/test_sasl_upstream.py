@@ -18,10 +18,11 @@ from kafka.errors import TopicAuthorizationFailedError
 from kafka.structs import TopicPartition
 
 from testkit.real.certificates import Authority
+from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.proxy_process import wait_until
 from testkit.real.raw_client import RawClient, batch
 from testkit.real.sasl_cluster import SaslCluster
-from testkit.real.tls_proxy import ConfiguredProxy, client_tls
+from testkit.real.tls_settings import client_tls
 
 RECORDS = 300
 WAIT_SECONDS = 30.0
@@ -70,7 +71,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @contextmanager
 def proxy_of(directory: Path, upstream: dict[str, Any]) -> Iterator[ConfiguredProxy]:
-    with ConfiguredProxy(directory / "proxy", {}, {"upstream": upstream}) as proxy:
+    with ConfiguredProxy(directory / "proxy", {"upstream": upstream}, listener={}) as proxy:
         assert isinstance(proxy, ConfiguredProxy)
         yield proxy
 
@@ -126,7 +127,7 @@ def test_a_wrong_password_is_said_once_and_a_right_one_is_taken_on_sighup(world:
     secret.write_text("mistaken-4711\n")
     upstream = world.upstream("SCRAM-SHA-256", password_file=str(secret))
     del upstream["sasl"]["password"]
-    proxy = ConfiguredProxy(tmp_path / "proxy", {}, {"upstream": upstream})
+    proxy = ConfiguredProxy(tmp_path / "proxy", {"upstream": upstream}, listener={})
     try:
         proxy.launch()
         said = r"upstream.sasl: 127.0.0.1:\d+, SCRAM-SHA-256 as 'idemproxy': authentication failed: "

@@ -12,9 +12,9 @@ from confluent_kafka import Producer
 from kafka import KafkaProducer
 
 from idemproxy.proxy.versions import ApiKey
+from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.raw_client import RawClient, batch
 from testkit.real.sasl_cluster import MECHANISMS, SaslCluster
-from testkit.real.tls_proxy import ConfiguredProxy
 
 RIGHTS = ("Read", "Write", "Describe")
 USERS = {"idemproxy": "our secret", "alice": "alice's secret"}
@@ -38,7 +38,9 @@ def test_proxy_and_clients_show_who_they_are(tmp_path: Path, version: str, mecha
         if settings:
             assert "allow the principal of idemproxy DescribeConfigs on the cluster" in not_served(tmp_path, upstream)
             cluster.allow("Cluster:kafka-cluster", SEES_SETTINGS)
-        with ConfiguredProxy(tmp_path / "proxy", {"authentication": "pass_through"}, {"upstream": upstream}) as proxy:
+        with ConfiguredProxy(
+            tmp_path / "proxy", {"upstream": upstream}, listener={"authentication": "pass_through"}
+        ) as proxy:
             for handshake_version in (0, 1):
                 with RawClient((proxy.address[0], proxy.address[1] + 1)) as client:
                     answer = client.ask(ApiKey.SASL_HANDSHAKE, handshake_version, mechanism="NONE")
@@ -62,7 +64,7 @@ def test_proxy_and_clients_show_who_they_are(tmp_path: Path, version: str, mecha
 
 def not_served(directory: Path, upstream: dict[str, Any]) -> str:
     """What the proxy says that ends at its start."""
-    proxy = ConfiguredProxy(directory / "denied", {"authentication": "pass_through"}, {"upstream": upstream})
+    proxy = ConfiguredProxy(directory / "denied", {"upstream": upstream}, listener={"authentication": "pass_through"})
     try:
         proxy.launch()
         assert proxy.wait() == 2
@@ -94,7 +96,7 @@ def test_proxy_and_clients_show_tokens(tmp_path: Path) -> None:
         cluster.allow("Topic:topic", {"idemproxy": RIGHTS, "alice": RIGHTS})
         sasl = {"mechanism": "OAUTHBEARER", "token_file": str(token)}
         upstream = {"bootstrap": ["{}:{}".format(*cluster.sasl_address(0))], "sasl": sasl}
-        proxy = ConfiguredProxy(tmp_path / "proxy", {"authentication": "pass_through"}, {"upstream": upstream})
+        proxy = ConfiguredProxy(tmp_path / "proxy", {"upstream": upstream}, listener={"authentication": "pass_through"})
         try:
             proxy.launch()
             proxy.wait_for_log("upstream.sasl: .* OAUTHBEARER: the token is refused: 'invalid_token'", 30)

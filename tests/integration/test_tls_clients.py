@@ -14,9 +14,10 @@ from kafka.structs import TopicPartition
 from idemproxy.demo.child_processes import ChildProcesses
 from testkit.real import java_clients
 from testkit.real.certificates import PASSWORD, Authority, Files
+from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.proxy_process import wait_until
 from testkit.real.secure_cluster import SecureCluster
-from testkit.real.tls_proxy import ConfiguredProxy, client_tls, listener_tls
+from testkit.real.tls_settings import client_tls, listener_tls
 
 RECORDS = 500
 WAIT_SECONDS = 30.0
@@ -74,7 +75,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             cluster.create_topic(topic, 2)
         settings["upstream"]["bootstrap"] = [f"localhost:{cluster.tls_address(0)[1]}"]
         with ConfiguredProxy(
-            directory / "proxy", {"tls": listener_tls(proxy_to_clients, authority)}, settings
+            directory / "proxy", settings, listener={"tls": listener_tls(proxy_to_clients, authority)}
         ) as proxy:
             client = authority.issue("client", "orders", common_name="orders")
             yield World(authority, other, client, other.issue("stranger", "stranger"), proxy)

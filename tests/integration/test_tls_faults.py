@@ -11,10 +11,11 @@ from chaos.relay import Relay
 from idemproxy.demo.child_processes import ChildProcesses
 from testkit.real import java_clients
 from testkit.real.certificates import PASSWORD, Authority
+from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.proxy_process import wait_until
 from testkit.real.secure_cluster import SecureCluster
-from testkit.real.tls_proxy import ConfiguredProxy, client_tls, listener_tls
 from testkit.real.tls_raw_client import TlsRawClient
+from testkit.real.tls_settings import client_tls, listener_tls
 
 TOPIC = "broken"
 PARTITIONS = 2
@@ -42,7 +43,7 @@ def test_records_are_stored_once_and_in_order_over_tls_connections_that_break(tm
             listener = {"tls": listener_tls(own), "advertised": "{}:{}".format(*to_proxy.address)}
             bootstrap = "{}:{}".format(*to_broker.address)
             settings = {"upstream": {"bootstrap": [bootstrap], "tls": client_tls(authority)}}
-            with ConfiguredProxy(tmp_path / "proxy", listener, settings) as proxy:
+            with ConfiguredProxy(tmp_path / "proxy", settings, listener=listener) as proxy:
                 places["proxy"] = (proxy.address[0], proxy.address[1] + 1)
                 producer = java_clients.start_producer(
                     children,

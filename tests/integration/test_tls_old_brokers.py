@@ -13,10 +13,10 @@ from idemproxy.proxy.events import OperatorMessage
 from idemproxy.proxy.net.tls import DEFAULT_SECURITY_LEVEL, TlsError, client_context, problems, weakness
 from idemproxy.proxy.settings.tls import TlsClient
 from testkit.real.certificates import Files
+from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.old_certificates import OldAuthority, old_server
 from testkit.real.raw_client import RawClient, batch
 from testkit.real.secure_cluster import SecureCluster
-from testkit.real.tls_proxy import ConfiguredProxy
 from testkit.real.tls_scene import Recorder, Scene, TlsKit, play, until
 
 TOPIC = "old"
@@ -164,7 +164,10 @@ def test_a_real_broker_with_such_a_certificate_is_served(
 ) -> None:
     tls = {"ca_file": str(authority.ca_file), "security_level": 0, "server_name": "localhost"}
     upstream = {"bootstrap": [f"localhost:{cluster.tls_address(0)[1]}"], "tls": tls}
-    with ConfiguredProxy(tmp_path / "proxy", {}, {"upstream": upstream}) as proxy, RawClient(proxy.address) as client:
+    with (
+        ConfiguredProxy(tmp_path / "proxy", {"upstream": upstream}, listener={}) as proxy,
+        RawClient(proxy.address) as client,
+    ):
         producer_id = client.new_producer_id()
         for sequence in (0, 1, 1):
             answer = client.produce_one(TOPIC, 0, batch([b"%d" % sequence], producer_id=producer_id, sequence=sequence))

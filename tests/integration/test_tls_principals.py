@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import pytest
 
 from testkit.real.certificates import Authority, Files
+from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.raw_client import batch
 from testkit.real.secure_cluster import SecureCluster
-from testkit.real.tls_proxy import ConfiguredProxy, client_tls, listener_tls
 from testkit.real.tls_raw_client import TlsRawClient
+from testkit.real.tls_settings import client_tls, listener_tls
 
 NOT_YOURS = 49
 TOPIC = "orders"
@@ -33,7 +34,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         cluster.create_topic(TOPIC, 3)
         upstream = {"bootstrap": [f"localhost:{cluster.tls_address(0)[1]}"], "tls": tls}
         listener = {"tls": listener_tls(authority.issue("listener"), authority)}
-        with ConfiguredProxy(directory / "proxy", listener, {"upstream": upstream}) as proxy:
+        with ConfiguredProxy(directory / "proxy", {"upstream": upstream}, listener=listener) as proxy:
             yield World(authority, proxy)
 
 

@@ -13,8 +13,9 @@ import pytest
 from cryptography import x509
 
 from testkit.real.certificates import Authority, Files
+from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.secure_cluster import SecureCluster
-from testkit.real.tls_proxy import ConfiguredProxy, client_tls, listener_tls
+from testkit.real.tls_settings import client_tls, listener_tls
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def common_name(line: ssl.SSLSocket) -> str:
 @contextmanager
 def launched(directory: Path, upstream: dict[str, Any], listener: dict[str, Any]) -> Iterator[ConfiguredProxy]:
     """A proxy that may never serve anybody."""
-    proxy = ConfiguredProxy(directory, listener, {"upstream": upstream})
+    proxy = ConfiguredProxy(directory, {"upstream": upstream}, listener=listener)
     try:
         proxy.launch()
         yield proxy
@@ -64,7 +65,7 @@ def test_new_certificates_are_shown_on_sighup_and_open_connections_go_on(world: 
     tls = client_tls(world.authority, world.authority.issue("upstream"))
     upstream = {"bootstrap": [world.tls_broker], "tls": tls, "allow_unauthenticated_clients": True}
     trusted = ssl.create_default_context(cafile=str(world.authority.ca_file))
-    proxy = ConfiguredProxy(tmp_path / "proxy", {"tls": listener_tls(own)}, {"upstream": upstream})
+    proxy = ConfiguredProxy(tmp_path / "proxy", {"upstream": upstream}, listener={"tls": listener_tls(own)})
 
     def line() -> ssl.SSLSocket:
         return trusted.wrap_socket(socket.create_connection(proxy.address, 10), server_hostname="localhost")

@@ -7,8 +7,9 @@ from kafka import KafkaProducer
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from testkit.real.certificates import Authority
+from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.proxy_process import wait_until
-from testkit.real.tls_proxy import ConfiguredProxy, client_tls
+from testkit.real.tls_settings import client_tls
 from testkit.real.tls_terminator import TlsTerminator
 from testkit.real.two_proxies_redis import ExternalRedis
 
@@ -29,7 +30,7 @@ def test_the_state_is_kept_in_a_redis_that_is_reached_over_tls(
         TlsTerminator(redis.address, authority, authority.issue("redis")) as secured,
     ):
         settings["redis"]["url"] = f"redis://localhost:{secured.address[1]}"
-        with ConfiguredProxy(tmp_path / "proxy", {}, settings) as proxy:
+        with ConfiguredProxy(tmp_path / "proxy", settings, listener={}) as proxy:
             producer = KafkaProducer(
                 bootstrap_servers="{}:{}".format(*proxy.address), enable_idempotence=True, request_timeout_ms=20_000
             )
@@ -37,7 +38,7 @@ def test_the_state_is_kept_in_a_redis_that_is_reached_over_tls(
             producer.close()
             wait_until(lambda: bool(redis.call("KEYS", "idem:*:{*")), "the producer is in Redis")
         settings["redis"]["tls"] = client_tls(other)
-        stranger = ConfiguredProxy(tmp_path / "stranger", {}, settings)
+        stranger = ConfiguredProxy(tmp_path / "stranger", settings, listener={})
         try:
             stranger.launch()
             stranger.wait_for_log("Redis is away: TLS handshake: the peer's certificate is not accepted: ", 30)

@@ -6,10 +6,11 @@ import pytest
 from confluent_kafka import Producer
 
 from testkit.real.certificates import Authority
+from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.raw_client import RawClient, batch
 from testkit.real.sasl_cluster import AUTHORIZED, allow
 from testkit.real.secure_cluster import SecureCluster
-from testkit.real.tls_proxy import ConfiguredProxy, client_tls
+from testkit.real.tls_settings import client_tls
 
 RIGHTS = ("Read", "Write", "Describe")
 OURS = "CN=idemproxy,OU=proxies,O=Example"
@@ -35,7 +36,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SecureClus
         allow(cluster, "Topic:closed", {OURS: ["Describe"], "CN=somebody-else": RIGHTS})
         bootstrap = [f"localhost:{cluster.tls_address(0)[1]}"]
         upstream = {"bootstrap": bootstrap, "tls": client_tls(authority, own), "allow_unauthenticated_clients": True}
-        with ConfiguredProxy(directory / "proxy", {}, {"upstream": upstream}) as proxy:
+        with ConfiguredProxy(directory / "proxy", {"upstream": upstream}, listener={}) as proxy:
             yield cluster, proxy
 
 

@@ -15,8 +15,9 @@ from kafka.structs import TopicPartition
 from idemproxy.demo.child_processes import ChildProcesses
 from testkit.real import java_clients
 from testkit.real.certificates import PASSWORD, Authority
+from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.secure_cluster import SecureCluster
-from testkit.real.tls_proxy import ConfiguredProxy, client_tls, listener_tls
+from testkit.real.tls_settings import client_tls, listener_tls
 
 NAME = "kafka.test"
 BROKERS = 2
@@ -65,7 +66,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         }
         places = [f"localhost:{cluster.tls_address(number)[1]}" for number in range(BROKERS)]
         settings = {"upstream": {"bootstrap": places, "tls": client_tls(authority)}}
-        with ConfiguredProxy(directory / "proxy", listener, settings, brokers=0) as proxy:
+        with ConfiguredProxy(directory / "proxy", settings, listener=listener, brokers=0) as proxy:
             yield World(authority, proxy)
 
 
