@@ -30,7 +30,7 @@ def _metrics(world: Any) -> None:
     """As with an admin port."""
     metrics = world.telemetry.metrics
     metrics.measure_passes(world.reactor.now)
-    world.engine.shared.measure = metrics.appended
+    world.engine.context.observers.measure = metrics.appended
     world.reactor.pass_ended = metrics.pass_ended
 
 
@@ -63,7 +63,7 @@ def _spans(share: float, is_encoded: bool = False) -> Callable[[Any], None]:
         provider.add_span_processor(Encoding() if is_encoded else BatchSpanProcessor(Nowhere()))
         world.telemetry.spans = Spans(provider)
         world.telemetry.broker = world.engine.topology.broker
-        world.engine.shared.step_begins = world.reactor.now
+        world.engine.context.observers.step_begins = world.reactor.now
 
     return begin
 

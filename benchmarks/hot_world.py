@@ -254,11 +254,11 @@ class World:
         self.engine = _engine(self.reactor, self.telemetry)
         if begin is not None:
             begin(self)
-        self.store = BenchStore(self.reactor, self.engine.shared.incarnation)
+        self.store = BenchStore(self.reactor, self.engine.context.life.incarnation)
         self.engine.start(self.store)  # type: ignore[arg-type]
         self.engine.new_generation(_GENERATION)
-        self.engine.shared.grace_until = 0.0
-        self.engine.shared.probed.update(("t", partition) for partition in range(PARTITIONS))
+        self.engine.context.life.grace_until = 0.0
+        self.engine.context.marker_probe.probed.update(("t", partition) for partition in range(PARTITIONS))
         for _ in range(200):
             self.reactor.run_pass()
         value = os.urandom(record_bytes)

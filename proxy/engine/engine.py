@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import starmap
 
+from ...codecs.convert import HeaderPolicy
 from ...reactor import Address, Reactor
 from ...state.entry import principal_of
 from .. import limits
@@ -27,7 +28,8 @@ from ..broker.topology import Topology
 from ..events import ConnectionRefused, Report
 from ..flow.runner import FlowRunner
 from ..pass_through.lanes import ClientLanes
-from ..producer.context import Shared
+from ..producer.context import Context
+from ..producer.life import Life
 from ..producer.registry import Sequencers
 from ..producer.sequencer import Sequencer
 from ..session.host import Hosted
@@ -51,6 +53,9 @@ class Engine:
     is_draining: bool = False
     why_ending: str = ""
     """What was found that ends the process; empty when nothing was."""
+    _sessions_accepted: int = 0
+    _idle_look_at: float = 0.0
+    _producer_ids: ProducerIds | None = None
 
     def __init__(
         self,
@@ -79,13 +84,9 @@ class Engine:
         self.report = report
         self.loop_budget = LoopBudget(reactor)
         self.long_work = LongWork(reactor, self.loop_budget)
-        self.shared = Shared(cluster, report)
-        self.shared.wall_clock_ms = wall_clock_ms
-        self.shared.hold_bytes = self.memory.hold_bytes
-        self.shared.has_no_room = lambda: self.memory.is_full
-        self.shared.is_pass_long = lambda: self.loop_budget.is_long
+        life = Life(cluster, wall_clock_ms)
         incarnations = self._incarnations = Incarnations(
-            reactor, self.shared, random_bytes, report, shares_store=shares_store, begun=self._incarnation_begun
+            reactor, life, random_bytes, report, shares_store=shares_store, begun=self._incarnation_begun
         )
         self.new_generation, self.lease_lost = incarnations.new_generation, incarnations.lease_lost
         self.may_send = incarnations.may_send
@@ -103,15 +104,18 @@ class Engine:
         handlers = effect_handlers(reactor, self.topology, incarnations.stored, self.loop_budget, self.long_work)
         self.runner = FlowRunner(handlers)
         self._on_ready = on_ready
-        self.shared.leader_of = self.topology.leader_of
-        self.shared.is_reachable = lambda broker_id: self.target(broker_id) is not None
+        self.context = Context(
+            *(life, report, self.memory),
+            leader_of=self.topology.leader_of,
+            is_reachable=lambda broker_id: self.target(broker_id) is not None,
+            is_pass_long=lambda: self.loop_budget.is_long,
+        )
+        self.recent_time = self.context.time
         self.sessions: set[Hosted] = set()
         self._idle_eviction = IdleEviction(lambda: self.sessions, reactor.now, report)
         self.pass_through_lanes: dict[ClientLanes, None] = {}
         """Each belongs to one client; with a produce out it outlives the session."""
         self._requests_by_key: dict[int, int] = {}
-        self._sessions_accepted = 0
-        self._idle_look_at = 0.0
         self._random_bytes = random_bytes
         self._on_brokers = on_brokers
         self._sequencers = Sequencers(self.caps.producers_max, report)
@@ -120,20 +124,19 @@ class Engine:
         """Answer this request in time; it is answered."""
         self.fallback_cluster_id = synthetic_cluster_id(cluster)
         self._metadata_answers = MetadataAnswers(reactor, self.fallback_cluster_id)
-        self._producer_ids: ProducerIds | None = None
         self._advertised: dict[int, tuple[int, int]] | None = None
 
     def start(self, store: LeasedStore) -> None:
-        """Begin to look for brokers. ``store``: was made with ``shared.incarnation``, and calls ``new_generation`` and
+        """Begin to look for brokers. ``store``: was made with ``life.incarnation``, and calls ``new_generation`` and
         ``lease_lost``."""
-        self._producer_ids = ProducerIds(self.shared, store, self._random_bytes, self.report)
+        self._producer_ids = ProducerIds(self.context.life, store, self._random_bytes, self.report)
         self._incarnations.start(store)
         self.topology.open()
         self._tick()
 
     def _tick(self) -> None:
-        now = self.shared.recent_time = self.reactor.now()
-        self.shared.checkpoints.take(now, self.shared.bounds)
+        now = self.context.time.now = self.reactor.now()
+        self.context.bounds.checkpoints.take(now, self.context.bounds.known)
         if now >= self._idle_look_at:
             self._idle_look_at = now + limits.IDLE_LOOK_SECONDS
             for session in list(self.sessions):
@@ -219,7 +222,12 @@ class Engine:
         if self.loop_budget.is_too_long:
             return None
         key = (producer_id, topic, partition)
-        return self._sequencers.get(key, lambda: Sequencer(self.shared, self.runner, *key))
+        return self._sequencers.get(key, lambda: Sequencer(self.context, self.runner, *key))
+
+    @property
+    def policy(self) -> HeaderPolicy:
+        """What becomes of headers, as the configuration says."""
+        return self.context.options.policy
 
     @property
     def sequencers(self) -> Collection[Sequencer]:
@@ -263,9 +271,9 @@ class Engine:
             client_lanes[pool.broker_id] = client_lanes.get(pool.broker_id, NO_LANES) + pool.statistics()
         return Statistics(
             at=self.now(),
-            cluster=self.shared.cluster,
-            incarnation=self.shared.incarnation,
-            generation=self.shared.generation,
+            cluster=self.context.life.cluster,
+            incarnation=self.context.life.incarnation,
+            generation=self.context.life.generation,
             is_draining=self.is_draining,
             why_ending=self.why_ending,
             connections=len(self.sessions),
@@ -275,7 +283,7 @@ class Engine:
             memory=self.memory.statistics(),
             entries=len(self.sequencers),
             entries_max=self.caps.producers_max,
-            doubts=tuple(starmap(OpenDoubt, list(self.shared.doubts.values()))),
+            doubts=tuple(starmap(OpenDoubt, list(self.context.observers.doubts.values()))),
             topology=self.topology.statistics(),
             client_lanes=client_lanes,
             client_pools=len(pools),
@@ -302,7 +310,7 @@ class Engine:
     # R15 lives here: what is in flight is finished, intents and lease are given back.
     def drain(self, drained: Callable[[], None]) -> None:
         """Rule R15: take nothing new, finish and write what is there, then call back."""
-        self.is_draining = self.shared.is_draining = True
+        self.is_draining = self.context.life.is_draining = True
         self._drain_step(drained)
 
     def _drain_step(self, drained: Callable[[], None]) -> None:

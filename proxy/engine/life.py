@@ -11,7 +11,7 @@ from ...state.lease import Lease
 from ...state.store import Store
 from .. import limits
 from ..events import GenerationChanged, IncarnationBegun, OperatorMessage, Report
-from ..producer.context import Shared
+from ..producer.life import Life
 
 INCARNATION_BYTES = 8
 
@@ -28,12 +28,12 @@ class LeasedStore(Store, Protocol):
 
 
 class Incarnations:
-    """Of one process. ``shared`` says which one it is now, since which generation, and until when it waits."""
+    """Of one process. ``life`` says which one it is now, since which generation, and until when it waits."""
 
     def __init__(
         self,
         reactor: Reactor,
-        shared: Shared,
+        life: Life,
         random_bytes: Callable[[int], bytes],
         report: Report,
         *,
@@ -43,18 +43,18 @@ class Incarnations:
         """``shares_store``: other proxies may use the store as well. ``begun``: another incarnation has begun; what
         was given out or sent under the last one is void."""
         self._reactor = reactor
-        self._shared = shared
+        self._life = life
         self._random_bytes = random_bytes
         self._report = report
         self._shares_store = shares_store
         self._begun = begun
         self._store: LeasedStore | None = None
-        shared.incarnation = random_bytes(INCARNATION_BYTES)
+        life.incarnation = random_bytes(INCARNATION_BYTES)
 
     def start(self, store: LeasedStore) -> None:
         """The first one begins. ``store``: was made with its name."""
         self._store = store
-        self._report(IncarnationBegun(self._shared.incarnation))
+        self._report(IncarnationBegun(self._life.incarnation))
 
     def stored(self) -> LeasedStore:
         """Return the store that holds the lease; only once it is started."""
@@ -68,11 +68,11 @@ class Incarnations:
     # R10 lives here: the data in Redis have begun a new life.
     def new_generation(self, generation: bytes) -> None:
         """The data of the store has begun a new life: every entry is suspect until the log was read (rule R10)."""
-        first = self._shared.era == 0
-        self._shared.generation = generation
+        first = self._life.era == 0
+        self._life.generation = generation
         self._report(GenerationChanged(generation))
         if first:
-            self._shared.era = 1
+            self._life.era = 1
             if self._shares_store:
                 self._wait_for_old_leases()
             return
@@ -84,16 +84,14 @@ class Incarnations:
         self._begin()
 
     def _begin(self) -> None:
-        shared = self._shared
-        shared.era += 1
-        shared.earlier_incarnations.append(shared.incarnation)
-        shared.incarnation = self._random_bytes(INCARNATION_BYTES)
-        self._report(IncarnationBegun(shared.incarnation))
+        life = self._life
+        life.begin_era(self._random_bytes(INCARNATION_BYTES))
+        self._report(IncarnationBegun(life.incarnation))
         self._wait_for_old_leases()
-        self.stored().begin_incarnation(shared.incarnation, self._wait_for_old_leases)
+        self.stored().begin_incarnation(life.incarnation, self._wait_for_old_leases)
         self._begun()
 
     def _wait_for_old_leases(self) -> None:
         """What was granted under a lost state may still be on its way: those leases have to run out first (rule R10).
         Until this incarnation is registered the state may be lost once more, unnoticed: from then on it counts anew."""
-        self._shared.grace_until = self._reactor.now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS
+        self._life.grace_until = self._reactor.now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS

@@ -117,9 +117,9 @@ class Server:
         self._unserved = UnservedBrokers(lambda: self.engine.topology.asked_first, report, self._end)
         self._listeners = self._new_listeners(descriptors)
         if wants_spans:
-            self.engine.shared.step_begins = self._reactor.now
-        self.engine.shared.wants_outcomes = journal is not None
-        self.engine.shared.merges_producers = settings.merge_producers
+            self.engine.context.observers.step_begins = self._reactor.now
+        self.engine.context.observers.wants_outcomes = journal is not None
+        self.engine.context.options.merges_producers = settings.merge_producers
         if telemetry is not None:
             telemetry.later = self._reactor.later
             telemetry.broker = self.engine.topology.broker
@@ -129,7 +129,7 @@ class Server:
         self._admin = self._open_admin()
         self._cluster_name: ClusterName | None = None
         self._checkpoints = CheckpointFile(
-            self._directory, self.engine.shared.checkpoints, self._reactor.now, _wall_ms, report
+            self._directory, self.engine.context.bounds.checkpoints, self._reactor.now, _wall_ms, report
         )
         self._checkpoints.read()
 
@@ -164,7 +164,7 @@ class Server:
                 await self._stop.wait()
                 await self._shut_down()
                 nursery.cancel_scope.cancel()
-            self.engine.shared.checkpoints.take_all(self._reactor.now(), self.engine.shared.bounds)
+            self.engine.context.bounds.checkpoints.take_all(self._reactor.now(), self.engine.context.bounds.known)
             await self._checkpoints.write()
             self._remember_nobody()
         finally:
@@ -213,7 +213,7 @@ class Server:
 
         metrics = self._telemetry.metrics
         metrics.measure_passes(self._reactor.now)
-        self.engine.shared.measure = metrics.appended
+        self.engine.context.observers.measure = metrics.appended
         self._reactor.pass_ended = metrics.pass_ended
         self._reactor.step_took = metrics.step_took
         return Admin(self._settings.admin)
@@ -247,7 +247,7 @@ class Server:
             self._redis_login,
             login.address,
             cluster=self._settings.cluster,
-            incarnation=self.engine.shared.incarnation,
+            incarnation=self.engine.context.life.incarnation,
             on_generation=self._new_generation,
             on_lease_lost=self._lease_lost,
             report=self._store_says,
@@ -287,7 +287,7 @@ class Server:
         """Store the incarnation before anything is reserved under it: the next start then ends its lease without
         waiting for it. If that fails now, it is tried again."""
         try:
-            self._directory.remember([*self._earlier, self.engine.shared.incarnation])
+            self._directory.remember([*self._earlier, self.engine.context.life.incarnation])
         except OSError as error:
             if not self._is_forgetful:
                 effect = "a start after a crash waits until the lease has ended"
@@ -330,7 +330,7 @@ class Server:
     def _look_whether_ready(self) -> None:
         brokers = self.engine.topology.brokers
         known = self.engine.topology.is_known and any(broker.is_ready for broker in brokers)
-        if not known or self.engine.shared.era == 0 or self.engine.why_ending:
+        if not known or self.engine.context.life.era == 0 or self.engine.why_ending:
             return
         assert self._cluster_name is not None
         if self._cluster_name.is_certain(self.engine.topology.cluster.cluster_id):
@@ -400,10 +400,10 @@ class Server:
     # ------------------------------------------------------------------ reload
     def _take_over(self, settings: Settings) -> None:
         """Use these settings from now on, as far as they may change while the process runs."""
-        shared = self.engine.shared
-        shared.policy = HeaderPolicy(settings.dropped_headers)
-        shared.expiry_ms = settings.producer_expiry_seconds * 1000
-        shared.checkpoints.horizon_seconds = settings.client_retry_seconds_max
+        context = self.engine.context
+        context.options.policy = HeaderPolicy(settings.dropped_headers)
+        context.life.expiry_ms = settings.producer_expiry_seconds * 1000
+        context.bounds.checkpoints.horizon_seconds = settings.client_retry_seconds_max
         self.engine.set_caps(settings.limits)
         if self._telemetry is not None:
             self._telemetry.lines_per_minute_max = settings.log_lines_per_minute_max

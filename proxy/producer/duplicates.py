@@ -41,7 +41,7 @@ async def answer_duplicate(stream: Stream, batch: Batch, verdict: Duplicate) -> 
         stream.dismiss(batch, told(there.reason), "duplicate_unverified")
     elif there:
         stream.dismiss(batch, answers.appended(verdict.base_offset, verdict.log_append_time_ms), "duplicate")
-        stream.shared.report(DuplicateAnswered(batch.waiters[0].connection.name, stream.topic))
+        stream.observers.report(DuplicateAnswered(batch.waiters[0].connection.name, stream.topic))
     else:
         stream.dismiss(batch, answers.vanished(verdict.base_offset), "vanished")
 
@@ -105,7 +105,7 @@ async def reopen(stream: Stream, batch: Batch) -> bool:
     parts = covered(result.pieces, identity)
     if sum(part.record_count for part in parts) != overlap or contents[:overlap] != stored_contents:
         return False
-    leader = stream.shared.leader_of(stream.topic, stream.partition)
+    leader = stream.context.leader_of(stream.topic, stream.partition)
     intent = Intent(
         NOBODY,  # whoever comes takes it over: our client may go meanwhile (R17)
         identity.producer_epoch,
@@ -124,7 +124,7 @@ async def answer_below_window(stream: Stream, batch: Batch) -> None:
     answer, verdict = await _search_below_window(stream, batch)
     stream.dismiss(batch, answer, verdict)
     if verdict == "duplicate_below_window":
-        stream.shared.report(DuplicateAnswered(batch.waiters[0].connection.name, stream.topic))
+        stream.observers.report(DuplicateAnswered(batch.waiters[0].connection.name, stream.topic))
 
 
 async def _search_below_window(stream: Stream, batch: Batch) -> tuple[Answer, str]:

@@ -18,22 +18,26 @@ from ...state.store import NO_VERSION, Conflict, StoreAway, Swapped
 from .. import limits
 from ..events import OperatorMessage
 from ..flow.effects import Pause, Read, Swap, Wakeup
+from ..flow.observers import Observers
 from .batch import Batch
-from .context import Shared
+from .life import Life
 
 
 class CachedEntry:
     """``entry``: the latest that is known, None when nothing is stored."""
 
-    def __init__(self, shared: Shared, bell: Wakeup, producer_id: int, topic: str, partition: int) -> None:
+    def __init__(
+        self, life: Life, observers: Observers, bell: Wakeup, producer_id: int, topic: str, partition: int
+    ) -> None:
         self.entry: Entry | None = None
         self.is_unwritten = False
         self.commits: Sequence[Batch] = ()
         """Batches whose commit is held; empty when nobody wants spans."""
-        self._shared = shared
+        self._life = life
+        self._observers = observers
         self._bell = bell
         self._producer_id = producer_id
-        self._key = store.entry_key(shared.cluster, producer_id, topic, partition)
+        self._key = store.entry_key(life.cluster, producer_id, topic, partition)
         self._known_era = -1
         self._stored_version = NO_VERSION
         self._written_at = float("-inf")
@@ -46,11 +50,11 @@ class CachedEntry:
         """Know the entry, from memory or from Redis. False: the store is away, or has what this version cannot read."""
         if not self.is_unwritten and self._may_have_expired:
             self.forget()  # another one may have begun since, and its version may be the one that we remember
-        if self._known_era == self._shared.era:
+        if self._known_era == self._life.era:
             return True
-        era = self._shared.era
+        era = self._life.era
         value = await Read(self._key)
-        if isinstance(value, StoreAway) or era != self._shared.era:
+        if isinstance(value, StoreAway) or era != self._life.era:
             return False
         return self._take(value)
 
@@ -92,14 +96,14 @@ class CachedEntry:
         if not self.is_blank:
             assert entry is not None
             return replace(entry, principal=principal) if self.owner == NO_PRINCIPAL != principal else entry
-        begun = fresh(self._shared.generation, principal, first.producer_epoch, first.base_sequence)
+        begun = fresh(self._life.generation, principal, first.producer_epoch, first.base_sequence)
         return begun if self.entry is None else replace(begun, version=self.entry.version)
 
     def touched(self) -> Entry:
         """The entry as it is, or a blank one of the same owner where there is none, in its next version."""
         entry = self.entry
         if entry is None:
-            entry = fresh(self._shared.generation, self.owner, 0, 0)
+            entry = fresh(self._life.generation, self.owner, 0, 0)
         return replace(entry, version=entry.version + 1)
 
     @property
@@ -118,22 +122,22 @@ class CachedEntry:
     async def write(self, entry: Entry, while_away: Callable[[str], Awaitable[None]]) -> bool:
         """Swap the entry in. False: another one wrote, or a new era began. ``while_away``: called as long as there is
         no reply."""
-        if self._known_era != self._shared.era:
+        if self._known_era != self._life.era:
             self.forget()  # what it was made from is void: other leases, perhaps other data
             return False
-        era = self._shared.era
-        ttl_ms = 0 if entry.has_open_intent else self._shared.expiry_ms
+        era = self._life.era
+        ttl_ms = 0 if entry.has_open_intent else self._life.expiry_ms
         value = pack(entry)
         while True:
             result = await Swap(self._key, self._stored_version, value, ttl_ms)
-            if era != self._shared.era:
+            if era != self._life.era:
                 self.forget()
                 return False
             if isinstance(result, Swapped):
                 self.entry = entry
                 self._stored_version = entry.version
-                self._written_at = self._shared.recent_time
-                if entry.generation == self._shared.generation:
+                self._written_at = self._observers.time.now
+                if entry.generation == self._life.generation:
                     self._lost = None
                 self.is_unwritten = False
                 self.commits = ()
@@ -150,11 +154,11 @@ class CachedEntry:
         """May the entry lack its last writes (rule R10)? An absent one may, unless its id is of this generation
         (model row d1). That is read anew each time, and after the entry: whatever emptied the store took both."""
         if self.entry is not None:
-            return self.entry.generation != self._shared.generation
+            return self.entry.generation != self._life.generation
         block = await self._block()
         if isinstance(block, StoreAway):
             return block
-        return block is None or block.generation != self._shared.generation
+        return block is None or block.generation != self._life.generation
 
     async def may_start_anywhere(self) -> bool | None:
         """Its state may have expired: then it starts by any sequence, as Kafka does since 2.5 (KIP-360). None: the
@@ -162,7 +166,7 @@ class CachedEntry:
         block = await self._block()
         if isinstance(block, StoreAway) or (block is None and self.entry is None):
             return None
-        return block is not None and self._shared.wall_clock_ms() - block.claimed_at_ms > self._shared.expiry_ms
+        return block is not None and self._life.wall_clock_ms() - block.claimed_at_ms > self._life.expiry_ms
 
     def _take(self, value: bytes | None) -> bool:
         try:
@@ -170,7 +174,9 @@ class CachedEntry:
         except StoredFormatError as error:
             if value != self._unreadable:  # it is read again and again, until somebody mends it
                 self._unreadable = value
-                self._shared.report(OperatorMessage("error", f"stored state of producer {self._producer_id}: {error}"))
+                self._observers.report(
+                    OperatorMessage("error", f"stored state of producer {self._producer_id}: {error}")
+                )
             self.forget()
             return False
         self._unreadable = None
@@ -184,7 +190,7 @@ class CachedEntry:
             intent = stored.intent if stored else None
             self.entry = replace(lost, version=max(lost.version, version), generation=NO_GENERATION, intent=intent)
         self._stored_version = version
-        self._known_era = self._shared.era
+        self._known_era = self._life.era
         self.is_unwritten = False
         self.commits = ()
         return True
@@ -192,8 +198,8 @@ class CachedEntry:
     @property
     def _may_have_expired(self) -> bool:
         """Unless we wrote it, and so short a time ago that it can not."""
-        age_ms = (self._shared.recent_time - self._written_at) * 1000
-        expiry_ms = self._shared.expiry_ms
+        age_ms = (self._observers.time.now - self._written_at) * 1000
+        expiry_ms = self._life.expiry_ms
         return age_ms >= expiry_ms - min(limits.EXPIRY_SLACK_SECONDS * 1000, expiry_ms // 2)
 
     def _notice_loss(self, version: int) -> None:
@@ -201,11 +207,11 @@ class CachedEntry:
         true, but others may have written since: it is suspect (rule R10) until it is rebuilt."""
         self._lost = self.entry
         what = f"version {version} is stored where version {self._stored_version} was written"
-        self._shared.report(OperatorMessage("error", f"state of producer {self._producer_id} was lost: {what}"))
+        self._observers.report(OperatorMessage("error", f"state of producer {self._producer_id} was lost: {what}"))
 
     async def _block(self) -> Block | StoreAway | None:
         """What is known of the producer id's block; None: nothing."""
-        value = await Read(store.block_key(self._shared.cluster, block_of(self._producer_id)))
+        value = await Read(store.block_key(self._life.cluster, block_of(self._producer_id)))
         if not isinstance(value, bytes):
             return value
         block = unpack_block(value)

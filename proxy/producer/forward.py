@@ -48,7 +48,6 @@ from .grouping import (
     rest_of,
     stay_apart,
 )
-from .marker_probe import probe_marker
 from .resolution import LeftOpen, resolve
 from .stream import Stream
 
@@ -63,14 +62,17 @@ class Forward:
         assert entry is not None
         assert entry.intent is not None
         self._stream = stream
-        self._shared = stream.shared
+        self._life = stream.life
+        self._observers = stream.observers
+        self._topics = stream.topics
+        self._bounds = stream.bounds
         self._group = group
         self._pieces = deque(plan.pieces)
         self._sent_sequence = group[0].identity.base_sequence
         self._contents = {plan.content}
         self._leader = leader
         self._timeout_ms = min([batch.timeout_ms for batch in group])
-        self._era = stream.shared.era
+        self._era = stream.life.era
         self._owner = entry.intent.owner
         self._placed = list(placed)
         self._anchor = entry.anchor
@@ -107,7 +109,7 @@ class Forward:
             self._sent_sequence = piece.identities[0].base_sequence
             self._contents.add(piece.wrapper.first_content)
             self._told = None
-            started = self._shared.step_begins()
+            started = self._observers.step_begins()
             outcome: Outcome = await Append(
                 self._leader,
                 stream.topic,
@@ -121,8 +123,8 @@ class Forward:
             )
             if started:
                 stream.step("append", self._group, started, type(outcome).__name__)
-            if self._shared.wants_outcomes:
-                self._shared.report(ended(self._leader, *stream.key[1:], piece.identities, outcome))
+            if self._observers.wants_outcomes:
+                self._observers.report(ended(self._leader, *stream.key[1:], piece.identities, outcome))
             if isinstance(outcome, Appended):
                 outcome = await self._confirmed(piece, outcome)
             if isinstance(outcome, Appended):
@@ -143,7 +145,7 @@ class Forward:
     # R17 lives here: nothing is forwarded for a client that has gone.
     def _may_send(self) -> str | None:
         """Asked in the step of the send (rules R4, R17)."""
-        if self._shared.incarnation != self._owner:
+        if self._life.incarnation != self._owner:
             return "the incarnation that reserved it has ended"
         for batch in self._group:
             if not batch.is_wanted:
@@ -159,11 +161,11 @@ class Forward:
         if not piece.wrapper.is_marked:
             self._is_nameless = True
             self._told = (piece.wrapper.first_content, located(piece, outcome.base_offset)[0])
-            self._shared.report(NoRoomForMarker(*self._stream.key[1:], len(piece.message_set)))
+            self._observers.report(NoRoomForMarker(*self._stream.key[1:], len(piece.message_set)))
         if outcome.error_code == 0:
             return outcome
         self._is_clean = False
-        self._shared.drop_bound(self._stream.topic, self._stream.partition)
+        self._bounds.drop(self._stream.topic, self._stream.partition)
         wanted, anchor = located(piece, outcome.base_offset), outcome.anchor or piece.anchor
 
         async def fits(message: ShallowMessage) -> bool:
@@ -178,10 +180,10 @@ class Forward:
     def _place(self, piece: WrapperPlan, outcome: Appended) -> None:
         self._placed.extend(located(piece, outcome.base_offset))
         # What the broker has rebuilt is not known by what was sent: no anchor is better than one that never fits.
-        is_unmarked = self._stream.topic in self._shared.unmarked
+        is_unmarked = self._stream.topic in self._topics.unmarked
         self._anchor = NO_ANCHOR if is_unmarked else outcome.anchor or piece.anchor
-        if self._shared.too_large and not piece.wrapper.joined_bytes_max:
-            self._shared.note_taken(self._stream.topic, len(piece.message_set))
+        if self._topics.too_large and not piece.wrapper.joined_bytes_max:
+            self._topics.note_taken(self._stream.topic, len(piece.message_set))
         self._lane = outcome.lane
         self._last = piece
         self._log_append_time_ms = outcome.log_append_time_ms
@@ -199,20 +201,20 @@ class Forward:
             window.append(
                 WindowBatch(batch.identity.base_sequence, batch.identity.record_count, offset, self._log_append_time_ms)
             )
-        if self._era == self._shared.era:
+        if self._era == self._life.era:
             assert stream.held.entry is not None
             entry = committed(stream.held.entry, window, end_offset, self._anchor)
-            stream.held.hold(entry, self._group if self._shared.step_begins() else ())
+            stream.held.hold(entry, self._group if self._observers.step_begins() else ())
             stream.remember_lane(self._group, self._lane)
             if self._is_clean:
                 if self._anchor != NO_ANCHOR:
-                    self._shared.note_bound(stream.topic, stream.partition, Position(end_offset, self._anchor))
+                    self._bounds.note(stream.topic, stream.partition, Position(end_offset, self._anchor))
                 self._look_back(end_offset - 1)
         else:
             stream.held.forget()
         if self._is_nameless and stream.held.is_unwritten and stream.held.entry is not None:
             await stream.write(stream.held.entry)
-        measure = self._shared.measure
+        measure = self._observers.measure
         for batch, stored in zip(self._group, window, strict=True):
             stream.answer(batch, answers.appended(stored.base_offset, stored.log_append_time_ms), "appended")
             if measure is not None and self._is_clean and self._lane is not None:
@@ -222,9 +224,10 @@ class Forward:
         """The first append of a partition in this process is read back, aside."""
         stream = self._stream
         place = (stream.topic, stream.partition)
-        if place not in self._shared.probed and self._last is not None and self._last.wrapper.is_marked:
-            self._shared.probed.add(place)
-            stream.work_aside(probe_marker(self._shared, *place, self._last.message_set, last_offset))
+        probe = stream.context.marker_probe
+        if place not in probe.probed and self._last is not None and self._last.wrapper.is_marked:
+            probe.probed.add(place)
+            stream.work_aside(probe.probe(place, self._last.message_set, last_offset))
 
     # ------------------------------------------------------------------ not appended
     async def _not_sent(self) -> None:
@@ -238,7 +241,7 @@ class Forward:
         """Release the intent. If a part of the batch is in the log it stays open, owned by nobody: the retry brings the
         rest, to whatever proxy it comes (rules R13, R17)."""
         stream = self._stream
-        if self._era != self._shared.era:
+        if self._era != self._life.era:
             stream.held.forget()
         elif stream.held.entry is not None:
             entry = stream.held.entry
@@ -273,7 +276,7 @@ class Forward:
         """Another producer's records may be what the broker does not like: each goes alone, under the intent that it
         has, and is not merged again (rule R19)."""
         if outcome.error_code in SIZE_ERRORS:
-            self._shared.note_too_large(self._stream.topic, outcome.merged_bytes)
+            self._topics.note_too_large(self._stream.topic, outcome.merged_bytes)
         stay_apart(self._group, [piece])
         return True
 
@@ -288,7 +291,7 @@ class Forward:
     async def _make_smaller(self, piece: WrapperPlan) -> bool:
         """Codes 10 and 18: compress first, then split, at last leave the marker out."""
         stream, sender = self._stream, self._group[0].sender
-        self._shared.note_too_large(stream.topic, len(piece.message_set))
+        self._topics.note_too_large(stream.topic, len(piece.message_set))
         if not piece.is_compressed:
             size_bytes = len(piece.message_set)
             piece = self._pieces[0] = await in_steps(partial(compressing_harder, stream.target, piece), sender)
@@ -319,15 +322,15 @@ class Forward:
         stream = self._stream
         if outcome.is_late:  # R14: another proxy may have appended them meanwhile
             names = (self._first.producer_epoch, tuple(batch.identity.base_sequence for batch in self._group))
-            self._shared.report(AppendAfterDeadline(stream.producer_id, *names, stream.topic, stream.partition))
+            self._observers.report(AppendAfterDeadline(stream.producer_id, *names, stream.topic, stream.partition))
             stream.schedule_audit(self._bound, self._first.producer_epoch, self._sequences)
-        if self._era != self._shared.era:
+        if self._era != self._life.era:
             return self._void(outcome.reason)
         search = self._new_search(outcome.broker_id)
         result = await resolve(stream, search, outcome.reason, self._whole, self._era, before_try=self._let_go_of_bytes)
         if search.moved_to != NO_OFFSET:  # R8
             self._moved_to, self._bound = search.moved_to, search.bound
-        if self._era != self._shared.era:
+        if self._era != self._life.era:
             return self._void("the state of the proxy changed while the batch was in doubt")
         if isinstance(result, Undecidable):
             return self._give_up(result.reason)
@@ -411,7 +414,7 @@ class Forward:
         rest = partial(rest_of, stream.target, self._group, records_found, self._pieces)
         self._pieces = deque(await in_steps(rest, self._group[0].sender))
         stay_apart(self._group, self._pieces)
-        self._shared.report(Reforwarded(*stream.key, self._first.base_sequence, attempts))
+        self._observers.report(Reforwarded(*stream.key, self._first.base_sequence, attempts))
         return True
 
     def _void(self, reason: str) -> bool:

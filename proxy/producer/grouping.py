@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from ...codecs import convert
 from ...codecs.compression import Codec, codec_of
-from ...codecs.convert import Inner
+from ...codecs.convert import HeaderPolicy, Inner
 from ...codecs.marker import Identity, anchor_of, encode_marker
 from ...codecs.message_set import iterate_shallow
 from ...codecs.record_batch import BatchHeader
@@ -21,16 +22,28 @@ from ...state.entry import GROUP_BATCHES_MAX, NO_ANCHOR
 from ...state.sequence import advance, distance
 from ...values import value
 from .. import limits
+from ..admission.memory_budget import Count
 from ..flow.wrapper import PendingWrapper
+from ..partition_log.topic_facts import TopicFacts
 from .batch import Batch
-from .context import Shared
+
+
+@dataclass(slots=True)
+class WrapperOptions:
+    """What the configuration says of wrappers. ``policy``: what becomes of headers, which old brokers cannot store.
+    ``merges_producers``: appends of several producers for one partition may leave in one wrapper."""
+
+    policy: HeaderPolicy = field(default_factory=HeaderPolicy)
+    merges_producers: bool = False
 
 
 @value(frozen=True, slots=True)
 class Target:
-    """Whose batches they are, and for which topic."""
+    """Whose batches they are, for which topic, and what is known of topics. ``hold_bytes`` counts what is kept."""
 
-    shared: Shared
+    topics: TopicFacts
+    options: WrapperOptions
+    hold_bytes: Count
     producer_id: int
     topic: str
 
@@ -74,9 +87,9 @@ def planning(target: Target, group: Sequence[Batch]) -> Steps[GroupPlan]:
     identities = tuple([_identity(target, batch.header) for batch in group])
     piece = _piece(target, identities, inner, codec)
     del inner  # it is let go of once it is wrapped
-    size_max = target.shared.refused_size(target.topic)
+    size_max = target.topics.refused_size(target.topic)
     joined_max = min(size_max or limits.GROUP_BYTES_MAX, limits.GROUP_BYTES_MAX)
-    if target.shared.merges_producers and _may_be_merged(target, group, piece, joined_max):
+    if target.options.merges_producers and _may_be_merged(target, group, piece, joined_max):
         piece.wrapper.joined_bytes_max = joined_max
         return GroupPlan((piece,), content)
     yield from piece.wrapper.going_alone()
@@ -94,7 +107,7 @@ def _may_be_merged(target: Target, group: Sequence[Batch], piece: WrapperPlan, j
     return (
         piece.wrapper.size_bytes < joined_max
         and not piece.wrapper.compress_harder
-        and target.topic not in target.shared.unmarked
+        and target.topic not in target.topics.unmarked
         and not any(batch.is_alone or batch.is_apart for batch in group)
     )
 
@@ -103,7 +116,7 @@ def _converting(target: Target, group: Sequence[Batch]) -> Steps[Inner]:
     return convert.converting(
         [batch.records for batch in group],
         [batch.header for batch in group],
-        policy=target.shared.policy,
+        policy=target.options.policy,
         output_bytes_max=limits.DECOMPRESSED_BYTES_MAX,
     )
 
@@ -114,7 +127,7 @@ def _identity(target: Target, head: BatchHeader) -> Identity:
 
 def _codec_of(target: Target, headers: Sequence[BatchHeader]) -> Codec:
     """The topic's own codec, where it is known; else the first that a client chose."""
-    codec = target.shared.wrapper_codecs.get(target.topic, Codec.NONE)
+    codec = target.topics.wrapper_codecs.get(target.topic, Codec.NONE)
     for head in headers:
         if head.attributes and not codec:
             codec = codec_of(head.codec)
@@ -124,7 +137,7 @@ def _codec_of(target: Target, headers: Sequence[BatchHeader]) -> Codec:
 def _piece(
     target: Target, identities: tuple[Identity, ...], inner: Inner, codec: Codec, *, compress_harder: bool = False
 ) -> WrapperPlan:
-    wrapper = PendingWrapper(identities, inner, codec, compress_harder=compress_harder, count=target.shared.hold_bytes)
+    wrapper = PendingWrapper(identities, inner, codec, compress_harder=compress_harder, count=target.hold_bytes)
     return WrapperPlan(identities, wrapper, compress_harder or bool(codec))
 
 
@@ -191,14 +204,12 @@ def leaving_the_marker_out(target: Target, piece: WrapperPlan) -> Steps[WrapperP
     message_set: bytes | bytearray = inner.message_set
     if len(piece.message_set) - len(encode_marker(piece.identities)) < len(message_set):
         message_set = yield from convert.wrapping(inner, key=None, codec=codec, compress_harder=compress_harder)
-    size_max = target.shared.refused_size(target.topic)
+    size_max = target.topics.refused_size(target.topic)
     if size_max is not None and len(message_set) >= size_max:
         return None
-    bare = PendingWrapper(
-        piece.identities, inner, codec, compress_harder=compress_harder, count=target.shared.hold_bytes
-    )
+    bare = PendingWrapper(piece.identities, inner, codec, compress_harder=compress_harder, count=target.hold_bytes)
     (message,) = iterate_shallow(message_set)
-    is_stored_so = target.topic not in target.shared.wrapper_codecs or message.is_wrapper
+    is_stored_so = target.topic not in target.topics.wrapper_codecs or message.is_wrapper
     bare.leaves_without_marker(message_set, anchor_of(message) if is_stored_so else NO_ANCHOR)
     return WrapperPlan(piece.identities, bare, piece.is_compressed)
 
@@ -221,7 +232,7 @@ def rest_of(
     del inner
     identity = whole._replace(base_sequence=advance(whole.base_sequence, records_found), record_count=left.record_count)
     piece = yield from _compressed(target, (identity,), left, _codec_of(target, [batch.header]))
-    size_max = target.shared.refused_size(target.topic)
+    size_max = target.topics.refused_size(target.topic)
     return [piece] if size_max is None else (yield from _fitting(target, piece, size_max))
 
 

@@ -49,13 +49,13 @@ async def resolve(
     needed (rule R10). Those who wait for it are those who are out; if none are, the queue.
     """
     sequence = -1 if wanted is None else wanted.base_sequence
-    with stream.shared.in_doubt(DoubtOpened(*stream.key, sequence, reason)):
+    with stream.observers.in_doubt(DoubtOpened(*stream.key, sequence, reason)):
         started = await Now()
         result = await _search(stream, search, era, started, before_try, is_too_little)
         said, detail = _said(result, wanted), "" if isinstance(result, Searched) else result.reason
         stream.step("resolve", stream.out or stream.queue, started, said)
         seconds = await Now() - started
-        stream.shared.report(DoubtResolved(*stream.key, sequence, said, search.bytes_read, seconds, detail))
+        stream.observers.report(DoubtResolved(*stream.key, sequence, said, search.bytes_read, seconds, detail))
         return result
 
 
@@ -72,8 +72,8 @@ async def _search(
         before_try()
         result = await search.run()
         if search.moved_to != NO_OFFSET:
-            stream.shared.forget_bound(stream.topic, stream.partition)
-        if era != stream.shared.era:
+            stream.bounds.forget(stream.topic, stream.partition)
+        if era != stream.life.era:
             return LeftOpen("a new era has begun")
         if is_too_little(search, result):
             search.widen()

@@ -22,7 +22,7 @@ from ..flow.effects import Leader, Now, Pause, Wait, in_steps
 from ..partition_log.log_offsets import Later
 from . import answers
 from .batch import Answer, Batch
-from .context import Shared, lower_bound
+from .context import Context
 from .duplicates import answer_below_window, answer_duplicate, begins_anew, reopen, why_hidden
 from .forward import Forward
 from .grouping import gather, planning
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 class Sequencer:
     """The work on one (producer id, topic, partition)."""
 
-    def __init__(self, shared: Shared, runner: FlowRunner, producer_id: int, topic: str, partition: int) -> None:
-        self.stream = Stream(shared, runner, producer_id, topic, partition)
+    def __init__(self, context: Context, runner: FlowRunner, producer_id: int, topic: str, partition: int) -> None:
+        self.stream = Stream(context, runner, producer_id, topic, partition)
         self._runner = runner
         self._running = False
 
@@ -122,7 +122,7 @@ class Sequencer:
     async def _append(self, group: list[Batch]) -> None:
         """Reserve, forward, and come back when the group is answered or its doubt is settled."""
         stream = self.stream
-        is_late = stream.shared.is_pass_long()
+        is_late = stream.context.is_pass_long()
         try:
             plan = await in_steps(lambda: planning(stream.target, group), group[0].sender, is_late=is_late)
         except HeaderRefused as refusal:
@@ -133,19 +133,19 @@ class Sequencer:
             return
         for batch in group:
             batch.ahead = None  # what there is now is counted itself
-        if stream.shared.has_no_room():
+        if stream.context.memory.is_full:
             for piece in plan.pieces:
                 piece.wrapper.goes_alone()  # what may be merged is kept unpacked, up to a thousand times as large
-        leader = stream.shared.leader_of(stream.topic, stream.partition)
+        leader = stream.context.leader_of(stream.topic, stream.partition)
         if leader is None:
             leader = await Leader(stream.topic, stream.partition, refresh=True)
-        elif not stream.shared.is_reachable(leader):
+        elif not stream.context.is_reachable(leader):
             # Nothing is reserved that can not be sent: neither the store nor the brokers are to be asked in a loop.
             await stream.write_held()
             await Leader(stream.topic, stream.partition, refresh=True)
             await Wait(limits.LEADER_AWAY_SECONDS)
             return
-        bound = await lower_bound(stream.shared, stream.topic, stream.partition, stream.held.entry)
+        bound = await stream.bounds.lower_bound(stream.topic, stream.partition, stream.held.entry)
         if leader is None or isinstance(bound, Later):
             for batch in group:
                 stream.dismiss(batch, answers.no_leader(), "no_leader")
@@ -153,10 +153,10 @@ class Sequencer:
         first = group[0].identity
         batches = tuple([IntentBatch(b.identity.base_sequence, b.identity.record_count, b.header.crc) for b in group])
         intent = Intent(
-            stream.shared.incarnation, first.producer_epoch, batches, bound.offset, bound.anchor, plan.content, leader
+            stream.life.incarnation, first.producer_epoch, batches, bound.offset, bound.anchor, plan.content, leader
         )
         stream.take_out(group)
-        started = stream.shared.step_begins()
+        started = stream.observers.step_begins()
         if await stream.write(reserved(stream.held.or_fresh(first, group[0].principal), intent)):
             stream.step("reserve", group, started)
             forward = Forward(stream, group, plan, leader)
@@ -175,7 +175,7 @@ class Sequencer:
             return StoreAway("the store cannot be reached")
         stream.turn_away_foreign()
         entry = stream.held.entry
-        if entry is not None and entry.generation == stream.shared.generation:
+        if entry is not None and entry.generation == stream.life.generation:
             return self._doubt_about(entry)
         suspect = await stream.held.is_suspect()
         if isinstance(suspect, StoreAway):
@@ -193,7 +193,7 @@ class Sequencer:
         if not entry.is_rebuilt or not stream.queue:
             return None
         batch = stream.next_batch()
-        if stream.looked_for is not None and stream.looked_for.has(stream.shared.era, batch):
+        if stream.looked_for is not None and stream.looked_for.has(stream.life.era, batch):
             return None
         verdict = decide(None if stream.held.is_blank else entry, batch.identity, any_start=True)
         is_due = isinstance(verdict, Append) and why_hidden(stream, batch) is None
@@ -224,7 +224,7 @@ class Sequencer:
     def _broke(self, error: Exception) -> None:
         """An internal error: whoever waits gets a retriable answer. Then the work goes on."""
         stream = self.stream
-        stream.shared.report(
+        stream.observers.report(
             InternalError(f"producer {stream.producer_id} on {stream.topic}-{stream.partition}", error)
         )
         stream.dismiss_all(answers.in_doubt("an error inside the proxy"), "failed")

@@ -20,7 +20,7 @@ from ..flow.outcome import Acknowledger
 from ..partition_log.log_offsets import Position
 from . import answers
 from .batch import Answer, Batch
-from .context import Shared
+from .context import Context
 from .entry_cache import CachedEntry
 from .grouping import Target
 from .rebuild import LookedFor
@@ -35,20 +35,24 @@ _NO_INTENT = -math.inf
 class Stream:
     """What is known of one (producer id, topic, partition), and who waits for it. Times are reactor seconds."""
 
-    def __init__(self, shared: Shared, runner: FlowRunner, producer_id: int, topic: str, partition: int) -> None:
-        self.shared = shared
+    def __init__(self, context: Context, runner: FlowRunner, producer_id: int, topic: str, partition: int) -> None:
+        self.context = context
+        self.life = context.life
+        self.observers = context.observers
+        self.topics = context.topics
+        self.bounds = context.bounds
         self.producer_id = producer_id
         self.topic = topic
         self.partition = partition
         self.key = (producer_id, topic, partition)
-        self.target = Target(shared, producer_id, topic)
+        self.target = Target(context.topics, context.options, context.memory.hold_bytes, producer_id, topic)
         self.queue: deque[Batch] = deque()
         """Batches that wait. Who answers one takes it out."""
         self.out: list[Batch] = []
         """The group that is reserved or sent, and not answered yet."""
         self.bell = Wakeup()
         """Wakes the flow that works here."""
-        self.held = CachedEntry(shared, self.bell, producer_id, topic, partition)
+        self.held = CachedEntry(context.life, context.observers, self.bell, producer_id, topic, partition)
         self.acknowledged_by: dict[tuple[int, int], ReferenceType[Acknowledger]] = {}
         """Epoch and base sequence -> the connection that acknowledged it, under which nothing can vanish (rule R9). Not
         kept alive for that: behind it may be the whole session of a client that has gone."""
@@ -68,7 +72,7 @@ class Stream:
     @property
     def watches_intent(self) -> bool:
         """Is an intent that may be open ours to look after? Then until ``watch_intent_until``."""
-        return self.watch_intent_until != _NO_INTENT and not self.shared.is_draining
+        return self.watch_intent_until != _NO_INTENT and not self.life.is_draining
 
     def watch_intent(self, until: float = math.inf) -> None:
         """An intent may be open: come back to it until then, whoever waits."""
@@ -86,7 +90,7 @@ class Stream:
         for other in (*self.out, *self.queue):
             if other.is_same(batch):
                 other.attach(batch)
-                self.shared.report(RetryJoined(batch.waiters[0].connection.name, self.topic))
+                self.observers.report(RetryJoined(batch.waiters[0].connection.name, self.topic))
                 self.bell.ring()
                 return False
         if len(self.queue) >= limits.QUEUED_BATCHES_MAX:
@@ -142,7 +146,7 @@ class Stream:
     # ------------------------------------------------------------------ the entry
     async def write(self, entry: Entry) -> bool:
         """Swap the entry in. False: another one wrote, or a new era began."""
-        begun, commits = self.shared.step_begins(), self.held.commits
+        begun, commits = self.observers.step_begins(), self.held.commits
         written = await self.held.write(entry, self.answer_without_store)
         if self.held.is_unreadable:
             self.watch_intent()  # one of ours may be in it: mended, it would stop everybody (R17)
@@ -169,7 +173,7 @@ class Stream:
 
     async def park(self, seconds: float | None = None) -> None:
         """Look at the stored state again later: at first soon, then more seldom, unless it is known when."""
-        if self.shared.is_draining:
+        if self.life.is_draining:
             for batch in self.queue:
                 self.answer(batch, answers.held_back("the proxy is shutting down"), "draining")
         if seconds is None:
@@ -183,7 +187,7 @@ class Stream:
         now = await Now()
         for batch in (*self.queue, *self.out):
             patience = min(batch.timeout_ms / 1000 * limits.STORE_WAIT_SHARE, limits.STORE_WAIT_SECONDS_MAX)
-            if batch.is_wanted and (now - batch.arrived_at >= patience or self.shared.is_draining):
+            if batch.is_wanted and (now - batch.arrived_at >= patience or self.life.is_draining):
                 self.answer(batch, answers.in_doubt(reason), "store_away")
         self.drop_unwanted()
 
@@ -197,7 +201,7 @@ class Stream:
         for waiter in batch.waiters:
             waiter.answer(answer)
         identity = batch.identity
-        self.shared.report(
+        self.observers.report(
             BatchAnswered(
                 verdict,
                 self.producer_id,
@@ -209,7 +213,7 @@ class Stream:
                 answer.base_offset,
                 answer.message,
                 batch.arrived_at,
-                self.shared.step_begins(),
+                self.observers.step_begins(),
                 batch.records or None,
             )
         )
@@ -243,12 +247,12 @@ class Stream:
 
     def step(self, step: str, batches: Iterable[Batch], begun: float, detail: str = "") -> None:
         """Report a step that these batches took together and that began then, if anybody wants to know."""
-        if not begun or not (now := self.shared.step_begins()):
+        if not begun or not (now := self.observers.step_begins()):
             return
         where = (self.topic, self.partition, begun, now - begun, detail)
         for batch in batches:
             identity = batch.identity
-            self.shared.report(
+            self.observers.report(
                 StepDone(step, self.producer_id, identity.producer_epoch, identity.base_sequence, *where)
             )
 
@@ -256,12 +260,12 @@ class Stream:
     def work_aside(self, flow: Flow) -> None:
         """Run a flow that nobody waits for."""
         self._runner.start(
-            flow, None, lambda error: self.shared.report(InternalError(f"aside for {self.topic}", error))
+            flow, None, lambda error: self.observers.report(InternalError(f"aside for {self.topic}", error))
         )
 
     def schedule_audit(self, bound: Position, producer_epoch: int, sequences: Iterable[int]) -> None:
         """These batches were sent a second time, after the log did not have them (rule R14)."""
         names = {(self.producer_id, producer_epoch, sequence) for sequence in sequences}
-        flow = self.shared.duplicate_audit.looking_for((self.topic, self.partition), bound, names)
+        flow = self.context.duplicate_audit.looking_for((self.topic, self.partition), bound, names)
         if flow is not None:
             self.work_aside(flow)

@@ -35,9 +35,11 @@ class Takeover:
 
     def __init__(self, stream: Stream, *, suspect: bool) -> None:
         self._stream = stream
-        self._shared = stream.shared
+        self._life = stream.life
+        self._observers = stream.observers
+        self._bounds = stream.bounds
         self._is_suspect = suspect
-        self._era = stream.shared.era
+        self._era = stream.life.era
         self._settle_on: set[int] = set()
         """Brokers that an intent before this one was meant for."""
         self._given_up: Intent | None = None
@@ -61,7 +63,7 @@ class Takeover:
         intent = entry.intent if entry is not None and entry.has_open_intent else None
         if entry is not None and is_claimed(entry.intent):
             intent = entry.intent
-        if intent is not None and intent.owner != self._shared.incarnation:
+        if intent is not None and intent.owner != self._life.incarnation:
             is_over = await self._is_over(intent.owner)
             if not is_over:
                 if stream.queue:  # R6: should its owner have died, it is resolved without a client too
@@ -81,16 +83,16 @@ class Takeover:
         owners live: what they were granted runs out first (rule R10). Not so what was ours, or is nobody's."""
         if await MemberAlive(owner) is not False:
             return False
-        is_strangers = owner != NOBODY and owner not in self._shared.earlier_incarnations
-        return not is_strangers or self._shared.era == 1 or await Now() >= self._shared.grace_until
+        is_strangers = owner != NOBODY and owner not in self._life.earlier_incarnations
+        return not is_strangers or self._life.era == 1 or await Now() >= self._life.grace_until
 
     async def _is_quiet(self) -> bool:
         """Rule R10: before a suspect entry is touched, the leases of the lost state run out. If our own registration is
         gone, the state was lost just now, and a new era begins with the next heartbeat."""
-        if (now := await Now()) < self._shared.grace_until:
-            await self._stream.park(self._shared.grace_until - now)
+        if (now := await Now()) < self._life.grace_until:
+            await self._stream.park(self._life.grace_until - now)
             return False
-        if await MemberAlive(self._shared.incarnation) is not True:
+        if await MemberAlive(self._life.incarnation) is not True:
             await self._stream.park()
             return False
         return True
@@ -101,9 +103,9 @@ class Takeover:
         stream = self._stream
         intent = entry.intent
         assert intent is not None
-        if intent.owner != self._shared.incarnation:
-            self._shared.report(TakenOver(stream.producer_id, stream.topic, stream.partition, intent.owner))
-        if not await stream.write(renewed(entry, self._shared.incarnation)):
+        if intent.owner != self._life.incarnation:
+            self._observers.report(TakenOver(stream.producer_id, stream.topic, stream.partition, intent.owner))
+        if not await stream.write(renewed(entry, self._life.incarnation)):
             return
         contents = {intent.content}
         result = await self._search(intent, contents)
@@ -111,7 +113,7 @@ class Takeover:
             contents |= missing
             result = await self._search(intent, contents)
         entry_now = stream.held.entry
-        if self._era != self._shared.era or entry_now is None or entry_now.intent is None:
+        if self._era != self._life.era or entry_now is None or entry_now.intent is None:
             stream.held.forget()
             return
         if isinstance(result, LeftOpen):
@@ -170,7 +172,7 @@ class Takeover:
             if is_in_intent(intent, identity, batch.header.crc):
                 leader = await Leader(stream.topic, stream.partition)
                 leader = intent.leader if leader is None else leader
-                if not await stream.write(mine := self._renewed(entry, self._shared.incarnation, leader)):
+                if not await stream.write(mine := self._renewed(entry, self._life.incarnation, leader)):
                     return
                 if batch not in stream.queue:  # while the store was away its client was told to come again
                     await self._complete(mine, intent, pieces)
@@ -237,7 +239,7 @@ class Takeover:
         is_open = entry.intent is not None and not entry.intent.is_given_up
         leader = await Leader(stream.topic, stream.partition)
         claim = Intent(
-            self._shared.incarnation,
+            self._life.incarnation,
             entry.producer_epoch,
             (),
             bound.offset,
@@ -255,12 +257,12 @@ class Takeover:
         while isinstance(result, Searched) and result.is_cut and await self._look_for(None):
             result = await self._search(claim, self._whose)
         entry_now = stream.held.entry
-        if self._era != self._shared.era or entry_now is None:
+        if self._era != self._life.era or entry_now is None:
             stream.held.forget()
         elif isinstance(result, Searched):
             await self._finish_rebuild(entry_now, result)
         elif isinstance(result, Undecidable):
-            await stream.write(blurred(entry_now, self._shared.generation))
+            await stream.write(blurred(entry_now, self._life.generation))
         else:  # whoever comes next tries again, at whatever proxy (rule R17)
             await stream.write(self._renewed(entry_now, NOBODY))
 
@@ -282,17 +284,17 @@ class Takeover:
         the bound."""
         stream = self._stream
         asked_at = min([await Now(), *(batch.arrived_at for batch in stream.queue)])
-        checkpoint = self._shared.checkpoints.before_horizon((stream.topic, stream.partition), asked_at)
+        checkpoint = self._bounds.checkpoints.before_horizon((stream.topic, stream.partition), asked_at)
         return checkpoint if checkpoint is not None and checkpoint.offset > bound.offset else None
 
     async def _finish_rebuild(self, entry: Entry, result: Searched) -> None:
         is_since_mark = self._checkpoint is not None
-        done = completed(entry, result, self._shared.generation, self._given_up, is_since_mark=is_since_mark)
+        done = completed(entry, result, self._life.generation, self._given_up, is_since_mark=is_since_mark)
         if not await self._stream.write(done):
             return
         needed = None if result.is_cut else 1
         names = frozenset(name for name, count in self._looked_for if count == needed)
-        self._stream.looked_for = LookedFor(self._shared.era, names, not result.has_unmarked)
+        self._stream.looked_for = LookedFor(self._life.era, names, not result.has_unmarked)
         # Rule R14: it may have been sent before, by whoever held the lost state. A copy that comes late lies behind the
         # end that was read.
         missing = lowest_missing(done, (batch.identity for batch in self._stream.queue))
@@ -324,7 +326,7 @@ class Takeover:
         stream = self._stream
         if self._checkpoint is not None and search.wider is None:
             self._checkpoint = None
-            self._shared.forget_bound(stream.topic, stream.partition)
+            self._bounds.forget(stream.topic, stream.partition)
         if self._checkpoint is None or stream.held.entry is None or not isinstance(result, Searched):
             return False
         if is_enough(stream.held.entry, result.pieces, lowest_of(batch.identity for batch in stream.queue)):

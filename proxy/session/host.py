@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
+from ...codecs.convert import HeaderPolicy
 from ...reactor import Reactor
 from ..admission.backpressure import Accounts
 from ..admission.idle_eviction import EvictableConnection
@@ -14,7 +15,7 @@ from ..bridge.base import Addresses
 from ..bridge.init_producer_id import InitProducerIdRequest
 from ..bridge.metadata import ClientQuestion
 from ..broker.broker import Broker
-from ..producer.context import Shared
+from ..flow.recent_time import RecentTime
 from ..settings.addresses import PlaceOf
 from .produce import Outside
 
@@ -37,7 +38,10 @@ class Host(Outside, Accounts, Protocol):
     """The engine, as sessions see it."""
 
     @property
-    def shared(self) -> Shared: ...
+    def policy(self) -> HeaderPolicy: ...
+
+    @property
+    def recent_time(self) -> RecentTime: ...
 
     @property
     def for_clients(self) -> Reactor:

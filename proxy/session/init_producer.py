@@ -18,7 +18,7 @@ from ...state.store import Store, StoreAway
 from .. import limits
 from ..bridge.init_producer_id import InitProducerIdRequest
 from ..events import ProducerIdIssued, Report
-from ..producer.context import Shared
+from ..producer.life import Life
 
 _CLAIM_TRIES_MAX = 5
 _WAITING_MAX = 1000
@@ -28,8 +28,8 @@ _WAITING_MAX = 1000
 class ProducerIds:
     """The producer ids of one proxy process. Every principal has blocks of its own: the ids in them are its own too."""
 
-    def __init__(self, shared: Shared, ids: Store, random_bytes: Callable[[int], bytes], report: Report) -> None:
-        self._shared = shared
+    def __init__(self, life: Life, ids: Store, random_bytes: Callable[[int], bytes], report: Report) -> None:
+        self._life = life
         self._store = ids
         self._random_bytes = random_bytes
         self._report = report
@@ -44,7 +44,7 @@ class ProducerIds:
         else:
             issuer = self._issuers.get(principal)
             if issuer is None:
-                issuer = _Issuer(self._shared, self._store, self._random_bytes, self._report, principal)
+                issuer = _Issuer(self._life, self._store, self._random_bytes, self._report, principal)
                 self._issuers[principal] = issuer
             issuer.answer(done)
 
@@ -58,9 +58,9 @@ class _Issuer:
     """The producer ids of one principal."""
 
     def __init__(
-        self, shared: Shared, ids: Store, random_bytes: Callable[[int], bytes], report: Report, principal: bytes
+        self, life: Life, ids: Store, random_bytes: Callable[[int], bytes], report: Report, principal: bytes
     ) -> None:
-        self._shared = shared
+        self._life = life
         self._store = ids
         self._random_bytes = random_bytes
         self._report = report
@@ -100,12 +100,12 @@ class _Issuer:
             return
         self._claiming = True
         start = self._blocks.propose(self._random_bytes(RANDOM_BYTES))
-        value = pack_block(generation, self._shared.wall_clock_ms(), self._principal)
-        era = self._shared.era
+        value = pack_block(generation, self._life.wall_clock_ms(), self._principal)
+        era = self._life.era
 
         def claimed(result: bool | StoreAway) -> None:
             self._claiming = False
-            if result is True and era == self._shared.era:
+            if result is True and era == self._life.era:
                 self._tries = 0
                 self._blocks.claimed(start)
                 self._serve()
@@ -116,7 +116,7 @@ class _Issuer:
                 self._tries += 1  # taken, perhaps by ourselves in a call whose reply was lost: another one
                 self._claim()
 
-        self._store.claim(store.block_key(self._shared.cluster, start), value, 0, claimed)
+        self._store.claim(store.block_key(self._life.cluster, start), value, 0, claimed)
 
     def _refuse_all(self) -> None:
         waiting, self._waiting = self._waiting, deque()

@@ -23,7 +23,6 @@ from ..admission.loop_budget import LoopBudget
 from ..admission.memory_budget import Held, MemoryBudget
 from ..producer import answers
 from ..producer.batch import Answer
-from ..producer.context import Shared
 from .pipe import Upstream
 
 _VERSION = 2
@@ -36,7 +35,7 @@ class Host(Protocol):
     """What is needed of the engine."""
 
     @property
-    def shared(self) -> Shared: ...
+    def policy(self) -> HeaderPolicy: ...
 
     @property
     def loop_budget(self) -> LoopBudget: ...
@@ -74,7 +73,7 @@ class NonIdempotentBatches:
     def convert(self, ready: Callable[[], None]) -> None:
         """Convert them; ``ready`` is called when that is done, at once if it takes one step. What cannot go on is
         answered then."""
-        items, policy = [item for item, _ in self._parts], self._host.shared.policy
+        items, policy = [item for item, _ in self._parts], self._host.policy
         is_late = self._host.loop_budget.is_long
 
         def done(result: Done[list[Buffer | Answer]]) -> None:

@@ -137,7 +137,7 @@ class Session:
             self._refuse_connection(str(error))
             return
         backpressure, unfinished_bytes = self._backpressure, self._splitter.buffered_bytes
-        backpressure.was_active, backpressure.active_at = True, self._host.shared.recent_time
+        backpressure.was_active, backpressure.active_at = True, self._host.recent_time.now
         if unfinished_bytes != backpressure.unfinished_bytes or (unfinished_bytes and frames):
             backpressure.request_has(unfinished_bytes, self._splitter.missing_bytes, bool(frames))
         is_busy = self._waiting or len(self._slots) >= self._host.caps.requests_in_flight_max

@@ -39,7 +39,7 @@ BOUNDS = (
         _BOUNDS + "test_nor_does_the_process_take_it_for_one_of_the_next_batch",
         (
             "proxy.producer.resolution",
-            "            stream.shared.forget_bound(stream.topic, stream.partition)\n        if era",
+            "            stream.bounds.forget(stream.topic, stream.partition)\n        if era",
             "            pass\n        if era",
         ),
     ),

@@ -45,7 +45,7 @@ INTENTS = (
         "ended_incarnation_sends",
         "R1: what an incarnation reserved that has ended is not sent",
         _SCENES + "test_what_an_incarnation_reserved_that_has_ended_is_not_sent_by_the_next_one",
-        ("proxy.producer.forward", "        if self._shared.incarnation != self._owner:\n", "        if False:\n"),
+        ("proxy.producer.forward", "        if self._life.incarnation != self._owner:\n", "        if False:\n"),
         deaths=("I1",),
     ),
     mutant(

@@ -19,7 +19,7 @@ LIVES = (
         _SCENES + "test_an_entry_of_an_earlier_life_of_the_data_may_lack_its_last_writes",
         (
             "proxy.producer.entry_cache",
-            "            return self.entry.generation != self._shared.generation\n",
+            "            return self.entry.generation != self._life.generation\n",
             "            return False\n",
         ),
         _LOSS_UNNOTICED,  # else it is noticed that the value is older than what was written
@@ -38,7 +38,7 @@ LIVES = (
         _SCENES + "test_an_absent_entry_is_suspect_unless_its_producer_id_is_of_this_life",
         (
             "proxy.producer.entry_cache",
-            "        return block is None or block.generation != self._shared.generation\n",
+            "        return block is None or block.generation != self._life.generation\n",
             "        return False\n",
         ),
         deaths=("I1",),
@@ -71,7 +71,7 @@ LIVES = (
         _SCENES + "test_no_suspect_entry_is_touched_before_the_leases_of_the_lost_state_have_run_out",
         (
             "proxy.producer.takeover",
-            "        if (now := await Now()) < self._shared.grace_until:\n",
+            "        if (now := await Now()) < self._life.grace_until:\n",
             "        if (now := await Now()) < 0:\n",
         ),
         deaths=("I1",),
@@ -82,8 +82,8 @@ LIVES = (
         "unit/engine/test_grace.py::test_a_state_that_is_lost_while_a_proxy_is_cut_off_is_waited_for_from_its_registration",
         (
             "proxy.engine.life",
-            "(shared.incarnation, self._wait_for_old_leases)\n",
-            "(shared.incarnation, lambda: None)\n",
+            "(life.incarnation, self._wait_for_old_leases)\n",
+            "(life.incarnation, lambda: None)\n",
         ),
     ),
     mutant(
@@ -92,7 +92,7 @@ LIVES = (
         _SCENES + "test_a_suspect_entry_is_not_touched_while_our_own_registration_is_lost",
         (
             "proxy.producer.takeover",
-            "        if await MemberAlive(self._shared.incarnation) is not True:\n",
+            "        if await MemberAlive(self._life.incarnation) is not True:\n",
             "        if False:\n",
         ),
         deaths=("I1",),
@@ -155,7 +155,7 @@ LIVES = (
         "old_life_written_on",
         "R10: what was learned in an earlier era is void",
         _SCENES + "test_what_was_learned_before_a_new_life_is_not_written_into_it",
-        ("proxy.producer.entry_cache", "        if self._known_era != self._shared.era:\n", "        if False:\n"),
+        ("proxy.producer.entry_cache", "        if self._known_era != self._life.era:\n", "        if False:\n"),
         deaths=("I1", "I2", "I3"),
     ),
     mutant(
@@ -292,7 +292,7 @@ LIVES = (
         _SCENES + "test_a_producer_that_is_known_to_nobody_begins_with_its_first_sequence",
         (
             "proxy.producer.entry_cache",
-            "        return block is not None and self._shared.wall_clock_ms() - ",
+            "        return block is not None and self._life.wall_clock_ms() - ",
             "        return isinstance(block, Block)  # ",
         ),
         deaths=("I2",),

@@ -237,7 +237,7 @@ LOG = (
         (
             "proxy.producer.takeover",
             "            self._bound_of(intent),\n            contents,\n",
-            "            self._shared.bounds.get(\n"
+            "            self._bounds.known.get(\n"
             "                (stream.topic, stream.partition), (0, Position(intent.lower_bound, intent.anchor))\n"
             "            )[1],\n            contents,\n",
         ),
@@ -250,7 +250,7 @@ LOG = (
         (
             "proxy.producer.takeover",
             "        if entry.intent is not None and entry.intent.lower_bound < bound.offset:\n",
-            "        newest = self._shared.bounds.get((stream.topic, stream.partition))\n"
+            "        newest = self._bounds.known.get((stream.topic, stream.partition))\n"
             "        if newest is not None and newest[1].offset > bound.offset:\n"
             "            bound = newest[1]\n"
             "        if entry.intent is not None and entry.intent.lower_bound < bound.offset:\n",

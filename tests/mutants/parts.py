@@ -9,7 +9,7 @@ _PARTS = "unit/producer/test_parts.py::"
 _BARE = "unit/producer/test_records_without_marker.py::"
 _BARE_LOST = "unit/producer/test_records_without_marker_lost.py::"
 _BELOW = "unit/producer/test_parts_below_window.py::"
-_COPIES = "unit/producer/test_duplicate_audit.py::"
+_COPIES = "unit/partition_log/test_duplicate_audit.py::"
 _GIVEN_UP = "unit/producer/test_given_up.py::"
 _KNOWN = "unit/producer/test_known_batches.py::"
 

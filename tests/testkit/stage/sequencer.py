@@ -18,6 +18,7 @@ from idemproxy.codecs.message_set import encode_message, iterate_shallow
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
 from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.admission.long_work import Done
+from idemproxy.proxy.admission.memory_budget import MemoryBudget
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset, OffsetAnswer
 from idemproxy.proxy.flow.effects import (
     Append,
@@ -37,10 +38,12 @@ from idemproxy.proxy.flow.outcome import Appended, InDoubt, NotSent, Outcome, Re
 from idemproxy.proxy.flow.runner import FlowRunner, Resume
 from idemproxy.proxy.partition_log.log_chunk import ReadLog, taking_apart
 from idemproxy.proxy.producer.batch import Answer, Batch
-from idemproxy.proxy.producer.context import Shared
+from idemproxy.proxy.producer.context import Context
+from idemproxy.proxy.producer.life import Life
 from idemproxy.proxy.producer.retry_notes import RetryNotes
 from idemproxy.proxy.producer.sequencer import Sequencer
 from idemproxy.proxy.producer.stream import Stream
+from idemproxy.proxy.settings.config import Caps
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import Entry, pack, principal_of, unpack
 from idemproxy.state.producer_ids import block_of, pack_block
@@ -163,18 +166,20 @@ class Stage:
         """What a broker answers instead of the truth; None: the truth."""
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
-        self.shared = self.new_shared()
+        self.context = self.new_context()
         self.sequencer = self.new_sequencer()
 
     # ------------------------------------------------------------------ lives
-    def new_shared(self) -> Shared:
-        shared = Shared(CLUSTER, self.events.append, INCARNATION, GENERATION, era=1, recent_time=self.now)
-        shared.leader_of = lambda _topic, _partition: self.leader
-        return shared
+    def new_context(self) -> Context:
+        life = Life(CLUSTER, incarnation=INCARNATION, generation=GENERATION, era=1)
+        memory = MemoryBudget(Caps())
+        context = Context(life, self.events.append, memory, leader_of=lambda _topic, _partition: self.leader)
+        context.time.now = self.now
+        return context
 
     def new_sequencer(self) -> Sequencer:
         self.runner = FlowRunner(self._handlers())
-        return Sequencer(self.shared, self.runner, PRODUCER_ID, TOPIC, PARTITION)
+        return Sequencer(self.context, self.runner, PRODUCER_ID, TOPIC, PARTITION)
 
     @property
     def stream(self) -> Stream:
@@ -183,19 +188,17 @@ class Stage:
 
     def begin_era(self, generation: bytes = NEXT_GENERATION) -> None:
         """What the engine does when the data of the store begins a new life, or the lease is lost."""
-        self.shared.era += 1
-        self.shared.generation = generation
-        self.shared.earlier_incarnations.append(self.shared.incarnation)
-        self.shared.incarnation = NEXT_INCARNATION
-        self.shared.grace_until = self.now + 7.0
+        self.context.life.begin_era(NEXT_INCARNATION)
+        self.context.life.generation = generation
+        self.context.life.grace_until = self.now + 7.0
 
     def die(self) -> None:
         """The process ends, and another one begins on the same store."""
         self._timers.clear()
         self.outcomes.clear()
         self.lane = Lane()
-        self.shared = self.new_shared()
-        self.shared.incarnation = NEXT_INCARNATION
+        self.context = self.new_context()
+        self.context.life.incarnation = NEXT_INCARNATION
         self.sequencer = self.new_sequencer()
 
     # ------------------------------------------------------------------ what a test does
@@ -213,11 +216,11 @@ class Stage:
         end = self.now + seconds
         while self._timers and self._timers[0][0] <= end and not until():
             self.now, _, callback = heapq.heappop(self._timers)
-            self.shared.recent_time = self.now
+            self.context.time.now = self.now
             callback()
         if not until():
             self.now = end
-            self.shared.recent_time = end
+            self.context.time.now = end
 
     def entry(self) -> Entry:
         """What is stored."""
@@ -265,7 +268,7 @@ class Stage:
             Swap: self._swap,
             MemberAlive: lambda effect: (
                 effect.incarnation in self.alive
-                or (self.is_registered and effect.incarnation == self.shared.incarnation)
+                or (self.is_registered and effect.incarnation == self.context.life.incarnation)
             ),
             Append: self._append,
             Ask: self._ask,

@@ -132,7 +132,7 @@ class VirtualProxy:
             self._watch_effects(engine)
 
         def remember() -> None:
-            self._directory = [*earlier, engine.shared.incarnation]
+            self._directory = [*earlier, engine.context.life.incarnation]
 
         def new_generation(generation: bytes) -> None:
             engine.new_generation(generation)
@@ -150,7 +150,7 @@ class VirtualProxy:
             host,
             self._redis,
             cluster=CLUSTER_NAME,
-            incarnation=engine.shared.incarnation,
+            incarnation=engine.context.life.incarnation,
             on_generation=new_generation,
             on_lease_lost=lease_lost,
             report=self._report,
@@ -171,14 +171,14 @@ class VirtualProxy:
             on_brokers=lambda brokers: self._listen_when_ready(host),
             on_ready=lambda: self._listen_when_ready(host),
         )
-        engine.shared.merges_producers = self._merge_producers
-        engine.shared.is_pass_long = lambda: self._late.random() < self._late_share
+        engine.context.options.merges_producers = self._merge_producers
+        engine.context.is_pass_long = lambda: self._late.random() < self._late_share
         if self._expiry_seconds is not None:
-            engine.shared.expiry_ms = int(self._expiry_seconds * 1000)
+            engine.context.life.expiry_ms = int(self._expiry_seconds * 1000)
         if self._horizon_seconds is not None:
-            engine.shared.checkpoints.horizon_seconds = self._horizon_seconds
+            engine.context.bounds.checkpoints.horizon_seconds = self._horizon_seconds
         if self.checkpoints is not None:
-            engine.shared.checkpoints.unpack(self.checkpoints, host.now(), self._wall_ms())
+            engine.context.bounds.checkpoints.unpack(self.checkpoints, host.now(), self._wall_ms())
         engine.sessions = _InOrder()
         return engine
 
@@ -197,7 +197,7 @@ class VirtualProxy:
         """As proxy/process/server.py writes them: every now and then, for whatever life comes next."""
 
         def write() -> None:
-            self.checkpoints = engine.shared.checkpoints.pack(host.now(), self._wall_ms())
+            self.checkpoints = engine.context.bounds.checkpoints.pack(host.now(), self._wall_ms())
             host.later(CHECKPOINT_WRITE_SECONDS, write)
 
         host.later(CHECKPOINT_WRITE_SECONDS, write)
@@ -217,7 +217,7 @@ class VirtualProxy:
     def _listen_when_ready(self, host: VirtualReactor) -> None:
         if host is not self.host or not host.alive or self.is_listening:
             return
-        if self.engine.topology.is_known and self.engine.shared.era > 0:
+        if self.engine.topology.is_known and self.engine.context.life.era > 0:
             self.is_listening = True
             engine = self.engine
 
@@ -262,8 +262,8 @@ class VirtualProxy:
 
         def stopped() -> None:
             engine.close()
-            engine.shared.checkpoints.take_all(host.now(), engine.shared.bounds)
-            self.checkpoints = engine.shared.checkpoints.pack(host.now(), self._wall_ms())
+            engine.context.bounds.checkpoints.take_all(host.now(), engine.context.bounds.known)
+            self.checkpoints = engine.context.bounds.checkpoints.pack(host.now(), self._wall_ms())
             self._directory = []
             host.crash_after_pass()
             self.come_back(down_seconds)

@@ -59,11 +59,11 @@ def ask(watched: Watched, path: str, query: str = "") -> tuple[int, str]:
 
 # ---------------------------------------------------------------------- lists
 def test_the_oldest_doubt_comes_first_and_its_producer_id_is_text(world: World, watched: Watched) -> None:
-    shared = watched.engine.shared
-    with shared.in_doubt(events.DoubtOpened(2**62, TOPIC, 0, 4, "first")):
+    observers = watched.engine.context.observers
+    with observers.in_doubt(events.DoubtOpened(2**62, TOPIC, 0, 4, "first")):
         world.network.run(5)
-        with shared.in_doubt(events.DoubtOpened(8, TOPIC, 0, 0, "second")):
-            shared.doubts = dict(reversed(shared.doubts.items()))  # whatever their order
+        with observers.in_doubt(events.DoubtOpened(8, TOPIC, 0, 0, "second")):
+            observers.doubts = dict(reversed(observers.doubts.items()))  # whatever their order
             first, second = views.doubts(watched)
             assert watched.engine.statistics().oldest_doubt_seconds == pytest.approx(5, abs=1.1)
     assert (first["producer_id"], first["reason"], second["reason"]) == (str(2**62), "first", "second")

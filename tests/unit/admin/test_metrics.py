@@ -31,7 +31,7 @@ def watched_world(clients: int = 1, has_guests: bool = False) -> tuple[World, Wa
     for _, _, event in proxy.events:
         telemetry(event)
     engine, store = proxy.engine, proxy.store
-    engine.report = engine.shared.report = telemetry
+    engine.report = engine.context.observers.report = telemetry
     watched = Watched(
         engine, telemetry, lambda: store, engine.now, lambda: 1_700_000_000.0, lambda: True, list, engine.now(), "1.2.3"
     )
@@ -216,7 +216,7 @@ def test_a_doubt_is_there_from_its_begin_to_its_end() -> None:
 
 def test_a_doubt_that_lasts_is_a_concern_with_its_age() -> None:
     world, watched = watched_world()
-    with watched.engine.shared.in_doubt(events.DoubtOpened(7, TOPIC, 0, 0, "the connection broke")):
+    with watched.engine.context.observers.in_doubt(events.DoubtOpened(7, TOPIC, 0, 0, "the connection broke")):
         assert concerns(watched) == []
         world.network.run(40)
         (concern,) = concerns(watched)

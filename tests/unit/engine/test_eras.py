@@ -127,7 +127,7 @@ def test_a_living_strangers_intent_in_an_older_value_is_left_alone() -> None:
 
 def test_a_value_that_has_expired_is_no_loss() -> None:
     stage = Stage()
-    stage.shared.wall_clock_ms = lambda: round(stage.now * 1000)
+    stage.context.life.wall_clock_ms = lambda: round(stage.now * 1000)
     client = Client()
     stage.send(client, 0)
     stage.run(limits.PRODUCER_EXPIRY_SECONDS + 1)

@@ -109,7 +109,7 @@ def test_a_state_that_is_lost_while_a_proxy_is_cut_off_is_waited_for_from_its_re
     network, (_, two), client = world.network, world.proxies, world.clients[0]
     cut = Cut(world, two)
     network.run(16)
-    assert two.engine.shared.grace_until < two.host.now(), "what counts from the loss of the lease is over"
+    assert two.engine.context.life.grace_until < two.host.now(), "what counts from the loss of the lease is over"
     behind_a_slow_follower(world, lambda: cut.last is not None and network.now - cut.last[0] < 1.0)
     world.redis.flush()
     cut.mend()
@@ -165,7 +165,7 @@ def test_a_strangers_intent_is_taken_over_when_all_leases_of_before_are_over_tho
     stage.send(client, 1, b"of another client")
     stage.run(3)
     client.is_closed = True
-    stage.run(stage.shared.grace_until - stage.now - 0.1)
+    stage.run(stage.context.life.grace_until - stage.now - 0.1)
     intent = stage.entry().intent
     assert intent is not None
     assert intent.owner == b"stranger"
@@ -182,7 +182,7 @@ def test_what_was_ours_or_is_nobodys_is_taken_over_at_once_and_a_strangers_in_th
     if has_lost:
         stage.begin_era(GENERATION)
     else:
-        stage.shared.grace_until = stage.now + GRACE_SECONDS  # as others use the store
+        stage.context.life.grace_until = stage.now + GRACE_SECONDS  # as others use the store
     request = stage.send(client, 1)
     stage.run(2)
     assert request.code == 0

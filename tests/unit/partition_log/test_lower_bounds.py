@@ -12,7 +12,6 @@ from idemproxy.proxy.flow.effects import Append, Ask, Unanswered, Wait
 from idemproxy.proxy.flow.outcome import InDoubt, Outcome
 from idemproxy.proxy.partition_log.log_chunk import ReadLog
 from idemproxy.proxy.partition_log.log_offsets import Position
-from idemproxy.proxy.producer.context import lower_bound
 from idemproxy.state.commit import fresh
 from idemproxy.state.entry import NO_ANCHOR, NO_PRINCIPAL, NOBODY
 from idemproxy.state.producer_ids import pack_block
@@ -61,7 +60,7 @@ def test_a_batch_whose_first_copy_the_bound_was_read_from_is_found_where_it_lies
     stage = Stage()
     stage.send(Client(), 0)
     stage.run(1)
-    assert stage.shared.bounds[TOPIC, PARTITION][1].offset == 1
+    assert stage.context.bounds.known[TOPIC, PARTITION][1].offset == 1
     stage.log.truncate(0, unclean=True)
     stage.values.clear()
     stage.values[BLOCK_KEY] = pack_block(GENERATION, 0)
@@ -97,10 +96,10 @@ A_RECORD, ANOTHER = b"a record", b"another."
 def chosen(own: Position, newest: Position) -> Position:
     """Of the producer's last commit and the newest position of the partition."""
     stage = Stage()
-    stage.shared.note_bound(TOPIC, PARTITION, newest)
+    stage.context.bounds.note(TOPIC, PARTITION, newest)
     entry = replace(fresh(GENERATION, NO_PRINCIPAL, 0, 1), end_offset=own.offset, anchor=own.anchor)
     found: list[Any] = []
-    stage.runner.start(lower_bound(stage.shared, TOPIC, PARTITION, entry), found.append)
+    stage.runner.start(stage.context.bounds.lower_bound(TOPIC, PARTITION, entry), found.append)
     (position,) = found
     assert isinstance(position, Position)
     return position
@@ -134,7 +133,7 @@ def test_the_message_below_a_bound_is_not_the_same_where_it_lies_elsewhere() -> 
     (message,) = iterate_shallow(others)
     stage.log.append(others, stage.now)
     stage.log.advance(3)
-    stage.shared.bounds[TOPIC, PARTITION] = (stage.now, Position(3, anchor_of(message)))
+    stage.context.bounds.known[TOPIC, PARTITION] = (stage.now, Position(3, anchor_of(message)))
 
     def comes_before_it(effect: Append) -> Outcome:
         stage.log.begin_anew()
@@ -203,7 +202,7 @@ def test_nor_does_the_process_take_it_for_one_of_the_next_batch() -> None:
     stage.outcomes.append(made_anew)
     stage.send(client, 0)
     stage.run(10)
-    assert (TOPIC, PARTITION) not in stage.shared.bounds
+    assert (TOPIC, PARTITION) not in stage.context.bounds.known
     assert len(stage.sent) == 1
 
 

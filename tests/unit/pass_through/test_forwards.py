@@ -89,7 +89,7 @@ def test_nobody_forwards_a_guests_batch_when_he_has_gone() -> None:
 
 def test_the_rest_of_a_batch_in_parts_goes_over_the_connection_that_brings_it_again() -> None:
     stage, first, second = Stage(), Way(), Way()
-    stage.shared.note_too_large("topic", 120)
+    stage.context.topics.note_too_large("topic", 120)
     stage.outcomes.extend([stage.succeeds, stage.loses_request])
     one = guest(first)
     values = [b"%d" % number * 40 for number in range(4)]

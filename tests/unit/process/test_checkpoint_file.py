@@ -48,11 +48,11 @@ def packed(age_seconds: int) -> bytes:
 def test_what_one_life_has_noted_the_next_one_knows(begin: Begin) -> None:
     server, _ = begin()
     now = server.engine.reactor.now()
-    server.engine.shared.checkpoints.note(now - 1000, PLACE, POSITION)
+    server.engine.context.bounds.checkpoints.note(now - 1000, PLACE, POSITION)
     trio.run(server._checkpoints.write)
     server, said = begin()
     assert said == []
-    assert server.engine.shared.checkpoints.before_horizon(PLACE, server.engine.reactor.now()) == POSITION
+    assert server.engine.context.bounds.checkpoints.before_horizon(PLACE, server.engine.reactor.now()) == POSITION
 
 
 def test_marks_that_are_not_there_are_said_once_and_nothing_is_wrong(begin: Begin) -> None:
@@ -64,7 +64,7 @@ def test_damaged_marks_are_said_once_and_not_used(begin: Begin, tmp_path: Path) 
     (tmp_path / "marks").write_bytes(packed(1000)[:-1])
     server, said = begin()
     assert [event.level for event in said] == ["warning"]
-    assert len(server.engine.shared.checkpoints) == 0
+    assert len(server.engine.context.bounds.checkpoints) == 0
 
 
 def test_incarnations_that_are_damaged_are_said_and_are_none(begin: Begin, tmp_path: Path) -> None:

@@ -262,7 +262,7 @@ def test_that_a_topic_was_looked_for_is_no_failure_of_the_batches_that_waited(is
     scene = LookedFor()
     client = Sending(scene)
     if is_old:
-        scene.stage.shared.wall_clock_ms = lambda: 2 * limits.PRODUCER_EXPIRY_SECONDS * 1000
+        scene.stage.context.life.wall_clock_ms = lambda: 2 * limits.PRODUCER_EXPIRY_SECONDS * 1000
     scene.stage.outcomes.append(scene.stage.refuses(6))
     client.produce(0)
     client.produce(1)

@@ -16,7 +16,7 @@ def test_nothing_is_reserved_for_a_leader_that_cannot_be_reached() -> None:
     asked: list[object] = []
     stage.before[Leader] = asked.append
     is_up = False
-    stage.shared.is_reachable = lambda _broker_id: is_up
+    stage.context.is_reachable = lambda _broker_id: is_up
     request = stage.send(client, 1)
     stage.run(20)
     assert stage.swapped == []

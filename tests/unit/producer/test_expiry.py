@@ -19,8 +19,8 @@ HELD_BACK, OUT_OF_ORDER, INVALID = 19, 45, 87
 def expiring() -> Stage:
     """A stage on which the wall clock goes on as well."""
     stage = Stage()
-    stage.shared.expiry_ms = EXPIRY_MS
-    stage.shared.wall_clock_ms = lambda: round(stage.now * 1000)
+    stage.context.life.expiry_ms = EXPIRY_MS
+    stage.context.life.wall_clock_ms = lambda: round(stage.now * 1000)
     return stage
 
 
@@ -151,7 +151,7 @@ def test_a_version_from_before_the_expiry_fits_no_entry_that_began_after_it_else
     stage.run(EXPIRY_MS / 1000 + 100)
     del stage.values[KEY]
     other.values, other.log, other.now = stage.values, stage.log, stage.now
-    other.shared.recent_time, other.shared.incarnation = other.now, NEXT_INCARNATION
+    other.context.time.now, other.context.life.incarnation = other.now, NEXT_INCARNATION
     for code in (HELD_BACK, 0):
         elsewhere = other.send(client, 1)
         other.run(1)

@@ -56,9 +56,9 @@ def beside(first: Stage) -> Stage:
     second = Stage()
     second.values, second.log, second.now, second.earliest = first.values, first.log, first.now, first.earliest
     second.begin_era()
-    second.shared.grace_until = first.shared.grace_until
-    second.shared.incarnation = b"the.next"
-    second.alive.add(first.shared.incarnation)
+    second.context.life.grace_until = first.context.life.grace_until
+    second.context.life.incarnation = b"the.next"
+    second.alive.add(first.context.life.incarnation)
     return second
 
 
@@ -137,10 +137,10 @@ def test_a_proxy_that_dies_in_the_middle_of_a_rebuild_does_not_take_it_along(kee
     claim = stage.entry().intent
     assert claim is not None
     assert claim.owner == NEXT_INCARNATION
-    generation = stage.shared.generation
+    generation = stage.context.life.generation
     stage.die()
-    stage.shared.generation = generation
-    stage.shared.incarnation = b"the.next"
+    stage.context.life.generation = generation
+    stage.context.life.incarnation = b"the.next"
     is_told_and_not_sent_again(stage)
     stage.begin_era(bytes(16))
     is_told_and_not_sent_again(stage)

@@ -80,7 +80,7 @@ def test_a_bound_above_a_log_that_became_shorter_is_not_asked_for_again_and_agai
     stage = Stage()
     stage.send(Client(), 0)
     stage.run(1)
-    stage.shared.note_bound(TOPIC, PARTITION, Position(1000, b"vanished"))
+    stage.context.bounds.note(TOPIC, PARTITION, Position(1000, b"vanished"))
     stage.run(limits.BOUND_AGE_SECONDS + 1)
     for sequence in range(1, 4):
         stage.send(Client(), sequence)

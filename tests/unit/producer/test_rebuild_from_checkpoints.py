@@ -41,8 +41,8 @@ def mark(stage: Stage, *, with_anchor: bool = True) -> None:
     """Note where the log ends, as the engine does from time to time."""
     end = stage.log.end_offset
     last = list(iterate_shallow(stage.log.read(end - 1, 1 << 20, whole_first=True, up_to=end)))[-1]
-    stage.shared.note_bound(TOPIC, PARTITION, Position(end, anchor_of(last) if with_anchor else NO_ANCHOR))
-    stage.shared.checkpoints.take(stage.now, stage.shared.bounds)
+    stage.context.bounds.note(TOPIC, PARTITION, Position(end, anchor_of(last) if with_anchor else NO_ANCHOR))
+    stage.context.bounds.checkpoints.take(stage.now, stage.context.bounds.known)
 
 
 def grown_old(*before: int, with_anchor: bool = True) -> Stage:
@@ -179,9 +179,9 @@ def test_the_start_of_the_log_that_retention_has_moved_beyond_the_mark_is_enough
 def test_another_life_of_the_process_uses_the_marks_of_the_one_before() -> None:
     stage = grown_old()
     foreign(stage)
-    data = stage.shared.checkpoints.pack(stage.now, 1_000_000)
+    data = stage.context.bounds.checkpoints.pack(stage.now, 1_000_000)
     stage.die()
-    stage.shared.checkpoints.unpack(data, stage.now, 1_000_000)
+    stage.context.bounds.checkpoints.unpack(data, stage.now, 1_000_000)
     lose(stage)
     first = stage.send(Client(), 0)
     stage.run(LIVES_OUT_SECONDS)
@@ -195,7 +195,7 @@ def test_an_append_that_is_answered_with_an_error_costs_no_mark(code: int) -> No
     stage = grown_old(0, 1)
     stage.outcomes.append(lambda append: Appended(stage.take(append), code, -1, stage.lane))
     send_all(stage, 2)
-    assert PLACE not in stage.shared.bounds, "the next append's bound is read anew"
+    assert PLACE not in stage.context.bounds.known, "the next append's bound is read anew"
     lose(stage)
     retry = stage.send(Client(), 2)
     stage.run(LIVES_OUT_SECONDS)
@@ -217,7 +217,9 @@ def test_a_mark_that_no_longer_holds_after_such_an_answer_is_seen_when_it_is_use
     retry = stage.send(Client(), 1)
     stage.run(LIVES_OUT_SECONDS)
     assert (retry.code, retry.offset) == (0, 0)
-    assert stage.shared.checkpoints.before_horizon(PLACE, stage.now + HORIZON_SECONDS) is None, "they are forgotten"
+    assert stage.context.bounds.checkpoints.before_horizon(PLACE, stage.now + HORIZON_SECONDS) is None, (
+        "they are forgotten"
+    )
 
 
 # ---------------------------------------------------------------------- the mark is not enough
@@ -283,12 +285,14 @@ def test_a_log_that_was_cut_below_the_mark_and_grew_again_is_read_as_a_whole() -
     foreign(stage)
     foreign(stage)
     foreign(stage)
-    stage.shared.checkpoints.note(stage.now, PLACE, stage.shared.bounds[PLACE][1])
+    stage.context.bounds.checkpoints.note(stage.now, PLACE, stage.context.bounds.known[PLACE][1])
     lose(stage)
     retry = stage.send(Client(), 0)
     stage.run(LIVES_OUT_SECONDS)
     assert retry.offset == 0
-    assert stage.shared.checkpoints.before_horizon(PLACE, stage.now + HORIZON_SECONDS) is None, "they are forgotten"
+    assert stage.context.bounds.checkpoints.before_horizon(PLACE, stage.now + HORIZON_SECONDS) is None, (
+        "they are forgotten"
+    )
 
 
 def test_a_position_without_an_anchor_is_no_mark_as_the_log_may_have_been_cut_below_it() -> None:
@@ -336,7 +340,7 @@ def test_what_a_rebuild_has_found_is_not_looked_for_again() -> None:
     request = stage.send(Client(), 0)
     stage.run(LIVES_OUT_SECONDS)
     assert request.code == 0
-    assert stage.shared.duplicate_audit.waiting == {}
+    assert stage.context.duplicate_audit.waiting == {}
 
 
 # ---------------------------------------------------------------------- all together

@@ -126,16 +126,16 @@ def test_that_is_said_of_the_record_and_not_of_the_topic() -> None:
     stage, client = a_stage(), Client()
     assert stage.send(client, 0, record()).offset == 0
     stage.run(1)
-    assert stage.shared.unmarked == set()
+    assert stage.context.topics.unmarked == set()
     assert not any(isinstance(event, MarkerLost) for event in stage.events)
     (event,) = [event for event in stage.events if isinstance(event, NoRoomForMarker)]
     assert event == NoRoomForMarker(TOPIC, PARTITION, BYTES_MAX)
-    assert stage.shared.probed == set()
+    assert stage.context.marker_probe.probed == set()
 
 
 def test_it_is_put_together_with_nobody_elses() -> None:
     stage, client = a_stage(), Client()
-    stage.shared.merges_producers = True
+    stage.context.options.merges_producers = True
     for sequence in range(3):
         assert stage.send(client, sequence, record()).offset == sequence
     assert [effect.wrapper is None for effect in stage.sent] == [False, True, True, True]
@@ -240,7 +240,7 @@ def test_nor_where_an_earlier_try_was_said_to_lie() -> None:
 def test_a_part_of_a_batch_is_found_there_too_and_the_rest_is_sent() -> None:
     stage, client = Stage(), Client()
     values = [b"one", record(), b"three"]
-    stage.shared.note_too_large(TOPIC, BYTES_MAX + 10)
+    stage.context.topics.note_too_large(TOPIC, BYTES_MAX + 10)
     stage.outcomes.append(stage.succeeds)
     answers_with_an_error(stage, b"foreign")
     del stage.outcomes[1]  # its size is known
@@ -382,7 +382,7 @@ def test_what_comes_behind_one_that_was_found_and_is_not_there_is_appended() -> 
     following = stage.send(Client(), 1)
     stage.run(60)
     assert following.offset == 1
-    assert stage.entry().generation == stage.shared.generation
+    assert stage.entry().generation == stage.context.life.generation
 
 
 def test_the_next_batch_is_looked_for_from_there_on() -> None:
@@ -446,11 +446,11 @@ def test_a_limit_that_was_not_raised_costs_one_refused_request_in_a_while() -> N
 
 def test_larger_ones_that_are_refused_meanwhile_do_not_put_that_off() -> None:
     stage, client = a_stage(), Client()
-    stage.shared.note_too_large(TOPIC, 300)
+    stage.context.topics.note_too_large(TOPIC, 300)
     for _ in range(10):
         assert stage.send(client, 0, record(2 * BORDER)).code == TOO_LARGE
         stage.run(limits.TOO_LARGE_SECONDS / 5)
-    assert (stage.shared.refused_size(TOPIC) or BORDER) > 300, "what was seen first is forgotten"
+    assert (stage.context.topics.refused_size(TOPIC) or BORDER) > 300, "what was seen first is forgotten"
 
 
 @pytest.mark.parametrize("code", [TOO_LARGE, LIST_TOO_LARGE])

@@ -99,9 +99,9 @@ def test_what_follows_a_rebuilt_batch_is_looked_for_when_it_comes() -> None:
 def test_so_it_is_by_whoever_it_comes_to() -> None:
     stage, value = a_stage(), record()
     follows_a_known_one(stage, value)
-    generation = stage.shared.generation
+    generation = stage.context.life.generation
     stage.die()
-    stage.shared.generation = generation
+    stage.context.life.generation = generation
     takes_no_more_than(stage)
     assert told(stage, stage.send(Client(), 2, value)) == UNDECIDABLE
     assert stage.stored_values().count(value) == 1

@@ -4,14 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
+from idemproxy.proxy.admission.memory_budget import MemoryBudget
 from idemproxy.proxy.flow.effects import Append, Ask, Leader, Now, Pause, Read, Swap, Unanswered, Wait
 from idemproxy.proxy.flow.outcome import Appended, NotSent
 from idemproxy.proxy.flow.runner import FlowRunner, Resume
 from idemproxy.proxy.partition_log.log_offsets import Position
 from idemproxy.proxy.producer.batch import Answer, Batch
-from idemproxy.proxy.producer.context import Shared
+from idemproxy.proxy.producer.context import Context
+from idemproxy.proxy.producer.life import Life
 from idemproxy.proxy.producer.retry_notes import RetryNotes
 from idemproxy.proxy.producer.sequencer import Sequencer
+from idemproxy.proxy.settings.config import Caps
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import NO_ANCHOR
 from idemproxy.state.producer_ids import block_of, pack_block
@@ -69,9 +72,10 @@ class Outside:
                 Pause: lambda _effect, resume: self.waiting.append(lambda _result: resume(False)),
             }
         )
-        shared = Shared("test", report=lambda _event: None, generation=GENERATION, leader_of=lambda _topic, _number: 0)
-        shared.note_bound("topic", 0, Position(0, NO_ANCHOR))
-        self.sequencer = Sequencer(shared, self.runner, PRODUCER_ID, "topic", 0)
+        life, memory = Life("test", generation=GENERATION), MemoryBudget(Caps())
+        context = Context(life, lambda _event: None, memory, leader_of=lambda _topic, _number: 0)
+        context.bounds.note("topic", 0, Position(0, NO_ANCHOR))
+        self.sequencer = Sequencer(context, self.runner, PRODUCER_ID, "topic", 0)
 
     def let_time_pass(self) -> None:
         waiting, self.waiting = self.waiting, []

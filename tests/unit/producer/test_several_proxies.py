@@ -34,7 +34,7 @@ def beside(first: Stage, *, first_lives: bool = True) -> Stage:
     """A second proxy on the same store and log."""
     second = Stage()
     second.values, second.log, second.now = first.values, first.log, first.now
-    second.shared.incarnation = NEXT_INCARNATION
+    second.context.life.incarnation = NEXT_INCARNATION
     if first_lives:
         second.alive.add(INCARNATION)
     return second
@@ -126,7 +126,7 @@ def test_a_doubt_that_one_proxy_cannot_resolve_is_left_to_the_one_that_the_clien
     client.is_closed = True
     second = beside(first)
     second.alive.add(NEXT_INCARNATION)
-    second.shared.incarnation = b"the.next"
+    second.context.life.incarnation = b"the.next"
     retry = second.send(Client(), 1)
     run_both(first, second, 2 * limits.SCAN_SECONDS_MAX)
     assert retry.offset == 1
@@ -193,7 +193,7 @@ def test_who_comes_in_another_life_of_the_store_does_not_wait_for_a_living_proxy
     second = beside(first)
     second.alive.add(left.owner)
     second.begin_era()
-    second.shared.incarnation = b"the.next"
+    second.context.life.incarnation = b"the.next"
     client = Client()
     retry = second.send(client, 1)
     second.run(30)
@@ -283,7 +283,7 @@ def test_a_proxy_that_drains_sends_away_who_waits_for_another_one() -> None:
     first = Stage()
     left_open(first)
     second = beside(first)
-    second.shared.is_draining = True
+    second.context.life.is_draining = True
     assert second.send(Client(), 0).code == HELD_BACK
     second.run(1.5)
     assert second.sequencer.is_idle
@@ -292,7 +292,7 @@ def test_a_proxy_that_drains_sends_away_who_waits_for_another_one() -> None:
 def test_a_proxy_that_drains_sends_away_who_waits_for_the_store() -> None:
     stage = Stage()
     stage.store_away = True
-    stage.shared.is_draining = True
+    stage.context.life.is_draining = True
     assert stage.send(Client(), 0).code == TIMED_OUT
 
 
@@ -308,8 +308,8 @@ def test_a_proxy_whose_own_registration_is_gone_touches_nothing_before_the_new_e
     second.run(1.9)
     assert second.values == {}
     second.is_registered = True
-    second.begin_era(second.shared.generation)
-    grace_ends = second.shared.grace_until
+    second.begin_era(second.context.life.generation)
+    grace_ends = second.context.life.grace_until
     second.run(grace_ends - second.now - 0.1)
     assert second.values == {}, "what the others had may still be on its way"
     second.run(10)
@@ -323,7 +323,7 @@ def test_an_id_is_taken_for_a_fresh_one_only_as_long_as_the_store_has_its_block(
     stage.run(1)
     stage.values.clear()
     elsewhere = beside(stage)
-    elsewhere.shared = stage.shared
+    elsewhere.context = stage.context
     elsewhere.sequencer = elsewhere.new_sequencer()
     retry = elsewhere.send(Client(), 0)
     elsewhere.run(30)

@@ -175,15 +175,15 @@ def test_an_append_that_cannot_be_read_back_leaves_it_to_the_next_one() -> None:
     stage = Stage(topic_codec=Codec.NONE)
     client = Client()
     stage.send(client, 0)
-    stage.shared.probed.clear()
-    stage.shared.unmarked.clear()
+    stage.context.marker_probe.probed.clear()
+    stage.context.topics.unmarked.clear()
     leader, stage.leader = stage.leader, None
-    stage.shared.leader_of = lambda _topic, _partition: leader
+    stage.context.leader_of = lambda _topic, _partition: leader
     stage.send(client, 1)
-    assert stage.shared.unmarked == set()
+    assert stage.context.topics.unmarked == set()
     stage.leader = leader
     stage.send(client, 2)
-    assert stage.shared.unmarked == {TOPIC}
+    assert stage.context.topics.unmarked == {TOPIC}
 
 
 def test_a_doubt_in_a_topic_without_markers_does_not_read_the_log_from_its_start() -> None:
@@ -259,7 +259,7 @@ def test_after_a_loss_in_the_store_it_is_looked_for_in_the_whole_new_log(how: di
 def test_while_nobody_tells_where_such_a_log_ends_nothing_is_appended(how: dict[str, Any]) -> None:
     stage = Stage(**how)
     client = made_anew(stage)
-    stage.shared.bounds.clear()
+    stage.context.bounds.known.clear()
     stage.reply = lambda _broker, question: Unanswered("away") if isinstance(question, LatestOffset) else None
     request = stage.send(client, 2)
     stage.run(1)

@@ -25,9 +25,9 @@ def beside(first: Stage, *, first_lives: bool = True) -> Stage:
     """A second proxy; as far as the store tells, the first one lives or its lease is over."""
     second = Stage()
     second.values, second.log, second.now = first.values, first.log, first.now
-    second.shared.incarnation = NEXT_INCARNATION
+    second.context.life.incarnation = NEXT_INCARNATION
     if first_lives:
-        second.alive.add(first.shared.incarnation)
+        second.alive.add(first.context.life.incarnation)
     return second
 
 
@@ -339,7 +339,7 @@ def test_what_a_dead_proxy_left_undecidable_is_remembered_too() -> None:
 def test_an_intent_is_not_released_while_a_part_of_its_batch_is_in_the_log() -> None:
     stage = Stage()
     values = [b"record %d of a batch in parts" % number for number in range(8)]
-    stage.shared.note_too_large(TOPIC, 200)
+    stage.context.topics.note_too_large(TOPIC, 200)
     stage.outcomes.extend([stage.succeeds, stage.refuses(NOT_LEADER)])
     request = stage.send(Client(), 0, *values)
     stage.run(5)

@@ -35,8 +35,8 @@ def beside(first: Stage) -> Stage:
     """A second proxy on the same store and log; the first one lives."""
     second = Stage()
     second.values, second.log, second.now = first.values, first.log, first.now
-    second.shared.incarnation = NEXT_INCARNATION
-    second.alive.add(first.shared.incarnation)
+    second.context.life.incarnation = NEXT_INCARNATION
+    second.alive.add(first.context.life.incarnation)
     return second
 
 
@@ -284,7 +284,7 @@ def test_a_reply_to_a_read_that_left_before_the_batch_came_is_no_reason_for_a_re
 
 def test_a_producer_of_which_nothing_is_stored_is_refused_by_a_write_too() -> None:
     stage = Stage()
-    stage.shared.wall_clock_ms = lambda: 1000
+    stage.context.life.wall_clock_ms = lambda: 1000
     stage.values[BLOCK_KEY] = pack_block(GENERATION, 0, principal_of("owner"))
     stage.replica = dict(stage.values)
     unanswered = stage.send(Client("owner"), 1)
@@ -309,7 +309,7 @@ def test_a_batch_that_waits_behind_its_successor_is_taken_first() -> None:
 
 def test_a_producer_that_is_known_to_nobody_begins_with_its_first_sequence() -> None:
     stage, client = Stage(), Client()
-    stage.shared.wall_clock_ms = lambda: 1000
+    stage.context.life.wall_clock_ms = lambda: 1000
     for _ in range(2):
         request = stage.send(client, 1)
         stage.run(5)

@@ -103,7 +103,7 @@ def test_the_intent_is_renewed_before_the_batch_is_sent_again() -> None:
     first.send(Client(), 0)
     first.run(0.5)
     second = Stage()  # the first one's lease is over, and it has not noticed
-    second.values, second.log, second.shared.incarnation = first.values, first.log, NEXT_INCARNATION
+    second.values, second.log, second.context.life.incarnation = first.values, first.log, NEXT_INCARNATION
     first.alive.add(NEXT_INCARNATION)
     broker = SleepingBroker(second, is_heard_of=False)
     second.send(Client(), 0)
@@ -180,7 +180,7 @@ def test_a_record_of_the_same_content_without_a_marker_proves_nothing() -> None:
 def test_of_a_batch_whose_first_part_is_found_only_the_rest_is_sent() -> None:
     stage = Stage()
     values = [b"record %d of a batch in parts" % number for number in range(8)]
-    stage.shared.note_too_large(TOPIC, 200)
+    stage.context.topics.note_too_large(TOPIC, 200)
     stage.outcomes.extend([stage.succeeds, stage.loses_request])
     request = stage.send(Client(), 0, *values)
     stage.run(20)
@@ -229,7 +229,7 @@ def test_who_takes_an_intent_over_searches_from_its_own_bound() -> None:
     stage.send(Client(), 0)
     foreign(stage, b"b", b"c")
     stage.die()
-    stage.shared.note_bound(TOPIC, PARTITION, Position(3, NO_ANCHOR))
+    stage.context.bounds.note(TOPIC, PARTITION, Position(3, NO_ANCHOR))
     retry = stage.send(Client(), 0)
     stage.run(10)
     assert stage.stored_values().count(b"value 0") == 1
@@ -244,7 +244,7 @@ def test_a_suspect_entry_has_no_other_bound_than_its_own_last_commit() -> None:
     stage.values = before
     stage.die()
     stage.begin_era()
-    stage.shared.note_bound(TOPIC, PARTITION, Position(2, NO_ANCHOR))
+    stage.context.bounds.note(TOPIC, PARTITION, Position(2, NO_ANCHOR))
     retry = stage.send(Client(), 1, SECOND)
     stage.run(20)
     assert stage.stored_values() == [b"value 0", SECOND]
@@ -257,7 +257,7 @@ def test_a_bound_whose_record_is_the_batch_itself_hides_no_copy_of_it() -> None:
     stage.send(Client(), 0)
     (wrapper,) = iterate_shallow(stage.log.messages[0].message.data)
     stage.die()
-    stage.shared.note_bound(TOPIC, PARTITION, Position(1, anchor_of(wrapper)))
+    stage.context.bounds.note(TOPIC, PARTITION, Position(1, anchor_of(wrapper)))
     unclean_election(stage)
     stage.outcomes.append(stage.loses_answer)
     retry = stage.send(Client(), 0)

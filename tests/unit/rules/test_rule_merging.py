@@ -25,7 +25,7 @@ def test_producers_that_send_at_the_same_time_share_a_wrapper() -> None:
 
 def test_without_the_setting_nobody_shares() -> None:
     crowd = Crowd()
-    crowd.world.proxies[0].engine.shared.merges_producers = False
+    crowd.world.proxies[0].engine.context.options.merges_producers = False
     crowd.send()
     crowd.finish()
     assert sorted(len(producers) for producers in crowd.seen) == [1, 1, 1, 1]

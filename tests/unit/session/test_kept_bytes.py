@@ -14,6 +14,7 @@ from idemproxy.proxy import limits
 from idemproxy.proxy.admission.memory_budget import Held
 from idemproxy.proxy.producer.batch import Batch
 from idemproxy.proxy.session.non_idempotent import NonIdempotentBatches
+from idemproxy.proxy.settings.config import Caps
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.decide import BatchIdentity
 from testkit.real.raw_client import RawClient, batch
@@ -44,11 +45,9 @@ def test_a_batch_on_its_way_is_not_kept_unpacked(merges: bool, batches: int) -> 
     first = Stage()
     first.send(Client(), 0)
     first.run(1)  # whatever is made once has been made
-    counted: list[int] = []
     values = [bytes(RECORD_BYTES)] * (UNPACKED_BYTES // RECORD_BYTES // batches)
     stage = Stage()
-    stage.shared.merges_producers = merges
-    stage.shared.hold_bytes = counted.append
+    stage.context.options.merges_producers = merges
     stage.outcomes.append(stage.never_answers)
     client = Client()
     tracemalloc.start()
@@ -74,17 +73,16 @@ def test_a_batch_on_its_way_is_not_kept_unpacked(merges: bool, batches: int) -> 
         tracemalloc.stop()
     (sent,) = stage.sent
     assert len(sent.identities) == batches
-    assert sum(counted) == len(sent.message_set)
+    assert stage.context.memory.bytes_held == len(sent.message_set)
     assert kept < UNPACKED_BYTES // 20
 
 
 @pytest.mark.parametrize("has_room", [True, False])
 def test_what_may_be_merged_is_kept_unpacked_only_where_there_is_room(has_room: bool) -> None:
-    counted: list[int] = []
     stage = Stage()
-    stage.shared.merges_producers = True
-    stage.shared.hold_bytes = counted.append
-    stage.shared.has_no_room = lambda: not has_room
+    stage.context.options.merges_producers = True
+    if not has_room:
+        stage.context.memory.caps = Caps(request_bytes_total_max=0)
     stage.outcomes.append(stage.never_answers)
     data = batch([bytes(RECORD_BYTES)], producer_id=PRODUCER_ID, codec=Codec.GZIP)
     identity = BatchIdentity(0, 0, 1)
@@ -94,8 +92,8 @@ def test_what_may_be_merged_is_kept_unpacked_only_where_there_is_room(has_room: 
     stage.sequencer.wake()
     stage.run(1)
     assert len(stage.sent) == 1
-    assert (sum(counted) > RECORD_BYTES) == has_room
-    assert (sum(counted) < 2_000) == (not has_room)
+    assert (stage.context.memory.bytes_held > RECORD_BYTES) == has_room
+    assert (stage.context.memory.bytes_held < 2_000) == (not has_room)
 
 
 class Scene:

@@ -111,7 +111,7 @@ except OSError as error:
 def test_the_outcome_of_every_append_is_told_where_a_journal_is_kept_and_only_there() -> None:
     for wanted in (True, False):
         stage = Stage()
-        stage.shared.wants_outcomes = wanted
+        stage.context.observers.wants_outcomes = wanted
         client = Client()
         stage.outcomes.append(stage.loses_answer)
         stage.send(client, 0)

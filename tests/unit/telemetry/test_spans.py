@@ -126,7 +126,7 @@ def reported_by_flows(
     seen: list[ProduceSeen] = []
 
     def want_spans() -> None:
-        proxy.engine.shared.step_begins = proxy.host.now
+        proxy.engine.context.observers.step_begins = proxy.host.now
 
     def die() -> None:
         proxy.crash(down_seconds=0.5)

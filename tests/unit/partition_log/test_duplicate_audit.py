@@ -59,7 +59,7 @@ def test_a_write_that_left_late_is_told_and_a_second_copy_of_it_as_well() -> Non
 
     def stand_still(effect: Append) -> Outcome:
         late.append(effect)
-        stage.begin_era(stage.shared.generation)  # meanwhile its lease has ended
+        stage.begin_era(stage.context.life.generation)  # meanwhile its lease has ended
         return InDoubt("the lease ended before the last byte was sent", effect.broker_id, is_late=True)
 
     stage.outcomes.append(stand_still)
@@ -144,13 +144,13 @@ def test_all_batches_of_a_partition_are_looked_for_by_one() -> None:
     stage = Stage()
     places = [(TOPIC, 0), (TOPIC, 1)]
     flows = [
-        stage.shared.duplicate_audit.looking_for(place, Position(bound, NO_ANCHOR), {(producer, 0, 0)})
+        stage.context.duplicate_audit.looking_for(place, Position(bound, NO_ANCHOR), {(producer, 0, 0)})
         for place in places
         for producer, bound in enumerate((5, 3, 9))
     ]
     assert [flow is not None for flow in flows] == [True, False, False] * 2
     for place in places:
-        search = stage.shared.duplicate_audit.waiting[place]
+        search = stage.context.duplicate_audit.waiting[place]
         assert search.bound.offset == 3
         assert len(search.offsets) == 3
     for flow in flows:
@@ -159,10 +159,10 @@ def test_all_batches_of_a_partition_are_looked_for_by_one() -> None:
     stage.run(limits.SECOND_LOOKS_SECONDS[0] - 1)
     assert stage.asked == []
     stage.run(30)
-    assert stage.shared.duplicate_audit.waiting == {}
+    assert stage.context.duplicate_audit.waiting == {}
     stage.run(ALL_LOOKS_SECONDS)
     assert stage.failures() == []
-    assert not stage.shared.duplicate_audit.is_looking
+    assert not stage.context.duplicate_audit.is_looking
 
 
 @pytest.mark.parametrize("held_part", [0, 1])
@@ -206,7 +206,7 @@ def test_a_part_that_left_late_is_looked_for_too() -> None:
             return stage.refuses(int(ErrorCode.MESSAGE_TOO_LARGE))(effect)
         if len(stage.log.messages) == 1 and not late:
             late.append(effect)
-            stage.begin_era(stage.shared.generation)  # meanwhile its lease has ended
+            stage.begin_era(stage.context.life.generation)  # meanwhile its lease has ended
             return InDoubt("the lease ended before the last byte was sent", effect.broker_id, is_late=True)
         return stage.succeeds(effect)
 

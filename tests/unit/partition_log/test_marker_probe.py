@@ -9,7 +9,6 @@ from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
 from idemproxy.proxy.events import DoubtResolved, MarkerLost, OperatorMessage
-from idemproxy.proxy.producer.marker_probe import probe_marker
 from testkit.stage.sequencer import PARTITION, TOPIC, Client, Stage
 
 UNDECIDABLE = 87
@@ -57,7 +56,7 @@ def test_where_brokers_store_the_new_format_it_is_said_when_the_first_append_is_
     (event,) = lost(stage)
     assert (event.topic, event.partition) == (TOPIC, PARTITION)
     assert "magic 2" in event.stored_as
-    assert stage.shared.unmarked == {TOPIC}
+    assert stage.context.topics.unmarked == {TOPIC}
     send_some(stage, client, 1)
     looked = fetches(stage)
     send_some(stage, client, 2, 3, 4)
@@ -126,7 +125,7 @@ def test_a_format_that_is_raised_later_is_noticed() -> None:
     stage.run(limits.READ_BACK_SECONDS)
     send_some(stage, client, 4, 5)
     assert len(lost(stage)) == 1
-    assert stage.shared.unmarked == {TOPIC}
+    assert stage.context.topics.unmarked == {TOPIC}
 
 
 def test_a_marker_that_is_lost_later_is_noticed_and_told_once_and_so_is_its_return() -> None:
@@ -143,7 +142,7 @@ def test_a_marker_that_is_lost_later_is_noticed_and_told_once_and_so_is_its_retu
     stage.run(limits.READ_BACK_SECONDS)
     send_some(stage, client, 6, 7)
     assert said(stage) == [f"topic {TOPIC} keeps markers again"]
-    assert stage.shared.unmarked == set()
+    assert stage.context.topics.unmarked == set()
     stage.outcomes.append(stage.loses_answer)
     request = stage.send(client, 8)
     stage.run(10)
@@ -168,7 +167,7 @@ def test_a_later_look_leaves_the_bound_that_was_read_of_such_a_topic() -> None:
     send_some(stage, client, 0, 1)
     stage.run(limits.READ_BACK_SECONDS)
     send_some(stage, client, 2)
-    assert (TOPIC, PARTITION) in stage.shared.bounds
+    assert (TOPIC, PARTITION) in stage.context.bounds.known
 
 
 def test_a_topic_is_not_marked_again_while_another_partition_of_it_loses_markers() -> None:
@@ -183,10 +182,10 @@ def test_a_topic_is_not_marked_again_while_another_partition_of_it_loses_markers
     assert len(lost(stage)) == 1
 
     def look_at_another_partition() -> None:
-        stage.runner.start(probe_marker(stage.shared, TOPIC, PARTITION + 1, sent, 0))
+        stage.runner.start(stage.context.marker_probe.probe((TOPIC, PARTITION + 1), sent, 0))
 
     look_at_another_partition()
-    assert stage.shared.unmarked == {TOPIC}
+    assert stage.context.topics.unmarked == {TOPIC}
     stage.run(3 * limits.READ_BACK_SECONDS)
     look_at_another_partition()
-    assert stage.shared.unmarked == set(), "nothing was written to the other one since"
+    assert stage.context.topics.unmarked == set(), "nothing was written to the other one since"

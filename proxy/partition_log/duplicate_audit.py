@@ -11,8 +11,8 @@ from ...codecs.message_set import ShallowMessage
 from .. import limits
 from ..events import DuplicateFound, Report
 from ..flow.effects import Effect, Wait
-from ..partition_log.log_offsets import Position
-from ..partition_log.log_search import LogSearch
+from .log_offsets import Position
+from .log_search import LogSearch
 
 Name = tuple[int, int, int]
 """Producer id, epoch, base sequence of a batch."""

@@ -1,0 +1,12 @@
+"""The reactor's clock, to a second or so: for ages, which need no effect and no call."""
+
+from __future__ import annotations
+
+
+class RecentTime:
+    """``now``: seconds; whoever owns the reactor sets it every second or so."""
+
+    __slots__ = ("now",)
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now

@@ -1,0 +1,62 @@
+"""From where on the logs of partitions are searched: the newest positions that are safe as a lower bound (rule R8), and
+where these were some time ago (rule R10)."""
+
+from __future__ import annotations
+
+from ...state.entry import Entry
+from .. import limits
+from ..flow.recent_time import RecentTime
+from .log_offsets import Later, Position, newest_position
+from .offset_checkpoints import OffsetCheckpoints, Place
+
+
+class LowerBounds:
+    """Of all partitions, as one process knows them. ``known``: the newest position, and when it was learned.
+    ``checkpoints``: of those positions the ones of some time ago."""
+
+    def __init__(self, time: RecentTime) -> None:
+        self.known: dict[Place, tuple[float, Position]] = {}
+        self.checkpoints = OffsetCheckpoints()
+        self._time = time
+
+    def note(self, topic: str, partition: int, position: Position) -> None:
+        """Remember a position, unless a later one was learned a short time ago: a log may become shorter."""
+        known = self.known.get((topic, partition))
+        is_old = known is not None and self._time.now - known[0] > limits.BOUND_AGE_SECONDS
+        if known is None or is_old or known[1].offset <= position.offset:
+            self.known[(topic, partition)] = (self._time.now, position)
+
+    def drop(self, topic: str, partition: int) -> None:
+        """An append may vanish yet: the bound of the next one is read anew (rule R8). Checkpoints stay: each has an
+        anchor, which is compared when the checkpoint is used."""
+        self.known.pop((topic, partition), None)
+
+    def forget(self, topic: str, partition: int) -> None:
+        """Earlier positions were seen not to fit this log: they are no bounds any more, and no checkpoints."""
+        self.drop(topic, partition)
+        self.checkpoints.forget((topic, partition))
+
+    # R8 lives here: where a search begins.
+    async def lower_bound(self, topic: str, partition: int, entry: Entry | None) -> Position | Later:
+        """Rule R8: the later of the producer's last commit and the newest position known of the partition, read anew
+        when it is old. One that is recognised when the log has become another one is better than one that is not; of
+        two that are not, the lower one is."""
+        known = self.known.get((topic, partition))
+        if known is None or self._time.now - known[0] > limits.BOUND_AGE_SECONDS:
+            position = await newest_position(topic, partition)
+            if isinstance(position, Position):
+                self.note(topic, partition, position)
+            known = self.known.get((topic, partition))
+        own = Position(entry.end_offset, entry.anchor) if entry is not None and entry.end_offset >= 0 else None
+        if known is None:
+            if own is not None and own.is_recognised:
+                return own
+            return Later("the partition's leader cannot be asked")
+        newest = known[1]
+        if own is None:
+            return newest
+        if own.is_recognised and newest.is_recognised:
+            return newest if newest.offset > own.offset else own
+        if own.is_recognised or newest.is_recognised:
+            return own if own.is_recognised else newest
+        return newest if newest.offset < own.offset else own

@@ -1,0 +1,39 @@
+"""Who this process is towards the store and other proxies, and since when. Plain data: ``engine/life.py`` changes it,
+flows read it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ...state.entry import NO_GENERATION, NO_INCARNATION
+from .. import limits
+
+
+@dataclass(slots=True)
+class Life:
+    """Of one process. ``cluster``: the name under which its keys are stored. ``wall_clock_ms``: unix milliseconds."""
+
+    cluster: str
+    wall_clock_ms: Callable[[], int] = lambda: 0
+    incarnation: bytes = NO_INCARNATION
+    generation: bytes = NO_GENERATION
+    """Of the Redis data, as last seen."""
+    era: int = 0
+    """Counts incarnations and generations of this process: what was learned in an earlier era is void."""
+    grace_until: float = 0.0
+    """No suspect entry is touched before, nor is, from the second era on, another proxy's intent: leases of the lost
+    state run out first (rules R1, R10)."""
+    earlier_incarnations: deque[bytes] = field(default_factory=lambda: deque(maxlen=limits.EARLIER_INCARNATIONS_MAX))
+    """Those of before ``incarnation``, of which nothing leaves any more: newest last."""
+    is_draining: bool = False
+    """The process is about to end: what it cannot finish is left to others (rule R15)."""
+    expiry_ms: int = limits.PRODUCER_EXPIRY_SECONDS * 1000
+    """The state of a producer that is idle for so long is forgotten, by the store's clock."""
+
+    def begin_era(self, incarnation: bytes) -> None:
+        """From now on it is another incarnation."""
+        self.era += 1
+        self.earlier_incarnations.append(self.incarnation)
+        self.incarnation = incarnation
