@@ -136,12 +136,16 @@ class Authentication:
         if self._is_over:
             return
         if self._step is Authentication._token:
-            reason = f"authentication failed: the broker hung up on {self._credentials.shown} ({reason})"
+            reason = (
+                f"authentication failed: the broker closed the connection after {self._credentials.shown} ({reason})"
+            )
             self._end(reason)
         elif self._step is Authentication._versions:
-            self._end(f"the broker hung up before authentication ({reason}): is this a listener for SASL?")
+            self._end(
+                f"the broker closed the connection before authentication ({reason}): is this a listener for SASL?"
+            )
         else:
-            self._end(f"the broker hung up during the SASL handshake ({reason})")
+            self._end(f"the broker closed the connection during the SASL handshake ({reason})")
 
     # ------------------------------------------------------------------ steps
     def _versions(self, body: bytes) -> None:

@@ -83,9 +83,9 @@ def remark(told: BrokerSettings) -> str:
 def _harmed(form: str) -> Refusal:
     return Refusal(
         Kind.HARMED,
-        f"{_HAS_IDS} and stores message format {form}, in which idemproxy cannot find out what became of a lost answer:"
-        f" records would be lost or written twice. Point producers at the brokers themselves, or set {_FORMAT} below "
-        "0.11 on every broker until that is done (docs/CUTOVER.md)",
+        f"{_HAS_IDS} and stores message format {form}, in which idemproxy cannot determine the outcome of a lost "
+        f"answer: records would be lost or written twice. Point producers at the brokers themselves, or set {_FORMAT} "
+        "below 0.11 on every broker until that is done (docs/CUTOVER.md)",
     )
 
 

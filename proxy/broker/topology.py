@@ -362,7 +362,7 @@ class Topology:
             return
         broker.close()
         del self._brokers[broker.id]
-        self._report(OperatorMessage("info", f"{broker.name} has left the cluster: it is not connected to any more"))
+        self._report(OperatorMessage("info", f"{broker.name} has left the cluster: its connections are closed"))
         self._on_brokers(self.cluster.brokers)
 
 

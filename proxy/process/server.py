@@ -184,7 +184,7 @@ class Server:
             return reactor
         if UPSTREAM_PLACE not in self._sides and self._sasl.settings.mechanism in CLEAR_TEXT:
             self._report(
-                OperatorMessage("warning", "upstream.sasl: without upstream.tls the secret can be read on the way")
+                OperatorMessage("warning", "upstream.sasl: without upstream.tls the secret can be read on the network")
             )
         return OverSasl(reactor, self._sasl, self._report)
 
@@ -464,7 +464,7 @@ class Server:
         self._stop.set()
 
     async def _shut_down(self) -> None:
-        self._report(OperatorMessage("info", "draining: nothing new is taken, what is in flight is finished"))
+        self._report(OperatorMessage("info", "draining: new batches are refused, what is in flight is finished"))
         with trio.move_on_after(self.engine.caps.drain_seconds) as scope:
             await _called_back(self.engine.drain)
         if scope.cancelled_caught:

@@ -93,7 +93,9 @@ class Journal:
                 self._write(_encoded({"time_ms": now_ms, "event": "missing", "events": missing}))
                 self._missing = 0
                 self._report(
-                    events.OperatorMessage("warning", f"the journal goes on: {missing} events are missing in it")
+                    events.OperatorMessage(
+                        "warning", f"the journal is written again: {missing} events are missing in it"
+                    )
                 )
             self._write(self._line(name, event))
         except OSError as error:

@@ -46,7 +46,7 @@ class _Unraisable:
     def __call__(self, ignored: sys.UnraisableHookArgs) -> None:
         log, now = logging.getLogger("idemproxy"), self._now()
         for _, count in self._quiet.ended(now):
-            log.warning("%d more errors that nobody could be told of were left out", count)
+            log.warning("%d more errors of this kind were not logged", count)
         if self._quiet.admits("unraisable", limits.LINES_PER_MINUTE_MAX, now):
             log.warning("%s: %.200r", ignored.err_msg or "Exception ignored", ignored.exc_value)
 

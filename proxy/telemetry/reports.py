@@ -230,7 +230,7 @@ def _second_copy(telemetry: Telemetry, event: events.DuplicateFound) -> None:
     telemetry.log(
         logging.ERROR,
         "DUPLICATE: producer %d epoch %d sequence %d is in %s-%d at the offsets %s: a broker, or a proxy in the middle "
-        "of a send, had stood still for so long that the first try was appended after all",
+        "of a send, was paused for so long that the first try was appended after all",
         event.producer_id,
         event.producer_epoch,
         event.base_sequence,
@@ -257,7 +257,8 @@ def _marker_lost(telemetry: Telemetry, event: events.MarkerLost) -> None:
     telemetry.log(
         logging.WARNING,
         "topic %s keeps no markers: batches are stored in %s-%d as %s. One whose answer is lost may fail with code 87, "
-        "as nobody can tell whether it is in the log. compression.type=producer, message.format.version=0.10 keep them",
+        "as it cannot be determined whether it is in the log. compression.type=producer, message.format.version=0.10 "
+        "keep them",
         event.topic,
         event.topic,
         event.partition,
@@ -270,7 +271,7 @@ def _no_room_for_marker(telemetry: Telemetry, event: events.NoRoomForMarker) -> 
         telemetry.log(
             logging.WARNING,
             "a record of %d bytes is stored in %s-%d without a marker: with it, it is larger than the topic takes. "
-            "If its answer is lost, it may fail with code 87, as nobody can tell whether it is in the log. "
+            "If its answer is lost, it may fail with code 87, as it cannot be determined whether it is in the log. "
             "A max.message.bytes that is 1 KiB larger has room for the marker",
             event.size_bytes,
             event.topic,
@@ -279,7 +280,7 @@ def _no_room_for_marker(telemetry: Telemetry, event: events.NoRoomForMarker) -> 
 
 
 def _generation(telemetry: Telemetry, event: events.GenerationChanged) -> None:
-    telemetry.log(logging.INFO, "the store's data has generation %s", event.generation.hex())
+    telemetry.log(logging.INFO, "the data in Redis have generation %s", event.generation.hex())
 
 
 def _refused(telemetry: Telemetry, event: events.ClientRefused) -> None:

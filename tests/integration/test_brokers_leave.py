@@ -13,7 +13,7 @@ from testkit.real.raw_client import RawClient, batch
 
 QUIET_SECONDS = 3.0
 """A broker that is only down is connected to again every second."""
-LEFT = "has left the cluster: it is not connected to any more"
+LEFT = "has left the cluster: its connections are closed"
 
 
 def brokers_measured(port: int) -> set[int]:

@@ -96,7 +96,7 @@ def set_config(redis: ExternalRedis, name: str, value: str | int) -> None:
 
 def lives(pair: TwoProxies) -> list[int]:
     """How many lives of the data each proxy has seen."""
-    return [proxy.log.count("the store's data has generation") for proxy in pair.proxies]
+    return [proxy.log.count("the data in Redis have generation") for proxy in pair.proxies]
 
 
 def versions(redis: ExternalRedis) -> dict[bytes, int]:

@@ -170,14 +170,14 @@ def measure(pair: TwoProxies, crowd: Crowd) -> Mapping[str, object]:
     """Return what a round costs as it is, and what one costs after Redis was restarted."""
     crowd.send_a_round()
     usual = crowd.send_a_round()
-    asked, lives = _asked(pair), [proxy.log.count("the store's data has generation") for proxy in pair.proxies]
+    asked, lives = _asked(pair), [proxy.log.count("the data in Redis have generation") for proxy in pair.proxies]
     crowd.codes.clear()
     pair.redis.wait_until_quiet(60.0)
     pair.redis.stop()
     pair.redis.start()
 
     def seen() -> bool:
-        now = [proxy.log.count("the store's data has generation") for proxy in pair.proxies]
+        now = [proxy.log.count("the data in Redis have generation") for proxy in pair.proxies]
         return all(count > before for count, before in zip(now, lives, strict=True))
 
     wait_until(seen, "the new life of the data is seen")

@@ -64,14 +64,14 @@ def test_a_connection_is_handed_over_once_the_broker_has_accepted_us(
 @pytest.mark.parametrize(
     ("rules", "said"),
     [
-        (Rules(password=b"other"), "authentication failed: the broker hung up on PLAIN as 'proxy'"),
+        (Rules(password=b"other"), "authentication failed: the broker closed the connection after PLAIN as 'proxy'"),
         (Rules(dict(NEW), password=b"other"), r"the broker says 'wrong, \x1b[31mmy friend'"),
         (Rules(mechanisms=(SCRAM_SHA_256,)), "PLAIN is not enabled at the broker, it has 'SCRAM-SHA-256'"),
         (Rules(handshake_error=34), "takes no SASL (error 34)"),
         (Rules({ApiKey.API_VERSIONS: 0}), "knows no SaslHandshake"),
         (Rules(hangs_up_on="API_VERSIONS"), "is this a listener for SASL?"),
-        (Rules(hangs_up_on="SASL_HANDSHAKE"), "hung up during the SASL handshake"),
-        (Rules(hangs_up_on="token"), "authentication failed: the broker hung up"),
+        (Rules(hangs_up_on="SASL_HANDSHAKE"), "closed the connection during the SASL handshake"),
+        (Rules(hangs_up_on="token"), "authentication failed: the broker closed the connection"),
         (Rules(silent_on="API_VERSIONS"), "does not finish the SASL exchange within 10 s"),
         (Rules(silent_on="token"), "does not finish the SASL exchange within 10 s"),
         (Rules(after=b"more"), "goes on after the end"),

@@ -86,7 +86,7 @@ def test_a_full_disk_is_said_once_and_the_journal_goes_on_by_itself_and_tells_ho
     take_at(1999, 2000, 2001)
     assert [json.loads(line)["event"] for line in lines] == ["missing", "taken_over", "taken_over"]
     assert json.loads(lines[0]) == {"time_ms": 2000, "event": "missing", "events": 6}
-    assert events.OperatorMessage("warning", "the journal goes on: 6 events are missing in it") in reported
+    assert events.OperatorMessage("warning", "the journal is written again: 6 events are missing in it") in reported
     assert sum(one == event for one in reported) == 8, "what cannot be written down is told all the same"
 
 

@@ -131,7 +131,7 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
             events.DuplicateFound(7, 0, 3, "t", 1, (12, 15)),
             logging.ERROR,
             "DUPLICATE: producer 7 epoch 0 sequence 3 is in t-1 at the offsets 12, 15: a broker, or a proxy in the "
-            "middle of a send, had stood still for so long that the first try was appended after all",
+            "middle of a send, was paused for so long that the first try was appended after all",
         ),
         (
             events.AppendAfterDeadline(7, 0, (3, 4), "t", 1),
