@@ -21,10 +21,11 @@ from dataclasses import asdict, dataclass, field
 from crc32c import crc32c
 
 from idemproxy.codecs.compression import Codec
-from idemproxy.codecs.convert import HeaderPolicy, to_message_set
+from idemproxy.codecs.convert import HeaderPolicy, converting_one
 from idemproxy.codecs.headers import encode_request_header
 from idemproxy.codecs.primitives import Buffer
 from idemproxy.codecs.record_batch import Record, encode_batch
+from idemproxy.codecs.steps import at_once
 
 _CORRELATION_ID_AT = 8
 _CRC_AT, _CRC_FROM, _PRODUCER_ID_AT, _SEQUENCE_AT = 17, 21, 43, 53
@@ -169,9 +170,9 @@ class Connection:
         )
         if load.is_idempotent:
             return batch
-        return to_message_set(
-            memoryview(batch), codec=load.codec, magic=1, policy=HeaderPolicy(), output_bytes_max=1 << 27
-        ).message_set
+        view = memoryview(batch)
+        steps = converting_one(view, codec=load.codec, magic=1, policy=HeaderPolicy(), output_bytes_max=1 << 27)
+        return at_once(steps).message_set
 
     def _init_producer_id(self) -> int:
         body = encode_request_header(22, 0, 1, "loadgen") + struct.pack(">hi", -1, 0)

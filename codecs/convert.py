@@ -118,18 +118,6 @@ def content_of_message(message: ShallowMessage) -> bytes:
     return content_digest(message.key, message.value)
 
 
-def to_inner(
-    batches: Sequence[memoryview],
-    *,
-    policy: HeaderPolicy,
-    output_bytes_max: int,
-    headers: Sequence[BatchHeader] | None = None,
-) -> Inner:
-    """Return what ``converting`` makes, at once."""
-    heads = headers or [parse_single_batch(batch) for batch in batches]
-    return at_once(converting(batches, heads, policy=policy, output_bytes_max=output_bytes_max))
-
-
 def converting(
     batches: Sequence[memoryview],
     headers: Sequence[BatchHeader],
@@ -366,20 +354,6 @@ def unwrapping(wrapper: Buffer, output_bytes_max: int) -> Steps[bytearray]:
     assert message.value is not None
     data = yield from decompressing(codec_of(message.codec), message.value, output_bytes_max, magic=message.magic)
     return data if isinstance(data, bytearray) else bytearray(data)
-
-
-def to_message_set(
-    batch: memoryview,
-    *,
-    codec: Codec,
-    magic: int,
-    policy: HeaderPolicy,
-    output_bytes_max: int,
-    wrap: bool = False,
-) -> Converted:
-    """Return what ``converting_one`` makes, at once."""
-    steps = converting_one(batch, codec=codec, magic=magic, policy=policy, output_bytes_max=output_bytes_max, wrap=wrap)
-    return at_once(steps)
 
 
 def converting_one(

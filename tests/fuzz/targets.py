@@ -21,8 +21,6 @@ from idemproxy.codecs.convert import (
     border_of_halves,
     cutting,
     digesting_batch,
-    to_inner,
-    to_message_set,
     wrap,
 )
 from idemproxy.codecs.errors import WireError
@@ -52,7 +50,7 @@ from idemproxy.state.redis_link import REPLY_BYTES_MAX, RedisLink, Reply
 from idemproxy.state.store import StoreAway
 from testkit.real.kernel_build import current
 from testkit.stage.kernel_cases import in_kernel, in_python, with_kernel
-from testkit.stage.wrappers import to_wrapper
+from testkit.stage.wrappers import to_inner, to_message_set, to_wrapper
 
 OUTPUT_BYTES_MAX = 1 << 20
 FRAME_BYTES_MAX = 1 << 16

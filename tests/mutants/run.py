@@ -82,7 +82,7 @@ def document() -> Iterator[str]:
         path, _, test = mutant.test.partition("::")
         rule, _, what = mutant.rule.partition(": ")
         scene = test.removeprefix("test_").replace("_", " ")
-        yield f"| `{mutant.name}` | **{rule}** {what} | `{path.rpartition('/')[2]}` {scene} |"
+        yield f"| `{mutant.name}` | **{rule}** {what} | `{path}` {scene} |"
 
 
 def arguments() -> argparse.Namespace:

@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 
 from idemproxy.codecs import messages  # noqa: F401  (imports the library without warnings)
 from idemproxy.codecs.compression import Codec, compress, decompress, store_gzip
-from idemproxy.codecs.convert import (
-    HeaderPolicy,
-    border_of_halves,
-    cutting,
-    digesting_batch,
-    to_inner,
-    to_message_set,
-)
+from idemproxy.codecs.convert import HeaderPolicy, border_of_halves, cutting, digesting_batch
 from idemproxy.codecs.errors import WireError
 from idemproxy.codecs.marker import Identity, anchor_of, anchor_of_marker, encode_marker, parse_marker
 from idemproxy.codecs.message_set import (
@@ -43,7 +36,7 @@ from idemproxy.codecs.record_batch import (
 from idemproxy.codecs.record_batch import verify_crc as verify_batch
 from idemproxy.codecs.steps import at_once
 from testkit.stage.either_way import either_way  # noqa: F401
-from testkit.stage.wrappers import to_wrapper
+from testkit.stage.wrappers import to_inner, to_message_set, to_wrapper
 
 library = import_module("kafka.record.memory_records")
 aiokafka_records = import_module("aiokafka.record._crecords")

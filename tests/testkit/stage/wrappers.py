@@ -1,4 +1,4 @@
-"""Whole batches to one wrapper in one call, as the proxy makes it in two steps with a check between them.
+"""Whole batches converted in one call: the proxy does it in steps, and makes a wrapper in two with a check between.
 
 Owns nothing of its own: what is converted is converted by the shipped code.
 """
@@ -8,7 +8,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from idemproxy.codecs.compression import Codec
-from idemproxy.codecs.convert import Converted, HeaderPolicy, to_inner, wrap
+from idemproxy.codecs.convert import Converted, HeaderPolicy, Inner, converting, converting_one, wrap
+from idemproxy.codecs.record_batch import BatchHeader, parse_single_batch
+from idemproxy.codecs.steps import at_once
+
+
+def to_inner(
+    batches: Sequence[memoryview],
+    *,
+    policy: HeaderPolicy,
+    output_bytes_max: int,
+    headers: Sequence[BatchHeader] | None = None,
+) -> Inner:
+    """Return what ``converting`` makes."""
+    heads = headers or [parse_single_batch(batch) for batch in batches]
+    return at_once(converting(batches, heads, policy=policy, output_bytes_max=output_bytes_max))
+
+
+def to_message_set(
+    batch: memoryview, *, codec: Codec, magic: int, policy: HeaderPolicy, output_bytes_max: int, wrap: bool = False
+) -> Converted:
+    """Return what ``converting_one`` makes."""
+    steps = converting_one(batch, codec=codec, magic=magic, policy=policy, output_bytes_max=output_bytes_max, wrap=wrap)
+    return at_once(steps)
 
 
 def to_wrapper(

@@ -17,8 +17,6 @@ from idemproxy.codecs.convert import (
     HeaderRefused,
     content_of_message,
     joined,
-    to_inner,
-    to_message_set,
     wrap,
 )
 from idemproxy.codecs.errors import LimitExceeded, Malformed, WireError
@@ -33,7 +31,7 @@ from idemproxy.codecs.record_batch import (
     parse_single_batch,
 )
 from testkit.stage.either_way import either_way  # noqa: F401
-from testkit.stage.wrappers import to_wrapper
+from testkit.stage.wrappers import to_inner, to_message_set, to_wrapper
 
 library = import_module("kafka.record.memory_records")
 aiokafka_records = import_module("aiokafka.record._crecords")

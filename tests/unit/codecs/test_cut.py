@@ -6,13 +6,14 @@ from itertools import accumulate
 import pytest
 
 from idemproxy.codecs import steps
-from idemproxy.codecs.convert import HeaderPolicy, Inner, border_of_halves, cutting, digesting_batch, to_inner
+from idemproxy.codecs.convert import HeaderPolicy, Inner, border_of_halves, cutting, digesting_batch
 from idemproxy.codecs.errors import LimitExceeded, WireError
 from idemproxy.codecs.marker import content_digest
 from idemproxy.codecs.message_set import encode_set, iterate_shallow, verify_crc
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
 from idemproxy.codecs.steps import at_once
 from testkit.stage.either_way import either_way  # noqa: F401
+from testkit.stage.wrappers import to_inner
 
 NO_LIMIT = 100_000_000
 

@@ -20,7 +20,6 @@ from idemproxy.codecs.convert import (
     cutting,
     digesting_batch,
     digesting_inner,
-    to_inner,
     wrapping,
 )
 from idemproxy.codecs.errors import LimitExceeded, Malformed
@@ -36,6 +35,7 @@ from idemproxy.codecs.record_batch import (
 from idemproxy.codecs.steps import STEP_BYTES, STEP_RECORDS, Steps, at_once
 from testkit.stage.either_way import either_way  # noqa: F401
 from testkit.stage.step_sizes import MessagesRead
+from testkit.stage.wrappers import to_inner
 
 NO_LIMIT = 100_000_000
 compiled_reader: Any = vars(convert)["DefaultRecordBatch"]

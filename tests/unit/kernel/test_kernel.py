@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from idemproxy.codecs import convert, kernel, marker
+from idemproxy.codecs import kernel, marker
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.convert import HeaderPolicy, Inner, converting, wrapping
 from idemproxy.codecs.errors import ChecksumMismatch, WireError
@@ -21,6 +21,7 @@ from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_bat
 from idemproxy.codecs.steps import at_once
 from testkit.real import kernel_build
 from testkit.stage.kernel_cases import OUTPUT_BYTES_MAX, damaged, in_kernel, in_python, random_batch, with_kernel
+from testkit.stage.wrappers import to_inner
 
 BATCHES = 3_000
 CALL_SECONDS_MAX = 0.05
@@ -112,7 +113,7 @@ def test_more_than_five_batches_are_left_to_the_python(compiled: list[Kernel]) -
         assert one.convert(1, *(batch, 61, 0, 1) * (kernel.BATCHES_MAX + 1)) is None
         with with_kernel(one):
             views = [memoryview(batch)] * (kernel.BATCHES_MAX + 1)
-            inner = convert.to_inner(views, policy=POLICY, output_bytes_max=OUTPUT_BYTES_MAX)
+            inner = to_inner(views, policy=POLICY, output_bytes_max=OUTPUT_BYTES_MAX)
         assert inner.record_count == kernel.BATCHES_MAX + 1
 
 

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from idemproxy.codecs.compression import Codec
-from idemproxy.codecs.convert import HeaderPolicy, to_inner
+from idemproxy.codecs.convert import HeaderPolicy
 from idemproxy.codecs.marker import Identity, anchor_of, parse_marker
 from idemproxy.codecs.message_set import inner_messages, iterate_shallow
 from idemproxy.codecs.record_batch import Record, encode_batch
@@ -19,6 +19,7 @@ from idemproxy.proxy.flow.outcome import Appended, InDoubt, NotSent, Outcome, Re
 from idemproxy.proxy.flow.wrapper import PendingWrapper
 from idemproxy.reactor import Address
 from testkit.stage.crowd import CALM, producers_of
+from testkit.stage.wrappers import to_inner
 from testkit.virtual.broker_end import BrokerEnd
 from testkit.virtual.network import Network
 from testkit.virtual.world import TOPIC
