@@ -20,6 +20,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(optionalhook=True)  # the judge of the mutants runs without plugins
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
     """``--dist loadfile`` means our order of the files, too."""
     return WaitingBesideComputing(config, log) if config.getoption("dist") == "loadfile" else None

@@ -163,6 +163,7 @@ def test_what_comes_after_a_large_batch_on_its_connection_is_stored_after_it(mon
 
 
 def test_others_are_served_while_a_large_batch_is_converted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convert, "KERNEL", None)  # it takes but one step for as much as this
     quick = Quick(monkeypatch)
     slow, other = quick.line(), quick.line()
     quick.sends(slow, asks(1, large(count=20 * STEP_RECORDS)))
