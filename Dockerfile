@@ -18,16 +18,18 @@ WORKDIR /build
 COPY pyproject.toml uv.lock ./
 RUN uv sync --frozen --no-dev --extra otlp --no-install-project --no-build
 
-COPY README.md LICENSE ./
+COPY README.md LICENSE hatch_build.py ./
 COPY src src
 COPY proxy proxy
 COPY codecs codecs
 COPY state state
 COPY demo demo
 # A folder that was forgotten above gives a package that lacks it without any error, hence the import.
+# The kernel is compiled with the compiler in PyPI's ziglang, which is there only meanwhile: the image has none.
 # The bill of materials names every package of the environment with its hashes, as the lock file has them.
-RUN uv sync --frozen --no-dev --extra otlp --no-editable \
+RUN KERNEL_COMPILER=zig uv sync --frozen --no-dev --extra otlp --no-editable \
     && /opt/idemproxy/venv/bin/python -c "import idemproxy.proxy.process.run, idemproxy.state.redis_store" \
+    && /opt/idemproxy/venv/bin/python -c "import idemproxy.codecs.kernel.compiled" \
     && uv export --frozen --no-dev --extra otlp --quiet --format cyclonedx1.5 --preview-features sbom-export \
        --output-file /opt/idemproxy/sbom.cdx.json \
     && mkdir -p /opt/idemproxy/data

@@ -24,7 +24,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients chaos takeovers flushes servers simulate uv python upstream mutants hostile fuzz pictures cluster docs
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients chaos takeovers flushes servers simulate uv python upstream mutants hostile fuzz pictures cluster wheels docs
 
 help:  ## this list
 	@echo "usage: make TARGET"
@@ -100,6 +100,10 @@ pictures: uv  ## the status page's screenshots in docs/pictures, from a real pro
 
 cluster: uv  ## the chart under helm-unittest and at a real kube-apiserver, which Go builds first (minutes, once)
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m charts.cluster
+
+wheels: uv  ## wheels with the compiled kernel for Linux on x86-64 and arm64, in DIRECTORY=dist; takes a compiler from PyPI
+	@for machine in x86_64 aarch64; do \
+		KERNEL_COMPILER=zig:$$machine $(UV) build --quiet --wheel --out-dir $(or $(DIRECTORY),dist) || exit 1; done
 
 docs: uv  ## the pages of docs/ as a site, in .cache/site; a link to nowhere is an error
 	@NO_MKDOCS_2_WARNING=1 $(RUN_TOOLS) mkdocs build && echo "open .cache/site/index.html"

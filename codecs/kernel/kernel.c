@@ -151,7 +151,7 @@ static inline int varlong(const uint8_t **at, const uint8_t *end, int64_t *value
    folded into the next 64 ("Fast CRC Computation Using PCLMULQDQ", Gopal et al., 2009), and the tables do what is left. */
 struct crc {
     uint32_t table[8][256];
-    uint64_t fold[6]; /* powers of x modulo the polynomial: EXPONENTS */
+    uint64_t fold[6]; /* powers of x modulo the polynomial, see EXPONENTS */
 };
 
 /* By how far it is folded, in bits, and 32 more or less: 16, 64 and 256 bytes. */
@@ -223,32 +223,25 @@ FOLDING static uint32_t by_folding(const struct crc *crc, uint32_t c, const uint
     return by_table(crc, by_table(crc, 0, rest, 16), p, size);
 }
 
-#define WIDE __attribute__((target("avx512f,vpclmulqdq,pclmul,sse4.1")))
+#define WIDE __attribute__((target("avx2,vpclmulqdq,pclmul,sse4.1")))
 
-WIDE static inline __m512i wide(const uint8_t *p) { return _mm512_loadu_si512((const void *)p); }
+WIDE static inline __m256i wide(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
 
-WIDE static inline __m512i folded_wide(__m512i x, __m512i k, __m512i next) {
-    return _mm512_ternarylogic_epi64(
-        _mm512_clmulepi64_epi128(x, k, 0x00), _mm512_clmulepi64_epi128(x, k, 0x11), next, 0x96); /* of all three: xor */
+WIDE static inline __m256i folded_wide(__m256i x, __m256i k, __m256i next) {
+    return _mm256_xor_si256(
+        _mm256_xor_si256(_mm256_clmulepi64_epi128(x, k, 0x00), _mm256_clmulepi64_epi128(x, k, 0x11)), next);
 }
 
 /* The same, 256 bytes into the next 256. */
 WIDE static uint32_t by_wide_folding(const struct crc *crc, uint32_t c, const uint8_t *p, size_t size) {
     if (size < 1024) return by_folding(crc, c, p, size);
-    __m512i k = _mm512_broadcast_i32x4(load((const uint8_t *)(crc->fold + 4)));
-    __m512i a = _mm512_xor_si512(wide(p), _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)c)));
-    __m512i b = wide(p + 64), d = wide(p + 128), e = wide(p + 192);
-    for (p += 256, size -= 256; size >= 256; p += 256, size -= 256) {
-        a = folded_wide(a, k, wide(p));
-        b = folded_wide(b, k, wide(p + 64));
-        d = folded_wide(d, k, wide(p + 128));
-        e = folded_wide(e, k, wide(p + 192));
-    }
+    __m256i k = _mm256_broadcastsi128_si256(load((const uint8_t *)(crc->fold + 4))), x[8];
+    for (int i = 0; i < 8; i++) x[i] = wide(p + 32 * i);
+    x[0] = _mm256_xor_si256(x[0], _mm256_zextsi128_si256(_mm_cvtsi32_si128((int)c)));
+    for (p += 256, size -= 256; size >= 256; p += 256, size -= 256)
+        for (int i = 0; i < 8; i++) x[i] = folded_wide(x[i], k, wide(p + 32 * i));
     uint8_t rest[256];
-    _mm512_storeu_si512((void *)rest, a);
-    _mm512_storeu_si512((void *)(rest + 64), b);
-    _mm512_storeu_si512((void *)(rest + 128), d);
-    _mm512_storeu_si512((void *)(rest + 192), e);
+    for (int i = 0; i < 8; i++) _mm256_storeu_si256((__m256i *)(void *)(rest + 32 * i), x[i]);
     c = by_folding(crc, 0, rest, sizeof rest);
     return size >= FOLDED_BYTES_MIN ? by_folding(crc, c, p, size) : by_table(crc, c, p, size);
 }
@@ -258,8 +251,8 @@ static int folding(void) {
     unsigned a, b, c, d, state = 0;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 1 & 1) || !(c >> 19 & 1)) return 0; /* PCLMULQDQ, SSE4.1 */
     if (c >> 27 & 1) __asm__("xgetbv" : "=a"(state) : "c"(0) : "edx");
-    if ((state & 0xe6) != 0xe6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 1;
-    return 1 + ((b >> 16 & 1) && (c >> 10 & 1)); /* AVX512F, VPCLMULQDQ */
+    if ((state & 6) != 6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 1;
+    return 1 + ((b >> 5 & 1) && (c >> 10 & 1)); /* AVX2, VPCLMULQDQ */
 }
 
 #elif defined(__aarch64__) && defined(__linux__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__

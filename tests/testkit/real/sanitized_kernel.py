@@ -61,8 +61,10 @@ def converted(kernel: Any, data: bytes) -> bool:
     if made is None:
         return False
     try:
-        parse_single_batch(memoryview(data))
+        header = parse_single_batch(memoryview(data))
     except WireError:
+        return False
+    if header.codec:
         return False
     assert made == in_python([data], 1)
     return True

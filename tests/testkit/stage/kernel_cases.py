@@ -87,12 +87,14 @@ def in_python(batches: list[bytes], magic: int) -> Inner | None:
 
 
 def in_kernel(kernel: Kernel, batches: list[bytes], magic: int) -> Inner | None:
-    """What the kernel makes of the batches; None: it leaves them to the Python."""
+    """What the kernel makes of the batches; None: it leaves them to the Python, as what is compressed is left to it."""
     arguments: list[bytes | int] = []
     for batch in batches:
         try:
             header = parse_single_batch(memoryview(batch))
         except WireError:
+            return None
+        if header.codec:
             return None
         arguments += (batch, record_batch.BATCH_OVERHEAD_BYTES, header.base_timestamp, header.record_count)
     made = kernel.convert(magic, *arguments)

@@ -1,6 +1,7 @@
 """The compiled kernel is in what is installed where it can be compiled, and nothing fails where it can not."""
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -53,3 +54,21 @@ def test_with_one_the_wheel_is_for_this_machine_and_every_later_python(tmp_path:
 def test_the_library_is_not_taken_for_a_source() -> None:
     ignored = ["git", "check-ignore", "--quiet", "codecs/kernel/compiled.abi3.so"]
     assert subprocess.run(ignored, cwd=ROOT, check=False).returncode == 0
+
+
+def test_both_machines_get_a_wheel_with_it_for_nearly_every_linux(tmp_path: Path) -> None:
+    command = ["make", "--no-print-directory", "wheels", f"DIRECTORY={tmp_path}"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
+    built = {path.name.partition("manylinux")[2]: path for path in tmp_path.glob("*-cp311-abi3-manylinux*.whl")}
+    machines = {"_2_17_x86_64.whl": 62, "_2_17_aarch64.whl": 183}  # as ELF numbers them
+    assert set(built) == set(machines)
+    for name, machine in machines.items():
+        with zipfile.ZipFile(built[name]) as archive:
+            library = archive.read(LIBRARY)
+        assert library[:6] == b"\x7fELF\x02\x01"  # 64 bits, little-endian
+        assert int.from_bytes(library[18:20], "little") == machine
+        versions = {tuple(map(int, found.split(b"."))) for found in re.findall(rb"GLIBC_([\d.]+)", library)}
+        assert max(versions) <= (2, 17)
+        assert not list(re.findall(rb"lib\w+\.so[.\d]*", library.replace(b"libc.so.6", b"")))
