@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ..broker.broker import BrokerStatistics
 from ..broker.lane_pool import LaneStatistics
-from ..producer.sequencer import Sequencer
+from ..producer.sequencer import ProducerStatistics
 from ..settings.addresses import shown
 from ..telemetry import metric_names as names
 from .health import Watched, concerns, reasons_not_ready
@@ -103,13 +103,9 @@ def brokers(watched: Watched) -> list[Json]:
 
 def producers(watched: Watched, producer_id: int | None, topic: str | None, count: int) -> Json:
     """Producers on partitions, as this process holds them, the one used last first."""
-    known = watched.engine.sequencers
-    fitting = (
-        one
-        for one in reversed(list(known))
-        if producer_id in (None, one.stream.producer_id) and topic in (None, one.stream.topic)
-    )
-    return {"in_memory": len(known), "producers": [_producer(one) for one in islice(fitting, count)]}
+    engine = watched.engine
+    listed = [_producer(one) for one in engine.producers(producer_id, topic, count)]
+    return {"in_memory": engine.statistics().entries, "producers": listed}
 
 
 def doubts(watched: Watched) -> list[Json]:
@@ -167,16 +163,15 @@ def _broker(broker: BrokerStatistics, own: LaneStatistics) -> Json:
     }
 
 
-def _producer(sequencer: Sequencer) -> Json:
-    stream = sequencer.stream
-    entry = stream.held.entry
+def _producer(producer: ProducerStatistics) -> Json:
+    entry = producer.entry
     found: Json = {
-        "producer_id": str(stream.producer_id),
-        "topic": stream.topic,
-        "partition": stream.partition,
-        "queued": len(stream.queue),
-        "under_way": len(stream.out),
-        "idle": sequencer.is_idle,
+        "producer_id": str(producer.producer_id),
+        "topic": producer.topic,
+        "partition": producer.partition,
+        "queued": producer.queued,
+        "under_way": producer.under_way,
+        "idle": producer.is_idle,
         "known": entry is not None,
     }
     if entry is not None:

@@ -31,7 +31,7 @@ from ..pass_through.lanes import ClientLanes
 from ..producer.context import Context
 from ..producer.life import Life
 from ..producer.registry import Sequencers
-from ..producer.sequencer import Sequencer
+from ..producer.sequencer import ProducerStatistics, Sequencer
 from ..session.host import Hosted
 from ..session.init_producer import ProducerIds
 from ..session.produce import Sweeper
@@ -229,11 +229,6 @@ class Engine:
         """What becomes of headers, as the configuration says."""
         return self.context.options.policy
 
-    @property
-    def sequencers(self) -> Collection[Sequencer]:
-        """All that are in memory, least recently used first; for looking only."""
-        return self._sequencers.all
-
     def has_partition(self, topic: str, partition: int) -> bool:
         """Does the cluster have it, as last seen?"""
         return self.topology.has_partition(topic, partition)
@@ -281,13 +276,17 @@ class Engine:
             connections_accepted=self._sessions_accepted,
             requests_by_key=self._requests_by_key.copy(),
             memory=self.memory.statistics(),
-            entries=len(self.sequencers),
+            entries=len(self._sequencers),
             entries_max=self.caps.producers_max,
             doubts=tuple(starmap(OpenDoubt, list(self.context.observers.doubts.values()))),
             topology=self.topology.statistics(),
             client_lanes=client_lanes,
             client_pools=len(pools),
         )
+
+    def producers(self, producer_id: int | None, topic: str | None, count: int) -> list[ProducerStatistics]:
+        """Return how it stands with producers on partitions that are in memory. See ``Sequencers.statistics``."""
+        return self._sequencers.statistics(producer_id, topic, count)
 
     def session_ended(self, session: Hosted) -> None:
         """A client has gone."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from itertools import islice
 
 from ..events import EntryEvicted, EntryLoaded, Report
-from .sequencer import Sequencer
+from .sequencer import ProducerStatistics, Sequencer
 
 _LOOKED_AT_MAX = 16
 """That many are looked at for idle ones when there is no room for another one."""
@@ -40,10 +40,15 @@ class Sequencers:
         found = self._known[key] = make()
         return found
 
-    @property
-    def all(self) -> Collection[Sequencer]:
-        """Every one, least recently used first. To be looked at in one step."""
-        return self._known.values()
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def statistics(self, producer_id: int | None, topic: str | None, count: int) -> list[ProducerStatistics]:
+        """Return ``count`` of those with this producer id and topic (None: with any), the one used last first. Other
+        threads may ask."""
+        fits = (one for one in reversed(list(self._known)) if producer_id in (None, one[0]) and topic in (None, one[1]))
+        found = [self._known.get(key) for key in islice(fits, count)]
+        return [one.statistics() for one in found if one is not None]
 
     @property
     def any_busy(self) -> bool:

@@ -8,6 +8,7 @@ the broker in ``forward.py``; both are called from here and come back here."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...codecs.convert import HeaderRefused
@@ -31,6 +32,20 @@ from .takeover import Takeover
 
 if TYPE_CHECKING:
     from ..flow.runner import FlowRunner
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerStatistics:
+    """One producer on one partition at one moment. ``entry``: the latest state that is known; None: none is.
+    ``under_way``: batches that are reserved or sent, and not answered yet."""
+
+    producer_id: int
+    topic: str
+    partition: int
+    queued: int
+    under_way: int
+    is_idle: bool
+    entry: Entry | None
 
 
 class Sequencer:
@@ -58,6 +73,11 @@ class Sequencer:
         if not self._running:
             self._running = True
             self._runner.start(self.work(), self._ended, self._broke)
+
+    def statistics(self) -> ProducerStatistics:
+        """Return how it stands now."""
+        stream = self.stream
+        return ProducerStatistics(*stream.key, len(stream.queue), len(stream.out), self.is_idle, stream.held.entry)
 
     @property
     def is_idle(self) -> bool:

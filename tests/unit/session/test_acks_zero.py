@@ -37,6 +37,6 @@ def test_a_batch_with_a_producer_id_and_acks_zero_is_not_stored_and_ends_the_con
     world.network.run(10)
     assert line.is_lost == (producer_ids != (-1,))
     assert [world.cluster.log(TOPIC, partition).end_offset for partition in (0, 1)] == [stored, 0]
-    assert len(list(proxy.engine.sequencers)) == 0
+    assert proxy.engine.statistics().entries == 0
     assert proxy.engine.memory.bytes_held == 0
     assert world.errors() == []

@@ -132,7 +132,7 @@ class Scene:
     @property
     def is_at_work(self) -> bool:
         """Is the batch not settled yet?"""
-        return any(not sequencer.is_idle for sequencer in self.engine.sequencers)
+        return any(not producer.is_idle for producer in self.engine.producers(None, None, 1000))
 
 
 def test_a_batch_that_is_out_counts_with_its_wrapper_also_when_its_time_is_up() -> None:
