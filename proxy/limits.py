@@ -123,7 +123,7 @@ RIGHTS_SECONDS: Final = 10.0
 """How long a broker's yes to a client's right counts."""
 DENIAL_SECONDS: Final = 1.0
 """How long its no counts: an operator who grants the right wants to see the effect."""
-GUEST_TOPICS_MAX: Final = 1_000
+PASS_THROUGH_TOPICS_MAX: Final = 1_000
 """Topics of one client whose rights are remembered."""
 SCRAM_ITERATIONS_MIN: Final = 4096
 SCRAM_ITERATIONS_MAX: Final = 1_000_000
@@ -187,13 +187,13 @@ UPSTREAM_TIMEOUT_SECONDS_MAX: Final = 5.0
 UPSTREAM_TIMEOUT_SECONDS_MIN: Final = 0.5
 """A broker is given half of the clients' own time, within these: one that has lost its followers says so only when the
 time is up (rule R5)."""
-LANE_PATIENCE_SECONDS: Final = 10.0
+LANE_ANSWER_SECONDS_MAX: Final = 10.0
 """Beyond the produce timeout: an answer later than this is taken for lost, unless the broker throttles."""
-LANE_THROTTLED_PATIENCE_SECONDS: Final = 300.0
+LANE_THROTTLED_ANSWER_SECONDS_MAX: Final = 300.0
 """Old brokers delay the answers of throttled clients, by up to minutes."""
 LANE_LOOK_SECONDS: Final = 0.1
 """How often requests that are out too long are looked for; where a client has a lane of its own, once a second."""
-GUEST_LANE_LOOK_SECONDS: Final = 1.0
+PASS_THROUGH_LANE_LOOK_SECONDS: Final = 1.0
 LATE_SECONDS_MIN: Final = 0.2
 LATE_TIMES: Final = 8
 SLOW_APPEND_SECONDS: Final = 1.0
@@ -425,7 +425,7 @@ WORKER_ASKED_SECONDS_MAX: Final = 2.0
 assert LEASE_RENEW_SECONDS * 2 < LEASE_SECONDS - LEASE_MARGIN_SECONDS, "two renewals fit into a lease"
 assert GROUP_BYTES_MAX <= LANE_REQUEST_BYTES < LANE_REQUEST_BYTES_MAX < REQUEST_BYTES_MAX
 assert LANE_LOOK_SECONDS < LATE_SECONDS_MIN < UPSTREAM_TIMEOUT_SECONDS_MIN, "late is said before the broker gives up"
-assert UPSTREAM_TIMEOUT_SECONDS_MIN < UPSTREAM_TIMEOUT_SECONDS_MAX < LANE_PATIENCE_SECONDS
+assert UPSTREAM_TIMEOUT_SECONDS_MIN < UPSTREAM_TIMEOUT_SECONDS_MAX < LANE_ANSWER_SECONDS_MAX
 assert STEPS_SECONDS < PASS_SECONDS < PASS_SECONDS_MAX < LEASE_SECONDS - LEASE_RENEW_SECONDS, (
     "a lease outlives a long pass"
 )

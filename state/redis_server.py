@@ -26,7 +26,7 @@ from pathlib import Path
 
 from .redis_facts import VERSION_MIN, parse_info, shown_server, version_of
 
-PATIENCE_SECONDS = 20.0
+WAIT_SECONDS_MAX = 20.0
 """For a start, and for a stop: its last bytes have to reach the disk."""
 ANSWER_SECONDS_MAX = 2.0
 SOCKET_PATH_BYTES_MAX = 107
@@ -46,9 +46,9 @@ class EmbeddedRedisError(Exception):
 class EmbeddedRedis:
     """One private server per data directory. ``start`` and ``stop`` may be called from different processes."""
 
-    def __init__(self, data_directory: Path, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, data_directory: Path, wait_seconds_max: float = WAIT_SECONDS_MAX) -> None:
         self.data_directory = data_directory.absolute()
-        self._patience_seconds = patience_seconds
+        self._wait_seconds_max = wait_seconds_max
         self.socket_path = ""
         """Where the server listens; known after ``start``."""
         self.shown = ""
@@ -60,13 +60,13 @@ class EmbeddedRedis:
     def start(self) -> str:
         """Return the path of the unix socket of a running server: the one that is there, or a new one.
 
-        Raises EmbeddedRedisError. A server that loads its data for longer than our patience counts as running.
+        Raises EmbeddedRedisError. A server that loads its data for longer than that counts as running.
         """
         try:
             self.data_directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self._unusable(error) from None
-        end = time.monotonic() + self._patience_seconds
+        end = time.monotonic() + self._wait_seconds_max
         log_bytes = -1
         while True:
             is_late = time.monotonic() > end
@@ -101,7 +101,7 @@ class EmbeddedRedis:
         """End the server and wait until it is gone. Does nothing when none runs. Raises EmbeddedRedisError."""
         if not self.data_directory.is_dir():
             return
-        end = time.monotonic() + self._patience_seconds
+        end = time.monotonic() + self._wait_seconds_max
         self.socket_path = self._recorded_path()
         answer = ""
         while True:
@@ -202,7 +202,7 @@ class EmbeddedRedis:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=self._patience_seconds,
+            timeout=self._wait_seconds_max,
             check=False,
         )
         if result.returncode != 0:

@@ -294,11 +294,11 @@ class RedisStore:
             return
         self._beats += 1
         whole = self._beats % BEATS_PER_CHECK == 0
-        ask_info(link, whole, self._refuse, lambda info: self._look_again(link, info, whole))
+        ask_info(link, whole, self._refuse, lambda info: self._check_again(link, info, whole))
         self._renew(link, lambda: None)
         self._reactor.later(RENEW_SECONDS, lambda: self._beat(link))
 
-    def _look_again(self, link: RedisLink, info: dict[str, str], whole: bool) -> None:
+    def _check_again(self, link: RedisLink, info: dict[str, str], whole: bool) -> None:
         refusal = refusal_of(info)
         if whole:
             refusal = refusal or eviction_refusal_of(info)

@@ -16,11 +16,11 @@ from .merge import PartitionAppend, QueuedAppend
 from .slow_partitions import USUAL, Place
 
 _Ring = OrderedDict["PartitionQueue", None]
-_PATIENCES = 4
+_TIMEOUT_CLASSES = 4
 _QUEUES_KEPT_MIN = 1024
 
 
-def _patience(timeout_ms: int) -> int:
+def _timeout_class(timeout_ms: int) -> int:
     """Return the timeout class of an append. Upstream requests hold appends of one class, whose timeouts are no more
     than twice the smallest of them."""
     if timeout_ms >= 8000:
@@ -96,28 +96,28 @@ class AppendQueue:
     def push(self, job: QueuedAppend) -> None:
         """Let one more append wait."""
         append = job.append
-        patience = _patience(append.timeout_ms)
-        key = (append.topic, append.partition, patience)
+        timeout_class = _timeout_class(append.timeout_ms)
+        key = (append.topic, append.partition, timeout_class)
         queue = self._queues.get(key)
         if queue is None:
             queue = self._new_queue(key)
         if not queue.count:
             if queue.pace != USUAL:
                 queue.pace = self._pace_of(key[:2])
-            self._ring(queue.pace, patience)[queue] = None
+            self._ring(queue.pace, timeout_class)[queue] = None
         queue.push(job)
         self.count += 1
         self.size_bytes += job.size_bytes
 
     def move(self, place: Place, pace: int) -> None:
         """The pace of a partition has changed."""
-        for patience in range(_PATIENCES):
-            queue = self._queues.get((*place, patience))
+        for timeout_class in range(_TIMEOUT_CLASSES):
+            queue = self._queues.get((*place, timeout_class))
             if queue is not None and queue.pace != pace:
                 before, queue.pace = queue.pace, pace
                 if queue.count:
-                    del self._ring(before, patience)[queue]
-                    self._ring(pace, patience)[queue] = None
+                    del self._ring(before, timeout_class)[queue]
+                    self._ring(pace, timeout_class)[queue] = None
 
     def has(self, pace: int) -> bool:
         """Does any append of this pace wait?"""
@@ -194,24 +194,24 @@ class AppendQueue:
         self.size_bytes -= job.size_bytes
         return job
 
-    def _ring(self, pace: int, patience: int) -> _Ring:
+    def _ring(self, pace: int, timeout_class: int) -> _Ring:
         rings = self._rings.get(pace)
         if rings is None:
             rings = self._rings[pace] = OrderedDict()
-        ring = rings.get(patience)
+        ring = rings.get(timeout_class)
         if ring is None:
-            ring = rings[patience] = OrderedDict()
+            ring = rings[timeout_class] = OrderedDict()
         return ring
 
     def _next_ring(self, pace: int) -> _Ring:
         """Return the next ring of this pace: timeout classes take turns, too."""
         rings = self._rings[pace]
-        patience = 0
-        for patience in rings:
-            if rings[patience]:
+        timeout_class = 0
+        for timeout_class in rings:
+            if rings[timeout_class]:
                 break
-        rings.move_to_end(patience)
-        return rings[patience]
+        rings.move_to_end(timeout_class)
+        return rings[timeout_class]
 
     def _new_queue(self, key: tuple[str, int, int]) -> PartitionQueue:
         if len(self._queues) >= self._queues_max:

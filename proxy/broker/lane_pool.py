@@ -208,7 +208,7 @@ class LanePool:
         now = lane.answered_at = self._reactor.now()
         self._count_out(lane)
         if throttle_ms > 0:
-            self._throttled_until = now + limits.LANE_THROTTLED_PATIENCE_SECONDS
+            self._throttled_until = now + limits.LANE_THROTTLED_ANSWER_SECONDS_MAX
         elif lane.pace != SLOW and not timed_out:
             self._paces.measure(now - lane.sent_at)
         if timed_out or lane.is_late or self._paces.known:
@@ -346,10 +346,10 @@ class LanePool:
             if not lane.is_busy:
                 continue
             is_throttled = now < self._throttled_until and not lane.is_forsaken
-            patience = limits.LANE_PATIENCE_SECONDS
+            answer_seconds_max = limits.LANE_ANSWER_SECONDS_MAX
             if is_throttled:
-                patience = limits.LANE_THROTTLED_PATIENCE_SECONDS
-            if now - lane.sent_at > lane.timeout_seconds + patience:
+                answer_seconds_max = limits.LANE_THROTTLED_ANSWER_SECONDS_MAX
+            if now - lane.sent_at > lane.timeout_seconds + answer_seconds_max:
                 lane.give_up("no answer in time")
                 continue
             lane.looks += 1

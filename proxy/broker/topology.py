@@ -184,7 +184,7 @@ class Topology:
             done() if freshness.is_all_fresh(now) else self.refresh(None, done)
             return
         if len(topics) > limits.METADATA_TOPICS_PER_QUESTION_MAX:
-            self._freshen_many(topics, may_create, done)
+            self._refresh_many(topics, may_create, done)
             return
         if not may_create and self._looks_in_all(topics, now):
             self.refresh(None, done)
@@ -195,7 +195,7 @@ class Topology:
         else:
             done()
 
-    def _freshen_many(self, topics: Sequence[str], may_create: bool, done: Done) -> None:
+    def _refresh_many(self, topics: Sequence[str], may_create: bool, done: Done) -> None:
         """The same for many topics: they are not checked one by one, and the client sees the whole cluster as it was a
         second ago. Of the topics that are not there, as many are named as one question can hold."""
         now, known, freshness = self._reactor.now(), self.cluster.topics, self._freshness

@@ -48,7 +48,7 @@ def run_check(options: argparse.Namespace) -> int:
         from .check_files import file_problems
 
         found = examine(options.file, {})
-        problems = found.problems(file_problems(found.written.sound()))
+        problems = found.problems(file_problems(found.written.partial()))
         if problems or found.configuration is None:
             raise ConfigError(*problems)
         configuration, settings = found.configuration, settings_of(found.configuration)

@@ -35,7 +35,7 @@ from ..settings.addresses import shown
 from ..settings.config import Settings
 from ..versions import NEWER
 
-PATIENCE_SECONDS = 5.0
+ANSWER_SECONDS_MAX = 5.0
 TOPICS_LOOKED_AT = 50
 _FORMAT_V1 = 1
 _NO_RIGHT = "NOPERM"
@@ -128,9 +128,9 @@ async def _try_redis(
 
     link = RedisLink(reactor, opened, partial(end, "problem"))
     reactor.connect(redis.address, link)
-    with trio.move_on_after(PATIENCE_SECONDS):
+    with trio.move_on_after(ANSWER_SECONDS_MAX):
         await done.wait()
-    end("problem", f"no answer within {PATIENCE_SECONDS:g} s")
+    end("problem", f"no answer within {ANSWER_SECONDS_MAX:g} s")
     link.reset("looked at")
     return found
 
@@ -165,7 +165,7 @@ class _Tried:
 
     def __init__(self, reactor: Reactor, what: str, broker_id: int, address: Address) -> None:
         self.what = f"{what} {shown(address)}"
-        self.reason = f"no answer within {PATIENCE_SECONDS:g} s"
+        self.reason = f"no answer within {ANSWER_SECONDS_MAX:g} s"
         self.is_over = trio.Event()
         self.broker = Broker(
             reactor,
@@ -304,6 +304,6 @@ def _some(names: Sequence[str]) -> str:
 
 
 async def _wait_for(tried: Iterable[_Tried]) -> None:
-    with trio.move_on_after(PATIENCE_SECONDS):
+    with trio.move_on_after(ANSWER_SECONDS_MAX):
         for one in tried:
             await one.is_over.wait()

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..net.tls import TlsError, TlsSide
-from ..settings.partial import Sound
+from ..settings.partial import Partial
 from ..settings.problems import Place, dotted
 
 _EFFECTIVE = os.access in os.supports_effective_ids
 
 
-def file_problems(said: Sound) -> Iterator[tuple[Place, str]]:
+def file_problems(said: Partial) -> Iterator[tuple[Place, str]]:
     """Yield what would prevent ``run`` from starting: the place of the setting, and a message."""
     for place, tls in said.tls.items():
         try:

@@ -327,7 +327,7 @@ class Listener:
         self._reactor = reactor
         self._socket = listening
         self._quotas = quotas
-        self._asks_who_is_there = requires_authentication
+        self._requires_authentication = requires_authentication
         self.accept = accept
         self._open = True
         self.port: int = listening.getsockname()[1]
@@ -353,7 +353,7 @@ class Listener:
                     return
                 continue  # the connection broke before it was accepted
             host = str(address[0])
-            admitted = None if quotas is None else quotas.enter(host, self._asks_who_is_there)
+            admitted = None if quotas is None else quotas.enter(host, self._requires_authentication)
             if quotas is not None and admitted is None:
                 connection.close()
                 continue

@@ -73,7 +73,7 @@ class ClientLanes:
             may_send=may_send,
             report=report,
             lanes_max=lambda: 1,
-            look_seconds=limits.GUEST_LANE_LOOK_SECONDS,
+            look_seconds=limits.PASS_THROUGH_LANE_LOOK_SECONDS,
             is_away=lambda: not is_there(),
         )
         self._pool.is_usable = True

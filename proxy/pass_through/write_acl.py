@@ -50,7 +50,7 @@ class WriteAcl:
         """Return those of which nothing is known that is still believed."""
         now = self._now()
         missing = {topic: partition for topic, partition in topics.items() if not self._is_believed(topic, now)}
-        if missing and len(self._known) > limits.GUEST_TOPICS_MAX:
+        if missing and len(self._known) > limits.PASS_THROUGH_TOPICS_MAX:
             self._known.clear()
             return topics
         return missing

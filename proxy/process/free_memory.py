@@ -117,7 +117,7 @@ def _free(libc: ctypes.CDLL, taken: list[int], count: int) -> None:
         libc.free(taken.pop())
 
 
-class Quiet:
+class MemoryWatch:
     """Decides from one check to the next whether there is memory to give back, and the time for it."""
 
     def __init__(self, cpu_seconds: float) -> None:
@@ -137,13 +137,13 @@ class Quiet:
 
 async def stay_small(give_back: Callable[[], Iterable[None]] = give_back) -> None:
     """Check for as long as the process runs. Other tasks run between the steps of ``give_back``."""
-    quiet = Quiet(time.process_time())
+    watch = MemoryWatch(time.process_time())
     last = time.monotonic()
     while True:
         await trio.sleep(limits.MEMORY_LOOK_SECONDS)
         now = time.monotonic()
-        if quiet.is_due(now - last, time.process_time(), resident_bytes()):
+        if watch.is_due(now - last, time.process_time(), resident_bytes()):
             for _step in give_back():
                 await trio.lowlevel.checkpoint()
-            quiet.given_back(resident_bytes())
+            watch.given_back(resident_bytes())
         last = now

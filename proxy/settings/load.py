@@ -59,7 +59,7 @@ class Examined:
 
     def problems(self, more: Iterable[tuple[Place, str]] = ()) -> list[str]:
         """Return all sentences, in the order of the file's lines, together with other problems: place and message."""
-        placed = [*self._placed, *(self.sources.told(place, message) for place, message in more)]
+        placed = [*self._placed, *(self.sources.sentence(place, message) for place, message in more)]
         return [*self._unplaced, *(sentence for _line, sentence in sorted(placed, key=lambda one: one[0]))]
 
 
@@ -130,9 +130,9 @@ def examine(path: Path | None, options: Mapping[str, Any]) -> Examined:
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False)
     written, sources = Written(merged, errors), Sources(file, environment, given)
-    placed = list(map(sources.told_of, errors))
+    placed = list(map(sources.sentence_of, errors))
     if errors:
-        placed += [sources.told(place, message) for place, message in written.clashes()]
+        placed += [sources.sentence(place, message) for place, message in written.clashes()]
     return Examined(None if unplaced else loaded, written, sources, tuple(unplaced), tuple(placed))
 
 

@@ -22,7 +22,7 @@ _Section = TypeVar("_Section", bound=Section)
 
 
 @dataclass(frozen=True, slots=True)
-class Sound:
+class Partial:
     """Plain data of what is right: TLS by its place, and files; None: not given, or wrong."""
 
     tls: Mapping[Place, TlsServer | TlsClient]
@@ -38,7 +38,7 @@ class Written:
         self._unknown = {error["loc"] for error in errors if error["type"] == "extra_forbidden"}
         self._wrong = [(error["loc"], error["msg"]) for error in errors if error["type"] != "extra_forbidden"]
 
-    def sound(self) -> Sound:
+    def partial(self) -> Partial:
         """Return what is right. Reads files of passwords; raises OSError when one has just gone."""
         tls: dict[Place, TlsServer | TlsClient] = {}
         for place in self._listener_places():
@@ -48,7 +48,7 @@ class Written:
             tls["upstream", "tls"] = upstream.to_settings()
         if (redis := self._section(ClientTlsSection, ("redis", "tls"))) is not None:
             tls["redis", "tls"] = redis.to_settings()
-        return Sound(tls, self._path("data_directory", DEFAULT_DATA_DIRECTORY), self._path("journal", None))
+        return Partial(tls, self._path("data_directory", DEFAULT_DATA_DIRECTORY), self._path("journal", None))
 
     def clashes(self) -> list[tuple[Place, str]]:
         """Return places and messages of contradictions that are not among the errors, as those were not checked for
@@ -59,9 +59,9 @@ class Written:
         admin = self._section(AdminSection, ("admin",))
         if admin is not None and (problem := admin_problem(admin, listeners)) is not None:
             found.append((("admin",), problem))
-        return [one for one in found if not self._is_told(*one)]
+        return [one for one in found if not self._is_reported(*one)]
 
-    def _is_told(self, place: Place, message: str) -> bool:
+    def _is_reported(self, place: Place, message: str) -> bool:
         """Is this among the errors?"""
         return any(where == place and message in text for where, text in self._wrong)
 

@@ -45,7 +45,7 @@ class Sources:
     environment: Mapping[str, Any]
     given: Mapping[Place, str]
 
-    def told(self, place: Place, message: str, *, is_missing: bool = False) -> tuple[int, str]:
+    def sentence(self, place: Place, message: str, *, is_missing: bool = False) -> tuple[int, str]:
         """Return the line of the file (0 for what is not in it), and a sentence with the place."""
         option = next((text for start, text in self.given.items() if place[: len(start)] == start), None)
         if option is not None:
@@ -59,9 +59,9 @@ class Sources:
         where = f"{self.file.name}:{line}: " if line is not None else f"{self.file.name}: " if self.file.name else ""
         return line or 0, f"{where}{dotted(place)}: {message}"
 
-    def told_of(self, error: ErrorDetails) -> tuple[int, str]:
+    def sentence_of(self, error: ErrorDetails) -> tuple[int, str]:
         """The same for an error of pydantic."""
-        return self.told(error["loc"], message_of(error), is_missing=error["type"] == "missing")
+        return self.sentence(error["loc"], message_of(error), is_missing=error["type"] == "missing")
 
 
 def dotted(place: Place) -> str:

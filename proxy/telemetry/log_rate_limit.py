@@ -17,7 +17,7 @@ class _Window:
         self.left_out = 0
 
 
-class Quiet:
+class LogRateLimit:
     """The limits of one process. A kind's minute begins with its first line."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from .. import limits
-from .log_rate_limit import Quiet
+from .log_rate_limit import LogRateLimit
 
 _TEXT = "%(asctime)s %(levelname)s {}%(message)s"
 
@@ -41,13 +41,13 @@ class _Unraisable:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._quiet = Quiet()
+        self._rate_limit = LogRateLimit()
 
     def __call__(self, ignored: sys.UnraisableHookArgs) -> None:
         log, now = logging.getLogger("idemproxy"), self._now()
-        for _, count in self._quiet.ended(now):
+        for _, count in self._rate_limit.ended(now):
             log.warning("%d more errors of this kind were not logged", count)
-        if self._quiet.admits("unraisable", limits.LINES_PER_MINUTE_MAX, now):
+        if self._rate_limit.admits("unraisable", limits.LINES_PER_MINUTE_MAX, now):
             log.warning("%s: %.200r", ignored.err_msg or "Exception ignored", ignored.exc_value)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ...reactor import Address
 from ...state import store
 from .. import events, limits
-from .log_rate_limit import Quiet
+from .log_rate_limit import LogRateLimit
 from .metric_names import PREFIX
 from .metrics import Metrics
 
@@ -63,7 +63,7 @@ class Telemetry:
         self.broker: Callable[[int], Placed | None] = lambda _broker_id: None
         """The broker with this id, if there is one: for the spans."""
         self._now = time.monotonic
-        self._quiet = Quiet()
+        self._rate_limit = LogRateLimit()
         self._is_sum_planned = False
         self._takers = self._all_takers()
         if spans is not None:
@@ -99,9 +99,9 @@ class Telemetry:
             return True
         most, now = max(least, self.lines_per_minute_max), self._now()
         self._sum_up(now)
-        if self._quiet.admits(kind, most, now):
+        if self._rate_limit.admits(kind, most, now):
             return True
-        ends_at = self._quiet.next_end
+        ends_at = self._rate_limit.next_end
         if self.later is not None and not self._is_sum_planned and ends_at is not None:
             self._is_sum_planned = True
             self.later(ends_at - now, self._sum_up_planned)
@@ -111,13 +111,13 @@ class Telemetry:
         self._is_sum_planned = False
         now = self._now()
         self._sum_up(now)
-        ends_at = self._quiet.next_end
+        ends_at = self._rate_limit.next_end
         if self.later is not None and ends_at is not None:
             self._is_sum_planned = True
             self.later(max(ends_at - now, 0.1), self._sum_up_planned)
 
     def _sum_up(self, now: float, is_the_end: bool = False) -> None:
-        for kind, count in self._quiet.ended(now, is_the_end):
+        for kind, count in self._rate_limit.ended(now, is_the_end):
             self.log(logging.WARNING, "%s: %d more lines like these in a minute were left out", kind, count)
 
     def close(self) -> None:

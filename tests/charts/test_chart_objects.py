@@ -24,7 +24,7 @@ from charts.rendering import (
 from idemproxy.proxy import limits
 from idemproxy.proxy.admin.health import CHECKS
 from idemproxy.proxy.telemetry.otel import wants
-from idemproxy.state.redis_server import PATIENCE_SECONDS
+from idemproxy.state.redis_server import WAIT_SECONDS_MAX
 
 EVERYTHING = CHART / "ci/everything-values.yaml"
 SNI = CHART / "ci/sni-values.yaml"
@@ -86,7 +86,7 @@ def test_the_proxy_has_time_to_finish_before_it_is_killed(helm: Path) -> None:
     assert (
         private["terminationGracePeriodSeconds"]
         == 5 + 25 + 45
-        >= 5 + 25 + limits.ASK_SECONDS_MAX + 10 + PATIENCE_SECONDS
+        >= 5 + 25 + limits.ASK_SECONDS_MAX + 10 + WAIT_SECONDS_MAX
     )
 
 

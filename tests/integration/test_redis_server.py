@@ -233,9 +233,9 @@ def test_a_server_that_does_not_answer_is_never_joined_by_a_second_one(directory
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(EmbeddedRedisError, match="does not answer"):
-            EmbeddedRedis(directory, patience_seconds=0.1).start()
+            EmbeddedRedis(directory, wait_seconds_max=0.1).start()
         with pytest.raises(EmbeddedRedisError, match="does not end"):
-            EmbeddedRedis(directory, patience_seconds=0.1).stop()
+            EmbeddedRedis(directory, wait_seconds_max=0.1).stop()
     finally:
         os.kill(pid, signal.SIGCONT)
 
@@ -245,7 +245,7 @@ def test_a_server_whose_socket_was_deleted_is_never_joined_by_a_second_one(direc
     pid = server_pid(path)
     os.unlink(path)
     with pytest.raises(EmbeddedRedisError, match="does not answer"):
-        EmbeddedRedis(directory, patience_seconds=0.1).start()
+        EmbeddedRedis(directory, wait_seconds_max=0.1).start()
     os.kill(pid, signal.SIGTERM)
 
 
@@ -357,7 +357,7 @@ def test_a_server_that_loads_for_longer_than_the_patience_counts_as_running(dire
     directory.mkdir()
     with subprocess.Popen([sys.executable, "-c", SERVER, directory, "", INFO_WHILE_LOADING.hex()]) as slow:
         wait_until((directory / "redis.socket").exists, "it listens")
-        redis = EmbeddedRedis(directory, patience_seconds=0.3)
+        redis = EmbeddedRedis(directory, wait_seconds_max=0.3)
         assert redis.start() == os.fspath(directory / "redis.sock")
         assert redis.shown == "Redis 7.2.4, of unknown path"
         EmbeddedRedis(directory).stop()

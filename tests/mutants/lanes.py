@@ -128,8 +128,8 @@ LANES = (
         _POOL + "test_the_least_patient_client_does_not_shorten_the_time_of_others",
         (
             "proxy.broker.append_queue",
-            "        patience = _patience(append.timeout_ms)\n",
-            "        patience = 0\n",
+            "        timeout_class = _timeout_class(append.timeout_ms)\n",
+            "        timeout_class = 0\n",
         ),
     ),
     mutant(

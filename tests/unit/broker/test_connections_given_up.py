@@ -124,7 +124,7 @@ def test_a_broker_that_throttles_is_waited_for_unless_it_was_away_meanwhile(was_
     if was_away:
         pool.set_usable(False)
         pool.set_usable(True)
-    clock.run(limits.UPSTREAM_TIMEOUT_SECONDS_MAX + limits.LANE_PATIENCE_SECONDS + 2)
+    clock.run(limits.UPSTREAM_TIMEOUT_SECONDS_MAX + limits.LANE_ANSWER_SECONDS_MAX + 2)
     assert len(outcomes) == was_away
 
 

@@ -7,33 +7,33 @@ from itertools import pairwise
 import pytest
 
 from idemproxy.proxy.limits import MEMORY_GROWN_BYTES, MEMORY_STEP_BYTES, MIB, QUIET_CPU_SHARE
-from idemproxy.proxy.process.free_memory import Quiet, resident_bytes
+from idemproxy.proxy.process.free_memory import MemoryWatch, resident_bytes
 
 LOOK = 10.0
 BUSY = LOOK * QUIET_CPU_SHARE
 
 
 def test_the_first_quiet_look_gives_back_what_the_start_has_left() -> None:
-    quiet = Quiet(3.0)
-    assert not quiet.is_due(LOOK, 3.0 + BUSY, 50 * MIB)
-    assert quiet.is_due(LOOK, 3.0 + BUSY, 50 * MIB)
+    watch = MemoryWatch(3.0)
+    assert not watch.is_due(LOOK, 3.0 + BUSY, 50 * MIB)
+    assert watch.is_due(LOOK, 3.0 + BUSY, 50 * MIB)
 
 
 def test_it_is_done_once_for_what_has_grown_and_not_while_there_is_much_to_do() -> None:
-    quiet = Quiet(0.0)
-    quiet.given_back(50 * MIB)
-    assert not quiet.is_due(LOOK, 0.1, 50 * MIB + MEMORY_GROWN_BYTES)
-    assert not quiet.is_due(LOOK, 0.1 + BUSY, 500 * MIB)
-    assert quiet.is_due(LOOK, 0.2 + BUSY, 51 * MIB + MEMORY_GROWN_BYTES)
-    quiet.given_back(80 * MIB)  # there is more to remember than before
-    assert not quiet.is_due(LOOK, 0.2 + BUSY, 80 * MIB + MEMORY_GROWN_BYTES)
-    assert quiet.is_due(LOOK, 0.2 + BUSY, 81 * MIB + MEMORY_GROWN_BYTES)
+    watch = MemoryWatch(0.0)
+    watch.given_back(50 * MIB)
+    assert not watch.is_due(LOOK, 0.1, 50 * MIB + MEMORY_GROWN_BYTES)
+    assert not watch.is_due(LOOK, 0.1 + BUSY, 500 * MIB)
+    assert watch.is_due(LOOK, 0.2 + BUSY, 51 * MIB + MEMORY_GROWN_BYTES)
+    watch.given_back(80 * MIB)  # there is more to remember than before
+    assert not watch.is_due(LOOK, 0.2 + BUSY, 80 * MIB + MEMORY_GROWN_BYTES)
+    assert watch.is_due(LOOK, 0.2 + BUSY, 81 * MIB + MEMORY_GROWN_BYTES)
 
 
 def test_a_look_that_comes_late_does_not_take_more_cpu_for_less() -> None:
-    quiet = Quiet(0.0)
-    assert not quiet.is_due(LOOK, BUSY, MIB * 100)
-    assert quiet.is_due(3 * LOOK, 2 * BUSY, MIB * 100)
+    watch = MemoryWatch(0.0)
+    assert not watch.is_due(LOOK, BUSY, MIB * 100)
+    assert watch.is_due(3 * LOOK, 2 * BUSY, MIB * 100)
 
 
 def test_what_this_process_holds_is_what_the_kernel_says() -> None:

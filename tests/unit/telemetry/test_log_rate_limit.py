@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from idemproxy.proxy import events, limits
-from idemproxy.proxy.telemetry.log_rate_limit import Quiet
+from idemproxy.proxy.telemetry.log_rate_limit import LogRateLimit
 from idemproxy.proxy.telemetry.reports import Telemetry
 
 MOST = limits.LINES_PER_MINUTE_MAX
@@ -117,12 +117,12 @@ def test_how_many_lines_there_are_is_a_setting_and_zero_is_all(
 
 
 def test_a_minute_begins_with_its_first_line() -> None:
-    quiet = Quiet()
-    assert quiet.next_end is None
-    assert [quiet.admits("a", 2, 10.0 + number) for number in range(4)] == [True, True, False, False]
-    assert quiet.next_end == 70.0
-    assert list(quiet.ended(69.9)) == []
-    assert list(quiet.ended(70.0)) == [("a", 2)]
-    assert list(quiet.ended(70.0)) == []
-    assert quiet.admits("a", 2, 70.0)
-    assert list(quiet.ended(70.1, is_the_end=True)) == [], "nothing was left out"
+    rate_limit = LogRateLimit()
+    assert rate_limit.next_end is None
+    assert [rate_limit.admits("a", 2, 10.0 + number) for number in range(4)] == [True, True, False, False]
+    assert rate_limit.next_end == 70.0
+    assert list(rate_limit.ended(69.9)) == []
+    assert list(rate_limit.ended(70.0)) == [("a", 2)]
+    assert list(rate_limit.ended(70.0)) == []
+    assert rate_limit.admits("a", 2, 70.0)
+    assert list(rate_limit.ended(70.1, is_the_end=True)) == [], "nothing was left out"
