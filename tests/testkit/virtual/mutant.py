@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.abc import InspectLoader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder
 from types import CodeType, ModuleType
 
 ORIGINAL = "idemproxy"
@@ -76,6 +76,8 @@ class _Finder(MetaPathFinder):
         original = importlib.util.find_spec(f"{ORIGINAL}.{rest}" if rest else ORIGINAL)
         if original is None:
             return None
+        if isinstance(original.loader, ExtensionFileLoader) and original.origin is not None:  # compiled: as it is
+            return importlib.util.spec_from_file_location(fullname, original.origin)
         patches = [patch for patch in self._patches if patch.module == rest]
         spec = ModuleSpec(fullname, _Loader(original, patches), origin=original.origin)
         if original.submodule_search_locations is not None:
