@@ -205,8 +205,8 @@ def warm_up() -> None:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they take half of the time, and no scene needs one
     with contextlib.redirect_stdout(io.StringIO()):
         pytest.main(["--version", *OPTIONS])
-    importlib.import_module("testkit.stage.sequencer")
-    importlib.import_module("testkit.virtual.world")
+    for name in ("hypothesis", "xdist.scheduler", "testkit.stage.sequencer", "testkit.virtual.world"):
+        importlib.import_module(name)
     ours = (ORIGINAL, "testkit", "simulation")
     kept = ("testkit.virtual", "testkit.virtual.mutant")
     for module in list(sys.modules):
