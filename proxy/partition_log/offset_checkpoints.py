@@ -1,5 +1,5 @@
 """Checkpoints: where the logs of partitions ended at what time. With them, what was appended lately is found without
-reading a whole log (rule R10).
+reading a whole log (rule R10). ListOffsets by time would not do: an old broker answers with the start of a segment.
 
 Owns the checkpoints of this process and their packed form in the data directory. Pure: never asks a broker or a clock;
 whether a log still has the record of a checkpoint is checked where the log is read (``log_search.py``)."""
