@@ -109,7 +109,7 @@ ANSWERS = (
     ),
     mutant(
         "read_and_kept_for_ever",
-        "R19: what was read of a log for one doubt is let go when nobody asks any more",
+        "R19: what was read of a log for one doubt is released when no search asks for it any more",
         "unit/partition_log/test_log_memory.py::test_what_was_read_is_let_go_when_nobody_asks_any_more",
         (
             "proxy.partition_log.log_reader",
@@ -130,7 +130,7 @@ ANSWERS = (
     ),
     mutant(
         "plain_acks_raised",
-        "R20: who has no producer id keeps his acks",
+        "R20: a batch without a producer id keeps its acks",
         _SCENES + "test_what_has_no_producer_id_keeps_its_acks_and_gets_no_marker_and_no_entry",
         (
             "proxy.session.non_idempotent",

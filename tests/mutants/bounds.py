@@ -45,7 +45,7 @@ BOUNDS = (
     ),
     mutant(
         "bound_handed_over",
-        "R8: who hands a doubt over says that the bound does not hold",
+        "R8: a proxy that hands a doubt over says that the bound does not hold",
         _BOUNDS + "test_who_hands_a_doubt_over_says_that_the_bound_does_not_hold",
         (
             "proxy.producer.takeover",

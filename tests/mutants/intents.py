@@ -26,7 +26,7 @@ INTENTS = (
     ),
     mutant(
         "robbed_as_all_registrations_are_gone",
-        "R1: who has lost his own registration takes a stranger's intent over when the leases of before are over",
+        "R1: a proxy that lost its registration takes another's intent over only when earlier leases are over",
         "unit/engine/test_grace.py::test_who_has_lost_his_registration_robs_nobody_who_may_have_lost_his_too",
         ("proxy.producer.takeover", "        is_strangers = owner != NOBODY and ", "        is_strangers = False and "),
     ),
@@ -144,7 +144,7 @@ INTENTS = (
     ),
     mutant(
         "retry_replaces_who_waits",
-        "R13: all who wait are kept",
+        "R13: all waiting requests are kept",
         _SCENES + "test_a_retry_does_not_take_the_place_of_another_that_waits",
         (
             "proxy.producer.batch",
@@ -187,7 +187,7 @@ INTENTS = (
     ),
     mutant(
         "not_sent_not_released",
-        "R17: who reserved owes a commit or a release",
+        "R17: a proxy that reserved owes a commit or a release",
         _SCENES + "test_who_reserved_and_sends_nothing_releases_what_he_holds",
         (
             "proxy.producer.forward",
@@ -198,7 +198,7 @@ INTENTS = (
     ),
     mutant(
         "written_once_unconfirmed",
-        "R17: who may have reserved writes until a reply confirms it",
+        "R17: a proxy that may have reserved writes until a reply confirms it",
         _SCENES + "test_who_may_have_reserved_writes_until_a_reply_confirms_it",
         (
             "proxy.producer.entry_cache",
@@ -223,7 +223,7 @@ INTENTS = (
     ),
     mutant(
         "kept_by_a_living_proxy",
-        "R17: who cannot decide in time leaves the intent to everybody",
+        "R17: a proxy that cannot decide in time leaves the intent to all",
         _SCENES + "test_who_cannot_decide_in_time_leaves_the_intent_to_everybody",
         (
             "proxy.producer.forward",
@@ -263,7 +263,7 @@ INTENTS = (
     ),
     mutant(
         "left_open_with_nobody_there",
-        "R17: who cannot decide gives up, also if nobody waits just then",
+        "R17: a proxy that cannot decide gives up, also if no request waits at that moment",
         "unit/producer/test_given_up.py::test_an_append_that_cannot_be_decided_late_is_given_up_though_nobody_waits",
         (
             "proxy.producer.resolution",
@@ -273,7 +273,7 @@ INTENTS = (
     ),
     mutant(
         "left_open_by_who_took_it_over",
-        "R17: nor is it left open by who took it over",
+        "R17: nor is it left open by the proxy that took it over",
         "unit/producer/test_given_up.py::"
         "test_what_a_dead_proxy_left_that_cannot_be_decided_late_is_given_up_though_nobody_waits",
         (

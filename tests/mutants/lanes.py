@@ -124,7 +124,7 @@ LANES = (
     ),
     mutant(
         "most_impatient_for_all",
-        "R5: a client that is far less patient than others shortens nobody else's time",
+        "R5: a client with a much shorter timeout does not shorten the time of others",
         _POOL + "test_the_least_patient_client_does_not_shorten_the_time_of_others",
         (
             "proxy.broker.append_queue",
@@ -209,7 +209,7 @@ LANES = (
     ),
     mutant(
         "a_flood_before_all_others",
-        "R19: who floods a partition keeps others waiting for one turn only",
+        "R19: a client that floods a partition keeps others waiting for one turn only",
         "unit/broker/test_append_queue.py::test_who_floods_a_partition_keeps_others_waiting_for_one_turn_only",
         ("proxy.broker.append_queue", "self._by_sender.get(job.append.sender)", "self._by_sender.get(None)"),
         ("proxy.broker.append_queue", "self._by_sender[job.append.sender] =", "self._by_sender[None] ="),

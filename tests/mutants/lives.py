@@ -78,7 +78,7 @@ LIVES = (
     ),
     mutant(
         "grace_counts_from_the_loss",
-        "R10: the leases of the lost state are counted from the registration of who waits for them",
+        "R10: the leases of the lost state are counted from the registration of the proxy that waits for them",
         "unit/engine/test_grace.py::test_a_state_that_is_lost_while_a_proxy_is_cut_off_is_waited_for_from_its_registration",
         (
             "proxy.engine.life",
@@ -98,8 +98,8 @@ LIVES = (
         deaths=("I1",),
     ),
     mutant(
-        "mark_without_anchor",
-        "R10: a position without an anchor is no mark",
+        "checkpoint_without_anchor",
+        "R10: a position without an anchor is no checkpoint",
         _MARKS + "test_a_position_without_an_anchor_is_no_mark_as_the_log_may_have_been_cut_below_it",
         (
             "proxy.partition_log.offset_checkpoints",
@@ -109,8 +109,8 @@ LIVES = (
         deaths=("I1",),
     ),
     mutant(
-        "young_mark_used",
-        "R10: a mark is used when it is older than the horizon",
+        "young_checkpoint_used",
+        "R10: a checkpoint is used when it is older than the client retry time",
         _MARKS + "test_a_mark_that_is_younger_than_the_horizon_is_not_used",
         (
             "proxy.partition_log.offset_checkpoints",
@@ -120,8 +120,8 @@ LIVES = (
         deaths=("I1",),
     ),
     mutant(
-        "mark_decides_a_gap_producer",
-        "R10: a producer of which nothing is found after the mark, and that goes on somewhere, is looked for below it",
+        "checkpoint_decides_a_gap_producer",
+        "R10: a producer of which nothing is found after the checkpoint, and that goes on, is looked for below",
         _MARKS + "test_a_producer_that_was_idle_for_longer_is_looked_for_in_the_whole_log",
         (
             "proxy.producer.rebuild",
@@ -217,7 +217,7 @@ LIVES = (
     ),
     mutant(
         "refused_and_not_noticed",
-        "R10: who is refused as not registered begins anew, sooner than the next heartbeat",
+        "R10: a proxy that is refused as not registered begins anew, sooner than the next heartbeat",
         "unit/state/test_redis_registration.py::"
         "test_who_is_refused_as_not_registered_begins_anew_before_the_next_heartbeat",
         ("state.redis_store", '"READONLY", NOT_REGISTERED)', '"READONLY")'),
@@ -288,7 +288,7 @@ LIVES = (
     ),
     mutant(
         "begins_anywhere",
-        "R11: a producer that nobody knows begins at 0, unless its state has expired",
+        "R11: an unknown producer begins at 0, unless its state has expired",
         _SCENES + "test_a_producer_that_is_known_to_nobody_begins_with_its_first_sequence",
         (
             "proxy.producer.entry_cache",

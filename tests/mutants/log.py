@@ -79,7 +79,7 @@ LOG = (
     ),
     mutant(
         "rivals_that_it_was_sent_to",
-        "R6: every replica is asked whether it leads, not only who may have something of ours",
+        "R6: every replica is asked whether it leads, not only those that may have something of ours",
         _LEADERS + "test_a_batch_below_the_window_that_a_deposed_leader_lacks_is_no_gap",
         (
             "proxy.partition_log.log_offsets",

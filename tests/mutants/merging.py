@@ -21,7 +21,7 @@ MERGING = (
     ),
     mutant(
         "content_error_fails_the_other_producer",
-        "R19: a content error of a merged append is nobody's before each was tried alone",
+        "R19: a content error of a merged append counts for a producer only after its batch was tried alone",
         _WORLDS + "test_a_content_error_costs_nobody_but_the_one_who_is_at_fault",
         (
             "proxy.producer.forward",

@@ -23,7 +23,7 @@ PARTS = (
     ),
     mutant(
         "rest_without_marker_sent_again",
-        "R6: nor by who takes over",
+        "R6: nor by a proxy that takes over",
         _PARTS + "test_who_takes_over_sends_no_rest_that_may_be_stored_without_a_marker",
         (
             "proxy.producer.takeover",
@@ -203,7 +203,7 @@ PARTS = (
     ),
     mutant(
         "told_before_its_commit",
-        "R7: the commit of what names nobody in the log is written before its client is told",
+        "R7: the commit of a record without a marker is written before its client is answered",
         _BARE + "test_it_is_committed_before_its_client_is_told",
         (
             "proxy.producer.forward",
@@ -263,7 +263,7 @@ PARTS = (
     ),
     mutant(
         "given_up_by_the_living_waited_for",
-        "R17: what a living proxy has given up is waited for by nobody",
+        "R17: no proxy waits for what a living one has given up",
         "unit/producer/test_several_proxies.py::test_who_comes_in_another_life_of_the_store_does_not_wait_for_a_living_proxy_that_has_given_up",
         (
             "proxy.producer.takeover",
@@ -274,13 +274,13 @@ PARTS = (
     ),
     mutant(
         "given_up_forgotten_by_a_claim",
-        "R17: what was given up is remembered by who rebuilds, should he come to no end",
+        "R17: what was given up is remembered by a rebuild, should that come to no end",
         _GIVEN_UP + "test_a_rebuild_that_comes_to_no_end_does_not_forget_it",
         ("proxy.producer.rebuild", "    if left is None:\n", "    if True:\n"),
     ),
     mutant(
         "rebuild_with_given_up_not_waited_for",
-        "R10: who rebuilds and remembers what was given up is waited for",
+        "R10: a rebuild that remembers what was given up is waited for",
         _GIVEN_UP + "test_a_proxy_that_rebuilds_beside_it_is_waited_for",
         (
             "proxy.producer.takeover",
@@ -332,7 +332,7 @@ PARTS = (
     ),
     mutant(
         "rest_not_looked_for",
-        "R14: nor is the rest sent without a look by who takes over",
+        "R14: nor is the rest sent without an audit by a proxy that takes over",
         _COPIES + "test_a_second_copy_of_a_part_is_told_whichever_part_it_is_and_whoever_sends_the_rest",
         (
             "proxy.producer.takeover",
@@ -342,7 +342,7 @@ PARTS = (
     ),
     mutant(
         "unreadable_intent_left",
-        "R17: an intent in a value that cannot be read is looked after by who may have written it",
+        "R17: an intent in a value that cannot be read is resolved by the proxy that may have written it",
         "unit/producer/test_brokers_away.py::test_an_intent_in_a_value_that_cannot_be_read_for_a_while_is_resolved_when_it_can",
         ("proxy.producer.stream", "        if self.held.is_unreadable:\n", "        if False:\n"),
         deaths=("liveness",),
