@@ -74,7 +74,7 @@ def reasons_not_ready(watched: Watched, excluded: Collection[str] = ()) -> list[
 
 
 def _without_brokers(topology: TopologyStatistics) -> list[str]:
-    """Why nobody can be served now for want of a broker."""
+    """Why no client can be served now for want of a broker."""
     if topology.is_known and any(broker.is_ready for broker in topology.brokers):
         return []
     refused = [broker.why_refused for broker in topology.asked_first if broker.why_refused]

@@ -37,7 +37,7 @@ class Admin:
     """The admin port of one proxy, and the metrics that are sent by OTLP."""
 
     def __init__(self, address: tuple[str, int] | str | None) -> None:
-        """Open the port, or the unix socket; nobody is answered before ``run``. None: there is none, metrics are only
+        """Open the port, or the unix socket; nothing is answered before ``run``. None: there is none, metrics are only
         sent. Raises ConfigError when it cannot be opened."""
         self._socket = None if address is None else bound(address)
 

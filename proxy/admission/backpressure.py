@@ -68,7 +68,7 @@ class _Nobody:
     has_ready_answers = False
 
     def hold_upstream(self, is_held: bool) -> None:
-        """Nobody to hold."""
+        """It has gone: there is no broker to hold."""
 
     def go_on(self) -> None:
         """Nothing waits."""

@@ -161,11 +161,11 @@ class ConnectionQuotas:
         return None if why is None else ("descriptors", why)
 
     def make_room(self) -> None:
-        """There was no descriptor even to take a connection and close it: somebody quiet leaves, if anybody is."""
+        """There was no descriptor even to take a connection and close it: an idle one is closed, if there is one."""
         self._why_no_room()
 
     def _turn_out_the_oldest(self, most: int) -> None:
-        """A login takes a moment only, so many connections that show nothing lock nobody out."""
+        """A login takes a moment only, so many connections that show nothing lock no client out."""
         oldest = next(iter(self._unauthenticated))
         what = f"{most} connections have not shown yet who is there, and this is the oldest"
         self._report(ConnectionRefused(oldest.address, "unauthenticated", what))

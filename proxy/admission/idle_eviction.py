@@ -1,5 +1,5 @@
 """How many client connections may be open. At the limit, the one that has asked for nothing for longest is closed for a
-new one: else a few hosts that connect and say nothing would lock everybody out. Knows no Kafka and no socket."""
+new one: else a few hosts that connect and say nothing would lock all clients out. Knows no Kafka and no socket."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """How long a pass of the reactor has taken. A batch may take long to convert, and so do many: what comes after so much
-work is left for the next pass, and everybody else, and the lease, has a turn in between. Nothing leaves before the pass
+work is left for the next pass, and all else, and the lease, has its turn in between. Nothing leaves before the pass
 ends, so what flows do is spread over passes that are short. Knows no Kafka."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class LoopBudget:
         return self._seconds() > limits.PASS_SECONDS_MAX
 
     def counts_anew(self) -> None:
-        """What took long until now had a share of its own: it makes nobody wait for the next pass."""
+        """What took long until now had a share of its own: nothing else waits for the next pass because of it."""
         if self._began_at is not None:
             self._began_at = self._now()
 
@@ -67,7 +67,7 @@ class LoopBudget:
     def _go_on(self) -> None:
         begun = self._now()
         try:
-            while self._due:  # one at least, however long the pass is: nobody waits for ever
+            while self._due:  # one at least, however long the pass is: nothing waits for ever
                 self._due.popleft()()
                 if self._now() - begun > limits.TURN_SECONDS:
                     break

@@ -23,7 +23,7 @@ Count = Callable[[int], None]
 
 
 class Held:
-    """Bytes that are counted as long as anybody refers to this: whoever keeps the bytes keeps this, too. So what is
+    """Bytes that are counted as long as this object lives: what keeps the bytes refers to it, too. So what is
     counted is what is there, whatever way a request ends."""
 
     __slots__ = ("_count", "_size")

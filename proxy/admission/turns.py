@@ -1,4 +1,4 @@
-"""Work in steps, one in each pass of the reactor: everybody else has a turn in between. Knows no Kafka."""
+"""Work in steps, one in each pass of the reactor: all else has its turn in between. Knows no Kafka."""
 
 from __future__ import annotations
 
