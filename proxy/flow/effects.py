@@ -1,7 +1,7 @@
 """What a flow can ask of the outside. Typed requests only: nothing here performs them.
 
-A flow is an ``async def`` that awaits nothing else than these. The runner (``runner.py``) hands each effect to a
-handler and sends the result back in, so the same flow runs on sockets and in the simulation."""
+A flow is an ``async def`` that awaits nothing but these. The runner (``runner.py``) passes each effect to a handler and
+sends the result back in, so the same flow runs on sockets and in the simulation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Effect(Generic[T]):
-    """Something that the outside does for a flow; awaiting it gives the result."""
+    """Something that is done outside of a flow; awaiting it gives the result."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ class Effect(Generic[T]):
 
 
 class Wakeup:
-    """Wakes a flow that pauses on it; rung while nobody listens, it is remembered."""
+    """Wakes a flow that pauses on it; a call while no flow pauses is remembered."""
 
     __slots__ = ("listener", "rung")
 
@@ -41,7 +41,7 @@ class Wakeup:
         self.listener: Callable[[], None] | None = None
 
     def ring(self) -> None:
-        """Wake the flow that pauses on this bell, or the next that will."""
+        """Wake the flow that pauses on this, or the next one that will."""
         if self.listener is None:
             self.rung = True
         else:
@@ -50,7 +50,7 @@ class Wakeup:
 
 @value(frozen=True, slots=True)
 class Unanswered:
-    """A question that got no answer: nothing is known."""
+    """A question without an answer: nothing is known."""
 
     reason: str
 
@@ -80,8 +80,8 @@ class MemberAlive(Effect[bool | StoreAway]):
 
 
 class Way(Protocol):
-    """The only way to the log for the batches of one client, who shows the broker itself who he is: his own connection
-    to it."""
+    """The only way to the log for the batches of one client that authenticates at the broker: its own connection
+    there."""
 
     def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
         """Send it, or refuse it; ``done`` gets the outcome, once, never from inside this call."""
@@ -90,11 +90,12 @@ class Way(Protocol):
 
 @value(frozen=True, slots=True)
 class Append(Effect[Outcome]):
-    """Append one message set to a partition, at most once. A ``PendingWrapper`` may leave with those of others.
+    """Append one message set to a partition, at most once. A ``PendingWrapper`` may leave together with those of
+    others.
 
     ``may_send``: asked in the step of the send itself, for the deadline and for clients that have gone (rules R4, R17);
-    a text is the reason why not. ``timeout_ms``: what the client gave. ``way``: the client's own, None: the pool's.
-    ``sender``: who is served in turn with others that wait for the same partition.
+    a text is the reason why not. ``timeout_ms``: the client's. ``way``: the client's own, None: the pool's. ``sender``:
+    takes turns with others that wait for the same partition.
     """
 
     broker_id: int
@@ -109,7 +110,8 @@ class Append(Effect[Outcome]):
 
     @property
     def wrapper(self) -> PendingWrapper | None:
-        """What may still be merged with others (``merge_producers``); None: a message set that is as it is."""
+        """The wrapper that may still be merged with others (``merge_producers``); None: a message set that is sent as
+        it is."""
         return self.records if isinstance(self.records, PendingWrapper) else None
 
     @property
@@ -119,7 +121,7 @@ class Append(Effect[Outcome]):
 
     @property
     def size_bytes(self) -> int:
-        """About the bytes that are sent."""
+        """About the number of bytes that are sent."""
         return self.records.size_bytes if isinstance(self.records, PendingWrapper) else len(self.records)
 
 
@@ -133,7 +135,7 @@ class Ask(Effect[T | Unanswered]):
 
 @value(frozen=True, slots=True)
 class Leader(Effect[int | None]):
-    """The broker that leads the partition now; None: nobody is known to. ``refresh``: what is known is out of date."""
+    """The broker that leads the partition now; None if none is known. ``refresh``: what is known is out of date."""
 
     topic: str
     partition: int
@@ -142,7 +144,7 @@ class Leader(Effect[int | None]):
 
 @value(frozen=True, slots=True)
 class Replicas(Effect[Collection[int]]):
-    """The brokers that have the partition, as last seen: each of them may be its leader, or believe that it is."""
+    """The brokers that have the partition, as last learned: each of them may be its leader, or believe that it is."""
 
     topic: str
     partition: int
@@ -165,7 +167,7 @@ class Pause(Effect[bool]):
 
 @value(frozen=True, slots=True)
 class Work(Effect[Done[T]]):
-    """Something long is done in steps, with turns for everybody else: see ``long_work.py``."""
+    """Do long work in steps, with turns for others: see ``long_work.py``."""
 
     start: Callable[[], Steps[T]]
     sender: str
@@ -177,8 +179,8 @@ class Now(Effect[float]):
 
 
 async def in_steps(start: Callable[[], Steps[T]], sender: str, *, is_late: bool = False) -> T:
-    """Return the result of the steps; everybody else has turns in between, if there is more than one, or ``is_late``.
-    Raises what they raise. ``start`` begins them, perhaps more than once."""
+    """Return the result of the steps; others have turns in between, if there is more than one, or ``is_late``. Raises
+    what they raise. ``start`` begins them, perhaps more than once."""
     if not is_late:
         steps = start()
         try:

@@ -30,21 +30,21 @@ class Acknowledger(Protocol):
 
 @value(frozen=True, slots=True)
 class Appended:
-    """In the log of the leader that was asked. With an error code it may still vanish. ``anchor``: what names the
-    wrapper in the log that holds it together with other producers' batches; empty: its own."""
+    """The append is in the log of the leader that was asked. With an error code it may still vanish. ``anchor``: what
+    identifies the wrapper in the log that it shares with other producers' batches; empty: it has its own."""
 
     base_offset: int
     error_code: int = 0
     log_append_time_ms: int = -1
     lane: Acknowledger | None = None
-    """Whose answer it is; None: it was seen in the log."""
+    """The connection that brought the answer; None: the append was seen in the log."""
     anchor: bytes = b""
 
 
 @value(frozen=True, slots=True)
 class Refused:
-    """Not in the log, for certain. ``merged_bytes``: of the wrapper that it shared with other producers' batches, one
-    of which may be at fault (rule R19); 0: it was alone."""
+    """The append is not in the log, for certain. ``merged_bytes``: of the wrapper that it shared with other producers'
+    batches, one of which may be at fault (rule R19); 0: it was alone."""
 
     error_code: int
     merged_bytes: int = 0
@@ -52,15 +52,15 @@ class Refused:
 
 @value(frozen=True, slots=True)
 class NotSent:
-    """No byte of it has left the proxy."""
+    """No byte of the append has left the proxy."""
 
     reason: str
 
 
 @value(frozen=True, slots=True)
 class InDoubt:
-    """It may be in the log, now or soon. ``error_code``: what the broker answered, if it did. ``is_late``: bytes of it
-    left when the lease was about to end, or later (rule R4)."""
+    """The append may be in the log, now or soon. ``error_code``: what the broker answered, if it did. ``is_late``:
+    bytes of it left when the lease was about to end, or later (rule R4)."""
 
     reason: str
     broker_id: int
@@ -74,7 +74,7 @@ Outcome = Appended | Refused | NotSent | InDoubt
 def ended(
     broker_id: int, topic: str, partition: int, identities: tuple[Identity, ...], outcome: Outcome
 ) -> AppendEnded:
-    """Return the event that tells of an outcome."""
+    """Return the event that reports an outcome."""
     where = (broker_id, topic, partition, identities)
     match outcome:
         case Appended():
@@ -102,7 +102,8 @@ CONTENT_ERRORS = frozenset(
 """Refusals that may be the fault of one batch among several in a shared append (rule R19)."""
 
 SIZE_ERRORS = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-"""It would be taken in smaller pieces: above the topic's ``max.message.bytes``, or its ``segment.bytes``."""
+"""The broker would take smaller pieces: the append is above the topic's ``max.message.bytes``, or its
+``segment.bytes``."""
 
 ROUTING_ERRORS = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER}

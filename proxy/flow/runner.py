@@ -19,7 +19,7 @@ class FlowRunner:
     def __init__(self, handlers: Mapping[type, Handler]) -> None:
         self._handlers = handlers
         self.on_effect: Callable[[Effect[Any]], None] | None = None
-        """Called before each effect is performed: where the test kit puts its crashes."""
+        """Called before each effect is performed: the test kit injects its crashes here."""
 
     def start(
         self,
@@ -39,7 +39,7 @@ class FlowRunner:
 
 
 class _Run:
-    """One flow on its way. Results that come back at once are taken in a loop, so that the stack does not grow."""
+    """One running flow. Results that come back at once are taken in a loop, so that the stack does not grow."""
 
     __slots__ = ("_done", "_failed", "_flow", "_in_step", "_is_over", "_result", "_runner")
 
@@ -93,7 +93,7 @@ class _Run:
             value, self._result = self._result, nothing
 
     def _end(self, error: Exception) -> None:
-        """An internal error, in the flow or in what it asked for: nobody may wait for this flow any longer."""
+        """End with an internal error, in the flow or in what it asked for: nothing waits for this flow any longer."""
         self._is_over = True
         self._flow.close()
         if self._failed is None:

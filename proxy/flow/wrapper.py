@@ -2,7 +2,7 @@
 those of other producers (``merge_producers``). Pure.
 
 Keeps bytes and names, and counts the bytes as long as they are here: the records only until they are wrapped, unless
-others may still join them. Who may go together is said by ``grouping.py``, who does by ``load.py``."""
+others may still join them. ``grouping.py`` says which may go together, ``merge.py`` which do."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _BYTES_PER_WRAPPER = 128
 
 
 def _count_nothing(_bytes: int) -> None:
-    """Nobody wants to know."""
+    """Counts nothing."""
 
 
 class PendingWrapper:
     """``inner``: the records. ``joined_bytes_max``: the largest wrapper that they may be a part of together with
-    others; 0: they go alone. ``compress_harder``: compressed even if the client did not compress. ``count``: told of
-    the bytes that are kept here."""
+    others; 0: they go alone. ``compress_harder``: compressed even if the client did not compress. ``count`` is called
+    with the bytes that are kept here."""
 
     __slots__ = (
         "_anchor",
@@ -61,7 +61,7 @@ class PendingWrapper:
         self.first_content = inner.first_content
         """The digest of its first record."""
         self.is_marked = True
-        """Does it name its records in the log? Else nothing there tells whose they are."""
+        """Does a marker name its records in the log? Otherwise nothing there tells their producer."""
         self._max_timestamp = inner.max_timestamp
         self._inner: Inner | None = inner
         self._message_set: bytes | bytearray | None = None
@@ -94,8 +94,8 @@ class PendingWrapper:
         at_once(self.going_alone())
 
     def going_alone(self) -> Steps[None]:
-        """The same in steps. The records are let go of once they are wrapped: unpacked they may take a thousand times
-        as much."""
+        """The same in steps. The records are released once they are wrapped: unpacked they may take a thousand times as
+        much."""
         self.joined_bytes_max = 0
         if self._message_set is None:
             yield from self._wrapping()
@@ -103,7 +103,7 @@ class PendingWrapper:
         self._recount()
 
     def leaves_without_marker(self, message_set: bytes | bytearray, anchor: bytes) -> None:
-        """It goes alone, as this message, which names nobody. ``anchor``: what that one is recognised by."""
+        """It goes alone, as this message, which has no marker. ``anchor``: what identifies that message."""
         self.is_marked = False
         self._message_set, self._anchor = message_set, anchor
         self.goes_alone()
@@ -131,7 +131,7 @@ class PendingWrapper:
 
     @property
     def anchor(self) -> bytes:
-        """What names the wrapper in the log."""
+        """What identifies the wrapper in the log."""
         self.wrapped()
         return self._anchor
 

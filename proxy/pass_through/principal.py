@@ -1,5 +1,5 @@
-"""Who a client says he is, read from the tokens of his SASL exchange with a broker, and when that exchange is over.
-Pure; decides nothing: the name counts once the broker has said yes to these very tokens."""
+"""The name that a client claims, read from the tokens of its SASL exchange with a broker, and when that exchange is
+over. Pure; decides nothing: the name counts once the broker has accepted these very tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..broker.sasl_mechanisms import SaslError
 from ..settings.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 
 MECHANISMS = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
-"""Those whose tokens can be read. Of others nobody could tell who the client is."""
+"""Mechanisms whose tokens can be read. With others the client's name would be unknown."""
 _NAME_BYTES_MAX = 1024
 
 
@@ -25,8 +25,8 @@ class Conversation:
         self.name: str | None = None
 
     def client_says(self, token: bytes) -> None:
-        """Look at a token of the client. Raises SaslError for one that names nobody, or somebody else than it
-        proves to be."""
+        """Read a token of the client. Raises SaslError for one that has no name, or another name than the one that it
+        proves."""
         if self.name is None:
             name = _NAMES[self._mechanism](token)
             if not name or len(name.encode()) > _NAME_BYTES_MAX or not name.isprintable():
@@ -34,7 +34,7 @@ class Conversation:
             self.name = name
 
     def broker_says(self, token: bytes) -> bool:
-        """Look at a token of the broker: is the client accepted now?"""
+        """Read a token of the broker: is the client accepted now?"""
         self._answers += 1
         if self._mechanism == PLAIN:
             return True
@@ -47,7 +47,7 @@ def _name_in_plain(token: bytes) -> str:
     parts = token.split(b"\0")
     if len(parts) != 3:
         raise SaslError("a token of PLAIN has three parts")
-    # Brokers before 0.10.2.2 believe the first part, whoever's password the third one is (CVE-2017-12610).
+    # Brokers before 0.10.2.2 believe the first part, to whatever name the password belongs (CVE-2017-12610).
     if parts[0] not in (b"", parts[1]):
         raise SaslError("nobody acts for somebody else here: the two names of PLAIN differ")
     return _text(parts[1])
@@ -58,7 +58,7 @@ def _name_in_scram(token: bytes) -> str:
     names = [part[2:] for part in attributes.split(b",") if part.startswith(b"n=")]
     if header != b"n" or len(names) != 1 or not attributes.startswith(b"n="):
         raise SaslError("the client's first message is no SCRAM that is known here")
-    if b",tokenauth=true" in attributes.lower():  # brokers do not look at its case
+    if b",tokenauth=true" in attributes.lower():  # brokers ignore its case
         raise SaslError("delegation tokens are not passed through: they do not say who their owner is")
     name = names[0]
     if acting_for not in (b"", name):
@@ -71,7 +71,7 @@ def _name_in_scram(token: bytes) -> str:
 
 def _name_in_token(token: bytes) -> str:
     _, acting_for, rest = _gs2(token)
-    # Of several brokers believe the last, however its scheme is written: with two it is not certain who was meant.
+    # Of several brokers believe the last, however its scheme is written: with two the name is not certain.
     said = [part[len(b"auth=") :] for part in rest.split(b"\x01") if part.startswith(b"auth=")]
     scheme, _, bearer = said[0].partition(b" ") if len(said) == 1 else (b"", b"", b"")
     parts = bearer.strip(b" ").split(b".")
@@ -88,7 +88,7 @@ def _name_in_token(token: bytes) -> str:
 
 
 def _gs2(token: bytes) -> tuple[bytes, bytes, bytes]:
-    """Return what stands in front (RFC 5801): channel binding, whom to act for; and the rest."""
+    """Return the front (RFC 5801): channel binding, the name to act for; and the rest."""
     parts = token.split(b",", 2)
     if len(parts) != 3 or not (parts[1] == b"" or parts[1].startswith(b"a=")):
         raise SaslError("the client's first message cannot be read")

@@ -1,6 +1,5 @@
-"""A produce request of a client who shows the broker himself who he is: what he may not do, and what he may hear.
-
-Adds to ``produce.py`` what the broker says of him; sends nothing."""
+"""A produce request of a client that authenticates at the broker: what it may not write, and what it may learn. Adds to
+``session/produce.py`` what the broker says of the client's rights; sends nothing."""
 
 from __future__ import annotations
 
@@ -18,17 +17,18 @@ _CLOSED = "the broker does not let this client write here"
 
 
 class PassThroughProduce(ProduceCall):
-    """A request of his. ``denied``: topics that are closed to him, with the code that he gets. Nothing is told from
-    memory before the broker has said that he may write there, to something that was asked after the request came: an
-    append of it that the broker took, or a question."""
+    """One request of such a client. ``denied``: topics that it may not write to, with their error codes. No answer is
+    given from memory before the broker has said that the client may write there, to something that was asked after the
+    request came: an append of the client that the broker took, or a question."""
 
     def judge(self, write_acl: WriteAcl, denied: Mapping[str, int], came_at: float) -> None:
-        """Say what is known of him. ``came_at``: when the request came, in reactor seconds. To be called first."""
+        """Judge the request by what is known of the client's rights. ``came_at``: when the request came, in reactor
+        seconds. To be called first."""
         self._write_acl = write_acl
         self._denied = denied
         self._came_at = came_at
         self._unconfirmed: dict[int, Part] = {}
-        """Parts that are done, and wait for a word of the broker."""
+        """Parts that are done, and wait for the broker's word on the client's rights."""
 
     def part_answered(self, index: int, part: Part, answer: Answer) -> None:
         """One partition is done."""
@@ -42,7 +42,7 @@ class PassThroughProduce(ProduceCall):
         )
 
     def time_is_up(self, parts: Sequence[Part]) -> None:
-        """Rule R18: also what waits for a word of the broker is answered."""
+        """Rule R18: what waits for the broker's word is answered, too."""
         super().time_is_up(parts)
         for index in sorted(self._unconfirmed):
             self._tell(index, answers.in_doubt("the broker has not said yet whether this client may write here"))
@@ -56,7 +56,7 @@ class PassThroughProduce(ProduceCall):
             super().part_answered(index, self._unconfirmed.pop(index), answer)
 
     def _tell(self, index: int, answer: Answer) -> None:
-        """Something else than what was found."""
+        """Give another answer than the one that was found."""
         part = self._unconfirmed.pop(index)
         part.note(answer.error_code)
         super().part_answered(index, part, answer)
@@ -78,7 +78,7 @@ class PassThroughProduce(ProduceCall):
             self._refuse(part, item, Answer(code, message=_CLOSED))
 
     def _name(self, item: PartitionRecords, part: Part) -> None:
-        """What may come again, and comes before others, is remembered (rule R11)."""
+        """A batch that may come again, and comes before others, is remembered (rule R11)."""
         try:
             header = parse_single_batch(memoryview(b"") if item.records is None else item.records)
         except WireError:

@@ -1,8 +1,8 @@
-"""A client's own connection to a broker while he shows the broker who he is: his tokens go on, the broker's come back.
+"""A client's own connection to a broker while the client authenticates there: its tokens go on, the broker's come back.
 Sans-IO; afterwards the same connection is a pipe.
 
-Clients that put tokens into requests (SaslAuthenticate) reach brokers that take them bare, and the other way round
-needs nothing: newer brokers take bare tokens too, after a SaslHandshake 0."""
+Clients that put tokens into requests (SaslAuthenticate) reach brokers that take them bare. The other way round needs
+nothing: newer brokers take bare tokens too, after a SaslHandshake 0."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SaslRelay:
         self._wire: Wire | None = None
         self._buffer = b""
         self._asked: tuple[int, int] | None = None
-        """API key and version of the request that is out; None: bare tokens are spoken."""
+        """API key and version of the request that is out; None while bare tokens are exchanged."""
         self._is_over = False
         reactor.connect(address, self)
 
@@ -77,7 +77,7 @@ class SaslRelay:
 
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: Wire) -> None:
-        """The broker is there."""
+        """The connection to the broker is open."""
         if self._is_over:
             wire.reset()
             return
@@ -94,7 +94,7 @@ class SaslRelay:
             self._fail(str(error))
 
     def lost(self, reason: str) -> None:
-        """Old brokers hang up on wrong tokens."""
+        """The connection ended: old brokers close it on wrong tokens."""
         self._wire = None
         if not self._is_over:
             self._is_over = True

@@ -1,8 +1,8 @@
-"""What a broker has said that one client may do, topic by topic, and who waits to hear it. Sans-IO.
+"""The topics that one client may write to, as a broker has said, and the requests that wait for its word. Sans-IO.
 
-A yes is believed for some seconds where it only lets a batch in: what is appended the broker judges once more. What is
-told from memory needs a yes to something that was asked after the request had come. Asks through a function; knows no
-request and no batch."""
+A yes counts for some seconds where it only admits a batch: the broker judges the append once more. An answer from
+memory needs a yes to something that was asked after the request had come. Asks through a function; knows no request and
+no batch."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ...codecs.errors import WireError
 from .. import limits
 
 DENIED = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-"""The second one is for topics that he may not even know of."""
+"""The second one is for topics that the client may not even know of."""
 
 
 def _ask_nobody(_topics: Mapping[str, int]) -> None:
-    """He has gone."""
+    """Nothing to ask: the client has gone."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """Somebody who wants to hear what the broker says of a topic at ``since`` or later."""
+    """A request that waits for what the broker says of a topic at ``since`` or later."""
 
     topic: str
     partition: int
@@ -32,7 +32,7 @@ class _Waiting:
 
 
 class WriteAcl:
-    """Of one client. ``ask``: puts the question whether he may write to these topics, at one partition of each;
+    """The rights of one client. ``ask`` asks whether it may write to these topics, at one partition of each;
     ``answered`` is to be called then."""
 
     def __init__(self, now: Callable[[], float], ask: Callable[[Mapping[str, int]], None]) -> None:
@@ -47,7 +47,7 @@ class WriteAcl:
         self._is_over = False
 
     def missing(self, topics: Mapping[str, int]) -> Mapping[str, int]:
-        """Return those of which nothing is known that is still believed."""
+        """Return the topics of which nothing is known that still counts."""
         now = self._now()
         missing = {topic: partition for topic, partition in topics.items() if not self._is_believed(topic, now)}
         if missing and len(self._known) > limits.PASS_THROUGH_TOPICS_MAX:
@@ -56,20 +56,20 @@ class WriteAcl:
         return missing
 
     def code_of(self, topic: str) -> int:
-        """Return the error code that a produce to a topic would get, 0 for none. Something has to be known of it."""
+        """Return the error code that a produce to a topic would get, 0 for none. It must be known."""
         return self._known[topic][0]
 
     def want(self, topics: Mapping[str, int]) -> None:
-        """Have the broker asked about these."""
+        """Have the broker asked about these topics."""
         self._wanted |= topics
         self._ask_more()
 
     def confirm(self, topic: str, partition: int, since: float, then: Callable[[int], None]) -> None:
-        """Tell ``then`` the error code of the topic, as the broker said it to something that was asked at ``since``
-        (reactor seconds) or later; at once, if it has."""
+        """Call ``then`` with the error code of the topic, as the broker said it to something that was asked at
+        ``since`` (reactor seconds) or later; at once, if it has."""
         known = self._known.get(topic)
         if self._is_over:
-            then(0)  # nobody listens
+            then(0)  # the client has gone
         elif known is not None and known[1] >= since:
             then(known[0])
         else:
@@ -92,13 +92,13 @@ class WriteAcl:
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             self.confirm(one.topic, one.partition, one.since, one.then)
-        self._asked = frozenset()  # only now: those who still wait are put into one question
+        self._asked = frozenset()  # only now: requests that still wait are put into one question
         self._ask_more()
 
     def end(self) -> None:
-        """He has gone: whoever waits may come to his end, and nothing more is asked."""
+        """The client has gone: everything that waits is ended, and nothing more is asked."""
         self._is_over = True
-        self._ask = _ask_nobody  # or it and its client would hold each other
+        self._ask = _ask_nobody  # otherwise this and its client would refer to each other
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             one.then(0)

@@ -1,4 +1,4 @@
-"""Verdict or trouble -> error code and a sentence for people: the only place that chooses codes."""
+"""Turns a verdict or a failure into an error code and a sentence for people: the only place that chooses codes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEADER_NAME_SHOWN = 64
 
 
 def appended(base_offset: int, log_append_time_ms: int) -> Answer:
-    """In the log, now or from an earlier try."""
+    """The batch is in the log, now or from an earlier try."""
     return Answer(_NONE, base_offset, log_append_time_ms)
 
 
@@ -59,7 +59,7 @@ def foreign_producer_id() -> Answer:
 
 
 def in_doubt(reason: str) -> Answer:
-    """Outcome not known in time, or the store is away: the retry finds out."""
+    """The outcome is not known in time, or Redis is away: the retry finds out."""
     return Answer(int(ErrorCode.REQUEST_TIMED_OUT), message=reason)
 
 
@@ -69,7 +69,7 @@ def held_back(reason: str) -> Answer:
 
 
 def no_leader() -> Answer:
-    """Nobody is known to lead the partition, or its leader cannot be reached; nothing was sent."""
+    """No leader of the partition is known, or it cannot be reached; nothing was sent."""
     return Answer(int(ErrorCode.NOT_LEADER_OR_FOLLOWER), message="the partition's leader cannot be reached")
 
 
@@ -98,7 +98,7 @@ def partly_stored(records: int, error_code: int) -> Answer:
 
 
 def undecidable(reason: str) -> Answer:
-    """Nobody can tell whether the batch is in the log: the user has to know."""
+    """It cannot be determined whether the batch is in the log: the user has to know."""
     return Answer(
         int(ErrorCode.INVALID_RECORD), message=f"it cannot be decided whether this batch is in the log: {reason}"
     )
@@ -139,7 +139,7 @@ def invalid(reason: str, version: int) -> Answer:
 
 
 def invalid_acks(acks: int) -> Answer:
-    """No client sends 0 with a producer id: who wants no answer cannot retry (rule R16)."""
+    """No client sends 0 with a producer id: a client that gets no answer cannot retry (rule R16)."""
     return Answer(
         int(ErrorCode.INVALID_REQUIRED_ACKS), message=f"acks is {acks}; with a producer id -1 and 1 are served"
     )
@@ -180,7 +180,7 @@ def ends_epoch(error_code: int) -> bool:
 
 
 def reveals_state(error_code: int) -> bool:
-    """Does whoever is told this learn something of what was written before, by him or by others?"""
+    """Does this answer reveal something of what was written before, by this client or by others?"""
     return error_code in (
         ErrorCode.NONE,
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

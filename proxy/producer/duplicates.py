@@ -68,7 +68,7 @@ def why_hidden(stream: Stream, batch: Batch) -> str | None:
     if entry is None or entry.intent is None:
         return None
     if is_in_intent(entry.intent, batch.identity, batch.header.crc):
-        return "an earlier try of it was given up"  # who did not hear of it is told again
+        return "an earlier try of it was given up"  # a client that has not received that answer gets it again
     if not entry.is_blurred or begins_anew(stream, entry, batch):
         return None
     return "the log does not tell all of this producer"

@@ -1,5 +1,5 @@
-"""What a suspect entry becomes when the log was read, and when the newest part of the log was enough (rule R10). Pure:
-reads nothing, writes nothing."""
+"""What a suspect entry becomes after the log was read, and when the newest part of the log is sufficient (rule R10).
+Pure: reads nothing, writes nothing."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from ..partition_log.log_search import Searched
 from .batch import Batch
 
 Name = tuple[BatchIdentity, int]
-"""What tells a batch that waits from others: its identity and checksum."""
+"""What tells a waiting batch apart from others: its identity and checksum."""
 
 
 def name_of(batch: Batch) -> Name:
-    """Return it."""
+    """Return the name of a batch."""
     return batch.identity, batch.header.crc
 
 
 @value(frozen=True, slots=True)
 class LookedFor:
-    """What a rebuild has looked for by its content, too: what has no marker tells nobody whose it is. ``is_all``: there
-    was nothing without a marker that could be the producer's, so nothing has to be looked for."""
+    """What a rebuild has also looked for by its content, as a record without a marker does not name its producer.
+    ``is_all``: there was nothing without a marker that could be the producer's, so nothing has to be looked for."""
 
     era: int
     names: frozenset[Name]
     is_all: bool
 
     def has(self, era: int, batch: Batch) -> bool:
-        """Does the entry, as the rebuild left it, tell what becomes of this batch?"""
+        """Does the entry, as the rebuild left it, determine the outcome of this batch?"""
         return self.era == era and (self.is_all or name_of(batch) in self.names)
 
 
 def lowest_of(waiting: Iterable[BatchIdentity]) -> BatchIdentity | None:
-    """Return the batch that comes first in the newest epoch that waits; None: nobody waits."""
+    """Return the batch that comes first in the newest epoch that waits; None if none waits."""
     known = list(waiting)
     newest = max((one.producer_epoch for one in known), default=NO_OFFSET)
     lowest: BatchIdentity | None = None
@@ -49,7 +49,7 @@ def lowest_of(waiting: Iterable[BatchIdentity]) -> BatchIdentity | None:
 
 
 def lowest_missing(done: Entry, waiting: Iterable[BatchIdentity]) -> BatchIdentity | None:
-    """Return who waits first, if the rebuilt entry does not have it."""
+    """Return the first waiting batch, if the rebuilt entry does not have it."""
     lowest = lowest_of(waiting)
     if lowest is None or lowest.producer_epoch < done.producer_epoch:
         return None
@@ -58,10 +58,10 @@ def lowest_missing(done: Entry, waiting: Iterable[BatchIdentity]) -> BatchIdenti
 
 
 def is_enough(entry: Entry, pieces: Sequence[Stored], lowest: BatchIdentity | None) -> bool:
-    """Is the entry complete with these pieces, which are all that was appended since a mark?
+    """Is the entry complete with these pieces, which are all that was appended since a checkpoint?
 
-    ``lowest``: who waits first. No client retries what is older than the mark, so that batch itself is among the pieces
-    or not in the log. Complete means: what has to come next is known for certain."""
+    ``lowest``: the first waiting batch. No client retries what is older than the checkpoint, so that batch itself is
+    among the pieces or not in the log. Complete means: the sequence that is due is known for certain."""
     if lowest is None:
         return bool(pieces)
     newest = max((piece.producer_epoch for piece in pieces), default=NO_OFFSET)
@@ -78,8 +78,9 @@ def is_enough(entry: Entry, pieces: Sequence[Stored], lowest: BatchIdentity | No
 def completed(
     entry: Entry, result: Searched, generation: bytes, given_up: Intent | None, *, is_since_mark: bool
 ) -> Entry:
-    """Return the entry with all that was found. ``given_up``: what nobody could tell of before. ``is_since_mark``: what
-    lies before the mark was not read. It counts as rebuilt also where only something without a marker was found."""
+    """Return the entry with all that was found. ``given_up``: an intent whose outcome could not be determined before.
+    ``is_since_mark``: what lies before the checkpoint was not read. The entry counts as rebuilt also if only something
+    without a marker was found."""
     done = rebuilt(entry, result.pieces, generation, result.end_offset, result.anchor)
     if result.has_unmarked:
         done = replace(done, is_rebuilt=True)
@@ -89,19 +90,20 @@ def completed(
     if not is_since_mark and NO_OFFSET < result.gap_at < done.first_base_offset and not has_beginning:
         done = replace(done, first_base_offset=result.gap_at)  # what is looked for below the window may be there
     elif of_epoch and not has_beginning and not knew_beginning:
-        # Anywhere below, as before a mark, or without a marker: no batch is told to be out of order for it.
+        # Anywhere below, as before a checkpoint, or without a marker: no batch is told to be out of order for it.
         done = replace(done, first_base_offset=0)
     if given_up and (given_up.producer_epoch, given_up.batches[0].base_sequence) == (
         done.producer_epoch,
         done.next_sequence,
     ):
-        done = replace(done, intent=given_up)  # the log still does not tell: they are not forwarded again (R17)
+        # The log still does not tell: these batches are not forwarded again (R17).
+        done = replace(done, intent=given_up)
     return done
 
 
 def is_claimed(intent: Intent | None) -> bool:
-    """Does somebody rebuild the entry who keeps in it what was given up before? The claim of a rebuild has no content;
-    who gives a batch up leaves it there, and does nothing any more."""
+    """Does a proxy rebuild the entry that keeps in it what was given up before? The claim of a rebuild has no content;
+    a proxy that gives a batch up leaves it there, and does nothing any more."""
     return intent is not None and intent.is_given_up and bool(intent.batches) and intent.content == NO_CONTENT
 
 
