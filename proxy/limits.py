@@ -311,13 +311,13 @@ FETCH_BYTES_MAX: Final = 64 * MIB
 """Fetch v2 returns a message only whole; the size asked for grows up to this."""
 FORWARDS_MAX: Final = 3
 """The first time, and twice more after the log was searched (rule R6)."""
-LOOK_BYTES_MAX: Final = 32 * MIB
+AUDIT_BYTES_MAX: Final = 32 * MIB
 """Read by one duplicate audit: it only reports, and must not delay anything."""
-SECOND_LOOKS_SECONDS: Final = (60.0, 540.0)
+DUPLICATE_AUDITS_SECONDS: Final = (60.0, 540.0)
 """After a batch was sent again, the audit looks for a second copy one minute and ten minutes later (rule R14)."""
 UNDECIDED_MAX: Final = 4
 """Tries to resolve a doubt before the client is told that it cannot be decided."""
-READ_BACK_SECONDS: Final = 600.0
+MARKER_PROBE_SECONDS: Final = 600.0
 """How often an append of a partition is read back, to see whether the broker keeps the marker: a message format or a
 codec may be changed at any time, and one small fetch per partition in ten minutes costs its broker nothing."""
 BOUND_AGE_SECONDS: Final = 10.0
@@ -327,9 +327,9 @@ BOUND_AGE_SECONDS: Final = 10.0
 LOOP_STEP_WINDOW_SECONDS: Final = 60.0
 """The longest step of the event loop is shown for one to two of these: longer than the interval at which metrics are
 collected."""
-STORE_MEMORY_LOOK_SECONDS: Final = 10.0
+REDIS_MEMORY_LOOK_SECONDS: Final = 10.0
 """How often Redis is asked for its memory: more often than most collectors ask the proxy."""
-STORE_MEMORY_SHARE_MAX: Final = 0.8
+REDIS_MEMORY_SHARE_MAX: Final = 0.8
 """Of Redis's maxmemory. Above it the status page warns: when it is full, nothing can be reserved, so no idempotent
 batch is accepted."""
 DUPLICATE_SERIES_MAX: Final = 500

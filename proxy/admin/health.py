@@ -103,7 +103,7 @@ def concerns(watched: Watched) -> list[str]:
     if seconds > limits.SCAN_SECONDS_MAX:
         found.append(f"an append has been in doubt for {seconds:.0f} s")
     memory = watched.telemetry.metrics.store_memory
-    if memory is not None and memory.used_bytes > limits.STORE_MEMORY_SHARE_MAX * memory.limit_bytes > 0:
+    if memory is not None and memory.used_bytes > limits.REDIS_MEMORY_SHARE_MAX * memory.limit_bytes > 0:
         share = 100 * memory.used_bytes / memory.limit_bytes
         found.append(f"Redis uses {share:.0f} % of its maxmemory; when it is full, nothing can be produced")
     counts = {sample.metric: sample.value for sample in watched.telemetry.metrics.samples() if not sample.labels}

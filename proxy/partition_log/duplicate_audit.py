@@ -1,5 +1,5 @@
-"""The second look: what was sent twice is looked for in the log again, later (rule R14). Flows that nobody waits for;
-they say what they find, and change nothing."""
+"""The duplicate audit: batches that were sent twice are looked for in the log again, later (rule R14). Flows that no
+request waits for; they report what they find, and change nothing."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ Name = tuple[int, int, int]
 
 
 class DuplicateSearch(LogSearch):
-    """Counts the copies of some batches, whoever's, from the lowest of their bounds on."""
+    """Counts the copies of some batches, of any producers, from the lowest of their bounds on."""
 
     wants_messages = True
 
     def __init__(self, topic: str, partition: int, bound: Position) -> None:
         super().__init__(topic, partition, -1, bound, (), set(), lambda _pieces: False)
-        self.budget_bytes = limits.LOOK_BYTES_MAX
+        self.budget_bytes = limits.AUDIT_BYTES_MAX
         self.offsets: dict[Name, set[int]] = {}
-        """Where each of the batches that are looked for was found."""
+        """The offsets at which each of the wanted batches was found."""
 
     def add(self, bound: Position, names: Iterable[Name]) -> None:
-        """Look for these too. Only before the first ``run``."""
+        """Look for these batches, too. Only before the first ``run``."""
         if bound.offset < self.bound.offset:
             self.bound = bound
         self.offsets.update({name: set() for name in names})
 
     async def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
-        """Note where a marked message has one of them."""
+        """Note where a message with a marker has one of them."""
         offset = message.offset + 1 - sum(identity.record_count for identity in identities)
         for identity in identities:
             name = (identity.producer_id, identity.producer_epoch, identity.base_sequence)
@@ -46,11 +46,11 @@ class DuplicateSearch(LogSearch):
 
 
 class DuplicateAudit:
-    """All second looks of one engine: one at a time, doubts come first."""
+    """All duplicate audits of one engine: one at a time, and doubts come first."""
 
     def __init__(self, report: Report) -> None:
         self.waiting: dict[tuple[str, int], DuplicateSearch] = {}
-        """By partition: what was sent twice lately, until it is looked for."""
+        """By partition: batches that were sent twice lately, until they are looked for."""
         self._report = report
         self.is_looking = False
 
@@ -58,7 +58,7 @@ class DuplicateAudit:
     def looking_for(
         self, place: tuple[str, int], bound: Position, names: Iterable[Name]
     ) -> Coroutine[Effect[Any], Any, None] | None:
-        """Return the flow of the second look (rule R14), None if one that waits for this partition takes them along."""
+        """Return the flow of an audit (rule R14), None if one that waits for this partition includes these batches."""
         waiting = self.waiting.get(place)
         if waiting is not None:
             waiting.add(bound, names)
@@ -68,9 +68,10 @@ class DuplicateAudit:
         return self._look(place, search)
 
     async def _look(self, place: tuple[str, int], search: DuplicateSearch) -> None:
-        """A broker that stood still for longer than the settle time may have appended the first try after all."""
+        """Look for second copies: a broker that was paused for longer than the settle time may have appended the first
+        try after all."""
         told: set[Name] = set()
-        for seconds in limits.SECOND_LOOKS_SECONDS:
+        for seconds in limits.DUPLICATE_AUDITS_SECONDS:
             await Wait(seconds)
             if self.waiting.get(place) is search:
                 del self.waiting[place]

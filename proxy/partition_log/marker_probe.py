@@ -1,5 +1,5 @@
-"""Looks at what was appended, as it is stored: whether the topic keeps markers, and what its broker compresses with.
-Flows that nobody waits for; they note in ``topic_facts.py`` what they learn, and append nothing."""
+"""Reads back what was appended, as it is stored: does the topic keep markers, and with which codec does its broker
+compress? Flows that no request waits for; they note in ``topic_facts.py`` what they learn, and append nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .topic_facts import TopicFacts
 
 
 class MarkerProbe:
-    """Of one process. ``probed``: partitions of which an append was read back lately."""
+    """The marker probes of one process. ``probed``: partitions of which an append was read back lately."""
 
     def __init__(self, topics: TopicFacts, bounds: LowerBounds, report: Report) -> None:
         self.probed: set[Place] = set()
@@ -26,18 +26,18 @@ class MarkerProbe:
         self._report = report
 
     async def probe(self, place: Place, sent_set: Buffer, last_offset: int) -> None:
-        """See whether the broker has kept the marker of an append, and let an append be looked at again after a while:
-        the topic's settings and the brokers' message format change under a proxy that runs. ``sent_set``: what was
+        """Check whether the broker has kept the marker of an append, and let an append be checked again after a while:
+        the topic's settings and the brokers' message format may change under a running proxy. ``sent_set``: what was
         appended. To be called where the partition is put among ``probed``."""
         sent_codec = next(message_set.iterate_shallow(sent_set)).codec
         del sent_set  # nor anything that was fetched is kept while this waits
         if await self._has_seen(place, sent_codec, last_offset):
-            await Wait(limits.READ_BACK_SECONDS)
+            await Wait(limits.MARKER_PROBE_SECONDS)
         self.probed.discard(place)
 
     async def _has_seen(self, place: Place, sent_codec: int, last_offset: int) -> bool:
-        """If the broker compresses with another codec, that is used for the topic from now on, and its next append is
-        looked at; if the marker is lost all the same, that is said. False: look at the next append."""
+        """If the broker compresses with another codec, use that one for the topic from now on, and check its next
+        append; if the marker is lost all the same, report that. Returns False if the next append has to be checked."""
         leader = await Leader(*place)
         stored = Later("no leader is known") if leader is None else await message_at(leader, *place, last_offset)
         if isinstance(stored, Unreadable):  # as all that brokers store in message format 0.11 or later

@@ -1,4 +1,4 @@
-"""What topics were seen to take and to store: sizes that were refused, codecs, markers. Plain data and its rules."""
+"""What topics were seen to accept and to store: sizes that were refused, codecs, markers. Plain data and its rules."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from .offset_checkpoints import Place
 
 
 class TopicFacts:
-    """Of all topics, as one process knows them.
+    """The facts of all topics, as one process knows them.
 
-    ``too_large``: a message set of this size was refused as too large, and when. ``wrapper_codecs``: what the broker
-    compresses with, whatever it is sent. ``unmarked``: topics that are stored without markers: a doubt there may end in
-    "nobody can tell"."""
+    ``too_large``: a message set of this size was refused as too large, and when. ``wrapper_codecs``: the codec with
+    which the broker stores, whatever it is sent. ``unmarked``: topics that are stored without markers: a doubt there
+    may end as unknown."""
 
     def __init__(self, time: RecentTime) -> None:
         self.too_large: dict[str, tuple[int, float]] = {}
         self.wrapper_codecs: dict[str, Codec] = {}
         self.unmarked: set[str] = set()
         self._seen_unmarked: dict[Place, float] = {}
-        """In which of their partitions that was seen, and when: brokers may store one topic in different ways."""
+        """The partitions in which that was seen, and when: brokers may store one topic in different ways."""
         self._time = time
 
     def note_too_large(self, topic: str, size_bytes: int) -> None:
@@ -36,7 +36,7 @@ class TopicFacts:
             del self.too_large[topic]
 
     def refused_size(self, topic: str) -> int | None:
-        """The smallest size that was seen to be refused as too large lately; None: none was. The limit may be raised at
+        """Return the smallest size that was refused as too large lately; None if none was. The limit may be raised at
         any time, so what was seen is forgotten after a while, and the next larger batch shows it anew."""
         known = self.too_large.get(topic)
         if known is None:
@@ -47,10 +47,10 @@ class TopicFacts:
         return known[0]
 
     def note_marker_kept(self, topic: str, partition: int) -> bool:
-        """That is so for the whole topic, unless another partition of it was seen to lose markers lately. True: that is
-        news."""
+        """Markers are kept in the whole topic, unless another partition of it was seen to lose them lately. Returns
+        True if that is news."""
         self._seen_unmarked.pop((topic, partition), None)
-        recently = self._time.now - 2 * limits.READ_BACK_SECONDS
+        recently = self._time.now - 2 * limits.MARKER_PROBE_SECONDS
         others = (seen for place, seen in self._seen_unmarked.items() if place[0] == topic)
         if topic not in self.unmarked or any(seen > recently for seen in others):
             return False
@@ -58,7 +58,7 @@ class TopicFacts:
         return True
 
     def note_marker_lost(self, topic: str, partition: int) -> tuple[bool, bool]:
-        """Return whether that is news of the topic, and whether it is of this partition."""
+        """Return whether that is news of the topic, and whether it is news of this partition."""
         is_news = topic not in self.unmarked
         is_news_here = is_news or (topic, partition) not in self._seen_unmarked
         self._seen_unmarked[(topic, partition)] = self._time.now

@@ -25,7 +25,7 @@ class MeasuredStore(RedisStore):
             )
 
     def _take_memory(self, report: Report, reply: Reply | StoreAway) -> None:
-        seconds = limits.STORE_MEMORY_LOOK_SECONDS
+        seconds = limits.REDIS_MEMORY_LOOK_SECONDS
         if isinstance(reply, StoreAway):
             seconds = limits.SETTLE_SECONDS  # it may be back soon
         elif isinstance(reply, bytes) and (told := told_by(reply)) is not None:

@@ -57,7 +57,7 @@ class Watching:
 
 @pytest.fixture
 def watching(server: RedisProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watching]:
-    monkeypatch.setattr(limits, "STORE_MEMORY_LOOK_SECONDS", LOOK_SECONDS)
+    monkeypatch.setattr(limits, "REDIS_MEMORY_LOOK_SECONDS", LOOK_SECONDS)
     monkeypatch.setattr(limits, "SETTLE_SECONDS", LOOK_SECONDS)
     with SelectReactor() as reactor:
         yield Watching(reactor, server)

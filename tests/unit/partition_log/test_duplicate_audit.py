@@ -13,7 +13,7 @@ from idemproxy.proxy.partition_log.log_offsets import Position
 from idemproxy.state.entry import NO_ANCHOR
 from testkit.stage.sequencer import TOPIC, Client, Stage
 
-ALL_LOOKS_SECONDS = sum(limits.SECOND_LOOKS_SECONDS) + 60
+ALL_LOOKS_SECONDS = sum(limits.DUPLICATE_AUDITS_SECONDS) + 60
 
 
 def copies(stage: Stage) -> list[tuple[int, ...]]:
@@ -156,7 +156,7 @@ def test_all_batches_of_a_partition_are_looked_for_by_one() -> None:
     for flow in flows:
         if flow is not None:
             stage.stream.work_aside(flow)
-    stage.run(limits.SECOND_LOOKS_SECONDS[0] - 1)
+    stage.run(limits.DUPLICATE_AUDITS_SECONDS[0] - 1)
     assert stage.asked == []
     stage.run(30)
     assert stage.context.duplicate_audit.waiting == {}

@@ -122,7 +122,7 @@ def test_a_format_that_is_raised_later_is_noticed() -> None:
     raise_format(stage)
     send_some(stage, client, 2, 3)
     assert lost(stage) == [], "it was looked at a moment ago"
-    stage.run(limits.READ_BACK_SECONDS)
+    stage.run(limits.MARKER_PROBE_SECONDS)
     send_some(stage, client, 4, 5)
     assert len(lost(stage)) == 1
     assert stage.context.topics.unmarked == {TOPIC}
@@ -133,13 +133,13 @@ def test_a_marker_that_is_lost_later_is_noticed_and_told_once_and_so_is_its_retu
     client = Client()
     send_some(stage, client, 0, 1)
     stage.log.keeps_wrapper_keys = False
-    stage.run(limits.READ_BACK_SECONDS)
+    stage.run(limits.MARKER_PROBE_SECONDS)
     send_some(stage, client, 2, 3)
-    stage.run(limits.READ_BACK_SECONDS)
+    stage.run(limits.MARKER_PROBE_SECONDS)
     send_some(stage, client, 4, 5)
     assert len(lost(stage)) == 1
     stage.log.keeps_wrapper_keys = True
-    stage.run(limits.READ_BACK_SECONDS)
+    stage.run(limits.MARKER_PROBE_SECONDS)
     send_some(stage, client, 6, 7)
     assert said(stage) == [f"topic {TOPIC} keeps markers again"]
     assert stage.context.topics.unmarked == set()
@@ -155,7 +155,7 @@ def test_a_codec_that_the_topic_is_given_later_is_taken_over() -> None:
     client = Client()
     send_some(stage, client, 0, 1)
     stage.topic_codec = Codec.SNAPPY
-    stage.run(limits.READ_BACK_SECONDS)
+    stage.run(limits.MARKER_PROBE_SECONDS)
     send_some(stage, client, 2, 3)
     assert [parse_marker(stored.message.key) is not None for stored in stage.log.messages] == [True, True, False, True]
     assert lost(stage) == []
@@ -165,7 +165,7 @@ def test_a_later_look_leaves_the_bound_that_was_read_of_such_a_topic() -> None:
     stage = Stage(keeps_markers=False)
     client = Client()
     send_some(stage, client, 0, 1)
-    stage.run(limits.READ_BACK_SECONDS)
+    stage.run(limits.MARKER_PROBE_SECONDS)
     send_some(stage, client, 2)
     assert (TOPIC, PARTITION) in stage.context.bounds.known
 
@@ -177,7 +177,7 @@ def test_a_topic_is_not_marked_again_while_another_partition_of_it_loses_markers
     send_some(stage, client, 0)
     sent = bytes(stage.sent[-1].message_set)
     stage.log.keeps_wrapper_keys = False
-    stage.run(limits.READ_BACK_SECONDS)
+    stage.run(limits.MARKER_PROBE_SECONDS)
     send_some(stage, client, 1)
     assert len(lost(stage)) == 1
 
@@ -186,6 +186,6 @@ def test_a_topic_is_not_marked_again_while_another_partition_of_it_loses_markers
 
     look_at_another_partition()
     assert stage.context.topics.unmarked == {TOPIC}
-    stage.run(3 * limits.READ_BACK_SECONDS)
+    stage.run(3 * limits.MARKER_PROBE_SECONDS)
     look_at_another_partition()
     assert stage.context.topics.unmarked == set(), "nothing was written to the other one since"

@@ -329,7 +329,7 @@ def test_a_first_copy_that_comes_after_the_rebuild_is_told() -> None:
     stage.run(LIVES_OUT_SECONDS)
     assert request.code == 0
     stage.take(stage.sent[-1])  # a proxy of the lost state had sent it, and its broker stood still
-    stage.run(limits.SECOND_LOOKS_SECONDS[0] + 5)
+    stage.run(limits.DUPLICATE_AUDITS_SECONDS[0] + 5)
     assert [event.offsets for event in stage.events if isinstance(event, DuplicateFound)] == [(3, 4)]
 
 

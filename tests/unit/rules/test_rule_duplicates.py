@@ -126,7 +126,7 @@ def test_what_was_sent_again_is_looked_for_twice_in_the_log() -> None:
     stage.send(Client(), 0)
     stage.run(10)
     broker.wake()
-    stage.run(limits.SECOND_LOOKS_SECONDS[0] + 10)
+    stage.run(limits.DUPLICATE_AUDITS_SECONDS[0] + 10)
     assert [event.offsets for event in stage.events if isinstance(event, DuplicateFound)] == [(0, 1)]
 
 
@@ -138,7 +138,7 @@ def test_what_was_not_found_and_is_dropped_is_looked_for_too() -> None:
     stage.run(10)
     assert stage.send(Client(), 0).offset == 0
     broker.wake()
-    stage.run(limits.SECOND_LOOKS_SECONDS[0] + 10)
+    stage.run(limits.DUPLICATE_AUDITS_SECONDS[0] + 10)
     assert [event.offsets for event in stage.events if isinstance(event, DuplicateFound)] == [(0, 1)]
 
 
@@ -152,5 +152,5 @@ def test_what_was_written_late_is_looked_for_too() -> None:
 
     stage.outcomes.append(written_late)
     stage.send(Client(), 0)
-    stage.run(limits.SECOND_LOOKS_SECONDS[0] + 10)
+    stage.run(limits.DUPLICATE_AUDITS_SECONDS[0] + 10)
     assert [event.offsets for event in stage.events if isinstance(event, DuplicateFound)] == [(0, 1)]
