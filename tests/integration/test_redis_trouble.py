@@ -16,13 +16,15 @@ import pytest
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.produce import PartitionAnswer
 from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.demo.ports import HOST
 from idemproxy.proxy.partition_log.offset_checkpoints import OffsetCheckpoints
 from idemproxy.state.store import entry_key
+from testkit.real.forwarder import Forwarder
 from testkit.real.proxy_process import ProxyProcess, wait_until
 from testkit.real.raw_client import RawClient, batch
 from testkit.real.two_proxies import TwoProxies
 from testkit.real.two_proxies_client import RETRIABLE, Load, Place
-from testkit.real.two_proxies_redis import ExternalRedis, RedisDoor
+from testkit.real.two_proxies_redis import ExternalRedis
 
 CONNECTION_LOST, NO_ANSWER = -1, -2
 PRODUCERS = 4
@@ -42,15 +44,15 @@ def redis() -> Iterator[ExternalRedis]:
 
 
 @pytest.fixture(scope="module")
-def door(redis: ExternalRedis) -> Iterator[RedisDoor]:
+def door(redis: ExternalRedis) -> Iterator[Forwarder]:
     """The address that the proxies know."""
-    with RedisDoor(redis.address) as one:
+    with Forwarder(HOST, redis.address) as one:
         yield one
 
 
 @pytest.fixture(scope="module")
 def pair(
-    legacy_broker: LegacyCluster, redis: ExternalRedis, door: RedisDoor, tmp_path_factory: pytest.TempPathFactory
+    legacy_broker: LegacyCluster, redis: ExternalRedis, door: Forwarder, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TwoProxies]:
     legacy_broker.create_topic("trouble", PRODUCERS)
     directory = tmp_path_factory.mktemp("trouble")
@@ -228,7 +230,7 @@ def test_a_redis_that_restarts_without_its_last_writes_makes_no_second_copy(
 
 
 def test_a_failover_to_a_replica_that_missed_the_last_writes_makes_no_second_copy(
-    pair: TwoProxies, redis: ExternalRedis, door: RedisDoor
+    pair: TwoProxies, redis: ExternalRedis, door: Forwarder
 ) -> None:
     before = lives(pair)
     with ExternalRedis() as replica, load(pair) as running:

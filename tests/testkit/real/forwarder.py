@@ -1,12 +1,15 @@
-"""A port on any loopback address that leads to another one, byte by byte: makes a broker reachable by IPv6.
+"""A port on any loopback address that leads to another one, byte by byte: makes a broker reachable by IPv6, and can be
+moved as a failover moves a name.
 
-Threads and blocking sockets; everything ends with the context. It breaks nothing on purpose, that is the relays' part.
+Threads and blocking sockets; everything ends with the context. It breaks no message on purpose, that is the relays'
+part.
 """
 
 from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 
 _BUFFER_BYTES = 64 * 1024
@@ -33,13 +36,22 @@ class Forwarder:
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         self._threads[0].join()
-        for one in self._open:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+        self._cut(self._open)
         for thread in self._threads[1:]:
             thread.join()
         for one in self._open:
             one.close()
+
+    def move(self, target: tuple[str, int]) -> None:
+        """New connections lead there; those that are open are cut."""
+        self.target = target
+        self._cut(list(self._open))
+
+    @staticmethod
+    def _cut(connections: Iterable[socket.socket]) -> None:
+        for one in connections:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         while True:
@@ -49,13 +61,18 @@ class Forwarder:
                 return
             self.connections += 1
             self._open.append(near)
-            assert self.target is not None
+            target = self.target
+            assert target is not None
             try:
-                far = socket.create_connection(self.target)
+                far = socket.create_connection(target)
             except OSError:
-                near.shutdown(socket.SHUT_RDWR)
+                self._cut([near])
                 continue
             self._open.append(far)
+            for one in (near, far):
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if target != self.target:  # it was moved meanwhile
+                self._cut([near, far])
             for source, sink in ((near, far), (far, near)):
                 thread = threading.Thread(target=self._pass_on, args=(source, sink), daemon=True)
                 self._threads.append(thread)

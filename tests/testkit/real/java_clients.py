@@ -89,11 +89,9 @@ class JavaProgram:
 
     def progress(self) -> dict[str, Any]:
         """Return its newest JSON line; empty before the first."""
-        newest: dict[str, Any] = {}
-        for line in self.process.output.read_text(errors="replace").splitlines():
-            if line.startswith("{") and line.endswith("}"):
-                newest = json.loads(line)
-        return newest
+        lines = self.process.output.read_text(errors="replace").splitlines()
+        newest = next((line for line in reversed(lines) if line.startswith("{") and line.endswith("}")), "{}")
+        return dict(json.loads(newest))
 
     def wait(self, timeout_seconds: float = 60) -> dict[str, Any]:
         """Return its last JSON line once it has ended by itself. Raises JavaClientError."""

@@ -1,6 +1,6 @@
 """An external Redis for several proxies: started, broken and looked at past them.
 
-Owns the server's process and data files, and an address in front of it that can be moved as a failover moves a name.
+Owns the server's process and data files.
 """
 
 from __future__ import annotations
@@ -8,14 +8,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import tempfile
-import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.state.entry import Entry, StoredFormatError, unpack
@@ -98,68 +95,3 @@ class ExternalRedis(RedisProcess):
         while open_ones := {key: one for key, one in self.entries().items() if part in key and one.has_open_intent}:
             assert time.monotonic() < end, f"open for {seconds_max:.0f} s: {open_ones}"
             time.sleep(0.1)
-
-
-class RedisDoor:
-    """A plain TCP address that leads to one server, and can be moved to another one. A context manager."""
-
-    def __init__(self, target: tuple[str, int]) -> None:
-        self._target = target
-        self._listener = socket.create_server((HOST, 0))
-        self.address: tuple[str, int] = (HOST, self._listener.getsockname()[1])
-        self._open: set[socket.socket] = set()
-        self._lock = threading.Lock()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def __enter__(self) -> RedisDoor:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._cut()
-
-    def move(self, target: tuple[str, int]) -> None:
-        """New connections lead there; those that are open are cut."""
-        self._target = target
-        self._cut()
-
-    def _cut(self) -> None:
-        with self._lock:
-            for one in self._open:
-                with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-            self._open.clear()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self._listener.accept()
-            except OSError:
-                return
-            try:
-                far = socket.create_connection(self._target, 2)
-            except OSError:
-                near.close()
-                continue
-            for one in (near, far):
-                one.settimeout(None)
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with self._lock:
-                self._open |= {near, far}
-            for source, sink in ((near, far), (far, near)):
-                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
-
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536):
-                sink.sendall(data)
-        with suppress(OSError):
-            sink.shutdown(socket.SHUT_RDWR)
-        with self._lock:
-            self._open -= {source, sink}
-        # Each socket is the source of one pump, which closes it; the other pump's calls then fail, and it ends too.
-        source.close()
