@@ -18,11 +18,13 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+import performance_page
 from common import ROOT, extract, save, spread
 from compiled import compiled
 from loads import TOPIC, Case, measure
 from sides import Side, neighbours, proxy, sink, tick
 
+from idemproxy.codecs.kernel import TOLD
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.state.redis_server import find_binary
 
@@ -42,6 +44,7 @@ CASES = {
     "plain": Case("one record in the old format, 50 connections", 50, 1, 100, 1, is_idempotent=False),
     FETCH: Case("fetches of 1 MB, 4 connections", 4, 1, 1024, 64, is_fetch=True),
 }
+_JAVA_WARM_UP_SECONDS = 4.0
 _FILL = Case("what is fetched", FETCHED_PARTITIONS, 1, 1024, 64)
 Figures = dict[str, float]
 Row = dict[str, object]
@@ -58,7 +61,7 @@ class Broker:
 
 @contextmanager
 def real_broker(directory: Path) -> Iterator[Broker]:
-    """A 0.10.2.2 with a topic, as fast as Java makes it, and with a short log."""
+    """A 0.10.2.2 with a topic, as fast as Java makes it after a while, and with a short log."""
     settings = {
         "log.segment.bytes": 64 << 20,
         "log.retention.bytes": 192 << 20,
@@ -68,7 +71,10 @@ def real_broker(directory: Path) -> Iterator[Broker]:
     java = ("-XX:TieredStopAtLevel=4",)
     with LegacyCluster(directory / "kafka", broker_settings=settings, heap_mb=1024, java_options=java) as cluster:
         cluster.create_topic(TOPIC, PARTITIONS + FETCHED_PARTITIONS, 1)
-        yield Broker("0.10.2.2", cluster.bootstrap, cluster.process_id(0))
+        side = Side("direct", cluster.bootstrap, cluster.process_id(0), False)
+        for name in ("c50", "64kx5"):
+            measure(CASES[name], side, _JAVA_WARM_UP_SECONDS, warm_up_seconds=0, partitions=PARTITIONS)
+        yield Broker("0.10.2.2", side.address, side.process_id)
 
 
 @contextmanager
@@ -145,13 +151,14 @@ def versions() -> dict[str, object]:
         "kernel": platform.release(),
         "load_average_before": round(os.getloadavg()[0], 1),
         "redis": _valkey_version(),
+        "batches_converted": TOLD,
         "load_and_sink": "C" if compiled("sink") else "Python",
     }
 
 
 def _valkey_version() -> str:
     told = subprocess.run([find_binary(), "--version"], capture_output=True, text=True, check=True).stdout
-    return told.split(" ", 1)[1].split(" sha=")[0]
+    return told.split(" sha=")[0]
 
 
 def _pairs(one: list[Figures], other: list[Figures]) -> Iterator[tuple[Figures, Figures]]:
@@ -171,7 +178,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--warm-up-seconds", type=float, default=1.0)
-    parser.add_argument("--dry", action="store_true", help="save nothing")
+    parser.add_argument("--dry", action="store_true", help="save nothing, as where not all is measured")
     parser.add_argument("--short", action="store_true", help="a moment of each case on the sink, to see that it works")
     options = parser.parse_args()
     if options.short:
@@ -194,8 +201,9 @@ def main() -> None:
                 cases = options.case or list(CASES)
                 found = run(broker, sides, cases, options.rounds, options.seconds, options.warm_up_seconds)
                 told[kind] = rows_of(found)
-    if not options.dry:
+    if not options.dry and not options.on and not options.case:
         save("proxy", {**stamp, "before": options.against, "rounds": options.rounds, "on": told})
+        performance_page.write(CASES)
 
 
 if __name__ == "__main__":

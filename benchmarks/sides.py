@@ -38,11 +38,18 @@ class Side:
 
 
 @contextmanager
-def proxy(name: str, tree: Path, upstream: str, directory: Path, options: tuple[str, ...] = ()) -> Iterator[Side]:
+def proxy(
+    name: str,
+    tree: Path,
+    upstream: str,
+    directory: Path,
+    options: tuple[str, ...] = (),
+    program: tuple[str, ...] = ("-m", "idemproxy"),
+) -> Iterator[Side]:
     """A proxy that runs the code below ``tree``, with a data directory of its own."""
     port = free_ports(1)[0]
     command = [
-        sys.executable, "-m", "idemproxy", "run", "--upstream", upstream, "--listen", f"127.0.0.1:{port}",
+        sys.executable, *program, "run", "--upstream", upstream, "--listen", f"127.0.0.1:{port}",
         "--data-directory", str(directory / name), *options,
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
