@@ -108,7 +108,7 @@ wheels: uv  ## wheels with the compiled kernel for Linux on x86-64 and arm64, in
 docs: uv  ## the pages of docs/ as a site, in .cache/site; a link to nowhere is an error
 	@NO_MKDOCS_2_WARNING=1 $(RUN_TOOLS) mkdocs build && echo "open .cache/site/index.html"
 
-model: uv  ## the model of the rules, its short runs
+model: uv  ## the model of the rules, its short list; a minute or two
 	@$(RUN_TOOLS) python tests/model/run.py --short
 
 upstream:

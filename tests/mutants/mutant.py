@@ -24,7 +24,7 @@ class Mutant:
     test: str
     deaths: tuple[str, ...] = ()
     is_quick: bool = True
-    """Its test takes less than five seconds to fail: it is tried in every test run."""
+    """Its test takes less than five seconds to fail: it may be the one of its rule that every test run tries."""
 
     @property
     def number(self) -> int:

@@ -1,5 +1,5 @@
-"""``make mutants``: every mutant against its test and against random worlds, as a table. A run of all of them adds a
-line to the results.
+"""``make mutants``: every mutant against its test and against random worlds, as a table. A run of all of them
+with random worlds adds a line to the results.
 
 Ends with 1 if a mutant survives, with 2 if something about the tests or the patches is wrong.
 """
@@ -153,7 +153,7 @@ def conclude(
             for verdict in found
         },
     }
-    if len(names) == len(by_name):
+    if len(names) == len(by_name) and seeds:
         append_result("mutants", figures)
     return UNUSABLE if errors else SURVIVES if alive else 0
 
