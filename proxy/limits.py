@@ -105,6 +105,8 @@ SASL_FRAME_BYTES_MAX: Final = 64 * KIB
 """Before the client is authenticated; tokens with many claims take some KiB."""
 SASL_HANDSHAKES_MAX: Final = 4
 """Of one connection: each opens a connection to the broker, and clients that try another mechanism need two."""
+REQUESTS_BEFORE_AUTHENTICATION_MAX: Final = 32
+"""Of one connection; clients need three."""
 UNAUTHENTICATED_PER_IP_MAX: Final = 64
 UNAUTHENTICATED_MAX: Final = 1_000
 """Connections that have not authenticated, where that is required. Above it the oldest one is closed."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import starmap
+from typing import Protocol
 
 from ...codecs.convert import HeaderPolicy
-from ...reactor import Address, Reactor
+from ...reactor import Address, Endpoint, Reactor
 from ...state.entry import principal_of
 from .. import limits
 from ..admission.connection_quotas import AdmittedConnection
@@ -44,7 +45,12 @@ from .metadata_answers import MetadataAnswers
 from .perform import effect_handlers
 from .snapshot import OpenDoubt, Statistics
 
-MakeSession = Callable[..., Session]
+
+class ClientEndpoint(Endpoint, Hosted, Protocol):
+    """Of a client's connection."""
+
+
+MakeSession = Callable[..., ClientEndpoint]
 
 
 class Engine:
@@ -155,7 +161,7 @@ class Engine:
         principal: str | None = None,
         make: MakeSession = Session,
         admitted: AdmittedConnection | None = None,
-    ) -> Session | None:
+    ) -> ClientEndpoint | None:
         """The endpoint of a new client connection, None when there are too many. ``place_of``: where clients of its
         listener reach each broker. ``principal``: the client's name, if it has shown it. ``admitted``: what
         the quotas keep of the connection."""
@@ -287,6 +293,10 @@ class Engine:
     def producers(self, producer_id: int | None, topic: str | None, count: int) -> list[ProducerStatistics]:
         """Return how it stands with producers on partitions that are in memory. See ``Sequencers.statistics``."""
         return self._sequencers.statistics(producer_id, topic, count)
+
+    def session_began(self, session: Hosted) -> None:
+        """A client that was here before is served by this one from now on."""
+        self.sessions.add(session)
 
     def session_ended(self, session: Hosted) -> None:
         """A client has gone."""

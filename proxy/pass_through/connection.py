@@ -43,15 +43,16 @@ class Borrower(Protocol):
 
 
 class ClientConnection:
-    """``broken``: told when the broker's side has ended, unless the client had gone before."""
+    """Of one client."""
 
-    def __init__(self, reactor: Reactor, broken: Callable[[str], None]) -> None:
+    def __init__(self, reactor: Reactor) -> None:
+        self.broken: Callable[[str], None] = _nobody_to_tell
+        """Told when the broker's side has ended, unless the client had gone before."""
         self.is_lent = False
         self.is_leaving = False
         """The client has gone."""
         self.borrower: Borrower | None = None
         """None: nobody wants it any more."""
-        self._broken = broken
         self.pipe = Pipe(reactor, self._lost)
         """The endpoint towards the broker."""
         self.pipe.answers_came = self._answers_came
@@ -159,7 +160,7 @@ class ClientConnection:
         self._leave_if_done()
 
     def _lost(self, reason: str) -> None:
-        broken = self._broken
+        broken = self.broken
         self._forget()
         broken(reason)
         self._tell_ended(reason)
@@ -167,7 +168,7 @@ class ClientConnection:
     def _forget(self) -> None:
         self.is_lent = self._is_wanted = False
         self._behind.clear()
-        self._broken = _nobody_to_tell  # or it and its client would hold each other
+        self.broken = _nobody_to_tell  # or it and its client would hold each other
 
     def _tell_ended(self, reason: str) -> None:
         borrower, self.borrower = self.borrower, None  # or the two would hold each other

@@ -28,7 +28,7 @@ from ..engine.engine import Engine
 from ..events import InternalError, OperatorMessage, Report
 from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates, tls_by_place
 from ..net.event_loop import TrioReactor
-from ..pass_through.session import PassThroughSession
+from ..pass_through.authentication import Authentication
 from ..settings.addresses import shown
 from ..settings.config import ConfigError, Settings
 from ..settings.reload import changes
@@ -196,7 +196,7 @@ class Server:
             self.engine.accept,
             self._report,
             self._sides,
-            partial(self.engine.accept, make=partial(PassThroughSession, below)),
+            partial(self.engine.accept, make=partial(Authentication, below)),
             ConnectionQuotas(self._reactor, lambda: self.engine.caps, self._report, descriptors.why_no_room),
             self._end,
         )

@@ -7,14 +7,13 @@ one-after-the-other order is kept."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from ...codecs import produce as produce_codec
 from ...codecs.errors import WireError
 from ...codecs.framing import Frame, FrameSplitter
 from ...codecs.headers import RequestHeader, encode_response_header, parse_request_header
-from ...codecs.produce import ProduceRequest
 from ...codecs.steps import Steps
 from ...reactor import Buffer, Wire
 from ...state.entry import NO_PRINCIPAL
@@ -23,7 +22,6 @@ from ..admission.backpressure import Backpressure
 from ..admission.connection_quotas import AdmittedConnection
 from ..admission.ip_fair_share import IpFairShare
 from ..admission.memory_budget import WAITING_COUNTS, Held
-from ..bridge import api_versions
 from ..bridge.base import Addresses, Refused
 from ..bridge.init_producer_id import encode_init_producer_id, parse_init_producer_id
 from ..bridge.metadata import parse_client_request
@@ -32,14 +30,14 @@ from ..bridge.table import plan
 from ..bridge.topics import deleted_topics
 from ..broker.broker import Broker
 from ..events import ClientRefused, SlowClient
-from ..flow.effects import Way
 from ..producer.retry_notes import RetryNotes
 from ..settings.addresses import PlaceOf
 from ..versions import ApiKey
+from .backend import Backend, SharedBackend
 from .host import Host
 from .non_idempotent import NonIdempotentBatches
-from .pipe import Pipe, Upstream
-from .produce import PlainPart, ProduceCall
+from .pipe import Upstream
+from .produce import PlainPart
 
 _PRODUCE_KEY = int(ApiKey.PRODUCE)
 _CHANGES_TOPICS = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS)
@@ -58,19 +56,13 @@ class _Slot:
         self.held: Held | None = held
         self.chunks: Sequence[Buffer] | None = None
 
-    def has_parts(self, count: int) -> None:
-        """It names so many partitions: each takes memory beside its bytes."""
-        if self.held is not None:
-            self.held.grow(count * limits.PARTITION_OBJECTS_BYTES)
-
 
 class Session:
     """The endpoint of one client connection. ``broker_id``: whose listener it came to, None for the bootstrap port.
     ``place_of``: where clients of this listener reach each broker. ``principal``: who is at the other end, as far as
-    that is known (``state/entry.py``). ``admitted``: what the door keeps of the connection."""
+    that is known (``state/entry.py``). ``admitted``: what the quotas keep of the connection. ``backend``: what stands
+    behind it; None: the proxy acts for its clients."""
 
-    way: Way | None = None
-    """Over which alone its batches reach the broker; None: the proxy sends them for everybody."""
     has_produced: bool = False
     """Was a produce of it answered?"""
 
@@ -81,7 +73,11 @@ class Session:
         place_of: PlaceOf,
         principal: bytes = NO_PRINCIPAL,
         admitted: AdmittedConnection | None = None,
+        backend: Backend | None = None,
     ) -> None:
+        self._backend = backend or SharedBackend(host)
+        self.way = self._backend.way
+        """Over which alone its batches reach the broker; None: the proxy sends them for everybody."""
         self.retry_notes = RetryNotes()
         self.principal = principal
         self.is_closed = False
@@ -268,7 +264,7 @@ class Session:
             request = produce_codec.parse_request(frame, header.body_offset, header.api_version)
             if request.acks == 0:
                 held = Held(self._host.memory.hold_bytes, len(frame) + limits.REQUEST_OBJECTS_BYTES)
-                self._begin(request, header.api_version, held, lambda _nothing: None)
+                SharedBackend(self._host).produce(self, request, header.api_version, held, lambda _nothing: None)
 
     def _close_upstream(self) -> None:
         if self._pipe is not None:
@@ -299,32 +295,27 @@ class Session:
         if key == _PRODUCE_KEY and 0 <= version <= produce_codec.CLIENT_VERSION_MAX:
             self._produce(slot, frame)
             return
+        if (body := self._backend.answer(key, version)) is not None:
+            self._answer(slot, body)
+            return
         first, last = self._host.advertised().get(key, (0, -1))
-        if key == ApiKey.API_VERSIONS:
-            self._answer(slot, api_versions.answer(version, self._host.advertised()))
-        elif not first <= version <= last:
+        if not first <= version <= last:
             self._refuse(slot, frame, f"API {key} is not served in version {version}")
         elif key == ApiKey.INIT_PRODUCER_ID:
             self._init_producer_id(slot, memoryview(frame)[header.body_offset :])
         elif key == ApiKey.METADATA:
             question = parse_client_request(version, memoryview(frame)[header.body_offset :])
-            self._host.metadata(version, question, self._addresses, lambda body: self._answer(slot, body))
+            self._backend.metadata(version, question, self._addresses, partial(self._answer, slot))
         else:
             self._pass_on(slot, frame)
 
     def _produce(self, slot: _Slot, frame: Frame) -> None:
         header = slot.header
         request = produce_codec.parse_request(frame, header.body_offset, header.api_version)
-        self._begin(request, header.api_version, slot.held, partial(self._answer, slot))
-
-    def _begin(
-        self, request: ProduceRequest, version: int, held: Held | None, done: Callable[[bytes | None], None]
-    ) -> None:
-        call = ProduceCall(self._host, self, request, version, done)
-        call.held = held
-        if held is not None:
-            held.grow(len(request.partitions) * limits.PARTITION_OBJECTS_BYTES)
-        self.take_in_turns(call.starting())
+        held = slot.held
+        assert held is not None
+        held.grow(len(request.partitions) * limits.PARTITION_OBJECTS_BYTES)
+        self._backend.produce(self, request, header.api_version, held, partial(self._answer, slot))
 
     def _init_producer_id(self, slot: _Slot, body: memoryview) -> None:
         request = parse_init_producer_id(body, slot.header.api_version)
@@ -417,23 +408,24 @@ class Session:
             return
         if self.is_closed:
             self._take_left()
-        else:
-            self._went_on()
-
-    def _went_on(self) -> None:
-        """What came after it may be taken."""
+            return
         if self._waiting:
             self._plan_turn()
+        self._backend.go_on()
 
     def _report_refusal(self, what: str) -> None:
         self._host.report(ClientRefused(self.name, what))
 
     def _upstream(self, broker: Broker) -> Upstream:
         if self._pipe is None or self._pipe.is_closed:
-            pipe = self._pipe = Pipe(self._host.for_clients, self.abort, may_end=True)
-            pipe.share(self._host, self._backpressure)
-            self._host.for_clients.connect(broker.address, pipe)
+            self.use(self._backend.upstream(broker, self.abort))
+        assert self._pipe is not None
         return self._pipe
+
+    def use(self, upstream: Upstream) -> None:
+        """Requests go on over this from now on."""
+        self._pipe = upstream
+        upstream.share(self._host, self._backpressure)
 
     def _addresses(self) -> Addresses:
         return self._host.addresses(self._place_of, self._local_host)
@@ -503,4 +495,5 @@ class Session:
             if not leaves_upstream:
                 self._converting = self._at_work = None
                 self._close_upstream()
+            self._backend.end()
             self._host.session_ended(self)

@@ -108,9 +108,9 @@ GUESTS = (
         "R17: of a client who has gone nothing is looked at again",
         "unit/pass_through/test_session_end.py::test_nothing_is_looked_at_again_when_he_has_gone",
         (
-            "proxy.pass_through.session",
-            "        if self.is_closed:\n            return\n        if isinstance",
-            "        if isinstance",
+            "proxy.pass_through.backend",
+            "        if self._is_over:\n            return\n        if self._connection",
+            "        if self._connection",
         ),
     ),
     mutant(

@@ -227,7 +227,7 @@ class VirtualProxy:
             if not self._guests_at:
                 self.network.listen(host, self.address, accept)
                 return
-            guest = importlib.import_module(f"{self._package}.proxy.pass_through.session").PassThroughSession
+            guest = importlib.import_module(f"{self._package}.proxy.pass_through.authentication").Authentication
             for address, broker_id in zip(self.addresses, self._guests_at, strict=True):
                 make = partial(engine.accept, broker_id, _place_of, make=partial(guest, host))
                 self.network.listen(host, address, make)

@@ -37,7 +37,8 @@ class Scene:
         self.over: list[ClientLanes] = []
         self.events: list[Any] = []
         self.may_send = self.is_there = True
-        self.connection = ClientConnection(host, self.broken.append)
+        self.connection = ClientConnection(host)
+        self.connection.broken = self.broken.append
         host.connect(ADDRESS, self.connection.pipe)
         self.write_acl = WriteAcl(host.now, lambda _topics: None)
         self.lanes = ClientLanes(

@@ -6,7 +6,8 @@ from weakref import ref
 
 import pytest
 
-from idemproxy.proxy.pass_through.session import PassThroughSession
+from idemproxy.proxy.pass_through.backend import ClientBackend
+from idemproxy.proxy.session.session import Session
 from testkit.virtual.broker_faults import BrokerFault, BrokerFaultRates, ProduceSeen
 from testkit.virtual.client import ClientSettings
 from testkit.virtual.world import TOPIC, World, WorldSettings
@@ -24,13 +25,13 @@ class Scene:
         self.world.start()
         (self.client,) = self.world.clients
         self.looks: list[bool] = []
-        shipped = PassThroughSession._has_no_answer
+        shipped = ClientBackend._has_no_answer
 
-        def has_no_answer(guest: PassThroughSession) -> None:
-            self.looks.append(guest.is_closed)
-            shipped(guest)
+        def has_no_answer(backend: ClientBackend) -> None:
+            self.looks.append(backend._is_over)
+            shipped(backend)
 
-        monkeypatch.setattr(PassThroughSession, "_has_no_answer", has_no_answer)
+        monkeypatch.setattr(ClientBackend, "_has_no_answer", has_no_answer)
         self._batches = 0
         self._out: list[ProduceSeen] = []
         self.world.cluster.rates = BrokerFaultRates(slow=(100.0, 100.0))
@@ -76,7 +77,7 @@ def test_nothing_of_his_session_is_kept_by_what_is_known_of_his_batches() -> Non
     for client in world.clients:
         client.send(TOPIC, 0)
     assert world.network.run(60, lambda: all(client.is_done for client in world.clients))
-    guests = [ref(session) for session in world.proxies[0].engine.sessions if isinstance(session, PassThroughSession)]
+    guests = [ref(session) for session in world.proxies[0].engine.sessions if isinstance(session, Session)]
     assert len(guests) >= 3
     for client in world.clients:
         client.close()

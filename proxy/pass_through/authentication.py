@@ -1,0 +1,353 @@
+"""A client that shows the broker itself who it is: the endpoint of its connection until the broker has accepted it.
+Sans-IO.
+
+Only ApiVersions and the exchange of tokens are answered; nothing else of an unauthenticated client gets any further.
+Once it is accepted its wire is handed over to a session, whose backend (``backend.py``) is the connection to the broker
+over which it has authenticated, for this client alone."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ...codecs import messages
+from ...codecs.error_codes import ErrorCode
+from ...codecs.errors import WireError
+from ...codecs.framing import Frame, FrameSplitter, frame
+from ...codecs.headers import RequestHeader, encode_response_header, parse_request_header
+from ...reactor import Reactor, Wire
+from ...state.entry import NO_PRINCIPAL, principal_of
+from .. import limits
+from ..admission.backpressure import Backpressure
+from ..admission.connection_quotas import AdmittedConnection
+from ..bridge import api_versions
+from ..broker.broker import Broker
+from ..broker.sasl_mechanisms import SaslError, shown_text
+from ..events import ClientRefused, SlowClient
+from ..session.session import Session
+from ..settings.addresses import PlaceOf
+from ..versions import ApiKey
+from .backend import SASL_RANGES, ClientBackend, refuse_sasl
+from .connection import ClientConnection
+from .host import Host
+from .principal import MECHANISMS, Conversation
+from .sasl_relay import SaslRelay
+
+
+class Authentication:
+    """Of one connection. ``below``: opens connections upstream over which nobody has authenticated yet. The others are
+    those of a session."""
+
+    is_idempotent = False
+    has_produced = False
+    has_produce_in_flight = False
+    has_upstream_backlog = False
+    has_ready_answers = False
+
+    def __init__(
+        self,
+        below: Reactor,
+        host: Host,
+        broker_id: int | None,
+        place_of: PlaceOf,
+        principal: bytes = NO_PRINCIPAL,
+        admitted: AdmittedConnection | None = None,
+    ) -> None:
+        self.is_closed = False
+        """It has ended, or the client is accepted."""
+        self.name = "client"
+        self.address = "a client" if admitted is None else admitted.address
+        self._below = below
+        self._host = host
+        self._broker_id = broker_id
+        self._place_of = place_of
+        self._admitted = admitted
+        self._wire: Wire | None = None
+        self._splitter = FrameSplitter(min(limits.SASL_FRAME_BYTES_MAX, host.caps.request_bytes_max))
+        self._backpressure = Backpressure(host, self)
+        self._relay: SaslRelay | None = None
+        self._conversation: Conversation | None = None
+        self._requests = 0
+        self._handshakes = 0
+        self._handshake_version = -1
+        self._broker: Broker | None = None
+        self._is_token_out = False
+        """The broker has to answer first, or has refused the client."""
+        self._asked: RequestHeader | None = None
+        """Of the request whose answer waits for the broker's."""
+        self._behind: list[bytes] = []
+        """Answers that wait for that one."""
+
+    # ------------------------------------------------------------------ endpoint
+    def connected(self, wire: Wire) -> None:
+        """The client is there."""
+        self._wire = wire
+        self._backpressure.begin(wire)
+        self._timer = self._host.reactor.later(limits.SASL_SECONDS, self._time_out)
+
+    def received(self, data: bytes) -> None:
+        """Bytes of requests, or of bare tokens."""
+        try:
+            frames = self._splitter.feed(data)
+            for one in frames:
+                self._handle(one)
+                if self.is_closed:
+                    return
+        except WireError as error:
+            self._refuse_connection(str(error))
+            return
+        backpressure = self._backpressure
+        backpressure.was_active, backpressure.active_at = True, self._host.recent_time.now
+        backpressure.request_has(self._splitter.buffered_bytes, self._splitter.missing_bytes, bool(frames))
+        backpressure.control()
+
+    def lost(self, reason: str) -> None:
+        """The client has gone."""
+        self._end()
+
+    def _time_out(self) -> None:
+        if not self.is_closed:
+            self._refuse_connection(f"no authentication within {limits.SASL_SECONDS:.0f} s")
+
+    # ------------------------------------------------------------------ patience
+    @property
+    def in_flight(self) -> int:
+        """Requests that are not answered yet."""
+        return int(self._asked is not None) + len(self._behind)
+
+    @property
+    def quiet_since(self) -> float | None:
+        """When bytes came last. None: something of it is at work, or on its way."""
+        return None if self.in_flight else self._backpressure.quiet_since
+
+    def hold_upstream(self, is_held: bool) -> None:
+        """A broker's answers to tokens are small."""
+
+    def go_on(self) -> None:
+        """Nothing waits to be taken."""
+
+    def give_up(self, reason: str) -> None:
+        """Disconnect a slow client."""
+        self._host.report(SlowClient(self.name, reason))
+        self.abort(reason)
+
+    def look_whether_idle(self) -> None:
+        """It has not long to live anyway."""
+
+    def abort(self, reason: str) -> None:
+        """Close the connection."""
+        if self._wire is not None:
+            self._wire.reset()
+        self._end()
+
+    def close(self) -> None:
+        """Close after what was answered has been sent."""
+        if self._wire is not None:
+            self._wire.close()
+        self._end()
+
+    # ------------------------------------------------------------------ requests
+    def _handle(self, frame: Frame) -> None:
+        if self._handshake_version == 0:
+            self._say(bytes(frame))
+            return
+        key = int.from_bytes(frame[:2], "big")
+        if key != ApiKey.API_VERSIONS and key not in SASL_RANGES:
+            raise WireError(f"API {key} before authentication: this listener wants SASL")
+        header = parse_request_header(frame)
+        if header.client_id:
+            self.name = header.client_id[:64]
+        self._host.count_request(key)
+        self._requests += 1
+        if self._requests > limits.REQUESTS_BEFORE_AUTHENTICATION_MAX:
+            raise WireError("request after request before authentication")
+        version = header.api_version
+        if key == ApiKey.API_VERSIONS:
+            self._answer(header, api_versions.answer(version, {**self._host.advertised(), **SASL_RANGES}))
+            return
+        first, last = SASL_RANGES[key]
+        if not first <= version <= last:
+            raise WireError(f"API {key} is not served in version {version}")
+        request = messages.decode_request(key, version, memoryview(frame)[header.body_offset :])
+        if self._is_token_out:
+            self._answer(header, refuse_sasl(key, version, "another token is not answered yet"))
+        elif key == ApiKey.SASL_HANDSHAKE:
+            self._handshake(header, request.mechanism)
+        elif self._conversation is None:
+            self._answer(header, refuse_sasl(key, version, "a SaslHandshake is due"))
+        else:
+            self._asked = header
+            self._say(bytes(request.auth_bytes))
+
+    def _answer(self, header: RequestHeader, body: bytes) -> None:
+        start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
+        self._behind.append(frame(start, body))
+        self._send_ready()
+
+    def _answer_asked(self, body: bytes) -> None:
+        """Answer the request that has waited for the broker, and then those behind it."""
+        header, self._asked = self._asked, None
+        behind, self._behind = self._behind, []
+        assert header is not None
+        self._answer(header, body)
+        self._behind += behind
+        self._send_ready()
+
+    def _send_ready(self) -> None:
+        if self._asked is None and self._behind and self._wire is not None:
+            behind, self._behind = self._behind, []
+            self._wire.send(*behind)
+
+    # ------------------------------------------------------------------ the exchange
+    def _handshake(self, header: RequestHeader, mechanism: str) -> None:
+        self._handshakes += 1
+        if self._handshakes > limits.SASL_HANDSHAKES_MAX:
+            raise WireError("SaslHandshake again and again")
+        broker = self._host.target(self._broker_id)
+        if broker is None:
+            self.abort("the broker is away")
+            return
+        if self._relay is not None:
+            self._relay.close()
+        self._broker = broker
+        self._conversation = None
+        self._asked = header
+        self._is_token_out = True  # nothing else before the broker has answered
+        version = header.api_version
+
+        def has_begun(code: int, mechanisms: list[str]) -> None:
+            self._is_token_out = False
+            common = [one for one in mechanisms if one in MECHANISMS]
+            if code == 0 and mechanism in MECHANISMS:
+                self._conversation = Conversation(mechanism)
+                self._handshake_version = version
+            elif code == 0:
+                code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+            body = messages.encode_response(ApiKey.SASL_HANDSHAKE, version, error_code=code, mechanisms=common)
+            self._answer_asked(body)
+
+        self._relay = SaslRelay(
+            self._below,
+            broker.address,
+            broker.ranges,
+            mechanism,
+            version,
+            has_begun=has_begun,
+            answered=self._broker_says,
+            refused=self._refused,
+        )
+
+    def _say(self, token: bytes) -> None:
+        assert self._relay is not None
+        assert self._conversation is not None
+        if self._is_token_out:
+            raise WireError("a token before the answer to the last one")
+        try:
+            self._conversation.client_says(token)
+        except SaslError as error:
+            self._relay.close()
+            self._end_refused(str(error), is_certain=True)
+            return
+        self._is_token_out = True
+        self._relay.say(token)
+
+    def _broker_says(self, token: bytes) -> None:
+        assert self._conversation is not None
+        assert self._wire is not None
+        self._is_token_out = False
+        accepted = self._conversation.broker_says(token)
+        if self._is_token_asked:
+            self._answer_asked(self._token_answer(ErrorCode.NONE, None, token))
+        else:
+            self._wire.send(frame(token))
+        if accepted:
+            self._accepted()
+
+    @property
+    def _is_token_asked(self) -> bool:
+        """Did the last token come in a request, which is not answered yet?"""
+        return self._asked is not None and self._asked.api_key == ApiKey.SASL_AUTHENTICATE
+
+    def _token_answer(self, code: int, message: str | None, token: bytes = b"") -> bytes:
+        assert self._asked is not None
+        return messages.encode_response(
+            ApiKey.SASL_AUTHENTICATE, self._asked.api_version, error_code=code, error_message=message, auth_bytes=token
+        )
+
+    def _accepted(self) -> None:
+        """Hand both wires over: the client's to a session, the broker's to the connection that is its backend."""
+        relay, conversation, broker, wire = self._relay, self._conversation, self._broker, self._wire
+        assert relay is not None
+        assert conversation is not None
+        assert broker is not None
+        assert wire is not None
+        if self._splitter.buffered_bytes:
+            self._refuse_connection("a request before authentication was over")
+            return
+        self._relay, is_paused = None, self._backpressure.is_paused
+        self._end()
+        host = self._host
+        principal = principal_of(f"User:{conversation.name}")
+        connection = ClientConnection(host.reactor)
+        backend = ClientBackend(host, broker, connection, self._broker_id)
+        session = Session(host, self._broker_id, self._place_of, principal, self._admitted, backend)
+        session.name = self.name
+        session.use(connection)
+        backend.abort = connection.broken = session.abort
+        relay.hand_over(connection.pipe)
+        host.session_began(session)
+        wire.hand_over(session)
+        session.connected(wire)
+        if is_paused:
+            wire.resume()
+        if self._admitted is not None:
+            self._admitted.is_known()
+
+    def _refused(self, reason: str, is_certain: bool) -> None:
+        """The broker said no, or the connection ended. From an old broker that is a no as well, if it lives on: clients
+        that are told of a no do not try again."""
+        if is_certain or not self._is_token_asked:
+            self._end_refused(reason, is_certain)
+        if not is_certain:
+            self._host.reactor.later(limits.SETTLE_SECONDS, partial(self._look_whether_refused, reason))
+
+    def _look_whether_refused(self, reason: str) -> None:
+        is_certain = self._broker is not None and self._broker.is_ready
+        if not self.is_closed:
+            self._end_refused(reason, is_certain)
+        elif is_certain:
+            self._count_failure()
+
+    def _end_refused(self, reason: str, is_certain: bool) -> None:
+        name = "" if self._conversation is None else f" of {self._conversation.name!r}"
+        self._host.report(ClientRefused(self.name, f"authentication{name} failed: {shown_text(reason)}"))
+        self._is_token_out = True  # and nothing more is taken
+        if is_certain:
+            self._count_failure()
+        self._host.reactor.later(limits.LOGIN_REFUSAL_SECONDS, partial(self._say_no, is_certain))
+
+    def _count_failure(self) -> None:
+        if self._admitted is not None and self._conversation is not None:
+            self._admitted.login_failed()
+
+    def _say_no(self, is_certain: bool) -> None:
+        if self._is_token_asked and is_certain and not self.is_closed:
+            code = ErrorCode.SASL_AUTHENTICATION_FAILED
+            self._answer_asked(self._token_answer(code, "authentication failed"))
+        self.close()
+
+    # ------------------------------------------------------------------ the end
+    def _refuse_connection(self, reason: str) -> None:
+        self._host.report(ClientRefused(self.name, reason))
+        self.abort(reason)
+
+    def _end(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            if self._wire is not None:
+                self._timer.cancel()
+                self._wire = None
+            self._backpressure.end()
+            if self._relay is not None:
+                self._relay.close()
+                self._relay = None
+            self._host.session_ended(self)

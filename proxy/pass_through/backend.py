@@ -1,0 +1,232 @@
+"""The backend of a client that has authenticated at the broker: its own connection there, and what the broker lets it
+do. Sans-IO.
+
+The broker judges all that goes on over that connection, batches with a producer id too (``lanes.py``). Before one of
+them moves any state, and before anything is told from it, the broker is asked on that same connection whether the
+client may write there (``write_acl.py``): an empty Produce is judged like any other and stores nothing."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...codecs import messages
+from ...codecs import produce as produce_codec
+from ...codecs.error_codes import ErrorCode
+from ...codecs.errors import WireError
+from ...codecs.produce import ProduceRequest
+from ...codecs.steps import Steps
+from .. import limits
+from ..admission.memory_budget import Held
+from ..admission.turns import in_turns
+from ..bridge import api_versions
+from ..bridge.base import Addresses
+from ..bridge.cluster import Cluster, Topic
+from ..bridge.metadata import ClientQuestion, encode_question, read_answer, tell_client
+from ..broker.broker import Broker
+from ..session.backend import Client
+from ..session.pipe import Upstream
+from ..versions import ApiKey
+from .connection import ClientConnection
+from .host import Host
+from .lanes import ClientLanes
+from .produce import PassThroughProduce
+from .write_acl import DENIED, WriteAcl
+
+SASL_RANGES: Mapping[int, tuple[int, int]] = {ApiKey.SASL_HANDSHAKE: (0, 1), ApiKey.SASL_AUTHENTICATE: (0, 1)}
+_EMPTY_PRODUCE_VERSION = 2
+_EMPTY_PRODUCE_TIMEOUT_MS = 1000
+
+
+def refuse_sasl(api_key: int, api_version: int, message: str) -> bytes:
+    """Return the answer to a SASL request that is not due now."""
+    code = ErrorCode.ILLEGAL_SASL_STATE
+    if api_key == ApiKey.SASL_HANDSHAKE:
+        return messages.encode_response(api_key, api_version, error_code=code, mechanisms=[])
+    return messages.encode_response(api_key, api_version, error_code=code, error_message=message, auth_bytes=b"")
+
+
+class _Waiting(NamedTuple):
+    """A produce request that may have to wait for a word of the broker. ``came_at``: reactor seconds."""
+
+    client: Client
+    request: ProduceRequest
+    version: int
+    held: Held | None
+    done: Callable[[bytes | None], None]
+    came_at: float
+
+
+def _nobody_to_tell(_reason: str) -> None:
+    """The session has ended."""
+
+
+class ClientBackend:
+    """Of one client. ``connection``: to this broker, over which the client has authenticated. ``broker_id``: whose
+    listener it came to, None for the bootstrap port."""
+
+    def __init__(self, host: Host, broker: Broker, connection: ClientConnection, broker_id: int | None) -> None:
+        self.abort: Callable[[str], None] = _nobody_to_tell
+        """Ends the session."""
+        self._host = host
+        self._broker_id = broker_id
+        self._connection = connection
+        self._is_over = False
+        self._waiting: deque[_Waiting] = deque()
+        self.write_acl = WriteAcl(host.now, self._ask_write_acl)
+
+        def is_there() -> bool | None:
+            return None if host.topology.broker(broker.id) is not broker else broker.is_ready
+
+        self.way = ClientLanes(
+            host.reactor,
+            broker.id,
+            connection,
+            self.write_acl,
+            may_send=host.may_send,
+            is_there=is_there,
+            is_over=lambda lanes: host.pass_through_lanes.pop(lanes, None),
+            report=host.report,
+        )
+        host.pass_through_lanes[self.way] = None
+
+    def answer(self, api_key: int, api_version: int) -> bytes | None:
+        """Answer ApiVersions, and requests to authenticate again."""
+        if api_key == ApiKey.API_VERSIONS:
+            return api_versions.answer(api_version, {**self._host.advertised(), **SASL_RANGES})
+        if api_key not in SASL_RANGES:
+            return None
+        first, last = SASL_RANGES[api_key]
+        if not first <= api_version <= last:
+            raise WireError(f"API {api_key} is not served in version {api_version}")
+        return refuse_sasl(api_key, api_version, "this connection is authenticated already")
+
+    def upstream(self, broker: Broker, broken: Callable[[str], None]) -> Upstream:
+        """There is only the one connection, which the session has from the beginning."""
+        raise WireError("the client's own connection has ended")
+
+    def go_on(self) -> None:
+        """What came after it may begin."""
+        self._admit()
+
+    def end(self) -> None:
+        """The client has gone: nothing of it waits any more."""
+        self._is_over = True
+        self.abort = _nobody_to_tell  # or the session and this would hold each other
+        self._waiting.clear()
+        self.write_acl.end()
+
+    # ------------------------------------------------------------------ produce
+    def produce(
+        self,
+        client: Client,
+        request: ProduceRequest,
+        version: int,
+        held: Held | None,
+        done: Callable[[bytes | None], None],
+    ) -> None:
+        """Begin a request once it is known what the client may do. Raises WireError for a topic that cannot be."""
+        if any(len(item.topic) > limits.TOPIC_CHARACTERS_MAX for item in request.partitions):
+            raise WireError("no topic has so long a name")  # it would not fit into a question to the broker
+        self._waiting.append(_Waiting(client, request, version, held, done, self._host.now()))
+        self._admit()
+
+    def _admit(self, told: Collection[str] = ()) -> None:
+        """Let requests on in their order, as far as it is known what the client may do. ``told``: topics that the
+        broker has just closed to it. That counts now, however long it took to say it; else a slow one would be asked
+        for ever."""
+        while self._waiting and not self._is_over and not (one := self._waiting[0]).client.is_at_work:
+            request = one.request
+            topics = {item.topic: item.partition for item in request.partitions}
+            missing = self.write_acl.missing({topic: topics[topic] for topic in topics if topic not in told})
+            denied: Mapping[str, int] = {}
+            # Nothing of one that wants no answer has a producer id: it passes over the client's own connection, where
+            # the broker judges it. The client may be gone before the broker has said anything to us.
+            if not missing:
+                denied = {topic: code for topic in topics if (code := self.write_acl.code_of(topic))}
+            elif request.acks != 0:
+                self.write_acl.want(missing)
+                return
+            self._waiting.popleft()
+            call = PassThroughProduce(self._host, one.client, request, one.version, one.done)
+            call.held = one.held
+            call.judge(self.write_acl, denied, one.came_at)
+            one.client.take_in_turns(call.starting())
+
+    def _ask_write_acl(self, topics: Mapping[str, int]) -> None:
+        """Ask by an empty produce to one partition of each topic."""
+        parts = [(topic, partition, b"") for topic, partition in topics.items()]
+        body = produce_codec.encode_request(_EMPTY_PRODUCE_VERSION, 1, _EMPTY_PRODUCE_TIMEOUT_MS, parts)
+        self._timer = self._host.reactor.later(limits.ASK_SECONDS_MAX, self._has_no_answer)
+
+        def answered(response: memoryview) -> None:
+            self._timer.cancel()
+            found, _ = produce_codec.parse_response(response, 0, _EMPTY_PRODUCE_VERSION)
+            self.write_acl.answered({one.topic: one.error_code for one in found})
+            self._admit({one.topic for one in found if one.error_code in DENIED})
+
+        self._connection.request(ApiKey.PRODUCE, _EMPTY_PRODUCE_VERSION, body, answered)
+
+    def _has_no_answer(self) -> None:
+        """A batch in front of the question may take long: its lane says when it takes too long."""
+        if self._is_over:
+            return
+        if self._connection.is_lent:
+            self._timer = self._host.reactor.later(limits.ASK_SECONDS_MAX, self._has_no_answer)
+        else:
+            self.abort("the broker does not answer")
+
+    # ------------------------------------------------------------------ Metadata
+    def metadata(
+        self, version: int, question: ClientQuestion, addresses: Callable[[], Addresses], done: Callable[[bytes], None]
+    ) -> None:
+        """Answer from memory, but only of what the broker shows the client itself."""
+        broker = self._host.target(self._broker_id)
+        if broker is None:
+            self.abort("the broker is away")
+            return
+        if self._connection.is_closed:
+            raise WireError("the client's own connection has ended")
+        topology, names = self._host.topology, question.topics
+        if names is not None and not question.allow_auto_topic_creation:
+            names = tuple(name for name in names if name in topology.cluster.topics)
+        asked_version, body = encode_question(broker.ranges, names)
+
+        def tell(codes: Mapping[str, int]) -> None:
+            self._tell(version, question.topics, codes, addresses(), done)
+
+        def shown(seen: Cluster | None) -> None:
+            if seen is None or self._is_over:
+                return
+            codes = {name: topic.error_code for name, topic in seen.topics.items()}
+            wanted = None if names is None else [name for name, code in codes.items() if code not in DENIED]
+            topology.refresh_if_stale(wanted, False, lambda: tell(codes))
+
+        def answered(response: memoryview) -> None:
+            in_turns(self._host.reactor, self._read_metadata(asked_version, response), shown)
+
+        self._connection.request(ApiKey.METADATA, asked_version, [body], answered)
+
+    def _read_metadata(self, version: int, response: memoryview) -> Steps[Cluster | None]:
+        try:
+            return (yield from read_answer(version, response, self._host.topology.cluster.topics))
+        except WireError as error:
+            self.abort(f"the broker's answer to Metadata cannot be read: {error}")
+            return None
+
+    def _tell(
+        self,
+        version: int,
+        asked: tuple[str, ...] | None,
+        shown: Mapping[str, int],
+        addresses: Addresses,
+        done: Callable[[bytes], None],
+    ) -> None:
+        cluster, cluster_id = self._host.topology.cluster, self._host.fallback_cluster_id
+        denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        topics = {name: topic for name, topic in cluster.topics.items() if shown.get(name, denied) not in DENIED}
+        topics |= {name: Topic(name, denied, False) for name, code in shown.items() if code == denied}
+        steps = tell_client(version, replace(cluster, topics=topics), asked, addresses, cluster_id)
+        in_turns(self._host.reactor, steps, done)
