@@ -1,1 +1,2 @@
-"""Who is let in, and what each client may take of memory and of the loop's time. Knows no Kafka."""
+"""Which connections are admitted, and how much each client may take of memory and of the loop's time. Knows no
+Kafka."""

@@ -21,7 +21,7 @@ _MINUTE = 60.0
 
 
 class AdmittedConnection:
-    """One connection, from its admission to its end. ``hang_up``: ends it, with a reason."""
+    """One connection, from its admission to its end. ``hang_up``: closes it, with a reason."""
 
     __slots__ = ("_is_over", "_quotas", "address", "fair_share", "hang_up")
 
@@ -33,11 +33,11 @@ class AdmittedConnection:
         self.hang_up: Callable[[str], None] = lambda _reason: None
 
     def is_known(self) -> None:
-        """It has shown its name."""
+        """The client has authenticated."""
         self._quotas.is_known(self)
 
     def login_failed(self) -> None:
-        """It has tried to, and the answer was no."""
+        """The client has tried to authenticate, and was refused."""
         self._quotas.login_failed(self.address)
 
     def end(self) -> None:
@@ -48,7 +48,7 @@ class AdmittedConnection:
 
 
 class _Logins:
-    """Failed ones of one address. ``shut_until``: the end of the time for which it is shut out."""
+    """Failed logins of one address. ``shut_until``: until then its connections are closed at once."""
 
     __slots__ = ("allowed", "shut_until")
 
@@ -58,7 +58,7 @@ class _Logins:
 
 
 class ConnectionQuotas:
-    """Of all listeners of one process."""
+    """The quotas of all listeners of one process."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ConnectionQuotas:
         report: Report,
         why_no_room: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """``caps``: the limits of this moment. ``why_no_room``: why there is no file descriptor for a client; None:
+        """``caps``: the limits of this moment. ``why_no_room``: why there is no file descriptor for a client; None if
         there is one."""
         self._reactor = reactor
         self._why_no_room = why_no_room
@@ -86,8 +86,8 @@ class ConnectionQuotas:
         return 0.0 if pace is None else pace.wait_seconds(self._now())
 
     def enter(self, host: str, requires_authentication: bool) -> AdmittedConnection | None:
-        """Take a connection from ``host``, or say no: it is to be closed then. ``requires_authentication``: it has to
-        show that before it may do anything."""
+        """Admit a connection from ``host``, or return None: it is to be closed then. ``requires_authentication``: it
+        has to authenticate before it may do anything."""
         now, caps, address = self._now(), self._caps(), address_of(host)
         pace = self._pace_now()
         if pace is not None:
@@ -111,7 +111,7 @@ class ConnectionQuotas:
 
     # ------------------------------------------------------------------ told by admitted connections
     def is_known(self, admitted: AdmittedConnection) -> None:
-        """A client has shown its name."""
+        """A client has authenticated."""
         if admitted in self._unauthenticated:
             del self._unauthenticated[admitted]
             left = self._unauthenticated_of[admitted.address] - 1
@@ -121,7 +121,7 @@ class ConnectionQuotas:
                 del self._unauthenticated_of[admitted.address]
 
     def login_failed(self, address: str) -> None:
-        """A client there has failed to show the name that it claims."""
+        """A client at this address has failed to authenticate."""
         per_minute = self._caps().failed_logins_per_minute_max
         if not per_minute:
             return
@@ -161,11 +161,12 @@ class ConnectionQuotas:
         return None if why is None else ("descriptors", why)
 
     def make_room(self) -> None:
-        """There was no descriptor even to take a connection and close it: an idle one is closed, if there is one."""
+        """There was no descriptor even to accept a connection and close it: an idle one is closed, if there is one."""
         self._why_no_room()
 
     def _turn_out_the_oldest(self, most: int) -> None:
-        """A login takes a moment only, so many connections that show nothing lock no client out."""
+        """Close the oldest unauthenticated connections above the limit. A login takes a moment only, so many
+        connections that never authenticate lock no client out."""
         oldest = next(iter(self._unauthenticated))
         what = f"{most} connections have not shown yet who is there, and this is the oldest"
         self._report(ConnectionRefused(oldest.address, "unauthenticated", what))

@@ -1,5 +1,5 @@
-"""How many client connections may be open. At the limit, the one that has asked for nothing for longest is closed for a
-new one: else a few hosts that connect and say nothing would lock all clients out. Knows no Kafka and no socket."""
+"""How many client connections may be open. At the limit, the one without a request for longest is closed for a new one:
+otherwise a few hosts that connect and send nothing would lock all clients out. Knows no Kafka and no socket."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..events import ConnectionRefused, Report
 
 
 class EvictableConnection(Protocol):
-    """A client connection, as far as it matters here."""
+    """A client connection, as far as eviction needs it."""
 
     @property
     def has_produced(self) -> bool:
@@ -25,7 +25,7 @@ class EvictableConnection(Protocol):
 
     @property
     def address(self) -> str:
-        """Where it is from."""
+        """The client's address."""
         ...
 
     def abort(self, reason: str) -> None:
@@ -34,12 +34,12 @@ class EvictableConnection(Protocol):
 
 
 class IdleEviction:
-    """Of one process."""
+    """The eviction of one process."""
 
     def __init__(
         self, connections: Callable[[], Collection[EvictableConnection]], now: Callable[[], float], report: Report
     ) -> None:
-        """``connections``: all that are there at the moment. ``now``: a clock in seconds."""
+        """``connections``: all that are open at the moment. ``now``: a clock in seconds."""
         self._connections = connections
         self._now = now
         self._report = report
@@ -56,7 +56,7 @@ class IdleEviction:
         return "too_many", why
 
     def make_room(self, reason: str, why: str) -> bool:
-        """Close the one that has been idle for longest. False: none has been for long enough."""
+        """Close the connection that has been idle for longest. False: none has been idle for long enough."""
         now = self._now()
         leaves = self._next_quiet(now)
         if leaves is None and now >= self._next_look_at:
@@ -72,7 +72,7 @@ class IdleEviction:
         return True
 
     def _next_quiet(self, now: float) -> EvictableConnection | None:
-        """Take the next one that is still as quiet as when it was looked."""
+        """Take the next connection that is still as idle as when it was found."""
         while self._quiet:
             _, since, connection = self._quiet.pop()
             if connection.quiet_since == since and _may_leave(connection, now):
@@ -80,8 +80,8 @@ class IdleEviction:
         return None
 
     def _look(self, now: float, count: int) -> None:
-        """Find all that may leave, in order. They serve for as many new ones, and one that becomes quiet meanwhile
-        comes behind them; a look that finds none is not repeated for every new one."""
+        """Find all connections that may be closed, in order. They serve for as many new ones, and one that becomes idle
+        meanwhile comes after them; a search that finds none is not repeated for every new connection."""
         self._next_look_at = now + limits.QUIET_LOOK_SECONDS * max(1, count // limits.CONNECTIONS_MAX)
         found = [(one.has_produced, one.quiet_since or 0.0, one) for one in self._connections() if _may_leave(one, now)]
         self._quiet = sorted(found, key=lambda entry: entry[:2], reverse=True)

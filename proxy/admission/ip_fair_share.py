@@ -12,12 +12,12 @@ from ...reactor import Buffer, Reactor
 from .. import limits
 
 _COUNTED_FROM = limits.IP_COST_PER_TURN // limits.REQUESTS_PER_TURN_MAX + 1
-"""So many connections can ask for more than a turn has."""
+"""From this number on, connections of an address can ask for more than a turn has."""
 Turn = Callable[[], None]
 
 
 class IpFairShare:
-    """``is_counted``: there are so many that each request is counted."""
+    """``is_counted``: the address has so many connections that each request is counted."""
 
     __slots__ = ("_is_refill_planned", "_is_turn_planned", "_left", "_reactor", "_waiting", "connections", "is_counted")
 
@@ -31,12 +31,12 @@ class IpFairShare:
         self._is_turn_planned = False
 
     def joined(self) -> None:
-        """One connection more."""
+        """One more connection."""
         self.connections += 1
         self.is_counted = self.connections >= _COUNTED_FROM
 
     def left(self) -> None:
-        """One less."""
+        """One connection less."""
         self.connections -= 1
         self.is_counted = self.connections >= _COUNTED_FROM
 
@@ -49,14 +49,15 @@ class IpFairShare:
         return True
 
     def stops(self, requests: Sequence[Buffer]) -> bool:
-        """Is it to be looked which of these may be taken? Nearly always one comes alone, and is taken at once."""
+        """Does it have to be checked which of these may be taken? Nearly always one comes alone, and is taken at
+        once."""
         if len(requests) == 1 and self._is_refill_planned and self._left > 0:
             self._left -= 1 + len(requests[0]) // limits.IP_COST_BYTES
             return False
         return len(requests) != 1 or not self.takes(len(requests[0]))
 
     def wait(self, turn: Turn) -> None:
-        """Call back when it is this connection's turn, in the order of those who wait."""
+        """Call back when it is this connection's turn, in the order in which they wait."""
         self._waiting.append(turn)
         self._plan_turn()
 
@@ -69,7 +70,7 @@ class IpFairShare:
         self._is_turn_planned = False
         for _ in range(len(self._waiting)):
             if self._left <= 0:
-                self._plan_refill()  # and with it the next turn, after the others have had theirs
+                self._plan_refill()  # and with it the next turn, after the others had theirs
                 return
             self._waiting.popleft()()
 

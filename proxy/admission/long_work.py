@@ -47,7 +47,7 @@ class _Job:
 
 
 class _Line:
-    """Those that wait, in turn by sender, and the one that is begun."""
+    """The waiting pieces of work, in turn by sender, and the one that has begun."""
 
     __slots__ = ("_by_sender", "begun")
 
@@ -59,7 +59,7 @@ class _Line:
         self._by_sender.setdefault(job.sender, deque()).append(job)
 
     def next(self) -> _Job | None:
-        """The one to go on with."""
+        """Return the piece of work to go on with."""
         if self.begun is None and self._by_sender:
             sender, jobs = self._by_sender.popitem(last=False)
             self.begun = jobs.popleft()
@@ -69,7 +69,7 @@ class _Line:
 
 
 class LongWork:
-    """All of one process."""
+    """The long work of one process."""
 
     def __init__(self, reactor: Reactor, loop_budget: LoopBudget) -> None:
         self._reactor = reactor
@@ -79,7 +79,7 @@ class LongWork:
         self._is_planned = False
         self._is_turn_of_new = True
         self.count = 0
-        """How many wait, or are begun."""
+        """How many pieces wait, or have begun."""
 
     def begin(
         self,
@@ -89,7 +89,7 @@ class LongWork:
         *,
         is_late: bool,
     ) -> None:
-        """Do it now, if it takes one step; else, or if it is late for that in this pass, like ``add``."""
+        """Do it now, if it takes one step; otherwise, or if it is late for that in this pass, like ``add``."""
         if is_late:
             self.add(start, sender, done)
             return
@@ -105,7 +105,7 @@ class LongWork:
             self.add(start, sender, done)
 
     def add(self, start: Callable[[], Steps[T]], sender: str, done: Callable[[Done[T]], None]) -> None:
-        """Do it, beginning in a later pass. ``start``: begins it, perhaps twice; ``done`` is told how it ended."""
+        """Do it, beginning in a later pass. ``start``: begins it, perhaps twice; ``done`` is called with its end."""
         self._new.push(_Job(start, sender, done))
         self.count += 1
         self._plan()
@@ -116,7 +116,7 @@ class LongWork:
             self._reactor.later(0, self._work)
 
     def _work(self) -> None:
-        """One step at least, or nothing would end while there is much else to do."""
+        """Do one step at least, as nothing would end otherwise while there is much else to do."""
         self._is_planned = False
         enough = False
         try:

@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 
 class LoopBudget:
-    """The one of this moment, of one reactor. It is counted from when it was asked first."""
+    """The present pass of one reactor. Its time counts from the first question."""
 
     __slots__ = ("_began_at", "_due", "_is_planned", "_now", "_reactor")
 
@@ -29,17 +29,17 @@ class LoopBudget:
 
     @property
     def has_worked_enough(self) -> bool:
-        """Should what takes many steps go on in the next one?"""
+        """Should work of many steps go on in the next pass?"""
         return self._seconds() > limits.STEPS_SECONDS
 
     @property
     def is_long(self) -> bool:
-        """Has it taken so long that what can wait should?"""
+        """Has the pass taken so long that what can wait should wait?"""
         return self._seconds() > limits.PASS_SECONDS
 
     @property
     def is_too_long(self) -> bool:
-        """Has it taken so long that what belongs to the same request has to come again?"""
+        """Has the pass taken so long that the rest of a request has to be sent again?"""
         return self._seconds() > limits.PASS_SECONDS_MAX
 
     def counts_anew(self) -> None:
@@ -48,8 +48,8 @@ class LoopBudget:
             self._began_at = self._now()
 
     def in_turn(self, resume: Callable[[Value], None]) -> Callable[[Value], None]:
-        """Return what calls ``resume``: at once, or in a later pass if this one has done enough. Those who wait for
-        that go on in their order."""
+        """Return a function that calls ``resume``: at once, or in a later pass if this one has done enough. Those that
+        wait go on in their order."""
         return partial(self._tell, resume)
 
     def _tell(self, resume: Callable[[Value], None], value: Value) -> None:

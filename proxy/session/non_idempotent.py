@@ -59,7 +59,8 @@ class NonIdempotentBatches:
         sender: str,
         refused: Callable[[str], None],
     ) -> None:
-        """``parts``: the batches, and who wants their answers. ``refused``: is told why something cannot go on."""
+        """``parts``: the batches, each with the callback for its answer. ``refused`` is called with the reason why
+        something cannot go on."""
         self.sendable: list[tuple[str, int, Buffer]] = []
         self._host = host
         self._sender = sender
@@ -93,7 +94,7 @@ class NonIdempotentBatches:
                 self._waiting[(item.topic, item.partition)] = answer
 
     def send(self, pipe: Upstream, acks: int, timeout_ms: int, failed: Callable[[str], None]) -> None:
-        """Send them on. ``failed``: told when the broker's answer cannot be passed on."""
+        """Send them on. ``failed`` is called when the broker's answer cannot be passed on."""
         body = encode_request(_VERSION, acks, timeout_ms, self.sendable)
         if acks == 0:
             pipe.request(API_KEY, _VERSION, body, None)
@@ -157,7 +158,7 @@ def _old_format(item: PartitionRecords, policy: HeaderPolicy) -> Steps[Buffer | 
 
 
 def _finding_magic(records: Buffer) -> Steps[bool]:
-    """Does a marker's first word stand anywhere?"""
+    """Does a marker's first word occur anywhere?"""
     for start in range(0, len(records), STEP_BYTES):
         if start:
             yield
@@ -167,7 +168,7 @@ def _finding_magic(records: Buffer) -> Steps[bool]:
 
 
 def _finding_marker(records: Buffer) -> Steps[bool]:
-    """Would it be taken for somebody's batches in the log? Only the proxy may say whose they are."""
+    """Would it be taken for a producer's batches in the log? Only the proxy may write markers."""
     if not (yield from _finding_magic(records)):
         return False
     for index, one in enumerate(iterate_shallow(records), 1):

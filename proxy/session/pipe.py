@@ -21,11 +21,11 @@ from ..bridge.base import Chunks
 Answered = Callable[[memoryview], None]
 _CLIENT_ID = "idemproxy-client"
 _WHOLE = -1
-"""In the place of a correlation id: the answer is handed on with its header."""
+"""Takes the place of a correlation id: the answer is passed on with its header."""
 
 
 def _nobody_to_tell(_reason: str) -> None:
-    """It has ended before."""
+    """Nothing to do: the pipe has ended."""
 
 
 class _Answers(FrameSplitter):
@@ -38,7 +38,7 @@ class _Answers(FrameSplitter):
 
 
 def _nobody_looks() -> None:
-    """Nobody wants to know what came."""
+    """Nothing to do."""
 
 
 class Upstream(Protocol):
@@ -62,13 +62,13 @@ class Upstream(Protocol):
 
 
 class Pipe:
-    """The endpoint of the connection; whoever makes it opens that. ``broken``: told when it ends; with ``may_end`` only
-    if that matters to anybody."""
+    """The endpoint of the connection; its owner opens the connection. ``broken`` is called when it ends; with
+    ``may_end`` only if anything depends on it."""
 
     def __init__(self, reactor: Reactor, broken: Callable[[str], None], may_end: bool = False) -> None:
         self.is_closed = False
         self.answers_came: Callable[[], None] = _nobody_looks
-        """Told when answers have been handed on."""
+        """Called when answers have been passed on."""
         self._may_end = may_end
         self._is_held = False
         self._is_paused = False
@@ -101,7 +101,7 @@ class Pipe:
         if answered is not None:
             self._expected.append((self._correlation_id, api_key, api_version, answered))
         else:
-            self._may_end = False  # nobody would know what became of it
+            self._may_end = False  # otherwise the outcome of this request would remain unknown
             self._plan_count()
         size = len(header) + sum(map(len, body))
         chunks = (size.to_bytes(4, "big"), header, *body)
@@ -113,7 +113,7 @@ class Pipe:
 
     @property
     def is_quiet(self) -> bool:
-        """Is the broker there, and has it nothing to answer?"""
+        """Is the broker connected, and has it nothing to answer?"""
         return self._wire is not None and not self._expected
 
     def send_whole(self, chunks: Sequence[Buffer], answered: Answered) -> None:
@@ -136,13 +136,14 @@ class Pipe:
             self._plan_count()
 
     def hold(self, is_held: bool) -> None:
-        """Leave what the broker answers with the broker, because the client does not take it; or go on."""
+        """Leave the broker's answers unread, because the client does not read them; or go on."""
         self._is_held = is_held
         self._look_for_memory()
         self._read_or_not()
 
     def _look_for_memory(self) -> None:
-        """Not while the client does not take what it has already: others need the memory more."""
+        """Reserve memory before each read, but not while the client does not read what it has already: others need the
+        memory more."""
         due_bytes = self._splitter.due_bytes
         if due_bytes <= limits.BACKLOG_BYTES or self._is_held or self._reserved is not None or self.is_closed:
             return
@@ -183,7 +184,7 @@ class Pipe:
                 self._wire.resume()
 
     def close(self) -> None:
-        """The client has gone. What was sent on arrives; what it waits for does not matter any more."""
+        """The client has gone. What was sent on arrives; its answers do not matter any more."""
         self._end()
         if self._wire is not None:
             self._wire.close()
@@ -199,7 +200,7 @@ class Pipe:
 
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: Wire) -> None:
-        """The broker is there."""
+        """The broker's connection is open."""
         if self._early:
             wire.send(*self._early)
             self._early = []
@@ -220,7 +221,7 @@ class Pipe:
                     self._answer(frame)
                 finally:
                     if reserved is not None and self._backpressure is not None:
-                        self._is_held = True  # until it was looked whether the client takes it
+                        self._is_held = True  # until it was checked whether the client reads it
                         self._backpressure.large_answer(reserved)
                 if self.is_closed:
                     return
@@ -232,7 +233,7 @@ class Pipe:
             self.reset(f"the broker's answer cannot be read: {error}")
 
     def lost(self, reason: str) -> None:
-        """The broker's side is gone."""
+        """The broker's connection has ended."""
         self._wire = None
         self._early_bytes = self._waiting_bytes = 0
         if not self.is_closed:
@@ -244,7 +245,7 @@ class Pipe:
     def _end(self) -> None:
         self.is_closed = True
         self.answers_came = _nobody_looks
-        self._broken = _nobody_to_tell  # or it and its client would hold each other, and what waits for answers
+        self._broken = _nobody_to_tell  # otherwise it, its callbacks and waiting requests would refer to each other
         self._expected.clear()
         if self._reserved is not None:
             self._reserved.release()

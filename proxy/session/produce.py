@@ -49,7 +49,7 @@ _ZSTD_SINCE = 7
 
 
 PlainPart = tuple[PartitionRecords, Callable[[Answer], None]]
-"""A batch without a producer id, and who takes its answer."""
+"""A batch without a producer id, and the callback for its answer."""
 
 
 class Outside(Protocol):
@@ -83,7 +83,7 @@ class Client(Protocol):
     """What a produce request needs of its session."""
 
     is_idempotent: bool
-    """It has asked for a producer id, or used one."""
+    """Has it asked for a producer id, or used one?"""
 
     @property
     def retry_notes(self) -> RetryNotes: ...
@@ -131,7 +131,7 @@ class Part:
 
     @property
     def is_named(self) -> bool:
-        """Has it a batch with a producer id?"""
+        """Does it have a batch with a producer id?"""
         return self._key is not None
 
     def names(self, topic: str, partition: int, header: BatchHeader) -> BatchIdentity:
@@ -143,12 +143,12 @@ class Part:
 
     @property
     def is_gone(self) -> bool:
-        """Answered, or the connection is closed."""
+        """Is it answered, or the connection closed?"""
         return self.answered or self._client.is_closed
 
     @property
     def connection(self) -> Client:
-        """The client connection it came on."""
+        """The client connection on which it came."""
         return self._client
 
     def answer(self, answer: Answer) -> None:
@@ -160,7 +160,7 @@ class Part:
             call.part_answered(self._index, self, answer)
 
     def leave(self) -> None:
-        """Its client has gone, or it is answered: it holds its request no longer."""
+        """Its client has gone, or it is answered: it no longer holds its request."""
         self._call = None
 
     def hold(self) -> None:
@@ -169,12 +169,12 @@ class Part:
             self._client.retry_notes.hold(self._key, self._identity)
 
     def let_go(self) -> None:
-        """It waits no longer."""
+        """It no longer waits."""
         if self._key is not None and self._identity is not None:
             self._client.retry_notes.let_go(self._key, self._identity)
 
     def note(self, error_code: int) -> None:
-        """This is what its client is told."""
+        """Note what its client is answered."""
         if self._key is not None and self._identity is not None:
             will_be_retried = answers.will_be_retried(error_code, self._identity.record_count)
             notes = self._client.retry_notes
@@ -205,7 +205,7 @@ class ProduceCall:
         self._answers: list[Answer | None] = [None] * len(request.partitions)
         self._left = len(request.partitions)
         self.is_done = False
-        """Answered."""
+        """Has it been answered?"""
         self.held: Held | None = None
         """Counts the bytes of the request; kept by whoever keeps any of them."""
         self._has_refused = False
@@ -307,7 +307,7 @@ class ProduceCall:
             self._route(item.topic, item.partition, header.producer_id, part, batch, missing)
 
     def _judge(self, header: BatchHeader) -> Answer | None:
-        """What no broker would take from a producer."""
+        """Return the refusal of what no broker would take from a producer."""
         if header.attributes & _NOT_SERVED_FLAGS:
             return answers.invalid("control and transactional batches are not served", self._version)
         codec = header.attributes & CODEC_MASK
@@ -411,7 +411,7 @@ def _wrapper_bytes(header: BatchHeader, size: int) -> int:
 
 
 def _doubled(items: Sequence[PartitionRecords]) -> frozenset[tuple[str, int]]:
-    """Partitions that are named more than once: a broker would take the last one in silence."""
+    """Return partitions that are named more than once: a broker would silently take the last one."""
     named = Counter((item.topic, item.partition) for item in items)
     return frozenset(place for place, count in named.items() if count > 1)
 
@@ -426,8 +426,7 @@ class Sweeper:
         self._planned = False
 
     def add(self, call: ProduceCall, parts: Sequence[Part]) -> None:
-        """Look after a request until it is answered, or nobody wants an answer. ``parts``: as ``time_is_up`` gets
-        them."""
+        """Watch a request until it is answered, or no answer is wanted. ``parts``: as ``time_is_up`` gets them."""
         self._calls[call] = parts
         if not self._planned:
             self._planned = True
