@@ -138,8 +138,12 @@ def converting(
     writer = _Writer(magic)
     room = output_bytes_max
     for batch, header in zip(batches, headers, strict=True):
-        reader, size_bytes, step_records = yield from _opening(batch, header, magic, room)
+        payload = yield from reading_payload(batch, header, room)
+        size_bytes = _converted_bytes(payload, header, magic, room)
         room -= size_bytes
+        if (yield from writer.appending_compiled(payload, header)):
+            continue
+        reader, step_records = yield from _opening(batch, header, payload)
         try:
             yield from _copying(reader, writer, policy, step_records, may_be_large=size_bytes > STEP_BYTES)
         except _READER_ERRORS as exc:
@@ -240,7 +244,9 @@ def digesting_batch(
 
     Raises WireError for what it reads, which is no more than it needs.
     """
-    reader, _, step_records = yield from _opening(batch, header, 1, output_bytes_max)
+    payload = yield from reading_payload(batch, header, output_bytes_max)
+    _converted_bytes(payload, header, 1, output_bytes_max)
+    reader, step_records = yield from _opening(batch, header, payload)
     contents: list[bytes] = []
     end = header.record_count if count is None else first + count
     taken_bytes = 0
@@ -403,8 +409,7 @@ class _Writer:
 
     def appending_large(self, offset: int, timestamp: int, key: Buffer | None, value: Buffer | None) -> Steps[None]:
         """The same for one that takes long."""
-        self.message_set += self._builder.build()
-        self._builder = LegacyRecordBatchBuilder(self._magic, 0, _NO_SIZE_LIMIT)
+        self._flush()
         yield
         if value is None:
             self.message_set += encode_message(key, None, magic=self._magic, offset=offset, timestamp=timestamp)
@@ -417,6 +422,38 @@ class _Writer:
         for start in range(0, len(view), STEP_BYTES):
             yield
             self.message_set += view[start : start + STEP_BYTES]
+
+    def appending_compiled(self, payload: Buffer, header: BatchHeader) -> Steps[bool]:
+        """Whether the kernel appended all records of a batch, part by part; else nothing has changed."""
+        if KERNEL is None:
+            return False
+        self._flush()
+        start, max_timestamp, first_content = len(self.message_set), self.max_timestamp, self.first_content
+        offset, position, index = self.record_count, 0, 0
+        while index < header.record_count:
+            if index:
+                yield
+            made = KERNEL.convert_part(
+                self._magic, offset + index, payload, position, header.base_timestamp, index, header.record_count
+            )
+            if made is None:
+                del self.message_set[start:]
+                return False
+            part, position, index, highest, content = made
+            max_timestamp = max(max_timestamp, highest)
+            if self.message_set:
+                self.message_set += part
+            else:
+                self.message_set, first_content = part, content
+        self.record_count, self.max_timestamp, self.first_content = offset + index, max_timestamp, first_content
+        return True
+
+    def _flush(self) -> None:
+        """What was appended last becomes a part of ``message_set``."""
+        built: bytearray = self._builder.build()
+        if built:
+            self.message_set += built
+            self._builder = LegacyRecordBatchBuilder(self._magic, 0, _NO_SIZE_LIMIT)
 
     def finish(self) -> Inner:
         """Return all messages."""
@@ -468,31 +505,34 @@ def _copying(
     writer.record_count, writer.max_timestamp = offset, max_timestamp
 
 
-def _opening(batch: memoryview, header: BatchHeader, magic: int, room: int) -> Steps[tuple[Any, int, int]]:
-    """Return a reader on the batch, the most bytes that its records can have as messages, and how many of them it reads
-    in one step.
+def _converted_bytes(payload: Buffer, header: BatchHeader, magic: int, room: int) -> int:
+    """Return the most bytes that the records of a batch can have as messages. Raises LimitExceeded above ``room``."""
+    size_bytes = len(payload) + header.record_count * _GROWTH_BYTES[magic]
+    if size_bytes > room:
+        raise LimitExceeded(f"conversion: up to {size_bytes} bytes, the limit has {room} bytes left")
+    return size_bytes
+
+
+def _opening(batch: memoryview, header: BatchHeader, payload: Buffer) -> Steps[tuple[Any, int]]:
+    """Return a reader on the records of the batch, which are ``payload``, and how many of them it reads in one step.
 
     A record that is larger than a step is read in place. All others are left to the compiled reader, which copies. It
     is given plain records with create time only: so it decompresses nothing (we do, with a limit), and gives the
     records' own times. It reads a number before it checks that the number ends within the data, at most two in a row:
     so it gets a copy with zeros behind, in memory that is ours, where each such number ends at once.
     """
-    payload = yield from reading_payload(batch, header, room)
     longest = 0
     if len(payload) > HEADERS_BYTES_UNCHECKED:
         longest = yield from finding_longest(payload)
-    size_bytes = len(payload) + header.record_count * _GROWTH_BYTES[magic]
-    if size_bytes > room:
-        raise LimitExceeded(f"conversion: up to {size_bytes} bytes, the limit has {room} bytes left")
     if longest > STEP_BYTES:
-        return iterate_large_records(memoryview(payload), header), size_bytes, _STEP_RECORDS_IN_PLACE
+        return iterate_large_records(memoryview(payload), header), _STEP_RECORDS_IN_PLACE
     start = _plain_header(header, len(payload)) if header.attributes else batch[:BATCH_OVERHEAD_BYTES]
     padded: Buffer
     if len(payload) <= STEP_BYTES:
         padded = b"".join((start, payload, _READER_PADDING))
     else:
         padded = yield from _copied(start, payload, _READER_PADDING)
-    return DefaultRecordBatch(memoryview(padded)[: -len(_READER_PADDING)]), size_bytes, STEP_RECORDS
+    return DefaultRecordBatch(memoryview(padded)[: -len(_READER_PADDING)]), STEP_RECORDS
 
 
 def _copied(*chunks: Buffer) -> Steps[bytearray]:

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from ..primitives import Buffer
 
-REVISION: Final = 2
+REVISION: Final = 3
 """Of what the kernel does; one that was built from other sources is not used."""
 
 OUTPUT_BYTES_MAX: Final = 4 << 20
@@ -32,6 +32,23 @@ class Kernel(Protocol):
 
         ``batches``, up to five, are four arguments each: the data, where the first record starts in them, the base
         timestamp, the number of records. Plain records only, without headers, that end with the data.
+        """
+
+    def convert_part(
+        self,
+        magic: int,
+        offset: int,
+        data: Buffer,
+        position: int,
+        base_timestamp: int,
+        index: int,
+        record_count: int,
+        /,
+    ) -> tuple[bytearray, int, int, int, bytes] | None:
+        """Return (messages from ``offset`` on, position and index of what is behind them, highest timestamp, digest).
+
+        At most a megabyte of messages, of a batch with ``record_count`` records, from the one with this position and
+        index on. The digest is that of the content at offset 0, if this is there.
         """
 
     def wrap(

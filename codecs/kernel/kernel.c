@@ -86,9 +86,10 @@ static PyObject *wrong_arguments(void) {
 
 /* ------------------------------------------------------------------------------------------------------- limits */
 enum {
-    REVISION = 2,               /* of what is below; codecs/kernel/__init__.py takes no other */
+    REVISION = 3,               /* of what is below; codecs/kernel/__init__.py takes no other */
     OUTPUT_BYTES_MAX = 4 << 20, /* of one call */
     BATCHES_MAX = 5,            /* that are stored together: what brokers remember of a producer */
+    PART_BYTES_MAX = 1 << 20,   /* that are made of a batch in one call where it takes several */
     RECORD_BYTES_MIN = 7,       /* length, attributes, two deltas, two null lengths, a header count: one byte each */
     KEY_BYTES_MAX = 1 << 16,    /* of a wrapper: a marker has 113 at most */
     STORED_BLOCK_BYTES_MAX = 0xffff,
@@ -477,15 +478,19 @@ struct output {
     uint8_t content[DIGEST_BYTES];
 };
 
+static void put_one(struct output *out, const struct record *record, int magic) {
+    if (record->timestamp > out->max_timestamp) out->max_timestamp = record->timestamp;
+    if (!out->records)
+        content_digest(record->key, record->key_bytes, record->value, record->value_bytes, out->content);
+    out->at = put_message(out->at, record, magic, out->records++);
+}
+
 static int put_records(struct output *out, const uint8_t *at, const uint8_t *end, int64_t base_timestamp, int64_t count,
                        int magic) {
     struct record record;
     for (int64_t index = 0; index < count; index++) {
         if (!read_record(&at, end, base_timestamp, index, &record)) return 0;
-        if (record.timestamp > out->max_timestamp) out->max_timestamp = record.timestamp;
-        if (!out->records)
-            content_digest(record.key, record.key_bytes, record.value, record.value_bytes, out->content);
-        out->at = put_message(out->at, &record, magic, out->records++);
+        put_one(out, &record, magic);
     }
     return at == end;
 }
@@ -535,6 +540,55 @@ static PyObject *convert(PyObject *module, PyObject *const *args, Py_ssize_t cou
 done:
     while (batches) PyBuffer_Release(&data[--batches]);
     if (message_set) Py_DecRef(message_set);
+    return result;
+}
+
+/* convert_part(magic, offset, data, position, base_timestamp, index, record_count): what begins with the record `index`
+   of a batch, as far as there is room */
+static PyObject *convert_part(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    Py_buffer data;
+    int64_t magic, offset, position, base_timestamp, index, records;
+    PyObject *part = NULL, *result = NULL;
+    (void)module;
+    if (count != 7) return wrong_arguments();
+    if (!number(args[0], &magic) || !number(args[1], &offset) || !number(args[3], &position)) return NULL;
+    if (!number(args[4], &base_timestamp) || !number(args[5], &index) || !number(args[6], &records)) return NULL;
+    if (!bytes_of(args[2], &data)) return NULL;
+    if (magic < 0 || magic > 1 || offset < 0 || offset > INT32_MAX || position < 0 || position > data.len || index < 0
+        || index >= records || records - index > (data.len - position) / RECORD_BYTES_MIN) {
+        result = none();
+        goto done;
+    }
+    /* A message is no larger than its record and this; its sizes are those of `data`, so nothing overflows. */
+    Py_ssize_t growth = (Py_ssize_t)overhead((int)magic) - RECORD_BYTES_MIN, most = data.len - position;
+    most = most + (records - index) * growth < PART_BYTES_MAX ? most + (records - index) * growth : PART_BYTES_MAX;
+    if (!(part = PyByteArray_FromStringAndSize(NULL, most))) goto done;
+    uint8_t *start = (uint8_t *)PyByteArray_AsString(part);
+    struct output out = {.at = start, .records = offset, .max_timestamp = -1};
+    struct record record;
+    const uint8_t *first = data.buf, *at = first + position, *end = first + data.len;
+    int64_t taken = 0;
+    for (; index < records; index++, taken++) {
+        const uint8_t *next = at;
+        if (!read_record(&next, end, base_timestamp, index, &record)) break;
+        if (next - at + growth > start + most - out.at) break; /* the next part begins with it */
+        put_one(&out, &record, (int)magic);
+        at = next;
+    }
+    if (index == records ? at != end : !taken) {
+        result = none(); /* something is wrong, unusual, or too large for a part */
+        goto done;
+    }
+    if (PyByteArray_Resize(part, out.at - start) || !(result = PyTuple_New(5))) goto done;
+    PyTuple_SetItem(result, 0, part);
+    part = NULL;
+    PyTuple_SetItem(result, 1, PyLong_FromLongLong(at - first));
+    PyTuple_SetItem(result, 2, PyLong_FromLongLong(index));
+    PyTuple_SetItem(result, 3, PyLong_FromLongLong(out.max_timestamp));
+    PyTuple_SetItem(result, 4, PyBytes_FromStringAndSize((const char *)out.content, DIGEST_BYTES));
+done:
+    PyBuffer_Release(&data);
+    if (part) Py_DecRef(part);
     return result;
 }
 
@@ -674,6 +728,7 @@ static PyObject *digest_marker(PyObject *module, PyObject *const *args, Py_ssize
 static PyMethodDef METHODS[] = {
     {"crc32c", (void *)crc32c, METH_FASTCALL, NULL},
     {"convert", (void *)convert, METH_FASTCALL, NULL},
+    {"convert_part", (void *)convert_part, METH_FASTCALL, NULL},
     {"wrap", (void *)wrap, METH_FASTCALL, NULL},
     {"encode_marker", (void *)encode_marker, METH_FASTCALL, NULL},
     {"digest_content", (void *)digest_content, METH_FASTCALL, NULL},

@@ -34,6 +34,8 @@ def main(library: Path, rounds: int) -> None:
             taken += converted(kernel, data)
         numbers = random.choices(_NUMBERS, k=3)
         kernel.convert(random.choice((0, 1)), exact(batch), *numbers)
+        kernel.convert_part(1, 0, exact(damaged(batch, random)), BATCH_OVERHEAD_BYTES, 0, 0, random.randint(1, 200))
+        kernel.convert_part(1, 0, exact(batch), *random.choices(_NUMBERS, k=4))
         payload = exact(batch)
         kernel.crc32c(payload, random.choice((0, 1, 21, len(batch), -1, 2**62)))
         kernel.digest_content(None if random.random() < 0.3 else payload, payload)

@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from idemproxy.codecs import kernel, marker
 from idemproxy.codecs.compression import Codec
-from idemproxy.codecs.convert import HeaderPolicy, Inner, converting, wrapping
+from idemproxy.codecs.convert import HeaderPolicy, HeaderRefused, Inner, converting, wrapping
 from idemproxy.codecs.errors import ChecksumMismatch, WireError
 from idemproxy.codecs.kernel import Kernel
 from idemproxy.codecs.marker import Identity
@@ -169,14 +169,85 @@ def test_no_call_takes_long(compiled: list[Kernel], value_bytes: int | None) -> 
         assert one.convert(1, bytes(kernel.OUTPUT_BYTES_MAX + 62), 61, 0, 1) is None
 
 
-def test_a_batch_above_the_limit_is_converted_in_steps(compiled: list[Kernel]) -> None:
-    count = kernel.OUTPUT_BYTES_MAX // 30
-    batch = memoryview(encode_batch([Record(i, 0, None, None) for i in range(count)]))
+def in_steps(batches: list[bytes], magic: int) -> tuple[Inner | str, int]:
+    """What the batches become, or the error; and the number of steps."""
+    views = [memoryview(batch) for batch in batches]
+    headers = [parse_single_batch(view) for view in views]
+    steps = converting(views, headers, policy=POLICY, output_bytes_max=1 << 26, magic=magic)
+    count = 1
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, count
+        except (WireError, HeaderRefused) as error:
+            return f"{type(error).__name__}: {error}", count
+        count += 1
+
+
+LARGE = [Record(i, i, b"k" * (i % 3), b"v" * (i % 2_000)) for i in range(2_000)]
+TRACED = (("traceparent", b"1"),)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize(
+    ("records", "least_steps"),
+    [
+        ([Record(i, 1_700_000_000_000 - i, None, b"v") for i in range(7)], 1),
+        ([Record(i, 0, None, None) for i in range(200_000)], 4),
+        (LARGE, 1),
+        (LARGE * 3, 5),
+        ([*LARGE[:1_999], Record(1_999, 0, b"k", bytes(1 << 20))], 1),
+        ([*LARGE[:1_999], Record(1_999, 0, b"k", b"v", TRACED)], 1),
+        ([*LARGE[:1_999], Record(1_999, 0, b"k", b"v", (("mine", b"1"),))], 1),
+        ([*LARGE[:1_999], Record(1_999, -2, b"k", b"v")], 1),
+    ],
+    ids=["small", "empty", "one part", "several parts", "a large one last", "a header last", "refused", "no time"],
+)
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.LZ4])
+def test_what_is_large_or_compressed_is_converted_part_by_part(
+    compiled: list[Kernel], records: list[Record], least_steps: int, magic: int, codec: Codec
+) -> None:
+    numbered = [record._replace(offset_delta=index) for index, record in enumerate(records)]
+    plain = encode_batch([Record(0, 5, b"first", None)])
+    batch = encode_batch(numbered, codec=codec, base_timestamp=0)
+    for group in ([batch], [plain, batch, plain]):
+        with with_kernel(None):
+            expected, _ = in_steps(group, magic)
+        for one in compiled:
+            with with_kernel(one):
+                made, steps = in_steps(group, magic)
+                assert made == expected
+                assert steps >= least_steps
+
+
+def test_a_part_is_no_larger_than_a_megabyte_and_begins_where_the_last_one_ended(compiled: list[Kernel]) -> None:
+    count = 50_000
+    batch = encode_batch([Record(i, i, b"k", b"v" * 20) for i in range(count)])
+    expected = in_python([batch], 1)
+    assert expected is not None
     for one in compiled:
-        with with_kernel(one):
-            steps = converting([batch], [parse_single_batch(batch)], policy=POLICY, output_bytes_max=OUTPUT_BYTES_MAX)
-            assert next(steps) is None  # there is more than one
-            assert at_once(steps).record_count == count
+        whole, position, index, highest = bytearray(), 61, 0, -1
+        while index < count:
+            began = time.thread_time()
+            made = one.convert_part(1, index, batch, position, 0, index, count)
+            assert time.thread_time() - began < CALL_SECONDS_MAX
+            assert made is not None
+            part, position, next_index, part_highest, content = made
+            assert len(part) <= 1 << 20
+            assert content == expected.first_content or index
+            whole, index, highest = whole + part, next_index, max(highest, part_highest)
+        assert (whole, highest, position) == (expected.message_set, count - 1, len(batch))
+        for wrong in ((2, 0, batch, 61, 0, 0, count), (1, -1, batch, 61, 0, 0, count), (1, 0, batch, -1, 0, 0, count)):
+            assert one.convert_part(*wrong) is None
+        for position, index in ((61, 1), (62, 0), (61, count)):
+            assert one.convert_part(1, 0, batch, position, 0, index, count) is None
+        for position, index, records in ((len(batch), 0, 1), (len(batch) + 1, 0, 1), (61, -1, 1), (61, 0, 2**63 - 1)):
+            assert one.convert_part(1, 0, batch, position, 0, index, records) is None
+        call: Any = one.convert_part
+        for arguments in ((), (1,) * 8, (1, 0, "text", 61, 0, 0, 1), (1, 0, batch, None, 0, 0, 1)):
+            with pytest.raises(TypeError):
+                call(*arguments)
 
 
 @pytest.mark.parametrize("size", [1, 2, 100, 1_023, 65_535, 65_536, 131_070, 131_071, 300_000])
