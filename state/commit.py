@@ -69,6 +69,11 @@ def given_up(entry: Entry) -> Entry:
     return _with_intent(entry, replace(entry.intent, attempts=GIVEN_UP))
 
 
+def claimed(entry: Entry, claim: Intent) -> Entry:
+    """Return a suspect entry that somebody rebuilds now (rule R10)."""
+    return _with_intent(entry, claim)
+
+
 def reopened(entry: Entry, intent: Intent) -> Entry:
     """Return the entry in which what the window has of the intent's only batch is no batch of its own, but what the log
     has of that one."""

@@ -172,6 +172,7 @@ def _producer(producer: ProducerStatistics) -> Json:
         "queued": producer.queued,
         "under_way": producer.under_way,
         "idle": producer.is_idle,
+        "state": producer.state.value,
         "known": entry is not None,
     }
     if entry is not None:

@@ -49,7 +49,7 @@ async def resolve(
     needed (rule R10). Those who wait for it are those who are out; if none are, the queue.
     """
     sequence = -1 if wanted is None else wanted.base_sequence
-    with stream.observers.in_doubt(DoubtOpened(*stream.key, sequence, reason)):
+    with stream.in_doubt(), stream.observers.in_doubt(DoubtOpened(*stream.key, sequence, reason)):
         started = await Now()
         result = await _search(stream, search, era, started, before_try, is_too_little)
         said, detail = _said(result, wanted), "" if isinstance(result, Searched) else result.reason

@@ -16,6 +16,7 @@ from ...codecs.errors import WireError
 from ...state.commit import reserved
 from ...state.decide import Append, BelowWindow, Duplicate, Fenced, OutOfOrder, Verdict, decide
 from ...state.entry import Entry, Intent, IntentBatch
+from ...state.entry_states import EntryState
 from ...state.store import StoreAway
 from .. import limits
 from ..events import InternalError
@@ -46,6 +47,7 @@ class ProducerStatistics:
     under_way: int
     is_idle: bool
     entry: Entry | None
+    state: EntryState
 
 
 class Sequencer:
@@ -77,7 +79,8 @@ class Sequencer:
     def statistics(self) -> ProducerStatistics:
         """Return how it stands now."""
         stream = self.stream
-        return ProducerStatistics(*stream.key, len(stream.queue), len(stream.out), self.is_idle, stream.held.entry)
+        counts = len(stream.queue), len(stream.out)
+        return ProducerStatistics(*stream.key, *counts, self.is_idle, stream.held.entry, stream.state)
 
     @property
     def is_idle(self) -> bool:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from weakref import ReferenceType, ref
 
 from ...state.entry import WINDOW_BATCHES_MAX, Entry
+from ...state.entry_states import EntryState, state_of
 from .. import limits
 from ..events import BatchAnswered, InternalError, RetryJoined, StepDone
 from ..flow.effects import Now, Pause, Wakeup
@@ -63,6 +65,22 @@ class Stream:
         self.parks = 0
         """How often in a row the state was looked at and could not be worked on yet."""
         self._runner = runner
+        self._is_in_doubt = False
+
+    @property
+    def state(self) -> EntryState:
+        """Of the entry, as far as it is known here."""
+        is_outcome_due = bool(self.out) and not self._is_in_doubt
+        return state_of(self.held.entry, self.life.generation, is_outcome_due=is_outcome_due)
+
+    @contextmanager
+    def in_doubt(self) -> Iterator[None]:
+        """The log is read meanwhile for the outcome of what is out, or of what was found open."""
+        self._is_in_doubt = True
+        try:
+            yield
+        finally:
+            self._is_in_doubt = False
 
     @property
     def is_awaited(self) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
-from ...state.commit import Stored, blurred, committed, fresh, given_up, released, renewed
+from ...state.commit import Stored, blurred, claimed, committed, fresh, given_up, released, renewed
 from ...state.decide import BatchIdentity, BelowWindow, Duplicate, decide, is_in_intent
 from ...state.entry import NO_ANCHOR, NO_CONTENT, NO_GENERATION, NO_OFFSET, NOBODY, Entry, Intent, WindowBatch
 from ...state.sequence import distance
@@ -247,7 +247,7 @@ class Takeover:
             entry.intent.content if entry.intent is not None and is_open else NO_CONTENT,
             -1 if leader is None else leader,
         )
-        if not await stream.write(replace(entry, version=entry.version + 1, intent=remembering(claim, self._given_up))):
+        if not await stream.write(claimed(entry, remembering(claim, self._given_up))):
             return
         if claim.content != NO_CONTENT:
             self._whose.setdefault(claim.content, [])

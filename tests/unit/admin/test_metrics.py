@@ -181,6 +181,7 @@ def test_a_producer_is_shown_with_its_window_and_what_it_waits_for() -> None:
         "queued": 0,
         "under_way": 0,
         "idle": True,
+        "state": "quiet",
         "known": True,
         "epoch": 0,
         "next_sequence": 14,

@@ -1,0 +1,100 @@
+"""What becomes of entries in a world, step by step, as each proxy knows them: from which state to which, and by which
+function of ``state/commit.py``.
+
+The shipped code runs, of which a copy says two things more: what has made an entry, and when one was read. Looked at
+before each effect, in between a flow is not interrupted."""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+from simulation.chaos import Chaos
+
+from testkit.virtual.mutant import Patch, patched_package
+from testkit.virtual.proxy import VirtualProxy
+
+READ = "read"
+PRODUCERS_MAX = 1000
+MADE = """\
+made: dict[int, tuple[Entry, str]] = {}
+
+
+def _noting(function):
+    def make(*arguments, **named):
+        return noted(function.__name__, function(*arguments, **named))
+
+    return make
+
+
+def noted(name, entry):
+    made[id(entry)] = entry, name
+    return entry
+
+
+for _name in ("reserved", "renewed", "claimed", "released", "given_up", "reopened", "committed", "blurred"):
+    globals()[_name] = _noting(globals()[_name])
+
+
+def _with_intent("""
+PATCHES = (
+    Patch("state.commit", "def _with_intent(", MADE),
+    Patch(
+        "proxy.producer.rebuild",
+        "    return done\n",
+        "    from ...state import commit\n\n    return commit.noted('rebuilt', done)\n",
+    ),
+    Patch(
+        "proxy.producer.entry_cache",
+        "        self._known_era = self._life.era\n",
+        "        self._known_era = self._life.era\n"
+        "        from ...state import commit\n\n        commit.noted('read', self.entry)\n",
+    ),
+)
+Seen = tuple[str, str, str]
+"""State before, state after, and the function; empty: the entry is the same."""
+
+
+class StepsSeen:
+    """Looks at the producers of one world after the other. ``made``: what the copy says of how entries were made; of
+    what it does not name, the function is ``?``."""
+
+    def __init__(self, made: dict[int, tuple[Any, str]] | None = None) -> None:
+        self.seen: Counter[Seen] = Counter()
+        self._made = {} if made is None else made
+        self._last: dict[Hashable, Any] = {}
+
+    def watch(self, proxies: Iterable[VirtualProxy]) -> None:
+        """Begin with another world."""
+        self._last.clear()
+        self._made.clear()
+        for proxy in proxies:
+            proxy.watch_effects(self._look_at)
+
+    def _look_at(self, proxy: VirtualProxy, _effect: Any) -> None:
+        self.look((proxy.name, proxy.lives), proxy.engine.producers(None, None, PRODUCERS_MAX))
+
+    def look(self, life: Hashable, producers: Iterable[Any]) -> None:
+        """Compare with the last look. ``life``: of the process that works for these producers."""
+        for now in producers:
+            key = life, now.producer_id, now.topic, now.partition
+            last = self._last.get(key)
+            self._last[key] = now
+            if last is None or last.state == now.state or (last.entry is not None and now.entry is None):
+                continue
+            by = "" if now.entry is last.entry else self._made.get(id(now.entry), (None, "?"))[1]
+            if by != READ:
+                self.seen[last.state.value, now.state.value, by] += 1
+
+
+def steps_of_worlds(seeds: Iterable[int], batches: int) -> Counter[Seen]:
+    """What is seen in these random worlds."""
+    with patched_package("watched", PATCHES) as package:
+        seen = StepsSeen(importlib.import_module(f"{package}.state.commit").made)
+        for seed in seeds:
+            chaos = Chaos(seed, package=package, batches=batches)
+            seen.watch(chaos.world.proxies)
+            assert chaos.run().problems == []
+    return seen.seen
