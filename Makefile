@@ -24,7 +24,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients chaos takeovers flushes servers simulate uv python upstream mutants hostile fuzz pictures cluster wheels docs
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients chaos takeovers flushes servers simulate uv python upstream mutants scenes hostile fuzz pictures cluster wheels docs
 
 help:  ## this list
 	@echo "usage: make TARGET"
@@ -94,6 +94,9 @@ hostile: uv  ## 10,000 idle and 1,000 slow connections beside a producer that be
 
 mutants: uv  ## the proxy without a rule, for every part of every rule: each is caught; SEEDS=40, JOBS=1, NAMES="..."
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m mutants.run --seeds $(or $(SEEDS),40) --jobs $(or $(JOBS),1) $(NAMES)
+
+scenes: uv  ## every mutant by its scene alone; two minutes
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m mutants.run --seeds 0 --jobs 2
 
 pictures: uv  ## the status page's screenshots in docs/pictures, from a real proxy in a real browser
 	@PICTURES=docs/pictures $(RUN_TOOLS) pytest -q tests/e2e/test_admin_page.py

@@ -143,7 +143,7 @@ def test_make_alone_lists_every_target_with_a_sentence() -> None:
     listed = re.findall(r"^  ([a-z-]+) +\S", make().stdout, re.MULTILINE)
     daily = {"help", "demo", "run", "test", "smoke", "lint", "format", "typecheck", "bench", "bench-proxy", "model"}
     at_full_size = {"crashes", "acceptance", "clients", "chaos", "takeovers", "flushes", "simulate", "mutants"}
-    for_one_part = {"cluster", "docs", "fuzz", "hostile", "pictures", "servers", "wheels"}
+    for_one_part = {"cluster", "docs", "fuzz", "hostile", "pictures", "scenes", "servers", "wheels"}
     assert set(listed) == daily | at_full_size | for_one_part
 
 
@@ -199,7 +199,7 @@ def test_the_smoke_test_finds_this_very_python_once() -> None:
 def test_what_lands_has_passed_lint_types_and_tests_and_ends_with_the_tests_summary() -> None:
     steps = re.search(r"for target in (.*); do", (ROOT / ".ci/run").read_text())
     assert steps is not None
-    assert steps.group(1).split() == ["lint", "typecheck", "smoke", "test"]
+    assert steps.group(1).split() == ["lint", "typecheck", "smoke", "model", "scenes", "test"]
     assert os.access(ROOT / ".ci/run", os.X_OK)
 
 
