@@ -31,6 +31,7 @@ from idemproxy.codecs import messages
 from idemproxy.codecs.headers import encode_request_header, parse_request_header
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
+from testkit.real.process_memory import resident_bytes
 from testkit.real.raw_client import RawClient, batch
 
 TARGET_IDLE_MB, TARGET_RETURN_MB = 60, 20
@@ -48,10 +49,7 @@ FLUSHED = "20 producers go on after Redis was emptied"
 
 def memory_mb(process_id: int) -> float:
     """Resident memory of a process."""
-    for line in Path(f"/proc/{process_id}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return round(int(line.split()[1]) / 1024, 1)
-    raise AssertionError("the process has ended")
+    return round(resident_bytes(process_id) / 2**20, 1)
 
 
 @dataclass

@@ -15,7 +15,8 @@ from idemproxy.codecs.framing import frame
 from idemproxy.codecs.headers import encode_request_header
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.versions import ApiKey
-from runs.hostile import WatchedProxy
+from testkit.real.process_memory import peak_bytes, resident_bytes
+from testkit.real.proxy_process import ProxyProcess
 from testkit.real.raw_client import RawClient, batch
 
 TOPIC = "large"
@@ -47,18 +48,18 @@ def test_deaf_consumers_cost_no_more_memory_than_the_limit_says(tmp_path: Path) 
     config.write_text(f"limits: {{response_bytes_total_max: {ROOM_BYTES}, client_response_bytes_max: {MIB}}}\n")
     with LegacyCluster(tmp_path / "kafka", auto_create_topics=False) as cluster:
         cluster.create_topic(TOPIC, 1)
-        proxy = WatchedProxy(tmp_path / "proxy", cluster.address(0), options=("--config", os.fspath(config)))
+        proxy = ProxyProcess(tmp_path / "proxy", cluster.address(0), options=("--config", os.fspath(config)))
         with proxy, RawClient(proxy.address) as client, ExitStack() as open_ones:
             for number in range(LOG_BATCHES):
                 assert client.produce_one(TOPIC, 0, batch([bytes([number]) * BATCH_BYTES])).error_code == 0
             assert len(client.values(TOPIC, 0)) == LOG_BATCHES
-            quiet_bytes = proxy.peak_bytes
+            quiet_bytes = peak_bytes(proxy.pid)
             deaf = [open_ones.enter_context(deaf_consumer(proxy.address)) for _ in range(DEAF)]
             end = time.monotonic() + SECONDS
             while time.monotonic() < end:
-                assert proxy.resident_bytes < quiet_bytes + GROWTH_BYTES_MAX
+                assert resident_bytes(proxy.pid) < quiet_bytes + GROWTH_BYTES_MAX
                 time.sleep(0.02)
-            assert proxy.peak_bytes < quiet_bytes + GROWTH_BYTES_MAX
+            assert peak_bytes(proxy.pid) < quiet_bytes + GROWTH_BYTES_MAX
             answer = client.produce_one(TOPIC, 0, batch([b"goes on"]))
             assert (answer.error_code, answer.base_offset) == (0, LOG_BATCHES)
             assert len(client.fetch(TOPIC, 0, LOG_BATCHES, version=2)) < 1000, "a small answer needs no room"

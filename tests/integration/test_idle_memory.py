@@ -9,6 +9,7 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.proxy.versions import ApiKey
+from testkit.real.process_memory import resident_bytes
 from testkit.real.proxy_process import ProxyProcess, wait_until
 from testkit.real.raw_client import RawClient, batch
 
@@ -68,15 +69,10 @@ def test_a_proxy_that_has_served_has_loaded_nothing_that_it_did_not_use(
     assert modules & FOR_ADMIN == (FOR_ADMIN if options else set())
 
 
-def resident_bytes(proxy: ProxyProcess) -> int:
-    pages = int(Path(f"/proc/{proxy.pid}/statm").read_text().split()[1])
-    return pages * 4096
-
-
 def test_memory_of_a_load_is_given_back_when_it_is_over(legacy_broker: LegacyCluster, tmp_path: Path) -> None:
     legacy_broker.create_topic("loads", CLIENTS, 1)
     with ProxyProcess(tmp_path, legacy_broker.address(0)) as proxy:
-        at_start = resident_bytes(proxy)
+        at_start = resident_bytes(proxy.pid)
 
         def load(number: int) -> None:
             with RawClient(proxy.address) as client:
@@ -90,7 +86,7 @@ def test_memory_of_a_load_is_given_back_when_it_is_over(legacy_broker: LegacyClu
         with ThreadPoolExecutor(CLIENTS) as clients:
             list(clients.map(load, range(CLIENTS)))
         wait_until(
-            lambda: resident_bytes(proxy) <= at_start + LEFT_BYTES_MAX,
+            lambda: resident_bytes(proxy.pid) <= at_start + LEFT_BYTES_MAX,
             f"it is small again: {at_start}",
             BACK_SECONDS_MAX,
         )

@@ -7,7 +7,8 @@ import pytest
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.flood import Flood, Kind, Watch, resident_bytes
+from testkit.real.flood import Flood, Kind, Watch
+from testkit.real.process_memory import resident_bytes
 from testkit.real.proxy_process import ProxyProcess
 from testkit.real.raw_client import RawClient, batch
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from runs.acceptance import LossyScene, insist, resolved_in
 from testkit.real.kafka_cluster import fresh_topic
+from testkit.real.lossy_scene import LossyScene, insist, resolved_in
 from testkit.real.proxy_process import ProxyProcess
 from testkit.real.raw_client import RawClient, batch
 

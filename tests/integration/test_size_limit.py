@@ -10,8 +10,8 @@ import pytest
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.marker import parse_marker
 from idemproxy.codecs.message_set import encode_message, encode_set, iterate_shallow
-from runs.acceptance import LossyScene, insist
 from testkit.real.kafka_cluster import fresh_topic
+from testkit.real.lossy_scene import LossyScene, insist
 from testkit.real.raw_client import RawClient, batch
 
 TOO_LARGE, UNDECIDABLE = 10, 87

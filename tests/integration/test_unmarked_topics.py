@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from runs.acceptance import LossyScene, insist, resolved_in
 from testkit.real.kafka_cluster import fresh_topic, stored_values
+from testkit.real.lossy_scene import LossyScene, insist, resolved_in
 from testkit.real.raw_client import RawClient, batch
 
 UNDECIDABLE = 87

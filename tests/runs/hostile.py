@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
+from testkit.real.process_memory import peak_bytes, resident_bytes
 from testkit.real.proxy_process import ProxyProcess
 from testkit.real.raw_client import RawClient, batch
 
@@ -31,29 +32,7 @@ PAUSE_SECONDS = 0.01
 P99_RATIO_MAX = 3.0
 SPARE_CONNECTIONS = 200
 """Above the hostile ones, for who behaves: a full proxy lets nobody in, whatever they do."""
-_KIB = 1024
 _ENDING_SECONDS_MAX = 30.0
-
-
-class WatchedProxy(ProxyProcess):
-    """A proxy whose memory is looked at."""
-
-    @property
-    def resident_bytes(self) -> int:
-        """What it has in memory now."""
-        return self._status("VmRSS")
-
-    @property
-    def peak_bytes(self) -> int:
-        """The most it ever had."""
-        return self._status("VmHWM")
-
-    def _status(self, name: str) -> int:
-        assert self._process is not None
-        for line in Path(f"/proc/{self._process.pid}/status").read_text().splitlines():
-            if line.startswith(name + ":"):
-                return int(line.split()[1]) * _KIB
-        raise AssertionError(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +130,16 @@ def run_hostile(
         cluster.create_topic(TOPIC, 1)
         cluster.create_topic("hostile", 64)
         options = ("--config", os.fspath(config))
-        proxy = WatchedProxy(directory / "proxy", cluster.address(0), options=options)
+        proxy = ProxyProcess(directory / "proxy", cluster.address(0), options=options)
         with proxy, RawClient(proxy.address) as client:
             producer = Producer(client)
             producer.spell(min(quiet_seconds, 2))  # warms up
             quiet = producer.spell(quiet_seconds)
-            quiet_bytes = proxy.resident_bytes
+            quiet_bytes = resident_bytes(proxy.pid)
             counts = ("--idle", str(idle), "--slow", str(slow), "--kinds", ",".join(kinds))
             with hostile_peers(proxy.address, *counts) as (opened, became):
                 beside = producer.spell(seconds)
-                beside_bytes = proxy.resident_bytes
+                beside_bytes = resident_bytes(proxy.pid)
             after = producer.spell(quiet_seconds)
             values = client.values(TOPIC, 0)
             return Figures(
@@ -173,7 +152,7 @@ def run_hostile(
                 after,
                 quiet_bytes,
                 beside_bytes,
-                proxy.peak_bytes,
+                peak_bytes(proxy.pid),
                 values == [b"%d" % number for number in range(producer.sequence)],
             )
 

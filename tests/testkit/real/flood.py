@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from crc32c import crc32c
 
@@ -22,18 +21,12 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.headers import encode_request_header
 from idemproxy.codecs.record_batch import Record, encode_batch
 
+from .process_memory import resident_bytes
+
 TIMEOUT_MS = 10_000
 _PRODUCE_VERSION = {Codec.ZSTD: 7}
 _CRC_AT, _CRC_FROM, _PRODUCER_ID_AT = 17, 21, 43
 _PRODUCER_IDS = 4_000
-
-
-def resident_bytes(process_id: int) -> int:
-    """Resident memory of a process."""
-    for line in Path(f"/proc/{process_id}/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError("the process has ended")
 
 
 @dataclass
