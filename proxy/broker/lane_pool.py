@@ -51,7 +51,7 @@ def _nobody_to_open(_lane: Lane) -> None:
 
 
 def _is_there() -> bool:
-    """It is told when the broker is away."""
+    """Nothing to do: the pool is told when the broker is away."""
     return False
 
 
@@ -147,7 +147,8 @@ class LanePool:
             lane.close()
 
     def end(self, reason: str) -> None:
-        """There are no more connections: it lets go of who opened them, or the two would hold each other."""
+        """There are no more connections. Drops the callbacks, as otherwise the pool and their owner would refer to each
+        other."""
         self.is_usable = False
         self.refuse_waiting(reason)
         self._paces.end()

@@ -1,4 +1,4 @@
-"""One batch on its way through the proxy, and everybody who waits for its answer. Decides nothing."""
+"""One batch on its way through the proxy, and the requests that wait for its answer. Decides nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Connection(Protocol):
 
 
 class Waiter(Protocol):
-    """One request's interest in one batch."""
+    """One request that waits for a batch."""
 
     @property
     def is_gone(self) -> bool:
@@ -57,7 +57,7 @@ class Waiter(Protocol):
         ...
 
     def leave(self) -> None:
-        """It is gone, and nothing of its request is needed any more."""
+        """It has gone, and nothing of its request is needed any more."""
         ...
 
 
@@ -66,7 +66,7 @@ _NO_RECORDS = memoryview(b"")
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """``records``: the record batch as the client sent it, its CRC verified; empty once it was let go of.
+    """``records``: the record batch as the client sent it, its CRC verified; empty once they were released.
     ``arrived_at``: reactor seconds."""
 
     identity: BatchIdentity
@@ -76,9 +76,9 @@ class Batch:
     arrived_at: float
     waiters: list[Waiter] = field(default_factory=list)
     principal: bytes = NO_PRINCIPAL
-    """Who sends it: a producer id belongs to one principal."""
+    """The principal that sends it: a producer id belongs to one principal."""
     is_alone: bool = False
-    """Once refused in company: not put together with others again (rule R19)."""
+    """Once refused in a merged append: not put together with others again (rule R19)."""
     is_apart: bool = False
     """Once refused, or in doubt, in one wrapper with other producers' batches: not merged again."""
     held: object = None
@@ -88,7 +88,7 @@ class Batch:
 
     @property
     def is_wanted(self) -> bool:
-        """Does anybody still wait for it?"""
+        """Does a request still wait for it?"""
         for waiter in self.waiters:  # noqa: SIM110 - a generator costs three times as much on the hot path
             if not waiter.is_gone:
                 return True
@@ -96,8 +96,8 @@ class Batch:
 
     @property
     def way(self) -> Way | None:
-        """How it has to leave: over the connection of whoever waits for it, the newest one. All who ever wait for it
-        are of one principal and one kind, so one that has to leave so never leaves otherwise."""
+        """How it has to leave: over the connection of its newest waiting request. All requests that ever wait for it
+        are of one principal and one kind, so one that has to leave like this never leaves otherwise."""
         for waiter in reversed(self.waiters):
             if not waiter.is_gone:
                 return waiter.connection.way
@@ -105,11 +105,11 @@ class Batch:
 
     @property
     def sender(self) -> str:
-        """The address of whoever waits for it, the newest one."""
+        """The address of its newest waiting request."""
         return self.waiters[-1].connection.address if self.waiters else ""
 
     def is_behind(self, key: Key, others: Iterable[Batch]) -> bool:
-        """Does something come before it on a connection where somebody waits for it: to be sent again, or among
+        """Does something come before it on a connection where a request waits for it: to be sent again, or among
         ``others``, which are not answered yet (rule R11)?"""
         connections = [waiter.connection for waiter in self.waiters if not waiter.is_gone]
         if any(connection.retry_notes.has_failed_before(key, self.identity) for connection in connections):
@@ -135,7 +135,7 @@ class Batch:
         )
 
     def is_retry(self, key: Key) -> bool:
-        """Has it failed before on a connection where somebody waits for it? Whatever its client has sent before it
+        """Has it failed before on a connection where a request waits for it? Whatever its client has sent before it
         came again first."""
         return any(waiter.connection.retry_notes.has_failed(key, self.identity) for waiter in self.waiters)
 
@@ -157,8 +157,8 @@ class Batch:
             self.records, self.held = other.records, other.held
 
     def let_go_of_records(self) -> None:
-        """Nobody waits for it: whoever asks again brings the same records. What became of it is found out without
-        them."""
+        """Release the records: no request waits for it, and a retry brings the same records. Its outcome is determined
+        without them."""
         self.records, self.held, self.ahead = _NO_RECORDS, None, None
         for waiter in self.waiters:
             waiter.leave()

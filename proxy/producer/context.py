@@ -1,4 +1,4 @@
-"""What the flows of one process work with. Each of them takes of it what it needs; the engine makes it and owns it."""
+"""What the flows of one process work with. Each uses what it needs of it; the engine makes it and owns it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .life import Life
 
 
 class Context:
-    """One per engine. ``leader_of``: the leader of a partition as last seen. ``is_reachable``: could something be sent
-    to this broker now? ``is_pass_long``: should what takes time wait for the next pass (``loop_budget.py``)?"""
+    """One per engine. ``leader_of``: the leader of a partition as last learned. ``is_reachable``: could something be
+    sent to this broker now? ``is_pass_long``: should what takes time wait for the next pass (``loop_budget.py``)?"""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ class CachedEntry:
         self.entry: Entry | None = None
         self.is_unwritten = False
         self.commits: Sequence[Batch] = ()
-        """Batches whose commit is held; empty when nobody wants spans."""
+        """Batches whose commit is held; empty when no spans are wanted."""
         self._life = life
         self._observers = observers
         self._bell = bell
@@ -44,12 +44,12 @@ class CachedEntry:
         self._unreadable: bytes | None = None
         self._issued_to = NO_PRINCIPAL
         self._lost: Entry | None = None
-        """What we knew when we saw that the store had lost it, until it is rebuilt."""
+        """What this process knew when the store was seen to have lost it, until it is rebuilt."""
 
     async def learn(self) -> bool:
-        """Know the entry, from memory or from Redis. False: the store is away, or has what this version cannot read."""
+        """Get the entry, from memory or from Redis. False: Redis is away, or has what this version cannot read."""
         if not self.is_unwritten and self._may_have_expired:
-            self.forget()  # another one may have begun since, and its version may be the one that we remember
+            self.forget()  # another era may have begun since, and its version may be the one that we remember
         if self._known_era == self._life.era:
             return True
         era = self._life.era
@@ -66,8 +66,8 @@ class CachedEntry:
 
     @property
     def owner(self) -> bytes:
-        """The principal that the producer id belongs to, as far as it is known. Of an absent entry it is known once it
-        was asked whether it is suspect."""
+        """Return the principal that the producer id belongs to, as far as it is known. Of an absent entry it is known
+        after it was checked whether the entry is suspect."""
         entry = self.entry
         return self._issued_to if entry is None or entry.principal == NO_PRINCIPAL else entry.principal
 
@@ -86,7 +86,7 @@ class CachedEntry:
         return self._unreadable is not None
 
     def foreign(self, batches: Iterable[Batch]) -> list[Batch]:
-        """Those of another principal than the owner."""
+        """Return the batches of another principal than the owner."""
         owner = self.owner
         return [] if owner == NO_PRINCIPAL else [batch for batch in batches if batch.principal != owner]
 
@@ -108,12 +108,12 @@ class CachedEntry:
 
     @property
     def is_blank(self) -> bool:
-        """Is nothing known of the producer here? There is no entry, or the log was read and has nothing."""
+        """Is nothing known of the producer here? There is no entry, or the log was read and has nothing of it."""
         entry = self.entry
         return entry is None or not (entry.window or entry.intent or entry.end_offset >= 0 or entry.producer_epoch)
 
     def hold(self, entry: Entry, commits: Sequence[Batch] = ()) -> None:
-        """A fact is known: it is written with the next swap."""
+        """Hold a fact: it is written with the next swap."""
         self.entry = entry
         self.is_unwritten = True
         self.commits = commits
@@ -161,8 +161,8 @@ class CachedEntry:
         return block is None or block.generation != self._life.generation
 
     async def may_start_anywhere(self) -> bool | None:
-        """Its state may have expired: then it starts by any sequence, as Kafka does since 2.5 (KIP-360). None: the
-        store went away, or was emptied, since the entry was read."""
+        """May a producer begin with any sequence here, as its state may have expired? Kafka allows that since 2.5
+        (KIP-360). None: Redis went away, or was emptied, since the entry was read."""
         block = await self._block()
         if isinstance(block, StoreAway) or (block is None and self.entry is None):
             return None
@@ -172,7 +172,7 @@ class CachedEntry:
         try:
             stored = unpack(value) if value is not None else None
         except StoredFormatError as error:
-            if value != self._unreadable:  # it is read again and again, until somebody mends it
+            if value != self._unreadable:  # it is read again and again, until an operator repairs it
                 self._unreadable = value
                 self._observers.report(
                     OperatorMessage("error", f"stored state of producer {self._producer_id}: {error}")
@@ -197,7 +197,7 @@ class CachedEntry:
 
     @property
     def _may_have_expired(self) -> bool:
-        """Unless we wrote it, and so short a time ago that it can not."""
+        """May the entry have expired? Not if this process wrote it so short a time ago that it cannot have."""
         age_ms = (self._observers.time.now - self._written_at) * 1000
         expiry_ms = self._life.expiry_ms
         return age_ms >= expiry_ms - min(limits.EXPIRY_SLACK_SECONDS * 1000, expiry_ms // 2)
@@ -210,7 +210,7 @@ class CachedEntry:
         self._observers.report(OperatorMessage("error", f"state of producer {self._producer_id} was lost: {what}"))
 
     async def _block(self) -> Block | StoreAway | None:
-        """What is known of the producer id's block; None: nothing."""
+        """Return what is known of the producer id's block; None if nothing."""
         value = await Read(store.block_key(self._life.cluster, block_of(self._producer_id)))
         if not isinstance(value, bytes):
             return value

@@ -39,7 +39,7 @@ class WrapperOptions:
 
 @value(frozen=True, slots=True)
 class Target:
-    """Whose batches they are, for which topic, and what is known of topics. ``hold_bytes`` counts what is kept."""
+    """The producer of the batches, their topic, and what is known of topics. ``hold_bytes`` counts what is kept."""
 
     topics: TopicFacts
     options: WrapperOptions
@@ -63,7 +63,7 @@ class WrapperPlan:
 
     @property
     def anchor(self) -> bytes:
-        """What names it in the log, if it goes alone."""
+        """What identifies it in the log, if it goes alone."""
         return self.wrapper.anchor
 
 
@@ -86,7 +86,7 @@ def planning(target: Target, group: Sequence[Batch]) -> Steps[GroupPlan]:
     codec = _codec_of(target, [batch.header for batch in group])
     identities = tuple([_identity(target, batch.header) for batch in group])
     piece = _piece(target, identities, inner, codec)
-    del inner  # it is let go of once it is wrapped
+    del inner  # it is released once it is wrapped
     size_max = target.topics.refused_size(target.topic)
     joined_max = min(size_max or limits.GROUP_BYTES_MAX, limits.GROUP_BYTES_MAX)
     if target.options.merges_producers and _may_be_merged(target, group, piece, joined_max):
@@ -102,8 +102,8 @@ def planning(target: Target, group: Sequence[Batch]) -> Steps[GroupPlan]:
 
 
 def _may_be_merged(target: Target, group: Sequence[Batch], piece: WrapperPlan, joined_max: int) -> bool:
-    """Not what was in trouble in company before (rule R19), nor parts, nor what is too large for company, nor where no
-    marker is stored to tell whose the records are."""
+    """May this be merged? Not what was refused in a merged append before (rule R19), nor parts, nor what is too large
+    for it, nor where no marker is stored to tell the producer of the records."""
     return (
         piece.wrapper.size_bytes < joined_max
         and not piece.wrapper.compress_harder
@@ -126,7 +126,7 @@ def _identity(target: Target, head: BatchHeader) -> Identity:
 
 
 def _codec_of(target: Target, headers: Sequence[BatchHeader]) -> Codec:
-    """The topic's own codec, where it is known; else the first that a client chose."""
+    """Return the topic's own codec if it is known, else the first that a client chose."""
     codec = target.topics.wrapper_codecs.get(target.topic, Codec.NONE)
     for head in headers:
         if head.attributes and not codec:
@@ -237,7 +237,7 @@ def rest_of(
 
 
 def located(piece: WrapperPlan, base_offset: int) -> list[Stored]:
-    """Where each identity of a wrapper lies that was appended at ``base_offset``."""
+    """Return where each identity of a wrapper lies that was appended at ``base_offset``."""
     located = []
     for identity in piece.identities:
         located.append(Stored(identity.producer_epoch, identity.base_sequence, identity.record_count, base_offset))
@@ -255,7 +255,7 @@ def offset_of(placed: Sequence[Stored], sequence: int) -> int:
 
 
 def stay_apart(group: Iterable[Batch], pieces: Iterable[WrapperPlan]) -> None:
-    """From now on these are not merged with other producers'."""
+    """From now on these batches are not merged with other producers'."""
     for batch in group:
         batch.is_apart = True
     for one in pieces:
@@ -279,7 +279,7 @@ def gather(first: Batch, queue: Iterable[Batch]) -> list[Batch]:
 
 
 def _follower(queue: Iterable[Batch], producer_epoch: int, due: int, first: Batch) -> Batch | None:
-    """What comes right after, from a connection that the group's first batch came on."""
+    """Return the batch that follows directly, if it came from a connection of the group's first batch."""
     for batch in queue:
         identity = batch.identity
         if identity.base_sequence != due or identity.producer_epoch != producer_epoch or batch.is_alone:

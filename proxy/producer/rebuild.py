@@ -76,18 +76,18 @@ def is_enough(entry: Entry, pieces: Sequence[Stored], lowest: BatchIdentity | No
 
 
 def completed(
-    entry: Entry, result: Searched, generation: bytes, given_up: Intent | None, *, is_since_mark: bool
+    entry: Entry, result: Searched, generation: bytes, given_up: Intent | None, *, is_since_checkpoint: bool
 ) -> Entry:
     """Return the entry with all that was found. ``given_up``: an intent whose outcome could not be determined before.
-    ``is_since_mark``: what lies before the checkpoint was not read. The entry counts as rebuilt also if only something
-    without a marker was found."""
+    ``is_since_checkpoint``: what lies before the checkpoint was not read. The entry counts as rebuilt also if only
+    something without a marker was found."""
     done = rebuilt(entry, result.pieces, generation, result.end_offset, result.anchor)
     if result.has_unmarked:
         done = replace(done, is_rebuilt=True)
     of_epoch = [piece for piece in result.pieces if piece.producer_epoch == done.producer_epoch]
     has_beginning = bool(of_epoch) and of_epoch[0].base_sequence == 0
     knew_beginning = entry.producer_epoch == done.producer_epoch and entry.first_base_offset != NO_OFFSET
-    if not is_since_mark and NO_OFFSET < result.gap_at < done.first_base_offset and not has_beginning:
+    if not is_since_checkpoint and NO_OFFSET < result.gap_at < done.first_base_offset and not has_beginning:
         done = replace(done, first_base_offset=result.gap_at)  # what is looked for below the window may be there
     elif of_epoch and not has_beginning and not knew_beginning:
         # Anywhere below, as before a checkpoint, or without a marker: no batch is told to be out of order for it.

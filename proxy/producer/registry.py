@@ -10,7 +10,7 @@ from ..events import EntryEvicted, EntryLoaded, Report
 from .sequencer import ProducerStatistics, Sequencer
 
 _LOOKED_AT_MAX = 16
-"""That many are looked at for idle ones when there is no room for another one."""
+"""Sequencers that are checked for an idle one when the limit is reached."""
 
 
 class Sequencers:
@@ -44,8 +44,8 @@ class Sequencers:
         return len(self._known)
 
     def statistics(self, producer_id: int | None, topic: str | None, count: int) -> list[ProducerStatistics]:
-        """Return ``count`` of those with this producer id and topic (None: with any), the one used last first. Other
-        threads may ask."""
+        """Return ``count`` of those with this producer id and topic (None: any), the one used last first. May be called
+        from other threads."""
         fits = (one for one in reversed(list(self._known)) if producer_id in (None, one[0]) and topic in (None, one[1]))
         found = [self._known.get(key) for key in islice(fits, count)]
         return [one.statistics() for one in found if one is not None]

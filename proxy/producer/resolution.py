@@ -23,7 +23,8 @@ from .stream import Stream
 
 @value(frozen=True, slots=True)
 class LeftOpen:
-    """Not found out: nobody here waits for it any longer, or a new era has begun and what was learned is void."""
+    """The outcome was not determined: no request at this proxy waits for it any longer, or a new era has begun and what
+    was learned is void."""
 
     reason: str
 
@@ -85,15 +86,15 @@ async def _search(
             if undecided > limits.UNDECIDED_MAX:
                 return result
             search.begin_anew()
-        stream.drop_unwanted()  # this may go on for long
-        is_endless = isinstance(result, Later)  # what cannot be decided ends by itself, and its end is remembered
+        stream.drop_unwanted()  # this may take long
+        is_endless = isinstance(result, Later)  # an undecidable doubt ends by itself, and that is remembered
         if is_endless and not stream.is_awaited and await Now() - started > limits.HAND_OVER_SECONDS:
             return LeftOpen(result.reason)
         await Wait(limits.SETTLE_SECONDS)
 
 
 def _said(result: Resolution, wanted: BatchIdentity | None) -> str:
-    """What reports, metrics and spans call it: see ``metric_names.DOUBT_RESULTS``."""
+    """Return the name of the outcome in reports, metrics and spans: see ``metric_names.DOUBT_RESULTS``."""
     match result:
         case Undecidable():
             return "unknown"

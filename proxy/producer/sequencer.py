@@ -71,20 +71,20 @@ class Sequencer:
             self.wake()
 
     def wake(self) -> None:
-        """Start working, if nobody does."""
+        """Start working, if no flow works yet."""
         if not self._running:
             self._running = True
             self._runner.start(self.work(), self._ended, self._broke)
 
     def statistics(self) -> ProducerStatistics:
-        """Return how it stands now."""
+        """Return its state at this moment."""
         stream = self.stream
         counts = len(stream.queue), len(stream.out)
         return ProducerStatistics(*stream.key, *counts, self.is_idle, stream.held.entry, stream.state)
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is queued, out, or unwritten: it may be forgotten."""
+        """Is nothing queued, out, or unwritten? Then it may be dropped."""
         return not self._running
 
     # ------------------------------------------------------------------ the flow
@@ -119,7 +119,7 @@ class Sequencer:
         if any_start is None:
             return await stream.read_again()
         if any_start and (not batch.is_retry(stream.key) or batch.is_behind(stream.key, stream.queue)):
-            # What its client has sent before it may still come, over another connection too.
+            # What its client has sent before it may still come, also over another connection.
             stream.dismiss(batch, answers.held_back("what comes before it may have to be sent again"), "held_back")
             return
         verdict = decide(None if held.is_blank else held.entry, batch.identity, any_start)
@@ -132,7 +132,7 @@ class Sequencer:
             await self._turn_down(batch, verdict, hidden)
 
     async def _turn_down(self, batch: Batch, verdict: Verdict, hidden: str | None) -> None:
-        """The entry does not let the batch in. Perhaps the log knows more. ``hidden``: why even that may not tell."""
+        """The entry does not admit the batch. Perhaps the log knows more. ``hidden``: why even the log may not tell."""
         stream = self.stream
         if hidden is not None:
             stream.dismiss(batch, answers.undecidable(hidden), "undecidable")

@@ -49,7 +49,7 @@ class Stream:
         self.key = (producer_id, topic, partition)
         self.target = Target(context.topics, context.options, context.memory.hold_bytes, producer_id, topic)
         self.queue: deque[Batch] = deque()
-        """Batches that wait. Who answers one takes it out."""
+        """Batches that wait. A flow that answers one removes it."""
         self.out: list[Batch] = []
         """The group that is reserved or sent, and not answered yet."""
         self.bell = Wakeup()
@@ -59,11 +59,11 @@ class Stream:
         """Epoch and base sequence -> the connection that acknowledged it, under which nothing can vanish (rule R9). Not
         kept alive for that: behind it may be the whole session of a client that has gone."""
         self.watch_intent_until = _NO_INTENT
-        """Until then an intent that may be open is looked after, also when nobody waits here (rules R6, R17)."""
+        """Until then an intent that may be open is watched, also when no request waits here (rules R6, R17)."""
         self.looked_for: LookedFor | None = None
         """What the last rebuild has looked for (rule R10)."""
         self.parks = 0
-        """How often in a row the state was looked at and could not be worked on yet."""
+        """How often in a row the state was read and could not be worked on yet."""
         self._runner = runner
         self._is_in_doubt = False
 
@@ -84,16 +84,16 @@ class Stream:
 
     @property
     def is_awaited(self) -> bool:
-        """Does anybody here wait for an answer?"""
+        """Does a request at this proxy wait for an answer?"""
         return any(batch.is_wanted for batch in (*self.out, *self.queue))
 
     @property
     def watches_intent(self) -> bool:
-        """Is an intent that may be open ours to look after? Then until ``watch_intent_until``."""
+        """Is an intent that may be open ours to watch? Then until ``watch_intent_until``."""
         return self.watch_intent_until != _NO_INTENT and not self.life.is_draining
 
     def watch_intent(self, until: float = math.inf) -> None:
-        """An intent may be open: come back to it until then, whoever waits."""
+        """An intent may be open: come back to it until then, whether or not a request waits."""
         self.watch_intent_until = max(self.watch_intent_until, until)
 
     def nothing_is_open(self) -> None:
@@ -128,14 +128,14 @@ class Stream:
         return self.queue[0]
 
     def take_out(self, group: list[Batch]) -> None:
-        """A group leaves the queue: it is reserved, then sent."""
+        """Take a group out of the queue: it is reserved, then sent."""
         for batch in group:
             self.queue.remove(batch)
         self.out = group
 
     def put_back(self, group: list[Batch]) -> None:
-        """Batches that were not forwarded are due again, before the others. One that nobody wants is dropped and not
-        out any more: a retry that joined it would wait for an answer that nobody gives."""
+        """Batches that were not forwarded are due again, before the others. One that no request wants is dropped and is
+        not out any more: a retry that joined it would never be answered."""
         self.out = []
         self.queue.extendleft(batch for batch in reversed(group) if batch.is_wanted)
 
@@ -157,7 +157,7 @@ class Stream:
         return bool(self.queue) and any(batch.identity.producer_epoch > producer_epoch for batch in self.queue)
 
     def turn_away_foreign(self) -> None:
-        """Who has not been issued the producer id learns nothing of its state, and moves none."""
+        """A client to which the producer id was not issued learns nothing of its state, and changes none."""
         for batch in self.held.foreign(self.queue):
             self.dismiss(batch, answers.foreign_producer_id(), "foreign_producer_id")
 
@@ -190,7 +190,7 @@ class Stream:
             await self.write(self.held.entry)
 
     async def park(self, seconds: float | None = None) -> None:
-        """Look at the stored state again later: at first soon, then more seldom, unless it is known when."""
+        """Read the stored state again later: at first soon, then less often, unless it is known when."""
         if self.life.is_draining:
             for batch in self.queue:
                 self.answer(batch, answers.held_back("the proxy is shutting down"), "draining")
@@ -211,8 +211,8 @@ class Stream:
 
     # ------------------------------------------------------------------ answers
     def answer(self, batch: Batch, answer: Answer, verdict: str) -> None:
-        """Answer everybody who waits for the batch. A failure for good makes clients send what is unfinished again
-        under a new epoch: none as long as a lower batch, that may be in the log, is to be sent again."""
+        """Answer all requests that wait for the batch. A failure for good makes clients send what is unfinished again
+        under a new epoch: none is given while a lower batch, which may be in the log, is to be sent again."""
         if answers.ends_epoch(answer.error_code) and batch.is_behind(self.key, (*self.out, *self.queue)):  # rule R11
             answer = answers.held_back("behind a batch that has to be sent again first")
             verdict = "held_back"
@@ -243,8 +243,8 @@ class Stream:
         self.answer(batch, answer, verdict)
 
     def dismiss_all(self, answer: Answer, verdict: str) -> None:
-        """Answer all who wait, and those who are out, and read the stored state anew: an intent may be left open there,
-        and other proxies wait for us as long as we live (rule R17)."""
+        """Answer all waiting requests, also those of the group that is out, and read the stored state anew: an intent
+        may be left open there, and other proxies wait for us as long as we live (rule R17)."""
         batches, self.out = [*self.out, *self.queue], []
         self.queue.clear()
         self.held.forget()
@@ -253,7 +253,7 @@ class Stream:
             self.answer(batch, answer, verdict)
 
     def remember_lane(self, group: Iterable[Batch], lane: Acknowledger | None) -> None:
-        """Which connection acknowledged these batches: of as many as the window holds."""
+        """Remember the connection that acknowledged these batches: of as many as the window holds."""
         for batch in group:
             name = batch.identity.producer_epoch, batch.identity.base_sequence
             if lane is not None:
@@ -264,7 +264,7 @@ class Stream:
             del self.acknowledged_by[next(iter(self.acknowledged_by))]
 
     def step(self, step: str, batches: Iterable[Batch], begun: float, detail: str = "") -> None:
-        """Report a step that these batches took together and that began then, if anybody wants to know."""
+        """Report a step that these batches took together and that began then, if spans are wanted."""
         if not begun or not (now := self.observers.step_begins()):
             return
         where = (self.topic, self.partition, begun, now - begun, detail)
@@ -276,7 +276,7 @@ class Stream:
 
     # ------------------------------------------------------------------ aside
     def work_aside(self, flow: Flow) -> None:
-        """Run a flow that nobody waits for."""
+        """Run a flow that no request waits for."""
         self._runner.start(
             flow, None, lambda error: self.observers.report(InternalError(f"aside for {self.topic}", error))
         )

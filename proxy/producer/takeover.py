@@ -31,7 +31,7 @@ from .stream import Stream
 
 
 class Takeover:
-    """One piece of doubt about the entry of one stream."""
+    """One doubt about the entry of one stream."""
 
     def __init__(self, stream: Stream, *, suspect: bool) -> None:
         self._stream = stream
@@ -41,16 +41,16 @@ class Takeover:
         self._is_suspect = suspect
         self._era = stream.life.era
         self._settle_on: set[int] = set()
-        """Brokers that an intent before this one was meant for."""
+        """Brokers for which an intent before this one was meant."""
         self._given_up: Intent | None = None
         self._whose: dict[bytes, list[BatchIdentity]] = {}
-        """Contents that a rebuild looks for -> the batches that have them, as far as these are known."""
+        """The contents that a rebuild looks for, each with the batches that have it, as far as these are known."""
         self._looked_for: set[tuple[Name, int | None]] = set()
         """Batches that a rebuild looks for by their content, each by how many of its records; None: by all."""
         self._checkpoint: Position | None = None
-        """Where a search for everything begins, as long as that is enough."""
+        """Where a search for everything begins, as long as that is sufficient."""
         self._searched_to = 0
-        """Where the log ended in the search that came to an end."""
+        """Where the log ended in the last complete search."""
         self._moved_to = NO_OFFSET
         """Where the log began when the bound was seen not to hold (rule R8)."""
 
@@ -66,7 +66,7 @@ class Takeover:
         if intent is not None and intent.owner != self._life.incarnation:
             is_over = await self._is_over(intent.owner)
             if not is_over:
-                if stream.queue:  # R6: should its owner have died, it is resolved without a client too
+                if stream.queue:  # R6: if its owner has died, it is resolved without a client, too
                     lease_ends = await Now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS
                     stream.watch_intent(lease_ends)
                 await stream.park()
@@ -79,8 +79,9 @@ class Takeover:
 
     # R1 lives here: an intent is touched only when its owner's lease is over.
     async def _is_over(self, owner: bytes) -> bool:
-        """Rule R1: has its lease certainly ended? When our own registration was lost, all may have been, and their
-        owners live: what they were granted runs out first (rule R10). Not so what was ours, or is nobody's."""
+        """Rule R1: has this owner's lease certainly ended? When our own registration was lost, all may have been, and
+        their owners live: what they were granted has to run out first (rule R10). Not so for our own intents, and those
+        without an owner."""
         if await MemberAlive(owner) is not False:
             return False
         is_strangers = owner != NOBODY and owner not in self._life.earlier_incarnations
@@ -99,7 +100,8 @@ class Takeover:
 
     # ------------------------------------------------------------------ an open intent
     async def _take_over(self, entry: Entry) -> None:
-        """Rule R1: its owner is gone. Ours now, then found in the log and committed, or dropped as a whole."""
+        """Rule R1: the owner of the intent is gone. Take it over, then find its batches in the log and commit them, or
+        drop it as a whole."""
         stream = self._stream
         intent = entry.intent
         assert intent is not None
@@ -128,8 +130,8 @@ class Takeover:
         await self._conclude(entry_now, intent, result)
 
     async def _first_missing(self, intent: Intent, result: Resolution) -> set[bytes]:
-        """The digest of the record that comes after the part that was found, of the batch that a client brings again.
-        The rest may be stored without a marker."""
+        """Return the digests of the record after the part that was found, of each batch that a client sends again. The
+        rest may be stored without a marker."""
         if not isinstance(result, Searched) or len(intent.batches) != 1:
             return set()
         first = BatchIdentity(intent.producer_epoch, intent.batches[0].base_sequence, 1)
@@ -162,7 +164,7 @@ class Takeover:
             await self._complete(entry, intent, pieces)
 
     async def _complete(self, entry: Entry, intent: Intent, pieces: list[Stored]) -> None:
-        """A part of a batch is in the log: the client that brings it again brings the rest."""
+        """A part of a batch is in the log: the client that sends it again has the rest."""
         stream = self._stream
         for batch in list(stream.queue):
             identity = batch.identity
@@ -185,16 +187,16 @@ class Takeover:
                 sequences = [identity.base_sequence, plan.pieces[0].identities[0].base_sequence]
                 stream.schedule_audit(self._bound_of(intent), intent.producer_epoch, sequences)  # R14
                 forward = Forward(stream, [batch], plan, leader, pieces)
-                del plan  # it keeps what it needs of it
+                del plan  # the plan keeps what it needs of it
                 await forward.work()
                 stream.out = []
                 return
         await self._hold_back(entry)
-        await stream.write(self._renewed(entry, NOBODY))  # its client may bring the rest to any proxy
+        await stream.write(self._renewed(entry, NOBODY))  # its client may send the rest to any proxy
 
     async def _hold_back(self, entry: Entry) -> None:
-        """Nobody here brings the rest of the batch. What comes after it has to wait; what lies before it is answered:
-        its client may send nothing else before that."""
+        """No request at this proxy has the rest of the batch. Batches after it have to wait; those before it are
+        answered, as their client may send nothing else before that."""
         stream = self._stream
         for batch in list(stream.queue):
             verdict = decide(entry, batch.identity)
@@ -221,13 +223,13 @@ class Takeover:
         return was_any
 
     async def _rebuild(self, entry: Entry | None) -> None:
-        """Rule R10: the entry may lack its last writes. Everything the log has of the producer is taken, from the
-        stored bound; or from a mark, where that is enough. The claim in the store says the stored bound: who goes on
-        with it has marks of its own."""
+        """Rule R10: the entry may lack its last writes. Everything that the log has of the producer is taken, from the
+        stored bound, or from a checkpoint where that is sufficient. The claim in the store has the stored bound: a
+        proxy that goes on with it has checkpoints of its own."""
         stream = self._stream
         if entry is None:
             entry = fresh(NO_GENERATION, stream.held.owner, 0, 0)
-        # What no log contradicts is no bound here: the topic may have been made anew.
+        # What the log does not confirm is no bound here: the topic may have been made anew.
         bound = Position(entry.end_offset if entry.anchor != NO_ANCHOR else 0, entry.anchor)
         if entry.intent is not None and entry.intent.lower_bound < bound.offset:
             bound = Position(entry.intent.lower_bound if entry.intent.anchor != NO_ANCHOR else 0, entry.intent.anchor)
@@ -252,7 +254,7 @@ class Takeover:
         if claim.content != NO_CONTENT:
             self._whose.setdefault(claim.content, [])
         await self._look_for(1)
-        self._checkpoint = await self._mark_above(bound)
+        self._checkpoint = await self._checkpoint_above(bound)
         result = await self._search(claim, self._whose)
         while isinstance(result, Searched) and result.is_cut and await self._look_for(None):
             result = await self._search(claim, self._whose)
@@ -263,15 +265,16 @@ class Takeover:
             await self._finish_rebuild(entry_now, result)
         elif isinstance(result, Undecidable):
             await stream.write(blurred(entry_now, self._life.generation))
-        else:  # whoever comes next tries again, at whatever proxy (rule R17)
+        else:  # the next proxy to which the client comes tries again (rule R17)
             await stream.write(self._renewed(entry_now, NOBODY))
 
     async def _look_for(self, count: int | None) -> bool:
-        """Without markers the log cannot tell what is whose, so whoever waits is looked for by his first records; what
-        has its beginning in a part of the log that is gone, by all of them. False: all have been already.
+        """Without markers the log does not tell which records are the producer's, so a waiting batch is looked for by
+        its first records, and one whose beginning is in a deleted part of the log by all of them. False: all have been
+        looked for already.
 
-        As a producer's records lie in order, nothing that follows what is not there is there. What comes later than
-        the rebuild is looked for then (``sequencer.py``)."""
+        As a producer's records lie in order, nothing that follows a missing one is there. What comes later than the
+        rebuild is looked for then (``sequencer.py``)."""
         new = [one for one in self._stream.queue if (name_of(one), count) not in self._looked_for]
         for batch in new:
             for content in await contents_of(batch, count):
@@ -279,17 +282,17 @@ class Takeover:
             self._looked_for.add((name_of(batch), count))
         return bool(new)
 
-    async def _mark_above(self, bound: Position) -> Position | None:
-        """Where all lies that anybody who waits here may have tried before; None: that is not known, or no later than
-        the bound."""
+    async def _checkpoint_above(self, bound: Position) -> Position | None:
+        """Return the checkpoint above which everything lies that the waiting requests may have tried before; None if
+        there is none, or if it is no later than the bound."""
         stream = self._stream
         asked_at = min([await Now(), *(batch.arrived_at for batch in stream.queue)])
         checkpoint = self._bounds.checkpoints.before_horizon((stream.topic, stream.partition), asked_at)
         return checkpoint if checkpoint is not None and checkpoint.offset > bound.offset else None
 
     async def _finish_rebuild(self, entry: Entry, result: Searched) -> None:
-        is_since_mark = self._checkpoint is not None
-        done = completed(entry, result, self._life.generation, self._given_up, is_since_mark=is_since_mark)
+        is_since_checkpoint = self._checkpoint is not None
+        done = completed(entry, result, self._life.generation, self._given_up, is_since_checkpoint=is_since_checkpoint)
         if not await self._stream.write(done):
             return
         needed = None if result.is_cut else 1
@@ -304,7 +307,7 @@ class Takeover:
 
     # ------------------------------------------------------------------ searching
     async def _search(self, intent: Intent, contents: Collection[bytes]) -> Resolution:
-        """Search until it is done. ``Undecidable``: who waits for it was told so."""
+        """Search until it is done. ``Undecidable``: the waiting requests were answered so."""
         wanted: BatchIdentity | None = None
         if intent.batches:
             records = sum(batch.record_count for batch in intent.batches)
@@ -321,8 +324,8 @@ class Takeover:
         return result
 
     def _is_too_little(self, search: LogSearch, result: Searched | Later | Undecidable) -> bool:
-        """Was only read what came after a mark, and does that not say all of the producer? A mark that did not hold is
-        one no more."""
+        """Was only the log after a checkpoint read, and does that not determine the producer's state? A checkpoint that
+        did not hold is not one any more."""
         stream = self._stream
         if self._checkpoint is not None and search.wider is None:
             self._checkpoint = None
@@ -335,7 +338,7 @@ class Takeover:
         return True
 
     def _new_search(self, intent: Intent, contents: Collection[bytes], wanted: BatchIdentity | None) -> LogSearch:
-        """``wanted`` None: everything that the log has."""
+        """Make a search; ``wanted`` None: for everything that the log has."""
         stream = self._stream
         search = LogSearch(
             stream.topic,
@@ -360,7 +363,7 @@ class Takeover:
         return Position(self._moved_to, NO_ANCHOR) if moved else Position(intent.lower_bound, intent.anchor)
 
     def _answer_undecidable(self, intent: Intent, reason: str) -> None:
-        """Whoever waits for the intent's batches is told; other batches go on."""
+        """Answer the requests that wait for the intent's batches; other batches go on."""
         stream = self._stream
         for batch in list(stream.queue):
             if is_in_intent(intent, batch.identity, batch.header.crc):

@@ -150,7 +150,7 @@ PARTS = (
         (
             "proxy.producer.rebuild",
             "    elif of_epoch and not has_beginning and not knew_beginning:\n",
-            "    elif is_since_mark and of_epoch and not has_beginning and not knew_beginning:\n",
+            "    elif is_since_checkpoint and of_epoch and not has_beginning and not knew_beginning:\n",
         ),
         deaths=("45",),
     ),
