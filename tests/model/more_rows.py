@@ -145,6 +145,8 @@ ROWS = [
  ('q18', 'a whole round of sequences in the log, modulo 4', 'holds', 0, dict(F, N=6, window=2, modulus=4, keep=2, tries=2)),
  ('q19', 'same, truncation', 'holds', 0,
   dict(N=6, window=2, modulus=4, keep=2, tries=2, hwlag=True, truncate=1, foreign=1, reconnect=1, broken=1)),
+ ('q20', 'before the window 46 from sequence numbers alone, clean truncation', 'holds', 0, dict(BELOW, **F, **HW, below='believe')),
+ ('q21', 'same, unclean election', 'I3', 1, dict(BELOW, reconnect=1, unclean=1, foreign=1, below='believe')),
  ('w1', 'members: no witness, all suspect (plain R10)', 'holds', 1, dict(W, plain=True, crash=1)),
  ('w2', 'appends as soon as it has registered', 'W', 1, dict(W, crash=1, seen_by='none')),
  ('w3', 'seen by one other, which nobody may know either', 'W', 1, dict(W, n=3, undo=5, crash=1, seen_by='one')),
