@@ -83,7 +83,7 @@ def _name_in_token(token: bytes) -> str:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise SaslError("the client's token names nobody (no claim sub)") from None
     if not isinstance(name, str) or acting_for not in (b"", name.encode()):
-        raise SaslError("the client's token names somebody else than he does")
+        raise SaslError("the client's token names somebody else than it does")
     return name
 
 

@@ -5,27 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...codecs.errors import WireError
-from ...codecs.produce import PartitionRecords
-from ...codecs.record_batch import parse_single_batch
 from ..producer import answers
 from ..producer.batch import Answer
-from ..session.produce import Missing, Part, PlainPart, ProduceCall
+from ..session.produce import Part, ProduceCall
 from .write_acl import WriteAcl
-
-_CLOSED = "the broker does not let this client write here"
 
 
 class PassThroughProduce(ProduceCall):
-    """One request of such a client. ``denied``: topics that it may not write to, with their error codes. No answer is
-    given from memory before the broker has said that the client may write there, to something that was asked after the
-    request came: an append of the client that the broker took, or a question."""
+    """One request of such a client. No answer is given from memory before the broker has said that the client may write
+    there, to something that was asked after the request came: an append of the client that the broker took, or a
+    question."""
 
     def judge(self, write_acl: WriteAcl, denied: Mapping[str, int], came_at: float) -> None:
-        """Judge the request by what is known of the client's rights. ``came_at``: when the request came, in reactor
-        seconds. To be called first."""
+        """Judge the request by what is known of the client's rights. ``denied``: topics that it may not write to, with
+        their error codes. ``came_at``: when the request came, in reactor seconds. To be called first."""
         self._write_acl = write_acl
-        self._denied = denied
+        self.denied = denied
         self._came_at = came_at
         self._unconfirmed: dict[int, Part] = {}
         """Parts that are done, and wait for the broker's word on the client's rights."""
@@ -51,7 +46,7 @@ class PassThroughProduce(ProduceCall):
         if index not in self._unconfirmed:
             return
         if code:
-            self._tell(index, Answer(code, message=_CLOSED))
+            self._tell(index, answers.denied(code))
         else:
             super().part_answered(index, self._unconfirmed.pop(index), answer)
 
@@ -60,28 +55,3 @@ class PassThroughProduce(ProduceCall):
         part = self._unconfirmed.pop(index)
         part.note(answer.error_code)
         super().part_answered(index, part, answer)
-
-    def _start_part(
-        self,
-        item: PartitionRecords,
-        part: Part,
-        timeout_ms: int,
-        now: float,
-        plain: list[PlainPart],
-        missing: Missing,
-    ) -> None:
-        code = self._denied.get(item.topic)
-        if code is None:
-            super()._start_part(item, part, timeout_ms, now, plain, missing)
-        else:
-            self._name(item, part)
-            self._refuse(part, item, Answer(code, message=_CLOSED))
-
-    def _name(self, item: PartitionRecords, part: Part) -> None:
-        """A batch that may come again, and comes before others, is remembered (rule R11)."""
-        try:
-            header = parse_single_batch(memoryview(b"") if item.records is None else item.records)
-        except WireError:
-            return
-        if header.producer_id >= 0:
-            part.names(item.topic, item.partition, header)

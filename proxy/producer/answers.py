@@ -145,6 +145,11 @@ def invalid_acks(acks: int) -> Answer:
     )
 
 
+def denied(error_code: int) -> Answer:
+    """The code by which the broker closes a topic to a client."""
+    return Answer(error_code, message="the broker does not let this client write here")
+
+
 def codec_not_served() -> Answer:
     """A compression codec that came with a later version of Produce."""
     return Answer(

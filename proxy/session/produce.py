@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from ...codecs.compression import Codec
@@ -188,6 +190,9 @@ Missing = dict[str, list[tuple[int, int, Part, Batch]]]
 class ProduceCall:
     """One request. ``done`` gets the response body, or None when there is none to send (acks=0)."""
 
+    denied: Mapping[str, int] = MappingProxyType({})
+    """Topics that the client may not write to, with their error codes."""
+
     def __init__(
         self,
         outside: Outside,
@@ -236,6 +241,8 @@ class ProduceCall:
         for index, (item, part) in enumerate(zip(request.partitions, parts, strict=True), 1):
             if (item.topic, item.partition) in doubled:
                 self._refuse(part, item, answers.invalid("the partition is named twice in one request", self._version))
+            elif item.topic in self.denied:
+                self._deny(part, item)
             else:
                 self._start_part(item, part, timeout_ms, now, plain, missing)
             if not index % _STEP_PARTITIONS:
@@ -305,6 +312,15 @@ class ProduceCall:
             batch.held = self.held
             batch.ahead = Held(self.outside.memory.hold_bytes, _wrapper_bytes(header, len(records)))
             self._route(item.topic, item.partition, header.producer_id, part, batch, missing)
+
+    def _deny(self, part: Part, item: PartitionRecords) -> None:
+        """Refuse a batch for a topic that is closed to the client. One that may come again, and comes before others, is
+        remembered (rule R11)."""
+        with suppress(WireError):
+            header = parse_single_batch(memoryview(b"") if item.records is None else item.records)
+            if header.producer_id >= 0:
+                part.names(item.topic, item.partition, header)
+        self._refuse(part, item, answers.denied(self.denied[item.topic]))
 
     def _judge(self, header: BatchHeader) -> Answer | None:
         """Return the refusal of what no broker would take from a producer."""

@@ -25,6 +25,7 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "no_leader": (answers.no_leader, 6),
     "unknown_partition": (answers.unknown_partition, 3),
     "refused": (lambda: answers.refused(29), 29),
+    "denied": (lambda: answers.denied(29), 29),
     "undecidable": (lambda: answers.undecidable("records were deleted"), 87),
     "partly_stored": (lambda: answers.partly_stored(3, 10), 87),
     "vanished": (lambda: answers.vanished(5), 87),
