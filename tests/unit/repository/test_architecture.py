@@ -40,6 +40,16 @@ def test_a_picture_names_files_that_are_there_in_the_order_of_the_page(picture: 
     assert stations == sorted(stations, key=lambda path: steps.index(f"`{path}`"))
 
 
+@pytest.mark.parametrize("picture", ["one_produce", "one_lost_answer"])
+def test_each_name_in_a_picture_fits_its_box(picture: str) -> None:
+    drawn = (ROOT / f"docs/pictures/{picture}.svg").read_text()
+    boxes = re.findall(
+        r'<rect class="box" x="\d+" y="\d+" width="(\d+)"[^>]*>\s*<text class="file"[^>]*>([^<]*)<', drawn
+    )
+    assert len(boxes) > 8
+    assert [name for width, name in boxes if 24 + 7.3 * len(name) > int(width)] == [], "7.3 units for each character"
+
+
 def test_every_package_is_on_the_page_in_the_order_of_its_layer() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (layers,) = (one["layers"] for one in contracts if one["name"] == "imports point downwards")
