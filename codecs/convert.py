@@ -20,7 +20,7 @@ with without_init("aiokafka", "aiokafka.record"):
 
 from .compression import Codec, codec_of, compressing, decompressing, storing_gzip
 from .errors import LimitExceeded, Malformed
-from .kernel import BATCHES_MAX, KERNEL, OUTPUT_BYTES_MAX
+from .kernel import KERNEL, OUTPUT_BYTES_MAX
 from .marker import DIGEST_BYTES, content_digest, digesting_content
 from .message_set import (
     OFFSET_AND_SIZE_BYTES,
@@ -132,9 +132,8 @@ def converting(
     ``output_bytes_max`` bytes decompressed, HeaderRefused by the policy.
     """
     assert batches
-    inner = _compiled(batches, headers, output_bytes_max, magic)
-    if inner is not None:
-        return inner
+    if KERNEL and (made := KERNEL.convert(magic, output_bytes_max, *batches)):
+        return _new_tuple(Inner, made)
     writer = _Writer(magic)
     room = output_bytes_max
     for batch, header in zip(batches, headers, strict=True):
@@ -149,25 +148,6 @@ def converting(
         except _READER_ERRORS as exc:
             raise Malformed(f"record batch: {type(exc).__name__}: {exc}") from None
     return writer.finish()
-
-
-def _compiled(
-    batches: Sequence[memoryview], headers: Sequence[BatchHeader], output_bytes_max: int, magic: int
-) -> Inner | None:
-    """Return what ``converting`` makes, or None: there is no kernel, it would take long, or something is unusual."""
-    if KERNEL is None or len(batches) > BATCHES_MAX:
-        return None
-    arguments: list[Buffer | int] = []
-    size_bytes = 0
-    for batch, header in zip(batches, headers, strict=True):
-        if header.codec:
-            return None
-        size_bytes += len(batch) - BATCH_OVERHEAD_BYTES + header.record_count * _GROWTH_BYTES[magic]
-        arguments += (batch, BATCH_OVERHEAD_BYTES, header.base_timestamp, header.record_count)
-    if size_bytes > min(OUTPUT_BYTES_MAX, output_bytes_max):
-        return None
-    made = KERNEL.convert(magic, *arguments)
-    return made if made is None else _new_tuple(Inner, made)
 
 
 def joined(inners: Sequence[Inner]) -> Inner:

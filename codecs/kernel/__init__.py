@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from ..primitives import Buffer
 
-REVISION: Final = 3
+REVISION: Final = 4
 """Of what the kernel does; one that was built from other sources is not used."""
 
 OUTPUT_BYTES_MAX: Final = 4 << 20
@@ -27,11 +27,11 @@ class Kernel(Protocol):
     def crc32c(self, data: Buffer, start: int, /) -> int:
         """Return the CRC-32C of what is behind ``start``."""
 
-    def convert(self, magic: int, /, *batches: Buffer | int) -> tuple[bytearray, int, int, bytes] | None:
+    def convert(self, magic: int, room: int, /, *batches: Buffer) -> tuple[bytearray, int, int, bytes] | None:
         """Return (message set of format ``magic``, records, highest timestamp, digest of the first record's content).
 
-        ``batches``, up to five, are four arguments each: the data, where the first record starts in them, the base
-        timestamp, the number of records. Plain records only, without headers, that end with the data.
+        ``batches``: up to five, each whole, uncompressed, with records without headers. ``room``: the most bytes that
+        their records may have as messages.
         """
 
     def convert_part(

@@ -86,12 +86,17 @@ static PyObject *wrong_arguments(void) {
 
 /* ------------------------------------------------------------------------------------------------------- limits */
 enum {
-    REVISION = 3,               /* of what is below; codecs/kernel/__init__.py takes no other */
+    REVISION = 4,               /* of what is below; codecs/kernel/__init__.py takes no other */
     OUTPUT_BYTES_MAX = 4 << 20, /* of one call */
     BATCHES_MAX = 5,            /* that are stored together: what brokers remember of a producer */
     PART_BYTES_MAX = 1 << 20,   /* that are made of a batch in one call where it takes several */
     RECORD_BYTES_MIN = 7,       /* length, attributes, two deltas, two null lengths, a header count: one byte each */
     KEY_BYTES_MAX = 1 << 16,    /* of a wrapper: a marker has 113 at most */
+    BATCH_OVERHEAD_BYTES = 61,
+    ATTRIBUTES_AT = 21,
+    CODEC_MASK = 7,
+    BASE_TIMESTAMP_AT = 27,
+    RECORD_COUNT_AT = 57,
     STORED_BLOCK_BYTES_MAX = 0xffff,
     GZIP_START_BYTES = 10,
     GZIP_END_BYTES = 8,
@@ -123,6 +128,15 @@ static void put32(uint8_t *p, uint32_t v) {
     v = __builtin_bswap32(v);
 #endif
     memcpy(p, &v, 4);
+}
+
+static int32_t big32(const uint8_t *p) {
+    uint32_t v;
+    memcpy(&v, p, 4);
+#if __BYTE_ORDER__ != __ORDER_BIG_ENDIAN__
+    v = __builtin_bswap32(v);
+#endif
+    return (int32_t)v;
 }
 
 static void put64(uint8_t *p, uint64_t v) {
@@ -495,28 +509,31 @@ static int put_records(struct output *out, const uint8_t *at, const uint8_t *end
     return at == end;
 }
 
-/* convert(magic, data, position, base_timestamp, record_count, data, ...) of up to BATCHES_MAX batches */
+/* convert(magic, room, batch, ...) of up to BATCHES_MAX whole batches */
 static PyObject *convert(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     Py_buffer data[BATCHES_MAX];
-    int64_t magic, position[BATCHES_MAX], base_timestamp[BATCHES_MAX], records[BATCHES_MAX];
+    int64_t magic, room, records[BATCHES_MAX];
     size_t bytes = 0;
     int batches = 0, is_usual = 1;
     PyObject *message_set = NULL, *result = NULL;
     (void)module;
-    if (count < 5 || count % 4 != 1) return wrong_arguments();
-    if (count > 1 + 4 * BATCHES_MAX) return none();
-    if (!number(args[0], &magic)) return NULL;
-    for (PyObject *const *arg = args + 1; arg < args + count; arg += 4) {
-        int i = batches;
-        if (!number(arg[1], &position[i]) || !number(arg[2], &base_timestamp[i]) || !number(arg[3], &records[i]))
-            goto done;
-        if (!bytes_of(arg[0], &data[i])) goto done;
+    if (count < 3) return wrong_arguments();
+    if (!number(args[0], &magic) || !number(args[1], &room)) return NULL;
+    if (magic < 0 || magic > 1 || count > 2 + BATCHES_MAX) return none();
+    for (PyObject *const *arg = args + 2; arg < args + count; arg++) {
+        Py_buffer *batch = &data[batches];
+        if (!bytes_of(*arg, batch)) goto done;
+        const uint8_t *head = batch->buf;
+        Py_ssize_t left = batch->len - BATCH_OVERHEAD_BYTES;
+        is_usual = is_usual && left > 0 && left <= OUTPUT_BYTES_MAX && !(head[ATTRIBUTES_AT + 1] & CODEC_MASK);
+        if (is_usual) {
+            records[batches] = big32(head + RECORD_COUNT_AT);
+            is_usual = records[batches] > 0 && records[batches] <= left / RECORD_BYTES_MIN;
+        }
+        if (is_usual) bytes += (size_t)left + (size_t)records[batches] * (overhead((int)magic) - RECORD_BYTES_MIN);
         batches++;
-        int64_t left = position[i] < 0 ? -1 : data[i].len - position[i];
-        is_usual = is_usual && left <= OUTPUT_BYTES_MAX && records[i] > 0 && records[i] <= left / RECORD_BYTES_MIN;
-        if (is_usual) bytes += (size_t)left + (size_t)records[i] * (overhead(magic != 0) - RECORD_BYTES_MIN);
     }
-    if (!is_usual || magic < 0 || magic > 1 || bytes > OUTPUT_BYTES_MAX) {
+    if (!is_usual || bytes > OUTPUT_BYTES_MAX || room < (int64_t)bytes) {
         result = none();
         goto done;
     }
@@ -525,8 +542,10 @@ static PyObject *convert(PyObject *module, PyObject *const *args, Py_ssize_t cou
     uint8_t *start = (uint8_t *)PyByteArray_AsString(message_set);
     struct output out = {.at = start, .max_timestamp = -1};
     for (int i = 0; i < batches; i++) {
-        const uint8_t *first = data[i].buf;
-        if (!put_records(&out, first + position[i], first + data[i].len, base_timestamp[i], records[i], (int)magic)) {
+        const uint8_t *first = data[i].buf, *end = first + data[i].len;
+        int64_t base = (int64_t)((uint64_t)(uint32_t)big32(first + BASE_TIMESTAMP_AT) << 32
+                                 | (uint32_t)big32(first + BASE_TIMESTAMP_AT + 4));
+        if (!put_records(&out, first + BATCH_OVERHEAD_BYTES, end, base, records[i], (int)magic)) {
             result = none();
             goto done;
         }

@@ -87,15 +87,11 @@ def in_python(batches: list[bytes], magic: int) -> Inner | None:
 
 
 def in_kernel(kernel: Kernel, batches: list[bytes], magic: int) -> Inner | None:
-    """What the kernel makes of the batches; None: it leaves them to the Python, as what is compressed is left to it."""
-    arguments: list[bytes | int] = []
-    for batch in batches:
-        try:
-            header = parse_single_batch(memoryview(batch))
-        except WireError:
-            return None
-        if header.codec:
-            return None
-        arguments += (batch, record_batch.BATCH_OVERHEAD_BYTES, header.base_timestamp, header.record_count)
-    made = kernel.convert(magic, *arguments)
+    """What the kernel makes of the batches; None: it leaves them to the Python."""
+    try:
+        for batch in batches:
+            parse_single_batch(memoryview(batch))
+    except WireError:
+        return None
+    made = kernel.convert(magic, OUTPUT_BYTES_MAX, *batches)
     return None if made is None else Inner(*made)

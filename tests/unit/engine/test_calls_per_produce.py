@@ -50,9 +50,9 @@ def calls_per_produce(connections: int, records: int, record_bytes: int) -> tupl
 @pytest.mark.parametrize(
     ("connections", "records", "record_bytes", "calls_max"),
     [
-        (50, 1, 100, {"python": 473, "kernel": 437}),
-        (20, 16, 1024, {"python": 474, "kernel": 438}),
-        (1, 1, 100, {"python": 550, "kernel": 514}),
+        (50, 1, 100, {"python": 473, "kernel": 431}),
+        (20, 16, 1024, {"python": 474, "kernel": 432}),
+        (1, 1, 100, {"python": 550, "kernel": 508}),
     ],
     ids=["one record, 50 connections", "16 KB, 20 connections", "one record, one connection"],
 )

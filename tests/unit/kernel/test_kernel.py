@@ -79,11 +79,10 @@ def test_every_flipped_bit_is_refused(compiled: list[Kernel]) -> None:
 
 def test_a_batch_that_ends_at_any_byte_is_left_to_the_python(compiled: list[Kernel]) -> None:
     batch = encode_batch([Record(i, 1_700_000_000_000 + i, b"k" * i, b"v" * 100) for i in range(5)])
-    header = parse_single_batch(memoryview(batch))
     for one in compiled:
-        assert one.convert(1, batch, 61, header.base_timestamp, header.record_count) is not None
+        assert one.convert(1, OUTPUT_BYTES_MAX, batch) is not None
         for size in range(len(batch)):
-            assert one.convert(1, batch[:size], 61, header.base_timestamp, header.record_count) is None
+            assert one.convert(1, OUTPUT_BYTES_MAX, batch[:size]) is None
 
 
 @pytest.mark.parametrize("size", [*range(0, 200, 7), 255, 333, 1_023, 1_024, 1_300, 4_096, 100_001])
@@ -96,12 +95,18 @@ def test_the_checksum_is_that_of_the_package(compiled: list[Kernel], size: int) 
 def test_numbers_that_no_batch_has_are_refused_before_anything_is_read(compiled: list[Kernel]) -> None:
     batch = encode_batch([Record(0, 0, None, None)])
     for one in compiled:
-        for count in (-(2**63), -1, 0, 2, 2**31, 2**63 - 1):
-            assert one.convert(1, batch, 61, 0, count) is None
-        for position in (-(2**63), -1, 0, 60, 62, len(batch), len(batch) + 1, 2**63 - 1):
-            assert one.convert(1, batch, position, 0, 1) is None
+        assert one.convert(1, 34, batch) is not None
+        for room in (-(2**63), -1, 0, 33):
+            assert one.convert(1, room, batch) is None
         for magic in (-1, 2, 2**40):
-            assert one.convert(magic, batch, 61, 0, 1) is None
+            assert one.convert(magic, OUTPUT_BYTES_MAX, batch) is None
+        for count in (-(2**31), -1, 0, 2, 2**31 - 1):
+            assert (
+                one.convert(1, OUTPUT_BYTES_MAX, batch[:57] + count.to_bytes(4, "big", signed=True) + batch[61:])
+                is None
+            )
+        for codec in range(1, 8):
+            assert one.convert(1, OUTPUT_BYTES_MAX, batch[:22] + bytes((codec,)) + batch[23:]) is None
         assert one.crc32c(batch, 2**62) == one.crc32c(b"", 0) == 0
         assert one.crc32c(batch, -5) == one.crc32c(batch, 0)
 
@@ -109,8 +114,8 @@ def test_numbers_that_no_batch_has_are_refused_before_anything_is_read(compiled:
 def test_more_than_five_batches_are_left_to_the_python(compiled: list[Kernel]) -> None:
     batch = encode_batch([Record(0, 0, None, b"v")])
     for one in compiled:
-        assert one.convert(1, *(batch, 61, 0, 1) * kernel.BATCHES_MAX) is not None
-        assert one.convert(1, *(batch, 61, 0, 1) * (kernel.BATCHES_MAX + 1)) is None
+        assert one.convert(1, OUTPUT_BYTES_MAX, *[batch] * kernel.BATCHES_MAX) is not None
+        assert one.convert(1, OUTPUT_BYTES_MAX, *[batch] * (kernel.BATCHES_MAX + 1)) is None
         with with_kernel(one):
             views = [memoryview(batch)] * (kernel.BATCHES_MAX + 1)
             inner = to_inner(views, policy=POLICY, output_bytes_max=OUTPUT_BYTES_MAX)
@@ -119,22 +124,17 @@ def test_more_than_five_batches_are_left_to_the_python(compiled: list[Kernel]) -
 
 def test_a_wrong_call_is_an_error_and_nothing_else(compiled: list[Kernel]) -> None:
     batch = encode_batch([Record(0, 0, None, b"v")])
-    wrong: list[tuple[Any, ...]] = [(), (1,), (1, batch), (1, batch, 61, 0), (1, batch, 61, 0, 1, batch)]
-    wrong += [
-        ("1", batch, 61, 0, 1),
-        (1, "text", 61, 0, 1),
-        (1, batch, None, 0, 1),
-        (1, batch, 61, 0, 1, None, 61, 0, 1),
-    ]
+    wrong: list[tuple[Any, ...]] = [(), (1,), (1, 99), ("1", 99, batch), (1, "99", batch), (1, 99, "text")]
+    wrong += [(1, 99, None), (1, 99, batch, None), (1, 99, batch, 5)]
     for one in compiled:
         call: Any = one.convert
         for arguments in wrong:
             with pytest.raises(TypeError):
                 call(*arguments)
         with pytest.raises(OverflowError):
-            call(1, batch, 1 << 70, 0, 1)
+            call(1, 1 << 70, batch)
         with pytest.raises(BufferError):
-            call(1, memoryview(batch)[::2], 61, 0, 1)
+            call(1, 99, memoryview(batch)[::2])
         bytearray(batch).append(1)  # nothing holds a buffer any more
         checksum: Any = one.crc32c
         for arguments in ((), (batch,), (batch, 0, 0), (1, 0), (batch, "0")):
@@ -145,8 +145,8 @@ def test_a_wrong_call_is_an_error_and_nothing_else(compiled: list[Kernel]) -> No
 def test_no_buffer_is_held_on_to(compiled: list[Kernel]) -> None:
     for one in compiled:
         data = bytearray(encode_batch([Record(0, 0, None, b"v")]))
-        for count in (1, 2):  # taken, refused
-            one.convert(1, data, 61, 0, count)
+        for room in (99, 0):  # taken, refused
+            one.convert(1, room, data)
             one.crc32c(data, 0)
             data.append(0)  # a BufferError, if it were
             data.pop()
@@ -163,10 +163,11 @@ def test_no_call_takes_long(compiled: list[Kernel], value_bytes: int | None) -> 
         took = []
         for _ in range(3):
             began = time.thread_time()
-            assert one.convert(1, batch, 61, 0, count) is not None
+            assert one.convert(1, OUTPUT_BYTES_MAX, batch) is not None
             took.append(time.thread_time() - began)
         assert min(took) < CALL_SECONDS_MAX
-        assert one.convert(1, bytes(kernel.OUTPUT_BYTES_MAX + 62), 61, 0, 1) is None
+        padding = bytes(kernel.OUTPUT_BYTES_MAX - len(batch) + 62)
+        assert one.convert(1, OUTPUT_BYTES_MAX, batch + padding) is None
 
 
 def in_steps(batches: list[bytes], magic: int) -> tuple[Inner | str, int]:

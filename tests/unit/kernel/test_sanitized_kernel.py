@@ -47,7 +47,8 @@ def test_nothing_beyond_the_data_is_touched(tmp_path: Path, _compiler: str) -> N
     ("checked", "unchecked"),
     [
         ("length < 1 || length > end - *at", "length < 1"),
-        ("(overhead(magic != 0) - RECORD_BYTES_MIN)", "(overhead(magic != 0) - RECORD_BYTES_MIN - 6)"),
+        ("(overhead((int)magic) - RECORD_BYTES_MIN)", "(overhead((int)magic) - RECORD_BYTES_MIN - 6)"),
+        ("left > 0 && left <= OUTPUT_BYTES_MAX", "left <= OUTPUT_BYTES_MAX"),
         ("start > data.len ? (size_t)data.len : (size_t)start", "(size_t)start"),
         ("count < 1 || count > BATCHES_MAX", "count < 1"),
         (
