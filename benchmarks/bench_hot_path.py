@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from common import ROOT, extract
+from common import ROOT, compile_kernel, extract
 
 PASSES_PER_ROUND = 12
 
@@ -164,6 +164,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as directory:
             trees = {"now": ROOT}
             if options.against:
+                compile_kernel(ROOT)
                 trees = {options.against: extract(options.against, Path(directory)), **trees}
             for index in range(len(CASES)) if options.case is None else (options.case,):
                 compare(index, trees, options.rounds)

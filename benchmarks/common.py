@@ -17,14 +17,18 @@ sys.path.append(os.fspath(ROOT / "tests"))  # for the helpers in testkit
 
 
 def extract(commit: str, directory: Path) -> Path:
-    """Put the files of a commit into a directory, made if there is none, compile what it has to be compiled, and return
-    it."""
+    """Put the files of a commit into a directory, made if there is none, and return it."""
     directory.mkdir(exist_ok=True)
     archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit], stdout=subprocess.PIPE, check=True).stdout
     subprocess.run(["tar", "-x", "-C", str(directory)], input=archive, check=True)
+    compile_kernel(directory)
+    return directory
+
+
+def compile_kernel(directory: Path) -> None:
+    """Compile what these files have compiled, where that can be done: trees are compared as they are shipped."""
     if (directory / "codecs/kernel").exists():
         subprocess.run([sys.executable, "-c", _COMPILE_KERNEL], cwd=directory, check=True)
-    return directory
 
 
 def spread(values: Iterable[float]) -> list[float]:
