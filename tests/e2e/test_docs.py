@@ -21,7 +21,7 @@ from idemproxy.demo.ports import free_ports, neighbouring_ports
 from idemproxy.proxy.partition_log.offset_checkpoints import OffsetCheckpoints
 from idemproxy.proxy.settings.config import Caps
 from idemproxy.proxy.settings.load import load
-from idemproxy.proxy.telemetry.metric_names import METRICS
+from idemproxy.proxy.telemetry.metric_names import METRICS, SUPERVISOR_METRICS
 from idemproxy.state import entry
 from idemproxy.state.producer_ids import pack_block
 from testkit.real.followed_page import blocks_of, follow
@@ -97,7 +97,7 @@ def test_the_formats_in_the_upgrade_page_are_those_of_the_code() -> None:
     assert rows["blocks of producer ids"] == "1 and 2 (with the principal)"
     assert {pack_block(bytes(16), 0)[0], pack_block(bytes(16), 0, b"somebody")[0]} == {1, 2}
     assert rows["markers"] == str(marker.VERSION)
-    assert rows["marks (where logs ended)"] == str(OffsetCheckpoints().pack(0, 0)[0])
+    assert rows["offset checkpoints (where logs ended)"] == str(OffsetCheckpoints().pack(0, 0)[0])
 
 
 def rows_of(page: Path) -> list[list[str]]:
@@ -159,7 +159,7 @@ def test_the_configurations_in_the_security_page_are_good_together(tmp_path: Pat
 def test_the_pages_use_the_kinds_of_blocks_that_are_looked_at() -> None:
     for page in PAGES:
         kinds = {block.language for block in blocks_of(page)}
-        assert kinds <= {"", "sh", "console", "text", "yaml", "python", "properties"}, page.name
+        assert kinds <= {"", "sh", "console", "text", "yaml", "python", "properties", "mermaid"}, page.name
         assert "sh" not in kinds or page.name in FOLLOWED + FOLLOWED_ELSEWHERE, page.name
 
 
@@ -181,7 +181,7 @@ def test_the_run_book_has_an_entry_for_every_alert_and_for_nothing_else() -> Non
 
 
 def test_every_metric_that_a_page_names_is_one_of_the_products() -> None:
-    known = {metric.prometheus_name for metric in METRICS}
+    known = {metric.prometheus_name for metric in (*METRICS, *SUPERVISOR_METRICS)}
     for page in PAGES:
         named = set(re.findall(r"\b(idemproxy_[a-z_]+[a-z])\b", page.read_text()))
         assert {name for name in named if name.removesuffix("_bucket") not in known} == set(), page.name

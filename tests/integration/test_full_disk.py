@@ -122,7 +122,7 @@ def test_a_journal_that_stands_still_goes_on_by_itself(legacy_broker: LegacyClus
                 return "missing" in lines()
 
             wait_until(goes_on, "the journal goes on")
-        assert "the journal goes on:" in proxy.log
+        assert "the journal is written again:" in proxy.log
         assert "Traceback" not in proxy.log
 
 

@@ -64,10 +64,10 @@ def test_the_user_on_the_page_may_do_all_that_proxies_and_inspection_need_and_no
         with RawClient(proxy.address) as client:
             assert insist(client, place, producer_id, 2) == 2
         assert [entry[7] for entry in redis.call("ACL", "LOG")] == [], "something was refused"
-        commands, lives = run(redis), proxy.log.count("has generation")
+        commands, lives = run(redis), proxy.log.count("have generation")
         redis.kill()
         redis.start()
-        wait_until(lambda: proxy.log.count("has generation") > lives, "the new life of the data is seen", 30)
+        wait_until(lambda: proxy.log.count("have generation") > lives, "the new life of the data is seen", 30)
         with RawClient(proxy.address) as client:
             assert insist(client, place, producer_id, 2) == 2, "looked for in the log"
             assert insist(client, place, producer_id, 4) == 4
