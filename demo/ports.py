@@ -12,7 +12,7 @@ HOST = "127.0.0.1"
 # Below the range that Linux gives to outgoing connections: a broker that was killed finds its port free again.
 _LOWEST, _HIGHEST = 18_000, 32_000
 _TRIES_MAX = 1_000
-_HELD_MAX = 64
+_HELD_MAX = 256
 """Several clusters' worth: a server listens seconds after it was given its port."""
 _held: deque[socket.socket] = deque()
 

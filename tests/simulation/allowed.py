@@ -76,9 +76,10 @@ def may_be_unmarked(partition: Partition, refusals: tuple[int, ...]) -> bool:
     return partition.log.message_bytes_max < MESSAGE_BYTES_MAX or bool(set(SIZE_CODES) & set(refusals))
 
 
-def was_overtaken(batch: Batch, told: Answer, there: Sequence[InLog]) -> bool:
-    """Was the batch under way over a connection that its client had left, and appended after the answer?"""
-    later = [record for record in there if record.appended_at > told.at]
+def was_overtaken(batch: Batch, told: Answer, given_at: float, there: Sequence[InLog]) -> bool:
+    """Was the batch under way over a connection that its client had left, and appended after the answer was given,
+    which its client may have read much later?"""
+    later = [record for record in there if record.appended_at > given_at]
     return bool(there) and len(later) == len(there) and told.identity in batch.overtaken_as
 
 

@@ -20,7 +20,9 @@ from simulation.shape import BATCHES, CHAOS_SECONDS, FLUSH, LOSE_WRITES, draw_sh
 from simulation.thefts import DENIED, judge_thief
 from simulation.troubles import Troubles
 
+from idemproxy.proxy.events import BatchAnswered
 from testkit.virtual.client import VirtualClient
+from testkit.virtual.producer import Answer, TopicPartition
 from testkit.virtual.world import TOPIC, World
 
 CALM_SECONDS_MAX = 150.0
@@ -102,6 +104,7 @@ class Chaos:
         if world.is_done:
             self._one_more_batch_each()
             problems += self.oracle.unfinished(LAST_SECONDS_MAX, state_was_lost=self._was_state_lost)
+        self.oracle.given_at = self._given_at
         refusals = self.settings.broker_faults.refusals
         problems += self.oracle.finish(refusals, state_was_lost=self._was_state_lost)
         may_be_denied = self.settings.has_guests and DENIED in refusals
@@ -169,6 +172,20 @@ class Chaos:
             for partition in range(self.settings.partitions):
                 client.send(TOPIC, partition)
         self._run_until(LAST_SECONDS_MAX, lambda: self.world.is_done)
+
+    def _given_at(self, partition: TopicPartition, told: Answer) -> float:
+        """When a proxy gave the answer that a client has read: a slow reader does so much later."""
+        given = [
+            at
+            for proxy in self.world.proxies
+            for at, _life, event in proxy.events
+            if isinstance(event, BatchAnswered)
+            and (event.topic, event.partition) == partition
+            and (event.producer_id, event.producer_epoch, event.base_sequence) == told.identity[:3]
+            and event.error_code == told.error_code
+            and at <= told.at
+        ]
+        return max(given, default=told.at)
 
     @property
     def _is_thief_denied(self) -> bool:

@@ -10,7 +10,7 @@ table in ``allowed``: each use of it is counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from simulation.allowed import (
     OUT_OF_ORDER,
@@ -44,6 +44,9 @@ BEHIND_SECONDS = 1.0
 """Answers leave in the order of the requests, so the failure that made a gap may be told behind the gap."""
 FENCED, UNKNOWN_PRODUCER, UNKNOWN_ERROR = 47, 59, -1
 
+GivenAt = Callable[[TopicPartition, Answer], float]
+"""An answer that a client has read at a partition -> when it was given."""
+
 
 class Oracle:
     """Watches one cluster and its clients from the start; ``violations`` is complete after ``finish``."""
@@ -64,6 +67,8 @@ class Oracle:
         self.allowed: Counter[Allowed] = Counter()
         self.answer_seconds_max = 0.0
         """The longest that a request waited on a connection that worked."""
+        self.given_at: GivenAt = lambda _partition, answer: answer.at
+        """When the proxy gave an answer."""
         self._refusals: tuple[int, ...] = cluster.rates.refusals
         self._state_was_lost = False
         self._ids_get_old = ids_get_old
@@ -406,7 +411,7 @@ class Oracle:
             there = [record for record in places.get(batch.values[0], []) if record.is_sure and record.name == asked]
             if there and self._is_too_old(partition, there[-1].offset):
                 self.allowed[Allowed.OLDER_THAN_THE_LOG] += 1
-            elif was_overtaken(batch, answer, there):
+            elif was_overtaken(batch, answer, self.given_at(partition, answer), there):
                 self.allowed[Allowed.OVERTAKEN] += 1
             elif there:  # in the log then, or taken later: in any case no gap that was proven
                 self._say(partition, f"{what}, which is in the log under that name")

@@ -25,6 +25,8 @@ from .redis_process import converse
 
 START_SECONDS_MAX = 30.0
 QUIET_SECONDS_MAX = 30.0
+PORTS_KEPT = 11
+"""A bootstrap port and those of brokers 0 to 9, none of which may be given to an admin port."""
 _POLL_SECONDS = 0.02
 _ENTRY_KEYS = "idem:*:{*"
 
@@ -53,7 +55,7 @@ class ProxyProcess:
         ``python``: what runs it."""
         directory.mkdir(parents=True, exist_ok=True)
         self.data_directory = directory / "data"
-        self.address = (HOST, neighbouring_ports(1 + brokers))
+        self.address = (HOST, neighbouring_ports(max(1 + brokers, PORTS_KEPT)))
         self._log = directory / "proxy.log"
         self._log_start = 0
         self._children = ChildProcesses()
