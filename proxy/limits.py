@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ..codecs import sasl
 from ..state import lease
 
 KIB: Final = 1024
@@ -127,9 +128,9 @@ DENIAL_SECONDS: Final = 1.0
 """How long its no counts: an operator who grants the right wants to see the effect."""
 PASS_THROUGH_TOPICS_MAX: Final = 1_000
 """Topics of one client whose rights are remembered."""
-SCRAM_ITERATIONS_MIN: Final = 4096
-SCRAM_ITERATIONS_MAX: Final = 1_000_000
-"""Below, passwords are found out too easily (Kafka's own minimum); above, a broker could keep us busy for seconds."""
+SCRAM_ITERATIONS_MIN: Final = sasl.SCRAM_ITERATIONS_MIN
+SCRAM_ITERATIONS_MAX: Final = sasl.SCRAM_ITERATIONS_MAX
+"""The client has the same ones: the reason is there."""
 
 # Record batches
 TOPIC_CHARACTERS_MAX: Final = 8191

@@ -25,8 +25,8 @@ from ..bridge.asks import FetchAnswer, FetchRecords, LatestOffset, Metadata, Off
 from ..bridge.cluster import Cluster, Topic
 from ..broker.broker import Broker
 from ..broker.cluster_id import mismatch
+from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
-from ..broker.sasl_mechanisms import Credentials
 from ..events import OperatorMessage
 from ..flow.effects import Unanswered
 from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates

@@ -14,6 +14,7 @@ from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import WireError
 from ...codecs.framing import Frame, FrameSplitter, frame
 from ...codecs.headers import RequestHeader, encode_response_header, parse_request_header
+from ...codecs.sasl import SaslError, shown_text
 from ...reactor import Reactor, Wire
 from ...state.entry import NO_PRINCIPAL, principal_of
 from .. import limits
@@ -21,7 +22,6 @@ from ..admission.backpressure import Backpressure
 from ..admission.connection_quotas import AdmittedConnection
 from ..bridge import api_versions
 from ..broker.broker import Broker
-from ..broker.sasl_mechanisms import SaslError, shown_text
 from ..events import ClientRefused, SlowClient
 from ..session.session import Session
 from ..settings.addresses import PlaceOf

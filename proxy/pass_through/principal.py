@@ -7,8 +7,7 @@ import json
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping
 
-from ..broker.sasl_mechanisms import SaslError
-from ..settings.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from ...codecs.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, SaslError
 
 MECHANISMS = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 """Mechanisms whose tokens can be read. With others the client's name would be unknown."""

@@ -12,9 +12,9 @@ from ...codecs import messages
 from ...codecs.errors import WireError
 from ...codecs.framing import SIZE_BYTES, frame
 from ...codecs.headers import encode_request_header, parse_response_header
+from ...codecs.sasl import SaslError
 from ...reactor import Address, Endpoint, Reactor, Wire
 from .. import limits
-from ..broker.sasl_mechanisms import SaslError
 from ..versions import ApiKey, BrokerRanges
 
 _CLIENT_ID = "idemproxy-client"

@@ -22,8 +22,8 @@ from ...state.store import StoreEvent, StoreReady
 from .. import limits
 from ..admission.connection_quotas import ConnectionQuotas
 from ..broker.cluster_id import ClusterName
+from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
-from ..broker.sasl_mechanisms import Credentials
 from ..engine.engine import Engine
 from ..events import InternalError, OperatorMessage, Report
 from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates, tls_by_place

@@ -1,12 +1,12 @@
 """What an operator says about SASL towards the brokers: one principal for everything that the proxy asks and sends by
-itself. Plain data; ``sasl_mechanisms.py`` speaks it."""
+itself. Plain data; ``proxy/broker/sasl_login.py`` speaks it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER = "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"
+from ...codecs.sasl import OAUTHBEARER, PLAIN
 
 CLEAR_TEXT = (PLAIN, OAUTHBEARER)
 """Mechanisms that send the secret itself."""

@@ -29,6 +29,7 @@ from idemproxy.codecs.headers import parse_request_header, parse_response_header
 from idemproxy.codecs.marker import anchor_of, anchor_of_marker, content_digest, encode_marker, parse_marker
 from idemproxy.codecs.message_set import inner_messages, iterate_shallow, span, tail_is_partial, verify_crc
 from idemproxy.codecs.record_batch import Record, encode_batch, iterate_records, magic_of, parse_single_batch
+from idemproxy.codecs.sasl import OAuthBearer, SaslError, Scram
 from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.bridge import asks, metadata
 from idemproxy.proxy.bridge.base import Refused
@@ -36,7 +37,6 @@ from idemproxy.proxy.bridge.cluster import Cluster
 from idemproxy.proxy.bridge.init_producer_id import parse_init_producer_id
 from idemproxy.proxy.bridge.refusals import refusal
 from idemproxy.proxy.bridge.table import plan
-from idemproxy.proxy.broker.sasl_mechanisms import OAuthBearer, SaslError, Scram
 from idemproxy.proxy.partition_log.offset_checkpoints import CheckpointFormatError, OffsetCheckpoints
 from idemproxy.proxy.pass_through.principal import MECHANISMS, Conversation
 from idemproxy.proxy.telemetry.trace_context import TraceContexts

@@ -185,7 +185,7 @@ class VirtualProxy:
     def _as_a_principal(self, host: VirtualReactor) -> Any:
         """As proxy/process/server.py reaches brokers that ask who is there."""
         sasl = importlib.import_module(f"{self._package}.proxy.broker.sasl_login")
-        mechanisms = importlib.import_module(f"{self._package}.proxy.broker.sasl_mechanisms")
+        mechanisms = importlib.import_module(f"{self._package}.proxy.broker.sasl_credentials")
         settings = importlib.import_module(f"{self._package}.proxy.settings.sasl")
         ours = settings.SaslClient(settings.PLAIN, OWN_NAME, password_of(OWN_NAME))
         return sasl.OverSasl(host, mechanisms.Credentials(ours, self._random.randbytes), self._report)

@@ -9,7 +9,7 @@ from typing import Any
 from idemproxy.codecs import messages
 from idemproxy.codecs.framing import frame
 from idemproxy.codecs.headers import encode_response_header, parse_request_header
-from idemproxy.proxy.settings.sasl import PLAIN
+from idemproxy.codecs.sasl import PLAIN
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.reactor import Wire
 from testkit.virtual.network import NetworkSettings

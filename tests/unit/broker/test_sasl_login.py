@@ -6,11 +6,12 @@ from collections.abc import Callable
 import pytest
 
 from idemproxy.codecs.framing import frame
+from idemproxy.codecs.sasl import PLAIN, SCRAM_SHA_256
 from idemproxy.proxy import limits
+from idemproxy.proxy.broker.sasl_credentials import Credentials
 from idemproxy.proxy.broker.sasl_login import OverSasl
-from idemproxy.proxy.broker.sasl_mechanisms import Credentials
 from idemproxy.proxy.events import OperatorMessage
-from idemproxy.proxy.settings.sasl import PLAIN, SCRAM_SHA_256, SaslClient
+from idemproxy.proxy.settings.sasl import SaslClient
 from idemproxy.proxy.versions import ApiKey
 from testkit.virtual.network import Network, NetworkSettings
 from testkit.virtual.sasl import ADDRESS, IN_PIECES, NEW, OLD, WHOLE, Client, Rules, VirtualSaslBroker

@@ -6,11 +6,10 @@ from base64 import urlsafe_b64encode
 import pytest
 
 from idemproxy.codecs.framing import frame
-from idemproxy.proxy.broker.sasl_mechanisms import SaslError
+from idemproxy.codecs.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, SaslError
 from idemproxy.proxy.pass_through.principal import MECHANISMS, Conversation
 from idemproxy.proxy.pass_through.sasl_relay import SaslRelay
 from idemproxy.proxy.session.pipe import Pipe
-from idemproxy.proxy.settings.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from idemproxy.proxy.versions import ApiKey
 from testkit.virtual.network import Network, NetworkSettings
 from testkit.virtual.sasl import ADDRESS, IN_PIECES, NEW, OLD, WHOLE, Rules, VirtualSaslBroker

@@ -1,5 +1,6 @@
 """The client's side of the SASL mechanisms that Kafka has: PLAIN (RFC 4616), SCRAM (RFC 5802, 7677) and OAUTHBEARER
-(RFC 7628). Pure but for the token's file; knows no frame. Names and passwords are plain UTF-8, as in Kafka's own code.
+(RFC 7628). Knows no frame: ``sasl_exchange.py`` carries the messages. Names and passwords are plain UTF-8, as in
+Kafka's own code.
 
 No secret is ever in an error."""
 
@@ -11,18 +12,21 @@ import json
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Callable
-from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
-from .. import limits
-from ..settings.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, SaslClient
+PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER = "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"
 
-NONCE_BYTES = 18
-_HASHES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
-_SALTED_MAX = 64
+SCRAM_ITERATIONS_MIN: Final = 4096
+SCRAM_ITERATIONS_MAX: Final = 1_000_000
+"""Below, passwords are found out too easily (Kafka's own minimum); above, a broker could keep us busy for seconds."""
+
+NONCE_BYTES: Final = 18
+"""Random bytes of a SCRAM nonce."""
+SCRAM_HASHES: Final = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
+_GS2_HEADER: Final = b"n,,"
+_SALTED_MAX: Final = 64
 """Salts differ by broker and mechanism, and change with the password."""
-_GS2_HEADER = b"n,,"
-_SAID_MAX = 200
+_SAID_MAX: Final = 200
 
 
 class SaslError(Exception):
@@ -40,49 +44,6 @@ class Mechanism(Protocol):
         """Return the answer to the broker's message; None: the exchange is over, and the broker has proven who it is.
         Raises SaslError."""
         ...
-
-
-class Credentials:
-    """Our credentials, and the exchanges that prove them. They can be replaced while the process runs."""
-
-    def __init__(self, settings: SaslClient, random_bytes: Callable[[int], bytes]) -> None:
-        self.settings = settings
-        self.version = 0
-        """Grows whenever the settings or the token change."""
-        self._random_bytes = random_bytes
-        self._salted = _SaltedPasswords()
-        self._token = _TokenFile()
-
-    def replace(self, settings: SaslClient) -> None:
-        """Use these settings from the next exchange on."""
-        if settings != self.settings:
-            self.settings = settings
-            self._salted = _SaltedPasswords()
-            self.version += 1
-
-    @property
-    def shown(self) -> str:
-        """Our principal, for messages to people."""
-        name = "" if self.settings.username is None else f" as {self.settings.username!r}"
-        return f"{self.settings.mechanism}{name}"
-
-    def look(self) -> None:
-        """Read the token again if it has changed. Raises SaslError."""
-        if self.settings.token_file is not None and self._token.look(self.settings.token_file):
-            self.version += 1
-
-    def begin(self) -> Mechanism:
-        """Return a new exchange. Raises SaslError when there is no token."""
-        said = self.settings
-        if said.mechanism == OAUTHBEARER:
-            self.look()
-            return OAuthBearer(self._token.token)
-        assert said.username is not None
-        assert said.password is not None
-        if said.mechanism == PLAIN:
-            return Plain(said.username, said.password)
-        nonce = b64encode(self._random_bytes(NONCE_BYTES))
-        return Scram(_HASHES[said.mechanism], said.username, said.password, nonce, self._salted.get)
 
 
 class Plain:
@@ -150,7 +111,7 @@ class Scram:
         nonce, salt, iterations = _parse_server_first(server_first)
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise SaslError("the broker's nonce does not go on from ours")
-        least, most = limits.SCRAM_ITERATIONS_MIN, limits.SCRAM_ITERATIONS_MAX
+        least, most = SCRAM_ITERATIONS_MIN, SCRAM_ITERATIONS_MAX
         if not least <= iterations <= most:
             raise SaslError(f"the broker wants {iterations} iterations, {least} to {most} are taken")
         salted = self._salted(self._hash_name, self._password, salt, iterations)
@@ -183,7 +144,7 @@ def _parse_server_first(message: bytes) -> tuple[bytes, bytes, int]:
     if names[:3] != [b"r", b"s", b"i"]:
         raise SaslError("the broker's first message is no SCRAM that is known here")
     nonce, salt, count = (value for _, _, value in parts[:3])
-    if not count.isdigit() or len(count) > len(str(limits.SCRAM_ITERATIONS_MAX)):
+    if not count.isdigit() or len(count) > len(str(SCRAM_ITERATIONS_MAX)):
         raise SaslError(f"the broker wants {shown_text(count)} iterations")
     if not salt:
         raise SaslError("the broker's salt is empty")
@@ -197,7 +158,7 @@ def _base64(text: bytes, what: str) -> bytes:
         raise SaslError(f"the broker's {what} is no Base64") from None
 
 
-class _SaltedPasswords:
+class SaltedPasswords:
     """The slow hashes of passwords, each computed once: they are made to be slow, and every connection needs one."""
 
     def __init__(self) -> None:
@@ -211,33 +172,6 @@ class _SaltedPasswords:
                 self._known.clear()
             found = self._known[key] = hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
         return found
-
-
-class _TokenFile:
-    """The token in a file that another program renews."""
-
-    def __init__(self) -> None:
-        self.token = ""
-        self._stamp: tuple[str, int, int, int] | None = None
-
-    def look(self, path: Path) -> bool:
-        """Read the file if it has changed; return whether the token is another one."""
-        try:
-            status = path.stat()
-            stamp = (str(path), status.st_mtime_ns, status.st_ino, status.st_size)
-            if stamp == self._stamp:
-                return False
-            if status.st_size > limits.SASL_FRAME_BYTES_MAX:
-                raise SaslError(f"token_file {path}: {status.st_size} bytes are no token")
-            token = path.read_bytes().decode("ascii").strip()
-        except OSError as error:
-            raise SaslError(f"token_file {path}: {error.strerror}") from None
-        except UnicodeDecodeError:
-            token = ""
-        if not token or not token.isprintable():
-            raise SaslError(f"token_file {path}: there is no token in it")
-        before, self.token, self._stamp = self.token, token, stamp
-        return before != token
 
 
 def shown_text(said: str | bytes) -> str:

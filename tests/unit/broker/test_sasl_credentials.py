@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from idemproxy.codecs.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, SaslError, Scram
 from idemproxy.proxy import limits
-from idemproxy.proxy.broker.sasl_mechanisms import Credentials, SaslError, Scram
-from idemproxy.proxy.settings.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, SaslClient
+from idemproxy.proxy.broker.sasl_credentials import Credentials
+from idemproxy.proxy.settings.sasl import SaslClient
 
 SECRET = "pencil"
 # RFC 7677, section 3
