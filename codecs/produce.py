@@ -1,4 +1,4 @@
-"""Produce requests and responses by hand: the hot path. Versions 0-9 towards clients, 0-2 towards brokers.
+"""Produce requests and responses by hand: the hot path. Versions 0-9 as a server, 0-8 as a client.
 
 Finds the records of each partition in place and never looks into them. Keeps wire order and doubles; judges neither.
 Source: Kafka's ProduceRequest.json and ProduceResponse.json.
@@ -18,12 +18,18 @@ from .primitives import Buffer, encode_unsigned_varint, read_unsigned_varint
 API_KEY: Final = 0
 CLIENT_VERSION_MAX: Final = 9
 BROKER_VERSION_MAX: Final = 2
+"""What the proxy says to old brokers."""
+IDEMPOTENT_VERSION_MIN: Final = 3
+"""The first version whose batches have a producer id."""
+SENT_VERSION_MAX: Final = 8
+"""The highest version that is encoded, and whose response is parsed: the first one with messages for people."""
 FLEXIBLE_VERSION: Final = 9
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions in one request or response. Both concern one broker, which should lead 4,000 at most. To read, or to
 answer, this many takes 10 ms."""
 
+_NULL_STRING: Final = b"\xff\xff"
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")
@@ -252,18 +258,20 @@ def _encode_flexible_response(answers: Sequence[PartitionAnswer], throttle_ms: i
 def encode_request(
     api_version: int, acks: int, timeout_ms: int, parts: Sequence[tuple[str, int, Buffer]]
 ) -> list[Buffer]:
-    """Return the body of a request in ``api_version`` (0-2, all the same) as chunks; the records are not copied.
+    """Return the body of a request in ``api_version`` (0-8, without a transactional id) as chunks; the records are not
+    copied.
 
     ``parts`` are (topic, partition, records), each partition at most once: of two the broker silently takes the last.
     """
-    assert 0 <= api_version <= BROKER_VERSION_MAX
+    assert 0 <= api_version <= SENT_VERSION_MAX
     topics: dict[str, dict[int, Buffer]] = {}
     for topic, partition, records in parts:
         partitions = topics.setdefault(topic, {})
         assert partition not in partitions, f"{topic}-{partition} twice in one request"
         partitions[partition] = records
     chunks: list[Buffer] = []
-    pending = _ACKS_TIMEOUT_COUNT.pack(acks, timeout_ms, len(topics))
+    pending = _NULL_STRING if api_version >= IDEMPOTENT_VERSION_MIN else b""
+    pending += _ACKS_TIMEOUT_COUNT.pack(acks, timeout_ms, len(topics))
     for topic, partitions in topics.items():
         name = topic.encode()
         pending += _INT16.pack(len(name)) + name + _INT32.pack(len(partitions))
@@ -279,9 +287,9 @@ def encode_request(
 def parse_response(frame: Buffer, body_offset: int, api_version: int) -> tuple[list[PartitionAnswer], int]:
     """Return (answers in wire order, throttle time in ms). Brokers answer in any order: match by topic and partition.
 
-    Raises Truncated, Malformed, LimitExceeded, UnsupportedVersion (outside 0-2).
+    Raises Truncated, Malformed, LimitExceeded, UnsupportedVersion (outside 0-8).
     """
-    if not 0 <= api_version <= BROKER_VERSION_MAX:
+    if not 0 <= api_version <= SENT_VERSION_MAX:
         raise UnsupportedVersion(API_KEY, api_version)
     try:
         return _parse_response(memoryview(frame), body_offset, api_version)
@@ -305,7 +313,13 @@ def _parse_response(view: memoryview, position: int, api_version: int) -> tuple[
         if partition_count + len(answers) > PARTITIONS_MAX:
             raise LimitExceeded(f"produce response: more than {PARTITIONS_MAX} partitions")
         for _ in range(_count(partition_count, "partitions", position)):
-            if api_version >= 2:
+            if api_version >= 5:
+                answer = PartitionAnswer(topic, *_ANSWER_V5.unpack_from(view, position))
+                position += _ANSWER_V5.size
+                if api_version >= 8:
+                    answer.message, position = _read_message(view, position)
+                answers.append(answer)
+            elif api_version >= 2:
                 answers.append(PartitionAnswer(topic, *_ANSWER_V2.unpack_from(view, position)))
                 position += _ANSWER_V2.size
             else:
@@ -318,3 +332,23 @@ def _parse_response(view: memoryview, position: int, api_version: int) -> tuple[
     if position != len(view):
         raise Malformed(f"produce response: {len(view) - position} bytes behind its end")
     return answers, throttle_ms
+
+
+def _read_message(view: memoryview, position: int) -> tuple[str | None, int]:
+    """Return the message for one partition: its own, else that of the first record that the broker complains about."""
+    found = None
+    (count,) = _int32_at(view, position)
+    position += 4
+    for _ in range(_count(count, "record errors", position)):
+        of_record, position = _nullable_text(view, position + 4)
+        found = of_record if found is None else found
+    of_batch, position = _nullable_text(view, position)
+    return found if of_batch is None else of_batch, position
+
+
+def _nullable_text(view: memoryview, position: int) -> tuple[str | None, int]:
+    (length,) = _int16_at(view, position)
+    position += 2
+    if length == -1:
+        return None, position
+    return _text(view, position, length), position + length

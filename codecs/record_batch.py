@@ -36,7 +36,11 @@ CONTROL_FLAG: Final = 0x20
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
 _MAGIC_AT: Final = 16
+_CRC_AT: Final = 17
 _ATTRIBUTES_AT: Final = 21
+_PRODUCER_AT: Final = 43
+_PRODUCER: Final = Struct(">qhi")
+_UINT32: Final = Struct(">I")
 SIZE_FIELDS_BYTES: Final = 12  # base offset and batch length, which the length does not count
 _CRC_AND_BODY: Final = Struct(">qiibI")
 _AFTER_CRC: Final = Struct(">hiqqqhii")
@@ -130,6 +134,55 @@ def verify_crc(records: memoryview, header: BatchHeader) -> None:
         raise ChecksumMismatch(f"record batch: CRC-32C is not {header.crc:#010x}")
 
 
+def stamp(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> BatchHeader:
+    """Write producer id, epoch and base sequence into a finished batch, in place, and sign it anew; return its header.
+
+    The old checksum is verified first: signing would launder what was damaged. Raises what ``parse_single_batch`` and
+    ``verify_crc`` raise; nothing is changed then.
+    """
+    assert 0 <= producer_id < 1 << 63
+    assert 0 <= producer_epoch < 1 << 15
+    assert 0 <= base_sequence < 1 << 31
+    view = memoryview(batch)
+    verify_crc(view, parse_single_batch(view))
+    _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    crc = KERNEL.crc32c(view, _ATTRIBUTES_AT) if KERNEL else crc32c(view[_ATTRIBUTES_AT:])
+    _UINT32.pack_into(batch, _CRC_AT, crc)
+    return parse_single_batch(view)
+
+
+class StoredBatch(NamedTuple):
+    """One batch as a log holds it. ``records`` are all its bytes."""
+
+    base_offset: int
+    header: BatchHeader
+    records: memoryview
+
+
+def iterate_stored(data: Buffer) -> Iterator[StoredBatch]:
+    """Yield the whole batches of what was fetched; stops before one that was cut off at the end, or of another format.
+
+    After compaction a batch may have fewer records than offsets. Raises Malformed for lengths that cannot be.
+    """
+    view = memoryview(data)
+    position = 0
+    while len(view) - position >= BATCH_OVERHEAD_BYTES:
+        fields = HEADER.unpack_from(view, position)
+        size_bytes = fields[1] + SIZE_FIELDS_BYTES
+        if fields[3] != MAGIC:
+            return
+        if size_bytes < BATCH_OVERHEAD_BYTES:
+            raise Malformed(f"record batch at {position}: length {fields[1]}")
+        if size_bytes > len(view) - position:
+            return
+        header: BatchHeader = _new_tuple(BatchHeader, (size_bytes, *fields[4:]))
+        count, last = header.record_count, header.last_offset_delta
+        if not 0 <= count <= last + 1:
+            raise Malformed(f"record batch at {position}: {count} records, last offset delta {last}")
+        yield StoredBatch(fields[0], header, view[position : position + size_bytes])
+        position += size_bytes
+
+
 def payload_of(records: memoryview, header: BatchHeader, output_bytes_max: int) -> Buffer:
     """Return what ``reading_payload`` makes, at once."""
     return at_once(reading_payload(records, header, output_bytes_max))
@@ -186,19 +239,25 @@ def _check_header_count(count: int, position: int) -> None:
         raise LimitExceeded(f"record at {position}: {count} headers, the limit is {RECORD_HEADERS_MAX}")
 
 
-def iterate_records(records: memoryview, header: BatchHeader, output_bytes_max: int) -> Iterator[Record]:
+def iterate_records(
+    records: memoryview, header: BatchHeader, output_bytes_max: int, *, is_stored: bool = False
+) -> Iterator[Record]:
     """Yield the records in order. Decompresses first, at most to ``output_bytes_max`` bytes.
 
-    Raises WireError at the first record that is wrong: lengths, offset deltas 0 to n-1 and the count are verified. The
-    records' own timestamps are given, also where the batch says log append time.
+    Raises WireError at the first record that is wrong: lengths, offset deltas 0 to n-1 and the count are verified. Of a
+    batch that ``is_stored`` compaction may have taken some: then deltas have to rise, up to the last one. The records'
+    own timestamps are given, also where the batch says log append time.
     """
     data = memoryview(payload_of(records, header, output_bytes_max))
     position = 0
+    due = 0
     for index in range(header.record_count):
         fields, position = _read_record(data, position, header.base_timestamp, bytes)
         record = Record(*fields)
-        if record.offset_delta != index:
-            raise Malformed(f"record {index}: offset delta {record.offset_delta}")
+        delta = record.offset_delta
+        if delta != due and not (is_stored and due < delta <= header.last_offset_delta):
+            raise Malformed(f"record {index}: offset delta {delta}")
+        due = delta + 1
         yield record
     _check_end(data, position)
 

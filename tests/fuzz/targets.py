@@ -28,7 +28,14 @@ from idemproxy.codecs.framing import FrameSplitter
 from idemproxy.codecs.headers import parse_request_header, parse_response_header
 from idemproxy.codecs.marker import anchor_of, anchor_of_marker, content_digest, encode_marker, parse_marker
 from idemproxy.codecs.message_set import inner_messages, iterate_shallow, span, tail_is_partial, verify_crc
-from idemproxy.codecs.record_batch import Record, encode_batch, iterate_records, magic_of, parse_single_batch
+from idemproxy.codecs.record_batch import (
+    Record,
+    encode_batch,
+    iterate_records,
+    iterate_stored,
+    magic_of,
+    parse_single_batch,
+)
 from idemproxy.codecs.sasl import OAuthBearer, SaslError, Scram
 from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.bridge import asks, metadata
@@ -134,6 +141,9 @@ def record_batch(data: bytes) -> None:
     """A batch whose length and checksum are right, so that what is behind them is reached."""
     with suppress(WireError):
         _records(memoryview(_signed(data)))
+    with suppress(WireError):
+        for stored in iterate_stored(data):
+            list(iterate_records(stored.records, stored.header, OUTPUT_BYTES_MAX, is_stored=True))
 
 
 def _signed(data: bytes) -> bytes:

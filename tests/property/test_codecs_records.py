@@ -30,8 +30,10 @@ from idemproxy.codecs.record_batch import (
     Record,
     encode_batch,
     iterate_records,
+    iterate_stored,
     magic_of,
     parse_single_batch,
+    stamp,
 )
 from idemproxy.codecs.record_batch import verify_crc as verify_batch
 from idemproxy.codecs.steps import at_once
@@ -330,3 +332,35 @@ def test_any_other_key_is_no_marker(key: bytes | None, marked: list[Identity], d
 
     assert parse_marker(key) is None
     assert parse_marker(changed) is None or changed == original
+
+
+@given(
+    record_lists,
+    st.sampled_from([Codec.NONE, Codec.GZIP]),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 2**15 - 1),
+    st.integers(0, 2**31 - 1),
+)
+def test_the_library_reads_a_stamped_batch(
+    rows: list[Record], codec: Codec, producer_id: int, epoch: int, sequence: int
+) -> None:
+    batch = bytearray(encode_batch(rows, codec=codec))
+    stamp(batch, producer_id, epoch, sequence)
+    read = library.MemoryRecords(bytes(batch)).next_batch()
+    assert read.validate_crc()
+    assert (read.producer_id, read.producer_epoch, read.base_sequence) == (producer_id, epoch, sequence)
+    assert [(one.key, one.value, one.timestamp, tuple(one.headers)) for one in read] == [
+        (row.key, row.value, row.timestamp, row.headers) for row in rows
+    ]
+
+
+@given(st.lists(record_lists, min_size=1, max_size=4), st.integers(0, 2**62), st.binary(max_size=80))
+def test_what_a_log_holds_is_read_batch_by_batch(batches: list[list[Record]], first: int, rest: bytes) -> None:
+    data = b"".join(encode_batch(rows, base_offset=first + index) for index, rows in enumerate(batches))
+    found = list(iterate_stored(data))
+    assert [one.base_offset for one in found] == [first + index for index in range(len(batches))]
+    for rows, one in zip(batches, found, strict=True):
+        assert list(iterate_records(one.records, one.header, LIMIT, is_stored=True)) == rows
+    with suppress(WireError):
+        for one in iterate_stored(data + rest):
+            list(iterate_records(one.records, one.header, LIMIT, is_stored=True))

@@ -7,6 +7,7 @@ import pytest
 
 from idemproxy.codecs.errors import LimitExceeded, Malformed, Truncated, UnsupportedVersion, WireError
 from idemproxy.codecs.messages import LIBRARY_CLASSES
+from idemproxy.codecs.messages import encode_response as encode_message
 from idemproxy.codecs.produce import (
     PARTITIONS_MAX,
     PartitionAnswer,
@@ -192,7 +193,7 @@ def test_a_flexible_response_with_a_long_message_and_many_topics_is_that_of_the_
     assert encode_response(9, answers) == library_response(9, answers, 0)
 
 
-@pytest.mark.parametrize("version", range(3))
+@pytest.mark.parametrize("version", range(9))
 def test_requests_to_brokers_are_those_of_the_library(version: int) -> None:
     parts = [("a", 0, b"records"), ("b", 1, b"x" * 500), ("a", 2, b""), ("b", 0, b"y")]
     grouped: Topics = [("a", [(0, b"records"), (2, b"")]), ("b", [(1, b"x" * 500), (0, b"y")])]
@@ -212,7 +213,7 @@ def test_a_partition_twice_in_one_request_is_our_bug() -> None:
         encode_request(2, -1, 1000, [("t", 0, b"a"), ("t", 0, b"b")])
 
 
-@pytest.mark.parametrize("version", range(3))
+@pytest.mark.parametrize("version", range(9))
 def test_responses_of_brokers_are_read_in_every_version(version: int) -> None:
     in_wire_order = [ANSWERS[0], ANSWERS[2], ANSWERS[1], ANSWERS[3]]
     frame = b"head" + library_response(version, ANSWERS, 40)
@@ -224,11 +225,29 @@ def test_responses_of_brokers_are_read_in_every_version(version: int) -> None:
         (a.topic, a.partition, a.error_code, a.base_offset) for a in in_wire_order
     ]
     assert [a.log_append_time_ms for a in answers] == (
-        [a.log_append_time_ms for a in in_wire_order] if version == 2 else [-1] * 4
+        [a.log_append_time_ms for a in in_wire_order] if version >= 2 else [-1] * 4
     )
+    assert [a.log_start_offset for a in answers] == (
+        [a.log_start_offset for a in in_wire_order] if version >= 5 else [-1] * 4
+    )
+    assert [a.message for a in answers] == ([a.message for a in in_wire_order] if version >= 8 else [None] * 4)
 
 
-@pytest.mark.parametrize("version", range(3))
+def test_what_a_broker_says_of_single_records_stands_in_for_a_message() -> None:
+    errors = [
+        {"batch_index": 0, "batch_index_error_message": None},
+        {"batch_index": 1, "batch_index_error_message": "no key"},
+        {"batch_index": 2, "batch_index_error_message": "no value"},
+    ]
+    partition = {"index": 1, "error_code": 87, "base_offset": -1, "record_errors": errors, "error_message": None}
+    body = encode_message(0, 8, responses=[{"name": "t", "partition_responses": [partition]}])
+
+    ((answer,), _) = parse_response(body, 0, 8)
+
+    assert (answer.error_code, answer.message) == (87, "no key")
+
+
+@pytest.mark.parametrize("version", range(9))
 def test_a_response_that_ends_early_or_late_is_refused_at_every_byte(version: int) -> None:
     body = library_response(version, ANSWERS, 40)
 
@@ -241,4 +260,4 @@ def test_a_response_that_ends_early_or_late_is_refused_at_every_byte(version: in
 
 def test_a_response_in_a_version_that_is_not_spoken_is_refused() -> None:
     with pytest.raises(UnsupportedVersion):
-        parse_response(b"\0" * 50, 0, 3)
+        parse_response(b"\0" * 50, 0, 9)

@@ -18,8 +18,10 @@ from idemproxy.codecs.record_batch import (
     Record,
     encode_batch,
     iterate_records,
+    iterate_stored,
     magic_of,
     parse_single_batch,
+    stamp,
     verify_crc,
 )
 from testkit.stage.either_way import either_way  # noqa: F401
@@ -226,3 +228,66 @@ def test_times_wrap_like_javas_long() -> None:
     records = list(iterate_records(memoryview(batch), parse_single_batch(memoryview(batch)), NO_LIMIT))
 
     assert [record.timestamp for record in records] == [2**63 - 5, -(2**63) + 5]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_a_finished_batch_is_stamped_in_place_as_if_it_had_been_made_so(codec: Codec) -> None:
+    batch = bytearray(encode_batch(RECORDS, codec=codec))
+    header = stamp(batch, 2**63 - 1, 2**15 - 1, 2**31 - 1)
+    made = encode_batch(RECORDS, producer_id=2**63 - 1, producer_epoch=2**15 - 1, base_sequence=2**31 - 1, codec=codec)
+    assert bytes(batch) == made
+    assert header == parse_single_batch(memoryview(made))
+    stamp(batch, 7, 0, 0)
+    assert bytes(batch) == encode_batch(RECORDS, producer_id=7, producer_epoch=0, base_sequence=0, codec=codec)
+
+
+@pytest.mark.parametrize("at", [8, 16, 17, 30, 60, 70])
+def test_what_is_damaged_is_not_signed_anew(at: int) -> None:
+    batch = bytearray(encode_batch(RECORDS))
+    batch[at] ^= 1
+    before = bytes(batch)
+    with pytest.raises(WireError):
+        stamp(batch, 7, 0, 0)
+    assert bytes(batch) == before
+
+
+def test_stored_batches_are_read_up_to_the_one_that_was_cut_off() -> None:
+    first, second = encode_batch(RECORDS, base_offset=100), encode_batch(RECORDS[:1], base_offset=104)
+    for cut in range(len(second)):
+        assert [batch.base_offset for batch in iterate_stored(first + second[:cut])] == [100]
+    found = list(iterate_stored(first + second))
+    assert [(one.base_offset, one.header.record_count, len(one.records)) for one in found] == [
+        (100, 4, len(first)),
+        (104, 1, len(second)),
+    ]
+    assert list(iterate_records(found[0].records, found[0].header, NO_LIMIT, is_stored=True)) == RECORDS
+    old_format = b"\0" * 11 + b"\x20" + b"\0" * 4 + b"\x01" + b"\0" * 60
+    assert len(list(iterate_stored(first + old_format))) == 1
+
+
+def test_a_compacted_batch_has_fewer_records_than_offsets() -> None:
+    kept = bytearray(encode_batch([Record(index, 5, b"k", b"%d" % index) for index in range(2)]))
+    # as if the first and the last of five had been taken away
+    at = BATCH_OVERHEAD_BYTES
+    for delta in (1, 3):
+        assert kept[at] >> 1 < 0x40
+        kept[at + 3] = delta << 1
+        at += 1 + (kept[at] >> 1)
+    struct.pack_into(">i", kept, 23, 4)
+    (batch,) = iterate_stored(resigned(bytes(kept)))
+    read = list(iterate_records(batch.records, batch.header, NO_LIMIT, is_stored=True))
+    assert [(one.offset_delta, one.value) for one in read] == [(1, b"0"), (3, b"1")]
+    with pytest.raises(Malformed):
+        list(iterate_records(batch.records, batch.header, NO_LIMIT))
+    kept[at - (1 + (kept[BATCH_OVERHEAD_BYTES] >> 1)) + 3] = 0  # a delta that falls
+    (batch,) = iterate_stored(resigned(bytes(kept)))
+    with pytest.raises(Malformed):
+        list(iterate_records(batch.records, batch.header, NO_LIMIT, is_stored=True))
+
+
+@pytest.mark.parametrize(("at", "value"), [(8, 48), (8, -1), (57, 5), (57, -1)])
+def test_stored_lengths_that_cannot_be_are_refused(at: int, value: int) -> None:
+    batch = bytearray(encode_batch(RECORDS))
+    struct.pack_into(">i", batch, at, value)
+    with pytest.raises(Malformed):
+        list(iterate_stored(batch))
