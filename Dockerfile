@@ -23,6 +23,7 @@ COPY src src
 COPY proxy proxy
 COPY codecs codecs
 COPY state state
+COPY client client
 COPY demo demo
 # A folder that was forgotten above gives a package that lacks it without any error, hence the import.
 # The kernel is compiled with the compiler in PyPI's ziglang, which is there only meanwhile: the image has none.

@@ -1,0 +1,57 @@
+"""A small Kafka client for producers that choose their numbers: producer id, epoch and base sequence. What was sent
+before a crash is sent again under the same numbers, and is in the log once.
+
+``Client`` blocks; ``trio_client.TrioClient`` is the same on trio. docs/CLIENT.md shows how it is used, docs/PROTOCOL.md
+what it says to a server, byte for byte."""
+
+from .blocking import Client, Producer, Reader
+from .errors import (
+    AuthenticationFailed,
+    BehindFailed,
+    ClientError,
+    ConnectionFailed,
+    Fenced,
+    NotAppended,
+    NotDelivered,
+    OffsetOutOfRange,
+    OutOfOrder,
+    ProduceError,
+    Refused,
+    RequestRefused,
+    Undecided,
+    UnknownProducer,
+    UnreadableLog,
+    UnsupportedServer,
+)
+from .records import ProducerId, Receipt, Record, StoredRecord, finish, sequence_after
+from .security import Sasl, tls_context
+
+__all__ = [
+    "AuthenticationFailed",
+    "BehindFailed",
+    "Client",
+    "ClientError",
+    "ConnectionFailed",
+    "Fenced",
+    "NotAppended",
+    "NotDelivered",
+    "OffsetOutOfRange",
+    "OutOfOrder",
+    "ProduceError",
+    "Producer",
+    "ProducerId",
+    "Reader",
+    "Receipt",
+    "Record",
+    "Refused",
+    "RequestRefused",
+    "Sasl",
+    "StoredRecord",
+    "Undecided",
+    "UnknownProducer",
+    "UnreadableLog",
+    "UnsupportedServer",
+    "finish",
+    "sequence_after",
+    "tls_context",
+]

@@ -1,0 +1,612 @@
+"""The blocking shell: plain sockets, one thread for each leader that gets batches, and one that keeps the metadata and
+the time. Moves bytes; everything that is decided is decided in the files below it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ..codecs import messages
+from . import flows, limits
+from .cluster import Address
+from .errors import AuthenticationFailed, ClientError, ConnectionFailed, UnsupportedServer
+from .flows import Ask, Cursor, Effect, Servers, Sleep
+from .leader_session import LeaderSession
+from .link import Link, decode_answer
+from .partition_queue import Outcome
+from .producer_core import ProducerCore
+from .records import Compression, Place, ProducerId, Receipt, Record, StoredRecord, finish
+from .security import Sasl, login_maker
+from .settings import ClientSettings
+
+Result = TypeVar("Result")
+Batch = bytes | bytearray | memoryview
+
+
+class Client:
+    """A cluster, or a proxy in front of one. A context manager; its methods may be called from any thread."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        client_id: str = "idemproxy-client",
+        tls: ssl.SSLContext | None = None,
+        sasl: Sasl | None = None,
+        seconds_max: float = 60.0,
+        request_seconds_max: float = limits.REQUEST_SECONDS_MAX,
+    ) -> None:
+        """See ``ClientSettings``. Nothing is connected yet."""
+        self._settings = ClientSettings(bootstrap, client_id, tls, sasl, seconds_max, request_seconds_max)
+        self._connector = _Connector(self._settings)
+        self._servers = Servers(self._settings.addresses())
+        self._lock = threading.Lock()
+        self._connections = _Connections(self._connector)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. Producers and readers have their own, and are closed by themselves."""
+        with self._lock:
+            self._connections.close()
+
+    def init_producer_id(self) -> ProducerId:
+        """Return a fresh producer id. Save it, with its epoch, before the first batch is sent."""
+        return self._run(flows.init_producer_id(self._servers, self._settings.seconds_max))
+
+    def partitions(self, topic: str) -> tuple[int, ...]:
+        """Return the partitions of a topic."""
+        return self._run(flows.find_partitions(self._servers, topic, self._settings.seconds_max))
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        """Return where the log ends for consumers: the offset of the next record."""
+        return self._run(
+            flows.find_offset(self._servers, Place(topic, partition), flows.LATEST, self._settings.seconds_max)
+        )
+
+    def start_offset(self, topic: str, partition: int) -> int:
+        """Return the offset of the oldest record."""
+        return self._run(
+            flows.find_offset(self._servers, Place(topic, partition), flows.EARLIEST, self._settings.seconds_max)
+        )
+
+    def producer(
+        self,
+        producer: ProducerId,
+        *,
+        next_sequences: Mapping[tuple[str, int], int] | None = None,
+        delivery_seconds_max: float = limits.DELIVERY_SECONDS_MAX,
+        compression: Compression = "none",
+    ) -> Producer:
+        """Return a producer with this id and epoch. ``next_sequences``: where saved partitions go on, by (topic,
+        partition); a partition that is not named begins at 0."""
+        core = ProducerCore(
+            producer,
+            {Place(*place): sequence for place, sequence in (next_sequences or {}).items()},
+            self._settings.timing(delivery_seconds_max),
+            lambda: random.uniform(0.8, 1.2),
+        )
+        return Producer(core, self._connector, Servers(list(self._servers)), compression)
+
+    def reader(self, topic: str, partition: int, offset: int = 0) -> Reader:
+        """Return a reader of one partition from this offset on."""
+        cursor = Cursor(Place(topic, partition), offset)
+        return Reader(cursor, self._connector, Servers(list(self._servers)), self._settings.seconds_max)
+
+    def _run(self, flow: Coroutine[Effect, Any, Result]) -> Result:
+        with self._lock:
+            return self._connections.run(flow)
+
+
+class Reader:
+    """One partition, from an offset on. A context manager, for one thread at a time."""
+
+    def __init__(self, cursor: Cursor, connector: _Connector, servers: Servers, seconds_max: float) -> None:
+        self._cursor = cursor
+        self._connections = _Connections(connector)
+        self._servers = servers
+        self._seconds_max = seconds_max
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._connections.close()
+
+    @property
+    def offset(self) -> int:
+        """The offset of the next record."""
+        return self._cursor.offset
+
+    def read(self) -> list[StoredRecord]:
+        """Return the next records, as one fetch brings them; empty: half a second has brought none."""
+        return self._connections.run(flows.fetch_records(self._servers, self._cursor, self._seconds_max))
+
+    def read_to_end(self) -> Iterator[StoredRecord]:
+        """Yield all records up to where the log ends for consumers at the first fetch."""
+        end: int | None = None
+        while end is None or self.offset < end:
+            records = self.read()
+            end = self._cursor.high_watermark if end is None else end
+            yield from (one for one in records if one.offset < end)
+
+
+class Producer:
+    """One producer id and epoch. ``send`` may be called from any thread; batches of a partition go in the order of the
+    calls. A context manager: leaving it without an exception waits for all outcomes."""
+
+    def __init__(self, core: ProducerCore, connector: _Connector, servers: Servers, compression: Compression) -> None:
+        self._core = core
+        self._connector = connector
+        self._servers = servers
+        self._compression = compression
+        self._changed = threading.Condition()
+        """Its lock guards the core; notified whenever batches get outcomes."""
+        self._leaders: dict[int, _LeaderThread] = {}
+        self._ended: BaseException | None = None
+        """Why nothing is sent any more: closed, not accepted by a server, or an error of ours."""
+        self._keeper: _KeeperThread | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self.flush()
+        finally:
+            self.close()
+
+    @property
+    def producer(self) -> ProducerId:
+        """Its id and epoch."""
+        return self._core.producer
+
+    def next_sequence(self, topic: str, partition: int) -> int:
+        """Return the base sequence of the partition's next batch."""
+        with self._changed:
+            return self._core.next_sequence(Place(topic, partition))
+
+    def next_sequences(self) -> dict[tuple[str, int], int]:
+        """Return those of all partitions that were named or used: what is saved once their batches have receipts."""
+        with self._changed:
+            return {(one.topic, one.partition): sequence for one, sequence in self._core.next_sequences().items()}
+
+    def start_at(self, topic: str, partition: int, sequence: int) -> None:
+        """Let the partition's next batch have this sequence, also after a failure. Whoever goes back has to send the
+        same batches again. Raises ValueError while batches of it have no outcome."""
+        with self._changed:
+            self._core.start_at(Place(topic, partition), sequence)
+
+    def send(self, topic: str, partition: int, batch: Batch | Sequence[Record]) -> Future[Receipt]:
+        """Queue one batch: records, or a finished batch as ``finish`` makes it. Waits while too much is buffered.
+
+        The future has a receipt, or a ProduceError, after ``delivery_seconds_max`` at the latest. Raises the
+        partition's failure, if it has one."""
+        data = batch if isinstance(batch, Batch) else self._finish(batch)
+        future: Future[Receipt] = Future()
+        future.set_running_or_notify_cancel()
+        with self._changed:
+            while self._core.buffered_bytes + len(data) > limits.BUFFERED_BYTES_MAX and not self._core.is_idle:
+                self._raise_if_ended()
+                self._changed.wait()
+            self._raise_if_ended()
+            place = Place(topic, partition)
+            self._core.submit(place, data, time.monotonic(), future)
+            leader = self._leaders.get(self._core.cluster.leaders.get(place, -1))
+            if self._keeper is None:
+                self._keeper = _KeeperThread(self)
+                self._keeper.start()
+        (leader or self._keeper).wake()
+        return future
+
+    def publish(self, topic: str, partition: int, batch: Batch | Sequence[Record]) -> Receipt:
+        """Send one batch and wait for its receipt. Raises ProduceError."""
+        return self.send(topic, partition, batch).result()
+
+    def flush(self) -> None:
+        """Wait until every batch has an outcome. Raises the failure of a partition that has one."""
+        with self._changed:
+            while not self._core.is_idle:
+                self._changed.wait()
+            if self._core.failures:
+                raise self._core.failures[0]
+
+    def close(self) -> None:
+        """Stop. Batches without an outcome get one: whether they may be in the log."""
+        self._end(ClientError("the producer is closed"), "the producer was closed")
+        for thread in self._threads():
+            thread.abort()
+            if thread is not threading.current_thread():
+                thread.join()
+
+    # ------------------------------------------------------------------ for the threads
+    def _finish(self, records: Sequence[Record]) -> bytes:
+        return finish(records, compression=self._compression, now_ms=time.time_ns() // 1_000_000)
+
+    def _raise_if_ended(self) -> None:
+        if self._ended is not None:
+            raise self._ended
+
+    def _end(self, reason: BaseException, why: str) -> None:
+        with self._changed:
+            self._ended = self._ended or reason
+            outcomes = self._core.give_up(why)
+            self._changed.notify_all()
+        self._tell(outcomes, reason)
+        for thread in self._threads():
+            thread.wake()
+
+    def _threads(self) -> list[_Worker]:
+        return [*self._leaders.values(), *([self._keeper] if self._keeper else [])]
+
+    def _tell(self, outcomes: Sequence[Outcome], cause: BaseException | None = None) -> None:
+        """Hand outcomes over, without the lock: a future calls whoever waits for it."""
+        for outcome in outcomes:
+            future = outcome.batch.token
+            assert isinstance(future, Future)
+            if isinstance(outcome.result, Receipt):
+                future.set_result(outcome.result)
+            else:
+                outcome.result.__cause__ = cause
+                future.set_exception(outcome.result)
+        if outcomes:
+            with self._changed:
+                self._changed.notify_all()
+
+
+class _Worker(threading.Thread):
+    """A thread of a producer. An error of ours ends the producer instead of leaving its callers waiting."""
+
+    def __init__(self, producer: Producer, name: str) -> None:
+        super().__init__(name=f"idemproxy-{name}", daemon=True)
+        self.producer = producer
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._wake_receiver.setblocking(False)
+        self._wake_sender.setblocking(False)
+
+    def wake(self) -> None:
+        """Let it look again."""
+        with contextlib.suppress(OSError):  # it was woken often enough, or is gone
+            self._wake_sender.send(b"!")
+
+    def run(self) -> None:
+        try:
+            while self.producer._ended is None:
+                self.work()
+        except BaseException as error:
+            self.producer._end(error, "an internal error")
+            raise
+        finally:
+            self._wake_receiver.close()
+            self._wake_sender.close()
+
+    def work(self) -> None:
+        """One turn."""
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        """Do not wait for a server any more."""
+
+    def wait(self, until: float | None, connection: _Connection | None = None) -> bool:
+        """Wait until woken, or until then, or for bytes; return whether there are bytes."""
+        if connection is not None and connection.has_bytes:
+            return True
+        poll = select.poll()
+        poll.register(self._wake_receiver, select.POLLIN)
+        if connection is not None:
+            poll.register(connection.socket, select.POLLIN)
+        timeout = None if until is None else max(0.0, until - time.monotonic()) * 1000 + 1
+        ready = [descriptor for descriptor, _ in poll.poll(timeout)]
+        if self._wake_receiver.fileno() in ready:
+            with contextlib.suppress(BlockingIOError):
+                self._wake_receiver.recv(4096)
+        return connection is not None and connection.socket.fileno() in ready
+
+
+class _KeeperThread(_Worker):
+    """Asks who leads, gives up what is too late, starts a thread for each leader."""
+
+    def __init__(self, producer: Producer) -> None:
+        super().__init__(producer, "metadata")
+        self._connections = _Connections(producer._connector)
+
+    def run(self) -> None:
+        try:
+            super().run()
+        finally:
+            self._connections.close()
+
+    def work(self) -> None:
+        producer, core = self.producer, self.producer._core
+        now = time.monotonic()
+        with producer._changed:
+            outcomes = core.expire(now)
+            topics = core.topics_to_ask_for(now)
+            until = core.wakes_at(now)
+        producer._tell(outcomes)
+        if topics:
+            self._ask_for(topics, _earlier(now + limits.CONNECT_SECONDS_MAX, until))
+        self._wake_leaders()
+        if not topics:
+            self.wait(until)
+
+    def _ask_for(self, topics: list[str], until: float) -> None:
+        producer, core = self.producer, self.producer._core
+        try:
+            found = self._connections.run(flows.fetch_cluster(producer._servers, topics), until)
+        except (AuthenticationFailed, UnsupportedServer) as error:
+            producer._end(error, f"{error}")
+        except ClientError:
+            with producer._changed:
+                core.not_learned(time.monotonic())
+        else:
+            with producer._changed:
+                core.learned(topics, found, time.monotonic())
+
+    def _wake_leaders(self) -> None:
+        producer = self.producer
+        with producer._changed:
+            brokers = [] if producer._ended is not None else producer._core.brokers()
+            for broker in brokers:
+                if broker not in producer._leaders:
+                    producer._leaders[broker] = _LeaderThread(producer, broker)
+                    producer._leaders[broker].start()
+            leaders = [producer._leaders[broker] for broker in brokers]
+        for leader in leaders:
+            leader.wake()
+
+
+class _LeaderThread(_Worker):
+    """One leader: connects when there is something to send, sends, reads, and begins anew when the connection ends."""
+
+    def __init__(self, producer: Producer, broker: int) -> None:
+        super().__init__(producer, f"broker-{broker}")
+        self._broker = broker
+        self._failures = 0
+        self._connection: _Connection | None = None
+
+    def abort(self) -> None:
+        if (connection := self._connection) is not None:
+            connection.abort()
+
+    def work(self) -> None:
+        producer, core = self.producer, self.producer._core
+        with producer._changed:
+            is_wanted = self._broker in core.brokers()
+            address = core.cluster.brokers.get(self._broker)
+        if not is_wanted or address is None:
+            self.wait(None)
+            return
+        try:
+            connection = producer._connector.connect(address, time.monotonic() + limits.CONNECT_SECONDS_MAX)
+            self._connection = connection
+            with contextlib.closing(connection):
+                self._serve(connection)
+        except (AuthenticationFailed, UnsupportedServer) as error:
+            producer._end(error, f"{error}")
+        except ConnectionFailed:
+            with producer._changed:
+                outcomes = core.lost(self._broker, time.monotonic())
+            producer._tell(outcomes)
+            assert producer._keeper is not None
+            producer._keeper.wake()
+            self._pause()
+
+    def _serve(self, connection: _Connection) -> None:
+        """Returns when the server has closed a connection on which nothing was out, or the producer has ended."""
+        producer = self.producer
+        session = LeaderSession(producer._core, self._broker, connection.link)
+        while producer._ended is None:
+            while True:
+                now = time.monotonic()
+                with producer._changed:
+                    frame = session.next_frame(now)
+                    until = producer._core.broker_wakes_at(self._broker, now)
+                if frame is None:
+                    break
+                connection.send(frame, now + producer._core.timing.request_seconds_max)
+            if not self.wait(until, connection):
+                continue
+            data = connection.receive_some()
+            if data is None:
+                continue
+            if not data:
+                if session.is_quiet:
+                    return
+                raise ConnectionFailed("the server closed the connection")
+            with producer._changed:
+                outcomes = session.received(data, time.monotonic())
+            producer._tell(outcomes)
+            if outcomes:
+                self._failures = 0
+            assert producer._keeper is not None
+            producer._keeper.wake()  # a leader may have to be asked for
+
+    def _pause(self) -> None:
+        self._failures += 1
+        seconds = limits.BACKOFF_SECONDS_MIN * 2 ** min(self._failures, 10)
+        end = time.monotonic() + min(seconds, limits.BACKOFF_SECONDS_MAX) * random.uniform(0.8, 1.2)
+        while self.producer._ended is None and time.monotonic() < end:
+            self.wait(end)
+
+
+class _Connection:
+    """A ready link over a socket."""
+
+    def __init__(self, connected: socket.socket, link: Link) -> None:
+        self.socket = connected
+        self.link = link
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether bytes wait inside of TLS, where no poll sees them."""
+        return isinstance(self.socket, ssl.SSLSocket) and self.socket.pending() > 0
+
+    def send(self, data: bytes, deadline: float) -> None:
+        """Send all of it. Raises ConnectionFailed."""
+        with _as_connection_failed():
+            self.socket.settimeout(_seconds_until(deadline))
+            self.socket.sendall(data)
+
+    def receive(self, deadline: float) -> bytes:
+        """Return bytes; none: the server has closed the connection. Raises ConnectionFailed."""
+        with _as_connection_failed():
+            self.socket.settimeout(_seconds_until(deadline))
+            return self.socket.recv(limits.RECEIVE_BYTES)
+
+    def receive_some(self) -> bytes | None:
+        """Return what is there, after ``wait`` has seen something: None when that was a part of TLS only."""
+        with _as_connection_failed():
+            self.socket.setblocking(False)
+            try:
+                return self.socket.recv(limits.RECEIVE_BYTES)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                return None
+
+    def abort(self) -> None:
+        """End it under the thread that uses it."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close it."""
+        self.socket.close()
+
+
+class _Connector:
+    """Opens connections that are ready for requests."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._begin_login = login_maker(settings.sasl, settings.client_id)
+
+    def connect(self, address: Address, deadline: float) -> _Connection:
+        """Return a connection after login and ApiVersions. Raises ConnectionFailed, UnsupportedServer."""
+        with _as_connection_failed():
+            connected = socket.create_connection(address, _seconds_until(deadline))
+        try:
+            with _as_connection_failed():
+                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if self.settings.tls is not None:
+                    connected.settimeout(_seconds_until(deadline))
+                    connected = self.settings.tls.wrap_socket(connected, server_hostname=address[0])
+            connection = _Connection(connected, Link(self.settings.client_id, self._begin_login))
+            connection.send(connection.link.start(), deadline)
+            while not connection.link.is_ready:
+                try:
+                    data = connection.receive(deadline)
+                except ConnectionFailed as error:
+                    raise connection.link.explain_loss(str(error)) from None
+                if not data:
+                    raise connection.link.explain_loss("the server closed the connection")
+                if reply := connection.link.greeted(data):
+                    connection.send(reply, deadline)
+        except BaseException:
+            connected.close()
+            raise
+        return connection
+
+
+class _Connections:
+    """Connections for questions, one for each server, and the runner of flows. For one thread at a time."""
+
+    def __init__(self, connector: _Connector) -> None:
+        self._connector = connector
+        self._open: dict[Address, _Connection] = {}
+
+    def close(self) -> None:
+        """Close them."""
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()
+
+    def run(self, flow: Coroutine[Effect, Any, Result], until: float | None = None) -> Result:
+        """Return what the flow returns; no question takes longer than ``until``."""
+        try:
+            effect = flow.send(None)
+            while True:
+                try:
+                    answer = self._perform(effect, until)
+                except ClientError as error:
+                    effect = flow.throw(error)
+                else:
+                    effect = flow.send(answer)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        finally:
+            flow.close()
+
+    def _perform(self, effect: Effect, until: float | None) -> Any:
+        if isinstance(effect, Ask):
+            return self._ask(effect, until)
+        if isinstance(effect, Sleep):
+            time.sleep(effect.seconds)
+            return None
+        return time.monotonic()
+
+    def _ask(self, ask: Ask, until: float | None) -> Any:
+        now = time.monotonic()
+        deadline = now + self._connector.settings.request_seconds_max
+        connection = self._open.pop(ask.address, None)
+        if connection is None:
+            connect_deadline = now + limits.CONNECT_SECONDS_MAX
+            connection = self._connector.connect(ask.address, _earlier(connect_deadline, until))
+        try:
+            link = connection.link
+            version = link.version_of(ask.api_key, *ask.versions, ask.what)
+            body = messages.encode_request(ask.api_key, version, **ask.fields)
+            connection.send(link.request(ask.api_key, version, body)[1], deadline)
+            while True:
+                data = connection.receive(_earlier(deadline, until))
+                if not data:
+                    raise ConnectionFailed("the server closed the connection")
+                for answered in link.received(data):
+                    answer = decode_answer(answered)
+                    self._open[ask.address] = connection
+                    return answer
+        finally:
+            if self._open.get(ask.address) is not connection:
+                connection.close()
+
+
+def _earlier(one: float, other: float | None) -> float:
+    return one if other is None else min(one, other)
+
+
+def _seconds_until(deadline: float) -> float:
+    return max(0.001, deadline - time.monotonic())
+
+
+@contextlib.contextmanager
+def _as_connection_failed() -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError:
+        raise ConnectionFailed("the server does not answer in time") from None
+    except OSError as error:  # TLS is among these
+        raise ConnectionFailed(f"{error}") from error

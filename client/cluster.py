@@ -1,0 +1,62 @@
+"""What a cluster looks like: brokers, topics, who leads what. Frozen, read from one Metadata answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from ..codecs.error_codes import ErrorCode
+from ..values import value
+from .records import Place
+
+METADATA: Final = 3
+METADATA_VERSIONS: Final = (0, 4)
+"""From 4 on a client can say that a topic is not to be created."""
+
+Address = tuple[str, int]
+
+
+@value(frozen=True, slots=True)
+class Cluster:
+    """One view. ``leaders`` lacks partitions without a leader; ``errors`` is by topic."""
+
+    brokers: Mapping[int, Address]
+    leaders: Mapping[Place, int]
+    partitions: Mapping[str, tuple[int, ...]]
+    errors: Mapping[str, int]
+
+
+NOTHING: Final = Cluster({}, {}, {}, {})
+
+
+def metadata_fields(topics: Iterable[str]) -> dict[str, Any]:
+    """Return the request for these topics. None of them is created where the version can say so."""
+    return {"topics": [{"name": name} for name in sorted(topics)], "allow_auto_topic_creation": False}
+
+
+def cluster_of(answer: Any) -> Cluster:
+    """Return what an answer to Metadata says."""
+    brokers = {one.node_id: (one.host, one.port) for one in answer.brokers or ()}
+    leaders: dict[Place, int] = {}
+    partitions: dict[str, tuple[int, ...]] = {}
+    errors: dict[str, int] = {}
+    for topic in answer.topics or ():
+        if topic.error_code != ErrorCode.NONE:
+            errors[topic.name] = topic.error_code
+        partitions[topic.name] = tuple(sorted(one.partition_index for one in topic.partitions or ()))
+        for one in topic.partitions or ():
+            if one.leader_id in brokers:
+                leaders[Place(topic.name, one.partition_index)] = one.leader_id
+    return Cluster(brokers, leaders, partitions, errors)
+
+
+def with_topics_of(older: Cluster, newer: Cluster) -> Cluster:
+    """Return the newer view, and of topics that it does not mention the older one's."""
+    named = newer.partitions
+    kept = {place: leader for place, leader in older.leaders.items() if place.topic not in named}
+    return Cluster(
+        newer.brokers,
+        {**kept, **newer.leaders},
+        {**older.partitions, **named},
+        {**{topic: code for topic, code in older.errors.items() if topic not in named}, **newer.errors},
+    )

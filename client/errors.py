@@ -1,0 +1,111 @@
+"""What can go wrong, and what is known then. Each error says by ``in_log`` whether its batch is in the log: False for
+certain not, None: nobody knows. True is no error but a receipt."""
+
+from __future__ import annotations
+
+from ..codecs.error_codes import ErrorCode
+from .records import Place
+
+
+class ClientError(Exception):
+    """The root of all of these."""
+
+
+class ConnectionFailed(ClientError):
+    """A server cannot be reached, or the connection to it ended, or it says nothing."""
+
+
+class AuthenticationFailed(ConnectionFailed):
+    """The server does not accept us. Not tried again."""
+
+
+class UnsupportedServer(ClientError):
+    """The server lacks an API, or has no version of it that is spoken here."""
+
+
+class RequestRefused(ClientError):
+    """The server answered a request that appends nothing with an error."""
+
+    def __init__(self, what: str, code: int) -> None:
+        super().__init__(f"{what}: {shown_code(code)}")
+        self.code = code
+
+
+class OffsetOutOfRange(RequestRefused):
+    """There is no such offset in the log: it was deleted, or is not written yet."""
+
+
+class UnreadableLog(ClientError):
+    """What a partition holds at an offset cannot be read: a wrong checksum, an unknown codec."""
+
+
+class ProduceError(ClientError):
+    """A batch has no receipt. ``code`` is the server's, None where it said nothing; ``message`` is its sentence, where
+    the version has one."""
+
+    in_log: bool | None = None
+    """False: the batch is not in the log. None: it is not known."""
+
+    def __init__(
+        self,
+        place: Place,
+        base_sequence: int,
+        record_count: int,
+        what: str,
+        *,
+        code: int | None = None,
+        message: str | None = None,
+    ) -> None:
+        said = "" if code is None else f" ({shown_code(code)}{'' if message is None else f': {message}'})"
+        super().__init__(f"{place}, {record_count} records from sequence {base_sequence} on: {what}{said}")
+        self.topic, self.partition = place
+        self.base_sequence = base_sequence
+        self.record_count = record_count
+        self.code = code
+        self.message = message
+
+
+class NotAppended(ProduceError):
+    """It is certain that the batch is not in the log, and that it will not come there."""
+
+    in_log = False
+
+
+class Refused(NotAppended):
+    """The server does not take the batch, whatever comes: too large, not allowed, not for this topic."""
+
+
+class NotDelivered(NotAppended):
+    """The batch was given up, mostly because its time was over, and no try can have appended it."""
+
+
+class BehindFailed(NotAppended):
+    """A batch before this one has failed, so it was not sent, or was refused as out of order. Nothing of the partition
+    is sent until ``start_at`` says where to go on."""
+
+
+class Undecided(ProduceError):
+    """The time is over, or the server cannot tell, and the batch may be in the log. Nothing is guessed: the same batch
+    under the same numbers, sent again later, finds out."""
+
+
+class OutOfOrder(ProduceError):
+    """The server expects another sequence. Records before this batch are missing; or the batch was appended long ago,
+    before the last five, which servers do not tell apart."""
+
+
+class UnknownProducer(ProduceError):
+    """The server has no state of this producer any more, and the sequence is not 0."""
+
+
+class Fenced(ProduceError):
+    """A newer epoch of this producer id has written, or the id belongs to somebody else. The producer sends nothing
+    more."""
+
+
+def shown_code(code: int) -> str:
+    """Return a code with its name."""
+    try:
+        return f"code {code}, {ErrorCode(code).name}"
+    except ValueError:
+        return f"code {code}"

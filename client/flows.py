@@ -1,0 +1,277 @@
+"""What takes several steps besides producing: who leads, a producer id, offsets, reading. Coroutines that await only
+the effects below; a shell performs these, by blocking or on trio. Pure: no sockets, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..codecs.error_codes import ErrorCode
+from ..values import value
+from . import limits
+from .cluster import METADATA, METADATA_VERSIONS, Address, Cluster, cluster_of, metadata_fields
+from .errors import AuthenticationFailed, ClientError, ConnectionFailed, OffsetOutOfRange, RequestRefused
+from .reading import records_from
+from .records import Place, ProducerId, StoredRecord
+
+FETCH, LIST_OFFSETS, INIT_PRODUCER_ID = 1, 2, 22
+_FETCH_VERSIONS: Final = (0, 4)
+"""Without sessions, which version 7 brings; 4 is the first one with record batches."""
+_LIST_OFFSETS_VERSIONS: Final = (0, 1)
+_INIT_PRODUCER_ID_VERSIONS: Final = (0, 1)
+_PRODUCER_ID_TIMEOUT_MS: Final = 60_000
+"""Of a transaction: without a transactional id it means nothing."""
+LATEST, EARLIEST = -1, -2
+"""Timestamps that ListOffsets takes for the end, and the start, of what consumers may read."""
+
+_MOVED: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
+}
+"""Another broker may know better, or this one soon."""
+
+
+@value(frozen=True, slots=True)
+class Ask:
+    """Ask one server, over a connection that is kept. The result is the decoded answer. Raises ConnectionFailed,
+    AuthenticationFailed, UnsupportedServer."""
+
+    address: Address
+    api_key: int
+    versions: tuple[int, int]
+    what: str
+    fields: Mapping[str, Any]
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return (yield self)
+
+
+@value(frozen=True, slots=True)
+class Sleep:
+    """Wait for so many seconds."""
+
+    seconds: float
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield self
+
+
+@value(frozen=True, slots=True)
+class Now:
+    """The result is the time in seconds, of a clock that never jumps."""
+
+    def __await__(self) -> Generator[Any, Any, float]:
+        now: float = yield self
+        return now
+
+
+Effect = Ask | Sleep | Now
+
+
+class Servers:
+    """Addresses to ask: those that were given, and the brokers that were named since."""
+
+    def __init__(self, bootstrap: Sequence[Address]) -> None:
+        assert bootstrap
+        self._bootstrap = tuple(bootstrap)
+        self._named: tuple[Address, ...] = ()
+
+    def learned(self, cluster: Cluster) -> None:
+        """These brokers can be asked, too."""
+        self._named = tuple(cluster.brokers.values())
+
+    def __iter__(self) -> Any:
+        return iter(dict.fromkeys((*self._bootstrap, *self._named)))
+
+
+class _Tries:
+    """Tries again with a growing pause, until the time is over."""
+
+    def __init__(self, now: float, seconds_max: float) -> None:
+        self._end = now + seconds_max
+        self._failures = 0
+
+    async def again_after(self, error: ClientError) -> None:
+        """Wait for the next try. Raises the error when there is no time for one."""
+        pause = min(limits.BACKOFF_SECONDS_MIN * 2 ** min(self._failures, 10), limits.BACKOFF_SECONDS_MAX)
+        self._failures += 1
+        if await Now() + pause >= self._end:
+            raise error
+        await Sleep(pause)
+
+
+async def _ask_any(
+    servers: Servers, api_key: int, versions: tuple[int, int], what: str, fields: Mapping[str, Any]
+) -> Any:
+    """Return the answer of the first server that gives one. Raises the last error of the kinds that ``Ask`` raises."""
+    failed: ConnectionFailed | None = None
+    for address in servers:
+        try:
+            return await Ask(address, api_key, versions, what, fields)
+        except AuthenticationFailed:
+            raise
+        except ConnectionFailed as error:
+            failed = error
+    assert failed is not None
+    raise failed
+
+
+async def fetch_cluster(servers: Servers, topics: Iterable[str]) -> Cluster:
+    """Return what the first server that answers says of these topics. One try. Raises what ``Ask`` raises."""
+    found = cluster_of(await _ask_any(servers, METADATA, METADATA_VERSIONS, "Metadata", metadata_fields(topics)))
+    servers.learned(found)
+    return found
+
+
+async def find_partitions(servers: Servers, topic: str, seconds_max: float) -> tuple[int, ...]:
+    """Return the partitions of a topic. Raises RequestRefused when there is no such topic."""
+    tries = _Tries(await Now(), seconds_max)
+    while True:
+        error: ClientError
+        try:
+            found = await fetch_cluster(servers, [topic])
+        except AuthenticationFailed:
+            raise
+        except ConnectionFailed as failed:
+            error = failed
+        else:
+            code = found.errors.get(topic, ErrorCode.NONE)
+            if code == ErrorCode.NONE and found.partitions.get(topic):
+                return found.partitions[topic]
+            error = RequestRefused(f"topic {topic!r}", code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        await tries.again_after(error)
+
+
+async def init_producer_id(servers: Servers, seconds_max: float) -> ProducerId:
+    """Return a fresh producer id with its epoch. Raises RequestRefused, and what ``Ask`` raises."""
+    fields = {"transactional_id": None, "transaction_timeout_ms": _PRODUCER_ID_TIMEOUT_MS}
+    tries = _Tries(await Now(), seconds_max)
+    while True:
+        error: ClientError
+        try:
+            answer = await _ask_any(servers, INIT_PRODUCER_ID, _INIT_PRODUCER_ID_VERSIONS, "InitProducerId", fields)
+        except AuthenticationFailed:
+            raise
+        except ConnectionFailed as failed:
+            error = failed
+        else:
+            if answer.error_code == ErrorCode.NONE:
+                return ProducerId(answer.producer_id, answer.producer_epoch)
+            error = RequestRefused("InitProducerId", answer.error_code)
+            if not _is_retriable(answer.error_code):
+                raise error
+        await tries.again_after(error)
+
+
+@dataclass(slots=True)
+class Cursor:
+    """Where a reader stands in one partition."""
+
+    place: Place
+    offset: int
+    """Of the next record."""
+    leader: Address | None = None
+    fetch_bytes: int = limits.FETCH_BYTES
+    high_watermark: int = -1
+    """Where the log ended for consumers, as the last fetch had it."""
+
+
+async def find_offset(servers: Servers, place: Place, timestamp: int, seconds_max: float) -> int:
+    """Return the offset for ``LATEST`` or ``EARLIEST``. Raises RequestRefused, and what ``Ask`` raises."""
+    cursor = Cursor(place, 0)
+    tries = _Tries(await Now(), seconds_max)
+    partition = {"partition_index": place.partition, "timestamp": timestamp, "max_num_offsets": 1}
+    fields = {"replica_id": -1, "topics": [{"name": place.topic, "partitions": [partition]}]}
+    while True:
+        answer = await _ask_leader(servers, cursor, LIST_OFFSETS, _LIST_OFFSETS_VERSIONS, "ListOffsets", fields, tries)
+        one = answer.topics[0].partitions[0]
+        if one.error_code == ErrorCode.NONE:
+            offset: int = one.old_style_offsets[0] if answer.version == 0 else one.offset
+            return offset
+        await _go_on(cursor, RequestRefused(f"ListOffsets of {place}", one.error_code), tries)
+
+
+async def fetch_records(servers: Servers, cursor: Cursor, seconds_max: float) -> list[StoredRecord]:
+    """Return the next records and move on behind them; empty: there are none yet. Raises OffsetOutOfRange,
+    UnreadableLog, RequestRefused, and what ``Ask`` raises."""
+    tries = _Tries(await Now(), seconds_max)
+    place = cursor.place
+    while True:
+        partition = {"partition": place.partition, "fetch_offset": cursor.offset,
+                     "partition_max_bytes": cursor.fetch_bytes}  # fmt: skip
+        fields = {"replica_id": -1, "max_wait_ms": limits.FETCH_WAIT_MS_MAX, "min_bytes": 1,
+                  "max_bytes": cursor.fetch_bytes, "isolation_level": 0,
+                  "topics": [{"topic": place.topic, "partitions": [partition]}]}  # fmt: skip
+        answer = await _ask_leader(servers, cursor, FETCH, _FETCH_VERSIONS, "Fetch", fields, tries)
+        one = answer.responses[0].partitions[0]
+        if one.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise OffsetOutOfRange(f"fetch of {place} from offset {cursor.offset} on", one.error_code)
+        if one.error_code != ErrorCode.NONE:
+            await _go_on(cursor, RequestRefused(f"fetch of {place}", one.error_code), tries)
+            continue
+        cursor.high_watermark = one.high_watermark
+        before = cursor.offset
+        data = one.records or b""
+        records, cursor.offset = records_from(data, before)
+        if records or not data:
+            cursor.fetch_bytes = limits.FETCH_BYTES
+            return records
+        if cursor.offset == before:  # a part of one message, which old brokers cut off
+            if cursor.fetch_bytes >= limits.FETCH_BYTES_MAX:
+                raise RequestRefused(f"a message of {place} above {cursor.fetch_bytes} bytes", 10)
+            cursor.fetch_bytes *= 2
+
+
+async def _ask_leader(
+    servers: Servers,
+    cursor: Cursor,
+    api_key: int,
+    versions: tuple[int, int],
+    what: str,
+    fields: Mapping[str, Any],
+    tries: _Tries,
+) -> Any:
+    """Return the answer of the partition's leader, who is looked for where that is needed."""
+    while True:
+        try:
+            if cursor.leader is None:
+                cursor.leader = await _find_leader(servers, cursor.place)
+            return await Ask(cursor.leader, api_key, versions, what, fields)
+        except AuthenticationFailed:
+            raise
+        except (ConnectionFailed, RequestRefused) as error:
+            await _go_on(cursor, error, tries)
+
+
+async def _find_leader(servers: Servers, place: Place) -> Address:
+    found = await fetch_cluster(servers, [place.topic])
+    broker = found.leaders.get(place)
+    if broker is None:
+        code = found.errors.get(place.topic)
+        if code is None:
+            exists = place.partition in found.partitions.get(place.topic, ())
+            code = ErrorCode.LEADER_NOT_AVAILABLE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        raise RequestRefused(f"leader of {place}", code)
+    return found.brokers[broker]
+
+
+async def _go_on(cursor: Cursor, error: ClientError, tries: _Tries) -> None:
+    """Look for the leader anew after a pause. Raises the error when that is of no use."""
+    cursor.leader = None
+    if isinstance(error, RequestRefused) and error.code not in _MOVED and not _is_retriable(error.code):
+        raise error
+    await tries.again_after(error)
+
+
+def _is_retriable(code: int) -> bool:
+    try:
+        return ErrorCode(code).retriable
+    except ValueError:
+        return False

@@ -1,0 +1,60 @@
+"""A producer's requests over one connection to a leader, sans-IO: what to send, and what arrived. The shell holds the
+producer's lock around each call."""
+
+from __future__ import annotations
+
+from ..codecs import produce
+from ..codecs.errors import WireError
+from . import limits
+from .errors import ConnectionFailed
+from .link import Answered, Link
+from .partition_queue import Outcome
+from .producer_core import ProducerCore, Request
+
+
+class LeaderSession:
+    """From a ready link to its end; the end is told to the core by whoever owns the connection."""
+
+    def __init__(self, core: ProducerCore, broker: int, link: Link) -> None:
+        """Raises UnsupportedServer where the server has no batches with a producer id."""
+        self._core = core
+        self._broker = broker
+        self._link = link
+        self._requests: dict[int, Request] = {}
+        lowest, highest = produce.IDEMPOTENT_VERSION_MIN, produce.SENT_VERSION_MAX
+        self._version = link.version_of(produce.API_KEY, lowest, highest, "Produce")
+        self._timeout_ms = round(core.timing.request_seconds_max * limits.PRODUCE_TIMEOUT_SHARE * 1000)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether every request was answered: the end of the connection loses nothing then."""
+        return self._link.is_quiet
+
+    def next_frame(self, now: float) -> bytes | None:
+        """Return the next request to send, until there is none. Raises ConnectionFailed when an answer is overdue."""
+        if self._core.is_overdue(self._broker, now):
+            raise ConnectionFailed(f"no answer within {self._core.timing.request_seconds_max:g} s")
+        request = self._core.take_request(self._broker, now)
+        if request is None:
+            return None
+        body = produce.encode_request(self._version, -1, self._timeout_ms, request.parts())
+        asked, data = self._link.request(produce.API_KEY, self._version, *body)
+        self._requests[asked.correlation_id] = request
+        return data
+
+    def received(self, data: bytes, now: float) -> list[Outcome]:
+        """Take bytes that arrived. Raises ConnectionFailed."""
+        outcomes: list[Outcome] = []
+        for answered in self._link.received(data):
+            outcomes += self._answered(answered, now)
+        return outcomes
+
+    def _answered(self, answered: Answered, now: float) -> list[Outcome]:
+        try:
+            answers, throttle_ms = produce.parse_response(answered.frame, answered.body_offset, self._version)
+        except WireError as error:
+            raise ConnectionFailed(f"the answer to a produce cannot be read: {error}") from None
+        request = self._requests.pop(answered.asked.correlation_id)
+        # Before version 6 the server has waited already (KIP-219).
+        throttle_seconds = throttle_ms / 1000 if self._version >= 6 else 0.0
+        return self._core.answered(self._broker, request, answers, throttle_seconds, now)

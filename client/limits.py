@@ -1,0 +1,55 @@
+"""Every limit of the client, with its unit and its reason. Only numbers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+# Producing
+IN_FLIGHT_MAX: Final = 5
+"""Batches of one partition that were sent and may have to be sent again, and requests on one connection: servers keep
+the numbers of a producer's last five batches, and know no older one again (Kafka's NUM_BATCHES_TO_RETAIN)."""
+DELIVERY_SECONDS_MAX: Final = 120.0
+"""From ``send`` until an outcome is told, known or not: Kafka's delivery.timeout.ms."""
+REQUEST_SECONDS_MAX: Final = 30.0
+"""Without an answer for so long a connection is given up: Kafka's request.timeout.ms. The proxy answers a produce
+within three quarters of the timeout in it, also when it cannot find out in time."""
+PRODUCE_TIMEOUT_SHARE: Final = 0.8
+"""The timeout in a produce request, as a share of ``REQUEST_SECONDS_MAX``: the server answers first."""
+REQUEST_BYTES_MAX: Final = 4 * MIB
+"""Of the batches in one request; one that is larger goes alone. With five in flight 20 MiB for each leader."""
+BUFFERED_BYTES_MAX: Final = 64 * MIB
+"""Of batches without an outcome in one producer; above it ``send`` waits. Two leaders with five full requests in
+flight, and some that are ready to follow."""
+CORRUPT_TRIES_MAX: Final = 3
+"""The checksum was right when the batch was sent, so damage on the way does not come three times: old brokers mean
+something else by CORRUPT_MESSAGE, for instance no key on a compacted topic."""
+THROTTLE_SECONDS_MAX: Final = 30.0
+"""A quota's delay that is kept to in one piece."""
+
+# Connections
+CONNECT_SECONDS_MAX: Final = 10.0
+"""For TCP, TLS, SASL and ApiVersions together, each try."""
+BACKOFF_SECONDS_MIN: Final = 0.05
+BACKOFF_SECONDS_MAX: Final = 1.0
+"""Between tries; it doubles. Kafka's retry.backoff.ms and reconnect.backoff.max.ms."""
+METADATA_SECONDS_MIN: Final = 0.1
+"""Between two questions for the leaders."""
+RESPONSE_BYTES_MAX: Final = 256 * MIB
+"""One answer: a fetch may exceed what was asked for by one message."""
+SASL_FRAME_BYTES_MAX: Final = 64 * KIB
+"""An answer before the server has accepted us."""
+RECEIVE_BYTES: Final = 256 * KIB
+"""One recv."""
+
+# Reading
+FETCH_BYTES: Final = 4 * MIB
+"""One fetch; a message that is larger comes alone, or is asked for with twice as much."""
+FETCH_BYTES_MAX: Final = 128 * MIB
+"""No message of a broker is larger: message.max.bytes is 1 MiB by default, and what is above 100 MiB is not taken."""
+FETCH_WAIT_MS_MAX: Final = 500
+"""How long the broker waits for records where there are none: Kafka's fetch.max.wait.ms."""
+DECOMPRESSED_BYTES_MAX: Final = 256 * MIB
+"""Of one stored batch."""

@@ -1,0 +1,299 @@
+"""One partition of one producer: which batch may be sent, and what an answer means for it and those behind it. Pure.
+
+What holds at any time:
+
+- Batches are sent in the order of their sequences, and a batch is never changed: each try sends the same bytes.
+- Only the first five without an outcome are ever sent, also where later ones of them have one. So whatever has to be
+  sent again is among the last five that the server knows.
+- A batch that has to be sent again waits until every later one that is out is answered or lost; then all go again, in
+  order. Meanwhile a later one may be refused as out of order: that says nothing but that an earlier one is missing.
+- After a failure nothing is sent until ``start_at``; what is out is still told its own answer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import islice
+
+from ..codecs.error_codes import ErrorCode
+from ..codecs.produce import PartitionAnswer
+from .errors import (
+    BehindFailed,
+    Fenced,
+    NotDelivered,
+    OutOfOrder,
+    ProduceError,
+    Refused,
+    Undecided,
+    UnknownProducer,
+)
+from .limits import CORRUPT_TRIES_MAX, IN_FLIGHT_MAX
+from .reactions import Meaning, Reaction, reaction_to
+from .records import NumberedBatch, Place, Receipt
+
+
+class _State(Enum):
+    WAITING = auto()
+    OUT = auto()
+    STORED = auto()
+    """Its outcome is told; it stays until those before it have theirs."""
+
+
+@dataclass(slots=True, eq=False)
+class QueuedBatch:
+    """A batch until its outcome is told. ``token`` is the shell's own, ``deadline`` in seconds of its clock."""
+
+    place: Place
+    batch: NumberedBatch
+    deadline: float
+    token: object
+    in_doubt: bool = False
+    """Whether it may be in the log, by an earlier try."""
+    state: _State = _State.WAITING
+    is_told: bool = False
+    corrupt_answers: int = 0
+    last_code: int | None = None
+    """What the server answered last."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a batch came to: to be handed to whoever waits."""
+
+    batch: QueuedBatch
+    result: Receipt | ProduceError
+
+
+class PartitionQueue:
+    """The batches of one partition, from the oldest without an outcome to the newest."""
+
+    def __init__(self, place: Place, next_sequence: int, *, was_used: bool) -> None:
+        """``was_used``: an earlier life may have sent what comes next, so every batch is in doubt from its first try
+        on."""
+        self.place = place
+        self.next_sequence = next_sequence
+        self.failure: ProduceError | None = None
+        """Why nothing is sent any more."""
+        self.out_at: int | None = None
+        """The broker at which batches are out; no other one gets any meanwhile."""
+        self.failures_in_row = 0
+        """Tries that came to nothing, for the back-off."""
+        self.not_before = 0.0
+        self._was_used = was_used
+        self._batches: deque[QueuedBatch] = deque()
+        self._out = 0
+        """Batches that are out, also those whose outcome was told already."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every batch has an outcome."""
+        return not self._batches
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a batch waits to be sent, now or later."""
+        return any(one.state is _State.WAITING for one in self._batches)
+
+    @property
+    def first_deadline(self) -> float | None:
+        """When the oldest batch without an outcome is given up; None: there is none."""
+        return next((one.deadline for one in self._batches if not one.is_told), None)
+
+    def start_at(self, sequence: int) -> None:
+        """Go on with this sequence, also after a failure. Only where every batch has an outcome."""
+        assert self.is_idle
+        self.next_sequence = sequence
+        self.failure = None
+        self.failures_in_row = 0
+        self._was_used = True
+
+    def add(self, batch: NumberedBatch, deadline: float, token: object) -> QueuedBatch:
+        """Queue a batch that has ``next_sequence``."""
+        assert self.failure is None
+        assert batch.header.base_sequence == self.next_sequence
+        queued = QueuedBatch(self.place, batch, deadline, token, in_doubt=self._was_used)
+        self._batches.append(queued)
+        self.next_sequence = batch.next_sequence
+        return queued
+
+    def sendable(self) -> QueuedBatch | None:
+        """Return the batch that may be sent now, if there is one."""
+        if self.failure is not None:
+            return None
+        found: QueuedBatch | None = None
+        out = 0
+        for one in islice(self._batches, IN_FLIGHT_MAX):
+            if one.state is _State.OUT:
+                if found is not None:
+                    return None  # an earlier one goes again only when this one is back
+                out += 1
+            elif one.state is _State.WAITING and found is None:
+                found = one
+        return found if out == self._out else None  # else some are out that were given up: they come back first
+
+    def sent(self, batch: QueuedBatch, broker: int) -> None:
+        """The batch goes to this broker."""
+        assert batch.state is _State.WAITING
+        assert self.out_at in (None, broker)
+        batch.state = _State.OUT
+        self.out_at = broker
+        self._out += 1
+
+    def has_no_leader(self, code: int) -> None:
+        """Metadata has this error for the topic: it stands in the errors of what is not sent."""
+        for one in self._batches:
+            if one.state is _State.WAITING:
+                one.last_code = code
+
+    # ------------------------------------------------------------------ what became of a try
+    def answered(self, batch: QueuedBatch, answer: PartitionAnswer) -> tuple[list[Outcome], Reaction]:
+        """Take the answer to a batch that is out."""
+        self._came_back(batch)
+        reaction = reaction_to(answer.error_code)
+        batch.last_code = answer.error_code
+        if reaction.meaning is Meaning.STORED:
+            return self._stored(batch, answer), reaction
+        # Whatever the code: with an offset it was appended on that leader.
+        batch.in_doubt = batch.in_doubt or reaction.is_doubtful or answer.base_offset >= 0
+        if batch.is_told or self._goes_again(batch, reaction):
+            return [], reaction
+        return self.fail(batch, self._error_of(batch, answer, reaction)), reaction
+
+    def lost(self, batch: QueuedBatch) -> list[Outcome]:
+        """The connection ended while the batch was out."""
+        self._came_back(batch)
+        batch.in_doubt = True
+        if self.failure is not None and not batch.is_told:
+            return self._drop(batch)
+        return []
+
+    def expire(self, now: float) -> list[Outcome]:
+        """Give up what has waited for too long."""
+        outcomes: list[Outcome] = []
+        while (first := next((one for one in self._batches if not one.is_told), None)) and first.deadline <= now:
+            outcomes += self.fail(first, self._given_up(first, "the time for its delivery is over"))
+        return outcomes
+
+    def fail(self, batch: QueuedBatch, error: ProduceError) -> list[Outcome]:
+        """End the batch with this error, and with it all that were not sent yet, or come back without a receipt."""
+        self.failure = self.failure or error
+        outcomes = [self._tell(batch, error)]
+        for one in [one for one in self._batches if one.state is _State.WAITING and not one.is_told]:
+            outcomes += self._drop(one)
+        self._forget_told()
+        return outcomes
+
+    def give_up(self, why: str) -> list[Outcome]:
+        """End all batches: nobody waits for the server any more."""
+        outcomes: list[Outcome] = []
+        for one in list(self._batches):
+            if not one.is_told:
+                outcomes += self.fail(one, self._given_up(one, why))
+        return outcomes
+
+    def end(self, error: ProduceError) -> list[Outcome]:
+        """Send nothing more: the whole producer has ended. What is out is still told its own answer."""
+        self.failure = self.failure or error
+        waiting = [one for one in self._batches if one.state is _State.WAITING and not one.is_told]
+        return [outcome for one in waiting for outcome in self._drop(one)]
+
+    # ------------------------------------------------------------------ inside
+    def _came_back(self, batch: QueuedBatch) -> None:
+        self._out -= 1
+        if not self._out:
+            self.out_at = None
+        batch.state = _State.WAITING
+
+    def _stored(self, batch: QueuedBatch, answer: PartitionAnswer) -> list[Outcome]:
+        batch.state = _State.STORED
+        self.failures_in_row = 0
+        if batch.is_told:
+            return []
+        header = batch.batch.header
+        receipt = Receipt(
+            *self.place,
+            header.base_sequence,
+            header.record_count,
+            answer.base_offset if answer.base_offset >= 0 else None,
+            answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        )
+        outcome = self._tell(batch, receipt)
+        self._forget_told()
+        return [outcome]
+
+    def _goes_again(self, batch: QueuedBatch, reaction: Reaction) -> bool:
+        if self.failure is not None:
+            return False
+        if reaction.meaning is Meaning.GAP:
+            return self._has_open_before(batch)
+        if reaction.meaning is not Meaning.AGAIN:
+            return False
+        if batch.last_code == ErrorCode.CORRUPT_MESSAGE:
+            batch.corrupt_answers += 1
+            return batch.corrupt_answers < CORRUPT_TRIES_MAX
+        return True
+
+    def _has_open_before(self, batch: QueuedBatch) -> bool:
+        for one in self._batches:
+            if one is batch:
+                return False
+            if one.state is not _State.STORED:
+                return True
+        return False
+
+    def _error_of(self, batch: QueuedBatch, answer: PartitionAnswer, reaction: Reaction) -> ProduceError:
+        kind: type[ProduceError]
+        if self.failure is not None and reaction.meaning is not Meaning.FENCED:
+            return self._behind(batch)
+        if reaction.meaning is Meaning.FENCED:
+            kind, what = Fenced, "the producer is fenced"
+        elif answer.error_code == ErrorCode.UNKNOWN_PRODUCER_ID:
+            kind, what = UnknownProducer, "the server does not know the producer any more"
+        elif reaction.meaning is Meaning.GAP:
+            kind, what = OutOfOrder, "the server expects another sequence"
+        elif batch.in_doubt:
+            kind, what = Undecided, "the server takes it no more, and it may be in the log"
+        else:
+            kind, what = Refused, "the server refuses it"
+        return self._error(kind, batch, what, answer.message)
+
+    def _given_up(self, batch: QueuedBatch, why: str) -> ProduceError:
+        if batch.state is _State.OUT or batch.in_doubt:
+            return self._error(Undecided, batch, f"{why}, and it may be in the log")
+        return self._error(NotDelivered, batch, f"{why}; it is not in the log")
+
+    def _behind(self, batch: QueuedBatch) -> ProduceError:
+        assert self.failure is not None
+        is_here = (self.failure.topic, self.failure.partition) == self.place
+        why = "a batch before it has failed" if is_here else "the producer has ended"
+        if batch.in_doubt:
+            return self._error(Undecided, batch, f"{why}, and it may be in the log")
+        return self._error(BehindFailed, batch, f"{why}; it is not in the log")
+
+    def _error(
+        self, kind: type[ProduceError], batch: QueuedBatch, what: str, message: str | None = None
+    ) -> ProduceError:
+        header = batch.batch.header
+        return kind(self.place, header.base_sequence, header.record_count, what, code=batch.last_code, message=message)
+
+    def _drop(self, batch: QueuedBatch) -> list[Outcome]:
+        outcome = self._tell(batch, self._behind(batch))
+        self._forget_told()
+        return [outcome]
+
+    def _tell(self, batch: QueuedBatch, result: Receipt | ProduceError) -> Outcome:
+        assert not batch.is_told
+        batch.is_told = True
+        return Outcome(batch, result)
+
+    def _forget_told(self) -> None:
+        """Those at the front that nobody waits for. One that is out is still counted until it is back."""
+        batches = self._batches
+        if self.failure is not None:
+            remaining = [one for one in batches if not one.is_told]
+            batches.clear()
+            batches.extend(remaining)
+        while batches and batches[0].is_told:
+            batches.popleft()

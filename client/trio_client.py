@@ -1,0 +1,495 @@
+"""The shell on trio: a task for each leader that gets batches, and one that keeps the metadata and the time. It moves
+bytes as ``blocking.py`` does; everything that is decided is decided in the files below it."""
+
+from __future__ import annotations
+
+import random
+import ssl
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import trio
+
+from ..codecs import messages
+from . import flows, limits
+from .cluster import Address
+from .errors import AuthenticationFailed, ClientError, ConnectionFailed, ProduceError, UnsupportedServer
+from .flows import Ask, Cursor, Effect, Servers, Sleep
+from .leader_session import LeaderSession
+from .link import Link, decode_answer
+from .partition_queue import Outcome
+from .producer_core import ProducerCore
+from .records import Compression, Place, ProducerId, Receipt, Record, StoredRecord, finish
+from .security import Sasl, login_maker
+from .settings import ClientSettings
+
+Result = TypeVar("Result")
+Batch = bytes | bytearray | memoryview
+
+
+class TrioClient:
+    """A cluster, or a proxy in front of one. An async context manager, for any number of tasks."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        client_id: str = "idemproxy-client",
+        tls: ssl.SSLContext | None = None,
+        sasl: Sasl | None = None,
+        seconds_max: float = 60.0,
+        request_seconds_max: float = limits.REQUEST_SECONDS_MAX,
+    ) -> None:
+        """See ``ClientSettings``. Nothing is connected yet."""
+        self._settings = ClientSettings(bootstrap, client_id, tls, sasl, seconds_max, request_seconds_max)
+        self._connector = _Connector(self._settings)
+        self._servers = Servers(self._settings.addresses())
+        self._lock = trio.Lock()
+        self._connections = _Connections(self._connector)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._connections.aclose()
+
+    async def init_producer_id(self) -> ProducerId:
+        """Return a fresh producer id. Save it, with its epoch, before the first batch is sent."""
+        return await self._run(flows.init_producer_id(self._servers, self._settings.seconds_max))
+
+    async def partitions(self, topic: str) -> tuple[int, ...]:
+        """Return the partitions of a topic."""
+        return await self._run(flows.find_partitions(self._servers, topic, self._settings.seconds_max))
+
+    async def end_offset(self, topic: str, partition: int) -> int:
+        """Return where the log ends for consumers: the offset of the next record."""
+        place = Place(topic, partition)
+        return await self._run(flows.find_offset(self._servers, place, flows.LATEST, self._settings.seconds_max))
+
+    async def start_offset(self, topic: str, partition: int) -> int:
+        """Return the offset of the oldest record."""
+        place = Place(topic, partition)
+        return await self._run(flows.find_offset(self._servers, place, flows.EARLIEST, self._settings.seconds_max))
+
+    @asynccontextmanager
+    async def producer(
+        self,
+        producer: ProducerId,
+        *,
+        next_sequences: Mapping[tuple[str, int], int] | None = None,
+        delivery_seconds_max: float = limits.DELIVERY_SECONDS_MAX,
+        compression: Compression = "none",
+    ) -> AsyncIterator[TrioProducer]:
+        """A producer with this id and epoch. ``next_sequences``: where saved partitions go on, by (topic, partition); a
+        partition that is not named begins at 0. Leaving it without an exception waits for all outcomes."""
+        core = ProducerCore(
+            producer,
+            {Place(*place): sequence for place, sequence in (next_sequences or {}).items()},
+            self._settings.timing(delivery_seconds_max),
+            lambda: random.uniform(0.8, 1.2),
+        )
+        raised: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            made = TrioProducer(core, self._connector, Servers(list(self._servers)), compression, nursery)
+            nursery.start_soon(made._keep)
+            try:
+                yield made
+                await made.flush()
+            except Exception as error:
+                raised = error  # outside of the nursery, so that it comes as it is and not in a group
+            finally:
+                made._end(ClientError("the producer is closed"), "the producer was closed")
+                nursery.cancel_scope.cancel()
+        if raised is not None:
+            raise raised
+
+    @asynccontextmanager
+    async def reader(self, topic: str, partition: int, offset: int = 0) -> AsyncIterator[TrioReader]:
+        """A reader of one partition from this offset on."""
+        cursor = Cursor(Place(topic, partition), offset)
+        made = TrioReader(cursor, self._connector, Servers(list(self._servers)), self._settings.seconds_max)
+        try:
+            yield made
+        finally:
+            await made._connections.aclose()
+
+    async def _run(self, flow: Coroutine[Effect, Any, Result]) -> Result:
+        async with self._lock:
+            return await self._connections.run(flow)
+
+
+class TrioReader:
+    """One partition, from an offset on. For one task at a time."""
+
+    def __init__(self, cursor: Cursor, connector: _Connector, servers: Servers, seconds_max: float) -> None:
+        self._cursor = cursor
+        self._connections = _Connections(connector)
+        self._servers = servers
+        self._seconds_max = seconds_max
+
+    @property
+    def offset(self) -> int:
+        """The offset of the next record."""
+        return self._cursor.offset
+
+    async def read(self) -> list[StoredRecord]:
+        """Return the next records, as one fetch brings them; empty: half a second has brought none."""
+        return await self._connections.run(flows.fetch_records(self._servers, self._cursor, self._seconds_max))
+
+    async def read_to_end(self) -> AsyncIterator[StoredRecord]:
+        """Yield all records up to where the log ends for consumers at the first fetch."""
+        end: int | None = None
+        while end is None or self.offset < end:
+            records = await self.read()
+            end = self._cursor.high_watermark if end is None else end
+            for one in records:
+                if one.offset < end:
+                    yield one
+
+
+class Delivery:
+    """One batch on its way."""
+
+    def __init__(self) -> None:
+        self._done = trio.Event()
+        self._result: Receipt | ProduceError | None = None
+
+    async def receipt(self) -> Receipt:
+        """Wait for the outcome, which comes after ``delivery_seconds_max`` at the latest. Raises ProduceError."""
+        await self._done.wait()
+        assert self._result is not None
+        if isinstance(self._result, Receipt):
+            return self._result
+        raise self._result
+
+    def _tell(self, result: Receipt | ProduceError) -> None:
+        self._result = result
+        self._done.set()
+
+
+class TrioProducer:
+    """One producer id and epoch. Batches of a partition go in the order of the calls."""
+
+    def __init__(
+        self,
+        core: ProducerCore,
+        connector: _Connector,
+        servers: Servers,
+        compression: Compression,
+        nursery: trio.Nursery,
+    ) -> None:
+        self._core = core
+        self._connector = connector
+        self._servers = servers
+        self._compression = compression
+        self._nursery = nursery
+        self._changed = trio.lowlevel.ParkingLot()
+        """Whoever waits for outcomes."""
+        self._keeper = _Bell()
+        self._leaders: dict[int, _Bell] = {}
+        self._ended: Exception | None = None
+
+    @property
+    def producer(self) -> ProducerId:
+        """Its id and epoch."""
+        return self._core.producer
+
+    def next_sequence(self, topic: str, partition: int) -> int:
+        """Return the base sequence of the partition's next batch."""
+        return self._core.next_sequence(Place(topic, partition))
+
+    def next_sequences(self) -> dict[tuple[str, int], int]:
+        """Return those of all partitions that were named or used: what is saved once their batches have receipts."""
+        return {(one.topic, one.partition): sequence for one, sequence in self._core.next_sequences().items()}
+
+    def start_at(self, topic: str, partition: int, sequence: int) -> None:
+        """Let the partition's next batch have this sequence, also after a failure. Whoever goes back has to send the
+        same batches again. Raises ValueError while batches of it have no outcome."""
+        self._core.start_at(Place(topic, partition), sequence)
+
+    async def send(self, topic: str, partition: int, batch: Batch | Sequence[Record]) -> Delivery:
+        """Queue one batch: records, or a finished batch as ``finish`` makes it. Waits while too much is buffered.
+        Raises the partition's failure, if it has one."""
+        if isinstance(batch, Batch):
+            data: Batch = batch
+        else:
+            data = finish(batch, compression=self._compression, now_ms=time.time_ns() // 1_000_000)
+        while self._core.buffered_bytes + len(data) > limits.BUFFERED_BYTES_MAX and not self._core.is_idle:
+            self._raise_if_ended()
+            await self._changed.park()
+        self._raise_if_ended()
+        delivery = Delivery()
+        place = Place(topic, partition)
+        self._core.submit(place, data, trio.current_time(), delivery)
+        self._leaders.get(self._core.cluster.leaders.get(place, -1), self._keeper).ring()
+        return delivery
+
+    async def publish(self, topic: str, partition: int, batch: Batch | Sequence[Record]) -> Receipt:
+        """Send one batch and wait for its receipt. Raises ProduceError."""
+        return await (await self.send(topic, partition, batch)).receipt()
+
+    async def flush(self) -> None:
+        """Wait until every batch has an outcome. Raises the failure of a partition that has one."""
+        while not self._core.is_idle:
+            await self._changed.park()
+        if self._core.failures:
+            raise self._core.failures[0]
+
+    # ------------------------------------------------------------------ tasks
+    def _raise_if_ended(self) -> None:
+        if self._ended is not None:
+            raise self._ended
+
+    def _end(self, reason: Exception, why: str) -> None:
+        self._ended = self._ended or reason
+        self._tell(self._core.give_up(why), reason)
+        self._changed.unpark_all()
+
+    def _tell(self, outcomes: Sequence[Outcome], cause: Exception | None = None) -> None:
+        for outcome in outcomes:
+            delivery = outcome.batch.token
+            assert isinstance(delivery, Delivery)
+            if isinstance(outcome.result, ProduceError):
+                outcome.result.__cause__ = cause
+            delivery._tell(outcome.result)
+        if outcomes:
+            self._changed.unpark_all()
+
+    async def _keep(self) -> None:
+        """Ask who leads, give up what is too late, start a task for each leader."""
+        connections = _Connections(self._connector)
+        try:
+            while self._ended is None:
+                now = trio.current_time()
+                self._tell(self._core.expire(now))
+                topics = self._core.topics_to_ask_for(now)
+                until = self._core.wakes_at(now)
+                if topics:
+                    deadline = now + limits.CONNECT_SECONDS_MAX
+                    await self._ask_for(connections, topics, deadline if until is None else min(deadline, until))
+                for broker in self._core.brokers():
+                    if broker not in self._leaders:
+                        self._leaders[broker] = _Bell()
+                        self._nursery.start_soon(self._lead, broker)
+                    self._leaders[broker].ring()
+                if not topics:
+                    await self._keeper.wait(until)
+        finally:
+            await connections.aclose()
+
+    async def _ask_for(self, connections: _Connections, topics: list[str], until: float) -> None:
+        try:
+            found = await connections.run(flows.fetch_cluster(self._servers, topics), until)
+        except (AuthenticationFailed, UnsupportedServer) as error:
+            self._end(error, f"{error}")
+        except ClientError:
+            self._core.not_learned(trio.current_time())
+        else:
+            self._core.learned(topics, found, trio.current_time())
+
+    async def _lead(self, broker: int) -> None:
+        """One leader: connect when there is something to send, send, read, and begin anew when the connection ends."""
+        bell = self._leaders[broker]
+        failures = 0
+        while self._ended is None:
+            address = self._core.cluster.brokers.get(broker)
+            if broker not in self._core.brokers() or address is None:
+                await bell.wait(None)
+                continue
+            try:
+                connection = await self._connector.connect(address, trio.current_time() + limits.CONNECT_SECONDS_MAX)
+                try:
+                    if await self._serve(broker, bell, connection):
+                        failures = 0
+                finally:
+                    await connection.aclose()
+            except (AuthenticationFailed, UnsupportedServer) as error:
+                self._end(error, f"{error}")
+            except ConnectionFailed:
+                self._tell(self._core.lost(broker, trio.current_time()))
+                self._keeper.ring()
+                failures += 1
+                pause = min(limits.BACKOFF_SECONDS_MIN * 2 ** min(failures, 10), limits.BACKOFF_SECONDS_MAX)
+                await trio.sleep(pause * random.uniform(0.8, 1.2))
+
+    async def _serve(self, broker: int, bell: _Bell, connection: _Connection) -> bool:
+        """Returns when the server has closed a connection on which nothing was out. Raises ConnectionFailed."""
+        session = LeaderSession(self._core, broker, connection.link)
+        failure: ConnectionFailed | None = None
+        async with trio.open_nursery() as nursery:
+
+            async def receive() -> None:
+                nonlocal failure
+                try:
+                    while data := await connection.receive(None):
+                        self._tell(session.received(data, trio.current_time()))
+                        bell.ring()
+                        self._keeper.ring()  # a leader may have to be asked for
+                    if not session.is_quiet:
+                        failure = ConnectionFailed("the server closed the connection")
+                except ConnectionFailed as error:
+                    failure = error
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(receive)
+            try:
+                while True:
+                    now = trio.current_time()
+                    frame = session.next_frame(now)
+                    if frame is None:
+                        await bell.wait(self._core.broker_wakes_at(broker, now))
+                    else:
+                        await connection.send(frame, now + self._core.timing.request_seconds_max)
+            except ConnectionFailed as error:
+                failure = error
+                nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return True
+
+
+class _Bell:
+    """Wakes one task; a ring before it waits is heard, too."""
+
+    def __init__(self) -> None:
+        self._event = trio.Event()
+
+    def ring(self) -> None:
+        self._event.set()
+
+    async def wait(self, until: float | None) -> None:
+        """Wait for a ring, or until then."""
+        with trio.move_on_at(float("inf") if until is None else until):
+            await self._event.wait()
+        self._event = trio.Event()
+
+
+class _Connection:
+    """A ready link over a stream."""
+
+    def __init__(self, stream: trio.abc.Stream, link: Link) -> None:
+        self._stream = stream
+        self.link = link
+
+    async def send(self, data: bytes, deadline: float) -> None:
+        """Send all of it. Raises ConnectionFailed."""
+        with _as_connection_failed(), trio.fail_at(deadline):
+            await self._stream.send_all(data)
+
+    async def receive(self, deadline: float | None) -> bytes:
+        """Return bytes; none: the server has closed the connection. Raises ConnectionFailed."""
+        with _as_connection_failed(), trio.fail_at(float("inf") if deadline is None else deadline):
+            return bytes(await self._stream.receive_some(limits.RECEIVE_BYTES))
+
+    async def aclose(self) -> None:
+        """Close it, without waiting for the other side."""
+        await trio.aclose_forcefully(self._stream)
+
+
+class _Connector:
+    """Opens connections that are ready for requests."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._begin_login = login_maker(settings.sasl, settings.client_id)
+
+    async def connect(self, address: Address, deadline: float) -> _Connection:
+        """Return a connection after login and ApiVersions. Raises ConnectionFailed, UnsupportedServer."""
+        with _as_connection_failed(), trio.fail_at(deadline):
+            stream: trio.abc.Stream = await trio.open_tcp_stream(*address)
+        if self.settings.tls is not None:
+            # As Kafka's brokers do, without the word of farewell of TLS.
+            stream = trio.SSLStream(stream, self.settings.tls, server_hostname=address[0], https_compatible=True)
+        connection = _Connection(stream, Link(self.settings.client_id, self._begin_login))
+        try:
+            await connection.send(connection.link.start(), deadline)
+            while not connection.link.is_ready:
+                try:
+                    data = await connection.receive(deadline)
+                except ConnectionFailed as error:
+                    raise connection.link.explain_loss(str(error)) from None
+                if not data:
+                    raise connection.link.explain_loss("the server closed the connection")
+                if reply := connection.link.greeted(data):
+                    await connection.send(reply, deadline)
+        except BaseException:
+            await connection.aclose()
+            raise
+        return connection
+
+
+class _Connections:
+    """Connections for questions, one for each server, and the runner of flows. For one task at a time."""
+
+    def __init__(self, connector: _Connector) -> None:
+        self._connector = connector
+        self._open: dict[Address, _Connection] = {}
+
+    async def aclose(self) -> None:
+        """Close them."""
+        while self._open:
+            _, connection = self._open.popitem()
+            await connection.aclose()
+
+    async def run(self, flow: Coroutine[Effect, Any, Result], until: float | None = None) -> Result:
+        """Return what the flow returns; no question takes longer than ``until``."""
+        try:
+            effect = flow.send(None)
+            while True:
+                try:
+                    answer = await self._perform(effect, until)
+                except ClientError as error:
+                    effect = flow.throw(error)
+                else:
+                    effect = flow.send(answer)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        finally:
+            flow.close()
+
+    async def _perform(self, effect: Effect, until: float | None) -> Any:
+        if isinstance(effect, Ask):
+            return await self._ask(effect, float("inf") if until is None else until)
+        if isinstance(effect, Sleep):
+            await trio.sleep(effect.seconds)
+            return None
+        return trio.current_time()
+
+    async def _ask(self, ask: Ask, until: float) -> Any:
+        now = trio.current_time()
+        deadline = min(now + self._connector.settings.request_seconds_max, until)
+        connection = self._open.pop(ask.address, None)
+        if connection is None:
+            connection = await self._connector.connect(ask.address, min(now + limits.CONNECT_SECONDS_MAX, until))
+        try:
+            link = connection.link
+            version = link.version_of(ask.api_key, *ask.versions, ask.what)
+            body = messages.encode_request(ask.api_key, version, **ask.fields)
+            await connection.send(link.request(ask.api_key, version, body)[1], deadline)
+            while True:
+                data = await connection.receive(deadline)
+                if not data:
+                    raise ConnectionFailed("the server closed the connection")
+                for answered in link.received(data):
+                    answer = decode_answer(answered)
+                    self._open[ask.address] = connection
+                    return answer
+        finally:
+            if self._open.get(ask.address) is not connection:
+                await connection.aclose()
+
+
+@contextmanager
+def _as_connection_failed() -> Iterator[None]:
+    try:
+        yield
+    except trio.TooSlowError:
+        raise ConnectionFailed("the server does not answer in time") from None
+    except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+        raise ConnectionFailed(f"{error.__cause__ or error}") from error
