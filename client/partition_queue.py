@@ -5,6 +5,9 @@ What holds at any time:
 - Batches are sent in the order of their sequences, and a batch is never changed: each try sends the same bytes.
 - Only the first five without an outcome are ever sent, also where later ones of them have one. So whatever has to be
   sent again is among the last five that the server knows.
+- Where nothing was out, the first batch goes alone until it is stored: a server that does not know the producer (any
+  more) takes whatever sequence comes first (KIP-360), also that of a second batch whose first one it has just refused
+  (KAFKA-14359).
 - A batch that has to be sent again waits until every later one that is out is answered or lost; then all go again, in
   order. Meanwhile a later one may be refused as out of order: that says nothing but that an earlier one is missing.
 - After a failure nothing is sent until ``start_at``; what is out is still told its own answer.
@@ -82,6 +85,8 @@ class PartitionQueue:
         """Tries that came to nothing, for the back-off."""
         self.not_before = 0.0
         self._was_used = was_used
+        self._is_known = False
+        """Whether the server has stored a batch since nothing was out, so that it knows which sequence is due."""
         self._batches: deque[QueuedBatch] = deque()
         self._out = 0
         """Batches that are out, also those whose outcome was told already."""
@@ -113,6 +118,7 @@ class PartitionQueue:
         """Queue a batch that has ``next_sequence``."""
         assert self.failure is None
         assert batch.header.base_sequence == self.next_sequence
+        self._is_known = self._is_known and not self.is_idle
         queued = QueuedBatch(self.place, batch, deadline, token, in_doubt=self._was_used)
         self._batches.append(queued)
         self.next_sequence = batch.next_sequence
@@ -124,7 +130,7 @@ class PartitionQueue:
             return None
         found: QueuedBatch | None = None
         out = 0
-        for one in islice(self._batches, IN_FLIGHT_MAX):
+        for one in islice(self._batches, IN_FLIGHT_MAX if self._is_known else 1):
             if one.state is _State.OUT:
                 if found is not None:
                     return None  # an earlier one goes again only when this one is back
@@ -208,6 +214,7 @@ class PartitionQueue:
 
     def _stored(self, batch: QueuedBatch, answer: PartitionAnswer) -> list[Outcome]:
         batch.state = _State.STORED
+        self._is_known = True
         self.failures_in_row = 0
         if batch.is_told:
             return []
