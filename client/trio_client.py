@@ -192,6 +192,8 @@ class TrioProducer:
         """Whoever waits for outcomes."""
         self._keeper = _Bell()
         self._leaders: dict[int, _Bell] = {}
+        self._failures: dict[int, int] = {}
+        """Connections to a leader that failed, since one has brought an outcome."""
         self._ended: Exception | None = None
 
     @property
@@ -295,7 +297,6 @@ class TrioProducer:
     async def _lead(self, broker: int) -> None:
         """One leader: connect when there is something to send, send, read, and begin anew when the connection ends."""
         bell = self._leaders[broker]
-        failures = 0
         while self._ended is None:
             address = self._core.cluster.brokers.get(broker)
             if broker not in self._core.brokers() or address is None:
@@ -304,8 +305,7 @@ class TrioProducer:
             try:
                 connection = await self._connector.connect(address, trio.current_time() + limits.CONNECT_SECONDS_MAX)
                 try:
-                    if await self._serve(broker, bell, connection):
-                        failures = 0
+                    await self._serve(broker, bell, connection)
                 finally:
                     await connection.aclose()
             except (AuthenticationFailed, UnsupportedServer) as error:
@@ -313,11 +313,11 @@ class TrioProducer:
             except ConnectionFailed:
                 self._tell(self._core.lost(broker, trio.current_time()))
                 self._keeper.ring()
-                failures += 1
+                self._failures[broker] = failures = self._failures.get(broker, 0) + 1
                 pause = min(limits.BACKOFF_SECONDS_MIN * 2 ** min(failures, 10), limits.BACKOFF_SECONDS_MAX)
                 await trio.sleep(pause * random.uniform(0.8, 1.2))
 
-    async def _serve(self, broker: int, bell: _Bell, connection: _Connection) -> bool:
+    async def _serve(self, broker: int, bell: _Bell, connection: _Connection) -> None:
         """Returns when the server has closed a connection on which nothing was out. Raises ConnectionFailed."""
         session = LeaderSession(self._core, broker, connection.link)
         failure: ConnectionFailed | None = None
@@ -327,7 +327,10 @@ class TrioProducer:
                 nonlocal failure
                 try:
                     while data := await connection.receive(None):
-                        self._tell(session.received(data, trio.current_time()))
+                        outcomes = session.received(data, trio.current_time())
+                        self._tell(outcomes)
+                        if outcomes:
+                            self._failures.pop(broker, None)
                         bell.ring()
                         self._keeper.ring()  # a leader may have to be asked for
                     if not session.is_quiet:
@@ -350,7 +353,6 @@ class TrioProducer:
                 nursery.cancel_scope.cancel()
         if failure is not None:
             raise failure
-        return True
 
 
 class _Bell:
