@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -125,12 +126,15 @@ def test_a_client_that_is_killed_goes_on_with_its_saved_numbers(
     def done() -> int:
         return int(json.loads(state_file.read_text())["done"]) if state_file.exists() else 0
 
+    def has_done(batches: int) -> bool:
+        return done() >= batches
+
     environment = {**os.environ, "PYTHONPATH": os.fspath(Path(idemproxy_client.__file__).parents[3])}
     children = ChildProcesses()
     try:
         for kill in range(1, KILLS + 1):
             process = children.start("client", command, tmp_path / "client.out", environment=environment)
-            wait_until(lambda goal=kill * 400: done() >= goal, "the client comes so far")
+            wait_until(partial(has_done, kill * 400), "the client comes so far")
             process.kill()
             assert done() < KILLED_BATCHES, "it had ended by itself"
         process = children.start("client", command, tmp_path / "client.out", environment=environment)

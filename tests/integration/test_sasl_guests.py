@@ -12,6 +12,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import TopicAuthorizationFailedError
 from kafka.structs import TopicPartition
 
+from idemproxy.client import AuthenticationFailed, NotDelivered, ProducerId, Sasl, tls_context
 from idemproxy.codecs import messages
 from idemproxy.codecs.framing import frame
 from idemproxy.demo.ports import neighbouring_ports
@@ -19,6 +20,7 @@ from idemproxy.proxy import limits
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.certificates import Authority
 from testkit.real.configured_proxy import ConfiguredProxy
+from testkit.real.numbered_batches import SHELLS, new_producer_id, numbered, read_values, values_of
 from testkit.real.proxy_process import wait_until
 from testkit.real.raw_client import RawClient, batch
 from testkit.real.sasl_cluster import SaslCluster
@@ -58,6 +60,15 @@ class World:
             "sasl_plain_password": password or USERS[name],
         }
 
+    def own_client(self, name: str, mechanism: str, password: str | None = None) -> dict[str, Any]:
+        """What the product's own client is told."""
+        return {
+            "bootstrap": self.bootstrap,
+            "tls": tls_context(ca_file=self.authority.ca_file),
+            "sasl": Sasl(mechanism, name, password or USERS[name]),
+            "seconds_max": WAIT_SECONDS,
+        }
+
     def librdkafka(self, name: str, mechanism: str, password: str | None = None) -> dict[str, Any]:
         """What librdkafka is told."""
         return {
@@ -76,10 +87,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     authority = Authority(directory / "ours")
     own = authority.issue("broker")
     with SaslCluster(directory / "kafka", USERS, auto_create_topics=False, authority=authority, own=own) as cluster:
-        for topic in ("python", "confluent", "alices", "hidden", "late"):
+        for topic in ("python", "confluent", "own", "alices", "hidden", "late"):
             cluster.create_topic(topic, 4)
         cluster.allow("Topic:python", {"idemproxy": OURS, "alice": RIGHTS})
         cluster.allow("Topic:confluent", {"idemproxy": OURS, "alice": RIGHTS})
+        cluster.allow("Topic:own", {"idemproxy": OURS, "alice": RIGHTS})
         cluster.allow("Topic:alices", {"idemproxy": OURS, "alice": RIGHTS, "bob": ["Describe", "Read"]})
         cluster.allow("Topic:hidden", {"idemproxy": OURS, "alice": RIGHTS})
         cluster.allow("Topic:late", {"idemproxy": OURS, "alice": ["Describe", "Read"]})
@@ -127,6 +139,41 @@ def test_librdkafka_shows_the_broker_who_it_is_and_produces_idempotently(
         producer.produce("confluent", value, partition=partition, on_delivery=lambda _e, m: offsets.append(m.offset()))
     assert producer.flush(WAIT_SECONDS) == 0
     assert offsets == list(range(RECORDS))
+
+
+@pytest.mark.parametrize(
+    ("shell", "mechanism", "partition"),
+    [("blocking", "PLAIN", 0), ("trio", "SCRAM-SHA-256", 1), ("blocking", "SCRAM-SHA-512", 2)],
+)
+def test_our_own_client_shows_the_broker_who_it_is_and_produces(
+    world: World, shell: str, mechanism: str, partition: int
+) -> None:
+    settings = world.own_client("alice", mechanism)
+    place, producer = ("own", partition), new_producer_id(**settings)
+    receipts = SHELLS[shell](producer=producer, todo=list(numbered(place, 0, RECORDS)), **settings)
+    assert [one.base_offset for one in receipts] == [3 * index for index in range(RECORDS)]
+    assert read_values(place=place, **settings) == values_of(0, RECORDS)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_our_own_client_with_a_wrong_password_is_told_so_at_once(world: World, shell: str) -> None:
+    settings = world.own_client("alice", "SCRAM-SHA-256", "not hers")
+    with pytest.raises(AuthenticationFailed, match="authentication failed") as refused:
+        new_producer_id(**settings)
+    assert "not hers" not in str(refused.value)
+    with pytest.raises(NotDelivered) as not_sent:
+        SHELLS[shell](producer=ProducerId(1), todo=list(numbered(("own", 3), 0, 1)), **settings)
+    assert isinstance(not_sent.value.__cause__, AuthenticationFailed)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_our_own_client_asks_for_the_servers_certificate(world: World, shell: str) -> None:
+    settings = world.own_client("alice", "PLAIN") | {"tls": tls_context()}
+    with pytest.raises(NotDelivered):
+        SHELLS[shell](
+            producer=ProducerId(1), todo=list(numbered(("own", 3), 0, 1)),
+            producer_options={"delivery_seconds_max": 1.0}, **settings,
+        )  # fmt: skip
 
 
 # ---------------------------------------------------------------------- who is not who he says
