@@ -35,7 +35,7 @@ class Reaction(NamedTuple):
     moves: bool = False
 
 
-_CODES: Final[dict[int, Reaction]] = {
+REACTIONS: Final[dict[int, Reaction]] = {
     ErrorCode.NONE: Reaction(Meaning.STORED),
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: Reaction(Meaning.STORED),
     # Answered before anything was appended.
@@ -82,4 +82,4 @@ _UNKNOWN: Final = Reaction(Meaning.FINAL, is_doubtful=True)
 
 def reaction_to(code: int) -> Reaction:
     """Return what to do. A code that is not in the table ends the batch, and it may be in the log."""
-    return _CODES.get(code, _UNKNOWN)
+    return REACTIONS.get(code, _UNKNOWN)

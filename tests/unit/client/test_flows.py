@@ -1,0 +1,166 @@
+"""What takes several steps, with servers that are functions: who is asked, what is tried again, when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from idemproxy.client import limits
+from idemproxy.client.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    OffsetOutOfRange,
+    RequestRefused,
+    UnsupportedServer,
+)
+from idemproxy.client.flows import (
+    EARLIEST,
+    FETCH,
+    INIT_PRODUCER_ID,
+    LIST_OFFSETS,
+    Ask,
+    Cursor,
+    Servers,
+    fetch_records,
+    find_offset,
+    find_partitions,
+    init_producer_id,
+)
+from idemproxy.client.records import Place, ProducerId
+from idemproxy.client.settings import ClientSettings
+from idemproxy.codecs.record_batch import Record, encode_batch
+from testkit.stage.client import ADDRESS, BROKERS, FlowRun, answer, metadata
+
+OTHER = ("other", 9092)
+PLACE = Place("t", 0)
+SECONDS = 5.0
+
+
+def servers() -> Servers:
+    return Servers([ADDRESS, OTHER])
+
+
+def producer_id(error_code: int = 0) -> Any:
+    return answer(INIT_PRODUCER_ID, 0, error_code=error_code, producer_id=17, producer_epoch=3)
+
+
+def fetched(records: bytes = b"", error_code: int = 0, high_watermark: int = 9) -> Any:
+    partition = {"partition_index": 0, "error_code": error_code, "high_watermark": high_watermark, "records": records}
+    return answer(FETCH, 3, responses=[{"topic": "t", "partitions": [partition]}])
+
+
+def in_turn(*replies: Any) -> Callable[[Ask], Any]:
+    """Answer one question after the other."""
+    left = list(replies)
+    return lambda _ask: left.pop(0)
+
+
+def test_a_producer_id_comes_from_the_first_server_that_answers() -> None:
+    run = FlowRun(in_turn(ConnectionFailed("away"), producer_id()))
+    assert run.run(init_producer_id(servers(), SECONDS)) == ProducerId(17, 3)
+    assert [one.address for one in run.asked] == [ADDRESS, OTHER]
+    assert run.now == 0
+
+
+@pytest.mark.parametrize("code", [14, 15, 7])
+def test_a_server_that_cannot_yet_is_asked_again_for_some_seconds(code: int) -> None:
+    run = FlowRun(lambda _ask: producer_id(code))
+    with pytest.raises(RequestRefused) as refused:
+        run.run(init_producer_id(servers(), SECONDS))
+    assert refused.value.code == code
+    assert SECONDS - limits.BACKOFF_SECONDS_MAX <= run.now < SECONDS
+    assert 5 < len(run.asked) < 20
+    assert FlowRun(in_turn(producer_id(code), producer_id())).run(init_producer_id(servers(), SECONDS)).number == 17
+
+
+@pytest.mark.parametrize(
+    "reply", [producer_id(53), producer_id(42), AuthenticationFailed("no"), UnsupportedServer("none")]
+)
+def test_a_refusal_is_not_tried_again(reply: Any) -> None:
+    run = FlowRun(lambda _ask: reply)
+    with pytest.raises((RequestRefused, AuthenticationFailed, UnsupportedServer)):
+        run.run(init_producer_id(servers(), SECONDS))
+    assert len(run.asked) == 1
+
+
+def test_partitions_are_waited_for_and_their_topic_is_not_created() -> None:
+    run = FlowRun(in_turn(metadata({}, [("t", 3)]), metadata({PLACE: 0})))
+    assert run.run(find_partitions(servers(), "t", SECONDS)) == (0,)
+    assert run.asked[0].fields["allow_auto_topic_creation"] is False
+    with pytest.raises(RequestRefused, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        FlowRun(lambda _ask: metadata({}, [("t", 3)])).run(find_partitions(servers(), "t", SECONDS))
+
+
+def test_the_leader_is_asked_for_an_offset_and_the_next_one_when_it_has_moved() -> None:
+    def listed(error_code: int, offset: int = -1) -> Any:
+        one = {"partition_index": 0, "error_code": error_code, "timestamp": -1, "offset": offset}
+        return answer(LIST_OFFSETS, 1, topics=[{"name": "t", "partitions": [one]}])
+
+    run = FlowRun(in_turn(metadata({PLACE: 0}), listed(6), metadata({PLACE: 1}), listed(0, 44)))
+    assert run.run(find_offset(servers(), PLACE, EARLIEST, SECONDS)) == 44
+    assert [one.address for one in run.asked] == [ADDRESS, BROKERS[0], ADDRESS, BROKERS[1]]
+
+
+def test_the_oldest_layout_of_offsets_is_read_too() -> None:
+    one = {"partition_index": 0, "error_code": 0, "old_style_offsets": [5]}
+    listed = answer(LIST_OFFSETS, 0, topics=[{"name": "t", "partitions": [one]}])
+    assert FlowRun(in_turn(metadata({PLACE: 0}), listed)).run(find_offset(servers(), PLACE, EARLIEST, SECONDS)) == 5
+
+
+def test_a_reader_goes_on_behind_what_it_has_read() -> None:
+    cursor = Cursor(PLACE, 4)
+    batch = encode_batch([Record(0, 1, None, b"a"), Record(1, 1, None, b"b")], base_offset=4)
+    run = FlowRun(in_turn(metadata({PLACE: 0}), fetched(batch), fetched()))
+    assert [one.value for one in run.run(fetch_records(servers(), cursor, SECONDS))] == [b"a", b"b"]
+    assert (cursor.offset, cursor.high_watermark) == (6, 9)
+    assert run.run(fetch_records(servers(), cursor, SECONDS)) == []
+    assert run.asked[-1].fields["topics"][0]["partitions"][0]["fetch_offset"] == 6
+
+
+def test_a_message_that_is_cut_off_is_asked_for_with_more_room() -> None:
+    batch = encode_batch([Record(0, 1, None, b"a" * 100)], base_offset=0)
+    run = FlowRun(in_turn(metadata({PLACE: 0}), fetched(batch[:80]), fetched(batch[:90]), fetched(batch)))
+    cursor = Cursor(PLACE, 0)
+    assert len(run.run(fetch_records(servers(), cursor, SECONDS))) == 1
+    asked = [one.fields["max_bytes"] for one in run.asked if one.api_key == FETCH]
+    assert asked == [limits.FETCH_BYTES, 2 * limits.FETCH_BYTES, 4 * limits.FETCH_BYTES]
+    assert cursor.fetch_bytes == limits.FETCH_BYTES
+    with pytest.raises(RequestRefused, match="a message of t-0 above"):
+        FlowRun(in_turn(metadata({PLACE: 0}), *[fetched(batch[:80])] * 20)).run(
+            fetch_records(servers(), Cursor(PLACE, 0), SECONDS)
+        )
+
+
+def test_a_reader_survives_lost_connections_and_moved_leaders_and_says_what_cannot_be() -> None:
+    batch = encode_batch([Record(0, 1, None, b"a")])
+    replies = [metadata({PLACE: 0}), ConnectionFailed("gone"), metadata({PLACE: 1}), fetched(error_code=6),
+               metadata({}, [("t", 5)]), metadata({PLACE: 0}), fetched(batch)]  # fmt: skip
+    assert len(FlowRun(in_turn(*replies)).run(fetch_records(servers(), Cursor(PLACE, 0), SECONDS))) == 1
+    with pytest.raises(OffsetOutOfRange):
+        FlowRun(in_turn(metadata({PLACE: 0}), fetched(error_code=1))).run(
+            fetch_records(servers(), Cursor(PLACE, 99), SECONDS)
+        )
+    with pytest.raises(RequestRefused, match="TOPIC_AUTHORIZATION_FAILED"):
+        FlowRun(in_turn(metadata({PLACE: 0}), fetched(error_code=29))).run(
+            fetch_records(servers(), Cursor(PLACE, 0), SECONDS)
+        )
+
+
+@pytest.mark.parametrize(
+    ("given", "addresses"),
+    [
+        ("one:9092", [("one", 9092)]),
+        ("one:9092, [::1]:9093", [("one", 9092), ("::1", 9093)]),
+        (["one:1", "two:2"], [("one", 1), ("two", 2)]),
+    ],
+)
+def test_bootstrap_addresses(given: str | list[str], addresses: list[tuple[str, int]]) -> None:
+    assert ClientSettings(given).addresses() == addresses
+
+
+@pytest.mark.parametrize("given", ["", "one", "one:", ":9092", "one:0", "one:65536", "one:x", []])
+def test_what_is_no_address_is_refused(given: str | list[str]) -> None:
+    with pytest.raises(ValueError, match="bootstrap"):
+        ClientSettings(given).addresses()
