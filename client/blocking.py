@@ -87,7 +87,7 @@ class Client:
 
     def producer(
         self,
-        producer: ProducerId,
+        producer_id: ProducerId,
         *,
         next_sequences: Mapping[tuple[str, int], int] | None = None,
         delivery_seconds_max: float = limits.DELIVERY_SECONDS_MAX,
@@ -96,7 +96,7 @@ class Client:
         """Return a producer with this id and epoch. ``next_sequences``: where saved partitions go on, by (topic,
         partition); a partition that is not named begins at 0."""
         core = ProducerCore(
-            producer,
+            producer_id,
             {Place(*place): sequence for place, sequence in (next_sequences or {}).items()},
             self._settings.timing(delivery_seconds_max),
             lambda: random.uniform(0.8, 1.2),
@@ -148,7 +148,7 @@ class Reader:
         end: int | None = None
         while end is None or self.offset < end:
             records = self.read()
-            end = self._cursor.high_watermark if end is None else end
+            end = self._cursor.high_watermark if end is None else min(end, self._cursor.high_watermark)
             yield from (one for one in records if one.offset < end)
 
 
@@ -181,9 +181,9 @@ class Producer:
             self.close()
 
     @property
-    def producer(self) -> ProducerId:
+    def producer_id(self) -> ProducerId:
         """Its id and epoch."""
-        return self._core.producer
+        return self._core.producer_id
 
     def next_sequence(self, topic: str, partition: int) -> int:
         """Return the base sequence of the partition's next batch."""
@@ -204,8 +204,8 @@ class Producer:
     def send(self, topic: str, partition: int, batch: Batch | Sequence[Record]) -> Future[Receipt]:
         """Queue one batch: records, or a finished batch as ``finish`` makes it. Waits while too much is buffered.
 
-        The future has a receipt, or a ProduceError, after ``delivery_seconds_max`` at the latest. Raises the
-        partition's failure, if it has one."""
+        The future has a receipt, or a ProduceError, after ``delivery_seconds_max`` at the latest; its callbacks run in
+        a thread of the producer and must not wait. Raises the partition's failure, if it has one."""
         data = batch if isinstance(batch, Batch) else self._finish(batch)
         future: Future[Receipt] = Future()
         future.set_running_or_notify_cancel()
@@ -387,6 +387,7 @@ class _LeaderThread(_Worker):
         super().__init__(producer, f"broker-{broker}")
         self._broker = broker
         self._failures = 0
+        """Connections that ended, since one has brought an outcome."""
         self._connection: _Connection | None = None
 
     def abort(self) -> None:
@@ -406,6 +407,7 @@ class _LeaderThread(_Worker):
             self._connection = connection
             with contextlib.closing(connection):
                 self._serve(connection)
+            self._pause()  # a server may close each one at once
         except (AuthenticationFailed, UnsupportedServer) as error:
             producer._end(error, f"{error}")
         except ConnectionFailed:
@@ -490,7 +492,7 @@ class _Connection:
     def abort(self) -> None:
         """End it under the thread that uses it."""
         with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
+            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)  # of TCP: that of TLS would take the object away
 
     def close(self) -> None:
         """Close it."""

@@ -191,9 +191,10 @@ async def find_offset(servers: Servers, place: Place, timestamp: int, seconds_ma
     fields = {"replica_id": -1, "topics": [{"name": place.topic, "partitions": [partition]}]}
     while True:
         answer = await _ask_leader(servers, cursor, LIST_OFFSETS, _LIST_OFFSETS_VERSIONS, "ListOffsets", fields, tries)
-        one = answer.topics[0].partitions[0]
-        if one.error_code == ErrorCode.NONE:
-            offset: int = one.old_style_offsets[0] if answer.version == 0 else one.offset
+        one = _only_partition(answer.topics, "ListOffsets")
+        offsets = [*(one.old_style_offsets or ())] if answer.version == 0 else [one.offset]
+        if one.error_code == ErrorCode.NONE and offsets:
+            offset: int = offsets[0]
             return offset
         await _go_on(cursor, RequestRefused(f"ListOffsets of {place}", one.error_code), tries)
 
@@ -210,7 +211,7 @@ async def fetch_records(servers: Servers, cursor: Cursor, seconds_max: float) ->
                   "max_bytes": cursor.fetch_bytes, "isolation_level": 0,
                   "topics": [{"topic": place.topic, "partitions": [partition]}]}  # fmt: skip
         answer = await _ask_leader(servers, cursor, FETCH, _FETCH_VERSIONS, "Fetch", fields, tries)
-        one = answer.responses[0].partitions[0]
+        one = _only_partition(answer.responses, "Fetch")
         if one.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             raise OffsetOutOfRange(f"fetch of {place} from offset {cursor.offset} on", one.error_code)
         if one.error_code != ErrorCode.NONE:
@@ -248,6 +249,13 @@ async def _ask_leader(
             raise
         except (ConnectionFailed, RequestRefused) as error:
             await _go_on(cursor, error, tries)
+
+
+def _only_partition(topics: Any, what: str) -> Any:
+    """Return what an answer says of the one partition that was asked for. Raises ConnectionFailed."""
+    if not topics or not topics[0].partitions:
+        raise ConnectionFailed(f"the answer to {what} lacks the partition")
+    return topics[0].partitions[0]
 
 
 async def _find_leader(servers: Servers, place: Place) -> Address:

@@ -56,14 +56,14 @@ class ProducerCore:
 
     def __init__(
         self,
-        producer: ProducerId,
+        producer_id: ProducerId,
         next_sequences: Mapping[Place, int],
         timing: Timing,
         spread: Callable[[], float] = lambda: 1.0,
     ) -> None:
         """``next_sequences``: where saved partitions go on; the others begin at 0. ``spread``: a factor around 1 for
         each back-off, so that many clients do not come back at the same moment."""
-        self.producer = producer
+        self.producer_id = producer_id
         self.fenced: Fenced | None = None
         self.cluster = cluster.NOTHING
         self.buffered_bytes = 0
@@ -109,7 +109,7 @@ class ProducerCore:
         queue = self._queue_of(place)
         if queue.failure is not None:
             raise queue.failure
-        numbered = number(batch, self.producer, queue.next_sequence)
+        numbered = number(batch, self.producer_id, queue.next_sequence)
         queue.add(numbered, now + self.timing.delivery_seconds_max, token)
         self.buffered_bytes += len(numbered.data)
         self._active[place] = queue

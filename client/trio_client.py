@@ -79,7 +79,7 @@ class TrioClient:
     @asynccontextmanager
     async def producer(
         self,
-        producer: ProducerId,
+        producer_id: ProducerId,
         *,
         next_sequences: Mapping[tuple[str, int], int] | None = None,
         delivery_seconds_max: float = limits.DELIVERY_SECONDS_MAX,
@@ -88,7 +88,7 @@ class TrioClient:
         """A producer with this id and epoch. ``next_sequences``: where saved partitions go on, by (topic, partition); a
         partition that is not named begins at 0. Leaving it without an exception waits for all outcomes."""
         core = ProducerCore(
-            producer,
+            producer_id,
             {Place(*place): sequence for place, sequence in (next_sequences or {}).items()},
             self._settings.timing(delivery_seconds_max),
             lambda: random.uniform(0.8, 1.2),
@@ -146,7 +146,7 @@ class TrioReader:
         end: int | None = None
         while end is None or self.offset < end:
             records = await self.read()
-            end = self._cursor.high_watermark if end is None else end
+            end = self._cursor.high_watermark if end is None else min(end, self._cursor.high_watermark)
             for one in records:
                 if one.offset < end:
                     yield one
@@ -193,13 +193,13 @@ class TrioProducer:
         self._keeper = _Bell()
         self._leaders: dict[int, _Bell] = {}
         self._failures: dict[int, int] = {}
-        """Connections to a leader that failed, since one has brought an outcome."""
+        """Connections to a leader that ended, since one has brought an outcome."""
         self._ended: Exception | None = None
 
     @property
-    def producer(self) -> ProducerId:
+    def producer_id(self) -> ProducerId:
         """Its id and epoch."""
-        return self._core.producer
+        return self._core.producer_id
 
     def next_sequence(self, topic: str, partition: int) -> int:
         """Return the base sequence of the partition's next batch."""
@@ -313,9 +313,10 @@ class TrioProducer:
             except ConnectionFailed:
                 self._tell(self._core.lost(broker, trio.current_time()))
                 self._keeper.ring()
-                self._failures[broker] = failures = self._failures.get(broker, 0) + 1
-                pause = min(limits.BACKOFF_SECONDS_MIN * 2 ** min(failures, 10), limits.BACKOFF_SECONDS_MAX)
-                await trio.sleep(pause * random.uniform(0.8, 1.2))
+            # Also where nothing was out: a server may close each connection at once.
+            self._failures[broker] = failures = self._failures.get(broker, 0) + 1
+            pause = min(limits.BACKOFF_SECONDS_MIN * 2 ** min(failures, 10), limits.BACKOFF_SECONDS_MAX)
+            await trio.sleep(pause * random.uniform(0.8, 1.2))
 
     async def _serve(self, broker: int, bell: _Bell, connection: _Connection) -> None:
         """Returns when the server has closed a connection on which nothing was out. Raises ConnectionFailed."""
