@@ -56,7 +56,7 @@ class QueuedBatch:
     """Whether it may be in the log, by an earlier try."""
     state: _State = _State.WAITING
     is_told: bool = False
-    corrupt_answers: int = 0
+    corrupt_in_row: int = 0
     last_code: int | None = None
     """What the server answered last."""
 
@@ -95,11 +95,6 @@ class PartitionQueue:
     def is_idle(self) -> bool:
         """Whether every batch has an outcome."""
         return not self._batches
-
-    @property
-    def has_waiting(self) -> bool:
-        """Whether a batch waits to be sent, now or later."""
-        return any(one.state is _State.WAITING for one in self._batches)
 
     @property
     def first_deadline(self) -> float | None:
@@ -237,10 +232,8 @@ class PartitionQueue:
             return self._has_open_before(batch)
         if reaction.meaning is not Meaning.AGAIN:
             return False
-        if batch.last_code == ErrorCode.CORRUPT_MESSAGE:
-            batch.corrupt_answers += 1
-            return batch.corrupt_answers < CORRUPT_TRIES_MAX
-        return True
+        batch.corrupt_in_row = batch.corrupt_in_row + 1 if batch.last_code == ErrorCode.CORRUPT_MESSAGE else 0
+        return batch.corrupt_in_row < CORRUPT_TRIES_MAX
 
     def _has_open_before(self, batch: QueuedBatch) -> bool:
         for one in self._batches:

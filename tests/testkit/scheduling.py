@@ -19,6 +19,7 @@ LONGEST = tuple(
         "integration/test_redis_trouble",
         "integration/test_config_start",
         "integration/test_rolling_restart",
+        "integration/test_client",
         "integration/test_resolver",
         "integration/test_sasl_upstream",
         "integration/test_sasl_faults",

@@ -23,7 +23,8 @@ from .kafka_reference import Appended, ReferenceProducer
 
 IN_FLIGHT_MAX = 5
 BROKERS = (0, 1)
-REFUSALS = (2, 3, 5, 6, 19)
+CORRUPT, NOT_ENOUGH_REPLICAS = 2, 19
+REFUSALS = (CORRUPT, 3, 5, 6, NOT_ENOUGH_REPLICAS)
 """Nothing is appended, and the client comes again."""
 APPENDED_AND_FAILED = (7, 20, -1)
 """It is appended, and the answer is an error."""
@@ -85,6 +86,7 @@ class ClientWorld:
         self.results: dict[int, Receipt | ProduceError] = {}
         self.sent: dict[tuple[Place, int], bytes] = {}
         self.numbers: dict[tuple[Place, int], int] = {}
+        self._damaged: set[bytes] = set()
         self._count = 0
 
     # ------------------------------------------------------------------ the caller
@@ -213,7 +215,11 @@ class ClientWorld:
         if self.leaders[place] != broker:
             return PartitionAnswer(*place, 6, -1)
         if dice.random() < self.troubles.refusal:
-            return PartitionAnswer(*place, dice.choice(REFUSALS + DOUBTFUL_REFUSALS), -1)
+            code = dice.choice(REFUSALS + DOUBTFUL_REFUSALS)
+            if code == CORRUPT:  # once: a client believes in damage on the way, but not three times
+                code = NOT_ENOUGH_REPLICAS if data in self._damaged else code
+                self._damaged.add(data)
+            return PartitionAnswer(*place, code, -1)
         header = parse_single_batch(memoryview(data))
         log = self.logs[place]
         verdict = self.producers[place].append(

@@ -112,7 +112,7 @@ def test_every_code_is_in_the_table_with_what_the_client_does() -> None:
         assert do.startswith(DO[reaction.meaning]), name
         assert ("ask who leads first" in do) == reaction.moves, name
         assert doubtful == ("" if reaction.meaning is Meaning.STORED else "yes" if reaction.is_doubtful else "no"), name
-    assert ("again, three times in all" in PAGE, limits.CORRUPT_TRIES_MAX) == (True, 3)
+    assert ("again, three in a row are final" in PAGE, limits.CORRUPT_TRIES_MAX) == (True, 3)
 
 
 def test_what_the_client_sends_again_is_what_kafka_calls_retriable() -> None:
