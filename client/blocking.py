@@ -15,17 +15,15 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from ..codecs import messages
 from . import flows, limits
-from .cluster import Address
+from .blocking_connections import Connection, Connections, Connector, earlier
 from .errors import AuthenticationFailed, ClientError, ConnectionFailed, UnsupportedServer
-from .flows import Ask, Cursor, Effect, Servers, Sleep
+from .flows import Cursor, Effect, Servers
 from .leader_session import LeaderSession
-from .link import Link, decode_answer
 from .partition_queue import Outcome
 from .producer_core import ProducerCore
 from .records import Compression, Place, ProducerId, Receipt, Record, StoredRecord, finish
-from .security import Sasl, login_maker
+from .security import Sasl
 from .settings import ClientSettings
 
 Result = TypeVar("Result")
@@ -47,10 +45,10 @@ class Client:
     ) -> None:
         """See ``ClientSettings``. Nothing is connected yet."""
         self._settings = ClientSettings(bootstrap, client_id, tls, sasl, seconds_max, request_seconds_max)
-        self._connector = _Connector(self._settings)
+        self._connector = Connector(self._settings)
         self._servers = Servers(self._settings.addresses())
         self._lock = threading.Lock()
-        self._connections = _Connections(self._connector)
+        self._connections = Connections(self._connector)
 
     def __enter__(self) -> Self:
         return self
@@ -116,9 +114,9 @@ class Client:
 class Reader:
     """One partition, from an offset on. A context manager, for one thread at a time."""
 
-    def __init__(self, cursor: Cursor, connector: _Connector, servers: Servers, seconds_max: float) -> None:
+    def __init__(self, cursor: Cursor, connector: Connector, servers: Servers, seconds_max: float) -> None:
         self._cursor = cursor
-        self._connections = _Connections(connector)
+        self._connections = Connections(connector)
         self._servers = servers
         self._seconds_max = seconds_max
 
@@ -156,7 +154,7 @@ class Producer:
     """One producer id and epoch. ``send`` may be called from any thread; batches of a partition go in the order of the
     calls. A context manager: leaving it without an exception waits for all outcomes."""
 
-    def __init__(self, core: ProducerCore, connector: _Connector, servers: Servers, compression: Compression) -> None:
+    def __init__(self, core: ProducerCore, connector: Connector, servers: Servers, compression: Compression) -> None:
         self._core = core
         self._connector = connector
         self._servers = servers
@@ -311,7 +309,7 @@ class _Worker(threading.Thread):
     def abort(self) -> None:
         """Do not wait for a server any more."""
 
-    def wait(self, until: float | None, connection: _Connection | None = None) -> bool:
+    def wait(self, until: float | None, connection: Connection | None = None) -> bool:
         """Wait until woken, or until then, or for bytes; return whether there are bytes."""
         if connection is not None and connection.has_bytes:
             return True
@@ -332,7 +330,7 @@ class _KeeperThread(_Worker):
 
     def __init__(self, producer: Producer) -> None:
         super().__init__(producer, "metadata")
-        self._connections = _Connections(producer._connector)
+        self._connections = Connections(producer._connector)
 
     def run(self) -> None:
         try:
@@ -349,7 +347,7 @@ class _KeeperThread(_Worker):
             until = core.wakes_at(now)
         producer._tell(outcomes)
         if topics:
-            self._ask_for(topics, _earlier(now + limits.CONNECT_SECONDS_MAX, until))
+            self._ask_for(topics, earlier(now + limits.CONNECT_SECONDS_MAX, until))
         self._wake_leaders()
         if not topics:
             self.wait(until)
@@ -388,7 +386,7 @@ class _LeaderThread(_Worker):
         self._broker = broker
         self._failures = 0
         """Connections that ended, since one has brought an outcome."""
-        self._connection: _Connection | None = None
+        self._connection: Connection | None = None
 
     def abort(self) -> None:
         if (connection := self._connection) is not None:
@@ -418,7 +416,7 @@ class _LeaderThread(_Worker):
             producer._keeper.wake()
             self._pause()
 
-    def _serve(self, connection: _Connection) -> None:
+    def _serve(self, connection: Connection) -> None:
         """Returns when the server has closed a connection on which nothing was out, or the producer has ended."""
         producer = self.producer
         session = LeaderSession(producer._core, self._broker, connection.link)
@@ -454,161 +452,3 @@ class _LeaderThread(_Worker):
         end = time.monotonic() + min(seconds, limits.BACKOFF_SECONDS_MAX) * random.uniform(0.8, 1.2)
         while self.producer._ended is None and time.monotonic() < end:
             self.wait(end)
-
-
-class _Connection:
-    """A ready link over a socket."""
-
-    def __init__(self, connected: socket.socket, link: Link) -> None:
-        self.socket = connected
-        self.link = link
-
-    @property
-    def has_bytes(self) -> bool:
-        """Whether bytes wait inside of TLS, where no poll sees them."""
-        return isinstance(self.socket, ssl.SSLSocket) and self.socket.pending() > 0
-
-    def send(self, data: bytes, deadline: float) -> None:
-        """Send all of it. Raises ConnectionFailed."""
-        with _as_connection_failed():
-            self.socket.settimeout(_seconds_until(deadline))
-            self.socket.sendall(data)
-
-    def receive(self, deadline: float) -> bytes:
-        """Return bytes; none: the server has closed the connection. Raises ConnectionFailed."""
-        with _as_connection_failed():
-            self.socket.settimeout(_seconds_until(deadline))
-            return self.socket.recv(limits.RECEIVE_BYTES)
-
-    def receive_some(self) -> bytes | None:
-        """Return what is there, after ``wait`` has seen something: None when that was a part of TLS only."""
-        with _as_connection_failed():
-            self.socket.setblocking(False)
-            try:
-                return self.socket.recv(limits.RECEIVE_BYTES)
-            except (BlockingIOError, ssl.SSLWantReadError):
-                return None
-
-    def abort(self) -> None:
-        """End it under the thread that uses it."""
-        with contextlib.suppress(OSError):
-            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)  # of TCP: that of TLS would take the object away
-
-    def close(self) -> None:
-        """Close it."""
-        self.socket.close()
-
-
-class _Connector:
-    """Opens connections that are ready for requests."""
-
-    def __init__(self, settings: ClientSettings) -> None:
-        self.settings = settings
-        self._begin_login = login_maker(settings.sasl, settings.client_id)
-
-    def connect(self, address: Address, deadline: float) -> _Connection:
-        """Return a connection after login and ApiVersions. Raises ConnectionFailed, UnsupportedServer."""
-        with _as_connection_failed():
-            connected = socket.create_connection(address, _seconds_until(deadline))
-        try:
-            with _as_connection_failed():
-                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if self.settings.tls is not None:
-                    connected.settimeout(_seconds_until(deadline))
-                    connected = self.settings.tls.wrap_socket(connected, server_hostname=address[0])
-            connection = _Connection(connected, Link(self.settings.client_id, self._begin_login))
-            connection.send(connection.link.start(), deadline)
-            while not connection.link.is_ready:
-                try:
-                    data = connection.receive(deadline)
-                except ConnectionFailed as error:
-                    raise connection.link.explain_loss(str(error)) from None
-                if not data:
-                    raise connection.link.explain_loss("the server closed the connection")
-                if reply := connection.link.greeted(data):
-                    connection.send(reply, deadline)
-        except BaseException:
-            connected.close()
-            raise
-        return connection
-
-
-class _Connections:
-    """Connections for questions, one for each server, and the runner of flows. For one thread at a time."""
-
-    def __init__(self, connector: _Connector) -> None:
-        self._connector = connector
-        self._open: dict[Address, _Connection] = {}
-
-    def close(self) -> None:
-        """Close them."""
-        for connection in self._open.values():
-            connection.close()
-        self._open.clear()
-
-    def run(self, flow: Coroutine[Effect, Any, Result], until: float | None = None) -> Result:
-        """Return what the flow returns; no question takes longer than ``until``."""
-        try:
-            effect = flow.send(None)
-            while True:
-                try:
-                    answer = self._perform(effect, until)
-                except ClientError as error:
-                    effect = flow.throw(error)
-                else:
-                    effect = flow.send(answer)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-        finally:
-            flow.close()
-
-    def _perform(self, effect: Effect, until: float | None) -> Any:
-        if isinstance(effect, Ask):
-            return self._ask(effect, until)
-        if isinstance(effect, Sleep):
-            time.sleep(effect.seconds)
-            return None
-        return time.monotonic()
-
-    def _ask(self, ask: Ask, until: float | None) -> Any:
-        now = time.monotonic()
-        deadline = now + self._connector.settings.request_seconds_max
-        connection = self._open.pop(ask.address, None)
-        if connection is None:
-            connect_deadline = now + limits.CONNECT_SECONDS_MAX
-            connection = self._connector.connect(ask.address, _earlier(connect_deadline, until))
-        try:
-            link = connection.link
-            version = link.version_of(ask.api_key, *ask.versions, ask.what)
-            body = messages.encode_request(ask.api_key, version, **ask.fields)
-            connection.send(link.request(ask.api_key, version, body)[1], deadline)
-            while True:
-                data = connection.receive(_earlier(deadline, until))
-                if not data:
-                    raise ConnectionFailed("the server closed the connection")
-                for answered in link.received(data):
-                    answer = decode_answer(answered)
-                    self._open[ask.address] = connection
-                    return answer
-        finally:
-            if self._open.get(ask.address) is not connection:
-                connection.close()
-
-
-def _earlier(one: float, other: float | None) -> float:
-    return one if other is None else min(one, other)
-
-
-def _seconds_until(deadline: float) -> float:
-    return max(0.001, deadline - time.monotonic())
-
-
-@contextlib.contextmanager
-def _as_connection_failed() -> Iterator[None]:
-    try:
-        yield
-    except TimeoutError:
-        raise ConnectionFailed("the server does not answer in time") from None
-    except OSError as error:  # TLS is among these
-        raise ConnectionFailed(f"{error}") from error

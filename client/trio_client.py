@@ -6,25 +6,23 @@ from __future__ import annotations
 import random
 import ssl
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import trio
 
-from ..codecs import messages
 from . import flows, limits
-from .cluster import Address
 from .errors import AuthenticationFailed, ClientError, ConnectionFailed, ProduceError, UnsupportedServer
-from .flows import Ask, Cursor, Effect, Servers, Sleep
+from .flows import Cursor, Effect, Servers
 from .leader_session import LeaderSession
-from .link import Link, decode_answer
 from .partition_queue import Outcome
 from .producer_core import ProducerCore
 from .records import Compression, Place, ProducerId, Receipt, Record, StoredRecord, finish
-from .security import Sasl, login_maker
+from .security import Sasl
 from .settings import ClientSettings
+from .trio_connections import Connection, Connections, Connector
 
 Result = TypeVar("Result")
 Batch = bytes | bytearray | memoryview
@@ -45,10 +43,10 @@ class TrioClient:
     ) -> None:
         """See ``ClientSettings``. Nothing is connected yet."""
         self._settings = ClientSettings(bootstrap, client_id, tls, sasl, seconds_max, request_seconds_max)
-        self._connector = _Connector(self._settings)
+        self._connector = Connector(self._settings)
         self._servers = Servers(self._settings.addresses())
         self._lock = trio.Lock()
-        self._connections = _Connections(self._connector)
+        self._connections = Connections(self._connector)
 
     async def __aenter__(self) -> Self:
         return self
@@ -126,9 +124,9 @@ class TrioClient:
 class TrioReader:
     """One partition, from an offset on. For one task at a time."""
 
-    def __init__(self, cursor: Cursor, connector: _Connector, servers: Servers, seconds_max: float) -> None:
+    def __init__(self, cursor: Cursor, connector: Connector, servers: Servers, seconds_max: float) -> None:
         self._cursor = cursor
-        self._connections = _Connections(connector)
+        self._connections = Connections(connector)
         self._servers = servers
         self._seconds_max = seconds_max
 
@@ -178,7 +176,7 @@ class TrioProducer:
     def __init__(
         self,
         core: ProducerCore,
-        connector: _Connector,
+        connector: Connector,
         servers: Servers,
         compression: Compression,
         nursery: trio.Nursery,
@@ -264,7 +262,7 @@ class TrioProducer:
 
     async def _keep(self) -> None:
         """Ask who leads, give up what is too late, start a task for each leader."""
-        connections = _Connections(self._connector)
+        connections = Connections(self._connector)
         try:
             while self._ended is None:
                 now = trio.current_time()
@@ -284,7 +282,7 @@ class TrioProducer:
         finally:
             await connections.aclose()
 
-    async def _ask_for(self, connections: _Connections, topics: list[str], until: float) -> None:
+    async def _ask_for(self, connections: Connections, topics: list[str], until: float) -> None:
         try:
             found = await connections.run(flows.fetch_cluster(self._servers, topics), until)
         except (AuthenticationFailed, UnsupportedServer) as error:
@@ -318,7 +316,7 @@ class TrioProducer:
             pause = min(limits.BACKOFF_SECONDS_MIN * 2 ** min(failures, 10), limits.BACKOFF_SECONDS_MAX)
             await trio.sleep(pause * random.uniform(0.8, 1.2))
 
-    async def _serve(self, broker: int, bell: _Bell, connection: _Connection) -> None:
+    async def _serve(self, broker: int, bell: _Bell, connection: Connection) -> None:
         """Returns when the server has closed a connection on which nothing was out. Raises ConnectionFailed."""
         session = LeaderSession(self._core, broker, connection.link)
         failure: ConnectionFailed | None = None
@@ -370,129 +368,3 @@ class _Bell:
         with trio.move_on_at(float("inf") if until is None else until):
             await self._event.wait()
         self._event = trio.Event()
-
-
-class _Connection:
-    """A ready link over a stream."""
-
-    def __init__(self, stream: trio.abc.Stream, link: Link) -> None:
-        self._stream = stream
-        self.link = link
-
-    async def send(self, data: bytes, deadline: float) -> None:
-        """Send all of it. Raises ConnectionFailed."""
-        with _as_connection_failed(), trio.fail_at(deadline):
-            await self._stream.send_all(data)
-
-    async def receive(self, deadline: float | None) -> bytes:
-        """Return bytes; none: the server has closed the connection. Raises ConnectionFailed."""
-        with _as_connection_failed(), trio.fail_at(float("inf") if deadline is None else deadline):
-            return bytes(await self._stream.receive_some(limits.RECEIVE_BYTES))
-
-    async def aclose(self) -> None:
-        """Close it, without waiting for the other side."""
-        await trio.aclose_forcefully(self._stream)
-
-
-class _Connector:
-    """Opens connections that are ready for requests."""
-
-    def __init__(self, settings: ClientSettings) -> None:
-        self.settings = settings
-        self._begin_login = login_maker(settings.sasl, settings.client_id)
-
-    async def connect(self, address: Address, deadline: float) -> _Connection:
-        """Return a connection after login and ApiVersions. Raises ConnectionFailed, UnsupportedServer."""
-        with _as_connection_failed(), trio.fail_at(deadline):
-            stream: trio.abc.Stream = await trio.open_tcp_stream(*address)
-        if self.settings.tls is not None:
-            # As Kafka's brokers do, without the word of farewell of TLS.
-            stream = trio.SSLStream(stream, self.settings.tls, server_hostname=address[0], https_compatible=True)
-        connection = _Connection(stream, Link(self.settings.client_id, self._begin_login))
-        try:
-            await connection.send(connection.link.start(), deadline)
-            while not connection.link.is_ready:
-                try:
-                    data = await connection.receive(deadline)
-                except ConnectionFailed as error:
-                    raise connection.link.explain_loss(str(error)) from None
-                if not data:
-                    raise connection.link.explain_loss("the server closed the connection")
-                if reply := connection.link.greeted(data):
-                    await connection.send(reply, deadline)
-        except BaseException:
-            await connection.aclose()
-            raise
-        return connection
-
-
-class _Connections:
-    """Connections for questions, one for each server, and the runner of flows. For one task at a time."""
-
-    def __init__(self, connector: _Connector) -> None:
-        self._connector = connector
-        self._open: dict[Address, _Connection] = {}
-
-    async def aclose(self) -> None:
-        """Close them."""
-        while self._open:
-            _, connection = self._open.popitem()
-            await connection.aclose()
-
-    async def run(self, flow: Coroutine[Effect, Any, Result], until: float | None = None) -> Result:
-        """Return what the flow returns; no question takes longer than ``until``."""
-        try:
-            effect = flow.send(None)
-            while True:
-                try:
-                    answer = await self._perform(effect, until)
-                except ClientError as error:
-                    effect = flow.throw(error)
-                else:
-                    effect = flow.send(answer)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-        finally:
-            flow.close()
-
-    async def _perform(self, effect: Effect, until: float | None) -> Any:
-        if isinstance(effect, Ask):
-            return await self._ask(effect, float("inf") if until is None else until)
-        if isinstance(effect, Sleep):
-            await trio.sleep(effect.seconds)
-            return None
-        return trio.current_time()
-
-    async def _ask(self, ask: Ask, until: float) -> Any:
-        now = trio.current_time()
-        deadline = min(now + self._connector.settings.request_seconds_max, until)
-        connection = self._open.pop(ask.address, None)
-        if connection is None:
-            connection = await self._connector.connect(ask.address, min(now + limits.CONNECT_SECONDS_MAX, until))
-        try:
-            link = connection.link
-            version = link.version_of(ask.api_key, *ask.versions, ask.what)
-            body = messages.encode_request(ask.api_key, version, **ask.fields)
-            await connection.send(link.request(ask.api_key, version, body)[1], deadline)
-            while True:
-                data = await connection.receive(deadline)
-                if not data:
-                    raise ConnectionFailed("the server closed the connection")
-                for answered in link.received(data):
-                    answer = decode_answer(answered)
-                    self._open[ask.address] = connection
-                    return answer
-        finally:
-            if self._open.get(ask.address) is not connection:
-                await connection.aclose()
-
-
-@contextmanager
-def _as_connection_failed() -> Iterator[None]:
-    try:
-        yield
-    except trio.TooSlowError:
-        raise ConnectionFailed("the server does not answer in time") from None
-    except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
-        raise ConnectionFailed(f"{error.__cause__ or error}") from error

@@ -32,6 +32,7 @@ TRIO_FILES = {
     "proxy/admin/serve.py",
     "state/redis_server.py",
     "client/trio_client.py",
+    "client/trio_connections.py",
 }
 # These face the outside (clock, files, log lines, imports) without trio.
 SHELL_FILES = TRIO_FILES | {
@@ -48,6 +49,7 @@ SHELL_FILES = TRIO_FILES | {
     "proxy/net/tls.py",
     "proxy/net/tls_wire.py",
     "client/blocking.py",
+    "client/blocking_connections.py",
     "client/security.py",
     "client/settings.py",
 }

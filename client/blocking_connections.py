@@ -1,0 +1,180 @@
+"""Blocking connections: sockets and TLS, opened until they are ready for requests, and the runner of flows."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
+
+from ..codecs import messages
+from . import limits
+from .cluster import Address
+from .errors import ClientError, ConnectionFailed
+from .flows import Ask, Effect, Sleep
+from .link import Link, decode_answer
+from .security import login_maker
+from .settings import ClientSettings
+
+Result = TypeVar("Result")
+
+
+class Connection:
+    """A ready link over a socket."""
+
+    def __init__(self, connected: socket.socket, link: Link) -> None:
+        self.socket = connected
+        self.link = link
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether bytes wait inside of TLS, where no poll sees them."""
+        return isinstance(self.socket, ssl.SSLSocket) and self.socket.pending() > 0
+
+    def send(self, data: bytes, deadline: float) -> None:
+        """Send all of it. Raises ConnectionFailed."""
+        with _as_connection_failed():
+            self.socket.settimeout(_seconds_until(deadline))
+            self.socket.sendall(data)
+
+    def receive(self, deadline: float) -> bytes:
+        """Return bytes; none: the server has closed the connection. Raises ConnectionFailed."""
+        with _as_connection_failed():
+            self.socket.settimeout(_seconds_until(deadline))
+            return self.socket.recv(limits.RECEIVE_BYTES)
+
+    def receive_some(self) -> bytes | None:
+        """Return what is there, after ``wait`` has seen something: None when that was a part of TLS only."""
+        with _as_connection_failed():
+            self.socket.setblocking(False)
+            try:
+                return self.socket.recv(limits.RECEIVE_BYTES)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                return None
+
+    def abort(self) -> None:
+        """End it under the thread that uses it."""
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)  # of TCP: that of TLS would take the object away
+
+    def close(self) -> None:
+        """Close it."""
+        self.socket.close()
+
+
+class Connector:
+    """Opens connections that are ready for requests."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._begin_login = login_maker(settings.sasl, settings.client_id)
+
+    def connect(self, address: Address, deadline: float) -> Connection:
+        """Return a connection after login and ApiVersions. Raises ConnectionFailed, UnsupportedServer."""
+        with _as_connection_failed():
+            connected = socket.create_connection(address, _seconds_until(deadline))
+        try:
+            with _as_connection_failed():
+                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if self.settings.tls is not None:
+                    connected.settimeout(_seconds_until(deadline))
+                    connected = self.settings.tls.wrap_socket(connected, server_hostname=address[0])
+            connection = Connection(connected, Link(self.settings.client_id, self._begin_login))
+            connection.send(connection.link.start(), deadline)
+            while not connection.link.is_ready:
+                try:
+                    data = connection.receive(deadline)
+                except ConnectionFailed as error:
+                    raise connection.link.explain_loss(str(error)) from None
+                if not data:
+                    raise connection.link.explain_loss("the server closed the connection")
+                if reply := connection.link.greeted(data):
+                    connection.send(reply, deadline)
+        except BaseException:
+            connected.close()
+            raise
+        return connection
+
+
+class Connections:
+    """Connections for questions, one for each server, and the runner of flows. For one thread at a time."""
+
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector
+        self._open: dict[Address, Connection] = {}
+
+    def close(self) -> None:
+        """Close them."""
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()
+
+    def run(self, flow: Coroutine[Effect, Any, Result], until: float | None = None) -> Result:
+        """Return what the flow returns; no question takes longer than ``until``."""
+        try:
+            effect = flow.send(None)
+            while True:
+                try:
+                    answer = self._perform(effect, until)
+                except ClientError as error:
+                    effect = flow.throw(error)
+                else:
+                    effect = flow.send(answer)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        finally:
+            flow.close()
+
+    def _perform(self, effect: Effect, until: float | None) -> Any:
+        if isinstance(effect, Ask):
+            return self._ask(effect, until)
+        if isinstance(effect, Sleep):
+            time.sleep(effect.seconds)
+            return None
+        return time.monotonic()
+
+    def _ask(self, ask: Ask, until: float | None) -> Any:
+        now = time.monotonic()
+        deadline = now + self._connector.settings.request_seconds_max
+        connection = self._open.pop(ask.address, None)
+        if connection is None:
+            connect_deadline = now + limits.CONNECT_SECONDS_MAX
+            connection = self._connector.connect(ask.address, earlier(connect_deadline, until))
+        try:
+            link = connection.link
+            version = link.version_of(ask.api_key, *ask.versions, ask.what)
+            body = messages.encode_request(ask.api_key, version, **ask.fields)
+            connection.send(link.request(ask.api_key, version, body)[1], deadline)
+            while True:
+                data = connection.receive(earlier(deadline, until))
+                if not data:
+                    raise ConnectionFailed("the server closed the connection")
+                for answered in link.received(data):
+                    answer = decode_answer(answered)
+                    self._open[ask.address] = connection
+                    return answer
+        finally:
+            if self._open.get(ask.address) is not connection:
+                connection.close()
+
+
+def earlier(one: float, other: float | None) -> float:
+    """Return the earlier moment; None is never."""
+    return one if other is None else min(one, other)
+
+
+def _seconds_until(deadline: float) -> float:
+    return max(0.001, deadline - time.monotonic())
+
+
+@contextlib.contextmanager
+def _as_connection_failed() -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError:
+        raise ConnectionFailed("the server does not answer in time") from None
+    except OSError as error:  # TLS is among these
+        raise ConnectionFailed(f"{error}") from error

@@ -1,0 +1,146 @@
+"""Connections on trio: streams and TLS, opened until they are ready for requests, and the runner of flows."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import trio
+
+from ..codecs import messages
+from . import limits
+from .cluster import Address
+from .errors import ClientError, ConnectionFailed
+from .flows import Ask, Effect, Sleep
+from .link import Link, decode_answer
+from .security import login_maker
+from .settings import ClientSettings
+
+Result = TypeVar("Result")
+
+
+class Connection:
+    """A ready link over a stream."""
+
+    def __init__(self, stream: trio.abc.Stream, link: Link) -> None:
+        self._stream = stream
+        self.link = link
+
+    async def send(self, data: bytes, deadline: float) -> None:
+        """Send all of it. Raises ConnectionFailed."""
+        with _as_connection_failed(), trio.fail_at(deadline):
+            await self._stream.send_all(data)
+
+    async def receive(self, deadline: float | None) -> bytes:
+        """Return bytes; none: the server has closed the connection. Raises ConnectionFailed."""
+        with _as_connection_failed(), trio.fail_at(float("inf") if deadline is None else deadline):
+            return bytes(await self._stream.receive_some(limits.RECEIVE_BYTES))
+
+    async def aclose(self) -> None:
+        """Close it, without waiting for the other side."""
+        await trio.aclose_forcefully(self._stream)
+
+
+class Connector:
+    """Opens connections that are ready for requests."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._begin_login = login_maker(settings.sasl, settings.client_id)
+
+    async def connect(self, address: Address, deadline: float) -> Connection:
+        """Return a connection after login and ApiVersions. Raises ConnectionFailed, UnsupportedServer."""
+        with _as_connection_failed(), trio.fail_at(deadline):
+            stream: trio.abc.Stream = await trio.open_tcp_stream(*address)
+        if self.settings.tls is not None:
+            # As Kafka's brokers do, without the word of farewell of TLS.
+            stream = trio.SSLStream(stream, self.settings.tls, server_hostname=address[0], https_compatible=True)
+        connection = Connection(stream, Link(self.settings.client_id, self._begin_login))
+        try:
+            await connection.send(connection.link.start(), deadline)
+            while not connection.link.is_ready:
+                try:
+                    data = await connection.receive(deadline)
+                except ConnectionFailed as error:
+                    raise connection.link.explain_loss(str(error)) from None
+                if not data:
+                    raise connection.link.explain_loss("the server closed the connection")
+                if reply := connection.link.greeted(data):
+                    await connection.send(reply, deadline)
+        except BaseException:
+            await connection.aclose()
+            raise
+        return connection
+
+
+class Connections:
+    """Connections for questions, one for each server, and the runner of flows. For one task at a time."""
+
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector
+        self._open: dict[Address, Connection] = {}
+
+    async def aclose(self) -> None:
+        """Close them."""
+        while self._open:
+            _, connection = self._open.popitem()
+            await connection.aclose()
+
+    async def run(self, flow: Coroutine[Effect, Any, Result], until: float | None = None) -> Result:
+        """Return what the flow returns; no question takes longer than ``until``."""
+        try:
+            effect = flow.send(None)
+            while True:
+                try:
+                    answer = await self._perform(effect, until)
+                except ClientError as error:
+                    effect = flow.throw(error)
+                else:
+                    effect = flow.send(answer)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        finally:
+            flow.close()
+
+    async def _perform(self, effect: Effect, until: float | None) -> Any:
+        if isinstance(effect, Ask):
+            return await self._ask(effect, float("inf") if until is None else until)
+        if isinstance(effect, Sleep):
+            await trio.sleep(effect.seconds)
+            return None
+        return trio.current_time()
+
+    async def _ask(self, ask: Ask, until: float) -> Any:
+        now = trio.current_time()
+        deadline = min(now + self._connector.settings.request_seconds_max, until)
+        connection = self._open.pop(ask.address, None)
+        if connection is None:
+            connection = await self._connector.connect(ask.address, min(now + limits.CONNECT_SECONDS_MAX, until))
+        try:
+            link = connection.link
+            version = link.version_of(ask.api_key, *ask.versions, ask.what)
+            body = messages.encode_request(ask.api_key, version, **ask.fields)
+            await connection.send(link.request(ask.api_key, version, body)[1], deadline)
+            while True:
+                data = await connection.receive(deadline)
+                if not data:
+                    raise ConnectionFailed("the server closed the connection")
+                for answered in link.received(data):
+                    answer = decode_answer(answered)
+                    self._open[ask.address] = connection
+                    return answer
+        finally:
+            if self._open.get(ask.address) is not connection:
+                await connection.aclose()
+
+
+@contextmanager
+def _as_connection_failed() -> Iterator[None]:
+    try:
+        yield
+    except trio.TooSlowError:
+        raise ConnectionFailed("the server does not answer in time") from None
+    except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+        raise ConnectionFailed(f"{error.__cause__ or error}") from error
