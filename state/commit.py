@@ -74,20 +74,13 @@ def claimed(entry: Entry, claim: Intent) -> Entry:
     return _with_intent(entry, claim)
 
 
-def reopened(entry: Entry, intent: Intent) -> Entry:
-    """Return the entry in which what the window has of the intent's only batch is no batch of its own, but what the log
-    has of that one."""
-    batch = intent.batches[0]
-    kept = [one for one in entry.window if distance(batch.base_sequence, one.base_sequence) >= batch.record_count]
-    return replace(
-        entry, version=entry.version + 1, next_sequence=batch.base_sequence, window=tuple(kept), intent=intent
-    )
-
-
 def committed(entry: Entry, batches: Sequence[WindowBatch], end_offset: int, anchor: bytes) -> Entry:
     """Return the entry after ``batches``, in sequence and of the entry's epoch, were found or acknowledged in the
-    log."""
-    due = entry.next_sequence
+    log. The first one may be a batch of which the entry has a part already: it takes the place of that part."""
+    window, due = entry.window, batches[0].base_sequence
+    if due != entry.next_sequence:
+        assert distance(due, entry.next_sequence) < batches[0].record_count, (batches, entry)
+        window = tuple(one for one in window if distance(due, one.base_sequence) >= batches[0].record_count)
     for batch in batches:
         assert batch.base_sequence == due, (batch, entry)
         due = advance(due, batch.record_count)
@@ -98,7 +91,7 @@ def committed(entry: Entry, batches: Sequence[WindowBatch], end_offset: int, anc
         entry.principal,
         entry.producer_epoch,
         due,
-        (*entry.window, *batches)[-WINDOW_BATCHES_MAX:],
+        (*window, *batches)[-WINDOW_BATCHES_MAX:],
         first,
         end_offset,
         anchor,

@@ -7,8 +7,8 @@ the client is not decided here (rule R11: the sequencer asks the authority again
 from __future__ import annotations
 
 from ..values import value
-from .entry import NO_TIME, Entry, Intent, WindowBatch
-from .sequence import advance, distance, is_ahead, last_of
+from .entry import NO_TIME, Entry, Intent
+from .sequence import advance, distance, is_ahead
 
 
 @value(frozen=True, slots=True)
@@ -34,14 +34,16 @@ class Duplicate:
 
 
 @value(frozen=True, slots=True)
-class BelowWindow:
-    """It begins before what the window remembers: a duplicate if the log has it. Of a batch that was stored in parts
-    a window that was rebuilt may have the last ones."""
+class Overlap:
+    """By the numbers its first ``record_count`` records are in the log, all or only some, and it is none of the last
+    five batches. It is an older one, one that is stored in parts, or another one: the log tells."""
+
+    record_count: int
 
 
 @value(frozen=True, slots=True)
 class OutOfOrder:
-    """The batch leaves a gap, begins a new epoch with another sequence than 0, or overlaps with what is in the log."""
+    """The batch leaves a gap, or begins a new epoch with another sequence than 0."""
 
     expected: int
     reason: str
@@ -54,10 +56,9 @@ class Fenced:
     producer_epoch: int
 
 
-Verdict = Append | Duplicate | BelowWindow | OutOfOrder | Fenced
+Verdict = Append | Duplicate | Overlap | OutOfOrder | Fenced
 
 _APPEND = Append()
-_BELOW = BelowWindow()
 
 
 def decide(entry: Entry | None, batch: BatchIdentity, any_start: bool = False) -> Verdict:
@@ -76,49 +77,35 @@ def decide(entry: Entry | None, batch: BatchIdentity, any_start: bool = False) -
         if batch.base_sequence == 0:
             return _APPEND
         return OutOfOrder(0, "a new producer epoch has to start at sequence 0")
-    duplicate = _find_duplicate(entry.window, batch)
-    if duplicate is not None:
-        return duplicate
+    for known in entry.window:
+        if known.base_sequence == batch.base_sequence and known.record_count == batch.record_count:
+            return Duplicate(known.base_offset, known.log_append_time_ms)
     if batch.base_sequence == entry.next_sequence:
         return _APPEND
-    if not entry.window or is_ahead(entry.next_sequence, batch.base_sequence):
-        return OutOfOrder(entry.next_sequence, "there is a gap before this batch")
-    begins_below = is_ahead(batch.base_sequence, entry.window[0].base_sequence)
-    if begins_below and is_ahead(last_of(batch.base_sequence, batch.record_count), entry.next_sequence):
-        return _BELOW
-    return OutOfOrder(entry.next_sequence, "the batch overlaps with batches that are in the log")
+    overlap = records_stored(entry, batch)
+    return Overlap(overlap) if overlap else OutOfOrder(entry.next_sequence, "there is a gap before this batch")
 
 
-def _find_duplicate(window: tuple[WindowBatch, ...], batch: BatchIdentity) -> Duplicate | None:
-    """Return the batch of the window that this one repeats, also if it was stored in several parts, which follow each
-    other in the window."""
-    for index, first in enumerate(window):
-        if first.base_sequence != batch.base_sequence:
-            continue
-        records = 0
-        for part in window[index:]:
-            if part.base_sequence != advance(first.base_sequence, records):
-                break
-            records += part.record_count
-            if records == batch.record_count:
-                return Duplicate(first.base_offset, first.log_append_time_ms)
-            if records > batch.record_count:
-                break
-    return None
-
-
-def records_in_log(entry: Entry, batch: BatchIdentity) -> int:
-    """Return how many of its first records a rebuild has found, if that was up to the middle of the batch: it was
-    stored in parts. 0: for certain none."""
-    if not entry.is_rebuilt or batch.producer_epoch != entry.producer_epoch:
+def records_stored(entry: Entry, batch: BatchIdentity) -> int:
+    """Return how many of its first records are in the log, by the numbers: up to the sequence that is due."""
+    if batch.producer_epoch != entry.producer_epoch or not entry.window:
         return 0
-    records = distance(batch.base_sequence, entry.next_sequence)
-    return records if records < batch.record_count else 0
+    if not is_ahead(batch.base_sequence, entry.next_sequence):
+        return 0
+    return min(distance(batch.base_sequence, entry.next_sequence), batch.record_count)
+
+
+def rest_of(batch: BatchIdentity, record_count: int) -> BatchIdentity:
+    """Return what is left of a batch whose first ``record_count`` records are in the log."""
+    due = advance(batch.base_sequence, record_count)
+    return BatchIdentity(batch.producer_epoch, due, batch.record_count - record_count)
 
 
 def is_in_intent(intent: Intent, batch: BatchIdentity, crc: int) -> bool:
-    """Is the batch one of the intent's batches, with the same content (rule R13)?"""
+    """Is what is left of the batch, or all of it, one of the intent's batches, with the same content (rule R13)?"""
+    end = advance(batch.base_sequence, batch.record_count)
     return intent.producer_epoch == batch.producer_epoch and any(
-        (member.base_sequence, member.record_count, member.crc) == (batch.base_sequence, batch.record_count, crc)
+        (advance(member.base_sequence, member.record_count), member.crc) == (end, crc)
+        and member.record_count <= batch.record_count
         for member in intent.batches
     )

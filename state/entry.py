@@ -45,7 +45,7 @@ class StoredFormatError(Exception):
 
 @value(frozen=True, slots=True)
 class WindowBatch:
-    """One of the last five batches that are in the log."""
+    """One of the last five batches that are in the log; of a batch that is stored in parts what is stored of it."""
 
     base_sequence: int
     record_count: int
@@ -55,7 +55,8 @@ class WindowBatch:
 
 @value(frozen=True, slots=True)
 class IntentBatch:
-    """One batch that is about to be, or may have been, forwarded."""
+    """One batch that is about to be, or may have been, forwarded; of one that is stored in parts what is left of it, of
+    which only the first part may have been."""
 
     base_sequence: int
     record_count: int
@@ -96,7 +97,7 @@ class Entry:
     be complete. ``next_sequence``: the sequence that is due. ``window``: oldest first, at most five.
     ``first_base_offset``: where the present epoch begins in the log. ``end_offset``, ``anchor``: end and last record of
     the last committed append, of any epoch. ``is_rebuilt``: the newest part was read from the log, and nothing was
-    committed since; it may end in the middle of a batch that was stored in parts."""
+    committed since."""
 
     version: int
     generation: bytes

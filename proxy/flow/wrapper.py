@@ -13,6 +13,7 @@ from ...codecs.compression import Codec
 from ...codecs.convert import Inner
 from ...codecs.marker import Identity, anchor_of_marker, encode_marker
 from ...codecs.steps import Steps, at_once
+from ...values import value
 from ..admission.memory_budget import Count, Held
 
 _BYTES_PER_IDENTITY = 18
@@ -134,6 +135,25 @@ class PendingWrapper:
         """What identifies the wrapper in the log."""
         self.wrapped()
         return self._anchor
+
+
+@value(frozen=True, slots=True)
+class WrapperPlan:
+    """One wrapper to append: whole batches, or a part of one."""
+
+    identities: tuple[Identity, ...]
+    wrapper: PendingWrapper
+    is_compressed: bool
+
+    @property
+    def message_set(self) -> bytes | bytearray:
+        """The wrapper, if it goes alone."""
+        return self.wrapper.wrapped()
+
+    @property
+    def anchor(self) -> bytes:
+        """What identifies it in the log, if it goes alone."""
+        return self.wrapper.anchor
 
 
 def joined(wrappers: Sequence[PendingWrapper]) -> PendingWrapper:

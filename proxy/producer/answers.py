@@ -11,7 +11,7 @@ _HEADER_NAME_SHOWN = 64
 """Characters of a header's name in a message: a client may send a name of any length, an answer holds 32,767 bytes."""
 
 # R11 lives here: 45 and 59 make clients send possibly written batches again under a new epoch. Only what is proven
-# gives 45 (``out_of_order``, ``not_below_window``); nothing gives 59.
+# gives 45 (``out_of_order``, ``not_in_log``); nothing gives 59.
 
 
 def appended(base_offset: int, log_append_time_ms: int) -> Answer:
@@ -29,17 +29,17 @@ def duplicate_below_window() -> Answer:
 
 
 def out_of_order(verdict: OutOfOrder) -> Answer:
-    """A gap that is proven, an overlap, or a new epoch that does not start at 0."""
+    """A gap that is proven, or a new epoch that does not start at 0."""
     return Answer(
         int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), message=f"{verdict.reason}: sequence {verdict.expected} is due"
     )
 
 
-def not_below_window() -> Answer:
-    """A sequence that lies before the window and is, for certain, not in the log."""
+def not_in_log() -> Answer:
+    """By its sequences it is in the log, or begins there, and for certain it does not."""
     return Answer(
         int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
-        message="the sequence lies before the last five batches and such a batch is not in the log",
+        message="the sequence comes before the one that is due, and the log does not have such a batch",
     )
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...codecs.record_batch import BatchHeader
-from ...state.decide import BatchIdentity
+from ...state.decide import BatchIdentity, rest_of
 from ...state.entry import NO_OFFSET, NO_PRINCIPAL, NO_TIME
 from ...values import value
 from ..flow.effects import Way
+from ..flow.wrapper import WrapperPlan
 from .retry_notes import Key, RetryNotes, comes_before
 
 
@@ -85,6 +87,12 @@ class Batch:
     """Counts the bytes of its request, as long as it keeps ``records``."""
     ahead: object = None
     """Counts what it will be converted to, until it is."""
+    stored_records: int = 0
+    """So many of its first records were seen to be in the log: it is stored in parts."""
+    base_offset: int = NO_OFFSET
+    """Where the first of these lies."""
+    rest: deque[WrapperPlan] | None = None
+    """What is left of it then, if it is converted already; the first one leaves next."""
 
     @property
     def is_wanted(self) -> bool:
@@ -93,6 +101,16 @@ class Batch:
             if not waiter.is_gone:
                 return True
         return False
+
+    @property
+    def left(self) -> BatchIdentity:
+        """What of it is not in the log yet, as far as is known."""
+        return rest_of(self.identity, self.stored_records) if self.stored_records else self.identity
+
+    def note_stored(self, record_count: int, base_offset: int, rest: deque[WrapperPlan] | None = None) -> None:
+        """So many of its first records are in the log. What is left is put together with no other batch."""
+        self.stored_records, self.base_offset, self.rest = record_count, base_offset, rest
+        self.is_alone = True
 
     @property
     def way(self) -> Way | None:
@@ -159,6 +177,6 @@ class Batch:
     def let_go_of_records(self) -> None:
         """Release the records: no request waits for it, and a retry brings the same records. Its outcome is determined
         without them."""
-        self.records, self.held, self.ahead = _NO_RECORDS, None, None
+        self.records, self.held, self.ahead, self.rest = _NO_RECORDS, None, None, None
         for waiter in self.waiters:
             waiter.leave()

@@ -1,5 +1,5 @@
-"""Batches that are, or may be, in the log already: one of the last five, one from before them, one of which a rebuild
-found the first part. Rules R6, R9, R11.
+"""Batches that are, or may be, in the log already: one of the last five, one from before them, one of which the first
+part is stored. Rules R6, R9, R11.
 
 Flows only, called from ``sequencer.py``; they look into the log and answer. Nothing is appended here."""
 
@@ -13,10 +13,10 @@ from ...codecs.convert import digesting_batch
 from ...codecs.errors import WireError
 from ...codecs.marker import Identity
 from ...codecs.message_set import ShallowMessage
-from ...state.commit import Stored, reopened
-from ...state.decide import BatchIdentity, Duplicate, is_in_intent, records_in_log
-from ...state.entry import NO_ANCHOR, NO_OFFSET, NOBODY, Entry, Intent, IntentBatch
-from ...state.sequence import distance
+from ...state.commit import Stored
+from ...state.decide import BatchIdentity, Duplicate, is_in_intent
+from ...state.entry import NO_ANCHOR, NO_OFFSET, NO_TIME, Entry
+from ...state.sequence import distance, is_ahead
 from .. import limits
 from ..events import DuplicateAnswered
 from ..flow.effects import Now, Wait, in_steps
@@ -24,7 +24,7 @@ from ..partition_log.log_chunk import carries, contents_in, has_content, pieces_
 from ..partition_log.log_offsets import Later, Position, Unreadable, look_at
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
 from . import answers
-from .batch import Answer, Batch
+from .batch import Batch
 from .stream import Stream
 
 
@@ -87,66 +87,39 @@ def begins_anew(stream: Stream, entry: Entry, batch: Batch) -> bool:
     )
 
 
-async def reopen(stream: Stream, batch: Batch) -> bool:
-    """Is a batch that seems to overlap what is in the log one of which a rebuild found the first parts (rules R6, R11)?
-    Then it is an open intent again, to be completed. Its content has to fit."""
+async def look_for_overlap(stream: Stream, batch: Batch, record_count: int) -> None:
+    """By the numbers so many of its first records are in the log. If they are its own, it goes on behind them (rules
+    R6, R11), or is a duplicate if these are all: 46 below the window (rule R9). 45 if the log was searched completely,
+    else a retriable error, then 87."""
     entry, identity = stream.held.entry, batch.identity
-    overlap = 0 if entry is None else records_in_log(entry, identity)
-    if entry is None or not overlap:
-        return False
-    contents = await contents_of(batch)
-    result, stored_contents = await _search_records(
-        stream, replace(identity, record_count=overlap), max(entry.first_base_offset, 0), contents[:overlap]
-    )
-    if not isinstance(result, Searched):
-        told = answers.in_doubt if isinstance(result, Later) else answers.undecidable
-        stream.dismiss(batch, told(result.reason), "first_part_unread")
-        return True
-    parts = covered(result.pieces, identity)
-    if sum(part.record_count for part in parts) != overlap or contents[:overlap] != stored_contents:
-        return False
-    leader = stream.context.leader_of(stream.topic, stream.partition)
-    intent = Intent(
-        NOBODY,  # whoever comes takes it over: our client may go meanwhile (R17)
-        identity.producer_epoch,
-        (IntentBatch(identity.base_sequence, identity.record_count, batch.header.crc),),
-        parts[0].base_offset,
-        NO_ANCHOR,
-        contents[0],
-        -1 if leader is None else leader,
-    )
-    await stream.write(reopened(entry, intent))
-    return True
-
-
-async def answer_below_window(stream: Stream, batch: Batch) -> None:
-    """Rule R9: 46 if the log has it, 45 if the log was searched completely, else a retriable error, then 87."""
-    answer, verdict = await _search_below_window(stream, batch)
-    stream.dismiss(batch, answer, verdict)
-    if verdict == "duplicate_below_window":
-        stream.observers.report(DuplicateAnswered(batch.waiters[0].connection.name, stream.topic))
-
-
-async def _search_below_window(stream: Stream, batch: Batch) -> tuple[Answer, str]:
-    """Is a batch in the log that begins before the window? Its content has to fit too, or a client that restarts its
-    sequences would lose records in silence."""
-    entry = stream.held.entry
     assert entry is not None
-    if entry.first_base_offset == NO_OFFSET:
-        return answers.in_doubt("where this epoch begins in the log is not known"), "below_window_unknown"
+    known = [one for one in entry.window if not is_ahead(identity.base_sequence, one.base_sequence)]
+    start_at = known[-1].base_offset if known else entry.first_base_offset
+    if start_at == NO_OFFSET:
+        stream.dismiss(batch, answers.in_doubt("where this epoch begins in the log is not known"), "overlap_unread")
+        return
     contents = await contents_of(batch)
+    wanted = replace(identity, record_count=record_count)
     started = await Now()
-    result, stored_contents = await _search_records(stream, batch.identity, entry.first_base_offset, contents)
-    stream.step("resolve", (batch,), started, "below the window")
+    result, stored_contents = await _search_records(stream, wanted, start_at, contents[:record_count])
+    stream.step("resolve", (batch,), started, "overlap")
     if isinstance(result, Later):
-        return answers.in_doubt(result.reason), "below_window_unknown"
-    if isinstance(result, Undecidable):
-        return answers.undecidable(result.reason), "undecidable"
-    if not is_covered(result.pieces, batch.identity):
-        return answers.not_below_window(), "out_of_order"
-    if stored_contents != contents:
-        return answers.not_below_window(), "restarted_sequence"
-    return answers.duplicate_below_window(), "duplicate_below_window"
+        stream.dismiss(batch, answers.in_doubt(result.reason), "overlap_unread")
+    elif isinstance(result, Undecidable):
+        stream.dismiss(batch, answers.undecidable(result.reason), "undecidable")
+    elif not is_covered(result.pieces, wanted):
+        stream.dismiss(batch, answers.not_in_log(), "out_of_order")
+    elif stored_contents != contents[:record_count]:  # or a client that restarts its sequences would lose records
+        stream.dismiss(batch, answers.not_in_log(), "restarted_sequence")
+    elif record_count < identity.record_count:
+        batch.note_stored(record_count, covered(result.pieces, wanted)[0].base_offset)
+    else:
+        if known:
+            base_offset = covered(result.pieces, wanted)[0].base_offset
+            stream.dismiss(batch, answers.appended(base_offset, NO_TIME), "duplicate")
+        else:
+            stream.dismiss(batch, answers.duplicate_below_window(), "duplicate_below_window")
+        stream.observers.report(DuplicateAnswered(batch.waiters[0].connection.name, stream.topic))
 
 
 async def _search_records(

@@ -1,22 +1,21 @@
 """A reserved group on its way to the log: append, read the outcome, resolve what is in doubt, commit. Rules R5, R6,
 R7, R16, R19.
 
-A group is one wrapper, or, where a single batch is too large for the broker, several parts of it one after the other.
-Everything that is appended here was reserved before (R2) by ``sequencer.py``; what is left in doubt there is found
-again by ``takeover.py``."""
+A group is one wrapper, or, where a single batch is too large for the broker, the first part of what is left of it: that
+is committed, and the rest is due again like a batch of its own. Everything that is appended here was reserved before
+(R2) by ``sequencer.py``; what is left in doubt there is found again by ``takeover.py``."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate
 
 from ...codecs.marker import anchor_of
 from ...codecs.message_set import ShallowMessage
 from ...state.commit import Stored, committed, given_up, released, renewed
 from ...state.decide import BatchIdentity
-from ...state.entry import NO_ANCHOR, NO_OFFSET, NOBODY, WindowBatch
+from ...state.entry import NO_ANCHOR, NO_OFFSET, NO_TIME, NOBODY, WindowBatch
 from .. import limits
 from ..events import AppendAfterDeadline, NoRoomForMarker, Reforwarded
 from ..flow.effects import Append, Leader, Wait, in_steps
@@ -24,7 +23,6 @@ from ..flow.outcome import (
     CONTENT_ERRORS,
     ROUTING_ERRORS,
     SIZE_ERRORS,
-    Acknowledger,
     Appended,
     InDoubt,
     NotSent,
@@ -32,20 +30,19 @@ from ..flow.outcome import (
     Refused,
     ended,
 )
+from ..flow.wrapper import WrapperPlan
 from ..partition_log.log_chunk import carries
 from ..partition_log.log_offsets import Later, Position, look_at
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
 from . import answers
 from .batch import Answer, Batch
 from .grouping import (
-    GroupPlan,
-    WrapperPlan,
     compressing_harder,
     halving,
     leaving_the_marker_out,
     located,
     offset_of,
-    rest_of,
+    planning,
     stay_apart,
 )
 from .resolution import LeftOpen, resolve
@@ -55,9 +52,8 @@ from .stream import Stream
 class Forward:
     """One group under one intent."""
 
-    def __init__(
-        self, stream: Stream, group: list[Batch], plan: GroupPlan, leader: int, placed: Sequence[Stored] = ()
-    ) -> None:
+    def __init__(self, stream: Stream, group: list[Batch], pieces: deque[WrapperPlan], leader: int) -> None:
+        """``pieces``: what is left of the group. The first one is sent here."""
         entry = stream.held.entry
         assert entry is not None
         assert entry.intent is not None
@@ -67,47 +63,31 @@ class Forward:
         self._topics = stream.topics
         self._bounds = stream.bounds
         self._group = group
-        self._pieces = deque(plan.pieces)
-        self._sent_sequence = group[0].identity.base_sequence
-        self._contents = {plan.content}
+        self._pieces = pieces
+        self._sent = group[0].left
+        """What is sent, as one range of records."""
+        self._sequences: tuple[int, ...] = ()
+        """What it may be found by: the base sequences in its marker (rule R14)."""
+        self._content = entry.intent.content
         self._leader = leader
         self._timeout_ms = min([batch.timeout_ms for batch in group])
         self._era = stream.life.era
         self._owner = entry.intent.owner
-        self._placed = list(placed)
-        self._anchor = entry.anchor
         self._is_clean = True
         self._is_nameless = False
         self._told: tuple[bytes, Stored] | None = None
-        self._log_append_time_ms = -1
-        self._lane: Acknowledger | None = None
-        self._last: WrapperPlan | None = None
         self._bound = Position(entry.intent.lower_bound, entry.intent.anchor)
         self._moved_to = NO_OFFSET
 
-    @property
-    def _first(self) -> BatchIdentity:
-        return self._group[0].identity
-
-    @property
-    def _whole(self) -> BatchIdentity:
-        """The group as one range of records."""
-        first = self._first
-        records = sum(batch.identity.record_count for batch in self._group)
-        return BatchIdentity(first.producer_epoch, first.base_sequence, records)
-
-    @property
-    def _sequences(self) -> tuple[int, ...]:
-        """What the group may be found by: its batches' base sequences, and that of the part that is out (rule R14)."""
-        return (*(batch.identity.base_sequence for batch in self._group), self._sent_sequence)
-
     async def work(self) -> None:
-        """Go on until the group is in the log and answered, refused and answered, or has to begin anew."""
+        """Go on until what was sent is in the log and answered, refused and answered, or has to begin anew."""
         stream = self._stream
-        while self._pieces:
+        while True:
             piece = self._pieces[0]
-            self._sent_sequence = piece.identities[0].base_sequence
-            self._contents.add(piece.wrapper.first_content)
+            first = piece.identities[0]
+            records = sum([identity.record_count for identity in piece.identities])
+            self._sent = BatchIdentity(first.producer_epoch, first.base_sequence, records)
+            self._sequences = tuple([identity.base_sequence for identity in piece.identities])
             self._told = None
             started = self._observers.step_begins()
             outcome: Outcome = await Append(
@@ -128,8 +108,8 @@ class Forward:
             if isinstance(outcome, Appended):
                 outcome = await self._confirmed(piece, outcome)
             if isinstance(outcome, Appended):
-                self._place(piece, outcome)
-                continue
+                await self._appended(piece, outcome)
+                return
             if isinstance(outcome, NotSent):
                 await self._not_sent()
                 return
@@ -140,7 +120,6 @@ class Forward:
                 go_on = await self._resolve(outcome)
             if not go_on:
                 return
-        await self._commit()
 
     # R17 lives here: nothing is forwarded for a client that has gone.
     def _may_send(self) -> str | None:
@@ -177,57 +156,77 @@ class Forward:
         reason = there.reason if isinstance(there, Later) else "another record is where it was appended"
         return InDoubt(f"the broker answered with code {outcome.error_code}: {reason}", self._leader)
 
-    def _place(self, piece: WrapperPlan, outcome: Appended) -> None:
-        self._placed.extend(located(piece, outcome.base_offset))
+    async def _appended(self, piece: WrapperPlan, outcome: Appended) -> None:
         # What the broker has rebuilt is not known by what was sent: no anchor is better than one that never fits.
         is_unmarked = self._stream.topic in self._topics.unmarked
-        self._anchor = NO_ANCHOR if is_unmarked else outcome.anchor or piece.anchor
+        anchor = NO_ANCHOR if is_unmarked else outcome.anchor or piece.anchor
         if self._topics.too_large and not piece.wrapper.joined_bytes_max:
             self._topics.note_taken(self._stream.topic, len(piece.message_set))
-        self._lane = outcome.lane
-        self._last = piece
-        self._log_append_time_ms = outcome.log_append_time_ms
-        self._pieces.popleft()
+        await self._commit(located(piece, outcome.base_offset), anchor, piece, outcome)
 
-    async def _commit(self) -> None:
-        """Everything is in the log. The client is answered now; the commit rides on the next swap (rule R7), unless
-        nothing in the log tells whose it is: then it is written before."""
+    async def _commit(
+        self,
+        stored: Sequence[Stored],
+        anchor: bytes,
+        piece: WrapperPlan | None = None,
+        outcome: Appended | None = None,
+    ) -> None:
+        """The first records of the group are in the log. Who waits for a batch that is complete is answered now, the
+        others are due again. The commit rides on the next swap (rule R7). It is written before where nothing in the log
+        tells whose it is, or that it is one batch."""
         stream = self._stream
-        last = self._placed[-1]
-        end_offset = last.base_offset + last.record_count
-        window = []
-        for batch in self._group:
-            offset = offset_of(self._placed, batch.identity.base_sequence)
-            window.append(
-                WindowBatch(batch.identity.base_sequence, batch.identity.record_count, offset, self._log_append_time_ms)
-            )
+        end_offset = stored[-1].base_offset + stored[-1].record_count
+        lane, time_ms = (None, NO_TIME) if outcome is None else (outcome.lane, outcome.log_append_time_ms)
+        window = self._note_stored(stored, time_ms)
+        done = [batch for batch in self._group if batch.stored_records == batch.identity.record_count]
         if self._era == self._life.era:
             assert stream.held.entry is not None
-            entry = committed(stream.held.entry, window, end_offset, self._anchor)
-            stream.held.hold(entry, self._group if self._observers.step_begins() else ())
-            stream.remember_lane(self._group, self._lane)
-            if self._is_clean:
-                if self._anchor != NO_ANCHOR:
-                    self._bounds.note(stream.topic, stream.partition, Position(end_offset, self._anchor))
-                self._look_back(end_offset - 1)
+            entry = committed(stream.held.entry, window, end_offset, anchor)
+            stream.held.hold(entry, done if self._observers.step_begins() else ())
+            stream.remember_lane(done, lane)
+            if self._is_clean and piece is not None:
+                if anchor != NO_ANCHOR:
+                    self._bounds.note(stream.topic, stream.partition, Position(end_offset, anchor))
+                self._look_back(piece, end_offset - 1)
         else:
             stream.held.forget()
-        if self._is_nameless and stream.held.is_unwritten and stream.held.entry is not None:
+        is_last_part = bool(done) and done[0].identity.base_sequence != self._sent.base_sequence
+        if (self._is_nameless or is_last_part) and stream.held.is_unwritten and stream.held.entry is not None:
             await stream.write(stream.held.entry)
         measure = self._observers.measure
-        for batch, stored in zip(self._group, window, strict=True):
-            stream.answer(batch, answers.appended(stored.base_offset, stored.log_append_time_ms), "appended")
-            if measure is not None and self._is_clean and self._lane is not None:
-                measure(batch.arrived_at, self._lane)
+        for batch in done:
+            stream.answer(batch, answers.appended(batch.base_offset, time_ms), "appended")
+            if measure is not None and self._is_clean and lane is not None:
+                measure(batch.arrived_at, lane)
+        stream.put_back([batch for batch in self._group if batch not in done])
 
-    def _look_back(self, last_offset: int) -> None:
+    def _note_stored(self, stored: Sequence[Stored], log_append_time_ms: int) -> list[WindowBatch]:
+        """Note how much of each batch is in the log. Return what the window remembers of these batches."""
+        records = sum([piece.record_count for piece in stored])
+        rest = None
+        if records == self._sent.record_count and self._pieces:
+            self._pieces.popleft()
+            rest = self._pieces
+        window = []
+        for batch in self._group:
+            taken = min(records, batch.left.record_count)
+            if not taken:
+                break
+            records -= taken
+            base_sequence = batch.identity.base_sequence
+            base_offset = batch.base_offset if batch.stored_records else offset_of(stored, base_sequence)
+            batch.note_stored(batch.stored_records + taken, base_offset, rest)
+            window.append(WindowBatch(base_sequence, batch.stored_records, base_offset, log_append_time_ms))
+        return window
+
+    def _look_back(self, piece: WrapperPlan, last_offset: int) -> None:
         """The first append of a partition in this process is read back, aside."""
         stream = self._stream
         place = (stream.topic, stream.partition)
         probe = stream.context.marker_probe
-        if place not in probe.probed and self._last is not None and self._last.wrapper.is_marked:
+        if place not in probe.probed and piece.wrapper.is_marked:
             probe.probed.add(place)
-            stream.work_aside(probe.probe(place, self._last.message_set, last_offset))
+            stream.work_aside(probe.probe(place, piece.message_set, last_offset))
 
     # ------------------------------------------------------------------ not appended
     async def _not_sent(self) -> None:
@@ -238,15 +237,12 @@ class Forward:
         await Wait(limits.PROBE_SECONDS)
 
     def _let_go(self) -> None:
-        """Release the intent. If a part of the batch is in the log it stays open, owned by nobody: the retry brings the
-        rest, to whatever proxy it comes (rules R13, R17)."""
+        """Nothing of what was reserved is in the log: release the intent."""
         stream = self._stream
         if self._era != self._life.era:
             stream.held.forget()
         elif stream.held.entry is not None:
-            entry = stream.held.entry
-            open_still = renewed(entry, NOBODY, moved_to=self._moved_to)
-            stream.held.hold(open_still if self._placed else released(entry))
+            stream.held.hold(released(stream.held.entry))
 
     def _leave(self) -> None:
         """The intent stays open, and nobody's: to be resolved where the client comes next (rule R17)."""
@@ -267,8 +263,8 @@ class Forward:
             await Leader(self._stream.topic, self._stream.partition, refresh=True)
         self._let_go()
         answer = answers.refused(code)
-        if self._placed and not answers.is_retriable(code):
-            answer = answers.partly_stored(sum(part.record_count for part in self._placed), code)
+        if (records := self._group[0].stored_records) and not answers.is_retriable(code):
+            answer = answers.partly_stored(records, code)
         self._answer_all(answer, "refused")
         return False
 
@@ -299,8 +295,6 @@ class Forward:
                 return True
         if piece.identities[0].record_count == 1:
             return await self._without_marker(piece)
-        if len(self._pieces) >= limits.PARTS_MAX:
-            return False
         halves = await in_steps(partial(halving, stream.target, piece), sender)
         self._pieces.popleft()
         self._pieces.extendleft(reversed(halves))
@@ -317,17 +311,17 @@ class Forward:
 
     # ------------------------------------------------------------------ in doubt
     async def _resolve(self, outcome: Outcome) -> bool:
-        """Rule R6. True: go on with the pieces that are left."""
+        """Rule R6. True: send it again."""
         assert isinstance(outcome, InDoubt)
         stream = self._stream
         if outcome.is_late:  # R14: another proxy may have appended them meanwhile
-            names = (self._first.producer_epoch, tuple(batch.identity.base_sequence for batch in self._group))
+            names = (self._sent.producer_epoch, self._sequences)
             self._observers.report(AppendAfterDeadline(stream.producer_id, *names, stream.topic, stream.partition))
-            stream.schedule_audit(self._bound, self._first.producer_epoch, self._sequences)
+            stream.schedule_audit(self._bound, *names)
         if self._era != self._life.era:
             return self._void(outcome.reason)
         search = self._new_search(outcome.broker_id)
-        result = await resolve(stream, search, outcome.reason, self._whole, self._era, before_try=self._let_go_of_bytes)
+        result = await resolve(stream, search, outcome.reason, self._sent, self._era, before_try=self._let_go_of_bytes)
         if search.moved_to != NO_OFFSET:  # R8
             self._moved_to, self._bound = search.moved_to, search.bound
         if self._era != self._life.era:
@@ -340,20 +334,18 @@ class Forward:
         return await self._conclude(outcome, result)
 
     async def _conclude(self, outcome: InDoubt, result: Searched) -> bool:
-        """What the log has of the group is known."""
-        self._placed = covered(result.pieces, self._first)
-        records = sum(piece.record_count for piece in self._placed)
+        """What the log has of what was sent is known. Of a group that may be only the first batches, which had left
+        before: they are answered, the others are due again."""
+        stored = covered(result.pieces, self._sent)
         self._is_clean = False
-        if records >= self._whole.record_count:
-            self._pieces.clear()
-            self._anchor = result.anchor
-            return True
-        self._stream.schedule_audit(self._bound, self._first.producer_epoch, self._sequences)  # R14
-        if len(self._group) > 1 and records:
-            return await self._only_first(records, result.anchor)
-        if records == 0 and outcome.error_code in CONTENT_ERRORS and len(self._group) > 1:
+        if not is_covered(stored, self._sent):
+            self._stream.schedule_audit(self._bound, self._sent.producer_epoch, self._sequences)  # R14
+        if stored:
+            await self._commit(stored, result.anchor)
+            return False
+        if outcome.error_code in CONTENT_ERRORS and len(self._group) > 1:
             return self._one_by_one()
-        return await self._again(records)
+        return await self._again()
 
     def _let_go_of_bytes(self) -> None:
         """A doubt may last as long as a broker hangs. Nothing of the group is sent again without all of its clients
@@ -364,17 +356,6 @@ class Forward:
         if unwanted:
             self._pieces.clear()
 
-    async def _only_first(self, records: int, anchor: bytes) -> bool:
-        """A group leaves as a whole. Of this one the first batches had left before, and were appended after all: they
-        are answered, the others are due again."""
-        ends = accumulate(batch.identity.record_count for batch in self._group)
-        found = sum(end <= records for end in ends)
-        left = self._group[found:]
-        self._group, self._anchor = self._group[:found], anchor
-        await self._commit()
-        self._stream.put_back(left)
-        return False
-
     def _new_search(self, broker_id: int) -> LogSearch:
         entry = self._stream.held.entry
         assert entry is not None and entry.intent is not None  # noqa: PT018
@@ -383,15 +364,15 @@ class Forward:
             self._stream.partition,
             self._stream.producer_id,
             self._bound,
-            self._contents,
+            (self._content,),
             {broker_id, entry.intent.leader},
-            lambda pieces: is_covered(pieces, self._whole),
+            lambda pieces: is_covered(pieces, self._sent),
         )
         search.told = self._told
         return search
 
-    async def _again(self, records_found: int) -> bool:
-        """Not in the log, or only a part: renew the intent, then forward what is missing, at most twice (rule R6)."""
+    async def _again(self) -> bool:
+        """Not in the log: renew the intent, then forward it again, at most twice (rule R6)."""
         stream = self._stream
         entry = stream.held.entry
         assert entry is not None
@@ -411,10 +392,10 @@ class Forward:
         if not await stream.write(renewed(entry, self._owner, attempts, self._leader, self._moved_to)):
             stream.put_back(self._group)
             return False
-        rest = partial(rest_of, stream.target, self._group, records_found, self._pieces)
-        self._pieces = deque(await in_steps(rest, self._group[0].sender))
+        if not self._pieces:
+            self._pieces = await in_steps(partial(planning, stream.target, self._group), self._group[0].sender)
         stay_apart(self._group, self._pieces)
-        self._observers.report(Reforwarded(*stream.key, self._first.base_sequence, attempts))
+        self._observers.report(Reforwarded(*stream.key, self._sent.base_sequence, attempts))
         return True
 
     def _void(self, reason: str) -> bool:

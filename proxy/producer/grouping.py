@@ -1,4 +1,4 @@
-"""How a group becomes message sets: one wrapper with its marker, or parts of a batch that is too large for the
+"""How a group becomes a message set: one wrapper with its marker, or the next part of a batch that is too large for the
 broker. Pure, and in steps: what is large takes long.
 
 Knows what a topic was seen to take; sends nothing and decides nothing about sequences.
@@ -23,7 +23,7 @@ from ...state.sequence import advance, distance
 from ...values import value
 from .. import limits
 from ..admission.memory_budget import Count
-from ..flow.wrapper import PendingWrapper
+from ..flow.wrapper import PendingWrapper, WrapperPlan
 from ..partition_log.topic_facts import TopicFacts
 from .batch import Batch
 
@@ -48,57 +48,32 @@ class Target:
     topic: str
 
 
-@value(frozen=True, slots=True)
-class WrapperPlan:
-    """One wrapper to append: whole batches, or a part of one."""
-
-    identities: tuple[Identity, ...]
-    wrapper: PendingWrapper
-    is_compressed: bool
-
-    @property
-    def message_set(self) -> bytes | bytearray:
-        """The wrapper, if it goes alone."""
-        return self.wrapper.wrapped()
-
-    @property
-    def anchor(self) -> bytes:
-        """What identifies it in the log, if it goes alone."""
-        return self.wrapper.anchor
-
-
-@value(frozen=True, slots=True)
-class GroupPlan:
-    """The wrappers of one group, in order, and the digest of its first record."""
-
-    pieces: tuple[WrapperPlan, ...]
-    content: bytes
-
-
-def planning(target: Target, group: Sequence[Batch]) -> Steps[GroupPlan]:
-    """Convert the group into one wrapper, or into parts if the topic is known to refuse its size.
+def planning(target: Target, group: Sequence[Batch]) -> Steps[deque[WrapperPlan]]:
+    """Convert what is left of the group into one wrapper. A single batch whose size the topic is known to refuse is
+    cut: only the first wrapper leaves next, the others are its later parts, not cut to their sizes yet.
 
     What may be merged with other producers' is wrapped when it leaves. Raises HeaderRefused, and WireError for records
     that cannot be read.
     """
-    inner = yield from _converting(target, group)
-    content = inner.first_content
-    codec = _codec_of(target, [batch.header for batch in group])
-    identities = tuple([_identity(target, batch.header) for batch in group])
-    piece = _piece(target, identities, inner, codec)
-    del inner  # it is released once it is wrapped
     size_max = target.topics.refused_size(target.topic)
-    joined_max = min(size_max or limits.GROUP_BYTES_MAX, limits.GROUP_BYTES_MAX)
-    if target.options.merges_producers and _may_be_merged(target, group, piece, joined_max):
-        piece.wrapper.joined_bytes_max = joined_max
-        return GroupPlan((piece,), content)
-    yield from piece.wrapper.going_alone()
-    if size_max is None:
-        return GroupPlan((piece,), content)
-    if len(piece.message_set) >= size_max and not piece.is_compressed:
-        piece = yield from compressing_harder(target, piece)
-    pieces = (yield from _fitting(target, piece, size_max)) if len(group) == 1 else [piece]
-    return GroupPlan(tuple(pieces), content)
+    pieces = group[0].rest
+    if not pieces:
+        inner = yield from _converting(target, group)
+        codec = _codec_of(target, [batch.header for batch in group])
+        identities = tuple([_identity(target, batch) for batch in group])
+        piece = _piece(target, identities, inner, codec)
+        del inner  # it is released once it is wrapped
+        joined_max = min(size_max or limits.GROUP_BYTES_MAX, limits.GROUP_BYTES_MAX)
+        if target.options.merges_producers and _may_be_merged(target, group, piece, joined_max):
+            piece.wrapper.joined_bytes_max = joined_max
+            return deque((piece,))
+        yield from piece.wrapper.going_alone()
+        if size_max is not None and len(piece.message_set) >= size_max and not piece.is_compressed:
+            piece = yield from compressing_harder(target, piece)
+        pieces = deque((piece,))
+    if size_max is not None and len(group) == 1:
+        yield from _fitting(target, pieces, size_max)
+    return pieces
 
 
 def _may_be_merged(target: Target, group: Sequence[Batch], piece: WrapperPlan, joined_max: int) -> bool:
@@ -113,16 +88,20 @@ def _may_be_merged(target: Target, group: Sequence[Batch], piece: WrapperPlan, j
 
 
 def _converting(target: Target, group: Sequence[Batch]) -> Steps[Inner]:
-    return convert.converting(
+    inner = yield from convert.converting(
         [batch.records for batch in group],
         [batch.header for batch in group],
         policy=target.options.policy,
         output_bytes_max=limits.DECOMPRESSED_BYTES_MAX,
     )
+    if stored := group[0].stored_records:
+        inner = (yield from convert.cutting(inner, [stored]))[1]
+    return inner
 
 
-def _identity(target: Target, head: BatchHeader) -> Identity:
-    return Identity(target.producer_id, head.producer_epoch, head.base_sequence, head.record_count)
+def _identity(target: Target, batch: Batch) -> Identity:
+    left = batch.left
+    return Identity(target.producer_id, left.producer_epoch, left.base_sequence, left.record_count)
 
 
 def _codec_of(target: Target, headers: Sequence[BatchHeader]) -> Codec:
@@ -154,20 +133,15 @@ def _compressed(target: Target, identities: tuple[Identity, ...], inner: Inner, 
     return piece
 
 
-def _fitting(target: Target, piece: WrapperPlan, size_max: int) -> Steps[list[WrapperPlan]]:
-    """Split a piece until every part is smaller than ``size_max`` bytes, or has one record; that one then goes without
-    marker if this makes it smaller than that."""
-    done: list[WrapperPlan] = []
-    todo = deque([piece])
-    while todo:
-        head = todo.popleft()
-        if len(head.message_set) < size_max:
-            done.append(head)
-        elif head.identities[0].record_count == 1:
-            done.append((yield from leaving_the_marker_out(target, head)) or head)
-        else:
-            todo.extendleft(reversed((yield from halving(target, head))))
-    return done
+def _fitting(target: Target, pieces: deque[WrapperPlan], size_max: int) -> Steps[None]:
+    """Cut the first of a batch's pieces until it is smaller than ``size_max`` bytes, or has one record; that one then
+    goes without marker if this makes it smaller than that."""
+    while len(pieces[0].message_set) >= size_max:
+        head = pieces.popleft()
+        if head.identities[0].record_count == 1:
+            pieces.appendleft((yield from leaving_the_marker_out(target, head)) or head)
+            return
+        pieces.extendleft(reversed((yield from halving(target, head))))
 
 
 def halving(target: Target, piece: WrapperPlan) -> Steps[list[WrapperPlan]]:
@@ -212,28 +186,6 @@ def leaving_the_marker_out(target: Target, piece: WrapperPlan) -> Steps[WrapperP
     is_stored_so = target.topic not in target.topics.wrapper_codecs or message.is_wrapper
     bare.leaves_without_marker(message_set, anchor_of(message) if is_stored_so else NO_ANCHOR)
     return WrapperPlan(piece.identities, bare, piece.is_compressed)
-
-
-def rest_of(
-    target: Target, group: Sequence[Batch], records_found: int, pieces: Sequence[WrapperPlan] = ()
-) -> Steps[list[WrapperPlan]]:
-    """Return what is missing of a group whose first records are in the log. Only a single batch is ever stored in
-    parts."""
-    if records_found == 0 and pieces:
-        first = pieces[0].identities[0].base_sequence
-        if first == group[0].identity.base_sequence:
-            return list(pieces)
-    if records_found == 0:
-        return list((yield from planning(target, group)).pieces)
-    (batch,) = group
-    whole = _identity(target, batch.header)
-    inner = yield from _converting(target, group)
-    left = (yield from convert.cutting(inner, [records_found]))[1]
-    del inner
-    identity = whole._replace(base_sequence=advance(whole.base_sequence, records_found), record_count=left.record_count)
-    piece = yield from _compressed(target, (identity,), left, _codec_of(target, [batch.header]))
-    size_max = target.topics.refused_size(target.topic)
-    return [piece] if size_max is None else (yield from _fitting(target, piece, size_max))
 
 
 def located(piece: WrapperPlan, base_offset: int) -> list[Stored]:

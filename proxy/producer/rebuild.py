@@ -5,22 +5,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from ...state.commit import Stored, rebuilt
-from ...state.decide import BatchIdentity
+from ...state.decide import BatchIdentity, records_stored, rest_of
 from ...state.entry import GIVEN_UP, NO_CONTENT, NO_OFFSET, Entry, Intent
 from ...state.sequence import is_ahead
 from ...values import value
 from ..partition_log.log_search import Searched
 from .batch import Batch
 
-Name = tuple[BatchIdentity, int]
-"""What tells a waiting batch apart from others: its identity and checksum."""
+
+class Name(NamedTuple):
+    """What tells a waiting batch apart from others, and from which record on it may be missing from the log."""
+
+    identity: BatchIdentity
+    crc: int
+    first: int
 
 
-def name_of(batch: Batch) -> Name:
-    """Return the name of a batch."""
-    return batch.identity, batch.header.crc
+def name_of(batch: Batch, entry: Entry | None) -> Name:
+    """Return the name of a batch, as far as the entry has it."""
+    return Name(batch.identity, batch.header.crc, 0 if entry is None else records_stored(entry, batch.identity))
 
 
 @value(frozen=True, slots=True)
@@ -32,9 +38,9 @@ class LookedFor:
     names: frozenset[Name]
     is_all: bool
 
-    def has(self, era: int, batch: Batch) -> bool:
+    def has(self, era: int, batch: Batch, entry: Entry) -> bool:
         """Does the entry, as the rebuild left it, determine the outcome of this batch?"""
-        return self.era == era and (self.is_all or name_of(batch) in self.names)
+        return self.era == era and (self.is_all or name_of(batch, entry) in self.names)
 
 
 def lowest_of(waiting: Iterable[BatchIdentity]) -> BatchIdentity | None:
@@ -49,12 +55,12 @@ def lowest_of(waiting: Iterable[BatchIdentity]) -> BatchIdentity | None:
 
 
 def lowest_missing(done: Entry, waiting: Iterable[BatchIdentity]) -> BatchIdentity | None:
-    """Return the first waiting batch, if the rebuilt entry does not have it."""
+    """Return what the rebuilt entry does not have of the first waiting batch."""
     lowest = lowest_of(waiting)
     if lowest is None or lowest.producer_epoch < done.producer_epoch:
         return None
-    is_known = lowest.producer_epoch == done.producer_epoch and is_ahead(lowest.base_sequence, done.next_sequence)
-    return None if is_known else lowest
+    stored = records_stored(done, lowest)
+    return rest_of(lowest, stored) if stored < lowest.record_count else None
 
 
 def is_enough(entry: Entry, pieces: Sequence[Stored], lowest: BatchIdentity | None) -> bool:

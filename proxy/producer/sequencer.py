@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from ...codecs.convert import HeaderRefused
 from ...codecs.errors import WireError
 from ...state.commit import reserved
-from ...state.decide import Append, BelowWindow, Duplicate, Fenced, OutOfOrder, Verdict, decide
-from ...state.entry import Entry, Intent, IntentBatch
+from ...state.decide import Append, Duplicate, Fenced, OutOfOrder, Overlap, Verdict, decide
+from ...state.entry import NO_OFFSET, Entry, Intent, IntentBatch
 from ...state.entry_states import EntryState
 from ...state.store import StoreAway
 from .. import limits
@@ -25,7 +25,7 @@ from ..partition_log.log_offsets import Later
 from . import answers
 from .batch import Answer, Batch
 from .context import Context
-from .duplicates import answer_below_window, answer_duplicate, begins_anew, reopen, why_hidden
+from .duplicates import answer_duplicate, begins_anew, look_for_overlap, why_hidden
 from .forward import Forward
 from .grouping import gather, planning
 from .stream import Stream
@@ -124,21 +124,28 @@ class Sequencer:
             return
         verdict = decide(None if held.is_blank else held.entry, batch.identity, any_start)
         hidden = None if isinstance(verdict, Duplicate | Fenced) else why_hidden(stream, batch)
-        if isinstance(verdict, Append) and hidden is None:
+        if hidden is None and self._is_due(batch, verdict):
             await self._append(gather(batch, stream.queue))
         elif isinstance(verdict, Duplicate):
             await answer_duplicate(stream, batch, verdict)
         elif await stream.confirm() and batch in stream.queue:
             await self._turn_down(batch, verdict, hidden)
 
+    def _is_due(self, batch: Batch, verdict: Verdict) -> bool:
+        """Is what is left of the batch the next to be appended? What the entry has of it was seen to be its own."""
+        stored = verdict.record_count if isinstance(verdict, Overlap) else 0
+        if batch.stored_records != stored:
+            batch.note_stored(0, NO_OFFSET)
+        return isinstance(verdict, Append) or 0 < batch.stored_records < batch.identity.record_count
+
     async def _turn_down(self, batch: Batch, verdict: Verdict, hidden: str | None) -> None:
         """The entry does not admit the batch. Perhaps the log knows more. ``hidden``: why even the log may not tell."""
         stream = self.stream
         if hidden is not None:
             stream.dismiss(batch, answers.undecidable(hidden), "undecidable")
-        elif isinstance(verdict, BelowWindow):
-            await answer_below_window(stream, batch)
-        elif not (isinstance(verdict, OutOfOrder) and await reopen(stream, batch)):
+        elif isinstance(verdict, Overlap):
+            await look_for_overlap(stream, batch, verdict.record_count)
+        else:
             self._refuse(batch, verdict)
 
     # R2 lives here: nothing is forwarded before its intent is stored.
@@ -147,7 +154,7 @@ class Sequencer:
         stream = self.stream
         is_late = stream.context.is_pass_long()
         try:
-            plan = await in_steps(lambda: planning(stream.target, group), group[0].sender, is_late=is_late)
+            pieces = await in_steps(lambda: planning(stream.target, group), group[0].sender, is_late=is_late)
         except HeaderRefused as refusal:
             self._cannot_convert(group, answers.header_refused(refusal.header, stream.topic), "header_refused")
             return
@@ -157,7 +164,7 @@ class Sequencer:
         for batch in group:
             batch.ahead = None  # what there is now is counted itself
         if stream.context.memory.is_full:
-            for piece in plan.pieces:
+            for piece in pieces:
                 piece.wrapper.goes_alone()  # what may be merged is kept unpacked, up to a thousand times as large
         leader = stream.context.leader_of(stream.topic, stream.partition)
         if leader is None:
@@ -174,16 +181,17 @@ class Sequencer:
                 stream.dismiss(batch, answers.no_leader(), "no_leader")
             return
         first = group[0].identity
-        batches = tuple([IntentBatch(b.identity.base_sequence, b.identity.record_count, b.header.crc) for b in group])
+        batches = tuple([IntentBatch(b.left.base_sequence, b.left.record_count, b.header.crc) for b in group])
+        content = pieces[0].wrapper.first_content
         intent = Intent(
-            stream.life.incarnation, first.producer_epoch, batches, bound.offset, bound.anchor, plan.content, leader
+            stream.life.incarnation, first.producer_epoch, batches, bound.offset, bound.anchor, content, leader
         )
         stream.take_out(group)
         started = stream.observers.step_begins()
         if await stream.write(reserved(stream.held.or_fresh(first, group[0].principal), intent)):
             stream.step("reserve", group, started)
-            forward = Forward(stream, group, plan, leader)
-            del plan  # it keeps what it needs of it
+            forward = Forward(stream, group, pieces, leader)
+            del pieces  # it keeps what it needs of them
             await forward.work()
         else:
             stream.put_back(group)
@@ -209,17 +217,18 @@ class Sequencer:
         return None if stream.held.entry is None else self._doubt_about(stream.held.entry)
 
     def _doubt_about(self, entry: Entry) -> Takeover | None:
-        """Rule R10: after a rebuild, whoever comes next may be in the log without a marker."""
+        """Rule R10: after a rebuild, what comes next may be in the log without a marker."""
         stream = self.stream
         if entry.has_open_intent:
             return Takeover(stream, suspect=False)
         if not entry.is_rebuilt or not stream.queue:
             return None
         batch = stream.next_batch()
-        if stream.looked_for is not None and stream.looked_for.has(stream.life.era, batch):
+        if stream.looked_for is not None and stream.looked_for.has(stream.life.era, batch, entry):
             return None
         verdict = decide(None if stream.held.is_blank else entry, batch.identity, any_start=True)
-        is_due = isinstance(verdict, Append) and why_hidden(stream, batch) is None
+        goes_on = isinstance(verdict, Overlap) and verdict.record_count < batch.identity.record_count
+        is_due = (goes_on or isinstance(verdict, Append)) and why_hidden(stream, batch) is None
         return Takeover(stream, suspect=True) if is_due and not begins_anew(stream, entry, batch) else None
 
     # ------------------------------------------------------------------ answers

@@ -15,6 +15,7 @@ from weakref import ReferenceType, ref
 
 from ...state.entry import WINDOW_BATCHES_MAX, Entry
 from ...state.entry_states import EntryState, state_of
+from ...state.sequence import distance
 from .. import limits
 from ..events import BatchAnswered, InternalError, RetryJoined, StepDone
 from ..flow.effects import Now, Pause, Wakeup
@@ -118,12 +119,14 @@ class Stream:
         return True
 
     def next_batch(self) -> Batch:
-        """The batch that continues the sequence, wherever it stands; else the first."""
+        """The batch that continues the sequence, from its first record on or from one in its middle, wherever it
+        stands; else the first."""
         entry = self.held.entry
         if entry is not None:
             for batch in self.queue:
                 identity = batch.identity
-                if identity.base_sequence == entry.next_sequence and identity.producer_epoch == entry.producer_epoch:
+                ahead = distance(identity.base_sequence, entry.next_sequence)
+                if ahead < identity.record_count and identity.producer_epoch == entry.producer_epoch:
                     return batch
         return self.queue[0]
 

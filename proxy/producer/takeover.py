@@ -3,28 +3,25 @@ R13.
 
 An intent that is found open belongs to another incarnation, alive or gone, or to an earlier flow of this one. While
 its owner lives we wait; then it is taken over and resolved from the log. A resolution has no payload and appends
-nothing, so whatever it finds it ends in a commit or a drop; only a batch of which a part is in the log is completed,
-when its client brings it again."""
+nothing: what it finds is committed, also a part of a batch, and the rest is dropped."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from functools import partial
 
-from ...state.commit import Stored, blurred, claimed, committed, fresh, given_up, released, renewed
-from ...state.decide import BatchIdentity, BelowWindow, Duplicate, decide, is_in_intent
+from ...state.commit import blurred, claimed, committed, fresh, given_up, released, renewed
+from ...state.decide import BatchIdentity, Duplicate, decide, is_in_intent, rest_of
 from ...state.entry import NO_ANCHOR, NO_CONTENT, NO_GENERATION, NO_OFFSET, NOBODY, Entry, Intent, WindowBatch
-from ...state.sequence import distance
+from ...state.sequence import advance
 from .. import limits
 from ..events import TakenOver
-from ..flow.effects import Leader, MemberAlive, Now, in_steps
+from ..flow.effects import Leader, MemberAlive, Now
 from ..partition_log.log_offsets import Later, Position
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
 from . import answers
-from .duplicates import answer_below_window, answer_duplicate, contents_of
-from .forward import Forward
-from .grouping import GroupPlan, rest_of
+from .duplicates import answer_duplicate, contents_of
+from .grouping import offset_of
 from .rebuild import LookedFor, Name, completed, is_claimed, is_enough, lowest_missing, lowest_of, name_of, remembering
 from .resolution import LeftOpen, Resolution, resolve
 from .stream import Stream
@@ -109,11 +106,7 @@ class Takeover:
             self._observers.report(TakenOver(stream.producer_id, stream.topic, stream.partition, intent.owner))
         if not await stream.write(renewed(entry, self._life.incarnation)):
             return
-        contents = {intent.content}
-        result = await self._search(intent, contents)
-        while missing := await self._first_missing(intent, result) - contents:
-            contents |= missing
-            result = await self._search(intent, contents)
+        result = await self._search(intent, {intent.content})
         entry_now = stream.held.entry
         if self._era != self._life.era or entry_now is None or entry_now.intent is None:
             stream.held.forget()
@@ -129,85 +122,24 @@ class Takeover:
             return
         await self._conclude(entry_now, intent, result)
 
-    async def _first_missing(self, intent: Intent, result: Resolution) -> set[bytes]:
-        """Return the digests of the record after the part that was found, of each batch that a client sends again. The
-        rest may be stored without a marker."""
-        if not isinstance(result, Searched) or len(intent.batches) != 1:
-            return set()
-        first = BatchIdentity(intent.producer_epoch, intent.batches[0].base_sequence, 1)
-        found = sum(piece.record_count for piece in covered(result.pieces, first))
-        waiting = [b for b in self._stream.queue if is_in_intent(intent, b.identity, b.header.crc)]
-        return {content for batch in waiting for content in await contents_of(batch, 1, found)} if found else set()
-
     async def _conclude(self, entry: Entry, intent: Intent, result: Searched) -> None:
+        """What the log has is committed: all of the intent, of a group perhaps only what had left before it was one, of
+        a batch that is stored in parts the first one. The rest is dropped."""
         stream = self._stream
-        first = BatchIdentity(intent.producer_epoch, intent.batches[0].base_sequence, 1)
-        pieces = covered(result.pieces, first)
-        found = sum(piece.record_count for piece in pieces)
-        total = sum(batch.record_count for batch in intent.batches)
-        window: list[WindowBatch] = []
-        records = 0
+        stored = covered(result.pieces, BatchIdentity(intent.producer_epoch, intent.batches[0].base_sequence, 1))
+        records = sum(piece.record_count for piece in stored)
+        window, dropped = [], []
         for batch in intent.batches:
-            if records + batch.record_count > found:
-                break
-            records += batch.record_count
-            piece = next(p for p in pieces if distance(p.base_sequence, batch.base_sequence) < p.record_count)
-            offset = piece.base_offset + distance(piece.base_sequence, batch.base_sequence)
-            window.append(WindowBatch(batch.base_sequence, batch.record_count, offset))
-        if window and records == min(found, total):  # of a group perhaps only what had left before it was one
-            await stream.write(committed(entry, window, result.end_offset, result.anchor))
-        elif found == 0:
-            sequences = [batch.base_sequence for batch in intent.batches]
-            stream.schedule_audit(self._bound_of(intent), intent.producer_epoch, sequences)
-            await stream.write(released(entry))
-        else:
-            await self._complete(entry, intent, pieces)
-
-    async def _complete(self, entry: Entry, intent: Intent, pieces: list[Stored]) -> None:
-        """A part of a batch is in the log: the client that sends it again has the rest."""
-        stream = self._stream
-        for batch in list(stream.queue):
-            identity = batch.identity
-            if identity.producer_epoch > intent.producer_epoch:
-                await stream.write(released(entry))  # given up by its producer: at most once
-                return
-            if is_in_intent(intent, identity, batch.header.crc):
-                leader = await Leader(stream.topic, stream.partition)
-                leader = intent.leader if leader is None else leader
-                if not await stream.write(mine := self._renewed(entry, self._life.incarnation, leader)):
-                    return
-                if batch not in stream.queue:  # while the store was away its client was told to come again
-                    await self._complete(mine, intent, pieces)
-                    return
-                stream.take_out([batch])
-                found = sum(piece.record_count for piece in pieces)
-                rest = await in_steps(partial(rest_of, stream.target, [batch], found), batch.sender)
-                plan = GroupPlan(tuple(rest), intent.content)
-                del rest
-                sequences = [identity.base_sequence, plan.pieces[0].identities[0].base_sequence]
-                stream.schedule_audit(self._bound_of(intent), intent.producer_epoch, sequences)  # R14
-                forward = Forward(stream, [batch], plan, leader, pieces)
-                del plan  # the plan keeps what it needs of it
-                await forward.work()
-                stream.out = []
-                return
-        await self._hold_back(entry)
-        await stream.write(self._renewed(entry, NOBODY))  # its client may send the rest to any proxy
-
-    async def _hold_back(self, entry: Entry) -> None:
-        """No request at this proxy has the rest of the batch. Batches after it have to wait; those before it are
-        answered, as their client may send nothing else before that."""
-        stream = self._stream
-        for batch in list(stream.queue):
-            verdict = decide(entry, batch.identity)
-            if batch not in stream.queue:  # answered meanwhile
-                continue
-            if isinstance(verdict, Duplicate):
-                await answer_duplicate(stream, batch, verdict)
-            elif isinstance(verdict, BelowWindow):
-                await answer_below_window(stream, batch)
-            else:
-                stream.dismiss(batch, answers.held_back("a part of the batch before is in the log"), "held_back")
+            found = min(records, batch.record_count)
+            records -= found
+            if found:
+                window.append(WindowBatch(batch.base_sequence, found, offset_of(stored, batch.base_sequence)))
+            if found < batch.record_count:
+                dropped.append(advance(batch.base_sequence, found))
+        if dropped:
+            stream.schedule_audit(self._bound_of(intent), intent.producer_epoch, dropped)
+        done = committed(entry, window, result.end_offset, result.anchor) if window else released(entry)
+        await stream.write(done)
 
     # ------------------------------------------------------------------ a suspect entry
     async def _answer_known(self, entry: Entry) -> bool:
@@ -270,16 +202,21 @@ class Takeover:
 
     async def _look_for(self, count: int | None) -> bool:
         """Without markers the log does not tell which records are the producer's, so a waiting batch is looked for by
-        its first records, and one whose beginning is in a deleted part of the log by all of them. False: all have been
-        looked for already.
+        the first of its records that is not known to be stored, and one whose beginning is in a deleted part of the log
+        by all of them. False: all have been looked for already.
 
         As a producer's records lie in order, nothing that follows a missing one is there. What comes later than the
         rebuild is looked for then (``sequencer.py``)."""
-        new = [one for one in self._stream.queue if (name_of(one), count) not in self._looked_for]
-        for batch in new:
-            for content in await contents_of(batch, count):
-                self._whose.setdefault(content, []).append(batch.identity)
-            self._looked_for.add((name_of(batch), count))
+        entry = self._stream.held.entry
+        new = [
+            (name, batch)
+            for batch in self._stream.queue
+            if ((name := name_of(batch, entry)), count) not in self._looked_for
+        ]
+        for name, batch in new:
+            for content in await contents_of(batch, count, name.first):
+                self._whose.setdefault(content, []).append(rest_of(batch.identity, name.first))
+            self._looked_for.add((name, count))
         return bool(new)
 
     async def _checkpoint_above(self, bound: Position) -> Position | None:

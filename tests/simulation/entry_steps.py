@@ -34,7 +34,7 @@ def noted(name, entry):
     return entry
 
 
-for _name in ("reserved", "renewed", "claimed", "released", "given_up", "reopened", "committed", "blurred"):
+for _name in ("reserved", "renewed", "claimed", "released", "given_up", "committed", "blurred"):
     globals()[_name] = _noting(globals()[_name])
 
 

@@ -6,13 +6,14 @@ from idemproxy.state.commit import committed, fresh, reserved
 from idemproxy.state.decide import (
     Append,
     BatchIdentity,
-    BelowWindow,
     Duplicate,
     Fenced,
     OutOfOrder,
+    Overlap,
     Verdict,
     decide,
     is_in_intent,
+    rest_of,
 )
 from idemproxy.state.entry import Entry, Intent, IntentBatch, WindowBatch
 
@@ -41,12 +42,22 @@ SEVEN = entry_after(3, 3, 3, 3, 3, 3, 3)
         (BatchIdentity(2, 6, 3), Duplicate(2000, 20)),
         (BatchIdentity(2, 9, 3), Duplicate(3000, 30)),
         (BatchIdentity(2, 18, 3), Duplicate(6000, 60)),
-        (BatchIdentity(2, 3, 3), BelowWindow()),
-        (BatchIdentity(2, 0, 3), BelowWindow()),
-        (BatchIdentity(2, 0, 6), BelowWindow()),
-        (BatchIdentity(2, 5, 1), BelowWindow()),
-        (BatchIdentity(2, MODULUS - 1, 1), BelowWindow()),
-        (BatchIdentity(2, MODULUS - 1, 7), BelowWindow()),
+        (BatchIdentity(2, 3, 3), Overlap(3)),
+        (BatchIdentity(2, 0, 3), Overlap(3)),
+        (BatchIdentity(2, 0, 6), Overlap(6)),
+        (BatchIdentity(2, 5, 1), Overlap(1)),
+        (BatchIdentity(2, 5, 2), Overlap(2)),
+        (BatchIdentity(2, 0, 21), Overlap(21)),
+        (BatchIdentity(2, MODULUS - 1, 1), Overlap(1)),
+        (BatchIdentity(2, MODULUS - 1, 8), Overlap(8)),
+        (BatchIdentity(2, 6, 1), Overlap(1)),
+        (BatchIdentity(2, 6, 6), Overlap(6)),
+        (BatchIdentity(2, 7, 1), Overlap(1)),
+        (BatchIdentity(2, 20, 1), Overlap(1)),
+        (BatchIdentity(2, 20, 5), Overlap(1)),
+        (BatchIdentity(2, 18, 4), Overlap(3)),
+        (BatchIdentity(2, 0, 30), Overlap(21)),
+        (BatchIdentity(2, MODULUS - 1, 30), Overlap(22)),
         (BatchIdentity(1, 21, 1), Fenced(2)),
         (BatchIdentity(1, 18, 3), Fenced(2)),
         (BatchIdentity(0, 0, 1), Fenced(2)),
@@ -54,7 +65,7 @@ SEVEN = entry_after(3, 3, 3, 3, 3, 3, 3)
         (BatchIdentity(32767, 0, 9), Append()),
     ],
 )
-def test_a_batch_is_next_or_a_duplicate_or_below_or_fenced(batch: BatchIdentity, verdict: Verdict) -> None:
+def test_a_batch_is_next_or_a_duplicate_or_fenced_or_the_log_tells(batch: BatchIdentity, verdict: Verdict) -> None:
     assert decide(SEVEN, batch) == verdict
 
 
@@ -63,14 +74,6 @@ def test_a_batch_is_next_or_a_duplicate_or_below_or_fenced(batch: BatchIdentity,
     [
         (BatchIdentity(2, 22, 1), 21, "gap"),
         (BatchIdentity(2, 21 + 2**30 - 1, 1), 21, "gap"),
-        (BatchIdentity(2, 6, 1), 21, "overlaps"),
-        (BatchIdentity(2, 6, 2), 21, "overlaps"),
-        (BatchIdentity(2, 7, 1), 21, "overlaps"),
-        (BatchIdentity(2, 20, 1), 21, "overlaps"),
-        (BatchIdentity(2, 20, 5), 21, "overlaps"),
-        (BatchIdentity(2, 18, 4), 21, "overlaps"),
-        (BatchIdentity(2, 0, 30), 21, "overlaps"),
-        (BatchIdentity(2, MODULUS - 1, 30), 21, "overlaps"),
         (BatchIdentity(3, 1, 1), 0, "epoch"),
         (BatchIdentity(3, 21, 1), 0, "epoch"),
     ],
@@ -82,15 +85,26 @@ def test_whatever_else_is_out_of_order_and_says_what_is_due(batch: BatchIdentity
     assert word in verdict.reason
 
 
-@pytest.mark.parametrize("batch", [BatchIdentity(2, 5, 2), BatchIdentity(2, MODULUS - 1, 8), BatchIdentity(2, 0, 21)])
-def test_the_log_decides_about_what_begins_below_the_window_and_ends_in_it(batch: BatchIdentity) -> None:
-    """It may have been stored in parts, of which the window has the last ones."""
-    assert decide(SEVEN, batch) == BelowWindow()
+@pytest.mark.parametrize("stored", [1, 2, 5, 8])
+def test_of_a_batch_that_is_stored_in_parts_the_window_remembers_one_that_grows(stored: int) -> None:
+    entry = entry_after(3, 3)
+    for count in range(1, stored + 1):
+        entry = committed(entry, [WindowBatch(6, count, 500)], 600 + count, b"a" * 8)
+    assert [(one.base_sequence, one.record_count, one.base_offset) for one in entry.window] == [
+        (0, 3, 0),
+        (3, 3, 1000),
+        (6, stored, 500),
+    ]
+    assert decide(entry, BatchIdentity(2, 6, stored)) == Duplicate(500)
+    assert decide(entry, BatchIdentity(2, 6, stored + 1)) == Overlap(stored)
+    assert rest_of(BatchIdentity(2, 6, 9), stored) == BatchIdentity(2, 6 + stored, 9 - stored)
 
 
-def test_two_neighbours_of_the_window_sent_as_one_batch_are_their_duplicate() -> None:
-    assert decide(SEVEN, BatchIdentity(2, 6, 6)) == Duplicate(2000, 20), "so a batch is found that was stored in parts"
-    assert decide(SEVEN, BatchIdentity(2, 6, 15)) == Duplicate(2000, 20)
+def test_it_takes_the_place_of_its_parts_that_others_have_committed_for_themselves() -> None:
+    entry = entry_after(3, 2, 4)
+    entry = committed(entry, [WindowBatch(3, 8, 1000)], 4000, b"a" * 8)
+    assert [(one.base_sequence, one.record_count) for one in entry.window] == [(0, 3), (3, 8)]
+    assert entry.next_sequence == 11
 
 
 def test_nothing_known_starts_at_zero_unless_its_state_has_expired() -> None:
@@ -107,9 +121,10 @@ def test_the_window_reaches_across_the_wrap() -> None:
     assert decide(entry, BatchIdentity(2, MODULUS - 2, 4)) == Duplicate(1000, 10)
     assert decide(entry, BatchIdentity(2, MODULUS - 4, 2)) == Duplicate(0, 0)
     assert decide(entry, BatchIdentity(2, 4, 1)) == Append()
-    assert decide(entry, BatchIdentity(2, MODULUS - 5, 1)) == BelowWindow()
-    assert decide(entry, BatchIdentity(2, MODULUS - 5, 2)) == BelowWindow()
-    assert isinstance(decide(entry, BatchIdentity(2, MODULUS - 5, 10)), OutOfOrder)
+    assert decide(entry, BatchIdentity(2, MODULUS - 5, 1)) == Overlap(1)
+    assert decide(entry, BatchIdentity(2, MODULUS - 5, 2)) == Overlap(2)
+    assert decide(entry, BatchIdentity(2, MODULUS - 5, 10)) == Overlap(9)
+    assert rest_of(BatchIdentity(2, MODULUS - 5, 10), 9) == BatchIdentity(2, 4, 1)
     assert isinstance(decide(entry, BatchIdentity(2, 5, 1)), OutOfOrder)
 
 
@@ -125,6 +140,8 @@ def test_a_batch_is_found_in_the_group_of_an_intent_by_epoch_sequence_count_and_
     assert reserved(SEVEN, intent).intent is intent
     assert all(is_in_intent(intent, BatchIdentity(2, sequence, 3), 0) for sequence in (21, 24, 27))
     assert not is_in_intent(intent, BatchIdentity(2, 21, 3), 1), "another content"
+    for whole in (BatchIdentity(2, 20, 4), BatchIdentity(2, 10, 14)):
+        assert is_in_intent(intent, whole, 0), "the intent has what is left of it"
     for stranger in (
         BatchIdentity(3, 21, 3),
         BatchIdentity(2, 21, 2),
