@@ -105,7 +105,7 @@ class Batch:
     @property
     def left(self) -> BatchIdentity:
         """What of it is not in the log yet, as far as is known."""
-        return rest_of(self.identity, self.stored_records) if self.stored_records else self.identity
+        return rest_of(self.identity, self.stored_records)
 
     def note_stored(self, record_count: int, base_offset: int, rest: deque[WrapperPlan] | None = None) -> None:
         """So many of its first records are in the log. What is left is put together with no other batch."""

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
-from ...codecs.marker import anchor_of
+from ...codecs.marker import Identity, anchor_of
 from ...codecs.message_set import ShallowMessage
 from ...state.commit import Stored, committed, given_up, released, renewed
 from ...state.decide import BatchIdentity
@@ -64,10 +64,7 @@ class Forward:
         self._bounds = stream.bounds
         self._group = group
         self._pieces = pieces
-        self._sent = group[0].left
-        """What is sent, as one range of records."""
-        self._sequences: tuple[int, ...] = ()
-        """What it may be found by: the base sequences in its marker (rule R14)."""
+        self._sent: tuple[Identity, ...] = ()
         self._content = entry.intent.content
         self._leader = leader
         self._timeout_ms = min([batch.timeout_ms for batch in group])
@@ -84,10 +81,7 @@ class Forward:
         stream = self._stream
         while True:
             piece = self._pieces[0]
-            first = piece.identities[0]
-            records = sum([identity.record_count for identity in piece.identities])
-            self._sent = BatchIdentity(first.producer_epoch, first.base_sequence, records)
-            self._sequences = tuple([identity.base_sequence for identity in piece.identities])
+            self._sent = piece.identities
             self._told = None
             started = self._observers.step_begins()
             outcome: Outcome = await Append(
@@ -162,6 +156,7 @@ class Forward:
         anchor = NO_ANCHOR if is_unmarked else outcome.anchor or piece.anchor
         if self._topics.too_large and not piece.wrapper.joined_bytes_max:
             self._topics.note_taken(self._stream.topic, len(piece.message_set))
+        self._pieces.popleft()
         await self._commit(located(piece, outcome.base_offset), anchor, piece, outcome)
 
     async def _commit(
@@ -175,10 +170,23 @@ class Forward:
         others are due again. The commit rides on the next swap (rule R7). It is written before where nothing in the log
         tells whose it is, or that it is one batch."""
         stream = self._stream
-        end_offset = stored[-1].base_offset + stored[-1].record_count
         lane, time_ms = (None, NO_TIME) if outcome is None else (outcome.lane, outcome.log_append_time_ms)
-        window = self._note_stored(stored, time_ms)
-        done = [batch for batch in self._group if batch.stored_records == batch.identity.record_count]
+        end_offset = stored[-1].base_offset + stored[-1].record_count
+        records = sum([piece.record_count for piece in stored])
+        window, due = [], []
+        for batch in self._group:
+            known = batch.stored_records
+            found = min(known + records, batch.identity.record_count)
+            records -= found - known
+            base_sequence = batch.identity.base_sequence
+            if found > known:
+                offset = batch.base_offset if known else offset_of(stored, base_sequence)
+                window.append(WindowBatch(base_sequence, found, offset, time_ms))
+            if found < batch.identity.record_count:
+                due.append(batch)
+            if known < found < batch.identity.record_count:
+                batch.note_stored(found, offset, self._pieces)
+        done = self._group[: len(self._group) - len(due)]
         if self._era == self._life.era:
             assert stream.held.entry is not None
             entry = committed(stream.held.entry, window, end_offset, anchor)
@@ -190,34 +198,16 @@ class Forward:
                 self._look_back(piece, end_offset - 1)
         else:
             stream.held.forget()
-        is_last_part = bool(done) and done[0].identity.base_sequence != self._sent.base_sequence
-        if (self._is_nameless or is_last_part) and stream.held.is_unwritten and stream.held.entry is not None:
+        is_untold = self._is_nameless or (done and done[0].stored_records)
+        if is_untold and stream.held.is_unwritten and stream.held.entry is not None:
             await stream.write(stream.held.entry)
         measure = self._observers.measure
-        for batch in done:
-            stream.answer(batch, answers.appended(batch.base_offset, time_ms), "appended")
+        for batch, in_log in zip(done, window, strict=False):
+            stream.answer(batch, answers.appended(in_log.base_offset, time_ms), "appended")
             if measure is not None and self._is_clean and lane is not None:
                 measure(batch.arrived_at, lane)
-        stream.put_back([batch for batch in self._group if batch not in done])
-
-    def _note_stored(self, stored: Sequence[Stored], log_append_time_ms: int) -> list[WindowBatch]:
-        """Note how much of each batch is in the log. Return what the window remembers of these batches."""
-        records = sum([piece.record_count for piece in stored])
-        rest = None
-        if records == self._sent.record_count and self._pieces:
-            self._pieces.popleft()
-            rest = self._pieces
-        window = []
-        for batch in self._group:
-            taken = min(records, batch.left.record_count)
-            if not taken:
-                break
-            records -= taken
-            base_sequence = batch.identity.base_sequence
-            base_offset = batch.base_offset if batch.stored_records else offset_of(stored, base_sequence)
-            batch.note_stored(batch.stored_records + taken, base_offset, rest)
-            window.append(WindowBatch(base_sequence, batch.stored_records, base_offset, log_append_time_ms))
-        return window
+        if due:
+            stream.put_back(due)
 
     def _look_back(self, piece: WrapperPlan, last_offset: int) -> None:
         """The first append of a partition in this process is read back, aside."""
@@ -315,13 +305,14 @@ class Forward:
         assert isinstance(outcome, InDoubt)
         stream = self._stream
         if outcome.is_late:  # R14: another proxy may have appended them meanwhile
-            names = (self._sent.producer_epoch, self._sequences)
+            names = self._names
             self._observers.report(AppendAfterDeadline(stream.producer_id, *names, stream.topic, stream.partition))
             stream.schedule_audit(self._bound, *names)
         if self._era != self._life.era:
             return self._void(outcome.reason)
-        search = self._new_search(outcome.broker_id)
-        result = await resolve(stream, search, outcome.reason, self._sent, self._era, before_try=self._let_go_of_bytes)
+        whole = self._whole
+        search = self._new_search(outcome.broker_id, whole)
+        result = await resolve(stream, search, outcome.reason, whole, self._era, before_try=self._let_go_of_bytes)
         if search.moved_to != NO_OFFSET:  # R8
             self._moved_to, self._bound = search.moved_to, search.bound
         if self._era != self._life.era:
@@ -331,15 +322,17 @@ class Forward:
         if isinstance(result, LeftOpen):
             self._leave()
             return False
-        return await self._conclude(outcome, result)
+        return await self._conclude(outcome, result, whole)
 
-    async def _conclude(self, outcome: InDoubt, result: Searched) -> bool:
+    async def _conclude(self, outcome: InDoubt, result: Searched, whole: BatchIdentity) -> bool:
         """What the log has of what was sent is known. Of a group that may be only the first batches, which had left
         before: they are answered, the others are due again."""
-        stored = covered(result.pieces, self._sent)
+        stored = covered(result.pieces, whole)
         self._is_clean = False
-        if not is_covered(stored, self._sent):
-            self._stream.schedule_audit(self._bound, self._sent.producer_epoch, self._sequences)  # R14
+        if not is_covered(stored, whole):
+            self._stream.schedule_audit(self._bound, *self._names)  # R14
+        elif self._pieces:
+            self._pieces.popleft()
         if stored:
             await self._commit(stored, result.anchor)
             return False
@@ -356,7 +349,19 @@ class Forward:
         if unwanted:
             self._pieces.clear()
 
-    def _new_search(self, broker_id: int) -> LogSearch:
+    @property
+    def _whole(self) -> BatchIdentity:
+        """What was sent, as one range of records."""
+        first = self._sent[0]
+        records = sum(identity.record_count for identity in self._sent)
+        return BatchIdentity(first.producer_epoch, first.base_sequence, records)
+
+    @property
+    def _names(self) -> tuple[int, tuple[int, ...]]:
+        """What it may be found by: the epoch and the base sequences in its marker (rule R14)."""
+        return self._sent[0].producer_epoch, tuple(identity.base_sequence for identity in self._sent)
+
+    def _new_search(self, broker_id: int, whole: BatchIdentity) -> LogSearch:
         entry = self._stream.held.entry
         assert entry is not None and entry.intent is not None  # noqa: PT018
         search = LogSearch(
@@ -366,7 +371,7 @@ class Forward:
             self._bound,
             (self._content,),
             {broker_id, entry.intent.leader},
-            lambda pieces: is_covered(pieces, self._sent),
+            lambda pieces: is_covered(pieces, whole),
         )
         search.told = self._told
         return search
@@ -395,7 +400,7 @@ class Forward:
         if not self._pieces:
             self._pieces = await in_steps(partial(planning, stream.target, self._group), self._group[0].sender)
         stay_apart(self._group, self._pieces)
-        self._observers.report(Reforwarded(*stream.key, self._sent.base_sequence, attempts))
+        self._observers.report(Reforwarded(*stream.key, self._sent[0].base_sequence, attempts))
         return True
 
     def _void(self, reason: str) -> bool:

@@ -57,7 +57,7 @@ def planning(target: Target, group: Sequence[Batch]) -> Steps[deque[WrapperPlan]
     """
     size_max = target.topics.refused_size(target.topic)
     pieces = group[0].rest
-    if not pieces:
+    if not pieces or pieces[0].identities[0].base_sequence != group[0].left.base_sequence:
         inner = yield from _converting(target, group)
         codec = _codec_of(target, [batch.header for batch in group])
         identities = tuple([_identity(target, batch) for batch in group])
@@ -100,7 +100,7 @@ def _converting(target: Target, group: Sequence[Batch]) -> Steps[Inner]:
 
 
 def _identity(target: Target, batch: Batch) -> Identity:
-    left = batch.left
+    left = batch.left if batch.stored_records else batch.identity
     return Identity(target.producer_id, left.producer_epoch, left.base_sequence, left.record_count)
 
 

@@ -124,19 +124,20 @@ class Sequencer:
             return
         verdict = decide(None if held.is_blank else held.entry, batch.identity, any_start)
         hidden = None if isinstance(verdict, Duplicate | Fenced) else why_hidden(stream, batch)
-        if hidden is None and self._is_due(batch, verdict):
+        is_due = self._goes_on(batch, verdict) if batch.stored_records else isinstance(verdict, Append)
+        if is_due and hidden is None:
             await self._append(gather(batch, stream.queue))
         elif isinstance(verdict, Duplicate):
             await answer_duplicate(stream, batch, verdict)
         elif await stream.confirm() and batch in stream.queue:
             await self._turn_down(batch, verdict, hidden)
 
-    def _is_due(self, batch: Batch, verdict: Verdict) -> bool:
-        """Is what is left of the batch the next to be appended? What the entry has of it was seen to be its own."""
-        stored = verdict.record_count if isinstance(verdict, Overlap) else 0
-        if batch.stored_records != stored:
-            batch.note_stored(0, NO_OFFSET)
-        return isinstance(verdict, Append) or 0 < batch.stored_records < batch.identity.record_count
+    def _goes_on(self, batch: Batch, verdict: Verdict) -> bool:
+        """Does a batch that was seen to be stored up to its middle go on there?"""
+        if isinstance(verdict, Overlap) and verdict.record_count == batch.stored_records:
+            return True
+        batch.note_stored(0, NO_OFFSET)  # the entry has less of it, or more
+        return isinstance(verdict, Append)
 
     async def _turn_down(self, batch: Batch, verdict: Verdict, hidden: str | None) -> None:
         """The entry does not admit the batch. Perhaps the log knows more. ``hidden``: why even the log may not tell."""
@@ -181,7 +182,10 @@ class Sequencer:
                 stream.dismiss(batch, answers.no_leader(), "no_leader")
             return
         first = group[0].identity
-        batches = tuple([IntentBatch(b.left.base_sequence, b.left.record_count, b.header.crc) for b in group])
+        left = [batch.left if batch.stored_records else batch.identity for batch in group]
+        batches = tuple(
+            [IntentBatch(i.base_sequence, i.record_count, b.header.crc) for i, b in zip(left, group, strict=True)]
+        )
         content = pieces[0].wrapper.first_content
         intent = Intent(
             stream.life.incarnation, first.producer_epoch, batches, bound.offset, bound.anchor, content, leader

@@ -15,7 +15,7 @@ from weakref import ReferenceType, ref
 
 from ...state.entry import WINDOW_BATCHES_MAX, Entry
 from ...state.entry_states import EntryState, state_of
-from ...state.sequence import distance
+from ...state.sequence import SEQUENCE_MODULUS
 from .. import limits
 from ..events import BatchAnswered, InternalError, RetryJoined, StepDone
 from ..flow.effects import Now, Pause, Wakeup
@@ -125,7 +125,7 @@ class Stream:
         if entry is not None:
             for batch in self.queue:
                 identity = batch.identity
-                ahead = distance(identity.base_sequence, entry.next_sequence)
+                ahead = (entry.next_sequence - identity.base_sequence) % SEQUENCE_MODULUS  # its first ones are stored
                 if ahead < identity.record_count and identity.producer_epoch == entry.producer_epoch:
                     return batch
         return self.queue[0]
