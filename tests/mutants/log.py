@@ -180,12 +180,12 @@ LOG = (
     ),
     mutant(
         "first_part_sent_again",
-        "R6: where a prefix is found the rest is forwarded",
-        _SCENES + "test_of_a_batch_whose_first_part_is_found_only_the_rest_is_sent",
+        "R6: of an intent that is taken over what the log has is committed, also if that is less than all",
+        "unit/producer/test_parts.py::test_of_a_batch_that_was_stored_up_to_its_middle_only_the_rest_is_sent",
         (
-            "proxy.producer.forward",
-            "partial(rest_of, stream.target, self._group, records_found, self._pieces)",
-            "partial(rest_of, stream.target, self._group, 0, self._pieces)",
+            "proxy.producer.takeover",
+            "            found = min(records, batch.record_count)\n",
+            "            found = batch.record_count if records >= batch.record_count else 0\n",
         ),
         deaths=("I1",),
     ),
@@ -334,9 +334,9 @@ LOG = (
         "R9: 46 only if the log has the batch",
         _DUPLICATES + "test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_there",
         (
-            "proxy.producer.duplicates",
-            "    answer, verdict = await _search_below_window(stream, batch)\n",
-            "    answer, verdict = answers.duplicate_below_window(), 'duplicate'\n",
+            "proxy.producer.sequencer",
+            "            await look_for_overlap(stream, batch, verdict.record_count)\n",
+            "            stream.dismiss(batch, answers.duplicate_below_window(), 'duplicate')\n",
         ),
         deaths=("I3",),
     ),
@@ -345,9 +345,9 @@ LOG = (
         "R9: below the window no 45 before the log was searched",
         _DUPLICATES + "test_a_duplicate_from_before_the_window_is_known_because_the_log_has_it",
         (
-            "proxy.producer.duplicates",
-            "    answer, verdict = await _search_below_window(stream, batch)\n",
-            "    answer, verdict = answers.not_below_window(), 'out_of_order'\n",
+            "proxy.producer.sequencer",
+            "            await look_for_overlap(stream, batch, verdict.record_count)\n",
+            "            stream.dismiss(batch, answers.not_in_log(), 'out_of_order')\n",
         ),
         deaths=("45",),
     ),
@@ -364,9 +364,13 @@ LOG = (
     ),
     mutant(
         "content_not_compared",
-        "R9: below the window the content has to fit too",
+        "R9: what the numbers say is stored of a batch has to have its content",
         _DUPLICATES + "test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_there",
-        ("proxy.producer.duplicates", "    if stored_contents != contents:\n", "    if False:\n"),
+        (
+            "proxy.producer.duplicates",
+            "    elif stored_contents != contents[:record_count]:",
+            "    elif False:",
+        ),
     ),
     mutant(
         "gap_though_unread",
@@ -374,8 +378,8 @@ LOG = (
         _DUPLICATES + "test_a_batch_from_before_the_window_is_no_gap_as_long_as_the_log_cannot_be_read",
         (
             "proxy.producer.duplicates",
-            '        return answers.in_doubt(result.reason), "below_window_unknown"\n',
-            '        return answers.not_below_window(), "out_of_order"\n',
+            '        stream.dismiss(batch, answers.in_doubt(result.reason), "overlap_unread")\n',
+            '        stream.dismiss(batch, answers.not_in_log(), "out_of_order")\n',
         ),
         deaths=("45",),
     ),
@@ -395,8 +399,8 @@ LOG = (
         _DUPLICATES + "test_what_was_not_found_and_is_dropped_is_looked_for_too",
         (
             "proxy.producer.forward",
-            "        self._stream.schedule_audit(self._bound, self._first.producer_epoch, self._sequences)  # R14\n",
-            "",
+            "            self._stream.schedule_audit(self._bound, *self._names)  # R14\n",
+            "            pass\n",
         ),
     ),
     mutant(

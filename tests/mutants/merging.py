@@ -52,8 +52,8 @@ MERGING = (
         _WORLDS + "test_the_next_doubt_is_resolved_from_the_merged_wrapper_on",
         (
             "proxy.producer.forward",
-            "        self._anchor = NO_ANCHOR if is_unmarked else outcome.anchor or piece.anchor\n",
-            "        self._anchor = NO_ANCHOR if is_unmarked else piece.anchor\n",
+            "        anchor = NO_ANCHOR if is_unmarked else outcome.anchor or piece.anchor\n",
+            "        anchor = NO_ANCHOR if is_unmarked else piece.anchor\n",
         ),
     ),
     mutant(

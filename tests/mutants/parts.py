@@ -18,7 +18,7 @@ PARTS = (
         "part_without_marker_sent_again",
         "R6: a part that may be stored without a marker is not sent again",
         _PARTS + "test_a_second_part_without_a_marker_whose_answer_is_lost_has_one_copy",
-        ("proxy.producer.forward", "            self._contents.add(piece.wrapper.first_content)\n", ""),
+        ("proxy.producer.forward", "            (self._content,),\n", "            (),\n"),
         deaths=("I1",),
     ),
     mutant(
@@ -27,8 +27,8 @@ PARTS = (
         _PARTS + "test_who_takes_over_sends_no_rest_that_may_be_stored_without_a_marker",
         (
             "proxy.producer.takeover",
-            "        while missing := await self._first_missing(intent, result) - contents:\n",
-            "        while missing := set[bytes]():\n",
+            "        result = await self._search(intent, {intent.content})\n",
+            "        result = await self._search(intent, set())\n",
         ),
         deaths=("I1",),
     ),
@@ -51,11 +51,19 @@ PARTS = (
         deaths=("I1",),
     ),
     mutant(
-        "rebuilt_part_forgotten",
-        "R10: a rebuild that may end in the middle of a batch says so in the entry",
-        "unit/producer/test_refusals.py::test_a_batch_of_which_a_rebuild_found_the_first_part_gets_its_rest",
+        "rebuilt_forgotten",
+        "R10: an entry that was rebuilt says so",
+        _BARE_LOST + "test_what_follows_a_rebuilt_batch_is_looked_for_when_it_comes",
         ("state.commit", "    is_rebuilt = entry.is_rebuilt or bool(stored)\n", "    is_rebuilt = False\n"),
-        deaths=("I1", "45"),
+        ("proxy.producer.rebuild", "    if result.has_unmarked:\n", "    if False:\n"),
+        deaths=("I1",),
+    ),
+    mutant(
+        "first_record_stands_for_the_rest",
+        "R10: of a batch that a rebuild found the first part of, the rest is looked for by its own content",
+        _BARE_LOST + "test_one_that_goes_on_with_such_a_record_is_completed_only_where_none_is_there",
+        ("proxy.producer.takeover", "contents_of(batch, count, name.first)", "contents_of(batch, count, 0)"),
+        deaths=("I1",),
     ),
     mutant(
         "given_up_waited_for",
@@ -110,16 +118,36 @@ PARTS = (
         deaths=("45",),
     ),
     mutant(
-        "rebuilt_window_counts_parts",
-        "R9: the log decides about a batch that begins below the window, also when its last part is in it",
-        _BELOW + "test_a_batch_of_which_a_rebuilt_window_has_the_last_part_only_is_a_duplicate",
+        "middle_is_out_of_order",
+        "R11: a batch that is stored up to its middle goes on there",
+        "unit/producer/test_refusals.py::test_a_batch_of_which_a_rebuild_found_the_first_part_gets_its_rest",
         (
             "state.decide",
-            "    begins_below = is_ahead(batch.base_sequence, entry.window[0].base_sequence)\n",
-            "    last = last_of(batch.base_sequence, batch.record_count)\n"
-            "    begins_below = is_ahead(last, entry.window[0].base_sequence)\n",
+            "    return Overlap(overlap) if overlap else OutOfOrder(",
+            "    return Overlap(overlap) if overlap == batch.record_count else OutOfOrder(",
         ),
         deaths=("45",),
+    ),
+    mutant(
+        "parts_fill_the_window",
+        "R9: in the window a batch that is stored in parts is one",
+        "unit/state/test_decide.py::test_of_a_batch_that_is_stored_in_parts_the_window_remembers_one_that_grows",
+        (
+            "state.commit",
+            "        window = tuple(one for one in window if distance(due, one.base_sequence) >= batches[0].record_count)\n",
+            "",
+        ),
+    ),
+    mutant(
+        "rest_given_up_forgotten",
+        "R17: a batch of which the rest was given up is one that was given up",
+        _PARTS + "test_who_takes_over_sends_no_rest_that_may_be_stored_without_a_marker",
+        (
+            "state.decide",
+            "        and member.record_count <= batch.record_count\n",
+            "        and member.record_count == batch.record_count\n",
+        ),
+        deaths=("I1",),
     ),
     mutant(
         "searched_up_to_the_window",
@@ -196,8 +224,8 @@ PARTS = (
         _BARE_LOST + "test_one_with_such_a_record_between_others_is_no_gap",
         (
             "proxy.producer.duplicates",
-            "max(entry.first_base_offset, 0), contents[:overlap]\n",
-            "max(entry.first_base_offset, 0), contents[:1]\n",
+            "(stream, wanted, start_at, contents[:record_count])",
+            "(stream, wanted, start_at, contents[:1])",
         ),
         deaths=("45",),
     ),
@@ -205,10 +233,16 @@ PARTS = (
         "told_before_its_commit",
         "R7: the commit of a record without a marker is written before its client is answered",
         _BARE + "test_it_is_committed_before_its_client_is_told",
+        ("proxy.producer.forward", "is_untold = self._is_nameless or (", "is_untold = False or ("),
+    ),
+    mutant(
+        "last_part_told_before_its_commit",
+        "R7: so is that of a batch that is stored in parts, which the log does not tell to be one",
+        _BARE + "test_it_is_committed_before_its_client_is_told",
         (
             "proxy.producer.forward",
-            "        if self._is_nameless and stream.held.is_unwritten and stream.held.entry is not None:\n",
-            "        if False:\n",
+            "is_untold = self._is_nameless or (done and done[0].stored_records)\n",
+            "is_untold = self._is_nameless\n",
         ),
     ),
     mutant(
@@ -253,13 +287,6 @@ PARTS = (
             "            part.hold()\n",
             "            part.hold()\n            part.note(answers.no_leader().error_code)\n",
         ),
-    ),
-    mutant(
-        "held_back_before_a_part",
-        "R17: what lies before a batch that lacks its rest is answered",
-        "unit/producer/test_refusals.py::test_what_lies_before_a_batch_that_lacks_its_rest_is_answered",
-        ("proxy.producer.takeover", "            if isinstance(verdict, Duplicate):\n", "            if False:\n"),
-        deaths=("liveness",),
     ),
     mutant(
         "given_up_by_the_living_waited_for",
@@ -326,18 +353,18 @@ PARTS = (
         _COPIES + "test_a_second_copy_of_a_part_is_told_whichever_part_it_is_and_whoever_sends_the_rest",
         (
             "proxy.producer.forward",
-            " for batch in self._group), self._sent_sequence)\n",
-            " for batch in self._group),)\n",
+            "tuple(identity.base_sequence for identity in self._sent)",
+            "tuple(batch.identity.base_sequence for batch in self._group)",
         ),
     ),
     mutant(
         "rest_not_looked_for",
-        "R14: nor is the rest sent without an audit by a proxy that takes over",
+        "R14: nor is it dropped without an audit by a proxy that takes over",
         _COPIES + "test_a_second_copy_of_a_part_is_told_whichever_part_it_is_and_whoever_sends_the_rest",
         (
             "proxy.producer.takeover",
-            "                stream.schedule_audit(self._bound_of(intent), intent.producer_epoch, sequences)  # R14\n",
-            "",
+            "        if dropped:\n",
+            "        if False:\n",
         ),
     ),
     mutant(

@@ -9,6 +9,7 @@ import pytest
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.marker import parse_marker
+from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy.flow.effects import Append
 from idemproxy.proxy.flow.outcome import Outcome
 from testkit.stage.sequencer import Client, Stage
@@ -127,6 +128,74 @@ def test_who_takes_over_sends_no_rest_that_may_be_stored_without_a_marker(
     again = stage.send(Client(), 0, *values)
     stage.run(60)
     assert again.code == UNDECIDABLE
+    assert stage.stored_values() == values
+    assert stage.failures() == []
+
+
+@pytest.mark.parametrize("stored", [0, 1, 2])
+@pytest.mark.parametrize("behind", [[], [b"next"]])
+def test_of_a_batch_that_was_stored_up_to_its_middle_only_the_rest_is_sent(stored: int, behind: list[bytes]) -> None:
+    """Whoever comes finds the part that was out, and no other one."""
+    stage, values = Stage(), records(4)
+    takes_parts(stage, lambda _stage: None, {stored: stores_and_hears_nothing(stage)})
+    stage.send(Client(), 0, *values)
+    assert stage.stored_values() == values[: stored + 1]
+    stage.die()
+    takes_parts(stage, lambda _stage: None, {})
+    client = Client()
+    requests = [stage.send(client, 0, *values), *(stage.send(client, 4, value) for value in behind)]
+    stage.run(60)
+    assert [request.offset for request in requests] == [0, 4][: len(requests)]
+    assert stage.stored_values() == [*values, *behind]
+    assert stage.send(Client(), 0, *values).offset == 0
+    assert stage.entry().window[0].record_count == 4, "one batch"
+    assert stage.failures() == []
+
+
+def test_between_the_parts_others_may_write_and_the_batch_has_the_offset_of_its_first_record() -> None:
+    stage, values = Stage(), records(3)
+
+    def others_write(stage: Stage) -> None:
+        stage.log.append(encode_set([(None, b"foreign", 0)], magic=1), stage.now)
+
+    takes_parts(stage, others_write, {})
+    assert stage.send(Client(), 0, *values).offset == 0
+    assert [value for value in stage.stored_values() if value != b"foreign"] == values
+    assert stage.stored_values().count(b"foreign") == 2
+    stage.lane.is_open = False
+    assert stage.send(Client(), 0, *values).offset == 0
+
+
+def test_who_has_begun_a_new_epoch_between_the_parts_gets_no_rest() -> None:
+    stage, values, client = Stage(), records(3), Client()
+
+    def begins_anew(stage: Stage) -> None:
+        if not client.is_closed:
+            client.is_closed = True
+            stage.send(Client(), 0, b"again", epoch=1)
+
+    takes_parts(stage, begins_anew, {})
+    stage.send(client, 0, *values)
+    stage.run(60)
+    assert stage.stored_values()[0] == values[0]
+    assert stage.stored_values()[-1] == b"again"
+    assert values[2] not in stage.stored_values()
+    assert stage.failures() == []
+
+
+def test_no_record_of_a_batch_in_parts_is_decoded_twice() -> None:
+    """Once it was converted, what its client has sent is not looked at any more."""
+    stage, values = Stage(), records(9)
+
+    def takes_it_away(_effect: Append) -> None:
+        for batch in stage.stream.out:
+            batch.records = memoryview(b"")
+
+    stage.before[Append] = takes_it_away
+    takes_parts(stage, lambda _stage: None, {3: stage.loses_request, 5: stage.loses_answer})
+    request = stage.send(Client(), 0, *values)
+    stage.run(60)
+    assert request.offset == 0
     assert stage.stored_values() == values
     assert stage.failures() == []
 

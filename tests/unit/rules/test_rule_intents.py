@@ -336,7 +336,7 @@ def test_what_a_dead_proxy_left_undecidable_is_remembered_too() -> None:
     assert stage.stored_values() == [b"value 0"]
 
 
-def test_an_intent_is_not_released_while_a_part_of_its_batch_is_in_the_log() -> None:
+def test_a_batch_goes_on_where_its_rest_was_refused() -> None:
     stage = Stage()
     values = [b"record %d of a batch in parts" % number for number in range(8)]
     stage.context.topics.note_too_large(TOPIC, 200)
