@@ -143,8 +143,6 @@ MERGED_BATCHES_MAX: Final = 256
 """Of several producers in one wrapper: a marker of 4.6 KB, and so many answers depend on one append."""
 QUEUED_BATCHES_MAX: Final = 32
 """Batches of one producer on one partition that wait; clients have five in flight, retries may double them."""
-PARTS_MAX: Final = 64
-"""Parts into which one batch may be split for a broker's size limit."""
 TOO_LARGE_SECONDS: Final = 60.0
 """A size that a topic was seen to refuse counts for so long: then a larger batch is sent whole again, for its limit may
 have been raised (``max.message.bytes``). Where it was not, that costs a few refused requests a minute."""
