@@ -39,7 +39,7 @@ def not_in_log() -> Answer:
     """By its sequences it is in the log, or begins there, and for certain it does not."""
     return Answer(
         int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
-        message="the sequence comes before the one that is due, and the log does not have such a batch",
+        message="the batch overlaps with what is in the log, and the log does not have such a batch",
     )
 
 

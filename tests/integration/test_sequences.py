@@ -140,13 +140,11 @@ def test_a_batch_below_the_window_is_a_duplicate_only_if_the_log_has_it_with_tha
         (6, 1, "gap"),
         (5 + 2**30 - 1, 1, "gap"),
         (5 + 2**30, 1, ""),
-        (3, 3, "overlap"),
         (3, 1, "overlap"),
         (4, 1, "overlap"),
         (0, 4, "overlap"),
-        (0, 6, "overlap"),
         (SEQUENCE_MODULUS - 1, 1, ""),
-        (SEQUENCE_MODULUS - 1, 2, "before the last five"),
+        (SEQUENCE_MODULUS - 1, 2, "overlap"),
         (SEQUENCE_MODULUS - 1, 8, "overlap"),
     ],
 )
@@ -160,6 +158,18 @@ def test_a_gap_and_an_overlap_are_out_of_order(
     assert reason in (answer.message or "")
     assert states(shared_proxy) == before
     assert outcome(producer.send(5)) == (0, 5)
+
+
+@pytest.mark.parametrize(("sequence", "count"), [(3, 3), (0, 6), (0, 40)])
+def test_a_batch_that_is_stored_up_to_its_middle_goes_on_there_if_it_has_that_content(
+    producer: Producer, sequence: int, count: int
+) -> None:
+    assert [outcome(producer.send(0, 3)), outcome(producer.send(3, 2))] == [(0, 0), (0, 3)]
+    other = batch([b"of another batch"] * count, producer_id=producer.producer_id, sequence=sequence)
+    assert outcome(producer.client.produce_one(*producer.place, other)) == (OUT_OF_ORDER, -1)
+    for _ in range(2):
+        assert outcome(producer.send(sequence, count)) == (0, sequence)
+    assert producer.client.values(*producer.place) == producer.values(0, sequence + count)
 
 
 def test_a_gap_is_told_at_once_also_right_after_a_success(producer: Producer, shared_proxy: ProxyProcess) -> None:
