@@ -175,17 +175,16 @@ class Forward:
         records = sum([piece.record_count for piece in stored])
         window, due = [], []
         for batch in self._group:
-            known = batch.stored_records
-            found = min(known + records, batch.identity.record_count)
+            whole, known = batch.identity, batch.stored_records
+            found = min(known + records, whole.record_count)
             records -= found - known
-            base_sequence = batch.identity.base_sequence
             if found > known:
-                offset = batch.base_offset if known else offset_of(stored, base_sequence)
-                window.append(WindowBatch(base_sequence, found, offset, time_ms))
-            if found < batch.identity.record_count:
+                offset = batch.base_offset if known else offset_of(stored, whole.base_sequence)
+                window.append(WindowBatch(whole.base_sequence, found, offset, time_ms))
+                if found < whole.record_count:
+                    batch.note_stored(found, offset, self._pieces)
+            if found < whole.record_count:
                 due.append(batch)
-            if known < found < batch.identity.record_count:
-                batch.note_stored(found, offset, self._pieces)
         done = self._group[: len(self._group) - len(due)]
         if self._era == self._life.era:
             assert stream.held.entry is not None
