@@ -134,8 +134,8 @@ PARTS = (
         "unit/state/test_decide.py::test_of_a_batch_that_is_stored_in_parts_the_window_remembers_one_that_grows",
         (
             "state.commit",
-            "        window = tuple(one for one in window if distance(due, one.base_sequence) >= batches[0].record_count)\n",
-            "",
+            " if distance(due, one.base_sequence) >= batches[0].record_count)\n",
+            ")\n",
         ),
     ),
     mutant(
