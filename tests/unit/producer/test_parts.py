@@ -166,6 +166,34 @@ def test_between_the_parts_others_may_write_and_the_batch_has_the_offset_of_its_
     assert stage.send(Client(), 0, *values).offset == 0
 
 
+def test_a_batch_whose_client_goes_between_the_parts_goes_on_for_its_retry() -> None:
+    stage, values, client = Stage(), records(3), Client()
+
+    def goes(effect: Append) -> Outcome:
+        client.is_closed = True
+        return stage.succeeds(effect)
+
+    takes_parts(stage, lambda _stage: None, {0: goes})
+    stage.send(client, 0, *values)
+    stage.run(1)
+    assert stage.stored_values() == values[:1]
+    assert (stage.entry().next_sequence, stage.entry().intent) == (1, None)
+    assert stage.send(Client(), 0, *values).offset == 0
+    assert stage.stored_values() == values
+
+
+def test_a_batch_in_many_parts_pushes_no_other_one_out_of_the_last_five() -> None:
+    stage, values, client = Stage(), records(12), Client()
+    takes_parts(stage, lambda _stage: None, {})
+    for sequence in range(4):
+        assert stage.send(client, sequence).offset == sequence
+    assert stage.send(client, 4, *values).offset == 4
+    assert len(stage.log.messages) == 16
+    stage.lane.is_open = False
+    assert [stage.send(Client(), sequence).offset for sequence in range(4)] == [0, 1, 2, 3]
+    assert stage.send(Client(), 4, *values).offset == 4
+
+
 def test_who_has_begun_a_new_epoch_between_the_parts_gets_no_rest() -> None:
     stage, values, client = Stage(), records(3), Client()
 
