@@ -334,6 +334,8 @@ PARTS = (
             "        elif entry is None or not await self._answer_known(entry):\n",
             "        else:\n",
         ),
+        # By the numbers nothing is left of it to be looked for.
+        ("proxy.producer.rebuild", "0 if entry is None else records_stored(entry, batch.identity)", "0"),
     ),
     mutant(
         "known_left_out",
