@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..codecs.convert import TRACING_HEADERS
+from ..pipeline.arguments import add_audit
 from . import limits
 from .commands.check import COMMANDS as CHECK_COMMANDS
 from .commands.check import add_commands as add_check_commands
@@ -27,6 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from ..demo.command import run_demo
 
         return run_demo(options)
+    if options.command == "audit":
+        from ..pipeline.command import run_audit
+
+        return run_audit(options)
     if options.command in inspection_arguments.COMMANDS:
         from .commands.inspection.command import run_inspection
 
@@ -45,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_run(commands.add_parser("run", help="serve clients in front of a cluster"))
     add_check_commands(commands)
     inspection_arguments.add_commands(commands)
+    add_audit(commands.add_parser("audit", help="count what is wrong in topics: duplicates, gaps, inversions"))
     demo = commands.add_parser("demo", help="show it: a real old broker, a real producer, injected faults")
     demo.add_argument("--json", action="store_true", help="print the result for machines")
     demo.add_argument("--records", type=int, default=100_000, help="records per run (default: %(default)s)")

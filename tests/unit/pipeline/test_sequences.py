@@ -1,0 +1,165 @@
+"""One partition judged by its producers' numbers, beside a judge that looks at every single record."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from idemproxy.pipeline.kinds import Finding
+from idemproxy.pipeline.rows import Columns, Kind, columns, concatenated
+from idemproxy.pipeline.sequences import Partition
+from idemproxy.state.sequence import SEQUENCE_MODULUS
+
+Batch = tuple[int, int, int, int]
+"""Producer id, epoch, base sequence, records."""
+END = 1_000_000
+
+
+def log_of(batches: list[Batch | int], first: int = 0) -> Columns:
+    """Return the runs of a log that has these batches; a number is a hole of so many offsets."""
+    blocks, offset = [], first
+    for one in batches:
+        if isinstance(one, int):
+            offset += one
+            continue
+        producer, epoch, sequence, count = one
+        who = {"producer_id": producer, "epoch": epoch, "sequence": sequence}
+        blocks.append(columns(Kind.RUN, 0, 1, offset=offset, last_offset=offset + count - 1, size=count, **who))
+        offset += count
+    return concatenated(blocks)
+
+
+def told(producer: int, epoch: int, sequence: int, count: int, offset: int) -> Columns:
+    """Return a line of the journal: so many records, acknowledged with this offset."""
+    who = {"producer_id": producer, "epoch": epoch, "sequence": sequence}
+    return columns(Kind.ACKNOWLEDGED, 0, 1, offset=offset, last_offset=offset + count - 1, size=count, **who)
+
+
+def findings(rows: Columns, start: int = 0, end: int = END) -> list[dict[str, Any]]:
+    """Return what the judge says of partition 0."""
+    order = np.argsort(rows["offset"], kind="stable")
+    rows = {name: column[order] for name, column in rows.items()}
+    return [row for batch in Partition(0, start, end, rows).findings() for row in batch.to_pylist()]
+
+
+def short(found: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
+    return [(row["kind"], *(row[name] for name in names)) for row in found]
+
+
+def test_producers_that_go_on_where_they_ended_are_clean_however_they_alternate() -> None:
+    batches: list[Batch | int] = [(1, 0, 0, 5), (2, 0, 0, 3), (1, 0, 5, 5), (2, 0, 3, 1), (1, 1, 0, 2), (2, 0, 4, 9)]
+    assert findings(log_of(batches)) == []
+
+
+def test_a_batch_that_is_there_twice_is_named_with_its_first_copy() -> None:
+    found = findings(log_of([(1, 0, 0, 5), (2, 0, 0, 2), (1, 0, 0, 5), (1, 0, 5, 1)]))
+    assert short(found, "offset", "last_offset", "other_offset", "sequence", "count") == [("duplicate", 7, 11, 0, 0, 5)]
+
+
+def test_a_part_of_a_batch_may_be_there_twice() -> None:
+    found = findings(log_of([(1, 0, 0, 5), (1, 0, 3, 4)]))
+    assert short(found, "offset", "other_offset", "sequence", "count") == [("duplicate", 5, 3, 3, 2)]
+
+
+def test_a_gap_that_is_filled_later_is_an_inversion() -> None:
+    found = findings(log_of([(1, 0, 0, 5), (1, 0, 8, 2), (1, 0, 5, 3)]))
+    assert short(found, "offset", "other_offset", "sequence", "count") == [("inversion", 7, 6, 5, 3)]
+
+
+def test_a_gap_is_named_with_the_records_around_it() -> None:
+    found = findings(log_of([(1, 0, 0, 5), (2, 0, 0, 1), (1, 0, 8, 2)]))
+    assert short(found, "offset", "other_offset", "sequence", "count") == [("gap", 6, 4, 5, 3)]
+
+
+def test_where_as_many_offsets_are_missing_it_is_compaction() -> None:
+    found = findings(log_of([(1, 0, 0, 5), 3, (1, 0, 8, 2)]))
+    assert short(found, "sequence", "count") == [("compacted_gap", 5, 3), ("offset_hole", -1, 3)]
+    assert short(findings(log_of([(1, 0, 0, 5), 2, (1, 0, 8, 2)])), "count") == [("gap", 3), ("offset_hole", 2)]
+
+
+def test_a_producer_begins_at_zero_unless_the_log_was_cut_off() -> None:
+    batches: list[Batch | int] = [(1, 0, 4, 2)]
+    assert short(findings(log_of(batches)), "sequence", "count") == [("gap", 0, 4)]
+    assert findings(log_of(batches, 100), start=100) == []
+
+
+@pytest.mark.parametrize("count", [1, 4, 9])
+def test_sequences_wrap(count: int) -> None:
+    base = SEQUENCE_MODULUS - 4
+    going_on = (base + count) % SEQUENCE_MODULUS
+    assert findings(log_of([(1, 0, base, count), (1, 0, going_on, 3)], 9), start=9) == []
+    found = findings(log_of([(1, 0, base, count), (1, 0, (going_on + 5) % SEQUENCE_MODULUS, 3)], 9), start=9)
+    assert short(found, "sequence", "count") == [("gap", going_on, 5)]
+
+
+def test_an_epoch_that_comes_behind_a_later_one_is_told_and_each_epoch_is_judged_for_itself() -> None:
+    found = findings(log_of([(1, 0, 0, 2), (1, 1, 0, 2), (1, 0, 2, 2), (2, 0, 0, 1)]))
+    assert short(found, "offset", "other_offset", "epoch", "count") == [("epoch_regression", 4, 2, 0, 2)]
+
+
+def test_records_without_a_producer_are_foreign_only_beside_others() -> None:
+    alone: Batch = (-1, -1, -1, 3)
+    assert findings(log_of([alone])) == []
+    found = findings(log_of([(1, 0, 0, 2), alone]))
+    assert short(found, "offset", "last_offset", "count") == [("foreign_writer", 2, 4, 3)]
+
+
+@pytest.mark.parametrize(
+    ("line", "kinds"),
+    [
+        (told(1, 0, 2, 3, 2), []),
+        (told(1, 0, 4, 3, 4), ["acknowledged_absent"]),  # two of them are not there
+        (told(1, 1, 0, 1, 3), ["acknowledged_absent"]),
+        (told(1, 0, 90, 1, 7), ["acknowledged_unknown"]),  # something without a marker is there
+        (told(1, 0, 90, 1, 9), ["acknowledged_unknown"]),  # compacted
+        (told(1, 0, 90, 1, END), ["acknowledged_unknown"]),  # later
+    ],
+)
+def test_what_a_client_was_told_is_looked_for(line: Columns, kinds: list[str]) -> None:
+    log = log_of([(1, 0, 0, 6), (-1, -1, -1, 2), 2, (3, 0, 0, 1)])
+    found = [row["kind"] for row in findings(concatenated([log, line])) if row["kind"].startswith("ack")]
+    assert found == kinds
+
+
+def test_an_old_duplicate_whose_offset_is_not_told_is_looked_for_by_its_number() -> None:
+    for sequence, kinds in ((4, []), (6, ["acknowledged_absent"])):
+        rows = concatenated([log_of([(1, 0, 0, 6)]), told(1, 0, sequence, 1, -1)])
+        assert [row["kind"] for row in findings(rows)] == kinds
+
+
+def test_what_retention_has_deleted_is_not_called_absent() -> None:
+    rows = concatenated([log_of([(1, 0, 50, 2)], 50), told(1, 0, 7, 1, 7), told(1, 0, 8, 1, -1)])
+    assert [row["kind"] for row in findings(rows, start=50)] == ["acknowledged_unknown"] * 2
+
+
+batches = st.lists(
+    st.tuples(st.integers(1, 2), st.integers(0, 1), st.integers(0, 12), st.integers(1, 4)), min_size=1, max_size=12
+)
+
+
+@given(batches)
+def test_every_record_is_judged_as_by_looking_at_each(batches: list[Batch]) -> None:
+    counted: Counter[str] = Counter()
+    for row in findings(log_of(list(batches))):
+        counted[row["kind"]] += row["count"]
+    seen: dict[tuple[int, int], list[int]] = {}
+    expected: Counter[str] = Counter()
+    epochs: dict[int, int] = {}
+    for producer, epoch, sequence, count in batches:
+        before = seen.setdefault((producer, epoch), [])
+        highest = max(before, default=-1)
+        expected["epoch_regression"] += count * (epoch < epochs.get(producer, 0))
+        epochs[producer] = max(epoch, epochs.get(producer, 0))
+        for one in range(sequence, sequence + count):
+            expected["duplicate"] += one in before
+            expected["inversion"] += one not in before and one < highest
+        before += range(sequence, sequence + count)
+    expected["gap"] = sum(max(one) + 1 - len(set(one)) for one in seen.values())
+    kinds = (Finding.DUPLICATE, Finding.INVERSION, Finding.GAP, Finding.EPOCH_REGRESSION)
+    assert {kind: counted[kind] for kind in kinds} == {kind: expected[kind] for kind in kinds}
+    assert set(counted) <= set(kinds)
