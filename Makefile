@@ -24,7 +24,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients chaos takeovers flushes servers simulate uv python upstream mutants scenes hostile fuzz pictures cluster wheels docs
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients chaos takeovers flushes servers simulate uv python upstream mutants scenes hostile fuzz pictures cluster wheels docs audit-large
 
 help:  ## this list
 	@echo "usage: make TARGET"
@@ -73,6 +73,9 @@ acceptance: uv  ## a gigabyte passes an idle producer, then an answer is lost; a
 clients: uv  ## five real clients, 20,000 records each under faults; a line each in benchmarks/results/clients.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.clients_under_faults
 
+audit-large: uv  ## a topic of RECORDS=1000000 with counted faults, audited; a line in benchmarks/results/audit.jsonl
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.audit_large $(if $(RECORDS),--records $(RECORDS))
+
 servers: uv  ## the tests of the store on Redis 7.0 and 8.2 and Valkey 8.1 and 9.1, which are fetched, and each other's files
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.other_servers $(UV)
 
@@ -97,8 +100,8 @@ mutants: uv  ## the proxy without a rule, for every part of every rule: each is 
 scenes: uv  ## every mutant by its scene alone; two minutes
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m mutants.run --seeds 0 --jobs 2
 
-pictures: uv  ## the status page's screenshots in docs/pictures, from a real proxy in a real browser
-	@PICTURES=docs/pictures $(RUN_TOOLS) pytest -q tests/e2e/test_admin_page.py
+pictures: uv  ## the screenshots of status page and audit in docs/pictures, from a real proxy in a real browser
+	@PICTURES=docs/pictures $(RUN_TOOLS) pytest -q tests/e2e/test_admin_page.py tests/integration/test_audit.py
 
 cluster: uv  ## the chart under helm-unittest and at a real kube-apiserver, which Go builds first (minutes, once)
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m charts.cluster

@@ -40,7 +40,13 @@ TIME_SLOTS: Final = 60
 """Columns of the heat map."""
 PLOTTED_RUNS_MAX: Final = 3_000
 PLOTTED_PLACES_MAX: Final = 6
-_BY_NUMBER: Final = (Finding.DUPLICATE, Finding.SEQUENCE_REUSED, Finding.GAP, Finding.INVERSION, Finding.EPOCH_REGRESSION)
+_BY_NUMBER: Final = (
+    Finding.DUPLICATE,
+    Finding.SEQUENCE_REUSED,
+    Finding.GAP,
+    Finding.INVERSION,
+    Finding.EPOCH_REGRESSION,
+)
 _READ_KINDS: Final = [int(Kind.RUN), int(Kind.HOLE), int(Kind.UNREADABLE), int(Kind.DELETED), int(Kind.ACKNOWLEDGED)]
 
 
@@ -74,6 +80,7 @@ class Audited:
     journal_batches: int
     compared_pairs: int
     seconds: float
+    stage_seconds: Mapping[str, float]
 
 
 def audit(
@@ -102,7 +109,7 @@ def _audit(
         with progress.stage(spark.sparkContext, "looking for equal records"):
             by_hash, hash_counts = _by_hash(log, distance)
         flagged = without_proven(by_hash, by_number)
-        with progress.stage(spark.sparkContext, f"comparing {flagged.num_rows} pairs byte by byte"):
+        with progress.stage(spark.sparkContext, "comparing bytes"):
             verified = _verified(spark, plan, flagged)
         with progress.stage(spark.sparkContext, "counting for the report"):
             first, width = _time_slots(volumes)
@@ -113,7 +120,19 @@ def _audit(
         counts = _counts(listed, by_hash, hash_counts)
         seconds = time.monotonic() - begun
         return Audited(
-            plan, volumes, counts, listed, notes, slots, first, width, runs, told_count, flagged.num_rows, seconds
+            plan,
+            volumes,
+            counts,
+            listed,
+            notes,
+            slots,
+            first,
+            width,
+            runs,
+            told_count,
+            flagged.num_rows,
+            seconds,
+            progress.seconds,
         )
     finally:
         log.unpersist()
@@ -127,7 +146,8 @@ def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
     try:
         yield
     finally:
-        spark.conf.set(name, before)
+        if before is not None:
+            spark.conf.set(name, before)
 
 
 def _volumes(log: DataFrame) -> dict[int, Volume]:

@@ -74,7 +74,7 @@ class Connection:
 
     def metadata(self, topics: Sequence[str] | None) -> Any:
         """Return what the broker says of these topics; None: of all. Raises OSError, WireError."""
-        everything = [] if self._versions[_METADATA] == 0 else None
+        everything: list[object] | None = [] if self._versions[_METADATA] == 0 else None
         return self.ask(_METADATA, topics=everything if topics is None else [{"name": name} for name in topics])
 
     def _learn_versions(self, address: Address) -> None:
@@ -88,7 +88,9 @@ class Connection:
         for api_key, known in _KNOWN.items():
             common = set(known) & set(offered.get(api_key, ()))
             if not common:
-                raise BrokerProblem(f"the broker has API {api_key} in none of the versions {known.start} to {known[-1]}")
+                raise BrokerProblem(
+                    f"the broker has API {api_key} in none of the versions {known.start} to {known[-1]}"
+                )
             self._versions[api_key] = max(common)
 
     def _ask(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""``idemproxy audit``: checks the options, runs the job, writes the report. Exit status 0, 1 or 2; see docs/AUDIT.md."""
+"""``idemproxy audit``: checks the options, runs the job, writes the report. Exit status 0, 1 or 2: docs/AUDIT.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import importlib.util
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .kinds import Finding

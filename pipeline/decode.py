@@ -53,7 +53,7 @@ class Container:
     """A wrapper, a batch, or plain messages that follow each other. It covers the offsets ``first`` to ``last``, and
     has records at ``offsets``, which increase. ``contents``: of each record the lengths and bytes of its key and value,
     in every format the same, and its headers if it has any. ``unreadable``: why there are none. ``is_control``: no
-    records, but markers of transactions. ``is_plain``: plain messages, each of which can be taken without the others."""
+    records, but marks of transactions. ``is_plain``: plain messages, each of which can be taken without the others."""
 
     first: int
     last: int

@@ -11,7 +11,6 @@ import pyarrow as pa
 from .kinds import Finding
 from .rows import Array
 
-
 TYPES: Final[Mapping[str, str]] = {
     "place": "int32",
     "offset": "int64",

@@ -3,8 +3,9 @@ record there are two hashes of 64 bits, halves of one BLAKE2b over its content. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -27,7 +28,8 @@ def hashes_of(contents: Sequence[Buffer]) -> tuple[Array, Array]:
 
 
 class RangeTaker:
-    """Takes what was read of one range of offsets. A container belongs to the range that its last offset is in."""
+    """Takes what was read of one range of offsets. A container belongs to the range that its last offset is in; of
+    plain messages each does for itself."""
 
     def __init__(self, place: int, start: int, end: int) -> None:
         """``start``, ``end``: the range, the second not included."""
@@ -38,7 +40,8 @@ class RangeTaker:
         """The offset behind what was taken."""
         self.is_over = start >= end
         """The range was read to its end."""
-        self._rows: list[Columns] = []
+        self._taken: list[Container] = []
+        self._others: list[Columns] = []
         self._notes: list[str | None] = []
 
     def take(self, data: Buffer) -> pa.RecordBatch:
@@ -59,22 +62,21 @@ class RangeTaker:
                 if self.is_over:
                     break
         except Broken as broken:
-            self._unreadable(self.position, max(self.position, self._end - 1), f"nothing can be read any more: {broken}")
+            last = max(self.position, self._end - 1)
+            self._unreadable(self.position, last, f"nothing can be read any more: {broken}")
             self.is_over = True
         return self._flushed()
 
     def lost(self, last: int) -> pa.RecordBatch:
         """What lies before ``last`` and at it is gone: retention has deleted it meanwhile."""
-        self._add(columns(Kind.DELETED, self._place, 1, offset=self.position, last_offset=last))
+        self._other(Kind.DELETED, self.position, last)
         self.position = last + 1
         self.is_over = self.position >= self._end
         return self._flushed()
 
     def finished(self, bytes_read: int) -> pa.RecordBatch:
         """Return the row of the range itself."""
-        self._add(
-            columns(Kind.RANGE, self._place, 1, offset=self._first, last_offset=self.position, size=bytes_read),
-        )
+        self._other(Kind.RANGE, self._first, self.position, size=bytes_read)
         return self._flushed()
 
     def _take(self, container: Container) -> None:
@@ -84,87 +86,81 @@ class RangeTaker:
         if container.unreadable:
             self._unreadable(container.first, container.last, container.unreadable)
             return
-        self._add(_runs(self._place, container))
-        if not container.is_control:
-            self._add(_records(self._place, container))
+        self._taken.append(container)
+        if not container.is_control and len(container.offsets) <= container.last - container.first:
             edges = np.concatenate(([container.first - 1], container.offsets, [container.last + 1]))
-            at = np.flatnonzero(np.diff(edges) > 1)
-            if len(at):
-                starts, ends = edges[at] + 1, edges[at + 1] - 1
-                self._add(columns(Kind.HOLE, self._place, len(at), offset=starts, last_offset=ends))
+            for at in np.flatnonzero(np.diff(edges) > 1).tolist():
+                self._other(Kind.HOLE, int(edges[at]) + 1, int(edges[at + 1]) - 1)
 
     def _unreadable(self, first: int, last: int, reason: str) -> None:
-        self._add(columns(Kind.UNREADABLE, self._place, 1, offset=first, last_offset=last), [reason])
+        self._other(Kind.UNREADABLE, first, last, reason)
 
-    def _add(self, rows: Columns, notes: Iterable[str] | None = None) -> None:
-        self._rows.append(rows)
-        self._notes.extend(notes if notes is not None else [None] * len(rows["kind"]))
+    def _other(self, kind: Kind, first: int, last: int, note: str | None = None, size: int = 0) -> None:
+        self._others.append(columns(kind, self._place, 1, offset=first, last_offset=last, size=size))
+        self._notes.append(note)
 
     def _flushed(self) -> pa.RecordBatch:
-        rows, notes = concatenated(self._rows), self._notes
-        self._rows, self._notes = [], []
-        kept = _merged(rows)
-        if any(notes):
-            return record_batch(taken(rows, kept), [notes[index] for index in kept.tolist()])
-        return record_batch(taken(rows, kept))
+        blocks, notes = self._others, self._notes
+        if self._taken:
+            found = [_merged(_runs(self._place, self._taken)), _records(self._place, self._taken)]
+            notes = [*notes, *[None] * sum(len(block["kind"]) for block in found)]
+            blocks = [*blocks, *found]
+        self._taken, self._others, self._notes = [], [], []
+        return record_batch(concatenated(blocks), notes if any(notes) else None)
 
 
-def _records(place: int, container: Container) -> Columns:
-    offsets, count = container.offsets, len(container.offsets)
+def _records(place: int, read: Sequence[Container]) -> Columns:
+    lengths = [len(one.offsets) for one in read]
+    offsets = np.concatenate([one.offsets for one in read])
+    count = len(offsets)
     ids, epochs, sequences = (np.full(count, -1, np.int64) for _ in range(3))
-    for identity, first in container.pieces:
-        begin, end = np.searchsorted(offsets, (first, first + identity.record_count))
-        ids[begin:end], epochs[begin:end] = identity.producer_id, identity.producer_epoch
-        sequences[begin:end] = (identity.base_sequence + offsets[begin:end] - first) % SEQUENCE_MODULUS
-    hash1, hash2 = hashes_of(container.contents)
-    sizes = np.fromiter(map(len, container.contents), np.int64, count) - LENGTHS_BYTES
+    base = 0
+    for one, length in zip(read, lengths, strict=True):
+        for identity, first in one.pieces:
+            begin, end = (base + np.searchsorted(one.offsets, (first, first + identity.record_count))).tolist()
+            ids[begin:end], epochs[begin:end] = identity.producer_id, identity.producer_epoch
+            sequences[begin:end] = (identity.base_sequence + offsets[begin:end] - first) % SEQUENCE_MODULUS
+        base += length
+    contents = list(chain.from_iterable(one.contents for one in read))
+    hash1, hash2 = hashes_of(contents)
     return columns(
         Kind.RECORD,
         place,
         count,
         offset=offsets,
         last_offset=offsets,
-        timestamp=container.timestamps,
-        flags=container.flags,
+        timestamp=np.concatenate([one.timestamps for one in read]),
+        flags=np.repeat([one.flags for one in read], lengths),
         producer_id=ids,
         epoch=epochs,
         sequence=sequences,
         hash1=hash1,
         hash2=hash2,
-        size=sizes,
+        size=np.fromiter(map(len, contents), np.int64, count) - LENGTHS_BYTES,
     )
 
 
-def _runs(place: int, container: Container) -> Columns:
-    offsets = container.offsets
-    timestamp = int(container.timestamps[0]) if len(offsets) else -1
-    if not container.pieces:
-        covered = {"offset": container.first, "last_offset": container.last}
-        return columns(Kind.RUN, place, 1, timestamp=timestamp, size=len(offsets), **covered)
-    fields = np.array([(*identity, first) for identity, first in container.pieces], np.int64)
-    ids, epochs, sequences, counts, firsts = fields.T
-    begins, ends = np.searchsorted(offsets, firsts), np.searchsorted(offsets, firsts + counts)
-    return columns(
-        Kind.RUN,
-        place,
-        len(fields),
-        offset=firsts,
-        last_offset=firsts + counts - 1,
-        timestamp=timestamp,
-        producer_id=ids,
-        epoch=epochs,
-        sequence=sequences,
-        size=ends - begins,
-    )
+def _runs(place: int, read: Sequence[Container]) -> Columns:
+    """Return a row for each batch, and for each container that names none."""
+    rows: list[tuple[int, ...]] = []
+    for one in read:
+        timestamp = int(one.timestamps[0]) if len(one.offsets) else -1
+        if not one.pieces:
+            rows.append((one.first, one.last, timestamp, NO_PRODUCER, -1, -1, len(one.offsets)))
+        for identity, first in one.pieces:
+            last = first + identity.record_count - 1
+            there = identity.record_count
+            if len(one.offsets) <= one.last - one.first:  # compacted, or no records at all
+                there = int(np.diff(np.searchsorted(one.offsets, (first, last + 1)))[0])
+            rows.append((first, last, timestamp, *identity[:3], there))
+    names = ("offset", "last_offset", "timestamp", "producer_id", "epoch", "sequence", "size")
+    fields = np.array(rows, np.int64).T
+    return columns(Kind.RUN, place, len(rows), **dict(zip(names, fields, strict=True)))
 
 
-def _merged(rows: Columns) -> Array:
-    """Return the numbers of the rows that stay when runs that go on where the last one ended become one with it."""
-    at = np.flatnonzero(rows["kind"] == Kind.RUN)
-    if len(at) < 2:
-        return np.arange(len(rows["kind"]))
-    runs = taken(rows, at)
-    producer, epoch, sequence = runs["producer_id"], runs["epoch"], runs["sequence"]
+def _merged(runs: Columns) -> Columns:
+    """Return the runs, those that go on where the last one ended as one with it."""
+    producer, epoch, sequence = runs["producer_id"], runs["epoch"], runs["sequence"].astype(np.int64)
     first, last, size = runs["offset"], runs["last_offset"], runs["size"]
     following = (sequence + last - first + 1) % SEQUENCE_MODULUS
     goes_on = (
@@ -173,10 +169,8 @@ def _merged(rows: Columns) -> Array:
         & (epoch[1:] == epoch[:-1])
         & ((producer[1:] == NO_PRODUCER) | (sequence[1:] == following[:-1]))
     )
-    begins = np.concatenate(([True], ~goes_on))
-    heads = np.flatnonzero(begins)
-    rows["last_offset"][at[heads]] = last[np.append(heads[1:], len(at)) - 1]
-    rows["size"][at[heads]] = np.add.reduceat(size, heads)
-    keeps = np.ones(len(rows["kind"]), bool)
-    keeps[at[~begins]] = False
-    return np.flatnonzero(keeps)
+    heads = np.flatnonzero(np.concatenate(([True], ~goes_on)))
+    merged = taken(runs, heads)
+    merged["last_offset"] = last[np.append(heads[1:], len(first)) - 1]
+    merged["size"] = np.add.reduceat(size, heads)
+    return merged

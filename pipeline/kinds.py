@@ -1,4 +1,4 @@
-"""What an audit can find: the kinds, what each means, and which make it fail. Data only; imports nothing of the extra."""
+"""What an audit can find: the kinds, what each means, and which make it fail. Data only, without the extra."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ FAILING: Final = (
 
 MEANINGS: Final[Mapping[Finding, str]] = {
     Finding.DUPLICATE: "Certain: the same producer, epoch and sequence is in the partition again, with the same bytes.",
-    Finding.SUSPECTED_DUPLICATE: "Suspected: the same key, value and headers again, made in the same millisecond; where "
-    "the format has no such time, within the distance. No sequence numbers prove it.",
+    Finding.SUSPECTED_DUPLICATE: "Suspected: the same key, value and headers again, made in the same millisecond; "
+    "where the format has no such time, within the distance. No sequence numbers prove it.",
     Finding.REPEATED_RECORD: "The same key, value and headers again within the distance, but made at another time or "
     "sent under another sequence number: an application that sent it twice, or records that are simply equal.",
     Finding.SEQUENCE_REUSED: "The same producer, epoch and sequence again, with other bytes.",
@@ -49,9 +49,10 @@ MEANINGS: Final[Mapping[Finding, str]] = {
     Finding.INVERSION: "Records that lie behind records with higher sequence numbers of their producer.",
     Finding.EPOCH_REGRESSION: "Records of an epoch behind records of a later epoch of the same producer.",
     Finding.FOREIGN_WRITER: "Records without producer id or marker in a partition where others have one.",
-    Finding.ACKNOWLEDGED_ABSENT: "The proxy's journal says that a client was told of these records; they are not there.",
-    Finding.ACKNOWLEDGED_UNKNOWN: "Acknowledged, and nobody can tell: deleted by retention or compaction, written after "
-    "the audit began, or there without a marker.",
+    Finding.ACKNOWLEDGED_ABSENT: "The proxy's journal says that a client was told of these records; they are not "
+    "there.",
+    Finding.ACKNOWLEDGED_UNKNOWN: "Acknowledged, and nobody can tell: deleted by retention or compaction, written "
+    "after the audit began, or there without a marker.",
     Finding.UNREADABLE: "A part of the log that is damaged, or has no Kafka format.",
     Finding.OFFSET_HOLE: "Offsets without a record: compaction or marks of transactions, as a rule.",
 }

@@ -56,6 +56,7 @@ def summary_of(audited: Audited, failing: Sequence[Finding]) -> Summary:
         "bytes": sum(one["bytes"] for one in partitions),
         "seconds": round(audited.seconds, 2),
         "records_per_second": round(records / audited.seconds) if audited.seconds else 0,
+        "stage_seconds": dict(audited.stage_seconds),
         "acknowledged_batches": audited.journal_batches,
         "pairs_compared": audited.compared_pairs,
         "listed_max": FINDINGS_MAX,

@@ -20,6 +20,8 @@ _ROWS_MAX: Final = 60
 """Partitions in a heat map or timeline; those with findings come first."""
 _TICKS: Final = 5
 _NAME_SHOWN: Final = 24
+_LATEST_MS: Final = 253_402_300_799_000
+"""The end of the year 9999: a producer may write any time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,10 @@ class Span:
         value = self.low + share * (self.high - self.low)
         if not self.is_time:
             return f"{value:,.0f}"
-        is_short = self.high - self.low < 86_400_000
-        moment = datetime.fromtimestamp(max(0.0, min(value, 253_402_300_799_000)) / 1000, UTC)
-        return moment.strftime("%H:%M:%S" if is_short else "%Y-%m-%d %H:%M")
+        moment = datetime.fromtimestamp(max(0.0, min(value, _LATEST_MS)) / 1000, UTC)
+        if self.high - self.low < 10_000:
+            return moment.strftime("%H:%M:%S.%f")[:-3]
+        return moment.strftime("%H:%M:%S" if self.high - self.low < 86_400_000 else "%Y-%m-%d %H:%M")
 
 
 def heat_map(
@@ -57,7 +60,9 @@ def heat_map(
     most, worst = max(records.values(), default=1), max(findings.values(), default=1)
     marks = []
     for (row, slot), count in sorted(records.items()):
-        marks.append(_cell(row, slot, cell, "records", 0.15 + 0.6 * log2(1 + count) / log2(1 + most), f"{count} records"))
+        marks.append(
+            _cell(row, slot, cell, "records", 0.15 + 0.6 * log2(1 + count) / log2(1 + most), f"{count} records")
+        )
     for (row, slot), count in sorted(findings.items()):
         shade = 0.45 + 0.55 * log2(1 + count) / log2(1 + worst)
         marks.append(_cell(row, slot, cell, "wrong", shade, f"{count} findings"))
@@ -148,10 +153,8 @@ def sequences(name: str, runs: pa.Table, wrong: Sequence[tuple[int, int]]) -> st
         span = int(last[index] - first[index])
         x1, x2 = (left + across.at(value) * width for value in (first[index], last[index] + 1))
         y1, y2 = (height * (1 - up.at(value)) for value in (sequence[index], sequence[index] + span + 1))
-        drawn.append(
-            f'<line class="run p{colours[int(producer[index])]}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{max(x2, x1 + 1):.1f}" '
-            f'y2="{y2:.1f}"/>'
-        )
+        place = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{max(x2, x1 + 1):.1f}" y2="{y2:.1f}"'
+        drawn.append(f'<line class="run p{colours[int(producer[index])]}" {place}/>')
     for share in (0.0, 1.0):
         y = height * (1 - share)
         label = up.told(share)

@@ -25,8 +25,8 @@ class NothingToRead(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One partition. ``start``: its first offset; ``end``: the high watermark when the audit began (of files: not known,
-    ``END_OF_FILE``)."""
+    """One partition. ``start``: its first offset; ``end``: the high watermark when the audit began, ``END_OF_FILE`` of
+    files."""
 
     topic: str
     partition: int
@@ -104,7 +104,9 @@ def of_files(folders: Sequence[Path], wanted: Sequence[str], patterns: Sequence[
     return Plan(tuple(Place(*place, start, END_OF_FILE) for place, start in starts.items()), tuple(ranges))
 
 
-def ranges_of(places: Sequence[Place], range_offsets: int = RANGE_OFFSETS, ranges_max: int = RANGES_MAX) -> tuple[Range, ...]:
+def ranges_of(
+    places: Sequence[Place], range_offsets: int = RANGE_OFFSETS, ranges_max: int = RANGES_MAX
+) -> tuple[Range, ...]:
     """Return the ranges of all partitions, of about the same size each."""
     total = sum(place.end - place.start for place in places)
     size = max(range_offsets, -(-total // ranges_max))

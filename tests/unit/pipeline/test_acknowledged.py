@@ -1,4 +1,4 @@
-"""What a journal says that clients were told; written by the proxy's own journal, so that the two cannot drift apart."""
+"""What a journal says that clients were told; the proxy's own journal writes it, so that the two cannot drift apart."""
 
 from __future__ import annotations
 

@@ -23,7 +23,9 @@ def record(offset: int, content: int = 1, time_ms: int = 5, place: int = 0, **mo
 
 def rows_of(records: Sequence[Record]) -> Columns:
     """Return the records in the order that Spark hands them out."""
-    rows = concatenated(columns(Kind.RECORD, one["place"], 1, **{k: v for k, v in one.items() if k != "place"}) for one in records)
+    rows = concatenated(
+        columns(Kind.RECORD, one["place"], 1, **{k: v for k, v in one.items() if k != "place"}) for one in records
+    )
     order = np.lexsort((rows["offset"], created_of(rows), rows["hash2"], rows["hash1"], rows["place"]))
     return taken(rows, order)
 
@@ -32,7 +34,9 @@ def found(records: Sequence[Record], distance: int = 100, block: int = 1000) -> 
     """Return (kind, offset, offset of the other one) of all that is found, in blocks of so many rows."""
     rows = rows_of(records)
     finder = RepeatFinder(distance)
-    blocks = [taken(rows, np.arange(begin, min(begin + block, len(records)))) for begin in range(0, len(records), block)]
+    blocks = [
+        taken(rows, np.arange(begin, min(begin + block, len(records)))) for begin in range(0, len(records), block)
+    ]
     batches = [row for one in blocks for row in finder.findings(one).to_pylist()]
     return [(row["kind"], row["offset"], row["other_offset"]) for row in batches]
 

@@ -38,9 +38,7 @@ def test_a_batch_has_the_producer_of_its_header(codec: Codec) -> None:
 def test_a_record_has_the_same_content_in_every_format() -> None:
     entries = [(None, b"a", 1), (b"k", None, 2), (b"", b"", 3), (b"k", b"v" * 1000, 4)]
     forms = [plain(entries), plain(entries, magic=0), wrapper(entries), wrapper(entries, magic=0), modern(entries)]
-    first, *others = [
-        [bytes(content) for one in containers(form) for content in one.contents] for form in forms
-    ]
+    first, *others = [[bytes(content) for one in containers(form) for content in one.contents] for form in forms]
     assert len(set(first)) == len(entries)
     assert all(other == first for other in others)
 
@@ -92,11 +90,11 @@ def test_behind_a_size_or_a_magic_that_cannot_be_nothing_is_guessed(position: in
     whole = plain(numbered(0, 2))
     damaged = bytearray(plain(numbered(2, 1), 2))
     damaged[position] = 0x80 if position == 8 else 9
-    found = []
+    reading = containers(whole + bytes(damaged))
+    one = next(reading)
+    assert (one.first, one.last) == (0, 1)
     with pytest.raises(Broken) as broken:
-        for one in containers(whole + bytes(damaged)):
-            found.append(one)
-    assert [(one.first, one.last) for one in found] == [(0, 1)]
+        next(reading)
     assert broken.value.position == len(whole)
 
 
