@@ -57,12 +57,12 @@ class Connection:
     """One connection to one broker."""
 
     def __init__(self, address: Address) -> None:
-        """Raises OSError."""
+        """Raises OSError, EOFError, WireError, BrokerProblem."""
         self._socket = socket.create_connection(address, _ANSWER_SECONDS_MAX)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._numbers = itertools.count(1)
-        self._versions = dict.fromkeys(_KNOWN, 0)  # 0.8 and 0.9 do not tell
-        self._learn_versions(address)
+        self._versions = dict.fromkeys(_KNOWN, 0)
+        self._learn_versions()
 
     def close(self) -> None:
         """Hang up."""
@@ -70,43 +70,46 @@ class Connection:
 
     def ask(self, api_key: int, **fields: Any) -> Any:
         """Send a request in the highest version that both know, and return its answer. Raises OSError, WireError."""
-        return self._ask(api_key, self._versions[api_key], fields)
+        version = self._versions[api_key]
+        return messages.decode_response(api_key, version, self._call(api_key, version, fields))
 
     def metadata(self, topics: Sequence[str] | None) -> Any:
         """Return what the broker says of these topics; None: of all. Raises OSError, WireError."""
         everything: list[object] | None = [] if self._versions[_METADATA] == 0 else None
         return self.ask(_METADATA, topics=everything if topics is None else [{"name": name} for name in topics])
 
-    def _learn_versions(self, address: Address) -> None:
+    def _learn_versions(self) -> None:
+        """0.8 and 0.9 tell no versions, and 0.9 forgets requests of others when it is asked for them. So first comes a
+        question that every broker answers, the older ones in a layout that shows their age."""
+        answer = self._call(_METADATA, 1, {"topics": []})
         try:
-            answer = self._ask(_API_VERSIONS, 0, {})
-        except (OSError, EOFError):  # older than 0.10: it hangs up
-            self._socket.close()
-            self._socket = socket.create_connection(address, _ANSWER_SECONDS_MAX)
+            messages.decode_response(_METADATA, 1, answer)
+        except WireError:
+            messages.decode_response(_METADATA, 0, answer)
             return
-        offered = {one.api_key: range(one.min_version, one.max_version + 1) for one in answer.api_keys}
+        told = messages.decode_response(_API_VERSIONS, 0, self._call(_API_VERSIONS, 0, {}))
+        offered = {one.api_key: range(one.min_version, one.max_version + 1) for one in told.api_keys}
         for api_key, known in _KNOWN.items():
             common = set(known) & set(offered.get(api_key, ()))
             if not common:
-                raise BrokerProblem(
-                    f"the broker has API {api_key} in none of the versions {known.start} to {known[-1]}"
-                )
+                raise BrokerProblem(f"the broker has API {api_key} in no version from {known.start} to {known[-1]}")
             self._versions[api_key] = max(common)
 
-    def _ask(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
+    def _call(self, api_key: int, version: int, fields: Mapping[str, Any]) -> memoryview:
+        """Send a request; return the body of its answer."""
         number = next(self._numbers)
         if api_key == _FETCH and version >= 3:
             fields = {**fields, "max_bytes": fields["topics"][0]["partitions"][0]["partition_max_bytes"]}
         body = messages.encode_request(api_key, version, **fields)
         self._socket.sendall(frame(encode_request_header(api_key, version, number, _CLIENT_ID), body))
         size = int.from_bytes(self._read(_INT32_BYTES), "big")
-        if not 4 <= size <= _ANSWER_BYTES_MAX:
+        if not _INT32_BYTES <= size <= _ANSWER_BYTES_MAX:
             raise ConnectionError(f"an answer of {size} bytes: this is no Kafka broker, or one that wants TLS")
         answer = self._read(size)
         said, position = parse_response_header(answer, api_key, version)
         if said != number:
             raise ConnectionError(f"an answer to request {said} where {number} was asked")
-        return messages.decode_response(api_key, version, memoryview(answer)[position:])
+        return memoryview(answer)[position:]
 
     def _read(self, count: int) -> bytearray:
         data = bytearray(count)

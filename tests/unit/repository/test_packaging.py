@@ -142,7 +142,17 @@ def make(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_make_alone_lists_every_target_with_a_sentence() -> None:
     listed = re.findall(r"^  ([a-z-]+) +\S", make().stdout, re.MULTILINE)
     daily = {"help", "demo", "run", "test", "smoke", "lint", "format", "typecheck", "bench", "bench-proxy", "model"}
-    at_full_size = {"crashes", "acceptance", "clients", "chaos", "takeovers", "flushes", "simulate", "mutants"}
+    at_full_size = {
+        "crashes",
+        "acceptance",
+        "audit-large",
+        "clients",
+        "chaos",
+        "takeovers",
+        "flushes",
+        "simulate",
+        "mutants",
+    }
     for_one_part = {"cluster", "docs", "fuzz", "hostile", "pictures", "scenes", "servers", "wheels"}
     assert set(listed) == daily | at_full_size | for_one_part
 
