@@ -25,6 +25,7 @@ COPY codecs codecs
 COPY state state
 COPY client client
 COPY demo demo
+COPY pipeline pipeline
 # A folder that was forgotten above gives a package that lacks it without any error, hence the import.
 # The kernel is compiled with the compiler in PyPI's ziglang, which is there only meanwhile: the image has none.
 # The bill of materials names every package of the environment with its hashes, as the lock file has them.

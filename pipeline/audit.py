@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from . import findings, rows
@@ -29,7 +29,7 @@ from .kinds import Finding
 from .plan import RANGE_OFFSETS, Place, Plan
 from .progress import Progress
 from .read import compared, read_ranges
-from .rows import LOG_APPEND_TIME, SPARK_SCHEMA, Columns, Kind, columns_of, concatenated, taken
+from .rows import LOG_APPEND_TIME, SPARK_SCHEMA, TYPES, Columns, Kind, columns_of, concatenated, taken
 from .sequences import Partition
 
 FINDINGS_MAX: Final = 1_000_000
@@ -48,6 +48,9 @@ _BY_NUMBER: Final = (
     Finding.EPOCH_REGRESSION,
 )
 _READ_KINDS: Final = [int(Kind.RUN), int(Kind.HOLE), int(Kind.UNREADABLE), int(Kind.DELETED), int(Kind.ACKNOWLEDGED)]
+
+
+Counts = dict[tuple[Finding, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Audited:
 
     plan: Plan
     volumes: Mapping[int, Volume]
-    counts: Mapping[tuple[Finding, int], int]
+    counts: Counts
     listed: pa.Table
     notes: Sequence[tuple[int, int, int, int, str]]
     slots: Sequence[tuple[int, int, int]]
@@ -105,7 +108,7 @@ def _audit(
             volumes = _volumes(log)
         told, told_count = _acknowledged(spark, plan, journal)
         with progress.stage(spark.sparkContext, "judging sequence numbers"):
-            by_number = _by_number(log if told is None else log.union(told), plan)
+            by_number, number_counts = _by_number(log if told is None else log.union(told), plan)
         with progress.stage(spark.sparkContext, "looking for equal records"):
             by_hash, hash_counts = _by_hash(log, distance)
         flagged = without_proven(by_hash, by_number)
@@ -117,7 +120,9 @@ def _audit(
             notes = _notes(log)
             listed = pa.concat_tables([verified, _unflagged(by_number), _unreadable(notes)])
             runs = _plotted_runs(log, listed)
-        counts = _counts(listed, by_hash, hash_counts)
+        proven = flagged.filter(pc.equal(flagged["kind"], str(Finding.DUPLICATE)))
+        candidates = _summed(proven) | _summed(_unflagged(by_number)) | _summed(by_hash)
+        counts = _counts(listed, number_counts | hash_counts, candidates)
         seconds = time.monotonic() - begun
         return Audited(
             plan,
@@ -179,7 +184,7 @@ def _acknowledged(spark: SparkSession, plan: Plan, journal: Path | None) -> tupl
 
 
 # ------------------------------------------------------------------ by sequence numbers
-def _by_number(log: DataFrame, plan: Plan) -> pa.Table:
+def _by_number(log: DataFrame, plan: Plan) -> tuple[pa.Table, Counts]:
     of_place = log.where(F.col("kind").isin(_READ_KINDS)).repartition("place").sortWithinPartitions("place", "offset")
     found = of_place.mapInArrow(partial(judge_places, plan.places), findings.SPARK_SCHEMA)
     return _collected(found)
@@ -210,18 +215,15 @@ def whole_places(batches: Iterable[pa.RecordBatch]) -> Iterator[Columns]:
 
 
 # ------------------------------------------------------------------ by content
-def _by_hash(log: DataFrame, distance: int) -> tuple[pa.Table, dict[tuple[Finding, int], int]]:
+def _by_hash(log: DataFrame, distance: int) -> tuple[pa.Table, Counts]:
     is_stamped = F.col("flags").bitwiseAND(LOG_APPEND_TIME) == 0
     created = F.when(is_stamped, F.col("timestamp")).otherwise(F.lit(-1))
     records = log.where(F.col("kind") == int(Kind.RECORD)).withColumn("created", created)
-    sorted_records = records.repartition("hash1").sortWithinPartitions(*ORDER).drop("created", "note")
-    found = sorted_records.mapInArrow(partial(find_repeats, distance), findings.SPARK_SCHEMA).persist()
-    try:
-        counted = found.groupBy("kind", "place").count().collect()
-        counts = {(Finding(row["kind"]), row["place"]): row["count"] for row in counted}
-        return _collected(found), counts
-    finally:
-        found.unpersist()
+    # Nearly all records are alone; those never leave Spark's own code.
+    several = records.groupBy("place", "hash1").count().where(F.col("count") > 1).drop("count")
+    in_order = records.join(several, ["place", "hash1"]).repartition("hash1").sortWithinPartitions(*ORDER)
+    in_order = in_order.select(*TYPES)
+    return _collected(in_order.mapInArrow(partial(find_repeats, distance), findings.SPARK_SCHEMA))
 
 
 def find_repeats(distance: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -275,9 +277,15 @@ def _verified(spark: SparkSession, plan: Plan, flagged: pa.Table) -> pa.Table:
     return pa.concat_tables([equal, reused.set_column(0, "kind", kinds)]).cast(findings.SCHEMA)
 
 
-def _collected(found: DataFrame) -> pa.Table:
-    """Return the findings as they were found, at most ``FINDINGS_MAX``."""
-    return found.limit(FINDINGS_MAX).toArrow().cast(findings.SCHEMA)
+def _collected(found: DataFrame) -> tuple[pa.Table, Counts]:
+    """Return the findings, at most ``FINDINGS_MAX``, and how many there are of each kind in each partition."""
+    found = found.persist()
+    try:
+        summed = found.groupBy("kind", "place").agg(F.sum("count").alias("count")).collect()
+        counts = {(Finding(row["kind"]), row["place"]): row["count"] for row in summed}
+        return found.limit(FINDINGS_MAX).toArrow().cast(findings.SCHEMA), counts
+    finally:
+        found.unpersist()
 
 
 def _unflagged(by_number: pa.Table) -> pa.Table:
@@ -300,19 +308,17 @@ def _unreadable(notes: Sequence[tuple[int, int, int, int, str]]) -> pa.Table:
     )
 
 
-def _counts(
-    listed: pa.Table, by_hash: pa.Table, hash_counts: Mapping[tuple[Finding, int], int]
-) -> dict[tuple[Finding, int], int]:
-    """Return how many there are of each kind in each partition. Where not all pairs with equal hashes are listed, the
-    others are counted by their hashes."""
-    counts = _summed(listed)
-    for key, count in _summed(by_hash).items():
-        if hash_counts[key] > count:
-            counts[key] = counts.get(key, 0) + hash_counts[key] - count
+def _counts(listed: pa.Table, counted: Counts, candidates: Counts) -> Counts:
+    """Return how many there are of each kind in each partition. ``counted``: of all; ``candidates``: of those that were
+    brought here. The others, of which there are more than ``FINDINGS_MAX``, are counted without being compared."""
+    counts = dict(_summed(listed))
+    for key, count in counted.items():
+        if count > candidates.get(key, 0):
+            counts[key] = counts.get(key, 0) + count - candidates.get(key, 0)
     return counts
 
 
-def _summed(table: pa.Table) -> dict[tuple[Finding, int], int]:
+def _summed(table: pa.Table) -> Counts:
     summed = table.group_by(["kind", "place"]).aggregate([("count", "sum")]).to_pylist()
     return {(Finding(row["kind"]), row["place"]): row["count_sum"] for row in summed}
 
@@ -333,13 +339,18 @@ def _slots(log: DataFrame, first: int, width: int) -> list[tuple[int, int, int]]
 
 
 def _plotted_runs(log: DataFrame, listed: pa.Table) -> dict[int, pa.Table]:
-    """Return runs of the partitions where sequence numbers are wrong, for the plots."""
+    """Return runs of the partitions where sequence numbers are wrong, for the plots: those around the first finding."""
     wrong = listed.filter(pc.is_in(listed["kind"], pa.array([str(kind) for kind in _BY_NUMBER])))
-    counted = sorted(_summed(wrong).items(), key=lambda item: -item[1])
-    places = list(dict.fromkeys(place for (_, place), _ in counted))[:PLOTTED_PLACES_MAX]
-    columns = ("offset", "last_offset", "producer_id", "epoch", "sequence")
-    runs = log.where((F.col("kind") == int(Kind.RUN)) & (F.col("producer_id") >= 0))
-    return {
-        place: runs.where(F.col("place") == place).select(*columns).limit(PLOTTED_RUNS_MAX).toArrow()
-        for place in places
+    firsts = {
+        row["place"]: (row["count_sum"], row["offset_min"])
+        for row in wrong.group_by("place").aggregate([("count", "sum"), ("offset", "min")]).to_pylist()
     }
+    worst = sorted(firsts, key=lambda place: -firsts[place][0])[:PLOTTED_PLACES_MAX]
+    if not worst:
+        return {}
+    first = F.coalesce(*(F.when(F.col("place") == place, F.lit(firsts[place][1])) for place in worst))
+    nearest = Window.partitionBy("place").orderBy(F.abs(F.col("offset") - first))
+    runs = log.where((F.col("kind") == int(Kind.RUN)) & (F.col("producer_id") >= 0) & F.col("place").isin(worst))
+    near = runs.withColumn("rank", F.row_number().over(nearest)).where(F.col("rank") <= PLOTTED_RUNS_MAX)
+    found = near.select("place", "offset", "last_offset", "producer_id", "epoch", "sequence").toArrow()
+    return {place: found.filter(pc.equal(found["place"], place)) for place in worst}

@@ -51,6 +51,8 @@ def _run(options: argparse.Namespace) -> int:
     settings = _settings(options.conf)
     try:
         options.out.mkdir(parents=True, exist_ok=True)
+        if options.journal:
+            options.journal.open("rb").close()  # before Spark is started, which takes a while
         plan = _plan(options)
         with Progress() as progress:
             audited = _audited(options, plan, settings, progress)
@@ -59,7 +61,7 @@ def _run(options: argparse.Namespace) -> int:
     except OSError as problem:
         return _complain(f"{problem.filename or 'the log'}: {problem.strerror or problem}")
     except PySparkException as problem:
-        return _complain(f"a task of Spark failed: {_cause(str(problem))}")
+        return _complain(f"a task of Spark failed: {cause_of(str(problem))}")
     return _reported(options, audited, failing)
 
 
@@ -132,8 +134,8 @@ def _settings(given: Sequence[str]) -> dict[str, str]:
     return settings
 
 
-def _cause(text: str) -> str:
-    """Return the last line of a Python worker's trace: the sentence; else the first line."""
+def cause_of(text: str) -> str:
+    """Return what a failed task says: the last line of a Python worker's trace, else the first line of all."""
     found = re.findall(r"^(?:\w+\.)*(?:BrokerProblem|TooLarge|OSError|\w*Error): (.*)$", text, re.MULTILINE)
     return str(found[-1] if found else text.strip().splitlines()[0])
 

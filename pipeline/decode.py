@@ -15,7 +15,7 @@ import numpy as np
 from isal import isal_zlib
 
 from ..codecs import message_set, record_batch
-from ..codecs.errors import ChecksumMismatch, Malformed, WireError
+from ..codecs.errors import ChecksumMismatch, Malformed, Truncated, WireError
 from ..codecs.marker import Identity, parse_marker
 from ..codecs.message_set import ShallowMessage
 from ..codecs.primitives import Buffer, read_varlong, wrap_int64
@@ -289,11 +289,14 @@ def _batch(entry: memoryview) -> Container:
 
 
 def _batch_records(entry: memoryview, header: BatchHeader, base: int) -> Container:
-    payload = memoryview(record_batch.payload_of(entry, header, UNPACKED_BYTES_MAX))
+    payload = bytes(record_batch.payload_of(entry, header, UNPACKED_BYTES_MAX))
     deltas, timestamps, contents = [], [], []
     position = 0
     for _ in range(header.record_count):
-        position, delta, timestamp, content = _record(payload, position)
+        try:
+            position, delta, timestamp, content = _record(payload, position)
+        except IndexError:
+            raise Truncated(f"record at {position}: the batch ends within it") from None
         deltas.append(delta)
         timestamps.append(timestamp)
         contents.append(content)
@@ -312,24 +315,30 @@ def _batch_records(entry: memoryview, header: BatchHeader, base: int) -> Contain
     return Container(base, last, offsets, times, contents, _batch_piece(header, base), flags)
 
 
-def _record(payload: memoryview, position: int) -> tuple[int, int, int, bytes]:
-    """Return (where the record ends, offset delta, timestamp delta, content)."""
-    length, position = read_varlong(payload, position)
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return (value, position behind it); most have one byte. Raises IndexError, WireError."""
+    byte = data[position]
+    return ((byte >> 1) ^ -(byte & 1), position + 1) if byte < 0x80 else read_varlong(data, position)
+
+
+def _record(payload: bytes, position: int) -> tuple[int, int, int, bytes]:
+    """Return (where the record ends, offset delta, timestamp delta, content). Raises IndexError, WireError."""
+    length, position = _varint(payload, position)
     end = position + length
     if not position < end <= len(payload):
         raise Malformed(f"record at {position}: length {length}")
-    timestamp, position = read_varlong(payload, position + 1)
-    delta, position = read_varlong(payload, position)
+    timestamp, position = _varint(payload, position + 1)
+    delta, position = _varint(payload, position)
     chunks: list[Buffer] = []
     for _ in range(2):
-        size, position = read_varlong(payload, position)
+        size, position = _varint(payload, position)
         if not -1 <= size <= end - position:
             raise Malformed(f"record at {position}: a field of {size} bytes")
         chunks.append(_INT32.pack(size))
         if size > 0:
             chunks.append(payload[position : position + size])
             position += size
-    count, behind_count = read_varlong(payload, position)
+    count, behind_count = _varint(payload, position)
     if position > end or behind_count > end or count < 0 or (count == 0) != (behind_count == end):
         raise Malformed(f"record at {position}: {count} headers")
     if count:  # as they stand; two records with equal headers have equal bytes

@@ -196,13 +196,19 @@ def _sequences(audited: Audited) -> Iterator[str]:
         return
     yield "<h2>Sequence against offset</h2>"
     yield '<p class="soft">A line that rises all the way is a producer without faults; what is marked is wrong. '
-    yield "Each colour is a producer.</p>"
+    yield "Each colour is a producer. Of a large partition only what is around the first finding is shown.</p>"
     wrong = _wrong(audited)
     for place, runs in audited.runs.items():
-        marked = wrong.filter(pc.equal(wrong["place"], place)).slice(0, _MARKED)
-        spans = list(zip(marked["offset"].to_pylist(), marked["last_offset"].to_pylist(), strict=True))
-        yield f"<h3>{escape(audited.plan.places[place].name)}</h3>"
-        yield pictures.sequences(audited.plan.places[place].name, runs, joined_spans(spans))
+        name = audited.plan.places[place].name
+        of_place = wrong.filter(pc.equal(wrong["place"], place))
+        is_shown = pc.and_(
+            pc.less_equal(of_place["offset"], pc.max(runs["last_offset"])),
+            pc.greater_equal(of_place["last_offset"], pc.min(runs["offset"])),
+        )
+        marked = of_place.filter(is_shown)
+        spans = joined_spans(list(zip(marked["offset"].to_pylist(), marked["last_offset"].to_pylist(), strict=True)))
+        yield f"<h3>{escape(name)}</h3>"
+        yield pictures.sequences(name, runs, spans[:_MARKED])
 
 
 def joined_spans(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

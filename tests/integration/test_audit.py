@@ -185,6 +185,13 @@ def test_a_clean_topic_has_exit_status_0_and_what_was_acknowledged_is_there(
     assert summary["acknowledged_batches"] == 40
 
 
+def test_an_empty_topic_is_clean(spark: SparkSession, scene: Scene, tmp_path: Path) -> None:
+    empty = fresh_topic(scene.cluster, 2)
+    status, summary = audit(tmp_path, "--upstream", scene.upstream, "--topic", empty)
+    assert (status, counted(summary), summary["records"]) == (0, {}, 0)
+    assert "Clean" in (tmp_path / "report.html").read_text()
+
+
 def test_what_a_client_was_told_and_is_not_there_is_found(spark: SparkSession, scene: Scene, tmp_path: Path) -> None:
     forged = tmp_path / "journal.jsonl"
     lines = scene.journal.read_text().splitlines(keepends=True)
@@ -234,6 +241,7 @@ def test_what_cannot_be_audited_has_exit_status_2_and_one_sentence(
     assert "HOST:PORT is wanted" in refused(capsys, "--upstream", "nowhere", *out)
     assert "no segment files" in refused(capsys, "--log-dir", str(tmp_path), *out)
     assert "--pattern" in refused(capsys, *upstream, *out, "--pattern", "(")
+    assert "nothing: No such file" in refused(capsys, *upstream, *out, "--journal", str(tmp_path / "nothing"))
     assert "there are duplicate," in refused(capsys, *upstream, *out, "--fail-on", "sins")
 
 
@@ -252,7 +260,7 @@ def test_the_report_opens_in_a_browser_and_asks_for_nothing(
         headings = page.locator("h2").all_inner_texts()
         if scheme == "light":
             page.screenshot(
-                path=pictures / "audit-report.png", clip={"x": 0, "y": 0, "width": 1200, "height": 1700}, full_page=True
+                path=pictures / "audit-report.png", clip={"x": 0, "y": 0, "width": 1200, "height": 1600}, full_page=True
             )
         assert "25 × duplicate" in page.locator(".verdict").inner_text()
         assert page.locator("svg").count() == 4

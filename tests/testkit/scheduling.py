@@ -13,6 +13,7 @@ WAITING_FOLDERS = ("tests/e2e/", "tests/integration/")
 LONGEST = tuple(
     f"tests/{name}.py"
     for name in (
+        "integration/test_audit",
         "e2e/test_admin_traces",
         "e2e/test_docs_walkthrough",
         "integration/test_several_proxies",

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from idemproxy.pipeline import spark
 from idemproxy.pipeline.audit import whole_places, without_proven
+from idemproxy.pipeline.command import cause_of
 from idemproxy.pipeline.findings import finding_rows, joined
 from idemproxy.pipeline.kinds import FAILING, MEANINGS, Finding
 from idemproxy.pipeline.pictures import Span, heat_map, shown_rows, timeline
@@ -101,6 +102,17 @@ def test_a_java_that_is_set_comes_first_then_an_installed_one_that_spark_can_use
         installed.chmod(0o755)
         assert java_home(tmp_path / f"wrapped{version[:2]}") == expected
     assert spark.LOCAL_SETTINGS["spark.driver.host"] == "127.0.0.1"
+
+
+def test_of_a_task_that_failed_the_sentence_is_told() -> None:
+    trace = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
+  File "/idemproxy/pipeline/read.py", line 50, in read_range
+    fetched = cluster.fetch(place.topic, place.partition, before, bytes_max)
+idemproxy.pipeline.broker.BrokerProblem: orders-0 cannot be read: [Errno 111] Connection refused
+ SQLSTATE: 38000
+"""
+    assert cause_of(trace) == "orders-0 cannot be read: [Errno 111] Connection refused"
+    assert cause_of("Job aborted\nand more") == "Job aborted"
 
 
 def test_spans_that_touch_are_marked_as_one() -> None:
