@@ -94,10 +94,10 @@ def audit(
     begun = time.monotonic()
     tasks = max(spark.sparkContext.defaultParallelism, min(len(plan.ranges), TASKS_MAX))
     with _setting(spark, "spark.sql.shuffle.partitions", str(tasks)):
-        return _audit(spark, plan, progress, distance, journal, begun)
+        return _audited(spark, plan, progress, distance, journal, begun)
 
 
-def _audit(
+def _audited(
     spark: SparkSession, plan: Plan, progress: Progress, distance: int, journal: Path | None, begun: float
 ) -> Audited:
     spread = spark.sparkContext.parallelize([(number,) for number in range(len(plan.ranges))], max(1, len(plan.ranges)))

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from .. import __version__
 from .audit import FINDINGS_MAX, Audited
 from .kinds import Finding
+from .rows import Kind
 
 Summary = dict[str, Any]
 
@@ -64,6 +65,9 @@ def summary_of(audited: Audited, failing: Sequence[Finding]) -> Summary:
         "failing": {str(kind): totals[kind] for kind in failing if totals[kind]},
         "topics": topics,
         "partitions": partitions,
+        "gone_while_reading": sum(
+            last - first + 1 for kind, _, first, last, _ in audited.notes if kind == Kind.DELETED
+        ),
         "unreadable": [
             {"place": audited.plan.places[place].name, "first_offset": first, "last_offset": last, "reason": reason}
             for _, place, first, last, reason in audited.notes[:100]

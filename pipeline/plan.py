@@ -59,14 +59,14 @@ class Plan:
 
 
 def chosen(topics: Iterable[str], wanted: Sequence[str], patterns: Sequence[re.Pattern[str]]) -> list[str]:
-    """Return the topics that were asked for, by name or by a pattern that fits the whole name; all, if none was asked
-    for. Raises NothingToRead for a name that is not there."""
+    """Return the topics that were asked for, by name or by a pattern that fits the whole name; if none was asked for,
+    all but Kafka's own (``__...``). Raises NothingToRead for a name that is not there."""
     there = sorted(topics)
     missing = [name for name in wanted if name not in there]
     if missing:
         raise NothingToRead(f"there is no topic {', '.join(missing)}")
     if not wanted and not patterns:
-        return there
+        return [name for name in there if not name.startswith("__")]
     found = [name for name in there if name in wanted or any(pattern.fullmatch(name) for pattern in patterns)]
     if not found:
         raise NothingToRead(f"no topic fits {', '.join(pattern.pattern for pattern in patterns)}")

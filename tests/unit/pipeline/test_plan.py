@@ -16,8 +16,9 @@ from testkit.stage.logs import numbered, plain, wrapper
 
 
 def test_topics_are_chosen_by_name_and_by_pattern() -> None:
-    there = ["a", "ab", "b"]
-    assert chosen(there, [], []) == there
+    there = ["a", "ab", "b", "__consumer_offsets"]
+    assert chosen(there, [], []) == there[:3]
+    assert chosen(there, ["__consumer_offsets"], []) == there[3:]
     assert chosen(there, ["b"], []) == ["b"]
     assert chosen(there, ["b"], [re.compile("a")]) == ["a", "b"]
     assert chosen(there, [], [re.compile("a.*")]) == ["a", "ab"]
