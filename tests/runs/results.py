@@ -20,7 +20,7 @@ RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
 def append_result(name: str, figures: Mapping[str, object]) -> Path:
     """Add a line to ``benchmarks/results/<name>.jsonl`` and return the file."""
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", "proxy", "state", "codecs", "src")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", "proxy", "state", "codecs", "pipeline", "src")
     stamp = {
         "date": time.strftime("%Y-%m-%d"),
         "commit": _git("rev-parse", "--short", "HEAD") or "unknown",
