@@ -9,8 +9,10 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,13 @@ import pyarrow.parquet as pq
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from pyspark.sql import SparkSession
+from rich.console import Console
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.marker import Identity
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
+from idemproxy.pipeline.progress import Progress
 from idemproxy.pipeline.spark import session, wrapped_java
 from idemproxy.proxy.main import main
 from testkit.real.browser import open_browser
@@ -222,6 +226,20 @@ def test_segment_files_of_a_dead_broker_say_the_same(
     of_topic = {name: topic["findings"] for name, topic in summary["topics"].items()}
     assert of_topic[scene.faulty] == audited[1]["topics"][scene.faulty]["findings"]
     assert of_topic["newer"] == {"duplicate": 5, "gap": 2}
+
+
+def test_on_a_terminal_there_is_a_bar_while_tasks_run(spark: SparkSession) -> None:
+    def slow(row: object) -> object:
+        time.sleep(0.3)
+        return row
+
+    shown = StringIO()
+    with Progress(Console(file=shown, force_terminal=True, width=80)) as progress:
+        with progress.stage(spark.sparkContext, "counting"):
+            assert spark.range(0, 10, 1, 4).rdd.map(slow).count() == 10
+        assert list(progress.seconds) == ["counting"]
+    assert "counting" in shown.getvalue()
+    assert re.search(r"[0-4] of 4 tasks", shown.getvalue())
 
 
 def refused(capsys: pytest.CaptureFixture[str], *options: str) -> str:
