@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import re
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ from .kinds import Finding
 if TYPE_CHECKING:
     from .audit import Audited
     from .plan import Plan
+    from .progress import Progress
 
 EXIT_CLEAN, EXIT_FINDINGS, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 2, 130
 _MODULES_OF_EXTRA: Final = ("numpy", "pandas", "pyarrow", "pyspark", "rich")
@@ -35,10 +37,14 @@ def run_audit(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         _complain("interrupted; nothing was written")
         return EXIT_INTERRUPTED
+    except Exception:
+        traceback.print_exc()  # Python's own exit status would be 1, which means findings
+        return _complain("this is an error of the audit itself; please report it with the lines above")
 
 
 def _run(options: argparse.Namespace) -> int:
     # These modules import what the extra brings.
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     from .acknowledged import JournalProblem
@@ -56,21 +62,19 @@ def _run(options: argparse.Namespace) -> int:
         plan = _plan(options)
         with Progress() as progress:
             audited = _audited(options, plan, settings, progress)
+        return _reported(options, audited, failing)
     except (BrokerProblem, JournalProblem, NoJava, NothingToRead) as problem:
         return _complain(str(problem))
     except OSError as problem:
         return _complain(f"{problem.filename or 'the log'}: {problem.strerror or problem}")
-    except PySparkException as problem:
-        return _complain(f"a task of Spark failed: {cause_of(str(problem))}")
-    return _reported(options, audited, failing)
+    except (PySparkException, Py4JError) as problem:
+        return _complain(f"Spark failed: {cause_of(str(problem))}")
 
 
-def _audited(options: argparse.Namespace, plan: Plan, settings: Mapping[str, str], progress: object) -> Audited:
+def _audited(options: argparse.Namespace, plan: Plan, settings: Mapping[str, str], progress: Progress) -> Audited:
     from .audit import audit
-    from .progress import Progress
     from .spark import session
 
-    assert isinstance(progress, Progress)
     progress.say(f"{len(plan.places)} partitions in {len(plan.ranges)} ranges; Spark is started: {options.master}")
     with session(options.master, settings) as spark:
         return audit(spark, plan, progress, distance=options.distance, journal=options.journal)

