@@ -29,6 +29,18 @@ def frame(*chunks: Buffer) -> bytes:
     return b"".join((size.to_bytes(SIZE_BYTES, "big"), *chunks))
 
 
+def wrong_size(start: bytes, frame_bytes_max: int) -> LimitExceeded | Malformed:
+    """Return the error that says what is wrong with the first four bytes of a frame, as far as they tell."""
+    if start.startswith(_TLS_HELLO):
+        return Malformed("frame size: this is the start of a TLS connection, and this listener speaks plain Kafka")
+    if start in _HTTP_STARTS:
+        return Malformed(f"frame size: this is an HTTP request ({start.decode().strip()}), not the Kafka protocol")
+    size = int.from_bytes(start, "big", signed=True)
+    if size <= 0:
+        return Malformed(f"frame size: {size}")
+    return LimitExceeded(f"frame size: {size} bytes, the limit is {frame_bytes_max} bytes")
+
+
 class FrameSplitter:
     """Turns what arrives on one connection into whole frames.
 
@@ -96,7 +108,7 @@ class FrameSplitter:
         while len(data) - position >= SIZE_BYTES:
             size = int.from_bytes(data[position : position + SIZE_BYTES], "big", signed=True)
             if not 0 < size <= self._frame_bytes_max:
-                raise self._refusal(data[position : position + SIZE_BYTES], size)
+                raise wrong_size(data[position : position + SIZE_BYTES], self._frame_bytes_max)
             position += SIZE_BYTES
             if len(data) - position < size:
                 self._need = size
@@ -110,12 +122,3 @@ class FrameSplitter:
             position += size
         self._head = data[position:]
         return frames
-
-    def _refusal(self, start: bytes, size: int) -> LimitExceeded | Malformed:
-        if start.startswith(_TLS_HELLO):
-            return Malformed("frame size: this is the start of a TLS connection, and this listener speaks plain Kafka")
-        if start in _HTTP_STARTS:
-            return Malformed(f"frame size: this is an HTTP request ({start.decode().strip()}), not the Kafka protocol")
-        if size <= 0:
-            return Malformed(f"frame size: {size}")
-        return LimitExceeded(f"frame size: {size} bytes, the limit is {self._frame_bytes_max} bytes")

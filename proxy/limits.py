@@ -28,6 +28,12 @@ FAILURES_NOTED_MAX: Final = 5_000
 clients have so many in one request; those come again on a new connection, as after any other."""
 CLIENT_RESPONSE_BYTES_MAX: Final = 4 * MIB
 """Answers that a slow client has not taken; above this nothing more is read from it."""
+STREAM_BYTES_MAX: Final = 256 * KIB
+"""Of what passes as bytes, in each direction of one connection: what one side has not taken of it. Above this the other
+side is not read until all of it has left."""
+REWRITTEN_BYTES_MAX: Final = 4 * MIB
+"""Of an answer that passes as bytes, up to its last address: the list of all brokers, or an answer to Produce, which
+has some dozens of bytes for each partition."""
 CONNECTIONS_MAX: Final = 10_000
 """Each may need two descriptors: its own, and that of the connection to a broker that belongs to it."""
 DESCRIPTORS_KEPT: Final = 64

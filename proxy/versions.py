@@ -66,7 +66,28 @@ class ApiKey(IntEnum):
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
+    DESCRIBE_QUORUM = 55
+    UPDATE_FEATURES = 57
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    UNREGISTER_BROKER = 64
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
+    STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
 
 
 OWN_RANGES: BrokerRanges = {
@@ -140,6 +161,86 @@ PASSED_MAX: Mapping[int, int] = {
 Chosen so that no such body has the address of a broker or a topic id in it (but FindCoordinator, rewritten), no fetch
 session is kept at a broker (Fetch 7), no zstd comes (Fetch 10), none is flexible, and no client takes us for a Kafka
 whose Produce we do not speak."""
+
+NATIVE_MAX: Mapping[int, int] = {
+    ApiKey.PRODUCE: 13,
+    ApiKey.FETCH: 15,
+    ApiKey.LIST_OFFSETS: 11,
+    ApiKey.METADATA: 13,
+    ApiKey.OFFSET_COMMIT: 10,
+    ApiKey.OFFSET_FETCH: 10,
+    ApiKey.FIND_COORDINATOR: 6,
+    ApiKey.JOIN_GROUP: 9,
+    ApiKey.HEARTBEAT: 4,
+    ApiKey.LEAVE_GROUP: 5,
+    ApiKey.SYNC_GROUP: 5,
+    ApiKey.DESCRIBE_GROUPS: 6,
+    ApiKey.LIST_GROUPS: 5,
+    ApiKey.SASL_HANDSHAKE: 1,
+    ApiKey.API_VERSIONS: 4,
+    ApiKey.CREATE_TOPICS: 7,
+    ApiKey.DELETE_TOPICS: 6,
+    ApiKey.DELETE_RECORDS: 2,
+    ApiKey.INIT_PRODUCER_ID: 6,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: 4,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 5,
+    ApiKey.ADD_OFFSETS_TO_TXN: 4,
+    ApiKey.END_TXN: 5,
+    ApiKey.WRITE_TXN_MARKERS: 2,
+    ApiKey.TXN_OFFSET_COMMIT: 5,
+    ApiKey.DESCRIBE_ACLS: 3,
+    ApiKey.CREATE_ACLS: 3,
+    ApiKey.DELETE_ACLS: 3,
+    ApiKey.DESCRIBE_CONFIGS: 4,
+    ApiKey.ALTER_CONFIGS: 2,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: 2,
+    ApiKey.DESCRIBE_LOG_DIRS: 5,
+    ApiKey.SASL_AUTHENTICATE: 2,
+    ApiKey.CREATE_PARTITIONS: 3,
+    ApiKey.CREATE_DELEGATION_TOKEN: 3,
+    ApiKey.RENEW_DELEGATION_TOKEN: 2,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: 2,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: 3,
+    ApiKey.DELETE_GROUPS: 2,
+    ApiKey.ELECT_LEADERS: 2,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: 1,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: 0,
+    ApiKey.OFFSET_DELETE: 0,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: 1,
+    ApiKey.ALTER_CLIENT_QUOTAS: 1,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 0,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 0,
+    ApiKey.DESCRIBE_QUORUM: 1,
+    ApiKey.UPDATE_FEATURES: 2,
+    ApiKey.DESCRIBE_CLUSTER: 2,
+    ApiKey.DESCRIBE_PRODUCERS: 0,
+    ApiKey.UNREGISTER_BROKER: 0,
+    ApiKey.DESCRIBE_TRANSACTIONS: 0,
+    ApiKey.LIST_TRANSACTIONS: 2,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: 1,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: 1,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: 0,
+    ApiKey.PUSH_TELEMETRY: 0,
+    ApiKey.LIST_CONFIG_RESOURCES: 1,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: 0,
+    ApiKey.STREAMS_GROUP_HEARTBEAT: 0,
+    ApiKey.STREAMS_GROUP_DESCRIBE: 0,
+}
+"""The highest version that goes through as bytes in front of brokers with producer ids; keys that are not here never
+go through. Read off the schemas of Kafka 4.3: no body up to here has the address of a broker, but those that
+``native/rewrites.py`` knows. Fetch 16 and DescribeQuorum 2 tell addresses at the end of a body that is not read. Share
+groups are not here: all that they fetch tells addresses."""
+
+SASL_KEYS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
+"""For clients that authenticate at the broker."""
+
+
+def native(ranges: Iterable[BrokerRanges]) -> BrokerRanges:
+    """Return what clients of brokers with producer ids are told: what all brokers have, as far as it goes through."""
+    common = _intersection(list(ranges) or [{}])
+    last = {key: min(common[key][1], NATIVE_MAX[key]) for key in common if key in NATIVE_MAX}
+    return {int(key): (common[key][0], last[key]) for key in last if common[key][0] <= last[key]}
 
 
 def advertised(ranges: Iterable[BrokerRanges]) -> dict[int, tuple[int, int]]:

@@ -23,16 +23,17 @@ from ..admission.long_work import LongWork
 from ..admission.loop_budget import LoopBudget
 from ..admission.turns import in_turns
 from ..bridge.asks import HIGH_WATERMARK_REPLICA_ID, EarliestOffset, FetchRecords, LatestOffset, Metadata, Question
-from ..bridge.configs import AskSettings
+from ..bridge.configs import AskSettings, BrokerSettings
 from ..bridge.metadata import CLUSTER_ID_VERSION_MIN
 from ..events import OperatorMessage, Report
 from ..flow.effects import Unanswered
 from ..partition_log.log_chunk import ReadLog
 from ..partition_log.log_reader import LogReader
 from ..settings.addresses import shown
-from ..versions import NEWER, BrokerRanges, Detected, Probe, detect
+from ..versions import BrokerRanges, Detected, Probe, detect
 from .lane_pool import LanePool, LaneStatistics
-from .served import SETTINGS, UNTOLD, Kind, Refusal, by_settings, by_version, remark
+from .mode import Mode
+from .served import SETTINGS, Idempotence, Judgement, Kind, Refusal, by_version, judge_wanted, needs_settings
 
 BOOTSTRAP_ID = -1
 """The id of an address that was configured: which broker is there is not known."""
@@ -190,10 +191,12 @@ class Broker:
         lanes_max: Callable[[], int] = lambda: limits.LANES_PER_BROKER,
         on_refused: Callable[[Broker], None] = lambda _broker: None,
         long_work: LongWork | None = None,
+        mode: Mode | None = None,
+        on_judged: Callable[[], None] = lambda: None,
     ) -> None:
         """``admits``: is a broker that tells this cluster id one of ours? ``lanes_max``: how many lanes may be open.
         ``on_refused`` is called when ``refusal`` changes. ``long_work`` runs what takes many steps; None: it has its
-        own."""
+        own. ``mode``: who gives idempotence; None: the proxy. ``on_judged`` is called when ``judgement`` is new."""
         self.id = broker_id
         self.address = address
         self.name = f"broker {broker_id} at {shown(address)}" if broker_id >= 0 else f"upstream {shown(address)}"
@@ -204,6 +207,8 @@ class Broker:
         self.is_ready = False
         self.away_since: float | None = reactor.now()
         """Reactor seconds since when it cannot be asked; None while it can be."""
+        self.judgement: Judgement | None = None
+        """What it can be served as, once it has told what it is; None while that is not known."""
         self.refusal: Refusal | None = None
         """Why it was not served when it could be asked last; None if it was, or could never be asked."""
         connect = partial(reactor.connect, address)
@@ -212,6 +217,8 @@ class Broker:
         self._admits = admits
         self._on_ready = on_ready
         self._on_refused = on_refused
+        self._mode = mode or Mode(Idempotence.PROXY)
+        self._on_judged = on_judged
         self._report = report
         self._control: ControlConnection | None = None
         self._reading: ControlConnection | None = None
@@ -357,18 +364,21 @@ class Broker:
     def _detected(self, found: Detected) -> None:
         refusal = by_version(found)
         if refusal is not None:
-            self._refuse(refusal)
+            if refusal.kind is not Kind.UNSURE and self.id != BOOTSTRAP_ID:
+                self._judge(found, None)
+            else:
+                self._refuse(refusal)
             return
         self.version, self.ranges, self.remark = found.version, found.ranges, ""
         which = Metadata(())
         version = which.version_for(self.ranges)
         if version < CLUSTER_ID_VERSION_MIN:
-            self._is_certain()
+            self._ask_what_it_is(found)
             return
         assert self._control is not None
-        self._control.request(which.api_key, version, which.encode(version), partial(self._identified, version))
+        self._control.request(which.api_key, version, which.encode(version), partial(self._identified, found, version))
 
-    def _identified(self, version: int, body: memoryview | None, _reason: str) -> None:
+    def _identified(self, found: Detected, version: int, body: memoryview | None, _reason: str) -> None:
         if body is None:
             return
         try:
@@ -378,23 +388,25 @@ class Broker:
             return
         if not self._admits(cluster_id):
             self._refuse(Refusal(Kind.UNSURE, f"it belongs to another cluster, {cluster_id}"))
-        # Nothing is produced to a broker that is not listed in Metadata.
-        elif self.version == NEWER and self.id != BOOTSTRAP_ID:
-            self._ask_settings()
         else:
-            self._is_certain()
+            self._ask_what_it_is(found)
 
-    def _ask_settings(self) -> None:
+    def _ask_what_it_is(self, found: Detected) -> None:
+        if self.id == BOOTSTRAP_ID:  # nothing is produced to a broker that is not listed in Metadata
+            self._is_certain()
+            return
         which = AskSettings(self.id, SETTINGS)
         try:
-            version = which.version_for(self.ranges)
+            version = which.version_for(self.ranges) if needs_settings(found, self._mode.wanted) else None
         except WireError:
-            self._refuse(UNTOLD)
+            version = None
+        if version is None:
+            self._judge(found, None)
             return
         assert self._control is not None
-        self._control.request(which.api_key, version, which.encode(version), partial(self._told_settings, version))
+        self._control.request(which.api_key, version, which.encode(version), partial(self._told, found, version))
 
-    def _told_settings(self, version: int, body: memoryview | None, _reason: str) -> None:
+    def _told(self, found: Detected, version: int, body: memoryview | None, _reason: str) -> None:
         if body is None:
             return
         try:
@@ -402,12 +414,23 @@ class Broker:
         except WireError as error:
             self._refuse(Refusal(Kind.UNSURE, f"its answer to DescribeConfigs cannot be read: {error}"))
             return
-        refusal = by_settings(told)
-        if refusal is None:
-            self.remark = remark(told)
-            self._is_certain()
-        else:
+        self._judge(found, told)
+
+    def _judge(self, found: Detected, told: BrokerSettings | None) -> None:
+        self.judgement = judge_wanted(found, told, self._mode.wanted)
+        self._on_judged()
+        self.settle()
+
+    def settle(self) -> None:
+        """Serve it or refuse it, if it is known what it is and who gives idempotence."""
+        if self.judgement is None or self._mode.chosen is None or self.is_ready or self._control is None:
+            return
+        refusal = self.judgement.refusal(self._mode.chosen)
+        if refusal is not None:
             self._refuse(refusal)
+            return
+        self.remark = "" if self._mode.is_native else self.judgement.remark
+        self._is_certain()
 
     def _refuse(self, refusal: Refusal) -> None:
         assert self._control is not None
@@ -444,6 +467,7 @@ class Broker:
 
     def _disconnected(self, reason: str) -> None:
         self.is_ready = False
+        self.judgement = None
         if self.away_since is None:
             self.away_since = self._reactor.now()
         self._control = None

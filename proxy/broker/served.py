@@ -1,19 +1,21 @@
-"""Which brokers are served. Pure: takes what a broker told of itself, and says why it is not served.
+"""Which brokers are served, and as what. Pure: takes what a broker told of itself, and says why it is not served.
 
-A broker with producer ids of its own (0.11 and later) is served only if it stores the message format of the older ones,
-while a cluster is upgraded in place. In its own format it drops the markers, by which the outcome of a lost answer is
-determined. Source of the rule for 3.0: KIP-724, seen on 3.9.1.
+Where the proxy gives idempotence, a broker with producer ids of its own (0.11 and later) is served only if it stores
+the message format of the older ones, while a cluster is upgraded in place. In its own format it drops the markers, by
+which the outcome of a lost answer is determined. Where the brokers give it themselves ("native"), each of them needs
+producer ids. Source of the rule for 3.0: KIP-724, seen on 3.9.1.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
 from ...codecs.error_codes import ErrorCode
 from ..bridge.configs import BrokerSettings
-from ..versions import Detected
+from ..versions import NEWER, ApiKey, BrokerRanges, Detected
 
 _FORMAT = "log.message.format.version"
 _PROTOCOL = "inter.broker.protocol.version"
@@ -25,6 +27,16 @@ _FORMAT_IGNORED_FROM = (3, 0)
 _FORMAT_V0 = ("0.8.2", "0.9.0")
 _HAS_IDS = "it has producer ids of its own"
 _RIGHT = "allow the principal of idemproxy DescribeConfigs on the cluster"
+_SETTING = "upstream.idempotence"
+_OLD_FETCH_ENDS = 4
+"""Kafka 4 has no Fetch below this version, and no other format than v2 (KIP-896, KIP-724)."""
+
+
+class Idempotence(Enum):
+    """Who gives producers their idempotence: the proxy, or the brokers (native)."""
+
+    PROXY = "proxy"
+    NATIVE = "native"
 
 
 class Kind(Enum):
@@ -45,6 +57,67 @@ class Refusal:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a broker can be served as. ``in_proxy``: why it is not served where the proxy gives idempotence, None if it
+    is; ``in_native``: the same where the brokers give it. ``remark``: what an operator should know though it is
+    served where the proxy does."""
+
+    in_proxy: Refusal | None
+    in_native: Refusal | None
+    remark: str = ""
+
+    def refusal(self, mode: Idempotence) -> Refusal | None:
+        """Return why it is not served in a mode, None if it is."""
+        return self.in_proxy if mode is Idempotence.PROXY else self.in_native
+
+
+def choose(judgements: Collection[Judgement | None]) -> Idempotence | None:
+    """Return who gives idempotence, by all brokers of a cluster: they do if all of them can. None: some have not told
+    yet what they are (None in ``judgements``)."""
+    if any(one is not None and one.in_native is not None for one in judgements):
+        return Idempotence.PROXY
+    return None if None in judgements or not judgements else Idempotence.NATIVE
+
+
+def has_producer_ids(ranges: BrokerRanges) -> bool:
+    """Does a broker with these ranges hand out producer ids?"""
+    return ApiKey.INIT_PRODUCER_ID in ranges
+
+
+def needs_settings(found: Detected, wanted: Idempotence | None) -> bool:
+    """Has a broker to be asked for its settings before it can be judged? ``wanted``: None where the proxy chooses."""
+    if found.version != NEWER or found.ranges[ApiKey.FETCH][0] >= _OLD_FETCH_ENDS:
+        return False
+    return wanted is not Idempotence.NATIVE or not has_producer_ids(found.ranges)
+
+
+def judge(found: Detected, told: BrokerSettings | None) -> Judgement:
+    """Return what a broker can be served as. ``told``: its ``SETTINGS``; None: it cannot be asked, or need not be."""
+    if found.version != NEWER:
+        return Judgement(by_version(found), _WITHOUT_IDS)
+    has_ids = has_producer_ids(found.ranges)
+    if found.ranges[ApiKey.FETCH][0] >= _OLD_FETCH_ENDS:
+        return Judgement(_harmed("v2"), None if has_ids else _WITHOUT_IDS)
+    in_proxy = UNTOLD if told is None else by_settings(told)
+    if not has_ids:
+        return Judgement(in_proxy, _WITHOUT_IDS)
+    if in_proxy is None:
+        assert told is not None
+        form = told.values.get(_FORMAT)
+        why = f"{_HAS_IDS}, but stores message format {form}, in which it has no idempotence; raise {_FORMAT} first"
+        return Judgement(None, Refusal(Kind.UNSERVED, why), remark(told))
+    return Judgement(in_proxy, None if in_proxy.kind is Kind.HARMED else in_proxy)
+
+
+def judge_wanted(found: Detected, told: BrokerSettings | None, wanted: Idempotence | None) -> Judgement:
+    """The same where the mode may have been set: then producer ids are enough to be served natively."""
+    judgement = judge(found, told)
+    if wanted is Idempotence.NATIVE and has_producer_ids(found.ranges):
+        return Judgement(judgement.in_proxy, None)
+    return judgement
+
+
 def by_version(found: Detected) -> Refusal | None:
     """Return why a broker of this version is not served, None if it may be."""
     if not found.ranges:
@@ -58,12 +131,16 @@ def by_version(found: Detected) -> Refusal | None:
 UNTOLD = Refusal(Kind.UNSERVED, f"{_HAS_IDS}, and does not tell which message format it stores")
 """For a broker with producer ids that cannot be asked for its settings."""
 
+_WITHOUT_IDS = Refusal(
+    Kind.UNSERVED, f"it has no producer ids of its own, and the brokers are to give idempotence ({_SETTING}: native)"
+)
+
 
 def by_settings(told: BrokerSettings) -> Refusal | None:
     """Return why a broker with producer ids is not served, None if it keeps the old message format. ``told``: the
     ``SETTINGS`` that it has."""
     if told.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-        return Refusal(Kind.UNSERVED, f"{UNTOLD.reason}; {_RIGHT}")
+        return Refusal(Kind.UNSERVED, f"{UNTOLD.reason}; {_RIGHT}, or say who gives idempotence ({_SETTING})")
     if told.error_code:
         return Refusal(Kind.UNSURE, f"{UNTOLD.reason}: error {told.error_code}")
     form, protocol = told.values.get(_FORMAT), told.values.get(_PROTOCOL)

@@ -26,6 +26,8 @@ from ..partition_log.log_chunk import ReadLog
 from .broker import BOOTSTRAP_ID, Broker, BrokerStatistics, OneCluster
 from .metadata_age import MetadataAge
 from .metadata_refresh import MetadataRefresh, Topics
+from .mode import Mode
+from .served import Idempotence, choose
 
 Done = Callable[[], None]
 _OF_A_TOPIC = (LatestOffset, EarliestOffset, FetchRecords, ReadLog)
@@ -56,11 +58,14 @@ class Topology:
         lanes_max: Callable[[], int] = lambda: limits.LANES_PER_BROKER,
         on_refused: Callable[[Broker], None] = lambda _broker: None,
         long_work: LongWork | None = None,
+        mode: Mode | None = None,
+        on_mode: Callable[[], None] = lambda: None,
     ) -> None:
         """``bootstrap``: all addresses are connected to at once, so that one that is away delays nothing.
         ``on_brokers``: the set of brokers changed. ``on_ready``: the first answer is there, clients can be served.
         ``on_refused``: a broker cannot be served, for another reason than before. ``long_work`` runs what takes many
-        steps, such as reading logs; None: each broker has its own."""
+        steps, such as reading logs; None: each broker has its own. ``mode``: who gives idempotence; None: the proxy.
+        ``on_mode``: that was chosen now."""
         self.cluster = Cluster(None, None)
         self.is_known = False
         self._reactor = reactor
@@ -71,6 +76,8 @@ class Topology:
         self._on_ready = on_ready
         self._on_refused = on_refused
         self._long_work = long_work
+        self._mode = mode or Mode(Idempotence.PROXY)
+        self._on_mode = on_mode
         self._one_cluster = OneCluster()
         self._brokers: dict[int, Broker] = {}
         self._bootstrap = [self._new_broker(BOOTSTRAP_ID, address) for address in bootstrap]
@@ -305,6 +312,7 @@ class Topology:
                 self._brokers[broker_id] = self._new_broker(broker_id, (place.host, place.port))
                 self._brokers[broker_id].open()
         self._on_brokers(brokers)
+        self._choose_mode()
 
     def _new_broker(self, broker_id: int, address: Address) -> Broker:
         return Broker(
@@ -318,7 +326,20 @@ class Topology:
             lanes_max=self._lanes_max,
             on_refused=self._on_refused,
             long_work=self._long_work,
+            mode=self._mode,
+            on_judged=self._choose_mode,
         )
+
+    def _choose_mode(self) -> None:
+        """Choose who gives idempotence, once all brokers that are listed have told what they are."""
+        if self._mode.chosen is not None:
+            return
+        listed = [broker for id_, broker in self._brokers.items() if id_ in self.cluster.brokers]
+        self._mode.chosen = choose([broker.judgement for broker in listed])
+        if self._mode.chosen is not None:
+            self._on_mode()
+            for broker in listed:
+                broker.settle()
 
     def _broker_ready(self, broker: Broker) -> None:
         if broker.remark:

@@ -23,8 +23,10 @@ from ..bridge.base import Addresses
 from ..bridge.cluster import BrokerAddress
 from ..bridge.init_producer_id import InitProducerIdRequest
 from ..bridge.metadata import ClientQuestion, synthetic_cluster_id
-from ..broker.broker import Broker
+from ..broker.broker import BOOTSTRAP_ID, Broker
 from ..broker.lane_pool import NO_LANES, LaneStatistics
+from ..broker.mode import Mode
+from ..broker.served import Idempotence
 from ..broker.topology import Topology
 from ..events import ConnectionRefused, Report
 from ..flow.runner import FlowRunner
@@ -39,7 +41,7 @@ from ..session.produce import Sweeper
 from ..session.session import Session
 from ..settings.addresses import PlaceOf
 from ..settings.config import Caps
-from ..versions import advertised
+from ..versions import BrokerRanges, advertised, native
 from .life import Incarnations, LeasedStore
 from .metadata_answers import MetadataAnswers
 from .perform import effect_handlers
@@ -78,8 +80,11 @@ class Engine:
         on_refused: Callable[[Broker], None] = lambda _broker: None,
         shares_store: bool = True,
         for_clients: Reactor | None = None,
+        mode: Mode | None = None,
+        on_mode: Callable[[], None] = lambda: None,
     ) -> None:
-        """``shares_store``: other proxies may use the store as well. ``on_brokers``: listeners are wanted for these.
+        """``mode``: who gives idempotence; None: the proxy. ``on_mode``: that was chosen by what the brokers are.
+        ``shares_store``: other proxies may use the store as well. ``on_brokers``: listeners are wanted for these.
         ``on_refused``: a broker cannot be served, for another reason than before.
         ``for_clients``: opens connections to brokers that belong to one client; None: ``reactor`` does."""
         self.caps = caps or Caps()
@@ -96,6 +101,7 @@ class Engine:
         )
         self.new_generation, self.lease_lost = incarnations.new_generation, incarnations.lease_lost
         self.may_send = incarnations.may_send
+        self.mode = mode or Mode(Idempotence.PROXY)
         self.topology = Topology(
             reactor,
             upstream,
@@ -106,6 +112,8 @@ class Engine:
             lanes_max=lambda: self.caps.lanes_per_broker_max,
             on_refused=on_refused,
             long_work=self.long_work,
+            mode=self.mode,
+            on_mode=on_mode,
         )
         handlers = effect_handlers(reactor, self.topology, incarnations.stored, self.loop_budget, self.long_work)
         self.runner = FlowRunner(handlers)
@@ -131,14 +139,23 @@ class Engine:
         self.fallback_cluster_id = synthetic_cluster_id(cluster)
         self._metadata_answers = MetadataAnswers(reactor, self.fallback_cluster_id)
         self._advertised: dict[int, tuple[int, int]] | None = None
+        self._native_ranges: BrokerRanges | None = None
 
-    def start(self, store: LeasedStore) -> None:
-        """Begin to look for brokers. ``store``: was made with ``life.incarnation``, and calls ``new_generation`` and
-        ``lease_lost``."""
-        self._producer_ids = ProducerIds(self.context.life, store, self._random_bytes, self.report)
-        self._incarnations.start(store)
+    def look_for_brokers(self) -> None:
+        """Begin to look what there is, before anything is served."""
         self.topology.open()
         self._tick()
+
+    def start(self, store: LeasedStore) -> None:
+        """Take part in what proxies share, and begin to look for brokers. See ``give_idempotence``."""
+        self.give_idempotence(store)
+        self.look_for_brokers()
+
+    def give_idempotence(self, store: LeasedStore) -> None:
+        """Take part in what proxies share; needed where the brokers do not give it. ``store``: was made with
+        ``life.incarnation``, and calls ``new_generation`` and ``lease_lost``."""
+        self._producer_ids = ProducerIds(self.context.life, store, self._random_bytes, self.report)
+        self._incarnations.start(store)
 
     def _tick(self) -> None:
         now = self.context.time.now = self.reactor.now()
@@ -210,6 +227,14 @@ class Engine:
             self._advertised = advertised(ranges)
         return self._advertised
 
+    def native_ranges(self) -> Mapping[int, tuple[int, int]]:
+        """The same for clients of brokers that give idempotence themselves."""
+        if self._native_ranges is None:
+            self._native_ranges = native(
+                broker.ranges for broker in self.topology.brokers if broker.ranges and broker.refusal is None
+            )
+        return self._native_ranges
+
     def addresses(self, place_of: PlaceOf, local_host: str) -> Addresses:
         """Where a client that reached us at this address reaches each broker; brokers that it can not reach are left
         out."""
@@ -219,7 +244,9 @@ class Engine:
     def target(self, broker_id: int | None) -> Broker | None:
         """The broker that a listener stands for; any one for the bootstrap port. None while it is away."""
         if broker_id is None:
-            return self.topology.any_broker()
+            broker = self.topology.any_broker()
+            is_judged = broker is None or broker.id != BOOTSTRAP_ID or not self.mode.is_native
+            return broker if is_judged else None
         broker = self.topology.broker(broker_id)
         return broker if broker is not None and broker.is_ready else None
 
@@ -308,11 +335,11 @@ class Engine:
         counts[api_key] = counts.get(api_key, 0) + 1
 
     def _broker_ready(self) -> None:
-        self._advertised = None
+        self._advertised = self._native_ranges = None
         self._on_ready()
 
     def _brokers_changed(self, brokers: Mapping[int, BrokerAddress]) -> None:
-        self._advertised = None
+        self._advertised = self._native_ranges = None
         self._on_brokers(brokers)
 
     # ------------------------------------------------------------------ drain

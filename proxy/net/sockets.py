@@ -93,6 +93,7 @@ class SocketWire:
         "_queued",
         "_reactor",
         "_socket",
+        "_written",
         "admitted",
         "unsent",
     )
@@ -112,6 +113,7 @@ class SocketWire:
         self._queued: list[Buffer] = []
         self._fence: Callable[[], bool] | None = None
         self._look: Callable[[], None] | None = None
+        self._written: Callable[[], None] | None = None
         self._interest = select.EPOLLOUT if connecting else _READ
         self.unsent = 0
         self.admitted: AdmittedConnection | None = None
@@ -148,6 +150,9 @@ class SocketWire:
 
     def before_reading(self, look: Callable[[], None]) -> None:
         self._look = look
+
+    def after_writing(self, look: Callable[[], None]) -> None:
+        self._written = look
 
     def pause(self) -> None:
         self._paused = True
@@ -213,8 +218,10 @@ class SocketWire:
         if self._open:
             if self._closing and not self._queued:
                 self.discard()
-            else:
-                self._update_interest()
+                return
+            self._update_interest()
+            if self._written is not None and not self.unsent:
+                self._written()
 
     def fail(self, reason: str) -> None:
         """End the connection and call the endpoint."""
@@ -231,7 +238,7 @@ class SocketWire:
             self._queued = []
             self.unsent = 0
             self._endpoint = _NOBODY
-            self._fence = self._look = None
+            self._fence = self._look = self._written = None
             self._reactor.unwatch(self._descriptor)
             self._socket.close()
             if self.admitted is not None:

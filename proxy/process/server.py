@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from io import FileIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -20,15 +20,19 @@ from ...state.redis_facts import RedisAddress
 from ...state.redis_server import EmbeddedRedis, EmbeddedRedisError
 from ...state.store import StoreEvent, StoreReady
 from .. import limits
-from ..admission.connection_quotas import ConnectionQuotas
+from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
 from ..broker.cluster_id import ClusterName
+from ..broker.mode import Mode
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
-from ..engine.engine import Engine
+from ..broker.served import Idempotence
+from ..engine.engine import ClientEndpoint, Engine, MakeSession
 from ..events import InternalError, OperatorMessage, Report
+from ..native.session import NativeSession
 from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates, tls_by_place
 from ..net.event_loop import TrioReactor
 from ..pass_through.authentication import Authentication
+from ..session.session import Session
 from ..settings.addresses import shown
 from ..settings.config import ConfigError, Settings
 from ..settings.reload import changes
@@ -96,6 +100,10 @@ class Server:
             report(OperatorMessage("warning", f"incarnations in the data directory: {self._directory.damage}"))
         said = settings.upstream_sasl
         self._sasl = None if said is None else Credentials(said, os.urandom)
+        wanted = settings.idempotence
+        self._mode = Mode(None if wanted == "auto" else Idempotence(wanted))
+        self._mode_chosen = trio.Event()
+        self._serves_natively = False
         descriptors = Descriptors(
             lambda: self.engine.own_connections_max, lambda why: self.engine.make_room("descriptors", why)
         )
@@ -113,7 +121,11 @@ class Server:
             on_refused=lambda broker: self._unserved.refused(broker),
             shares_store=self._embedded is None,
             for_clients=ForClients(towards_brokers, descriptors.why_no_room),
+            mode=self._mode,
+            on_mode=lambda: self._mode_chosen.set(),
         )
+        if self._mode.chosen is not None:
+            self._mode_chosen.set()
         self._unserved = UnservedBrokers(lambda: self.engine.topology.asked_first, report, self._end)
         self._listeners = self._new_listeners(descriptors)
         if wants_spans:
@@ -131,7 +143,6 @@ class Server:
         self._checkpoints = CheckpointFile(
             self._directory, self.engine.context.bounds.checkpoints, self._reactor.now, _wall_ms, report
         )
-        self._checkpoints.read()
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain (rule R15). Raises ConfigError for what stops the start, and
@@ -143,8 +154,6 @@ class Server:
             if self._place is None:
                 try_ports(self._settings.listeners)
             self._directory.try_to_write(self._earlier, ROOM_WITH_REDIS_BYTES if self._embedded else ROOM_BYTES)
-            login = await trio.to_thread.run_sync(self._start_redis)
-            self._say_which_redis()
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._reactor.run)
                 nursery.start_soon(self._wait_for_signals)
@@ -154,25 +163,55 @@ class Server:
                     ports = (self._ready.is_set, self._listeners.taken)
                     nursery.start_soon(self._admin.run, self.engine, self._telemetry, lambda: self._store, *ports)
                 self._certificates.watch()
-                self._store = self._new_store(login)
-                self.engine.start(self._store)
-                self._store.start()
+                self.engine.look_for_brokers()
                 nursery.start_soon(self._say_when_ready)
-                nursery.start_soon(self._keep_redis)
-                nursery.start_soon(self._checkpoints.keep)
                 nursery.start_soon(stay_small)
+                nursery.start_soon(self._begin, nursery)
                 await self._stop.wait()
                 await self._shut_down()
                 nursery.cancel_scope.cancel()
-            self.engine.context.bounds.checkpoints.take_all(self._reactor.now(), self.engine.context.bounds.known)
-            await self._checkpoints.write()
-            self._remember_nobody()
+            if self._store is not None:
+                self.engine.context.bounds.checkpoints.take_all(self._reactor.now(), self.engine.context.bounds.known)
+                await self._checkpoints.write()
+                self._remember_nobody()
         finally:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(self._stop_redis)
             self._directory.close()
         if self.engine.why_ending:
             raise EndedItselfError
+
+    async def _begin(self, nursery: trio.Nursery) -> None:
+        """Begin to serve, as soon as it is known who gives idempotence."""
+        await self._mode_chosen.wait()
+        if self._mode.is_native:
+            self._begin_natively()
+            return
+        try:
+            login = await trio.to_thread.run_sync(self._start_redis)
+        except EmbeddedRedisError as problem:
+            self._end(str(problem))
+            return
+        self._say_which_redis()
+        self._checkpoints.read()
+        self._store = self._new_store(login)
+        self.engine.give_idempotence(self._store)
+        self._store.start()
+        nursery.start_soon(self._keep_redis)
+        nursery.start_soon(self._checkpoints.keep)
+
+    def _begin_natively(self) -> None:
+        """No state is kept, so no Redis is started. Producers that got their ids here would bring them to brokers that
+        know nothing of them: that is for the operator to end first."""
+        if self._mode.wanted is None and self._directory.checkpoints() is not None:
+            self._end(
+                f"all brokers have producer ids now, and producers got theirs from this proxy before (data directory "
+                f"{self._directory.path}): shut these producers down, then say upstream.idempotence: native "
+                "(docs/CUTOVER.md, section 5)"
+            )
+            return
+        self._serves_natively = True
+        self._look_whether_ready()
 
     def _look_for_descriptors(self) -> None:
         if warning := raise_descriptors(self._settings.limits.connections_max):
@@ -193,13 +232,21 @@ class Server:
         return Listeners(
             self._reactor,
             self._settings.listeners,
-            self.engine.accept,
+            partial(self._accept, Session, partial(NativeSession, self.engine.for_clients, False)),
             self._report,
             self._sides,
-            partial(self.engine.accept, make=partial(Authentication, below)),
+            partial(self._accept, partial(Authentication, below), partial(NativeSession, below, True)),
             ConnectionQuotas(self._reactor, lambda: self.engine.caps, self._report, descriptors.why_no_room),
             self._end,
         )
+
+    def _accept(
+        self, make: MakeSession, make_native: MakeSession, *client: Any, admitted: AdmittedConnection | None
+    ) -> ClientEndpoint | None:
+        """Return the endpoint of a new client, None if it is refused. ``client``: see ``Engine.accept``."""
+        broker_id, place_of, principal = client
+        make = make_native if self._mode.is_native else make
+        return self.engine.accept(broker_id, place_of, principal, make, admitted)
 
     def _below_sasl(self) -> Reactor:
         side = self._sides.get(UPSTREAM_PLACE)
@@ -330,14 +377,17 @@ class Server:
     def _look_whether_ready(self) -> None:
         brokers = self.engine.topology.brokers
         known = self.engine.topology.is_known and any(broker.is_ready for broker in brokers)
-        if not known or self.engine.context.life.era == 0 or self.engine.why_ending:
-            return
-        assert self._cluster_name is not None
-        if self._cluster_name.is_certain(self.engine.topology.cluster.cluster_id):
+        if known and not self.engine.why_ending and (self._serves_natively or self._has_state()):
             self._listeners.open_for(self.engine.topology.cluster.brokers)
             if self._listeners.open_bootstrap():
                 self._unserved.serving()
                 self._ready.set()
+
+    def _has_state(self) -> bool:
+        """Are Redis and its data there, and are they this cluster's?"""
+        if self._cluster_name is None or self.engine.context.life.era == 0:
+            return False
+        return self._cluster_name.is_certain(self.engine.topology.cluster.cluster_id)
 
     def _leave(self, reason: str) -> None:
         """The state in Redis belongs to other brokers: end, and answer no client from it."""
@@ -375,6 +425,8 @@ class Server:
         """Return what a start that cannot go on waits for, and where that is configured."""
         topology = self.engine.topology
         if not topology.is_known or not any(broker.is_ready for broker in topology.brokers):
+            if silent := [broker.name for broker in topology.brokers if broker.judgement is None]:
+                return "what a broker says of its version", ", ".join(silent)
             return "a broker", f"upstream {', '.join(map(shown, self._settings.upstream))}"
         redis = self._settings.redis
         where = f"the private one in {self._embedded.data_directory}" if self._embedded is not None else str(redis)
@@ -388,6 +440,12 @@ class Server:
         for broker in self.engine.topology.brokers:
             versions.setdefault(broker.version or "not detected yet", []).append(broker.id)
         found = ", ".join(f"{version} (broker {', '.join(map(str, ids))})" for version, ids in versions.items())
+        if self._mode.is_native:
+            kept = "their own idempotence; requests pass as they are, no Redis is used (upstream.idempotence: native)"
+            return [
+                f"brokers: {found or self.engine.topology.bootstrap.version}, {kept}",
+                *self._listeners.shown(cluster.brokers),
+            ]
         is_private = self._embedded is not None or (self._place is not None and self._place.private_redis is not None)
         where = "private, in the data directory" if is_private else "external"
         found = found or self.engine.topology.bootstrap.version
@@ -472,9 +530,9 @@ class Server:
                 OperatorMessage("warning", "the drain took too long: what is left is resolved by the next start")
             )
             self.engine.reset_busy("the proxy ends")  # before other proxies take this one for dead
-        assert self._store is not None
-        with trio.move_on_after(limits.ASK_SECONDS_MAX):
-            await _called_back(self._store.stop)
+        if self._store is not None:
+            with trio.move_on_after(limits.ASK_SECONDS_MAX):
+                await _called_back(self._store.stop)
         self.engine.close()
         self._reactor.end_pass()
 

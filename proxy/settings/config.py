@@ -62,6 +62,7 @@ class Settings:
     cluster: str = DEFAULT_CLUSTER
     upstream_tls: TlsClient | None = None
     upstream_sasl: SaslClient | None = None
+    idempotence: str = "auto"
     allow_unauthenticated_clients: bool = False
     redis_tls: TlsClient | None = None
     producer_expiry_seconds: int = limits.PRODUCER_EXPIRY_SECONDS

@@ -53,6 +53,10 @@ class UpstreamSection(Section):
     """Brokers to begin with, HOST:PORT each; all are tried at once, the others are found."""
     tls: UpstreamTlsSection | None = None
     sasl: SaslSection | None = None
+    idempotence: Literal["auto", "native", "proxy"] = "auto"
+    """Who gives producers their idempotence. native: the brokers, which have producer ids (0.11 and later); requests
+    pass as they are. proxy: idemproxy, for brokers that have none. auto: native if all brokers have producer ids and
+    none stores an old message format, else proxy; chosen once, at the start."""
     allow_unauthenticated_clients: bool = False
     """Clients that do not authenticate may act with the rights that the proxy's principal has at the brokers."""
 
@@ -309,6 +313,7 @@ class Configuration(BaseSettings):
             cluster=self.cluster_name,
             upstream_tls=self.upstream.tls.to_settings() if self.upstream.tls is not None else None,
             upstream_sasl=self.upstream.sasl.to_settings() if self.upstream.sasl is not None else None,
+            idempotence=self.upstream.idempotence,
             allow_unauthenticated_clients=self.upstream.allow_unauthenticated_clients,
             redis_tls=self.redis.tls.to_settings() if self.redis.tls is not None else None,
             producer_expiry_seconds=self.producers.expiry_seconds,

@@ -13,6 +13,7 @@ _NAMES: Mapping[str, str] = {
     "upstream": "upstream.bootstrap",
     "upstream_tls": "upstream.tls",
     "upstream_sasl": "upstream.sasl",
+    "idempotence": "upstream.idempotence",
     "allow_unauthenticated_clients": "upstream.allow_unauthenticated_clients",
     "redis_tls": "redis.tls",
     "cluster": "cluster_name",

@@ -52,6 +52,10 @@ class Wire(Protocol):
         """From now on call this before every read: it may pause the connection, or end it."""
         ...
 
+    def after_writing(self, look: Callable[[], None]) -> None:
+        """From now on call this whenever the last queued byte has left."""
+        ...
+
     def pause(self) -> None:
         """Stop reading. A peer that hangs up is noticed all the same (rule R17); real sockets hand over then what it
         sent before (rule R16)."""

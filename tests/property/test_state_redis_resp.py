@@ -42,6 +42,9 @@ class Ear:
     def before_reading(self, look: Callable[[], None]) -> None:
         """Not used."""
 
+    def after_writing(self, look: Callable[[], None]) -> None:
+        """Not used."""
+
     def pause(self) -> None:
         """Not used."""
 

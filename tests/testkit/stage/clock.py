@@ -32,6 +32,9 @@ class Wire:
     def before_reading(self, look: Callable[[], None]) -> None:
         pass
 
+    def after_writing(self, look: Callable[[], None]) -> None:
+        pass
+
     def pause(self) -> None:
         pass
 

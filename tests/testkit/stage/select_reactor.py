@@ -160,6 +160,10 @@ class SelectWire:
         """Not needed by the endpoints that are tested with this reactor."""
         raise AssertionError("this reactor asks nobody")
 
+    def after_writing(self, look: Callable[[], None]) -> None:
+        """Not needed by the endpoints that are tested with this reactor."""
+        raise AssertionError("this reactor tells nobody")
+
     def pause(self) -> None:
         """Not needed by the endpoints that are tested with this reactor."""
         raise AssertionError("this reactor has no pauses")

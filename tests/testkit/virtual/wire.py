@@ -80,6 +80,10 @@ class VirtualWire:
         """From now on call this before every read."""
         self._look = look
 
+    def after_writing(self, look: Callable[[], None]) -> None:
+        """Not needed by the endpoints that are simulated."""
+        raise AssertionError("this wire tells nobody")
+
     def pause(self) -> None:
         """Stop reading. A peer that hangs up is noticed all the same."""
         self._is_paused = True

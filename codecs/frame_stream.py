@@ -1,0 +1,118 @@
+"""A byte stream that goes on as it comes, but for the starts of some of its frames. Owns where frames begin.
+
+A frame is never kept: of each one its start is shown, and the answer says how much of it is replaced by what. All else
+is handed on in the pieces in which it arrived, also the rest of a frame of which only the start is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from .errors import LimitExceeded
+from .framing import FRAME_BYTES_CEILING, SIZE_BYTES, wrong_size
+from .primitives import Buffer
+
+
+class Cut(NamedTuple):
+    """What becomes of one frame: its first ``taken`` bytes, with the four of its size, are replaced by ``instead``. The
+    rest goes on, or is dropped."""
+
+    taken: int
+    instead: Buffer
+    drops_rest: bool = False
+
+
+PASSES: Final = Cut(0, b"")
+"""The frame goes on as it is."""
+
+Look = Callable[[bytes, int, int], Cut | None]
+"""Called with bytes, where in them the frame begins (with its size), and how many bytes the frame has without that.
+None: more of it is needed before anything can be said."""
+
+
+def _drop(_data: bytes, _start: int, _size: int) -> Cut:
+    """Nobody looks any more."""
+    return Cut(0, b"", drops_rest=True)
+
+
+class FrameStream:
+    """One direction of one connection.
+
+    Memory: the start of one frame, as long as ``look`` wants more of it; never more than ``start_bytes_max``.
+    """
+
+    __slots__ = ("_drops", "_frame_bytes_max", "_left", "_look", "_start", "_start_bytes_max")
+
+    def __init__(self, look: Look, frame_bytes_max: int, start_bytes_max: int) -> None:
+        self._look = look
+        self._frame_bytes_max = min(frame_bytes_max, FRAME_BYTES_CEILING)
+        self._start_bytes_max = start_bytes_max
+        self._start = b""
+        self._left = 0
+        """Bytes of the frame that has begun, and was decided on, that have not arrived."""
+        self._drops = False
+        """Is the rest of that frame dropped?"""
+
+    @property
+    def is_between(self) -> bool:
+        """Has no frame begun?"""
+        return not self._left and not self._start
+
+    @property
+    def start_bytes(self) -> int:
+        """Bytes that are kept here."""
+        return len(self._start)
+
+    def close(self) -> None:
+        """From now on nothing is shown, and nothing new goes on."""
+        self._look = _drop
+
+    def feed(self, data: bytes) -> list[Buffer]:
+        """Return what goes on of these bytes, in order. Raises WireError for a size that cannot be, and what ``look``
+        raises; after that the stream is of no use."""
+        left, end = self._left, len(data)
+        if left >= end:
+            self._left = left - end
+            return [] if self._drops else [data]
+        if self._start:
+            data = self._start + data
+            end = len(data)
+            self._start = b""
+        out: list[Buffer] = []
+        kept, position = left if self._drops else 0, left
+        while position < end:
+            cut, after = self._next(data, position)
+            if cut is None:
+                self._keep(data[position:])
+                break
+            if cut is not PASSES:
+                if kept < position:
+                    out.append(data[kept:position])
+                if cut.instead:
+                    out.append(cut.instead)
+                kept = min(after, end) if cut.drops_rest else position + cut.taken
+                self._drops = cut.drops_rest
+            else:
+                self._drops = False
+            position = after
+        self._left = max(position - end, 0)
+        last = min(position, end)
+        if kept < last:
+            out.append(data if kept == 0 and last == end else data[kept:last])
+        return out
+
+    def _next(self, data: bytes, position: int) -> tuple[Cut | None, int]:
+        """Return what becomes of the frame that begins here, and where it ends."""
+        behind_size = position + SIZE_BYTES
+        if behind_size > len(data):
+            return None, position
+        size = int.from_bytes(data[position:behind_size], "big", signed=True)
+        if not 0 <= size <= self._frame_bytes_max:
+            raise wrong_size(data[position:behind_size], self._frame_bytes_max)
+        return self._look(data, position, size), behind_size + size
+
+    def _keep(self, start: bytes) -> None:
+        if len(start) > self._start_bytes_max:
+            raise LimitExceeded(f"start of a frame: more than {self._start_bytes_max} bytes are needed of it")
+        self._start = start

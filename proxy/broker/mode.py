@@ -1,0 +1,22 @@
+"""Who gives producers of one process their idempotence: set, or chosen once by what the brokers are. Decides nothing
+(``served.py`` does) and asks nobody."""
+
+from __future__ import annotations
+
+from .served import Idempotence
+
+
+class Mode:
+    """``wanted``: what is set; None: it is chosen, once, when all brokers have told what they are. ``chosen``: None
+    until then."""
+
+    __slots__ = ("chosen", "wanted")
+
+    def __init__(self, wanted: Idempotence | None) -> None:
+        self.wanted = wanted
+        self.chosen = wanted
+
+    @property
+    def is_native(self) -> bool:
+        """Do the brokers give it?"""
+        return self.chosen is Idempotence.NATIVE

@@ -1,0 +1,23 @@
+"""What a native client's session needs of the engine: typing only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from ..broker.topology import Topology
+from ..session.host import Host as SessionHost
+
+
+class Host(SessionHost, Protocol):
+    """The engine."""
+
+    @property
+    def topology(self) -> Topology: ...
+
+    @property
+    def is_draining(self) -> bool: ...
+
+    def native_ranges(self) -> Mapping[int, tuple[int, int]]:
+        """API versions as clients are told, by key."""
+        ...

@@ -1,0 +1,454 @@
+"""One client of brokers that have producer ids of their own, sans-IO: what it asks goes on as bytes over a connection
+to one broker that is its alone, and the answers come back as bytes. Owns both sides of that pair.
+
+Of a frame only the header is looked at, and of the few answers in which addresses stand (``rewrites.py``) these. The
+client has its own guarantee from the broker: nothing is sent twice, held back or answered here, but a request for an
+API that is not passed. When one side ends, the other one does."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from struct import Struct
+
+from ...codecs.errors import Malformed, Truncated, WireError
+from ...codecs.frame_stream import PASSES, Cut, FrameStream
+from ...codecs.framing import SIZE_BYTES, frame
+from ...codecs.headers import encode_response_header, parse_request_header, parse_response_header
+from ...codecs.produce_acks import START_BYTES_MAX, acks_of
+from ...reactor import Buffer, Reactor, Wire
+from ...state.entry import NO_PRINCIPAL
+from .. import limits
+from ..admission.backpressure import Backpressure
+from ..admission.connection_quotas import AdmittedConnection
+from ..admission.ip_fair_share import IpFairShare
+from ..bridge.base import Addresses
+from ..bridge.refusals import refusal
+from ..broker.broker import Broker
+from ..events import ClientRefused, SlowClient
+from ..settings.addresses import PlaceOf
+from ..versions import NATIVE_MAX, SASL_KEYS, ApiKey
+from .host import Host
+from .login import Login
+from .rewrites import NOTHING, REWRITES, Replaced, api_versions
+from .upstream import Upstream
+
+_HEAD = Struct(">hhi")
+"""API key, version, correlation id: the start of each request."""
+_CORRELATION_ID = Struct(">i")
+_PRODUCE = int(ApiKey.PRODUCE)
+_FINISHED = frozenset(
+    {
+        ApiKey.PRODUCE,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
+    }
+)
+"""A drain waits for answers to these, and not for a fetch that waits for records itself."""
+_READ = frozenset({*REWRITES, ApiKey.API_VERSIONS})
+_Asked = tuple[int, int, int]
+"""Correlation id, API key, version."""
+_TOKEN: _Asked = (0, -1, 0)
+"""A token that came alone, and is answered alone."""
+
+
+def _nothing() -> None:
+    """The cluster is asked for; nobody waits for the answer."""
+
+
+class NativeSession:
+    """The endpoint of the client's side. ``upstream``: opens the connection to the broker. ``requires_login``: the
+    client has to authenticate at the broker before anything else. The others are those of a ``Session``."""
+
+    is_idempotent = False
+    has_ready_answers = False
+
+    def __init__(
+        self,
+        upstream: Reactor,
+        requires_login: bool,
+        host: Host,
+        broker_id: int | None,
+        place_of: PlaceOf,
+        principal: bytes = NO_PRINCIPAL,
+        admitted: AdmittedConnection | None = None,
+    ) -> None:
+        self.principal = principal
+        self.name = "client"
+        self.address = "a client" if admitted is None else admitted.address
+        self.is_closed = False
+        self.has_produced = False
+        """Was a produce of it answered?"""
+        self._host = host
+        self._reactor = upstream
+        self._broker_id = broker_id
+        self._place_of = place_of
+        self._admitted = admitted
+        self._fair_share = IpFairShare(host.reactor) if admitted is None else admitted.fair_share
+        self._waits_for_turn = False
+        self._login = Login() if requires_login else None
+        self._wire: Wire | None = None
+        self._local_host = ""
+        self._broker: Broker | None = None
+        self._upstream: Upstream | None = None
+        self._is_held = False
+        self._held_bytes = 0
+        """Counted in the memory of all clients: what the broker does not take."""
+        self._requests = FrameStream(self._look_at_request, host.caps.request_bytes_max, START_BYTES_MAX)
+        self._answers = FrameStream(self._look_at_answer, limits.RESPONSE_BYTES_MAX, limits.REWRITTEN_BYTES_MAX)
+        self._asked: deque[_Asked | bytes] = deque()
+        """In the order of the requests; bytes: an answer of our own, which waits for those before it."""
+        self._own: list[bytes] = []
+        """Answers of our own that are due before the next one of the broker."""
+        self._unfinished = 0
+        self._backpressure = Backpressure(host, self)
+
+    # ------------------------------------------------------------------ endpoint of the client
+    def connected(self, wire: Wire) -> None:
+        """The client is there."""
+        self._wire = wire
+        self._local_host = wire.local_host
+        self._backpressure.begin(wire)
+        wire.after_writing(self._client_took_all)
+        if self._login is not None:
+            self._timer = self._host.reactor.later(limits.SASL_SECONDS, self._look_whether_known)
+
+    def received(self, data: bytes) -> None:
+        """Bytes of requests."""
+        backpressure = self._backpressure
+        try:
+            passed = self._requests.feed(data)
+            self._send_on(passed)
+        except WireError as error:
+            self._refuse_connection(str(error))
+            return
+        if self.is_closed:
+            return
+        if self._own or type(self._asked[0] if self._asked else None) is bytes:
+            self._answer_itself()
+        backpressure.was_active, backpressure.active_at = True, self._host.recent_time.now
+        if self._requests.start_bytes != backpressure.unfinished_bytes:
+            backpressure.request_has(self._requests.start_bytes, 0, True)
+        if self._fair_share.is_counted and not self._fair_share.takes(len(data)):
+            self._wait_for_turn(len(data))
+        is_busy = len(self._asked) >= self._host.caps.requests_in_flight_max or self.has_upstream_backlog
+        if is_busy or self._host.memory.is_full or backpressure.is_watched:
+            self._count_unsent()
+            backpressure.control()
+
+    def lost(self, reason: str) -> None:
+        """The client has gone. What it sent arrives."""
+        self._end()
+
+    # ------------------------------------------------------------------ back-pressure
+    @property
+    def in_flight(self) -> int:
+        """Requests that are not answered yet."""
+        return len(self._asked)
+
+    @property
+    def has_produce_in_flight(self) -> bool:
+        """Is something under way that a drain waits for?"""
+        return self._unfinished > 0
+
+    @property
+    def has_upstream_backlog(self) -> bool:
+        """Is nothing more to be read of it now, for another reason than its own slowness?"""
+        if self._waits_for_turn or (self._host.is_draining and self._requests.is_between):
+            return True
+        return self._upstream is not None and self._upstream.unsent > limits.STREAM_BYTES_MAX
+
+    @property
+    def quiet_since(self) -> float | None:
+        """When bytes came last. None: something of it is at work, or on its way."""
+        return None if self._asked else self._backpressure.quiet_since
+
+    def go_on(self) -> None:
+        """Nothing waits here to be taken."""
+
+    def hold_upstream(self, is_held: bool) -> None:
+        """Read nothing more of what the broker answers, or go on."""
+        self._is_held = is_held
+        self._read_answers_or_not()
+
+    def give_up(self, reason: str) -> None:
+        """Disconnect a slow client."""
+        self._host.report(SlowClient(self.name, reason))
+        self.abort(reason)
+
+    def look_whether_idle(self) -> None:
+        """Close it if nothing was asked for long. To be called every ``IDLE_LOOK_SECONDS``."""
+        if self._backpressure.is_idle():
+            self._part()
+
+    def _wait_for_turn(self, size: int) -> None:
+        """Others have their turn before this address has another one."""
+
+        def turn() -> None:
+            self._waits_for_turn = False
+            self._fair_share.takes(size)
+            self._backpressure.control()
+
+        self._waits_for_turn = True
+        self._fair_share.wait(turn)
+
+    def _client_took_all(self) -> None:
+        if self._upstream is not None and self._upstream.is_paused:
+            self._read_answers_or_not()
+
+    def _read_answers_or_not(self) -> None:
+        if self._upstream is not None and self._wire is not None:
+            self._upstream.read_or_not(self._is_held or self._wire.unsent > limits.STREAM_BYTES_MAX)
+
+    def _count_unsent(self) -> None:
+        unsent = 0 if self._upstream is None else self._upstream.unsent
+        unsent = unsent if unsent > limits.BACKLOG_BYTES else 0
+        if unsent != self._held_bytes:
+            self._host.memory.hold_bytes(unsent - self._held_bytes)
+            self._held_bytes = unsent
+
+    # ------------------------------------------------------------------ requests
+    def _look_at_request(self, data: bytes, start: int, size: int) -> Cut | None:
+        """Say what becomes of the request that begins here."""
+        position, login = start + SIZE_BYTES, self._login
+        if login is not None and login.takes_tokens:
+            login.admit_token(bool(self._asked), size)
+            self._asked.append(_TOKEN)
+            return PASSES
+        if len(data) - position < _HEAD.size:
+            if size < _HEAD.size:
+                raise Malformed(f"request header: {size} bytes")
+            return None
+        key, version, correlation_id = _HEAD.unpack_from(data, position)
+        if not 0 <= version <= NATIVE_MAX.get(key, -1) or (login is None and key in SASL_KEYS):
+            return self._refuse(key, version, correlation_id)
+        if login is not None and not login.admit(key, version, data, position, size):
+            return None
+        has_answer = True
+        if key == _PRODUCE:
+            acks = acks_of(data, position, size, version)
+            if acks is None:
+                return None
+            has_answer = acks != 0
+        if self._broker is None:
+            self._begin(data, position, size)
+        self._host.count_request(key)
+        if has_answer:
+            self._asked.append((correlation_id, key, version))
+            self._unfinished += key in _FINISHED
+        return PASSES
+
+    def _begin(self, data: bytes, position: int, size: int) -> None:
+        """The first request: learn the client's name, and connect to its broker."""
+        with suppress(Truncated):  # it may not have arrived as a whole
+            self.name = (parse_request_header(data[position : position + size]).client_id or self.name)[:64]
+        broker = self._host.target(self._broker_id)
+        if broker is None:
+            self.abort("the broker is away")
+            return
+        self._broker = broker
+        self._upstream = Upstream(self._answered, self._broker_gone, self._broker_took_all)
+        self._reactor.connect(broker.address, self._upstream)
+
+    def _refuse(self, key: int, version: int, correlation_id: int) -> Cut:
+        reason = f"API {key} is not served in version {version}"
+        body = refusal(key, version)
+        if body is None:
+            raise WireError(reason)
+        self._host.report(ClientRefused(self.name, reason))
+        self._asked.append(frame(encode_response_header(key, version, correlation_id), body))
+        return Cut(0, b"", drops_rest=True)
+
+    def _send_on(self, passed: list[Buffer]) -> None:
+        if passed and self._upstream is not None:
+            self._upstream.send(*passed)
+
+    def _broker_took_all(self) -> None:
+        if self._held_bytes:
+            self._count_unsent()
+        if self._backpressure.is_watched:
+            self._backpressure.control()
+
+    # ------------------------------------------------------------------ answers
+    def _answered(self, data: bytes) -> None:
+        """Bytes of the broker."""
+        wire, backpressure = self._wire, self._backpressure
+        if wire is None:
+            return
+        try:
+            passed = self._answers.feed(data)
+        except WireError as error:
+            self.abort(f"the broker's answer cannot be read: {error}")
+            return
+        wire.send(*passed)
+        if self._own or type(self._asked[0] if self._asked else None) is bytes:
+            self._answer_itself()
+        if wire.unsent > limits.BACKLOG_BYTES:
+            backpressure.answers_wait()
+            self._read_answers_or_not()
+        if backpressure.is_watched:
+            backpressure.control()
+
+    def _look_at_answer(self, data: bytes, start: int, size: int) -> Cut | None:
+        """Say what becomes of the answer that begins here."""
+        self._take_own()
+        if not self._asked:
+            raise WireError("an answer that nobody asked for")
+        asked, position = self._asked[0], start + SIZE_BYTES
+        assert not isinstance(asked, bytes)
+        expected, key, version = asked
+        if asked is _TOKEN:
+            self._asked.popleft()
+            self._token_answered()
+            return self._with_own(PASSES)
+        if len(data) - position < _CORRELATION_ID.size:
+            return None
+        (correlation_id,) = _CORRELATION_ID.unpack_from(data, position)
+        if correlation_id != expected:
+            raise WireError(f"correlation id {correlation_id} where {expected} is due")
+        cut = PASSES
+        if key in _READ or self._login is not None:
+            read = self._read(data, position, size, key, version)
+            if read is None:
+                return None
+            cut = read
+        self._asked.popleft()
+        if key in _FINISHED:
+            self._unfinished -= 1
+            self.has_produced |= key == _PRODUCE
+        return cut if not self._own else self._with_own(cut)
+
+    def _read(self, data: bytes, position: int, size: int, key: int, version: int) -> Cut | None:
+        """Read an answer: what is replaced in it, and what it says of a login. None: more of it is needed."""
+        body = memoryview(data)[position : position + size]
+        is_whole = len(body) == size
+        if key != ApiKey.METADATA and key in _READ and not is_whole:
+            return None
+        if self._login is not None and not self._login.is_done:
+            if key in SASL_KEYS and not is_whole:
+                return None
+            self._look_at_login(self._login, key, version, body)
+        if key not in _READ:
+            return PASSES
+        try:
+            _, offset = parse_response_header(body, key, version)
+            replaced = self._replaced(key, version, body[offset:])
+        except Truncated:
+            if is_whole:
+                raise
+            return None
+        if replaced is NOTHING:
+            return PASSES
+        if replaced.strangers:
+            self._host.topology.refresh(None, _nothing)
+        new_size = size - replaced.taken + len(replaced.instead)
+        instead = b"".join((new_size.to_bytes(SIZE_BYTES, "big"), body[:offset], replaced.instead))
+        return Cut(SIZE_BYTES + offset + replaced.taken, instead)
+
+    def _replaced(self, key: int, version: int, body: memoryview) -> Replaced:
+        if key != ApiKey.API_VERSIONS:
+            return REWRITES[key](version, body, self._addresses())
+        ranges = self._host.native_ranges()
+        if self._login is None:
+            ranges = {one: ranges[one] for one in ranges if one not in SASL_KEYS}
+        return api_versions(version, body, ranges)
+
+    def _addresses(self) -> Addresses:
+        return self._host.addresses(self._place_of, self._local_host)
+
+    def _with_own(self, cut: Cut) -> Cut:
+        """Put answers of our own in front of one of the broker."""
+        own, self._own = b"".join(self._own), []
+        return Cut(cut.taken, own + bytes(cut.instead)) if own else cut
+
+    def _take_own(self) -> None:
+        """Find the answers of our own that are due: all before them were answered."""
+        while self._asked and isinstance(self._asked[0], bytes):
+            self._own.append(self._asked.popleft())  # type: ignore[arg-type]
+
+    def _answer_itself(self) -> None:
+        """Answer what was refused, unless an answer of the broker is on its way."""
+        if self._answers.is_between and self._wire is not None:
+            self._take_own()
+            own, self._own = self._own, []
+            self._wire.send(*own)
+
+    # ------------------------------------------------------------------ logins
+    def _look_at_login(self, login: Login, key: int, version: int, body: memoryview) -> None:
+        offset = parse_response_header(body, key, version)[1] if key in SASL_KEYS else 0
+        if not login.answered(key, version, body[offset:]):
+            self._login_failed()
+        self._look_whether_done(login)
+
+    def _token_answered(self) -> None:
+        assert self._login is not None
+        self._login.token_answered()
+        self._look_whether_done(self._login)
+
+    def _look_whether_done(self, login: Login) -> None:
+        if login.is_done:
+            self._timer.cancel()
+            if self._admitted is not None:
+                self._admitted.is_known()
+
+    def _look_whether_known(self) -> None:
+        if not self.is_closed:
+            self._refuse_connection(f"no authentication within {limits.SASL_SECONDS:.0f} s")
+
+    def _login_failed(self) -> None:
+        self._host.report(ClientRefused(self.name, "authentication failed"))
+        if self._admitted is not None:
+            self._admitted.login_failed()
+
+    def _look_whether_refused(self, broker: Broker) -> None:
+        """A broker has closed the connection over a token that came alone: a no, if it lives on."""
+        if broker.is_ready:
+            self._login_failed()
+
+    # ------------------------------------------------------------------ the end
+    def _broker_gone(self, reason: str) -> None:
+        """The broker's side has ended: the client gets what it has answered."""
+        if self._login is not None and self._login.takes_tokens and self._broker is not None:
+            broker = self._broker
+            self._host.reactor.later(limits.SETTLE_SECONDS, lambda: self._look_whether_refused(broker))
+        self._part()
+
+    def _part(self) -> None:
+        self._backpressure.part()
+        self._end()
+
+    def abort(self, reason: str) -> None:
+        """Close the connection."""
+        if self._wire is not None:
+            self._wire.reset()
+        self._end()
+
+    def close(self) -> None:
+        """Close after what is ready was sent."""
+        self._part()
+
+    def _refuse_connection(self, reason: str) -> None:
+        self._host.report(ClientRefused(self.name, reason))
+        self.abort(reason)
+
+    def _end(self) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._wire = None
+        if self._login is not None:
+            self._timer.cancel()
+        self._backpressure.end()
+        self._host.memory.hold_bytes(-self._held_bytes)
+        self._held_bytes = self._unfinished = 0
+        self._asked.clear()
+        self._requests.close()  # or these and the session would hold each other
+        self._answers.close()
+        if self._upstream is not None:
+            self._upstream.close()
+            self._upstream = None
+        self._host.session_ended(self)
