@@ -24,7 +24,7 @@ MODERN_CLIENT_VERSION = "4.3.1"
 """The newest complete release of the Java client that the tests were written against."""
 
 # Kafka's own artifact carries the Scala version it was built with.
-_SCALA_OF_SERIES = {"0.": "2.11", "1.": "2.12", "2.": "2.13", "3.": "2.13"}
+_SCALA_OF_SERIES = {"0.": "2.11", "1.": "2.12", "2.": "2.13", "3.": "2.13", "4.": "2.13"}
 # JDK 9 and later no longer carry this, and 0.10.1 to 0.11 do not start without it.
 _JAXB = "javax.xml.bind:jaxb-api:2.3.1"
 # From 1.0 on the broker brings no logging back end; "slf4j-log4j12:1.7.36" is only a pointer to this one.
@@ -55,7 +55,7 @@ def broker_class_path(version: str = "0.10.2.2") -> str:
     """Return the class path (``-cp``) of a broker with its ZooKeeper. Raises JarsUnavailable."""
     scala = _SCALA_OF_SERIES.get(version[:2])
     if scala is None:
-        raise JarsUnavailable(f"no broker of version {version} can be started: known are 0.8 to 3.x")
+        raise JarsUnavailable(f"no broker of version {version} can be started: known are 0.8 to 4.x")
     coordinates = [f"org.apache.kafka:kafka_{scala}:{version}", _JAXB]
     if not version.startswith("0."):
         coordinates.append(_LOGGING)

@@ -1,19 +1,31 @@
-"""Reads a partition straight out of a broker's segment files: what is stored, not what an API says. Formats v0 and v1.
+"""Reads a partition straight out of a broker's segment files: what is stored, not what an API says. All formats.
 
-Opens wrappers, checks every CRC, recognises markers. Safe beside a running broker: a message that is only partly
-written at the end of the newest segment is not there yet.
+Opens wrappers and batches, checks every CRC, recognises markers. Safe beside a running broker: a message that is only
+partly written at the end of the newest segment is not there yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from struct import Struct
 from typing import NamedTuple
 
 from ..codecs.errors import Malformed
 from ..codecs.marker import Identity, parse_marker
 from ..codecs.message_set import ShallowMessage, inner_messages, iterate_shallow, tail_is_partial, verify_crc
+from ..codecs.record_batch import (
+    BATCH_OVERHEAD_BYTES,
+    CONTROL_FLAG,
+    MAGIC,
+    iterate_records,
+    magic_of,
+    parse_single_batch,
+)
+from ..codecs.record_batch import verify_crc as verify_batch_crc
 
+_BATCH_START = Struct(">qi")
+"""Base offset, and the length of what follows."""
 WRAPPER_BYTES_MAX = 256 << 20
 """One wrapper, opened. Far above what a broker takes, far below what a broken file could claim."""
 
@@ -42,12 +54,27 @@ def stored_partitions(log_directory: Path, topic: str) -> list[int]:
 
 def read_partition(log_directory: Path, topic: str, partition: int) -> Iterator[StoredRecord]:
     """Yield all stored records in the order of the log. Raises WireError for a broken log, OSError for none."""
-    for message in shallow_messages(log_directory, topic, partition):
-        yield from _records_of(message)
+    for data in _segments(log_directory, topic, partition):
+        if data and magic_of(data) == MAGIC:
+            yield from _records_of_batches(memoryview(data))
+        else:
+            for message in _messages(data):
+                yield from _records_of(message)
 
 
 def shallow_messages(log_directory: Path, topic: str, partition: int) -> Iterator[ShallowMessage]:
-    """Yield messages and wrappers as they are stored, CRCs verified. Raises WireError, OSError."""
+    """Yield messages and wrappers of formats v0 and v1 as they are stored, CRCs verified. Raises WireError, OSError."""
+    for data in _segments(log_directory, topic, partition):
+        yield from _messages(data)
+
+
+def _messages(data: bytes) -> Iterator[ShallowMessage]:
+    for message in iterate_shallow(data):
+        verify_crc(data, message)
+        yield message
+
+
+def _segments(log_directory: Path, topic: str, partition: int) -> Iterator[bytes]:
     segments = sorted((log_directory / f"{topic}-{partition}").glob("*.log"))
     if not segments:
         raise FileNotFoundError(f"no segment of {topic} {partition} in {log_directory}")
@@ -55,9 +82,27 @@ def shallow_messages(log_directory: Path, topic: str, partition: int) -> Iterato
         data = segment.read_bytes()
         if number < len(segments) - 1 and tail_is_partial(data):
             raise Malformed(f"{segment}: ends within a message though a newer segment exists")
-        for message in iterate_shallow(data):
-            verify_crc(data, message)
-            yield message
+        yield data
+
+
+def _records_of_batches(data: memoryview) -> Iterator[StoredRecord]:
+    """Yield the records of format v2, but no control records. A batch that a cleaner has thinned out has no room
+    here."""
+    position = 0
+    while len(data) - position >= BATCH_OVERHEAD_BYTES:
+        base_offset, length = _BATCH_START.unpack_from(data, position)
+        end = position + _BATCH_START.size + length
+        if end > len(data):
+            return
+        # As its producer sent it: the base offset is the broker's.
+        batch = memoryview(bytes(8) + bytes(data[position + 8 : end]))
+        header = parse_single_batch(batch)
+        verify_batch_crc(batch, header)
+        for record in () if header.attributes & CONTROL_FLAG else iterate_records(batch, header, WRAPPER_BYTES_MAX):
+            offset = base_offset + record.offset_delta
+            last_offset = base_offset + header.last_offset_delta
+            yield StoredRecord(offset, record.timestamp, record.key, record.value, None, header.codec, last_offset)
+        position = end
 
 
 def _records_of(message: ShallowMessage) -> Iterator[StoredRecord]:

@@ -60,7 +60,7 @@ def reasons_not_ready(watched: Watched, excluded: Collection[str] = ()) -> list[
     if now.is_draining and "draining" not in excluded:
         return [now.why_ending or "draining: the proxy is about to end and takes nothing new"]
     reasons = []
-    if "redis" not in excluded:
+    if "redis" not in excluded and not now.is_native:
         reasons += _without_store(watched)
     if "brokers" not in excluded:
         reasons += _without_brokers(now.topology)
@@ -132,8 +132,11 @@ def samples(watched: Watched) -> Iterator[Sample]:
     yield Sample(names.ENTRIES_LIMIT, (), now.entries_max)
     yield Sample(names.DOUBTS, (), len(now.doubts))
     yield Sample(names.DOUBT_AGE, (), now.oldest_doubt_seconds)
-    yield Sample(names.REDIS_UP, (), int(watched.is_store_up))
-    yield Sample(names.LEASE_REMAINING, (), watched.lease_seconds)
+    if now.idempotence is not None:
+        yield Sample(names.IDEMPOTENCE, (now.idempotence.value,), 1)
+    if not now.is_native:
+        yield Sample(names.REDIS_UP, (), int(watched.is_store_up))
+        yield Sample(names.LEASE_REMAINING, (), watched.lease_seconds)
     for broker in now.topology.brokers:
         name, lanes, own = (str(broker.id),), broker.lanes, now.lanes_of_clients(broker.id)
         yield Sample(names.BROKER_UP, name, int(broker.is_ready))

@@ -60,6 +60,7 @@ def status(watched: Watched, rates: Rates) -> Json:
         "concerns": concerns(watched),
         "draining": now.is_draining,
         "cluster": now.cluster,
+        "idempotence": None if now.idempotence is None else now.idempotence.value,
         "incarnation": now.incarnation.hex(),
         "redis": {
             "connected": watched.is_store_up,

@@ -25,8 +25,10 @@ from ..bridge.asks import FetchAnswer, FetchRecords, LatestOffset, Metadata, Off
 from ..bridge.cluster import Cluster, Topic
 from ..broker.broker import Broker
 from ..broker.cluster_id import mismatch
+from ..broker.mode import Mode
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
+from ..broker.served import Idempotence, choose
 from ..events import OperatorMessage
 from ..flow.effects import Unanswered
 from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates
@@ -73,12 +75,16 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
     kept: list[bytes] = []
     async with trio.open_nursery() as nursery:
         await nursery.start(reactor.run)
-        if settings.redis is None:
+        wanted = None if settings.idempotence == "auto" else Idempotence(settings.idempotence)
+        brokers = _Brokers(over(UPSTREAM_PLACE), reactor.end_pass, Mode(wanted))
+        found = await brokers.look(settings.upstream)
+        if brokers.mode.is_native:
+            findings.append(Finding("ok", "redis", "not used: the brokers give idempotence themselves"))
+        elif settings.redis is None:
             findings.append(await trio.to_thread.run_sync(_look_for_private_redis, settings.data_directory / "redis"))
         else:
             findings += await _try_redis(over(REDIS_PLACE), settings.redis, settings.cluster, kept.append)
-        brokers = _Brokers(over(UPSTREAM_PLACE), reactor.end_pass)
-        findings += await brokers.look(settings.upstream)
+        findings += found
         if kept and brokers.cluster_id not in (None, kept[0].decode("utf-8", "backslashreplace")):
             findings.append(Finding("problem", "redis", mismatch(settings.cluster, kept[0], str(brokers.cluster_id))))
         nursery.cancel_scope.cancel()
@@ -163,7 +169,10 @@ def _try_rights(link: RedisLink, nobody: bytes, sha: bytes, done: Callable[[list
 class _Tried:
     """One broker, and what was found out about it. ``what``: its name in the findings, before the address."""
 
-    def __init__(self, reactor: Reactor, what: str, broker_id: int, address: Address) -> None:
+    def __init__(
+        self, reactor: Reactor, what: str, broker_id: int, address: Address, mode: Mode, judged: Callable[[], None]
+    ) -> None:
+        """``judged``: see ``Broker``."""
         self.what = f"{what} {shown(address)}"
         self.reason = f"no answer within {ANSWER_SECONDS_MAX:g} s"
         self.is_over = trio.Event()
@@ -176,7 +185,10 @@ class _Tried:
             on_ready=lambda _broker: self.is_over.set(),
             report=self._hear,
             on_refused=self._refused,
+            mode=mode,
+            on_judged=judged,
         )
+        self._mode = mode
         self.broker.open()
 
     def _hear(self, event: Any) -> None:
@@ -195,14 +207,18 @@ class _Tried:
             return Finding("problem", self.what, self.reason)
         if self.broker.remark:
             return Finding("warning", self.what, self.broker.remark)
+        if self._mode.is_native and self.broker.id >= 0:
+            return Finding("ok", self.what, "has producer ids of its own: requests pass as they are (native)")
         is_newer = self.broker.version == NEWER
         return Finding("ok", self.what, "Kafka 0.11 or later" if is_newer else f"Kafka {self.broker.version}")
 
 
 class _Brokers:
-    """Examines all brokers of a cluster. ``send``: sends what was asked outside of a pass."""
+    """Examines all brokers of a cluster. ``send``: sends what was asked outside of a pass. ``mode``: who gives
+    idempotence; chosen here as the proxy would."""
 
-    def __init__(self, reactor: Reactor, send: Callable[[], None]) -> None:
+    def __init__(self, reactor: Reactor, send: Callable[[], None], mode: Mode) -> None:
+        self.mode = mode
         self._reactor = reactor
         self._send = send
         self._unreadable: list[str] = []
@@ -211,7 +227,7 @@ class _Brokers:
 
     async def look(self, upstream: Iterable[tuple[str, int]]) -> list[Finding]:
         """Return a finding per address and per broker, and the message format of the topics."""
-        first = [_Tried(self._reactor, "upstream", -1, address) for address in upstream]
+        first = [_Tried(self._reactor, "upstream", -1, address, self.mode, lambda: None) for address in upstream]
         await _wait_for(first)
         findings = [one.finding() for one in first]
         told: list[Cluster] = []
@@ -234,11 +250,24 @@ class _Brokers:
 
     async def _look_at_cluster(self, cluster: Cluster) -> list[Finding]:
         places = sorted(cluster.brokers.items())
-        tried = [_Tried(self._reactor, f"broker {key} at", key, (place.host, place.port)) for key, place in places]
+        tried: list[_Tried] = []
+
+        def judged(is_time_up: bool = False) -> None:
+            known = [one.broker.judgement for one in tried if not is_time_up or one.broker.judgement is not None]
+            if self.mode.chosen is None and len(tried) == len(places):
+                self.mode.chosen = choose(known)
+            for one in tried:
+                one.broker.settle()
+
+        for key, place in places:
+            address = (place.host, place.port)
+            tried.append(_Tried(self._reactor, f"broker {key} at", key, address, self.mode, judged))
         await _wait_for(tried)
+        judged(is_time_up=True)
         findings = [one.finding() for one in tried]
         brokers = {key: one.broker for (key, _), one in zip(places, tried, strict=True) if one.broker.is_ready}
-        findings += await self._look_at_topics(cluster, brokers)
+        if not self.mode.is_native:
+            findings += await self._look_at_topics(cluster, brokers)
         for one in tried:
             one.broker.close()
         return findings

@@ -300,6 +300,7 @@ class Engine:
         return Statistics(
             at=self.now(),
             cluster=self.context.life.cluster,
+            idempotence=self.mode.chosen,
             incarnation=self.context.life.incarnation,
             generation=self.context.life.generation,
             is_draining=self.is_draining,

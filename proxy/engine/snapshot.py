@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..admission.memory_budget import MemoryStatistics
 from ..broker.lane_pool import NO_LANES, LaneStatistics
+from ..broker.served import Idempotence
 from ..broker.topology import TopologyStatistics
 from ..events import DoubtOpened
 
@@ -22,13 +23,15 @@ class OpenDoubt:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """One proxy. ``at``: the engine's clock in seconds. ``generation``: of the data in Redis, as last seen.
+    """One proxy. ``at``: the engine's clock in seconds. ``idempotence``: who gives it; None: that is not known yet.
+    ``generation``: of the data in Redis, as last seen.
     ``why_ending``: what was found that ends the process; empty when nothing was. ``requests_by_key``: counted by API
     key since the start. ``entries``: producers on partitions that are in memory. ``client_lanes``: by broker,
     connections of clients that show it themselves who they are; ``client_pools``: so many of them have any."""
 
     at: float
     cluster: str
+    idempotence: Idempotence | None
     incarnation: bytes
     generation: bytes
     is_draining: bool
@@ -44,6 +47,11 @@ class Statistics:
     topology: TopologyStatistics
     client_lanes: Mapping[int, LaneStatistics]
     client_pools: int
+
+    @property
+    def is_native(self) -> bool:
+        """Do the brokers give idempotence? Then there is no state, and no Redis."""
+        return self.idempotence is Idempotence.NATIVE
 
     @property
     def oldest_doubt_seconds(self) -> float:

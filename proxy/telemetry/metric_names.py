@@ -150,7 +150,16 @@ LANES: Final = Metric(
 APPENDS_WAITING: Final = Metric(
     "appends.waiting", "gauge", "{append}", "Groups that wait for a connection to their broker.", ("broker",)
 )
-REDIS_UP: Final = Metric("redis.up", "gauge", "1", "1 if Redis is connected and fit for use.")
+IDEMPOTENCE: Final = Metric(
+    "upstream.idempotence",
+    "gauge",
+    "{process}",
+    "Processes by who gives idempotence: proxy, or native: the brokers. None before that is known.",
+    ("by",),
+)
+REDIS_UP: Final = Metric(
+    "redis.up", "gauge", "1", "1 if Redis is connected and fit for use; none where the brokers give idempotence."
+)
 REDIS_MEMORY_USED: Final = Metric(
     "redis.memory.used", "gauge", "By", "Memory that Redis uses; none while it is away or does not tell."
 )
@@ -161,7 +170,11 @@ LOOP_STEP_LONGEST: Final = Metric(
     "loop.step.longest", "gauge", "s", "The longest step of the event loop within the last one to two minutes."
 )
 LEASE_REMAINING: Final = Metric(
-    "lease.remaining", "gauge", "s", "Until nothing may be sent any more; it is renewed every 2 s. 0: nothing may be."
+    "lease.remaining",
+    "gauge",
+    "s",
+    "Until nothing may be sent any more; it is renewed every 2 s. 0: nothing may be. None where the brokers give "
+    "idempotence.",
 )
 CERTIFICATE_EXPIRY: Final = Metric(
     "certificate.expiry.timestamp", "gauge", "s", "Unix time at which a certificate in use ends.", ("place",)

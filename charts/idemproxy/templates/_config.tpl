@@ -151,6 +151,7 @@
 {{- $_ := set $upstream "sasl" $sasl -}}
 {{- end -}}
 {{- end -}}
+{{- if ne $values.upstream.idempotence "auto" -}}{{- $_ := set $upstream "idempotence" $values.upstream.idempotence -}}{{- end -}}
 {{- if $values.upstream.allowUnauthenticatedClients -}}{{- $_ := set $upstream "allow_unauthenticated_clients" true -}}{{- end -}}
 {{- $listeners := list -}}
 {{- range $name, $listener := (include "idemproxy.listeners" . | fromYaml) -}}

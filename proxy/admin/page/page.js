@@ -92,6 +92,7 @@ function showStatus(status) {
   write(byId("cluster"), status.cluster);
   write(byId("uptime"), seconds(status.uptime_seconds));
   const { totals, doubts, clients, redis, times } = status;
+  const isNative = status.idempotence === "native";
   const values = {
     duplicates_prevented: number(totals.duplicates_prevented),
     batches_per_second: number(status.per_second.batches, 1),
@@ -99,14 +100,14 @@ function showStatus(status) {
     duplicates_found: number(totals.duplicates_found),
     out_of_order_refused: number(totals.out_of_order_refused),
     connections: number(clients.connections),
-    lease: redis.connected ? seconds(redis.lease_remaining_seconds) : "no Redis",
+    lease: isNative ? "none needed: native brokers" : redis.connected ? seconds(redis.lease_remaining_seconds) : "no Redis",
     client_to_broker: quantile(times.client_to_broker),
     broker_time: quantile(times.broker),
     broker_to_client: quantile(times.broker_to_client),
   };
   Object.entries(values).forEach(([id, text]) => write(byId(id), text));
   byId("duplicates_found").classList.toggle("bad", totals.duplicates_found > 0);
-  byId("lease").classList.toggle("bad", !redis.connected || redis.lease_remaining_seconds <= 0);
+  byId("lease").classList.toggle("bad", !isNative && (!redis.connected || redis.lease_remaining_seconds <= 0));
 }
 
 function work(one) {

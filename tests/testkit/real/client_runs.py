@@ -24,6 +24,14 @@ JAVA_3, JAVA_4 = f"java-{java_clients.LAST_3X_CLIENT}", f"java-{java_clients.MOD
 LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA = "confluent-kafka", "kafka-python", "aiokafka"
 IDEMPOTENT_CLIENTS = (LIBRDKAFKA, KAFKA_PYTHON, JAVA_3, JAVA_4, AIOKAFKA)
 
+_IN_FLIGHT = "max.in.flight.requests.per.connection"
+ONE_IN_FLIGHT: Mapping[str, Mapping[str, object]] = {
+    **{client: {_IN_FLIGHT: 1} for client in (LIBRDKAFKA, JAVA_3, JAVA_4)},
+    KAFKA_PYTHON: {_IN_FLIGHT.replace(".", "_"): 1},
+    AIOKAFKA: {},  # it never has more for a partition
+}
+"""Settings by client. Kafka 0.11 recognises only the last batch of a producer, later ones the last five."""
+
 OLD_JAVA, OLD_PYTHON = f"java-{java_clients.OLD_CLIENT}", "kafka-python-1.4.7"
 OLD_CLIENTS = (OLD_JAVA, OLD_PYTHON)
 """They know nothing of producer ids."""

@@ -1,4 +1,4 @@
-"""A real 0.10.2.2 broker, the proxy, a fault relay between them, and one more in front of the proxy for each client.
+"""A real broker, the proxy, a fault relay between them, and one more in front of the proxy for each client.
 
 Runs a client through all of it and says what became of its records: in the log, at a plain consumer, on the wire.
 """
@@ -18,8 +18,9 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.demo.verdict import Verdict
 
-from .client_runs import LIBRDKAFKA, start_producer, start_reader
+from .client_runs import LIBRDKAFKA, ONE_IN_FLIGHT, start_producer, start_reader
 from .kafka_cluster import fresh_topic, stored, told, verdict
+from .kraft_cluster import KRAFT_FROM, KraftCluster
 from .proxy_process import ProxyProcess
 
 BREAKING_KINDS = (FaultKind.LOST_ANSWER, FaultKind.CUT, FaultKind.HALF_REQUEST, FaultKind.LATE_DELIVERY)
@@ -48,8 +49,9 @@ class ClientResult:
     produce_requests: int
     seconds: float
 
-    def complaints(self) -> list[str]:
-        """Return what is not as it should be: once, in order, told truly, under one producer id, without an error."""
+    def complaints(self, *, ids_are_ours: bool = True) -> list[str]:
+        """Return what is not as it should be: once, in order, told truly, without an error; and under one producer id
+        where the proxy gave it (a broker may be asked again until its coordinator is loaded)."""
         found = [f"{self.verdict}"] if not self.verdict.is_exactly_once else []
         if self.verdict.stored != self.records or self.acknowledged != self.records:
             found.append(f"of {self.records} {self.verdict.stored} are stored, {self.acknowledged} acknowledged")
@@ -57,7 +59,7 @@ class ClientResult:
             found.append("a plain consumer reads something else than what is in the segment files")
         if self.outcome["errors"] or not (self.outcome["offsets_known"] and self.outcome["offsets_in_order"]):
             found.append(f"the user saw {self.outcome}")
-        if self.init_producer_id_requests != 1 or len(self.producer_ids) != 1:
+        if ids_are_ours and (self.init_producer_id_requests != 1 or len(self.producer_ids) != 1):
             found.append(f"{self.init_producer_id_requests} InitProducerId, producer ids {self.producer_ids}")
         if not self.faults[FaultKind.LOST_ANSWER] or not self.faults[FaultKind.CUT]:
             found.append(f"nothing is proven: {self.faults}")
@@ -67,19 +69,29 @@ class ClientResult:
 class FaultyScene:
     """A context manager: entering starts relay, broker and proxy. Clients come one by one, or several at once."""
 
-    def __init__(self, directory: Path, plan: FaultPlan) -> None:
+    def __init__(
+        self, directory: Path, plan: FaultPlan, version: str = "0.10.2.2", *, without_proxy: bool = False
+    ) -> None:
+        """``without_proxy``: for comparison, clients reach the broker through the relays alone."""
         self.directory = directory
         (port,) = free_ports(1)
-        self.cluster = LegacyCluster(directory / "cluster", advertised={0: (HOST, port)}, auto_create_topics=False)
+        make = LegacyCluster if int(version.partition(".")[0]) < KRAFT_FROM else KraftCluster
+        self.cluster = make(
+            directory / "cluster", version=version, advertised={0: (HOST, port)}, auto_create_topics=False
+        )
         self.broker_relay = FaultRelay(self.cluster.address(0), plan=plan, port=port)
         self.proxy = ProxyProcess(directory / "proxy", (HOST, port))
+        self._front = (HOST, port) if without_proxy else self.proxy.address
         self._children = ChildProcesses()
         self._stack = ExitStack()
 
     def __enter__(self) -> FaultyScene:
         with ExitStack() as started:
-            for part in (self.broker_relay, self.cluster, self.proxy, self._children):
-                started.enter_context(part)
+            started.enter_context(self.broker_relay)
+            started.enter_context(self.cluster)
+            if self._front == self.proxy.address:
+                started.enter_context(self.proxy)
+            started.enter_context(self._children)
             self._stack = started.pop_all()
         return self
 
@@ -89,14 +101,22 @@ class FaultyScene:
         self._stack.__exit__(kind, error, trace)
 
     def run(
-        self, clients: tuple[str, ...], *, partitions: int, records: int, plan: FaultPlan, seconds_max: float
+        self,
+        clients: tuple[str, ...],
+        *,
+        partitions: int,
+        records: int,
+        plan: FaultPlan,
+        seconds_max: float,
+        one_in_flight: bool = False,
     ) -> dict[str, ClientResult]:
-        """Let these clients produce at the same time, each to a topic and over a relay of its own; judge each."""
+        """Let these clients produce at the same time, each to a topic and over a relay of its own; judge each.
+        ``one_in_flight``: each sends a request only when the last one was answered."""
         topics = {client: fresh_topic(self.cluster, partitions) for client in clients}
         results = {}
         with ExitStack() as stack:
             relays = {
-                client: stack.enter_context(FaultRelay(self.proxy.address, rewrite_addresses=True, plan=plan))
+                client: stack.enter_context(FaultRelay(self._front, rewrite_addresses=True, plan=plan))
                 for client in clients
             }
             start = time.monotonic()
@@ -110,6 +130,7 @@ class FaultyScene:
                     partitions=partitions,
                     records=records,
                     delivery_seconds=int(seconds_max),
+                    settings=ONE_IN_FLIGHT[client] if one_in_flight else None,
                 )
                 for client in clients
             }
