@@ -91,6 +91,7 @@ def status(told: Sequence[Told]) -> Json:
         "concerns": reasons(Told(one.number, one.answer["concerns"]) for one in told),
         "draining": any(one["draining"] for one in each),
         "cluster": first["cluster"],
+        "idempotence": first["idempotence"],
         "incarnation": " ".join(one["incarnation"] for one in each),
         "redis": {
             "connected": all(one["redis"]["connected"] for one in each),

@@ -16,6 +16,11 @@ class Mode:
         self.wanted = wanted
         self.chosen = wanted
 
+    @classmethod
+    def of_setting(cls, said: str) -> Mode:
+        """Return the mode of ``upstream.idempotence``: auto, native or proxy."""
+        return cls(None if said == "auto" else Idempotence(said))
+
     @property
     def is_native(self) -> bool:
         """Do the brokers give it?"""

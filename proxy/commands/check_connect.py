@@ -28,7 +28,7 @@ from ..broker.cluster_id import mismatch
 from ..broker.mode import Mode
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
-from ..broker.served import Idempotence, choose
+from ..broker.served import choose
 from ..events import OperatorMessage
 from ..flow.effects import Unanswered
 from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates
@@ -75,8 +75,7 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
     kept: list[bytes] = []
     async with trio.open_nursery() as nursery:
         await nursery.start(reactor.run)
-        wanted = None if settings.idempotence == "auto" else Idempotence(settings.idempotence)
-        brokers = _Brokers(over(UPSTREAM_PLACE), reactor.end_pass, Mode(wanted))
+        brokers = _Brokers(over(UPSTREAM_PLACE), reactor.end_pass, Mode.of_setting(settings.idempotence))
         found = await brokers.look(settings.upstream)
         if brokers.mode.is_native:
             findings.append(Finding("ok", "redis", "not used: the brokers give idempotence themselves"))

@@ -25,7 +25,6 @@ from ..broker.cluster_id import ClusterName
 from ..broker.mode import Mode
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
-from ..broker.served import Idempotence
 from ..engine.engine import ClientEndpoint, Engine, MakeSession
 from ..events import InternalError, OperatorMessage, Report
 from ..native.session import NativeSession
@@ -100,32 +99,15 @@ class Server:
             report(OperatorMessage("warning", f"incarnations in the data directory: {self._directory.damage}"))
         said = settings.upstream_sasl
         self._sasl = None if said is None else Credentials(said, os.urandom)
-        wanted = settings.idempotence
-        self._mode = Mode(None if wanted == "auto" else Idempotence(wanted))
+        self._mode = Mode.of_setting(settings.idempotence)
         self._mode_chosen = trio.Event()
+        if self._mode.chosen is not None:
+            self._mode_chosen.set()
         self._serves_natively = False
         descriptors = Descriptors(
             lambda: self.engine.own_connections_max, lambda why: self.engine.make_room("descriptors", why)
         )
-        towards_brokers = self._towards_brokers()
-        self.engine = Engine(
-            towards_brokers,
-            settings.upstream,
-            cluster=settings.cluster,
-            report=report,
-            random_bytes=os.urandom,
-            wall_clock_ms=_wall_ms,
-            caps=settings.limits,
-            on_brokers=lambda brokers: self._listeners.open_for(brokers),
-            on_ready=self._look_whether_ready,
-            on_refused=lambda broker: self._unserved.refused(broker),
-            shares_store=self._embedded is None,
-            for_clients=ForClients(towards_brokers, descriptors.why_no_room),
-            mode=self._mode,
-            on_mode=lambda: self._mode_chosen.set(),
-        )
-        if self._mode.chosen is not None:
-            self._mode_chosen.set()
+        self.engine = self._new_engine(descriptors)
         self._unserved = UnservedBrokers(lambda: self.engine.topology.asked_first, report, self._end)
         self._listeners = self._new_listeners(descriptors)
         if wants_spans:
@@ -142,6 +124,25 @@ class Server:
         self._cluster_name: ClusterName | None = None
         self._checkpoints = CheckpointFile(
             self._directory, self.engine.context.bounds.checkpoints, self._reactor.now, _wall_ms, report
+        )
+
+    def _new_engine(self, descriptors: Descriptors) -> Engine:
+        towards_brokers = self._towards_brokers()
+        return Engine(
+            towards_brokers,
+            self._settings.upstream,
+            cluster=self._settings.cluster,
+            report=self._report,
+            random_bytes=os.urandom,
+            wall_clock_ms=_wall_ms,
+            caps=self._settings.limits,
+            on_brokers=lambda brokers: self._listeners.open_for(brokers),
+            on_ready=self._look_whether_ready,
+            on_refused=lambda broker: self._unserved.refused(broker),
+            shares_store=self._embedded is None,
+            for_clients=ForClients(towards_brokers, descriptors.why_no_room),
+            mode=self._mode,
+            on_mode=self._mode_chosen.set,
         )
 
     async def run(self) -> None:
@@ -207,7 +208,7 @@ class Server:
             self._end(
                 f"all brokers have producer ids now, and producers got theirs from this proxy before (data directory "
                 f"{self._directory.path}): shut these producers down, then say upstream.idempotence: native "
-                "(docs/CUTOVER.md, section 5)"
+                "(docs/CUTOVER.md, Upgrade the brokers)"
             )
             return
         self._serves_natively = True

@@ -1,7 +1,7 @@
 """Brokers that cannot be served, and what the proxy does about them: at its start, under a running one, in ``check``.
 
-Those of message format v0, and those with producer ids of their own that store format v2, where a lost answer could not
-be found out."""
+Those of message format v0; where the proxy gives idempotence, those with producer ids of their own that store format
+v2, as a lost answer could not be found out there; and where the brokers give it, those that have no producer ids."""
 
 import subprocess
 import sys
@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
+from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.proxy_process import ProxyProcess, wait_until
 from testkit.real.raw_client import RawClient, batch
 
@@ -59,10 +60,11 @@ def end_offset(address: tuple[str, int]) -> int:
         time.sleep(0.2)
 
 
-def check(directory: Path, address: tuple[str, int]) -> tuple[int, str]:
+def check(directory: Path, address: tuple[str, int], idempotence: str = "auto") -> tuple[int, str]:
     """Exit status and output of ``idemproxy check --connect``."""
     file = directory / "check.yaml"
-    settings = {"upstream": {"bootstrap": ["{}:{}".format(*address)]}, "data_directory": str(directory / "data")}
+    upstream = {"bootstrap": ["{}:{}".format(*address)], "idempotence": idempotence}
+    settings = {"upstream": upstream, "data_directory": str(directory / "data")}
     file.write_text(yaml.safe_dump(settings))
     command = [sys.executable, "-P", "-m", "idemproxy", "check", str(file), "--connect"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -70,18 +72,23 @@ def check(directory: Path, address: tuple[str, int]) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
-    ("version", "settings", "why"),
+    ("version", "settings", "idempotence", "why"),
     [
-        ("0.8.2.2", {}, "Kafka 0.8.2 stores message format v0 only"),
-        ("0.9.0.1", {}, "Kafka 0.9.0 stores message format v0 only"),
-        ("3.9.1", IGNORED_FORMAT, "stores message format 3.0 (log.message.format.version 0.10.2 has no effect"),
+        ("0.8.2.2", {}, "auto", "Kafka 0.8.2 stores message format v0 only"),
+        ("0.9.0.1", {}, "auto", "Kafka 0.9.0 stores message format v0 only"),
+        ("0.10.2.2", {}, "native", "it has no producer ids of its own"),
+        ("3.9.1", IGNORED_FORMAT, "proxy", "stores message format 3.0 (log.message.format.version 0.10.2 has no"),
     ],
 )
 def test_a_start_before_brokers_that_cannot_be_served_ends_with_one_sentence(
-    tmp_path: Path, version: str, settings: Mapping[str, str], why: str
+    tmp_path: Path, version: str, settings: Mapping[str, str], idempotence: str, why: str
 ) -> None:
     with LegacyCluster(tmp_path / "kafka", version=version, broker_settings=settings) as cluster:
-        proxy = ProxyProcess(tmp_path / "proxy", cluster.address(0))
+        proxy = ConfiguredProxy(
+            tmp_path / "proxy",
+            {"upstream": {"bootstrap": ["{}:{}".format(*cluster.address(0))], "idempotence": idempotence}},
+            listener={},
+        )
         proxy.launch()
         try:
             assert proxy.wait(ENDED_SECONDS_MAX) == 2
@@ -91,7 +98,7 @@ def test_a_start_before_brokers_that_cannot_be_served_ends_with_one_sentence(
             assert "point clients at" not in proxy.log
         finally:
             proxy.__exit__()
-        status, told = check(tmp_path, cluster.address(0))
+        status, told = check(tmp_path, cluster.address(0), idempotence)
         assert status == 1
         assert any(line.startswith("PROBLEM ") and why in line for line in told.splitlines()), told
 
@@ -124,8 +131,43 @@ def test_a_broker_that_is_upgraded_is_served_as_long_as_it_keeps_the_old_format(
             assert "broker 0 at" in error
             assert "has producer ids of its own and stores message format 1.1-IV0" in error
             assert end_offset(address) == 2
+
+            # All brokers have producer ids now, and the proxy's producers have its ids: it does not go on by itself.
+            proxy.launch()
+            assert proxy.wait(ENDED_SECONDS_MAX) == 2
+            (error,) = errors_in(proxy.log)
+            assert "shut these producers down, then say upstream.idempotence: native" in error
+            assert "point clients at" not in proxy.log
         finally:
             proxy.__exit__()
+
+
+def test_where_brokers_give_idempotence_one_without_producer_ids_is_not_served_until_it_has_them(
+    tmp_path: Path,
+) -> None:
+    """Nor does a client reach it: the proxy passes nothing on to it."""
+    with LegacyCluster(tmp_path / "kafka", version="1.1.1") as cluster:
+        cluster.create_topic(TOPIC)
+        proxy = ProxyProcess(tmp_path / "proxy", cluster.address(0))
+        with proxy:
+            proxy.wait_for_log("upstream.idempotence: native")
+            status, told = check(tmp_path, cluster.address(0))
+            assert status == 0, told
+            assert "has producer ids of its own: requests pass as they are (native)" in told
+            cluster.stop_broker(0)
+            cluster.become("0.10.2.2", {})
+            cluster.start_broker(0)
+            proxy.wait_for_log("broker 0 at .* cannot be served: it has no producer ids of its own")
+            with RawClient(proxy.address) as client:
+                client.send(18, 0, b"")
+                assert client.is_closed()
+            cluster.stop_broker(0)
+            cluster.become("1.1.1", {})
+            cluster.start_broker(0)
+            proxy.wait_for_log("broker 0 at .* is back")
+            with RawClient(proxy.address) as client:
+                assert client.new_producer_id() >= 0
+            assert len(errors_in(proxy.log)) == 1, proxy.log
 
 
 def test_a_broker_in_whose_place_comes_one_that_cannot_be_served_is_named_once_and_served_again_later(

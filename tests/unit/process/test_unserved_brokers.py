@@ -67,7 +67,12 @@ def test_one_with_producer_ids_is_served_only_if_it_is_certain_to_store_the_old_
 @pytest.mark.parametrize(
     ("error_code", "kind", "end"),
     [
-        (31, Kind.UNSERVED, "format it stores; allow the principal of idemproxy DescribeConfigs on the cluster"),
+        (
+            31,
+            Kind.UNSERVED,
+            "format it stores; allow the principal of idemproxy DescribeConfigs on the cluster, or say "
+            "who gives idempotence (upstream.idempotence)",
+        ),
         (-1, Kind.UNSURE, "format it stores: error -1"),
     ],
 )

@@ -1,0 +1,98 @@
+"""Who gives idempotence, by what all brokers of a cluster are; and what each one is served as."""
+
+import pytest
+
+from idemproxy.proxy.bridge.configs import BrokerSettings
+from idemproxy.proxy.broker.mode import Mode
+from idemproxy.proxy.broker.served import (
+    Idempotence,
+    Judgement,
+    Kind,
+    choose,
+    judge_wanted,
+    needs_settings,
+)
+from idemproxy.proxy.versions import KNOWN, NEWER, Detected
+
+PROXY, NATIVE = Idempotence.PROXY, Idempotence.NATIVE
+FORMAT, PROTOCOL = "log.message.format.version", "inter.broker.protocol.version"
+V0_10 = Detected("0.10.2", KNOWN["0.10.2"])
+V0_9 = Detected("0.9.0", KNOWN["0.9.0"])
+V0_11 = Detected(NEWER, {0: (0, 3), 1: (0, 5), 3: (0, 4), 18: (0, 1), 22: (0, 0), 32: (0, 0)})
+V3 = Detected(NEWER, {0: (0, 11), 1: (0, 17), 3: (0, 12), 18: (0, 4), 22: (0, 5), 32: (0, 4)})
+V4 = Detected(NEWER, {0: (0, 13), 1: (4, 18), 3: (0, 13), 18: (0, 4), 22: (0, 5), 32: (1, 4)})
+COMPATIBLE = Detected(NEWER, {0: (0, 7), 1: (0, 11), 3: (0, 8), 18: (0, 2)})
+"""A service that has newer versions, and no producer ids."""
+NEW_FORMAT = BrokerSettings(0, {FORMAT: "3.0-IV1", PROTOCOL: "3.9"})
+OLD_FORMAT = BrokerSettings(0, {FORMAT: "0.10.2", PROTOCOL: "0.10.2"})
+REFUSED = BrokerSettings(31, {})
+
+
+def judged(found: Detected, told: BrokerSettings | None, wanted: Idempotence | None = None) -> Judgement:
+    return judge_wanted(found, told, wanted)
+
+
+def kinds(judgement: Judgement) -> tuple[Kind | None, Kind | None]:
+    """Why it is not served in the mode proxy, and in the mode native."""
+    return tuple(None if one is None else one.kind for one in (judgement.in_proxy, judgement.in_native))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("found", "told", "expected"),
+    [
+        (V0_10, None, (None, Kind.UNSERVED)),
+        (V0_9, None, (Kind.UNSERVED, Kind.UNSERVED)),
+        (V0_11, NEW_FORMAT, (Kind.HARMED, None)),
+        (V0_11, OLD_FORMAT, (None, Kind.UNSERVED)),
+        (V3, NEW_FORMAT, (Kind.HARMED, None)),
+        (V3, REFUSED, (Kind.UNSERVED, Kind.UNSERVED)),
+        (V4, None, (Kind.HARMED, None)),
+        (COMPATIBLE, None, (Kind.UNSERVED, Kind.UNSERVED)),
+    ],
+)
+def test_what_a_broker_is_served_as(
+    found: Detected, told: BrokerSettings | None, expected: tuple[Kind | None, Kind | None]
+) -> None:
+    assert kinds(judged(found, told)) == expected
+
+
+def test_where_native_is_set_producer_ids_are_enough() -> None:
+    for found in (V0_11, V3, V4):
+        assert not needs_settings(found, NATIVE)
+        assert judged(found, None, NATIVE).refusal(NATIVE) is None
+    for found in (V0_10, V0_9, COMPATIBLE):
+        refusal = judged(found, None, NATIVE).refusal(NATIVE)
+        assert refusal is not None
+        assert "it has no producer ids of its own" in refusal.reason
+
+
+def test_settings_are_asked_for_only_where_they_matter() -> None:
+    assert [needs_settings(found, None) for found in (V0_10, V0_9, V0_11, V3, V4)] == [False, False, True, True, False]
+    assert needs_settings(V3, PROXY)
+
+
+A, B, UNKNOWN = judged(V3, NEW_FORMAT), judged(V0_10, None), None
+
+
+@pytest.mark.parametrize(
+    ("judgements", "chosen"),
+    [
+        ([], None),
+        ([UNKNOWN], None),
+        ([A, UNKNOWN], None),
+        ([A], NATIVE),
+        ([A, judged(V4, None), judged(V0_11, NEW_FORMAT)], NATIVE),
+        ([B], PROXY),
+        ([B, UNKNOWN], PROXY),
+        ([A, B], PROXY),
+        ([A, judged(V0_11, OLD_FORMAT)], PROXY),
+        ([A, judged(V3, REFUSED)], PROXY),
+        ([judged(V0_9, None), A], PROXY),
+    ],
+)
+def test_the_brokers_give_it_only_if_all_can(judgements: list[Judgement | None], chosen: Idempotence | None) -> None:
+    assert choose(judgements) is chosen
+
+
+def test_a_setting_chooses_at_once_and_auto_does_not() -> None:
+    assert [Mode.of_setting(said).chosen for said in ("auto", "native", "proxy")] == [None, NATIVE, PROXY]
