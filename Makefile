@@ -24,7 +24,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients chaos takeovers flushes servers simulate uv python upstream mutants scenes hostile fuzz pictures cluster wheels docs audit-large
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native chaos takeovers flushes servers simulate uv python upstream mutants scenes hostile fuzz pictures cluster wheels docs audit-large
 
 help:  ## this list
 	@echo "usage: make TARGET"
@@ -60,6 +60,9 @@ bench: uv  ## the benchmarks, one after the other
 
 bench-proxy: uv  ## what the proxy costs beside a bare relay and beside none; AGAINST=commit, BENCH_ARGS="--on sink"
 	@$(RUN_TOOLS) python benchmarks/bench_proxy.py $(if $(AGAINST),--against $(AGAINST)) $(BENCH_ARGS)
+
+native: uv  ## five real clients at five brokers with producer ids, under faults; a line each in benchmarks/results/native.jsonl
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.native $(VERSIONS)
 
 chaos: uv  ## real everything, broken for MINUTES=20 [SEED=1] [CHAOS_ARGS=--control]; see docs/CHAOS.md
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m chaos --record --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)

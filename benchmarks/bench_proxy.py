@@ -1,7 +1,9 @@
 """What the proxy costs: this one, that of another commit, a relay that only passes bytes, and no proxy, in turns.
 
 ``make bench-proxy [AGAINST=commit]``. On a broker that costs nothing (``sink.c``), which shows the proxy alone, and on
-a real 0.10.2.2 with the proxy's own Redis, which shows the whole chain. All share the machine's cores, so a figure
+a real 0.10.2.2 with the proxy's own Redis, which shows the whole chain. ``--on 3.9.1``: a broker that gives idempotence
+itself, where the proxy passes bytes and all sides speak the same; its line goes into ``results/native_relay.jsonl``.
+All share the machine's cores, so a figure
 means something only beside another one of the same round: ratios are taken round by round, and told as lowest and
 median.
 Adds a line to ``results/proxy.jsonl``, and puts table and picture into ``docs/PERFORMANCE.md``."""
@@ -15,7 +17,8 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import performance_page
@@ -60,8 +63,8 @@ class Broker:
 
 
 @contextmanager
-def real_broker(directory: Path) -> Iterator[Broker]:
-    """A 0.10.2.2 with a topic, as fast as Java makes it after a while, and with a short log."""
+def real_broker(directory: Path, version: str = "0.10.2.2") -> Iterator[Broker]:
+    """A broker with a topic, as fast as Java makes it after a while, and with a short log."""
     settings = {
         "log.segment.bytes": 64 << 20,
         "log.retention.bytes": 192 << 20,
@@ -69,12 +72,14 @@ def real_broker(directory: Path) -> Iterator[Broker]:
         "log.segment.delete.delay.ms": 500,
     }
     java = ("-XX:TieredStopAtLevel=4",)
-    with LegacyCluster(directory / "kafka", broker_settings=settings, heap_mb=1024, java_options=java) as cluster:
+    with LegacyCluster(
+        directory / "kafka", version=version, broker_settings=settings, heap_mb=1024, java_options=java
+    ) as cluster:
         cluster.create_topic(TOPIC, PARTITIONS + FETCHED_PARTITIONS, 1)
         side = Side("direct", cluster.bootstrap, cluster.process_id(0), False)
         for name in ("c50", "64kx5"):
             measure(CASES[name], side, _JAVA_WARM_UP_SECONDS, warm_up_seconds=0, partitions=PARTITIONS)
-        yield Broker("0.10.2.2", side.address, side.process_id)
+        yield Broker(version, side.address, side.process_id)
 
 
 @contextmanager
@@ -84,7 +89,10 @@ def free_broker(_directory: Path) -> Iterator[Broker]:
         yield Broker("sink", side.address, side.process_id)
 
 
-BROKERS = {"sink": free_broker, "0.10.2.2": real_broker}
+NATIVE = "3.9.1"
+BROKERS = {"sink": free_broker, "0.10.2.2": real_broker, NATIVE: partial(real_broker, version=NATIVE)}
+USUAL = ("sink", "0.10.2.2")
+NATIVE_CASES = ("c50", "c50x5", "16k", "64kx5", "1m", FETCH)
 
 
 def run(
@@ -190,7 +198,7 @@ def main() -> None:
         trees = {"proxy": ROOT}
         if options.against:
             trees["before"] = extract(options.against, directory / "code")
-        for kind in options.on or BROKERS:
+        for kind in options.on or USUAL:
             place = directory / kind
             place.mkdir()
             with ExitStack() as stack:
@@ -199,11 +207,16 @@ def main() -> None:
                 sides.append(stack.enter_context(tick(broker.address)))
                 sides += [stack.enter_context(proxy(side, tree, broker.address, place)) for side, tree in trees.items()]
                 cases = options.case or list(CASES)
+                if kind == NATIVE:
+                    sides = [replace(side, is_proxied=True) for side in sides]
+                    cases = options.case or NATIVE_CASES
                 found = run(broker, sides, cases, options.rounds, options.seconds, options.warm_up_seconds)
                 told[kind] = rows_of(found)
     if not options.dry and not options.on and not options.case:
         save("proxy", {**stamp, "before": options.against, "rounds": options.rounds, "on": told})
         performance_page.write(CASES)
+    elif not options.dry and options.on == [NATIVE] and not options.case:
+        save("native_relay", {**stamp, "rounds": options.rounds, "on": told})
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ _CORRELATION_ID_AT = 8
 _CRC_AT, _CRC_FROM, _PRODUCER_ID_AT, _SEQUENCE_AT = 17, 21, 43, 53
 _TIME_MS = 1_700_000_000_000
 _FETCH_BYTES_MAX = 1 << 20
+_COORDINATOR_LOADS = 14
+_PRODUCER_ID_SECONDS_MAX = 30
 _PATIENCE_SECONDS = 10
 """For the first answer, on a machine that has other things to do."""
 _PLAN = struct.Struct("=IIIIdd")
@@ -177,6 +179,16 @@ class Connection:
         return at_once(steps).message_set
 
     def _init_producer_id(self) -> int:
+        """Ask again while a broker that has just started has none to give."""
+        end = time.monotonic() + _PRODUCER_ID_SECONDS_MAX
+        while True:
+            error, producer_id = self._ask_for_producer_id()
+            if error != _COORDINATOR_LOADS or time.monotonic() > end:
+                assert error == 0, f"InitProducerId: code {error}"
+                return producer_id
+            time.sleep(0.1)
+
+    def _ask_for_producer_id(self) -> tuple[int, int]:
         body = encode_request_header(22, 0, 1, "loadgen") + struct.pack(">hi", -1, 0)
         self.socket.sendall(struct.pack(">i", len(body)) + body)
         answer = b""
@@ -185,8 +197,7 @@ class Connection:
             assert more, "hung up on before InitProducerId was answered"
             answer += more
         error, producer_id = struct.unpack_from(">hq", answer, 12)
-        assert error == 0, f"InitProducerId: code {error}"
-        return int(producer_id)
+        return int(error), int(producer_id)
 
 
 def _words(seed: int, size: int) -> bytes:

@@ -61,7 +61,8 @@ def proxy(
             while "point clients at" not in Path(log.name).read_text():
                 assert process.poll() is None, Path(log.name).read_text()
                 time.sleep(0.05)
-            redis = int((directory / name / "redis" / "redis.pid").read_text())
+            started = directory / name / "redis" / "redis.pid"
+            redis = int(started.read_text()) if started.exists() else 0
             yield Side(name, f"127.0.0.1:{port}", process.pid, True, redis)
         finally:
             process.terminate()

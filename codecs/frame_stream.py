@@ -75,14 +75,29 @@ class FrameStream:
         if left >= end:
             self._left = left - end
             return [] if self._drops else [data]
+        if not left and not self._start and end >= SIZE_BYTES:
+            # What arrives is nearly always one frame, or the beginning of a large one.
+            size = int.from_bytes(data[:SIZE_BYTES], "big", signed=True)
+            if end - SIZE_BYTES <= size <= self._frame_bytes_max:
+                cut = self._look(data, 0, size)
+                if cut is PASSES:
+                    self._drops = False
+                    self._left = size + SIZE_BYTES - end
+                    return [data]
+                return self._split(data, 0, (cut, SIZE_BYTES + size))
         if self._start:
             data = self._start + data
-            end = len(data)
             self._start = b""
+        return self._split(data, left)
+
+    def _split(self, data: bytes, left: int, first: tuple[Cut | None, int] | None = None) -> list[Buffer]:
+        """Take what has ``left`` bytes of an earlier frame in front. ``first``: what was said of the next one, and
+        where it ends."""
         out: list[Buffer] = []
+        end = len(data)
         kept, position = left if self._drops else 0, left
         while position < end:
-            cut, after = self._next(data, position)
+            (cut, after), first = first or self._next(data, position), None
             if cut is None:
                 self._keep(data[position:])
                 break
@@ -92,9 +107,7 @@ class FrameStream:
                 if cut.instead:
                     out.append(cut.instead)
                 kept = min(after, end) if cut.drops_rest else position + cut.taken
-                self._drops = cut.drops_rest
-            else:
-                self._drops = False
+            self._drops = cut.drops_rest
             position = after
         self._left = max(position - end, 0)
         last = min(position, end)

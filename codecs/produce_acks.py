@@ -5,7 +5,6 @@ Source: ProduceRequest.json; the request's header is in ``headers.py``.
 
 from __future__ import annotations
 
-from struct import Struct, error
 from typing import Final
 
 from .errors import Truncated
@@ -17,28 +16,33 @@ START_BYTES_MAX: Final = 96 * 1024
 _PRODUCE: Final = 0
 _TRANSACTIONAL_ID_FROM: Final = 3
 _BEFORE_CLIENT_ID: Final = 8
-_INT16: Final = Struct(">h")
+_INT16_BYTES: Final = 2
+_NEGATIVE_FROM: Final = 1 << 15
 
 
 def acks_of(data: Buffer, position: int, size: int, api_version: int) -> int | None:
     """Return the acks of the request whose header begins at ``position`` and that has ``size`` bytes; None: the bytes
     that are here do not tell yet. Raises Truncated, or Malformed."""
-    flexible = is_flexible(_PRODUCE, api_version)
     at = position + _BEFORE_CLIENT_ID
     try:
-        at += _INT16.size + max(_INT16.unpack_from(data, at)[0], 0)
-        if flexible:
+        at = _behind_string(data, at)
+        if is_flexible(_PRODUCE, api_version):
             at = skip_tagged_fields(data, at)
-        if api_version >= _TRANSACTIONAL_ID_FROM and flexible:
             length, at = read_unsigned_varint(data, at)
             at += max(length - 1, 0)
         elif api_version >= _TRANSACTIONAL_ID_FROM:
-            at += _INT16.size + max(_INT16.unpack_from(data, at)[0], 0)
-        acks: int = _INT16.unpack_from(data, at)[0]
-    except (error, Truncated):
+            at = _behind_string(data, at)
+        acks = data[at] << 8 | data[at + 1]
+    except (IndexError, Truncated):
         if len(data) - position < size:
             return None
         raise Truncated(f"produce request: {size} bytes end before its acks") from None
-    if at + _INT16.size > position + size:
+    if at + _INT16_BYTES > position + size:
         raise Truncated(f"produce request: {size} bytes end before its acks")
-    return acks
+    return acks if acks < _NEGATIVE_FROM else acks - (1 << 16)
+
+
+def _behind_string(data: Buffer, at: int) -> int:
+    """Return where a string, or null, ends."""
+    length = data[at] << 8 | data[at + 1]
+    return at + _INT16_BYTES + (length if length < _NEGATIVE_FROM else 0)

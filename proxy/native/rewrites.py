@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from ...codecs import messages
 from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import Truncated
-from ...codecs.headers import FLEXIBLE_FROM
+from ...codecs.headers import FLEXIBLE_FROM, skip_tagged_fields
+from ...codecs.primitives import read_unsigned_varint
 from ..bridge.base import Addresses
 from ..bridge.fields import INT16, INT32, Reader, string, uvarint
 from ..versions import ApiKey, BrokerRanges
@@ -21,7 +22,6 @@ from ..versions import ApiKey, BrokerRanges
 _RANGE = Struct(">hhh")
 _BROKER_BYTES_MIN = 7
 _COORDINATORS_FROM = 4
-_ENDPOINTS_FROM = 10
 _TOPIC_IDS_FROM = 13
 _UUID_BYTES = 16
 _PARTITION_FIXED_BYTES = 30
@@ -39,11 +39,14 @@ class Replaced(NamedTuple):
 NOTHING = Replaced(0, b"")
 """The body goes on as it is."""
 
-Rewrite = Callable[[int, memoryview, Addresses], Replaced]
+Told = Callable[[], Addresses]
+"""Returns the addresses; called only where there is something to be told."""
+
+Rewrite = Callable[[int, memoryview, Told], Replaced]
 """Called with the version, the body, and the addresses. Raises Truncated while too little of the body is there."""
 
 
-def metadata(version: int, body: memoryview, addresses: Addresses) -> Replaced:
+def metadata(version: int, body: memoryview, addresses: Told) -> Replaced:
     """Metadata v0 to v13: the list of brokers, which stands in front. Topics go on unread.
 
     A broker that has no address here yet is told at another one's, so that no client leaves the proxy, nor meets a
@@ -58,6 +61,7 @@ def metadata(version: int, body: memoryview, addresses: Addresses) -> Replaced:
     _check_count(reader, count)
     told: list[bytes] = []
     strangers: set[int] = set()
+    places = addresses()
     for _ in range(count):
         broker_id = reader.int32("node_id")
         _skip_string(reader, "host", is_flexible)
@@ -67,10 +71,10 @@ def metadata(version: int, body: memoryview, addresses: Addresses) -> Replaced:
             _skip_string(reader, "rack", is_flexible)
         if is_flexible:
             reader.skip_tags()
-        place = addresses.get(broker_id)
+        place = places.get(broker_id)
         if place is None:
             strangers.add(broker_id)
-            place = next(iter(addresses.values()), None)
+            place = next(iter(places.values()), None)
         if place is not None:
             after = bytes(body[rest : reader.position])
             told.append(INT32.pack(broker_id) + _text(place[0], is_flexible) + INT32.pack(place[1]) + after)
@@ -78,16 +82,16 @@ def metadata(version: int, body: memoryview, addresses: Addresses) -> Replaced:
     return Replaced(reader.position, b"".join((front, number, *told)), frozenset(strangers))
 
 
-def find_coordinator(version: int, body: memoryview, addresses: Addresses) -> Replaced:
+def find_coordinator(version: int, body: memoryview, addresses: Told) -> Replaced:
     """FindCoordinator v0 to v6: one coordinator, or from v4 on several. One that has no address here is "not available"
     (15): the client asks again."""
     fields = messages.fields_of(messages.decode_response(ApiKey.FIND_COORDINATOR, version, body))
     found = [fields] if version < _COORDINATORS_FROM else [_fields(one) for one in fields["coordinators"]]
-    strangers = set()
+    strangers, places = set(), addresses()
     for one in found:
         if one["error_code"]:
             continue  # there is no coordinator in it
-        place = addresses.get(one["node_id"])
+        place = places.get(one["node_id"])
         if place is None:
             strangers.add(one["node_id"])
             one |= {"error_code": int(ErrorCode.COORDINATOR_NOT_AVAILABLE), "node_id": -1, "host": "", "port": -1}
@@ -98,23 +102,21 @@ def find_coordinator(version: int, body: memoryview, addresses: Addresses) -> Re
     return Replaced(len(body), _encode(ApiKey.FIND_COORDINATOR, version, fields), frozenset(strangers))
 
 
-def describe_cluster(version: int, body: memoryview, addresses: Addresses) -> Replaced:
+def describe_cluster(version: int, body: memoryview, addresses: Told) -> Replaced:
     """DescribeCluster v0 to v2: brokers that have no address here are left out."""
     fields = messages.fields_of(messages.decode_response(ApiKey.DESCRIBE_CLUSTER, version, body))
-    fields["brokers"], strangers = _placed(fields["brokers"], "broker_id", addresses)
+    fields["brokers"], strangers = _placed(fields["brokers"], "broker_id", addresses())
     return Replaced(len(body), _encode(ApiKey.DESCRIBE_CLUSTER, version, fields), strangers)
 
 
-def produce(version: int, body: memoryview, addresses: Addresses) -> Replaced:
+def produce(version: int, body: memoryview, addresses: Told) -> Replaced:
     """Produce from v10 on: the new leaders that stand at its end after an error 6 (KIP-951). Nearly always there are
     none."""
-    if version < _ENDPOINTS_FROM:
-        return NOTHING
     at = _behind_partitions(version, body) + INT32.size
     if at < len(body) and body[at] == 0:
         return NOTHING
     fields = messages.fields_of(messages.decode_response(ApiKey.PRODUCE, version, body))
-    fields["node_endpoints"], strangers = _placed(fields["node_endpoints"] or (), "node_id", addresses)
+    fields["node_endpoints"], strangers = _placed(fields["node_endpoints"] or (), "node_id", addresses())
     return Replaced(len(body), _encode(ApiKey.PRODUCE, version, fields), strangers)
 
 
@@ -125,6 +127,9 @@ REWRITES: Mapping[int, Rewrite] = {
     ApiKey.PRODUCE: produce,
 }
 """By API. All others that are passed have no address of a broker in their answer."""
+
+REWRITTEN_FROM: Mapping[int, int] = {**dict.fromkeys(REWRITES, 0), ApiKey.PRODUCE: 10}
+"""The first version of an answer in which addresses stand."""
 
 
 def api_versions(version: int, body: memoryview, ranges: BrokerRanges) -> Replaced:
@@ -172,23 +177,33 @@ def _encode(api_key: ApiKey, version: int, fields: Mapping[str, Any]) -> bytes:
 
 
 def _behind_partitions(version: int, body: memoryview) -> int:
-    """Return where the partitions of a flexible answer to Produce end."""
-    reader = Reader(body)
-    for _ in range(reader.uvarint("responses") - 1):
-        if version >= _TOPIC_IDS_FROM:
-            reader.take(_UUID_BYTES, "topic_id")
-        else:
-            _skip_string(reader, "name", True)
-        for _ in range(reader.uvarint("partition_responses") - 1):
-            reader.take(_PARTITION_FIXED_BYTES, "partition")
-            for _ in range(reader.uvarint("record_errors") - 1):
-                reader.int32("batch_index")
-                _skip_string(reader, "batch_index_error_message", True)
-                reader.skip_tags()
-            _skip_string(reader, "error_message", True)
-            reader.skip_tags()
-        reader.skip_tags()
-    return reader.position
+    """Return where the partitions of a flexible answer to Produce end. Raises Truncated, or Malformed."""
+    try:
+        topics, at = _count(body, 0)
+        for _ in range(topics):
+            at = at + _UUID_BYTES if version >= _TOPIC_IDS_FROM else _behind_text(body, at)
+            partitions, at = _count(body, at)
+            for _ in range(partitions):
+                errors, at = _count(body, at + _PARTITION_FIXED_BYTES)
+                for _ in range(errors):
+                    at = skip_tagged_fields(body, _behind_text(body, at + INT32.size))
+                at = skip_tagged_fields(body, _behind_text(body, at))
+            at = skip_tagged_fields(body, at)
+    except IndexError:
+        raise Truncated(f"answer to Produce: {len(body)} bytes end within a partition") from None
+    return at
+
+
+def _count(body: memoryview, at: int) -> tuple[int, int]:
+    """Return the length of an array, or of a text, and where it begins; null has none."""
+    byte = body[at]
+    number, at = (byte, at + 1) if byte < 0x80 else read_unsigned_varint(body, at)
+    return max(number - 1, 0), at
+
+
+def _behind_text(body: memoryview, at: int) -> int:
+    size, at = _count(body, at)
+    return at + size
 
 
 def _check_count(reader: Reader, count: int) -> None:

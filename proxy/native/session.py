@@ -16,7 +16,7 @@ from ...codecs.frame_stream import PASSES, Cut, FrameStream
 from ...codecs.framing import SIZE_BYTES, frame
 from ...codecs.headers import encode_response_header, parse_request_header, parse_response_header
 from ...codecs.produce_acks import START_BYTES_MAX, acks_of
-from ...reactor import Buffer, Reactor, Wire
+from ...reactor import Reactor, Wire
 from ...state.entry import NO_PRINCIPAL
 from .. import limits
 from ..admission.backpressure import Backpressure
@@ -30,7 +30,7 @@ from ..settings.addresses import PlaceOf
 from ..versions import NATIVE_MAX, SASL_KEYS, ApiKey
 from .host import Host
 from .login import Login
-from .rewrites import NOTHING, REWRITES, Replaced, api_versions
+from .rewrites import NOTHING, REWRITES, REWRITTEN_FROM, Replaced, api_versions
 from .upstream import Upstream
 
 _HEAD = Struct(">hhi")
@@ -49,7 +49,8 @@ _FINISHED = frozenset(
     }
 )
 """A drain waits for answers to these, and not for a fetch that waits for records itself."""
-_READ = frozenset({*REWRITES, ApiKey.API_VERSIONS})
+_READ_FROM = {**REWRITTEN_FROM, int(ApiKey.API_VERSIONS): 0}
+_NEVER = 1 << 15  # above every version
 _Asked = tuple[int, int, int]
 """Correlation id, API key, version."""
 _TOKEN: _Asked = (0, -1, 0)
@@ -102,8 +103,10 @@ class NativeSession:
         self._answers = FrameStream(self._look_at_answer, limits.RESPONSE_BYTES_MAX, limits.REWRITTEN_BYTES_MAX)
         self._asked: deque[_Asked | bytes] = deque()
         """In the order of the requests; bytes: an answer of our own, which waits for those before it."""
+        self._refusals = 0
+        """Answers of our own that have not left."""
         self._own: list[bytes] = []
-        """Answers of our own that are due before the next one of the broker."""
+        """Those of them that are due before the next answer of the broker."""
         self._unfinished = 0
         self._backpressure = Backpressure(host, self)
 
@@ -122,21 +125,24 @@ class NativeSession:
         backpressure = self._backpressure
         try:
             passed = self._requests.feed(data)
-            self._send_on(passed)
         except WireError as error:
             self._refuse_connection(str(error))
             return
         if self.is_closed:
             return
-        if self._own or type(self._asked[0] if self._asked else None) is bytes:
+        if passed and self._upstream is not None:
+            self._upstream.send(*passed)
+        if self._refusals:
             self._answer_itself()
         backpressure.was_active, backpressure.active_at = True, self._host.recent_time.now
         if self._requests.start_bytes != backpressure.unfinished_bytes:
             backpressure.request_has(self._requests.start_bytes, 0, True)
         if self._fair_share.is_counted and not self._fair_share.takes(len(data)):
             self._wait_for_turn(len(data))
-        is_busy = len(self._asked) >= self._host.caps.requests_in_flight_max or self.has_upstream_backlog
-        if is_busy or self._host.memory.is_full or backpressure.is_watched:
+        host, upstream = self._host, self._upstream
+        is_busy = len(self._asked) >= host.caps.requests_in_flight_max or self._waits_for_turn or host.is_draining
+        has_backlog = upstream is not None and upstream.unsent > limits.STREAM_BYTES_MAX
+        if is_busy or has_backlog or host.memory.is_full or backpressure.is_watched:
             self._count_unsent()
             backpressure.control()
 
@@ -260,12 +266,9 @@ class NativeSession:
         if body is None:
             raise WireError(reason)
         self._host.report(ClientRefused(self.name, reason))
+        self._refusals += 1
         self._asked.append(frame(encode_response_header(key, version, correlation_id), body))
         return Cut(0, b"", drops_rest=True)
-
-    def _send_on(self, passed: list[Buffer]) -> None:
-        if passed and self._upstream is not None:
-            self._upstream.send(*passed)
 
     def _broker_took_all(self) -> None:
         if self._held_bytes:
@@ -285,7 +288,7 @@ class NativeSession:
             self.abort(f"the broker's answer cannot be read: {error}")
             return
         wire.send(*passed)
-        if self._own or type(self._asked[0] if self._asked else None) is bytes:
+        if self._refusals:
             self._answer_itself()
         if wire.unsent > limits.BACKLOG_BYTES:
             backpressure.answers_wait()
@@ -295,7 +298,8 @@ class NativeSession:
 
     def _look_at_answer(self, data: bytes, start: int, size: int) -> Cut | None:
         """Say what becomes of the answer that begins here."""
-        self._take_own()
+        if self._refusals:
+            self._take_own()
         if not self._asked:
             raise WireError("an answer that nobody asked for")
         asked, position = self._asked[0], start + SIZE_BYTES
@@ -311,8 +315,9 @@ class NativeSession:
         if correlation_id != expected:
             raise WireError(f"correlation id {correlation_id} where {expected} is due")
         cut = PASSES
-        if key in _READ or self._login is not None:
-            read = self._read(data, position, size, key, version)
+        is_read = version >= _READ_FROM.get(key, _NEVER)
+        if is_read or self._login is not None:
+            read = self._read(data, position, size, key, version, is_read)
             if read is None:
                 return None
             cut = read
@@ -322,17 +327,18 @@ class NativeSession:
             self.has_produced |= key == _PRODUCE
         return cut if not self._own else self._with_own(cut)
 
-    def _read(self, data: bytes, position: int, size: int, key: int, version: int) -> Cut | None:
-        """Read an answer: what is replaced in it, and what it says of a login. None: more of it is needed."""
+    def _read(self, data: bytes, position: int, size: int, key: int, version: int, has_more: bool) -> Cut | None:
+        """Read an answer: what it says of a login and, if ``has_more``, what is replaced in it. None: more of it is
+        needed."""
         body = memoryview(data)[position : position + size]
         is_whole = len(body) == size
-        if key != ApiKey.METADATA and key in _READ and not is_whole:
+        if has_more and key != ApiKey.METADATA and not is_whole:
             return None
         if self._login is not None and not self._login.is_done:
             if key in SASL_KEYS and not is_whole:
                 return None
             self._look_at_login(self._login, key, version, body)
-        if key not in _READ:
+        if not has_more:
             return PASSES
         try:
             _, offset = parse_response_header(body, key, version)
@@ -351,7 +357,7 @@ class NativeSession:
 
     def _replaced(self, key: int, version: int, body: memoryview) -> Replaced:
         if key != ApiKey.API_VERSIONS:
-            return REWRITES[key](version, body, self._addresses())
+            return REWRITES[key](version, body, self._addresses)
         ranges = self._host.native_ranges()
         if self._login is None:
             ranges = {one: ranges[one] for one in ranges if one not in SASL_KEYS}
@@ -362,6 +368,7 @@ class NativeSession:
 
     def _with_own(self, cut: Cut) -> Cut:
         """Put answers of our own in front of one of the broker."""
+        self._refusals -= len(self._own)
         own, self._own = b"".join(self._own), []
         return Cut(cut.taken, own + bytes(cut.instead)) if own else cut
 
@@ -374,6 +381,7 @@ class NativeSession:
         """Answer what was refused, unless an answer of the broker is on its way."""
         if self._answers.is_between and self._wire is not None:
             self._take_own()
+            self._refusals -= len(self._own)
             own, self._own = self._own, []
             self._wire.send(*own)
 

@@ -7,10 +7,17 @@ import pytest
 
 from idemproxy.codecs import messages
 from idemproxy.codecs.errors import Truncated
-from idemproxy.proxy.native.rewrites import NOTHING, REWRITES, Replaced, api_versions, metadata
+from idemproxy.proxy.bridge.base import Addresses
+from idemproxy.proxy.native.rewrites import NOTHING, REWRITES, REWRITTEN_FROM, Replaced, api_versions, metadata
 from idemproxy.proxy.versions import NATIVE_MAX, ApiKey
 
-ADDRESSES = {0: ("proxy", 9092), 1: ("proxy", 9093), 7: ("proxy.with.a.longer.name", 19099)}
+PLACES = {0: ("proxy", 9092), 1: ("proxy", 9093), 7: ("proxy.with.a.longer.name", 19099)}
+
+
+def addresses() -> Addresses:
+    return PLACES
+
+
 BROKERS = [
     {"node_id": 0, "host": "kafka-0.inside", "port": 1, "rack": None},
     {"node_id": 7, "host": "k", "port": 65_535, "rack": "r"},
@@ -43,7 +50,7 @@ def applied(body: bytes, replaced: Replaced) -> bytes:
 def rewritten(api_key: int, version: int, **fields: Any) -> tuple[Any, Replaced]:
     """The answer as the client reads it."""
     body = messages.encode_response(api_key, version, **fields)
-    replaced = REWRITES[api_key](version, memoryview(body), ADDRESSES)
+    replaced = REWRITES[api_key](version, memoryview(body), addresses)
     return messages.decode_response(api_key, version, applied(body, replaced)), replaced
 
 
@@ -51,33 +58,33 @@ def rewritten(api_key: int, version: int, **fields: Any) -> tuple[Any, Replaced]
 def test_metadata_has_the_proxys_addresses_and_all_else_as_it_was(version: int) -> None:
     fields: dict[str, Any] = {"throttle_time_ms": 4, "cluster_id": "c", "controller_id": 7, "topics": TOPICS}
     answer, replaced = rewritten(ApiKey.METADATA, version, brokers=BROKERS, **fields)
-    assert [(one.node_id, one.host, one.port) for one in answer.brokers] == [(0, *ADDRESSES[0]), (7, *ADDRESSES[7])]
+    assert [(one.node_id, one.host, one.port) for one in answer.brokers] == [(0, *PLACES[0]), (7, *PLACES[7])]
     assert replaced.strangers == frozenset()
-    there = [{**one, "host": ADDRESSES[one["node_id"]][0], "port": ADDRESSES[one["node_id"]][1]} for one in BROKERS]
+    there = [{**one, "host": PLACES[one["node_id"]][0], "port": PLACES[one["node_id"]][1]} for one in BROKERS]
     whole = messages.encode_response(ApiKey.METADATA, version, brokers=there, **fields)
     body = messages.encode_response(ApiKey.METADATA, version, brokers=BROKERS, **fields)
-    assert applied(body, metadata(version, memoryview(body), ADDRESSES)) == whole
+    assert applied(body, metadata(version, memoryview(body), addresses)) == whole
 
 
 @pytest.mark.parametrize("version", range(NATIVE_MAX[ApiKey.METADATA] + 1))
 def test_metadata_is_rewritten_as_soon_as_all_brokers_are_there(version: int) -> None:
     body = messages.encode_response(ApiKey.METADATA, version, brokers=BROKERS, topics=TOPICS, controller_id=7)
-    wanted = metadata(version, memoryview(body), ADDRESSES)
+    wanted = metadata(version, memoryview(body), addresses)
     for count in range(wanted.taken):
         with pytest.raises(Truncated):
-            metadata(version, memoryview(body)[:count], ADDRESSES)
+            metadata(version, memoryview(body)[:count], addresses)
     for count in range(wanted.taken, len(body) + 1):
-        assert metadata(version, memoryview(body)[:count], ADDRESSES) == wanted
+        assert metadata(version, memoryview(body)[:count], addresses) == wanted
 
 
 @pytest.mark.parametrize("version", [0, 1, 8, 9, 13])
 def test_a_broker_that_has_no_address_yet_is_told_at_another_ones(version: int) -> None:
     answer, replaced = rewritten(ApiKey.METADATA, version, brokers=[*BROKERS, STRANGER], topics=TOPICS)
-    assert {(one.host, one.port) for one in answer.brokers} <= set(ADDRESSES.values())
+    assert {(one.host, one.port) for one in answer.brokers} <= set(PLACES.values())
     assert [one.node_id for one in answer.brokers] == [0, 7, 9]
     assert replaced.strangers == {9}
     body = messages.encode_response(ApiKey.METADATA, version, brokers=[STRANGER], topics=[])
-    nobody = metadata(version, memoryview(body), {})
+    nobody = metadata(version, memoryview(body), dict)
     assert messages.decode_response(ApiKey.METADATA, version, applied(body, nobody)).brokers == []
 
 
@@ -91,7 +98,7 @@ def test_coordinators_are_told_at_the_proxys_addresses(version: int) -> None:
         return answer.coordinators[0] if version >= 4 else answer, replaced
 
     here, _ = told(7)
-    assert (here.node_id, here.host, here.port, here.error_code) == (7, *ADDRESSES[7], 0)
+    assert (here.node_id, here.host, here.port, here.error_code) == (7, *PLACES[7], 0)
     away, replaced = told(9)
     assert (away.node_id, away.host, away.port, away.error_code) == (-1, "", -1, 15)
     assert replaced.strangers == {9}
@@ -106,8 +113,8 @@ def test_described_brokers_are_told_at_the_proxys_addresses(version: int) -> Non
         del one["node_id"]
     answer, replaced = rewritten(ApiKey.DESCRIBE_CLUSTER, version, cluster_id="c", controller_id=7, brokers=brokers)
     assert [(one.broker_id, one.host, one.port, one.rack) for one in answer.brokers] == [
-        (0, *ADDRESSES[0], None),
-        (7, *ADDRESSES[7], "r"),
+        (0, *PLACES[0], None),
+        (7, *PLACES[7], "r"),
     ]
     assert (answer.cluster_id, answer.controller_id, replaced.strangers) == ("c", 7, {9})
 
@@ -123,21 +130,21 @@ def produced(version: int, error_code: int) -> list[dict[str, Any]]:
     return [{**named, "partition_responses": [partition, {**partition, "index": 2}]}] * 2
 
 
-@pytest.mark.parametrize("version", range(NATIVE_MAX[ApiKey.PRODUCE] + 1))
+@pytest.mark.parametrize("version", range(REWRITTEN_FROM[ApiKey.PRODUCE], NATIVE_MAX[ApiKey.PRODUCE] + 1))
 @pytest.mark.parametrize("error_code", [0, 6])
 def test_an_answer_to_produce_goes_on_as_it_is(version: int, error_code: int) -> None:
     body = messages.encode_response(ApiKey.PRODUCE, version, responses=produced(version, error_code))
-    assert REWRITES[ApiKey.PRODUCE](version, memoryview(body), ADDRESSES) == NOTHING
+    assert REWRITES[ApiKey.PRODUCE](version, memoryview(body), addresses) == NOTHING
 
 
-@pytest.mark.parametrize("version", range(10, NATIVE_MAX[ApiKey.PRODUCE] + 1))
+@pytest.mark.parametrize("version", range(REWRITTEN_FROM[ApiKey.PRODUCE], NATIVE_MAX[ApiKey.PRODUCE] + 1))
 def test_new_leaders_in_an_answer_to_produce_are_told_at_the_proxys_addresses(version: int) -> None:
     answer, replaced = rewritten(
         ApiKey.PRODUCE, version, responses=produced(version, 6), node_endpoints=[*BROKERS, STRANGER]
     )
     assert [(one.node_id, one.host, one.port) for one in answer.node_endpoints] == [
-        (0, *ADDRESSES[0]),
-        (7, *ADDRESSES[7]),
+        (0, *PLACES[0]),
+        (7, *PLACES[7]),
     ]
     partition = answer.responses[1].partition_responses[1]
     assert (partition.index, partition.error_code, partition.error_message) == (2, 6, "not here")
@@ -167,4 +174,4 @@ def test_ranges_are_cut_to_what_goes_through_and_features_are_told(version: int)
 
 def test_an_answer_about_an_unknown_version_of_api_versions_goes_on() -> None:
     body = messages.encode_response(ApiKey.API_VERSIONS, 0, error_code=35, api_keys=[])
-    assert api_versions(4, memoryview(body), {}) == NOTHING
+    assert api_versions(4, memoryview(body), dict) == NOTHING
