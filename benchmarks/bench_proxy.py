@@ -15,8 +15,8 @@ import os
 import platform
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -90,8 +90,9 @@ def free_broker(_directory: Path) -> Iterator[Broker]:
 
 
 NATIVE = "3.9.1"
-BROKERS = {"sink": free_broker, "0.10.2.2": real_broker, NATIVE: partial(real_broker, version=NATIVE)}
-USUAL = ("sink", "0.10.2.2")
+Started = Callable[[Path], AbstractContextManager[Broker]]
+BROKERS: dict[str, Started] = {"sink": free_broker, "0.10.2.2": real_broker}
+_ALL: dict[str, Started] = {**BROKERS, NATIVE: partial(real_broker, version=NATIVE)}
 NATIVE_CASES = ("c50", "c50x5", "16k", "64kx5", "1m", FETCH)
 
 
@@ -181,7 +182,7 @@ def main() -> None:
     """Start brokers, relay and proxies, run every case in turns on all, print and save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--against", metavar="COMMIT", help="a proxy of this commit's code as well")
-    parser.add_argument("--on", action="append", choices=BROKERS, help="only on these")
+    parser.add_argument("--on", action="append", choices=_ALL, help="only on these")
     parser.add_argument("--case", action="append", choices=CASES, help="only these")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
@@ -198,11 +199,11 @@ def main() -> None:
         trees = {"proxy": ROOT}
         if options.against:
             trees["before"] = extract(options.against, directory / "code")
-        for kind in options.on or USUAL:
+        for kind in options.on or BROKERS:
             place = directory / kind
             place.mkdir()
             with ExitStack() as stack:
-                broker = stack.enter_context(BROKERS[kind](place))
+                broker = stack.enter_context(_ALL[kind](place))
                 sides = [Side("direct", broker.address, broker.process_id, False)]
                 sides.append(stack.enter_context(tick(broker.address)))
                 sides += [stack.enter_context(proxy(side, tree, broker.address, place)) for side, tree in trees.items()]

@@ -102,19 +102,7 @@ class Engine:
         self.new_generation, self.lease_lost = incarnations.new_generation, incarnations.lease_lost
         self.may_send = incarnations.may_send
         self.mode = mode or Mode(Idempotence.PROXY)
-        self.topology = Topology(
-            reactor,
-            upstream,
-            may_send=self.may_send,
-            report=report,
-            on_brokers=self._brokers_changed,
-            on_ready=self._broker_ready,
-            lanes_max=lambda: self.caps.lanes_per_broker_max,
-            on_refused=on_refused,
-            long_work=self.long_work,
-            mode=self.mode,
-            on_mode=on_mode,
-        )
+        self.topology = self._new_topology(upstream, on_refused, on_mode)
         handlers = effect_handlers(reactor, self.topology, incarnations.stored, self.loop_budget, self.long_work)
         self.runner = FlowRunner(handlers)
         self._on_ready = on_ready
@@ -140,6 +128,23 @@ class Engine:
         self._metadata_answers = MetadataAnswers(reactor, self.fallback_cluster_id)
         self._advertised: dict[int, tuple[int, int]] | None = None
         self._native_ranges: BrokerRanges | None = None
+
+    def _new_topology(
+        self, upstream: Sequence[Address], on_refused: Callable[[Broker], None], on_mode: Callable[[], None]
+    ) -> Topology:
+        return Topology(
+            self.reactor,
+            upstream,
+            may_send=self.may_send,
+            report=self.report,
+            on_brokers=self._brokers_changed,
+            on_ready=self._broker_ready,
+            lanes_max=lambda: self.caps.lanes_per_broker_max,
+            on_refused=on_refused,
+            long_work=self.long_work,
+            mode=self.mode,
+            on_mode=on_mode,
+        )
 
     def look_for_brokers(self) -> None:
         """Begin to look what there is, before anything is served."""

@@ -147,6 +147,7 @@ def test_make_alone_lists_every_target_with_a_sentence() -> None:
         "acceptance",
         "audit-large",
         "clients",
+        "native",
         "chaos",
         "takeovers",
         "flushes",
