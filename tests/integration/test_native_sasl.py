@@ -38,6 +38,8 @@ class World:
     authority: Authority
     proxy: ConfiguredProxy
     plain_port: int
+    open_port: int
+    """Of a listener where clients act as the proxy's principal."""
 
     @property
     def plain(self) -> tuple[str, int]:
@@ -65,22 +67,25 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with kafka as cluster:
         for topic in ("python", "confluent", "hers", "raw"):
             cluster.create_topic(topic, 4)
-            cluster.allow(f"Topic:{topic}", {"alice": RIGHTS})
+            cluster.allow(f"Topic:{topic}", {"alice": RIGHTS} | ({"idemproxy": RIGHTS} if topic == "raw" else {}))
         cluster.allow("Cluster:kafka-cluster", {"alice": ["IdempotentWrite"], "idemproxy": ["DescribeConfigs"]})
         host, port = cluster.sasl_tls_address(0)
         sasl = {"mechanism": "SCRAM-SHA-256", "username": "idemproxy", "password": USERS["idemproxy"]}
-        upstream = {"bootstrap": [f"{host}:{port}"], "tls": client_tls(authority), "sasl": sasl}
+        upstream: dict[str, Any] = {"bootstrap": [f"{host}:{port}"], "tls": client_tls(authority), "sasl": sasl}
+        upstream["allow_unauthenticated_clients"] = True
         listener = {"tls": listener_tls(authority.issue("listener")), "authentication": "pass_through"}
         limits, log = {"failed_logins_per_minute_max": 0}, {"lines_per_minute_max": 0}
         proxy = ConfiguredProxy(
             directory / "proxy", {"upstream": upstream, "limits": limits, "log": log}, listener=listener
         )
-        plain_port = neighbouring_ports(2)
+        plain_port, open_port = neighbouring_ports(2), neighbouring_ports(2)
         proxy.configuration["listeners"][0]["broker_ids"] = "0"
         plain = {"name": "plain", "bind": f"127.0.0.1:{plain_port}", "broker_ids": "0"}
         proxy.configuration["listeners"].append(plain | {"authentication": "pass_through"})
+        anybody = {"name": "anybody", "bind": f"127.0.0.1:{open_port}", "broker_ids": "0"}
+        proxy.configuration["listeners"].append(anybody)
         with proxy:
-            yield World(authority, proxy, plain_port)
+            yield World(authority, proxy, plain_port, open_port)
 
 
 def test_the_brokers_give_idempotence(world: World) -> None:
@@ -135,6 +140,17 @@ def test_what_the_broker_allows_one_user_it_does_not_allow_the_other(world: Worl
     producer.flush(WAIT_SECONDS)
     assert told
     assert told != [0]
+
+
+def test_where_clients_need_not_authenticate_the_proxy_does_it_for_them(world: World) -> None:
+    with RawClient(("127.0.0.1", world.open_port + 1)) as client:
+        told = {one.api_key for one in client.ask(ApiKey.API_VERSIONS, 0).api_keys}
+        assert ApiKey.SASL_HANDSHAKE not in told
+        (answer,) = client.produce([("raw", 1, batch([b"as the proxy"]))], version=3)
+        assert (answer.error_code, answer.base_offset) == (0, 0)
+        (answer,) = client.produce([("hers", 1, batch([b"as the proxy"]))], version=3)
+        assert answer.error_code in (3, 29)
+        assert handshake(client, 1) == 35
 
 
 # ---------------------------------------------------------------------- byte by byte
