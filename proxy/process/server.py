@@ -426,8 +426,9 @@ class Server:
         """Return what a start that cannot go on waits for, and where that is configured."""
         topology = self.engine.topology
         if not topology.is_known or not any(broker.is_ready for broker in topology.brokers):
-            if silent := [broker.name for broker in topology.brokers if broker.judgement is None]:
-                return "what a broker says of its version", ", ".join(silent)
+            silent = [broker.name for broker in topology.brokers if broker.judgement is None]
+            if silent and self._mode.chosen is None:
+                return "word from all brokers, to know who gives idempotence", ", ".join(silent)
             return "a broker", f"upstream {', '.join(map(shown, self._settings.upstream))}"
         redis = self._settings.redis
         where = f"the private one in {self._embedded.data_directory}" if self._embedded is not None else str(redis)
