@@ -204,7 +204,8 @@ class Server:
     def _begin_natively(self) -> None:
         """No state is kept, so no Redis is started. Producers that got their ids here would bring them to brokers that
         know nothing of them: that is for the operator to end first."""
-        if self._mode.wanted is None and self._directory.checkpoints() is not None:
+        gave_ids = bool(self._earlier) or self._directory.checkpoints() is not None
+        if self._mode.wanted is None and gave_ids:
             self._end(
                 f"all brokers have producer ids now, and producers got theirs from this proxy before (data directory "
                 f"{self._directory.path}): shut these producers down, then say upstream.idempotence: native "

@@ -1,5 +1,5 @@
 """docs/CUTOVER.md, the way back and the way on: brokers that are upgraded in place under the proxy, and the proxy taken
-away. What consumers see is read by a client that knows nothing of it."""
+away, or left in front as one that passes bytes. What consumers see is read by a client that knows nothing of it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
+from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.proxy_process import ProxyProcess
 
 NEW_VERSION = "1.1.1"
@@ -70,7 +71,7 @@ def records(*names: str) -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.timeout(400)
-def test_brokers_are_upgraded_in_place_and_the_proxy_is_taken_away(tmp_path: Path) -> None:
+def test_brokers_are_upgraded_in_place_and_the_proxy_is_taken_away_or_passes_bytes(tmp_path: Path) -> None:
     kafka = tmp_path / "kafka"
     with broker(kafka, "0.10.2.2") as cluster:
         cluster.create_topic(TOPIC)
@@ -95,12 +96,17 @@ def test_brokers_are_upgraded_in_place_and_the_proxy_is_taken_away(tmp_path: Pat
     with broker(kafka, NEW_VERSION) as cluster:
         assert produce(cluster.address(0), "new") == list(range(2 * COUNT, 3 * COUNT))
         assert consume(cluster.address(0)) == records("old", "between", "new")
-        # Who stayed behind the proxy for too long is not served there: a lost answer could not be found out.
-        late = ProxyProcess(tmp_path / "proxy3", cluster.address(0))
+        # A proxy that gave producers their ids does not go on by itself: they may still hold them.
+        late = ProxyProcess(tmp_path / "proxy2", cluster.address(0))
         late.launch()
         try:
             assert late.wait() == 2
-            assert "cannot be served: it has producer ids of its own and stores message format 1.1-IV0" in late.log
+            assert "shut these producers down, then say upstream.idempotence: native" in late.log
         finally:
             late.__exit__()
         assert consume(cluster.address(0)) == records("old", "between", "new")
+        # Once they are gone it stays in front, and passes bytes.
+        native = {"upstream": {"bootstrap": ["{}:{}".format(*cluster.address(0))], "idempotence": "native"}}
+        with ConfiguredProxy(tmp_path / "proxy2", native, listener={}) as proxy:
+            assert produce(proxy.address, "on") == list(range(3 * COUNT, 4 * COUNT))
+            assert consume(proxy.address) == records("old", "between", "new", "on")
