@@ -8,24 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from struct import Struct
 from typing import NamedTuple
 
 from ..codecs.errors import Malformed
 from ..codecs.marker import Identity, parse_marker
 from ..codecs.message_set import ShallowMessage, inner_messages, iterate_shallow, tail_is_partial, verify_crc
-from ..codecs.record_batch import (
-    BATCH_OVERHEAD_BYTES,
-    CONTROL_FLAG,
-    MAGIC,
-    iterate_records,
-    magic_of,
-    parse_single_batch,
-)
+from ..codecs.record_batch import CONTROL_FLAG, MAGIC, iterate_records, iterate_stored, magic_of
 from ..codecs.record_batch import verify_crc as verify_batch_crc
 
-_BATCH_START = Struct(">qi")
-"""Base offset, and the length of what follows."""
 WRAPPER_BYTES_MAX = 256 << 20
 """One wrapper, opened. Far above what a broker takes, far below what a broken file could claim."""
 
@@ -56,7 +46,7 @@ def read_partition(log_directory: Path, topic: str, partition: int) -> Iterator[
     """Yield all stored records in the order of the log. Raises WireError for a broken log, OSError for none."""
     for data in _segments(log_directory, topic, partition):
         if data and magic_of(data) == MAGIC:
-            yield from _records_of_batches(memoryview(data))
+            yield from _records_of_batches(data)
         else:
             for message in _messages(data):
                 yield from _records_of(message)
@@ -85,24 +75,16 @@ def _segments(log_directory: Path, topic: str, partition: int) -> Iterator[bytes
         yield data
 
 
-def _records_of_batches(data: memoryview) -> Iterator[StoredRecord]:
-    """Yield the records of format v2, but no control records. A batch that a cleaner has thinned out has no room
-    here."""
-    position = 0
-    while len(data) - position >= BATCH_OVERHEAD_BYTES:
-        base_offset, length = _BATCH_START.unpack_from(data, position)
-        end = position + _BATCH_START.size + length
-        if end > len(data):
-            return
-        # As its producer sent it: the base offset is the broker's.
-        batch = memoryview(bytes(8) + bytes(data[position + 8 : end]))
-        header = parse_single_batch(batch)
+def _records_of_batches(data: bytes) -> Iterator[StoredRecord]:
+    """Yield the records of format v2, but no control records."""
+    for base_offset, header, batch in iterate_stored(data):
         verify_batch_crc(batch, header)
-        for record in () if header.attributes & CONTROL_FLAG else iterate_records(batch, header, WRAPPER_BYTES_MAX):
-            offset = base_offset + record.offset_delta
-            last_offset = base_offset + header.last_offset_delta
-            yield StoredRecord(offset, record.timestamp, record.key, record.value, None, header.codec, last_offset)
-        position = end
+        if header.attributes & CONTROL_FLAG:
+            continue
+        last_offset = base_offset + header.last_offset_delta
+        for one in iterate_records(batch, header, WRAPPER_BYTES_MAX, is_stored=True):
+            offset = base_offset + one.offset_delta
+            yield StoredRecord(offset, one.timestamp, one.key, one.value, None, header.codec, last_offset)
 
 
 def _records_of(message: ShallowMessage) -> Iterator[StoredRecord]:

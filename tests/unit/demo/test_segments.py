@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.errors import ChecksumMismatch, Malformed
 from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.message_set import encode_message, encode_set
+from idemproxy.codecs.record_batch import CONTROL_FLAG, Record, encode_batch
 from idemproxy.demo.segments import StoredRecord, read_partition, stored_partitions
 
 IDENTITIES = (Identity(7, 0, 0, 2), Identity(7, 0, 2, 1))
@@ -90,3 +92,23 @@ def test_partitions_are_told_apart_from_those_of_topics_with_a_longer_name(tmp_p
     (tmp_path / "orders-old-3").mkdir()
     (tmp_path / "orders-1.deleted").mkdir()
     assert stored_partitions(tmp_path, "orders") == [0, 2, 10]
+
+
+def test_format_v2_is_read_with_its_offsets_and_without_control_records(tmp_path: Path) -> None:
+    def stored(base_offset: int, batch: bytes) -> bytes:
+        return base_offset.to_bytes(8, "big") + batch[8:]
+
+    records = [Record(0, 1000, b"key", b"one"), Record(1, 1001, None, b"two")]
+    plain = encode_batch(records, producer_id=7, producer_epoch=0, base_sequence=0, codec=Codec.NONE)
+    zipped = encode_batch(records, producer_id=7, producer_epoch=0, base_sequence=2, codec=Codec.GZIP)
+    control = bytearray(encode_batch(records[:1], producer_id=7, producer_epoch=0, base_sequence=-1, codec=Codec.NONE))
+    control[22] |= CONTROL_FLAG
+    control[17:21] = crc32c(bytes(control[21:])).to_bytes(4, "big")
+    cut_off = stored(15, plain)[:-1]
+    write(tmp_path, 10, stored(10, plain) + stored(12, bytes(control)) + stored(13, zipped) + cut_off)
+    assert list(read_partition(tmp_path, "orders", 0)) == [
+        StoredRecord(10, 1000, b"key", b"one", None, 0, 11),
+        StoredRecord(11, 1001, None, b"two", None, 0, 11),
+        StoredRecord(13, 1000, b"key", b"one", None, 1, 14),
+        StoredRecord(14, 1001, None, b"two", None, 1, 14),
+    ]
