@@ -9,14 +9,20 @@ from typing import Final
 
 from .errors import LimitExceeded, Malformed
 from .primitives import Buffer
-from .steps import STEP_BYTES
 
 Frame = bytes | bytearray
-"""One frame without its size. A large one grows in place as it arrives; it is not changed after that."""
+"""One frame without its size. A very large one grows in place as it arrives; it is not changed after that."""
 
 SIZE_BYTES: Final = 4
 FRAME_BYTES_CEILING: Final = 0x16_03_00_00 - 1
 """No limit goes above this (369 MB): a TLS hello or an HTTP method, read as a size, is larger and so is noticed."""
+
+_JOINED_BYTES_MAX: Final = 8 << 20
+"""Larger frames grow where they are: to join their pieces would copy all of it in one step (this much: 2 ms), and for
+that time it would be there twice. Below, to grow costs more than to join: the heap moves what has arrived several
+times."""
+_PIECES_MAX: Final = 256
+"""Each is an object of its own, which for a byte takes more than forty."""
 
 _TLS_HELLO: Final = b"\x16\x03"
 _HTTP_STARTS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
@@ -54,7 +60,7 @@ class FrameSplitter:
         self._frame_bytes_max = min(frame_bytes_max, FRAME_BYTES_CEILING)
         self._head = b""  # up to 3 bytes of a size that has not arrived completely
         self._pieces: list[bytes] = []
-        self._large: bytearray | None = None  # instead of `pieces`: to join these would copy all of it in one step
+        self._large: bytearray | None = None  # instead of `pieces`, once these are too much
         self._have = 0  # bytes in `pieces`, or in `large`
         self._need = 0  # size of the frame that `pieces` will be; 0 = its size is not known yet
 
@@ -80,13 +86,19 @@ class FrameSplitter:
             if 0 < size <= self._frame_bytes_max and len(data) == size + SIZE_BYTES:
                 return [data[SIZE_BYTES:]]
         elif self._need and self._have + len(data) < self._need:
-            if self._large is None:
-                self._pieces.append(data)
-            else:
-                self._large += data
-            self._have += len(data)
+            self._keep(data)
             return []
         return self._split(data)
+
+    def _keep(self, data: bytes) -> None:
+        self._have += len(data)
+        if self._large is not None:
+            self._large += data
+            return
+        self._pieces.append(data)
+        if self._have > _JOINED_BYTES_MAX or len(self._pieces) > _PIECES_MAX:
+            self._large = bytearray().join(self._pieces)
+            self._pieces.clear()
 
     def _split(self, data: bytes) -> list[Frame]:
         frames: list[Frame] = []
@@ -112,11 +124,8 @@ class FrameSplitter:
             position += SIZE_BYTES
             if len(data) - position < size:
                 self._need = size
-                self._have = len(data) - position
-                if size > STEP_BYTES:
-                    self._large = bytearray(data[position:])
-                elif self._have:
-                    self._pieces.append(data[position:])
+                if position < len(data):
+                    self._keep(data[position:])
                 return frames
             frames.append(data[position : position + size])
             position += size

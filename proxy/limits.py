@@ -16,7 +16,10 @@ REQUEST_BYTES_MAX: Final = 100 * MIB
 RESPONSE_BYTES_MAX: Final = 256 * MIB
 """A fetch answer may exceed what was asked for by one message per partition."""
 RECEIVE_BYTES: Final = 64 * KIB
-"""One recv. Above this malloc maps memory for each buffer, which costs more than the copy."""
+"""One recv, and what a connection gets in one pass of the event loop: many small requests are work, too."""
+RECEIVE_OF_ONE_BYTES_MAX: Final = 256 * KIB
+"""The same where all of it belongs to one request or answer that has begun to arrive: each further pass and recv costs
+as much as the copy of its 64 KiB. 256 connections that have so much are read in some 20 ms."""
 
 # One client connection
 REQUESTS_IN_FLIGHT_MAX: Final = 16

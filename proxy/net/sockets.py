@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ...reactor import Accept, Buffer, Endpoint, Peer, Timer, Wire
 from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
-from ..limits import RECEIVE_BYTES
+from ..limits import RECEIVE_BYTES, RECEIVE_OF_ONE_BYTES_MAX
 
 _READ = select.EPOLLIN | select.EPOLLRDHUP
 _GONE = select.EPOLLHUP | select.EPOLLERR
@@ -92,6 +92,7 @@ class SocketWire:
         "_paused",
         "_queued",
         "_reactor",
+        "_receive_bytes",
         "_socket",
         "_written",
         "admitted",
@@ -114,6 +115,7 @@ class SocketWire:
         self._fence: Callable[[], bool] | None = None
         self._look: Callable[[], None] | None = None
         self._written: Callable[[], None] | None = None
+        self._receive_bytes = RECEIVE_BYTES
         self._interest = select.EPOLLOUT if connecting else _READ
         self.unsent = 0
         self.admitted: AdmittedConnection | None = None
@@ -153,6 +155,9 @@ class SocketWire:
 
     def after_writing(self, look: Callable[[], None]) -> None:
         self._written = look
+
+    def expect(self, missing_bytes: int) -> None:
+        self._receive_bytes = max(RECEIVE_BYTES, min(missing_bytes, RECEIVE_OF_ONE_BYTES_MAX))
 
     def pause(self) -> None:
         self._paused = True
@@ -251,11 +256,13 @@ class SocketWire:
         for _ in range(_LAST_READS_MAX):
             if not self._open:
                 return
+            self._receive_bytes = RECEIVE_BYTES
             self._read()
 
     def _read(self) -> None:
+        receive_bytes, self._receive_bytes = self._receive_bytes, RECEIVE_BYTES
         try:
-            data = self._socket.recv(RECEIVE_BYTES)
+            data = self._socket.recv(receive_bytes)
         except BlockingIOError:
             return
         except OSError as error:

@@ -173,8 +173,9 @@ class TlsWire(SocketWire):
         if self._handshakes is not None and not self._handshakes.take_turn(self._reactor):
             return
         pieces: list[bytes] = []
+        receive_bytes, self._receive_bytes = self._receive_bytes, limits.RECEIVE_BYTES
         have, taken, reason, pending = 0, 0, "", self._outgoing.pending
-        while not reason and taken + _RECEIVE_BYTES <= limits.RECEIVE_BYTES:
+        while not reason and taken + _RECEIVE_BYTES <= receive_bytes:
             try:
                 data = self._socket.recv(_RECEIVE_BYTES)
             except BlockingIOError:

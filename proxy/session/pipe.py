@@ -226,6 +226,8 @@ class Pipe:
                 if self.is_closed:
                     return
             self.answers_came()
+            if self._splitter.missing_bytes > limits.RECEIVE_BYTES and self._wire is not None:
+                self._wire.expect(self._splitter.missing_bytes)
             if self._is_held or self._splitter.due_bytes > limits.BACKLOG_BYTES:
                 self._look_for_memory()
                 self._read_or_not()

@@ -135,7 +135,10 @@ class Session:
         backpressure, unfinished_bytes = self._backpressure, self._splitter.buffered_bytes
         backpressure.was_active, backpressure.active_at = True, self._host.recent_time.now
         if unfinished_bytes != backpressure.unfinished_bytes or (unfinished_bytes and frames):
-            backpressure.request_has(unfinished_bytes, self._splitter.missing_bytes, bool(frames))
+            missing_bytes = self._splitter.missing_bytes
+            backpressure.request_has(unfinished_bytes, missing_bytes, bool(frames))
+            if missing_bytes > limits.RECEIVE_BYTES and self._wire is not None:
+                self._wire.expect(missing_bytes)
         is_busy = self._waiting or len(self._slots) >= self._host.caps.requests_in_flight_max
         if is_busy or self._host.memory.is_full or backpressure.is_watched:
             backpressure.control()

@@ -56,6 +56,11 @@ class Wire(Protocol):
         """From now on call this whenever the last queued byte has left."""
         ...
 
+    def expect(self, missing_bytes: int) -> None:
+        """So many bytes are missing of the one message that has begun to arrive: the next read may take more at once,
+        but none beyond them. Holds for that read only."""
+        ...
+
     def pause(self) -> None:
         """Stop reading. A peer that hangs up is noticed all the same (rule R17); real sockets hand over then what it
         sent before (rule R16)."""
@@ -82,7 +87,7 @@ class Endpoint(Protocol):
         ...
 
     def received(self, data: bytes) -> None:
-        """Bytes arrived: at least one, at most 64 KiB."""
+        """Bytes arrived: at least one, at most 64 KiB, or 256 KiB of what was expected."""
         ...
 
     def lost(self, reason: str) -> None:

@@ -1,13 +1,17 @@
 """TLS between real sockets and endpoints: what passes, who is there, and what the rules R4 and R17 ask of it."""
 
+import fcntl
 import socket
 import ssl
+import sys
+import termios
 import threading
 from functools import partial
 
 import pytest
 import trio
 
+from idemproxy.proxy.net.tls_wire import TlsWire
 from idemproxy.proxy.settings.tls import TlsClient, TlsServer
 from idemproxy.reactor import Buffer, Wire
 from testkit.real.tls_scene import (
@@ -251,6 +255,42 @@ def test_a_fence_is_asked_around_every_write_of_encrypted_bytes(kit: TlsKit) -> 
     assert len(asked) >= 2 * len(MEGABYTE) // (64 * 1024), "never more than a piece leaves between two looks"
 
 
+def test_what_is_expected_of_one_message_is_decrypted_in_large_pieces(kit: TlsKit) -> None:
+    size = 200 * 1024
+    has_sent, may_go = threading.Event(), threading.Event()
+
+    def client(port: int) -> None:
+        with connected(port, context(kit.authority)) as line:
+            assert line.recv(1)
+            line.sendall(bytes(size))
+            has_sent.set()
+            assert may_go.wait(SECONDS_MAX)
+
+    def stop_reading(wire: Wire) -> None:
+        assert isinstance(wire, TlsWire)
+        wire._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        wire.pause()
+        wire.send(b".")
+
+    async def act(scene: Scene) -> None:
+        scene.begin = stop_reading
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(trio.to_thread.run_sync, client, scene.port))
+            await until(has_sent.is_set)
+            (end,) = scene.accepted
+            assert isinstance(end.wire, TlsWire)
+            held, ours = bytearray(4), end.wire._socket
+            await until(lambda: fcntl.ioctl(ours, termios.FIONREAD, held) == 0 and _number(held) > size)
+            end.expected = 256 * 1024
+            end.wire.expect(size)
+            end.wire.resume()
+            await until(lambda: end.data == bytes(size))
+            may_go.set()
+        assert end.sizes[0] > size // 2
+
+    play(kit.server, act)
+
+
 def test_a_peer_that_hangs_up_is_noticed_also_while_nothing_is_read_from_it(kit: TlsKit) -> None:
     def client(port: int) -> None:
         with connected(port, context(kit.authority)) as line:
@@ -268,3 +308,7 @@ def test_a_peer_that_hangs_up_is_noticed_also_while_nothing_is_read_from_it(kit:
         assert scene.accepted[0].data == b"a request that is not read", "what it sent before comes with its end"
 
     play(kit.server, act)
+
+
+def _number(held: bytearray) -> int:
+    return int.from_bytes(held, sys.byteorder)

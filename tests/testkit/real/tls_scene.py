@@ -44,6 +44,8 @@ class Recorder:
     def __init__(self, begin: Callable[[Wire], None] = lambda _wire: None) -> None:
         self.wire: Wire | None = None
         self.data = bytearray()
+        self.sizes: list[int] = []
+        self.expected = 0
         self.reasons: list[str] = []
         self._begin = begin
 
@@ -52,8 +54,9 @@ class Recorder:
         self._begin(wire)
 
     def received(self, data: bytes) -> None:
-        assert 0 < len(data) <= limits.RECEIVE_BYTES
+        assert 0 < len(data) <= max(limits.RECEIVE_BYTES, self.expected)
         self.data += data
+        self.sizes.append(len(data))
 
     def lost(self, reason: str) -> None:
         self.reasons.append(reason)

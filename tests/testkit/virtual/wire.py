@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from testkit.virtual.network import VirtualReactor
 
 RECEIVE_BYTES_MAX = 64 * 1024
-"""What one call of ``received`` carries at most, as the interface says."""
+"""What one call of ``received`` carries at most, as the interface says,"""
+EXPECTED_BYTES_MAX = 256 * 1024
+"""and where it was expected."""
 
 
 class VirtualWire:
@@ -41,6 +43,7 @@ class VirtualWire:
         self._end_reason: str | None = None
         self._may_send: Callable[[], bool] | None = None
         self._look: Callable[[], None] | None = None
+        self._expected_bytes = 0
         self._out_way: Direction
         self._in_way: Direction
         host.wires[self.number] = self
@@ -83,6 +86,10 @@ class VirtualWire:
     def after_writing(self, look: Callable[[], None]) -> None:
         """Not needed by the endpoints that are simulated."""
         raise AssertionError("this wire tells nobody")
+
+    def expect(self, missing_bytes: int) -> None:
+        """The next read may take so many bytes."""
+        self._expected_bytes = missing_bytes
 
     def pause(self) -> None:
         """Stop reading. A peer that hangs up is noticed all the same."""
@@ -213,9 +220,11 @@ class VirtualWire:
         if self._in and not self._is_paused:
             data = b"".join(self._in)
             self._in.clear()
-            if len(data) > RECEIVE_BYTES_MAX:
-                self._in.append(data[RECEIVE_BYTES_MAX:])
-                data = data[:RECEIVE_BYTES_MAX]
+            most = max(RECEIVE_BYTES_MAX, min(self._expected_bytes, EXPECTED_BYTES_MAX))
+            self._expected_bytes = 0
+            if len(data) > most:
+                self._in.append(data[most:])
+                data = data[:most]
             self._in_way.was_read(len(data))
             self.host.network.note(self.host.name, f"read {self.connection.number}", data)
             if self._endpoint is not None:

@@ -64,7 +64,7 @@ def test_a_large_size_takes_no_memory_before_its_bytes_arrive() -> None:
 @pytest.mark.parametrize("behind", [b"", b"\0\0", frame(b"next")])
 def test_a_large_frame_grows_where_it_is(behind: bytes) -> None:
     """To join its pieces at the end would copy all of it in one step."""
-    body = b"".join(index.to_bytes(4, "big") for index in range(1_000_000))
+    body = b"".join(index.to_bytes(4, "big") for index in range(4_000_000))
     splitter, stream = FrameSplitter(100_000_000), frame(body) + behind
     found: list[bytes | bytearray] = []
     tracemalloc.start()
@@ -78,6 +78,37 @@ def test_a_large_frame_grows_where_it_is(behind: bytes) -> None:
     assert found == [body, b"next"][: 2 if len(behind) > 2 else 1]
     assert splitter.buffered_bytes == (2 if len(behind) == 2 else 0)
     assert peak_bytes < 1.3 * len(body)
+
+
+def test_a_frame_of_some_megabytes_is_joined_once_and_not_moved_as_it_grows() -> None:
+    body = bytes(range(256)) * 16_384
+    splitter = FrameSplitter(100_000_000)
+    (size, *pieces) = frame(body)[:4], *(body[start : start + 65_536] for start in range(0, len(body), 65_536))
+
+    assert splitter.feed(size) == []
+    for piece in pieces[:-1]:
+        assert splitter.feed(piece) == []
+    (whole,) = splitter.feed(pieces[-1])
+
+    assert whole == body
+    assert isinstance(whole, bytes)
+
+
+def test_a_frame_in_tiny_pieces_takes_little_more_memory_than_its_bytes() -> None:
+    """An object for each would take forty times as much."""
+    splitter = FrameSplitter(100_000_000)
+    assert splitter.feed((1_000_000).to_bytes(4, "big")) == []
+
+    tracemalloc.start()
+    try:
+        for index in range(50_000):
+            assert splitter.feed(index.to_bytes(2, "big")) == []
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert splitter.buffered_bytes == 100_004
+    assert held_bytes < 200_000
 
 
 @pytest.mark.parametrize("size", [0, -1, -(1 << 31)])

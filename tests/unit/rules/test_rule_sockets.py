@@ -1,9 +1,12 @@
 """Rules R4 and R17 on real sockets: what the shell owes to the rules, on the loopback interface."""
 
 import contextlib
+import fcntl
 import os
 import socket
 import struct
+import sys
+import termios
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -27,6 +30,7 @@ class Endpoint:
         self.wire: Wire | None = None
         self.reason: str | None = None
         self.data = b""
+        self.sizes: list[int] = []
         self.on_bytes: Callable[[], None] = lambda: None
 
     def connected(self, wire: Wire) -> None:
@@ -34,6 +38,7 @@ class Endpoint:
 
     def received(self, data: bytes) -> None:
         self.data += data
+        self.sizes.append(len(data))
         self.on_bytes()
 
     def lost(self, reason: str) -> None:
@@ -259,3 +264,53 @@ def test_of_a_large_answer_so_much_is_sent_in_a_pass_though_the_peer_reads_as_fa
     on_a_connection(scene)
     assert sum(sent) == len(data)
     assert max(sent) < 16 << 20
+
+
+def test_what_is_expected_of_one_message_is_read_in_a_few_large_pieces_and_no_byte_beyond_it() -> None:
+    size, behind, kib = 600 * 1024, b"behind it", 1024
+
+    async def scene(reactor: TrioReactor, endpoint: Endpoint, peer: socket.socket) -> None:
+        wire = endpoint.wire
+        assert wire is not None
+        wire.pause()
+        with twin_of(peer) as ours:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+            await trio.to_thread.run_sync(peer.sendall, bytes(size) + behind)
+            held = bytearray(4)
+            await until(lambda: fcntl.ioctl(ours, termios.FIONREAD, held) == 0 and _number(held) == size + len(behind))
+
+        def expect() -> None:
+            assert endpoint.wire is not None
+            if (missing_bytes := size - len(endpoint.data)) > 0:
+                endpoint.wire.expect(missing_bytes)
+
+        endpoint.on_bytes = expect
+        wire.resume()
+        await until(lambda: endpoint.data == bytes(size) + behind)
+        assert endpoint.sizes == [64 * kib, 256 * kib, 256 * kib, 24 * kib + len(behind)]
+
+    on_a_connection(scene)
+
+
+def test_what_was_expected_of_one_read_is_not_of_the_next() -> None:
+    async def scene(reactor: TrioReactor, endpoint: Endpoint, peer: socket.socket) -> None:
+        wire = endpoint.wire
+        assert wire is not None
+        wire.expect(1 << 30)
+        peer.sendall(b"a little")
+        await until(lambda: endpoint.data == b"a little")
+        wire.pause()
+        with twin_of(peer) as ours:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+            await trio.to_thread.run_sync(peer.sendall, bytes(128 * 1024))
+            held = bytearray(4)
+            await until(lambda: fcntl.ioctl(ours, termios.FIONREAD, held) == 0 and _number(held) == 128 * 1024)
+        wire.resume()
+        await until(lambda: len(endpoint.sizes) == 3)
+        assert endpoint.sizes[1:] == [64 * 1024, 64 * 1024]
+
+    on_a_connection(scene)
+
+
+def _number(held: bytearray) -> int:
+    return int.from_bytes(held, sys.byteorder)
