@@ -91,14 +91,20 @@ class ApiKey(IntEnum):
 
 
 OWN_RANGES: BrokerRanges = {
-    ApiKey.PRODUCE: (0, 3),
+    ApiKey.PRODUCE: (0, 8),
     ApiKey.METADATA: (0, 4),
     ApiKey.API_VERSIONS: (0, 3),
     ApiKey.INIT_PRODUCER_ID: (0, 0),
 }
 """Answered by the proxy, whatever the brokers have. The minimum of Produce stays 0: librdkafka before 2.11.1 stops
-compressing otherwise. Metadata 4 is what kafka-python wants to see before it takes a broker for one with producer
-ids."""
+compressing otherwise. Produce 7 is the first in which Java sends zstd, 8 the first whose answers have sentences.
+Metadata 4 is what kafka-python wants to see before it takes a broker for one with producer ids."""
+
+READS_RANGES_SINCE = 3
+"""The version of ApiVersions (KIP-511) that only clients ask for which choose each API's version by its range."""
+PRODUCE_TOLD_MAX = 7
+"""What those that ask for an older one are told of Produce: aiokafka (up to 0.12) and kafka-python-ng take a broker with
+Produce 8 for Kafka 2.4, and join groups with JoinGroup 5 then, whatever its range says."""
 
 RAISED_TO: Mapping[int, int] = {
     ApiKey.FETCH: 4,
@@ -258,6 +264,14 @@ def advertised(ranges: Iterable[BrokerRanges]) -> dict[int, tuple[int, int]]:
         if served[0] <= served[1]:
             result[int(key)] = served
     return result
+
+
+def told(ranges: BrokerRanges, api_versions_version: int) -> BrokerRanges:
+    """Return what a client is told that asks in this version of ApiVersions."""
+    if api_versions_version >= READS_RANGES_SINCE:
+        return ranges
+    first, last = ranges[ApiKey.PRODUCE]
+    return {**ranges, ApiKey.PRODUCE: (first, min(last, PRODUCE_TOLD_MAX))}
 
 
 def client_version_max(api_key: int, broker_version_max: int) -> int:

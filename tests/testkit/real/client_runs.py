@@ -15,10 +15,9 @@ from typing import Any
 
 from idemproxy.demo.child_processes import ChildProcess, ChildProcesses
 
-from . import java_clients
+from . import java_clients, pinned_packages
 from .java_clients import JavaProgram as ClientProgram
 from .kafka_cluster import librdkafka_settings
-from .pinned_packages import OLD_KAFKA_PYTHON, folder_with
 
 JAVA_3, JAVA_4 = f"java-{java_clients.LAST_3X_CLIENT}", f"java-{java_clients.MODERN_CLIENT}"
 LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA = "confluent-kafka", "kafka-python", "aiokafka"
@@ -35,6 +34,8 @@ ONE_IN_FLIGHT: Mapping[str, Mapping[str, object]] = {
 OLD_JAVA, OLD_PYTHON = f"java-{java_clients.OLD_CLIENT}", "kafka-python-1.4.7"
 OLD_CLIENTS = (OLD_JAVA, OLD_PYTHON)
 """They know nothing of producer ids."""
+OLD_AIOKAFKA = "aiokafka-0.12.0"
+"""Infers the broker's release from single versions of ApiVersions, and chooses other versions by that."""
 
 _TESTS = Path(__file__).resolve().parents[2]
 _MODULES = {
@@ -42,7 +43,9 @@ _MODULES = {
     KAFKA_PYTHON: "kafka_python",
     OLD_PYTHON: "kafka_python",
     AIOKAFKA: "aiokafka",
+    OLD_AIOKAFKA: "aiokafka",
 }
+_PACKAGES = {OLD_PYTHON: pinned_packages.OLD_KAFKA_PYTHON, OLD_AIOKAFKA: pinned_packages.OLD_AIOKAFKA}
 _BATCH_BYTES = 400
 """Small, so that a few thousand records are many requests."""
 
@@ -60,9 +63,11 @@ def start_producer(
     compression: str = "none",
     idempotent: bool = True,
     delivery_seconds: int = 60,
+    header: str | None = None,
     settings: Mapping[str, object] | None = None,
 ) -> ClientProgram:
     """Send ``records`` values ``<name>:<partition>:<n>``, partitions in turn; ``settings`` overrule the careful ones.
+    Each has a header of this name, if there is one.
 
     Its last line: sent, acked, failed, errors (the first 20), offsets_known, offsets_in_order.
     """
@@ -79,11 +84,13 @@ def start_producer(
             records=records,
             name=name,
             compression=compression,
+            header=header,
             settings={key: str(value) for key, value in chosen.items()},
         )
     told = directory / f"{name}.acknowledged"
     given: dict[str, object] = {"topic": topic, "partitions": partitions, "records": records, "name": name}
     given |= {"bootstrap": bootstrap, "compression": compression, "settings": chosen, "told_file": os.fspath(told)}
+    given["headers"] = [] if header is None else [header]
     return ClientProgram(_start(children, directory, client, name, "producer", given), told)
 
 
@@ -122,8 +129,8 @@ def _start(
     children: ChildProcesses, directory: Path, client: str, name: str, role: str, given: Mapping[str, object]
 ) -> ChildProcess:
     path = [_TESTS]
-    if client == OLD_PYTHON:
-        path.append(folder_with(*OLD_KAFKA_PYTHON))
+    if client in _PACKAGES:
+        path.append(pinned_packages.folder_with(*_PACKAGES[client]))
     command = [sys.executable, "-m", f"testkit.real.clients.{_MODULES[client]}_{role}", json.dumps(given)]
     environment = {"PYTHONPATH": os.pathsep.join(map(os.fspath, path))}
     return children.start(f"{client} {name}", command, directory / f"{name}.out", environment=environment)

@@ -129,9 +129,11 @@ def start_producer(
     name: str = "java",
     compression: str = "none",
     records_per_second: int = 0,
+    header: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> JavaProgram:
     """Send ``records`` values ``<name>:<partition>:<n>``, partitions in turn, with ``settings`` over the careful ones.
+    Each has a header of this name, if there is one.
 
     Its last line: sent, acked, failed, errors (the first 20), offsets_known, offsets_in_order.
     """
@@ -141,6 +143,8 @@ def start_producer(
         "program.records_per_second": str(records_per_second),
         "program.acknowledged_file": str(told),
     }
+    if header is not None:
+        program["program.header"] = header
     everything = {**producer_settings(version), **(settings or {}), **program}
     arguments = [bootstrap, topic, str(partitions), str(records), compression]
     arguments += [f"{key}={value}" for key, value in everything.items()]

@@ -37,7 +37,7 @@ KAFKA_4_3: BrokerRanges = {
 """Minimums that were raised (seen on 4.3.1), as a stand-in for services that raise theirs."""
 
 EVERYBODY_NEEDS = {
-    ApiKey.PRODUCE: 3,
+    ApiKey.PRODUCE: 8,
     ApiKey.FETCH: 4,
     ApiKey.METADATA: 4,
     ApiKey.INIT_PRODUCER_ID: 0,

@@ -35,9 +35,11 @@ async def run() -> None:
     compression = None if given["compression"] == "none" else given["compression"]
     settings = {"bootstrap_servers": given["bootstrap"], "compression_type": compression, **given["settings"]}
     producer = await started(settings)
+    headers = [(name, b"\1") for name in given["headers"]]
     answers = []
     for partition, number, value in told.records(given["name"], given["records"]):
-        answers.append((partition, number, await producer.send(given["topic"], value, partition=partition)))
+        answer = await producer.send(given["topic"], value, partition=partition, headers=headers)
+        answers.append((partition, number, answer))
     for partition, number, answer in answers:
         try:
             metadata = await answer

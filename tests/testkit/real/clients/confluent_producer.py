@@ -31,11 +31,14 @@ def main() -> None:
             told.acknowledged(place, number, -1 if offset is None else offset)
 
     settings = {"bootstrap.servers": given["bootstrap"], "compression.type": given["compression"]}
+    headers = [(name, b"\1") for name in given["headers"]]
     producer = Producer({**settings, **given["settings"], "error_cb": noticed})
     for partition, number, value in told.records(given["name"], given["records"]):
         while True:
             try:
-                producer.produce(given["topic"], value, partition=partition, on_delivery=partial(delivered, number))
+                producer.produce(
+                    given["topic"], value, partition=partition, headers=headers, on_delivery=partial(delivered, number)
+                )
                 break
             except BufferError:
                 producer.poll(0.05)

@@ -18,11 +18,13 @@ def main() -> None:
     compression = None if given["compression"] == "none" else given["compression"]
     producer = kafka.KafkaProducer(bootstrap_servers=given["bootstrap"], compression_type=compression, **settings)
 
+    headers = {"headers": [(name, b"\1") for name in given["headers"]]} if given["headers"] else {}
+
     def delivered(number: int, metadata: object) -> None:
         told.acknowledged(metadata.partition, number, metadata.offset)  # type: ignore[attr-defined]
 
     for partition, number, value in told.records(given["name"], given["records"]):
-        answer = producer.send(given["topic"], value, partition=partition)
+        answer = producer.send(given["topic"], value, partition=partition, **headers)
         answer.add_callback(partial(delivered, number))
         answer.add_errback(told.failed)
     producer.flush(timeout=_ANSWER_SECONDS_MAX)

@@ -22,6 +22,7 @@ public final class CountingProducer {
     private long sent;
     private long acked;
     private long failed;
+    private String header;
     private boolean offsetsKnown = true;
     private boolean offsetsInOrder = true;
 
@@ -48,6 +49,7 @@ public final class CountingProducer {
         String name = program.getProperty("program.name", "java");
         long perSecond = Long.parseLong(program.getProperty("program.records_per_second", "0"));
         CountingProducer counts = new CountingProducer(partitions, program.getProperty("program.acknowledged_file"));
+        counts.header = program.getProperty("program.header");
         counts.run(settings, arguments[1], name, records, perSecond);
     }
 
@@ -90,7 +92,13 @@ public final class CountingProducer {
         boolean[] thrown = {false};
         boolean[] called = {false};
         try {
-            producer.send(new ProducerRecord<>(topic, partition, null, value), (metadata, error) -> {
+            ProducerRecord<String, String> record = new ProducerRecord<>(topic, partition, null, value);
+            if (header != null) {
+                // 0.10 has no headers, and this compiles against it, too.
+                Object headers = ProducerRecord.class.getMethod("headers").invoke(record);
+                headers.getClass().getMethod("add", String.class, byte[].class).invoke(headers, header, new byte[] {1});
+            }
+            producer.send(record, (metadata, error) -> {
                 synchronized (this) {
                     called[0] = true;
                     failed -= thrown[0] ? 1 : 0;
