@@ -21,6 +21,9 @@ RECEIVE_OF_ONE_BYTES_MAX: Final = 256 * KIB
 """The same where all of it belongs to one request or answer that has begun to arrive: each further pass and recv costs
 as much as the copy of its 64 KiB. 256 connections that have so much are read in some 20 ms."""
 
+NEW_TOPIC_PARTITIONS_MAX: Final = 10_000
+"""Of a topic whose number of partitions was left to the proxy: old clusters of any size stay far below."""
+
 # One client connection
 REQUESTS_IN_FLIGHT_MAX: Final = 16
 """Clients keep up to five in flight; what is above waits in the socket."""

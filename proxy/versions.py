@@ -103,8 +103,8 @@ Metadata 4 is what kafka-python wants to see before it takes a broker for one wi
 READS_RANGES_SINCE = 3
 """The version of ApiVersions (KIP-511) that only clients ask for which choose each API's version by its range."""
 PRODUCE_TOLD_MAX = 7
-"""What those that ask for an older one are told of Produce: aiokafka (up to 0.12) and kafka-python-ng take a broker with
-Produce 8 for Kafka 2.4, and join groups with JoinGroup 5 then, whatever its range says."""
+"""What those that ask for an older one are told of Produce: aiokafka (up to 0.12) and kafka-python-ng take a broker
+with Produce 8 for Kafka 2.4, and join groups with JoinGroup 5 then, whatever its range says."""
 
 RAISED_TO: Mapping[int, int] = {
     ApiKey.FETCH: 4,
@@ -118,11 +118,11 @@ RAISED_TO: Mapping[int, int] = {
     ApiKey.SYNC_GROUP: 1,
     ApiKey.DESCRIBE_GROUPS: 1,
     ApiKey.LIST_GROUPS: 1,
-    ApiKey.CREATE_TOPICS: 2,
+    ApiKey.CREATE_TOPICS: 4,
     ApiKey.DELETE_TOPICS: 1,
 }
 """What Kafka 0.11 has: some clients (kafka-python 1.4) see Metadata 4 and send these versions without looking.
-Bridged where the broker stops earlier."""
+CreateTopics 4 is the first that leaves numbers to the broker. Bridged where the broker stops earlier."""
 
 RAISED_FROM: Mapping[int, int] = {ApiKey.OFFSET_COMMIT: 1, ApiKey.OFFSET_FETCH: 1}
 """The broker has to have at least this version: v0 of these keeps offsets in ZooKeeper, which is something else, not

@@ -38,6 +38,20 @@ class Throttle:
         return THROTTLE_NONE + bytes(answer)
 
 
+class Same:
+    """Request and answer are the same: only what a broker or a client does with them differs."""
+
+    __slots__ = ()
+
+    def down(self, request: Buffer) -> Buffer | Refused:
+        """The same."""
+        return request
+
+    def up(self, answer: Buffer) -> Buffer:
+        """The same."""
+        return answer
+
+
 class Ladder:
     """A bridge of zero or more steps, the highest version first. Without a step it hands everything through."""
 
@@ -49,7 +63,7 @@ class Ladder:
 
     def request(self, body: memoryview) -> Chunks | Refused:
         """All steps down, or the first refusal with its answer brought up again."""
-        if any(not isinstance(step, Throttle) for step in self._steps):
+        if any(not isinstance(step, Throttle | Same) for step in self._steps):
             check_size(body)
         current: Buffer = body
         for depth, step in enumerate(self._steps):

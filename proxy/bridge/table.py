@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ...codecs.error_codes import ErrorCode
+from ..settings.config import TopicDefaults
 from ..versions import OWN_RANGES, PASSED_MAX, ApiKey, BrokerRanges, client_version_max
 from .base import Addresses, Bridge, Refused
 from .fetch import Fetch
 from .find_coordinator import FindCoordinator
 from .groups import JoinGroupWithoutRebalanceTimeout
-from .ladder import Ladder, Step, Throttle
+from .ladder import Ladder, Same, Step, Throttle
 from .list_offsets import ListOffsetsBySegment, ListOffsetsWithoutIsolation
 from .offsets import OffsetCommitWithTimestamps, OffsetFetchOfNamedPartitions
-from .topics import CreateTopicsWithoutValidateOnly
+from .topics import CreateTopicsWithNumbers, CreateTopicsWithoutValidateOnly
 
 STEPS: Mapping[tuple[int, int], Callable[[], Step]] = {
     (ApiKey.LIST_OFFSETS, 2): ListOffsetsWithoutIsolation,
@@ -33,20 +34,30 @@ STEPS: Mapping[tuple[int, int], Callable[[], Step]] = {
     (ApiKey.SYNC_GROUP, 1): Throttle,
     (ApiKey.DESCRIBE_GROUPS, 1): Throttle,
     (ApiKey.LIST_GROUPS, 1): Throttle,
+    (ApiKey.CREATE_TOPICS, 3): Same,
     (ApiKey.CREATE_TOPICS, 2): Throttle,
     (ApiKey.CREATE_TOPICS, 1): CreateTopicsWithoutValidateOnly,
     (ApiKey.DELETE_TOPICS, 1): Throttle,
 }
-"""(API, version) -> what leads from that version to the one below."""
+"""(API, version) -> what leads from that version to the one below; but CreateTopics 4, which needs the defaults."""
+
+
+_LEAVES_NUMBERS_SINCE = 4
+_KAFKAS_OWN = TopicDefaults()
 
 
 def plan(
-    api_key: int, client_version: int, broker_ranges: BrokerRanges, addresses: Addresses | None = None
+    api_key: int,
+    client_version: int,
+    broker_ranges: BrokerRanges,
+    addresses: Addresses | None = None,
+    topic_defaults: TopicDefaults = _KAFKAS_OWN,
 ) -> Bridge | Refused:
     """Return a bridge for one request to a broker with these ranges, or why there is none (then see
     ``refusals.refusal``).
 
     ``addresses``: where this client reaches the brokers; only FindCoordinator looks at it, when its answer comes.
+    ``topic_defaults``: for CreateTopics.
     """
     assert api_key not in OWN_RANGES, "answered by the proxy itself"
     if api_key not in PASSED_MAX or api_key not in broker_ranges:
@@ -59,4 +70,8 @@ def plan(
         return Fetch(client_version, broker_version)
     if api_key == ApiKey.FIND_COORDINATOR:
         return FindCoordinator(client_version, broker_version, addresses or {})
-    return Ladder(broker_version, [STEPS[api_key, version]() for version in range(client_version, broker_version, -1)])
+    numbered: list[Step] = []
+    if api_key == ApiKey.CREATE_TOPICS and broker_version < _LEAVES_NUMBERS_SINCE <= client_version:
+        numbered, client_version = [CreateTopicsWithNumbers(topic_defaults)], _LEAVES_NUMBERS_SINCE - 1
+    steps = [STEPS[api_key, version]() for version in range(client_version, broker_version, -1)]
+    return Ladder(broker_version, [*numbered, *steps])

@@ -1,13 +1,15 @@
-"""CreateTopics v1 to v0, and what a DeleteTopics names. The rest of creating and deleting topics only gets
+"""CreateTopics v4 to v0, and what a DeleteTopics names. The rest of creating and deleting topics only gets
 throttle_time_ms (see ``table``).
 
-Source: KIP-4 (CreateTopics v0), Kafka 0.10.2 (v1: validate_only and error messages).
+Source: KIP-4 (CreateTopics v0), Kafka 0.10.2 (v1: validate_only and error messages), KIP-464 (v4: -1 for the broker's
+defaults).
 """
 
 from __future__ import annotations
 
 from ...codecs.error_codes import ErrorCode
 from ...reactor import Buffer
+from ..settings.config import TopicDefaults
 from .base import Refused
 from .fields import INT16, INT32, NULL_STRING, Reader, string
 
@@ -16,6 +18,39 @@ _CONFIG_BYTES_MIN = 4
 _ASSIGNMENT_BYTES_MIN = 8
 _RESULT_BYTES_MIN = 4
 _REASON = "this broker can only create topics, not validate them"
+
+
+_LEFT_TO_THE_BROKER = -1
+
+
+class CreateTopicsWithNumbers:
+    """v4 to v3: what is left to the broker gets the proxy's defaults. A topic with assignments says it by these."""
+
+    __slots__ = ("_defaults",)
+
+    def __init__(self, defaults: TopicDefaults) -> None:
+        self._defaults = defaults
+
+    def down(self, request: Buffer) -> Buffer | Refused:
+        """The same bytes with other numbers in their places."""
+        reader, changed = Reader(request), bytearray(request)
+        for _ in range(reader.count("topics", _TOPIC_BYTES_MIN)):
+            reader.string("topic name")
+            start = reader.position
+            partitions, replication_factor = reader.int32("num_partitions"), reader.int16("replication_factor")
+            if not _read_lists(reader):
+                if partitions == _LEFT_TO_THE_BROKER:
+                    INT32.pack_into(changed, start, self._defaults.default_partitions)
+                if replication_factor == _LEFT_TO_THE_BROKER:
+                    INT16.pack_into(changed, start + INT32.size, self._defaults.default_replication_factor)
+        reader.int32("timeout_ms")
+        reader.boolean("validate_only")
+        reader.finish()
+        return bytes(changed)
+
+    def up(self, answer: Buffer) -> Buffer:
+        """The same."""
+        return answer
 
 
 class CreateTopicsWithoutValidateOnly:
@@ -65,10 +100,17 @@ def _read_topic(reader: Reader) -> str:
     name = reader.string("topic name")
     reader.int32("num_partitions")
     reader.int16("replication_factor")
-    for _ in range(reader.count("assignments", _ASSIGNMENT_BYTES_MIN)):
+    _read_lists(reader)
+    return name
+
+
+def _read_lists(reader: Reader) -> int:
+    """Pass over assignments and settings. Return how many assignments there are."""
+    assignments = reader.count("assignments", _ASSIGNMENT_BYTES_MIN)
+    for _ in range(assignments):
         reader.int32("partition")
         reader.int32_array("broker_ids")
     for _ in range(reader.count("configs", _CONFIG_BYTES_MIN)):
         reader.string("config name")
         reader.nullable_string("config value")
-    return name
+    return assignments

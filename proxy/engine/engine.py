@@ -40,7 +40,7 @@ from ..session.init_producer import ProducerIds
 from ..session.produce import Sweeper
 from ..session.session import Session
 from ..settings.addresses import PlaceOf
-from ..settings.config import Caps
+from ..settings.config import Caps, TopicDefaults
 from ..versions import BrokerRanges, advertised, native
 from .life import Incarnations, LeasedStore
 from .metadata_answers import MetadataAnswers
@@ -128,6 +128,8 @@ class Engine:
         self._metadata_answers = MetadataAnswers(reactor, self.fallback_cluster_id)
         self._advertised: dict[int, tuple[int, int]] | None = None
         self._native_ranges: BrokerRanges | None = None
+        self.topic_defaults = TopicDefaults()
+        """What new topics get whose creator leaves it to the broker."""
 
     def _new_topology(
         self, upstream: Sequence[Address], on_refused: Callable[[Broker], None], on_mode: Callable[[], None]

@@ -466,6 +466,7 @@ class Server:
         context.life.expiry_ms = settings.producer_expiry_seconds * 1000
         context.bounds.checkpoints.horizon_seconds = settings.client_retry_seconds_max
         self.engine.set_caps(settings.limits)
+        self.engine.topic_defaults = settings.topics
         if self._telemetry is not None:
             self._telemetry.lines_per_minute_max = settings.log_lines_per_minute_max
         if self._sasl is not None and settings.upstream_sasl is not None:

@@ -17,6 +17,7 @@ from ..bridge.metadata import ClientQuestion
 from ..broker.broker import Broker
 from ..flow.recent_time import RecentTime
 from ..settings.addresses import PlaceOf
+from ..settings.config import TopicDefaults
 from .produce import Outside
 
 
@@ -39,6 +40,9 @@ class Host(Outside, Accounts, Protocol):
 
     @property
     def policy(self) -> HeaderPolicy: ...
+
+    @property
+    def topic_defaults(self) -> TopicDefaults: ...
 
     @property
     def recent_time(self) -> RecentTime: ...

@@ -335,7 +335,8 @@ class Session:
         if broker is None:
             self.abort("the broker is away")
             return
-        bridge = plan(slot.header.api_key, slot.header.api_version, broker.ranges, self._addresses())
+        key, version = slot.header.api_key, slot.header.api_version
+        bridge = plan(key, version, broker.ranges, self._addresses(), self._host.topic_defaults)
         if isinstance(bridge, Refused):
             self._refuse(slot, frame, bridge.reason)
             return

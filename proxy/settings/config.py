@@ -51,6 +51,14 @@ class Caps:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicDefaults:
+    """What a new topic gets whose creator leaves it to the broker; by default as Kafka's brokers have it."""
+
+    default_partitions: int = 1
+    default_replication_factor: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The settings of ``idemproxy run``. ``redis`` None: a private server in ``data_directory``; ``admin`` None: no
     admin port, a text: the path of a unix socket. ``workers``: processes, 0: one for each core that may be used."""
@@ -70,6 +78,7 @@ class Settings:
     client_retry_seconds_max: int = limits.CLIENT_RETRY_SECONDS_MAX
     dropped_headers: tuple[str, ...] = TRACING_HEADERS
     log_lines_per_minute_max: int = limits.LINES_PER_MINUTE_MAX
+    topics: TopicDefaults = TopicDefaults()
     limits: Caps = Caps()
     admin: tuple[str, int] | str | None = None
     log_level: str = "info"

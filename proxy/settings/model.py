@@ -23,7 +23,7 @@ from .addresses import (
     parse_broker_ids,
     parse_host_and_port,
 )
-from .config import DEFAULT_CLUSTER, DEFAULT_DATA_DIRECTORY, DEFAULT_LISTEN, Caps, Settings
+from .config import DEFAULT_CLUSTER, DEFAULT_DATA_DIRECTORY, DEFAULT_LISTEN, Caps, Settings, TopicDefaults
 from .fields import (
     BYTES_MAX,
     SECONDS_MAX,
@@ -185,6 +185,20 @@ class ProducersSection(Section):
     """Record headers that may be dropped, as the old format has none; * stands for any text. Others are refused."""
 
 
+class TopicsSection(Section):
+    """What a topic gets that is created without a number (`-1`, CreateTopics 4): brokers before 2.4 cannot be asked to
+    choose. Best what the brokers have in `num.partitions` and `default.replication.factor`. Can be reloaded."""
+
+    default_partitions: Annotated[int, Field(ge=1, le=limits.NEW_TOPIC_PARTITIONS_MAX)] = 1
+    """Partitions of such a topic."""
+    default_replication_factor: Annotated[int, Field(ge=1, le=32767)] = 1
+    """Replicas of each of its partitions."""
+
+    def to_settings(self) -> TopicDefaults:
+        """Return plain data."""
+        return TopicDefaults(**self.model_dump())
+
+
 class LimitsSection(Section):
     """What one process accepts before it refuses or makes clients wait. All of it can be reloaded."""
 
@@ -294,6 +308,7 @@ class Configuration(BaseSettings):
     cluster_name: ClusterName = DEFAULT_CLUSTER
     """Name of the cluster, part of every key in Redis: proxies with the same name and Redis share their producers."""
     producers: ProducersSection = ProducersSection()
+    topics: TopicsSection = TopicsSection()
     limits: LimitsSection = LimitsSection()
     admin: Annotated[AdminSection | None, AfterValidator(_is_apart)] = None
     log: LogSection = LogSection()
@@ -320,6 +335,7 @@ class Configuration(BaseSettings):
             merge_producers=self.producers.merge,
             client_retry_seconds_max=self.producers.client_retry_seconds_max,
             dropped_headers=tuple(self.producers.dropped_headers),
+            topics=self.topics.to_settings(),
             limits=self.limits.to_settings(),
             admin=parse_host_and_port(self.admin.bind) if self.admin is not None else None,
             log_level=self.log.level,

@@ -35,6 +35,7 @@ _OF_REDIS = {"redis.address": "redis.url", "redis.database": "redis.url"}
 _KEY_PASSWORD = re.compile(r".+\.tls\.key_password$")
 _RELOADED = (
     "limits.",
+    "topics.",
     "upstream.sasl.",
     "redis.username",
     "redis.password",

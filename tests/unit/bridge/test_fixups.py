@@ -12,6 +12,7 @@ from idemproxy.proxy.bridge.base import Bridge, Refused
 from idemproxy.proxy.bridge.fetch import PARTITION_BYTES_MIN
 from idemproxy.proxy.bridge.refusals import REFUSED_BYTES_MAX, refusal
 from idemproxy.proxy.bridge.table import plan
+from idemproxy.proxy.settings.config import TopicDefaults
 from idemproxy.proxy.versions import KNOWN, ApiKey
 
 ADDRESSES = {2: ("proxy.example", 19092)}
@@ -142,6 +143,35 @@ def test_a_search_by_time_goes_on_where_the_broker_has_it() -> None:
 
 
 # CreateTopics
+
+
+def test_numbers_that_are_left_to_the_broker_are_the_proxys_defaults() -> None:
+    wanted = [
+        {"name": "both", "num_partitions": -1, "replication_factor": -1},
+        {"name": "one", "num_partitions": 7, "replication_factor": -1, "configs": [{"name": "x", "value": None}]},
+        {"name": "the other", "num_partitions": -1, "replication_factor": 2},
+        {"name": "none", "num_partitions": 5, "replication_factor": 1},
+        {
+            "name": "assigned",
+            "num_partitions": -1,
+            "replication_factor": -1,
+            "assignments": [{"partition_index": 0, "broker_ids": [1, 2]}],
+        },
+    ]
+    bridge = plan(ApiKey.CREATE_TOPICS, 4, KNOWN["0.10.2"], {}, TopicDefaults(12, 3))
+    assert not isinstance(bridge, Refused)
+    asked = ask(bridge, ApiKey.CREATE_TOPICS, 4, topics=wanted, timeout_ms=1, validate_only=True)
+    numbers = {one.name: (one.num_partitions, one.replication_factor) for one in asked.topics}
+    assert numbers == {"both": (12, 3), "one": (7, 3), "the other": (12, 2), "none": (5, 1), "assigned": (-1, -1)}
+    assert asked.validate_only is True
+
+
+def test_numbers_that_are_left_to_a_broker_that_can_choose_are_left_to_it() -> None:
+    bridge = plan(ApiKey.CREATE_TOPICS, 4, {**KNOWN["0.10.2"], ApiKey.CREATE_TOPICS: (0, 4)}, {}, TopicDefaults(12, 3))
+    assert not isinstance(bridge, Refused)
+    wanted = [{"name": "both", "num_partitions": -1, "replication_factor": -1}]
+    asked = ask(bridge, ApiKey.CREATE_TOPICS, 4, topics=wanted, timeout_ms=1, validate_only=False)
+    assert (asked.topics[0].num_partitions, asked.topics[0].replication_factor) == (-1, -1)
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from idemproxy.proxy.settings.addresses import Advertised, Listener
-from idemproxy.proxy.settings.config import Caps, ConfigError, Settings
+from idemproxy.proxy.settings.config import Caps, ConfigError, Settings, TopicDefaults
 from idemproxy.proxy.settings.load import OPTIONS, load, load_configuration, schema
 from idemproxy.proxy.settings.model import Configuration
 from idemproxy.proxy.settings.reload import changes
@@ -356,11 +356,14 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
         upstream=(("other", 1),),
         redis=RedisAddress(("g", 6379), "me", "secret", 1),
         merge_producers=True,
+        topics=TopicDefaults(12, 3),
         listeners=(replace(old.listeners[0], host="::1", port=1, advertised=Advertised("me")),),
     )
     found = changes(old, new)
     assert set(found.taken) == {
         "limits.drain_seconds",
+        "topics.default_partitions",
+        "topics.default_replication_factor",
         "log.level",
         "producers.dropped_headers",
         "producers.expiry_seconds",
