@@ -95,10 +95,12 @@ OWN_RANGES: BrokerRanges = {
     ApiKey.METADATA: (0, 4),
     ApiKey.API_VERSIONS: (0, 3),
     ApiKey.INIT_PRODUCER_ID: (0, 0),
+    ApiKey.DESCRIBE_CLUSTER: (0, 1),
 }
 """Answered by the proxy, whatever the brokers have. The minimum of Produce stays 0: librdkafka before 2.11.1 stops
 compressing otherwise. Produce 7 is the first in which Java sends zstd, 8 the first whose answers have sentences.
-Metadata 4 is what kafka-python wants to see before it takes a broker for one with producer ids."""
+Metadata 4 is what kafka-python wants to see before it takes a broker for one with producer ids; DescribeCluster 0 it
+cannot read."""
 
 READS_RANGES_SINCE = 3
 """The version of ApiVersions (KIP-511) that only clients ask for which choose each API's version by its range."""

@@ -156,6 +156,14 @@ def nullable_string(text: str | None) -> bytes:
     return NULL_STRING if text is None else string(text)
 
 
+def compact_nullable_string(text: str | None) -> bytes:
+    """Encode a string or null, as flexible versions have it."""
+    if text is None:
+        return b"\x00"
+    raw = text.encode()
+    return uvarint(len(raw) + 1) + raw
+
+
 def uvarint(value: int) -> bytes:
     """Encode an unsigned varint."""
     assert 0 <= value < 2**32

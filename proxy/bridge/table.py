@@ -1,7 +1,7 @@
 """The registry: which bridge serves which API in which version. Owns the choice, no layout.
 
 ``plan`` for everything that goes on to a broker; what the proxy answers itself (Produce, Metadata, ApiVersions,
-InitProducerId) never comes here.
+InitProducerId, DescribeCluster) never comes here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One client connection, sans-IO: frames in, answers out in the order of the requests. Knows which request goes where.
 
-Produce, InitProducerId, ApiVersions and Metadata are answered by the proxy itself; all other APIs go on, through a
-bridge, over one upstream connection that belongs to this client alone (``pipe.py``), so that a broker's
+Produce, InitProducerId, ApiVersions, Metadata and DescribeCluster are answered by the proxy itself; all other APIs go
+on, through a bridge, over one upstream connection that belongs to this client alone (``pipe.py``), so that a broker's
 one-after-the-other order is kept."""
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from ..admission.connection_quotas import AdmittedConnection
 from ..admission.ip_fair_share import IpFairShare
 from ..admission.memory_budget import WAITING_COUNTS, Held
 from ..bridge.base import Addresses, Refused
+from ..bridge.describe_cluster import METADATA_VERSION, encode_describe_cluster, refused_describe_cluster
 from ..bridge.init_producer_id import encode_init_producer_id, parse_init_producer_id
-from ..bridge.metadata import parse_client_request
+from ..bridge.metadata import ClientQuestion, parse_client_request
 from ..bridge.refusals import refusal
 from ..bridge.table import plan
 from ..bridge.topics import deleted_topics
@@ -309,6 +310,8 @@ class Session:
         elif key == ApiKey.METADATA:
             question = parse_client_request(version, memoryview(frame)[header.body_offset :])
             self._backend.metadata(version, question, self._addresses, partial(self._answer, slot))
+        elif key == ApiKey.DESCRIBE_CLUSTER:
+            self._describe_cluster(slot, memoryview(frame)[header.body_offset :])
         else:
             self._pass_on(slot, frame)
 
@@ -329,6 +332,18 @@ class Session:
             self._answer(slot, encode_init_producer_id(slot.header.api_version, error_code, producer_id, epoch))
 
         self._host.init_producer_id(request, self.principal, issued)
+
+    def _describe_cluster(self, slot: _Slot, body: memoryview) -> None:
+        version = slot.header.api_version
+        if (refused := refused_describe_cluster(version, body)) is not None:
+            self._answer(slot, refused)
+            return
+        only_brokers = ClientQuestion((), allow_auto_topic_creation=False)
+
+        def told(metadata: bytes) -> None:
+            self._answer(slot, encode_describe_cluster(version, metadata))
+
+        self._backend.metadata(METADATA_VERSION, only_brokers, self._addresses, told)
 
     def _pass_on(self, slot: _Slot, frame: Frame) -> None:
         broker = self._host.target(self._broker_id)

@@ -15,7 +15,7 @@ import yaml
 from charts.node import PROXY, NodePod
 from charts.rendering import CHART, CI_FILES, ROOT, configuration_of, pod_of, render, render_minimal
 
-SECTIONS = ("producers", "limits", "log")
+SECTIONS = ("producers", "topics", "limits", "log")
 TAKEN_OTHERWISE = {
     "upstream": set(),
     "upstream.sasl": {"password", "password_file", "token_file"},

@@ -13,7 +13,9 @@ from kafka import KafkaAdminClient
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.message_set import iterate_shallow
+from idemproxy.demo.fault_relay import FaultPlan, FaultRelay
 from idemproxy.demo.jars import client_class_path, java_runtime
+from idemproxy.proxy.versions import ApiKey
 from testkit.real.java_clients import LAST_3X_CLIENT, MODERN_CLIENT, compiled
 from testkit.real.pinned_packages import folder_with
 from testkit.real.proxy_process import ProxyProcess
@@ -44,7 +46,11 @@ def test_javas_admin_client_is_told_of_the_proxys_own_addresses_alone(shared_pro
     host, port = shared_proxy.address
     class_path = f"{compiled('ClusterDescriber', version)}:{client_class_path(version)}"
     command = [str(java_runtime()), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", class_path, "ClusterDescriber"]
-    ran = subprocess.run([*command, f"{host}:{port}"], capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    with FaultRelay(shared_proxy.address, rewrite_addresses=True, plan=FaultPlan(faults_max=0)) as relay:
+        ran = subprocess.run(
+            [*command, relay.address], capture_output=True, text=True, timeout=SECONDS_MAX, check=False
+        )
+        assert relay.requests[ApiKey.DESCRIBE_CLUSTER, 1] >= 1, "it asks this as soon as it is offered"
     assert ran.returncode == 0, ran.stdout + ran.stderr
     last = json.loads(ran.stdout.splitlines()[-1])
     assert last == {"brokers": [f"{host}:{port + 1}"], "final": True}

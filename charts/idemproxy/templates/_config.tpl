@@ -175,6 +175,9 @@
 {{- $_ := set $producers "client_retry_seconds_max" (int64 $values.producers.clientRetrySecondsMax) -}}
 {{- with $values.producers.droppedHeaders -}}{{- $_ := set $producers "dropped_headers" . -}}{{- end -}}
 {{- $_ := set $config "producers" $producers -}}
+{{- $topics := dict "default_partitions" (int64 $values.topics.defaultPartitions) -}}
+{{- $_ := set $topics "default_replication_factor" (int64 $values.topics.defaultReplicationFactor) -}}
+{{- $_ := set $config "topics" $topics -}}
 {{- $limits := dict -}}
 {{- /* Where all clients have one address, the first five wrong passwords would shut all of them out. */ -}}
 {{- if include "idemproxy.withoutAddresses" . -}}

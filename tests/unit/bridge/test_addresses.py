@@ -12,11 +12,10 @@ import pytest
 
 from idemproxy.codecs.messages import LIBRARY_CLASSES
 from idemproxy.codecs.produce import CLIENT_VERSION_MAX
-from idemproxy.proxy.versions import KNOWN, PASSED_MAX, ApiKey, BrokerRanges, advertised
+from idemproxy.proxy.versions import KNOWN, OWN_RANGES, PASSED_MAX, ApiKey, BrokerRanges, advertised
 
-DESCRIBE_CLUSTER = 60
-REWRITTEN = {ApiKey.METADATA, ApiKey.FIND_COORDINATOR}
-"""Metadata is made by the proxy, the coordinator's address is replaced."""
+REWRITTEN = {ApiKey.METADATA, ApiKey.DESCRIBE_CLUSTER, ApiKey.FIND_COORDINATOR}
+"""Two are made by the proxy, the coordinator's address is replaced."""
 OF_CLIENTS = {(ApiKey.DESCRIBE_GROUPS, "client_host"), (ApiKey.DESCRIBE_ACLS, "host"), (ApiKey.DELETE_ACLS, "host")}
 """Not of a broker: where the members of a group are, and whom a rule is for."""
 WORDS = {"host", "hosts", "port", "ports", "endpoint", "endpoints"}
@@ -56,7 +55,7 @@ def test_no_answer_that_is_offered_has_room_for_an_address_but_those_that_are_re
 def test_the_newer_versions_that_are_not_offered_have_room_for_one() -> None:
     found = answers_with_an_address(NEWEST)
     assert {(ApiKey.PRODUCE, "node_endpoints"), (ApiKey.FETCH, "node_endpoints")} <= found
-    assert (DESCRIBE_CLUSTER, "host") in found
+    assert (ApiKey.DESCRIBE_CLUSTER, "host") in found
 
 
 def test_a_produce_is_understood_in_no_version_whose_answer_has_room_for_one() -> None:
@@ -64,5 +63,5 @@ def test_a_produce_is_understood_in_no_version_whose_answer_has_room_for_one() -
 
 
 def test_describe_cluster_is_passed_on_to_no_broker() -> None:
-    assert DESCRIBE_CLUSTER not in PASSED_MAX
-    assert DESCRIBE_CLUSTER not in advertised([NEWEST])
+    assert ApiKey.DESCRIBE_CLUSTER not in PASSED_MAX
+    assert advertised([NEWEST])[ApiKey.DESCRIBE_CLUSTER] == OWN_RANGES[ApiKey.DESCRIBE_CLUSTER] == (0, 1)

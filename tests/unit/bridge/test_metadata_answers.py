@@ -10,6 +10,7 @@ from idemproxy.codecs import messages
 from idemproxy.codecs.errors import LimitExceeded, UnsupportedVersion, WireError
 from idemproxy.proxy.bridge import api_versions, metadata
 from idemproxy.proxy.bridge.cluster import BrokerAddress, Cluster, Partition, Topic
+from idemproxy.proxy.bridge.describe_cluster import encode_describe_cluster, refused_describe_cluster
 from idemproxy.proxy.bridge.init_producer_id import (
     InitProducerIdRequest,
     encode_init_producer_id,
@@ -234,6 +235,46 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0_with_its_ow
     told = messages.decode_response(18, 0, api_versions.answer(version, {0: (0, 3)}))
     assert told.error_code == 35
     assert [(one.api_key, one.min_version, one.max_version) for one in told.api_keys] == [(18, 0, 3)]
+
+
+# DescribeCluster
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("wants_operations", [False, True])
+def test_describe_cluster_is_answered_as_the_library_writes_it_with_what_metadata_tells(
+    version: int, wants_operations: bool
+) -> None:
+    asked = messages.encode_request(60, version, include_cluster_authorized_operations=wants_operations)
+    assert refused_describe_cluster(version, asked) is None
+    brokers = [
+        {"node_id": 1, "host": "proxy", "port": 1001, "rack": None},
+        {"node_id": 2, "host": "proxy", "port": 1002, "rack": "b"},
+    ]
+    metadata = messages.encode_response(3, 4, brokers=brokers, cluster_id="c" * 22, controller_id=2, topics=[])
+    told = messages.decode_response(60, version, encode_describe_cluster(version, metadata))
+    assert (told.error_code, told.error_message, told.cluster_id, told.controller_id) == (0, None, "c" * 22, 2)
+    assert [(one.broker_id, one.host, one.port, one.rack) for one in told.brokers] == [
+        (1, "proxy", 1001, None),
+        (2, "proxy", 1002, "b"),
+    ]
+    fields = messages.fields_of(told)
+    assert messages.encode_response(60, version, **fields) == encode_describe_cluster(version, metadata)
+
+
+@pytest.mark.parametrize(("kind", "code"), [(2, 114), (7, 115)])
+def test_who_asks_for_other_endpoints_than_brokers_is_told_that_these_are_brokers(kind: int, code: int) -> None:
+    answer = refused_describe_cluster(1, messages.encode_request(60, 1, endpoint_type=kind))
+    assert answer is not None
+    told = messages.decode_response(60, 1, answer)
+    assert (told.error_code, told.brokers, told.controller_id) == (code, [], -1)
+    assert "asked for" in told.error_message or "not known" in told.error_message
+
+
+@pytest.mark.parametrize("body", [b"", b"\0", b"\0\0\0", b"\0\xff"])
+def test_what_is_no_describe_cluster_is_a_wire_error(body: bytes) -> None:
+    with pytest.raises(WireError):
+        refused_describe_cluster(0, body)
 
 
 # InitProducerId
