@@ -108,6 +108,14 @@ PRODUCE_TOLD_MAX = 7
 """What those that ask for an older one are told of Produce: aiokafka (up to 0.12) and kafka-python-ng take a broker
 with Produce 8 for Kafka 2.4, and join groups with JoinGroup 5 then, whatever its range says."""
 
+EXPLAINED: Mapping[int, int] = {
+    ApiKey.DESCRIBE_CONFIGS: 2,
+    ApiKey.ALTER_CONFIGS: 1,
+    ApiKey.CREATE_PARTITIONS: 1,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 0,
+}
+"""Up to these versions offered where the brokers have none, for the sentence that says so (``bridge/explained.py``)."""
+
 RAISED_TO: Mapping[int, int] = {
     ApiKey.FETCH: 4,
     ApiKey.LIST_OFFSETS: 2,
@@ -265,6 +273,8 @@ def advertised(ranges: Iterable[BrokerRanges]) -> dict[int, tuple[int, int]]:
         served = (first, client_version_max(key, last))
         if served[0] <= served[1]:
             result[int(key)] = served
+    for key, last in EXPLAINED.items():
+        result.setdefault(int(key), (0, last))
     return result
 
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 
 from ...codecs.error_codes import ErrorCode
 from ..settings.config import TopicDefaults
-from ..versions import OWN_RANGES, PASSED_MAX, ApiKey, BrokerRanges, client_version_max
+from ..versions import EXPLAINED, OWN_RANGES, PASSED_MAX, ApiKey, BrokerRanges, client_version_max
 from .base import Addresses, Bridge, Refused
+from .explained import Explained
 from .fetch import Fetch
 from .find_coordinator import FindCoordinator
 from .groups import JoinGroupWithoutRebalanceTimeout
@@ -60,6 +61,8 @@ def plan(
     ``topic_defaults``: for CreateTopics.
     """
     assert api_key not in OWN_RANGES, "answered by the proxy itself"
+    if api_key not in broker_ranges and 0 <= client_version <= EXPLAINED.get(api_key, -1):
+        return Explained(api_key, client_version)
     if api_key not in PASSED_MAX or api_key not in broker_ranges:
         return Refused(ErrorCode.UNSUPPORTED_VERSION, f"API {api_key} is not served")
     first, last = broker_ranges[api_key]

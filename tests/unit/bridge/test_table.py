@@ -196,7 +196,7 @@ def served() -> Iterator[tuple[int, int, str]]:
     """(API, client version, broker release) for all that is advertised in front of each release."""
     for release, ranges in KNOWN.items():
         for key, (first, last) in advertised([ranges]).items():
-            if key not in OWN_RANGES:
+            if key not in OWN_RANGES and key in ranges:
                 yield from ((key, version, release) for version in range(first, last + 1))
 
 
