@@ -106,7 +106,7 @@ READS_RANGES_SINCE = 3
 """The version of ApiVersions (KIP-511) that only clients ask for which choose each API's version by its range."""
 PRODUCE_TOLD_MAX = 7
 """What those that ask for an older one are told of Produce: aiokafka (up to 0.12) and kafka-python-ng take a broker
-with Produce 8 for Kafka 2.4, and join groups with JoinGroup 5 then, whatever its range says."""
+with Produce 8 for Kafka 2.4, and join groups with JoinGroup 5 then (the second only static members)."""
 
 EXPLAINED: Mapping[int, int] = {
     ApiKey.DESCRIBE_CONFIGS: 2,

@@ -316,7 +316,7 @@ def test_a_group_lives_from_join_to_leave(broker: Broker, level: int) -> None:
     assert left.error_code == 0
 
 
-@pytest.mark.parametrize("version", range(3))
+@pytest.mark.parametrize("version", range(5))
 def test_topics_are_created_and_deleted(broker: Broker, version: int) -> None:
     if ApiKey.CREATE_TOPICS not in broker.ranges:
         assert ApiKey.CREATE_TOPICS not in advertised([broker.ranges])
