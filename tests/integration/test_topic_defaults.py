@@ -16,6 +16,7 @@ from idemproxy.demo.jars import client_class_path, java_runtime
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.java_clients import LAST_3X_CLIENT, MODERN_CLIENT, compiled
+from testkit.real.proxy_process import wait_until
 
 SECONDS_MAX = 60
 BROKERS, PARTITIONS, REPLICAS = 2, 3, 2
@@ -34,11 +35,16 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConfiguredProxy]
             yield running
 
 
-def shape(proxy: ConfiguredProxy, topic: str) -> list[int]:
-    """How many replicas each partition has."""
+def has_shape(proxy: ConfiguredProxy, topic: str, partitions: int, replicas: int) -> None:
+    """Brokers hear of a new topic one after the other."""
     admin = AdminClient({"bootstrap.servers": "{}:{}".format(*proxy.address)})
-    found = admin.list_topics(topic, timeout=SECONDS_MAX).topics[topic]
-    return [len(one.replicas) for one in found.partitions.values()]
+
+    def shape() -> list[int]:
+        found = admin.list_topics(topic, timeout=SECONDS_MAX).topics[topic]
+        return [len(one.replicas) for one in found.partitions.values()]
+
+    wait_until(lambda: bool(shape()), f"{topic} has partitions")
+    assert shape() == [replicas] * partitions
 
 
 @pytest.mark.parametrize("version", [LAST_3X_CLIENT, MODERN_CLIENT])
@@ -50,7 +56,7 @@ def test_javas_admin_client_gets_the_defaults_of_the_proxy(proxy: ConfiguredProx
     command += ["{}:{}".format(*proxy.address), topic]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert shape(proxy, topic) == [REPLICAS] * PARTITIONS
+    has_shape(proxy, topic, PARTITIONS, REPLICAS)
 
 
 def test_librdkafkas_admin_client_too(proxy: ConfiguredProxy) -> None:
@@ -58,9 +64,9 @@ def test_librdkafkas_admin_client_too(proxy: ConfiguredProxy) -> None:
     for wanted in (NewTopic("both", -1, -1), NewTopic("five", 5, -1), NewTopic("single", -1, 1)):
         for made in admin.create_topics([wanted]).values():
             made.result(SECONDS_MAX)
-    assert shape(proxy, "both") == [REPLICAS] * PARTITIONS
-    assert shape(proxy, "five") == [REPLICAS] * 5
-    assert shape(proxy, "single") == [1] * PARTITIONS
+    has_shape(proxy, "both", PARTITIONS, REPLICAS)
+    has_shape(proxy, "five", 5, REPLICAS)
+    has_shape(proxy, "single", PARTITIONS, 1)
 
 
 def test_kafka_pythons_admin_client_too(proxy: ConfiguredProxy) -> None:
@@ -69,7 +75,7 @@ def test_kafka_pythons_admin_client_too(proxy: ConfiguredProxy) -> None:
         admin.create_topics([PythonTopic("python", -1, -1)])
     finally:
         admin.close()
-    assert shape(proxy, "python") == [REPLICAS] * PARTITIONS
+    has_shape(proxy, "python", PARTITIONS, REPLICAS)
 
 
 def test_other_defaults_count_from_a_reload_on(proxy: ConfiguredProxy) -> None:
@@ -80,4 +86,4 @@ def test_other_defaults_count_from_a_reload_on(proxy: ConfiguredProxy) -> None:
     admin = AdminClient({"bootstrap.servers": "{}:{}".format(*proxy.address)})
     for made in admin.create_topics([NewTopic("later", -1, -1)]).values():
         made.result(SECONDS_MAX)
-    assert shape(proxy, "later") == [1] * 7
+    has_shape(proxy, "later", 7, 1)
