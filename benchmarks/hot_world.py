@@ -256,6 +256,8 @@ class World:
         self.reactor = BenchReactor()
         self.telemetry = Telemetry()
         self.engine = _engine(self.reactor, self.telemetry)
+        if hasattr(self.engine.context.observers, "counts"):  # as a process sets it up; older commits do not have it
+            self.engine.context.observers.counts = self.telemetry.metrics
         if begin is not None:
             begin(self)
         self.store = BenchStore(self.reactor, self.engine.context.life.incarnation)

@@ -276,8 +276,7 @@ def encode_request(
         name = topic.encode()
         pending += _INT16.pack(len(name)) + name + _INT32.pack(len(partitions))
         for partition, records in partitions.items():
-            chunks.append(pending + _INT32_PAIR.pack(partition, len(records)))
-            chunks.append(records)
+            chunks += (pending + _INT32_PAIR.pack(partition, len(records)), records)
             pending = b""
     if pending:
         chunks.append(pending)

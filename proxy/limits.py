@@ -368,6 +368,13 @@ PARTITION_OBJECTS_BYTES: Final = 2 * KIB
 BATCH_OBJECTS_BYTES: Final = 4 * KIB
 """What a request, each partition in it, and each batch with a producer id take in memory beside their bytes, while they
 are at work: 16,000 requests of one small batch took 50 MB, and with producer ids 160 MB, 40 MB of it for good."""
+USUAL_REQUEST_OBJECTS_BYTES: Final = REQUEST_OBJECTS_BYTES + PARTITION_OBJECTS_BYTES + BATCH_OBJECTS_BYTES
+"""Of a request with one batch."""
+REQUEST_SHAPES_MAX: Final = 32
+REQUEST_SHAPE_BYTES_MAX: Final = KIB // 2
+"""What is kept of the requests of one connection, so that further ones like them are recognised by their bytes: header,
+topic and partition of each. As many as a producer has partitions at one broker, more or less; 40 KB of a connection at
+the most."""
 MEMORY_LOOK_SECONDS: Final = 10.0
 """How often it is checked whether free memory can be given back to the kernel."""
 MEMORY_GROWN_BYTES: Final = 8 * MIB

@@ -131,6 +131,7 @@ def principal_of(name: str | None) -> bytes:
 def pack(entry: Entry) -> bytes:
     """Return the bytes to store; about 100 for a quiet entry, 250 with a full window and an intent."""
     window, intent = entry.window, entry.intent
+    count = len(window)
     timed = False
     places: list[int | bytes] = []
     for batch in window:
@@ -150,15 +151,16 @@ def pack(entry: Entry) -> bytes:
         entry.first_base_offset,
         entry.end_offset,
         entry.anchor,
-        len(window),
+        count,
         (_HAS_INTENT if intent else 0) | (_IS_TIMED if timed else 0) | (_IS_REBUILT if entry.is_rebuilt else 0),
     )
     if intent is None:
-        return _layout(len(window), timed, -1).pack(*head, *places)
+        return _layout(count, timed, -1).pack(*head, *places)
     members: list[int] = []
     for member in intent.batches:
         members += (member.base_sequence, member.record_count, member.crc)
-    return _layout(len(window), timed, len(intent.batches)).pack(
+    batches = len(intent.batches)
+    return _layout(count, timed, batches).pack(
         *head,
         *places,
         intent.owner,
@@ -168,7 +170,7 @@ def pack(entry: Entry) -> bytes:
         intent.content,
         intent.leader,
         intent.attempts,
-        len(intent.batches),
+        batches,
         *members,
     )
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from .. import limits
 from ..flow.outcome import NotSent
-from .merge import PartitionAppend, QueuedAppend
+from .merge import Job, Load
 from .slow_partitions import USUAL, Place
 
 _Ring = OrderedDict["PartitionQueue", None]
@@ -36,11 +36,11 @@ class PartitionQueue:
     def __init__(self, pace: int) -> None:
         self.pace = pace
         self.count = 0
-        self._again: deque[QueuedAppend] = deque()
+        self._again: deque[Job] = deque()
         """The next ones. Nearly always one append waits alone, and is here."""
-        self._by_sender: OrderedDict[object, deque[QueuedAppend]] = OrderedDict()
+        self._by_sender: OrderedDict[object, deque[Job]] = OrderedDict()
 
-    def push(self, job: QueuedAppend) -> None:
+    def push(self, job: Job) -> None:
         """Put one append behind the others of its sender."""
         self.count += 1
         if self.count == 1:
@@ -52,7 +52,7 @@ class PartitionQueue:
         else:
             jobs.append(job)
 
-    def pop(self) -> QueuedAppend:
+    def pop(self) -> Job:
         """Take the next append."""
         self.count -= 1
         if self._again:
@@ -63,7 +63,7 @@ class PartitionQueue:
             self._by_sender[sender] = jobs
         return job
 
-    def put_back(self, jobs: Sequence[QueuedAppend]) -> None:
+    def put_back(self, jobs: Sequence[Job]) -> None:
         """Put appends back that could not be taken: they are the next ones, in this order."""
         self.count += len(jobs)
         self._again.extendleft(reversed(jobs))
@@ -84,7 +84,7 @@ class AppendQueue:
     def __bool__(self) -> bool:
         return self.count > 0
 
-    def take_all(self) -> list[QueuedAppend]:
+    def take_all(self) -> list[Job]:
         """Take everything out."""
         jobs = []
         for queue in self._queues.values():
@@ -93,7 +93,7 @@ class AppendQueue:
         self._rings.clear()
         return jobs
 
-    def push(self, job: QueuedAppend) -> None:
+    def push(self, job: Job) -> None:
         """Let one more append wait."""
         append = job.append
         timeout_class = _timeout_class(append.timeout_ms)
@@ -123,14 +123,14 @@ class AppendQueue:
         """Does any append of this pace wait?"""
         return any(self._rings.get(pace, {}).values())
 
-    def take(self, pace: int, bytes_max: int, lease_refusal: str | None, *, one: bool) -> list[PartitionAppend]:
+    def take(self, pace: int, bytes_max: int, lease_refusal: str | None, *, one: bool) -> list[Load]:
         """Take what one request may hold: at most one wrapper of a partition, or with ``one`` of one partition only.
         The last check of each append is made here, in the step of its send and before anything is merged, so that one
         that may not be sent leaves the others alone (rules R4, R17). The first append is taken however large it is."""
         ring = self._next_ring(pace)
-        loads: list[PartitionAppend] = []
+        loads: list[Load] = []
         more: list[PartitionQueue] = []
-        refused: list[tuple[QueuedAppend, str]] = []
+        refused: list[tuple[Job, str]] = []
         room = bytes_max
         while ring:
             queue, _ = ring.popitem(last=False)
@@ -150,7 +150,7 @@ class AppendQueue:
                 continue
             self.count -= 1
             self.size_bytes -= job.size_bytes
-            load = PartitionAppend(job)
+            load = job.load()
             loads.append(load)
             if queue.count and load.may_grow:
                 self._merge(load, queue, room, lease_refusal, refused)
@@ -168,14 +168,14 @@ class AppendQueue:
     # ------------------------------------------------------------------ inside
     def _merge(
         self,
-        load: PartitionAppend,
+        load: Load,
         queue: PartitionQueue,
         room: int,
         lease_refusal: str | None,
-        refused: list[tuple[QueuedAppend, str]],
+        refused: list[tuple[Job, str]],
     ) -> None:
         """Put other appends that wait for its partition into the wrapper."""
-        misfits: list[QueuedAppend] = []
+        misfits: list[Job] = []
         while queue.count and len(misfits) < limits.MERGE_MISFITS_MAX:
             job = queue.pop()
             if load.size_bytes + job.size_bytes > room or not load.room_for(job):
@@ -189,7 +189,7 @@ class AppendQueue:
             load.add(job)
         queue.put_back(misfits)
 
-    def _taken(self, job: QueuedAppend) -> QueuedAppend:
+    def _taken(self, job: Job) -> Job:
         self.count -= 1
         self.size_bytes -= job.size_bytes
         return job

@@ -16,8 +16,8 @@ from ...codecs.headers import encode_request_header, parse_response_header
 from ...codecs.produce import API_KEY, BROKER_VERSION_MAX, encode_request, parse_response
 from ...reactor import Buffer
 from .. import limits
-from ..flow.outcome import InDoubt, Outcome, classify
-from .merge import PartitionAppend
+from ..flow.outcome import InDoubt, Outcome
+from .merge import Load
 from .slow_partitions import USUAL, Place
 
 _CLIENT_ID = "idemproxy"
@@ -59,7 +59,7 @@ class Lane:
         self._pool = pool
         self._wire: LaneWire | None = None
         self._splitter = FrameSplitter(limits.RESPONSE_BYTES_MAX)
-        self._loads: list[PartitionAppend] = []
+        self._loads: list[Load] = []
         self._correlation_id = 0
         self._has_begun = False
         self._is_late = False
@@ -90,18 +90,18 @@ class Lane:
     @property
     def appends(self) -> int:
         """How many appends are in the request that is out."""
-        return sum([len(load.jobs) for load in self._loads])
+        return sum([load.appends for load in self._loads])
 
     @property
     def places(self) -> Sequence[Place]:
         """The partitions in the request that is out."""
         return [(load.topic, load.partition) for load in self._loads]
 
-    def send(self, loads: list[PartitionAppend], pace: int, now: float) -> None:
+    def send(self, loads: list[Load], pace: int, now: float) -> None:
         """Send the loads in one request. The caller has asked each append whether it may be sent, in this same step."""
         assert self._wire is not None
         assert not self._loads
-        timeout = min([job.append.timeout_ms for load in loads for job in load.jobs]) / 2000
+        timeout = min([load.timeout_ms for load in loads]) / 2000
         timeout = max(limits.UPSTREAM_TIMEOUT_SECONDS_MIN, min(limits.UPSTREAM_TIMEOUT_SECONDS_MAX, timeout))
         self._loads = loads
         self._has_begun = False
@@ -187,7 +187,7 @@ class Lane:
             if answer is None:
                 load.done(doubt)
             else:
-                load.done(classify(answer.error_code, answer.base_offset, answer.log_append_time_ms, self, broker_id))
+                load.answered(answer.error_code, answer.base_offset, answer.log_append_time_ms, self, broker_id)
         if self.is_idle:
             self._pool.lane_idle(self)
 

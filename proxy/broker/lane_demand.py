@@ -20,7 +20,8 @@ class LaneDemand:
 
     def came(self, waiting: int) -> None:
         """One more append waits; ``waiting`` includes it."""
-        self._most = max(self._most, self._out + waiting)
+        if self._out + waiting > self._most:
+            self._most = self._out + waiting
 
     def sent(self, now: float, appends: int) -> None:
         """A request with this many appends has left."""

@@ -17,13 +17,13 @@ from math import ceil
 
 from ...reactor import Reactor
 from .. import limits
-from ..events import AppendMerged, AppendSent, ProduceConnectionLost, Report
+from ..events import ProduceConnectionLost, Report
 from ..flow.effects import Append
 from ..flow.outcome import NotSent, Outcome
 from .append_queue import AppendQueue
 from .lane import Lane
 from .lane_demand import LaneDemand
-from .merge import PartitionAppend, QueuedAppend
+from .merge import Job, Load, QueuedAppend
 from .slow_partitions import SLOW, SUSPECT, USUAL, PartitionPaces, Place
 
 _SERVED = (USUAL, SLOW, SUSPECT)
@@ -103,12 +103,18 @@ class LanePool:
 
     def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
         """Queue one append; ``done`` is called with the outcome, once."""
+        self.push(QueuedAppend(effect, done, effect.size_bytes))
+
+    def push(self, job: Job) -> None:
+        """Queue one append; it gets its outcome, once."""
         if not self._waiting.count:
             self._stands_still_since = self._reactor.now()
-        self._waiting.push(QueuedAppend(effect, done, effect.size_bytes))
+        self._waiting.push(job)
         self._demand.came(self._waiting.count)
-        self._plan_dispatch()
-        self._watch()
+        if not self._is_flush_planned:
+            self._plan_dispatch()
+        if not self._is_watching:
+            self._watch()
 
     def set_usable(self, usable: bool) -> None:
         """The broker's version became certain, or its control connection was lost."""
@@ -244,10 +250,10 @@ class LanePool:
                     self._slow_out += 1
                 else:
                     self._usual_out += 1
-                    self._demand.sent(now, sum([len(load.jobs) for load in loads]))
+                    self._demand.sent(now, sum([load.appends for load in loads]))
                 self._idle.pop().send(loads, pace, now)
                 for load in loads:
-                    self._tell(load)
+                    load.has_left(self._report, self.broker_id)
 
     def _next(self) -> tuple[int, int]:
         """Return the pace whose turn it is and how many more of its requests may be out; zeros if none may leave."""
@@ -278,7 +284,7 @@ class LanePool:
         self._is_holding = False
         self._plan_dispatch()
 
-    def _take(self, pace: int, lanes: int) -> list[PartitionAppend]:
+    def _take(self, pace: int, lanes: int) -> list[Load]:
         """Take the appends of the next request: a larger share when there are fewer lanes than needed."""
         share = self._waiting.size_bytes // lanes
         bytes_max = max(limits.LANE_REQUEST_BYTES, min(limits.LANE_REQUEST_BYTES_MAX, share))
@@ -287,13 +293,6 @@ class LanePool:
         if pace == SUSPECT and loads:
             self._paces.tried((loads[0].topic, loads[0].partition))
         return loads
-
-    def _tell(self, load: PartitionAppend) -> None:
-        for job in load.jobs:
-            names = job.append.identities
-            self._report(AppendSent(self.broker_id, load.topic, load.partition, names))
-            if len(load.jobs) > 1:
-                self._report(AppendMerged(self.broker_id, load.topic, load.partition, names))
 
     def _open_one(self) -> None:
         """Open another lane; only one at a time is being opened. Each append that may be sent needs one, so there are

@@ -6,6 +6,7 @@ Takes connections, answers what sessions ask for, ends in order (R15); incarnati
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import starmap
 from typing import Protocol
@@ -29,6 +30,7 @@ from ..broker.mode import Mode
 from ..broker.served import Idempotence
 from ..broker.topology import Topology
 from ..events import ConnectionRefused, Report
+from ..flow.observers import no_step
 from ..flow.runner import FlowRunner
 from ..pass_through.lanes import ClientLanes
 from ..producer.context import Context
@@ -42,6 +44,7 @@ from ..session.session import Session
 from ..settings.addresses import PlaceOf
 from ..settings.config import Caps, TopicDefaults
 from ..versions import BrokerRanges, advertised, native
+from .fast_outside import FastOutside
 from .life import Incarnations, LeasedStore
 from .metadata_answers import MetadataAnswers
 from .perform import effect_handlers
@@ -82,10 +85,12 @@ class Engine:
         for_clients: Reactor | None = None,
         mode: Mode | None = None,
         on_mode: Callable[[], None] = lambda: None,
+        has_fast_path: bool = True,
     ) -> None:
         """``mode``: who gives idempotence; None: the proxy. ``on_mode``: that was chosen by what the brokers are.
         ``shares_store``: other proxies may use the store as well. ``on_brokers``: listeners are wanted for these.
         ``on_refused``: a broker cannot be served, for another reason than before.
+        ``has_fast_path``: batches with which nothing is unusual go without a flow.
         ``for_clients``: opens connections to brokers that belong to one client; None: ``reactor`` does."""
         self.caps = caps or Caps()
         self.memory = MemoryBudget(self.caps)
@@ -106,18 +111,17 @@ class Engine:
         handlers = effect_handlers(reactor, self.topology, incarnations.stored, self.loop_budget, self.long_work)
         self.runner = FlowRunner(handlers)
         self._on_ready = on_ready
-        self.context = Context(
-            *(life, report, self.memory),
-            leader_of=self.topology.leader_of,
-            is_reachable=lambda broker_id: self.target(broker_id) is not None,
-            is_pass_long=lambda: self.loop_budget.is_long,
-        )
+        self.context = self._new_context(life)
+        self.has_fast_path = has_fast_path
+        if has_fast_path:
+            outside = FastOutside(reactor, self.topology, incarnations.stored, self.runner, self.loop_budget)
+            self.context.fast_path = outside
         self.recent_time = self.context.time
         self.sessions: set[Hosted] = set()
         self._idle_eviction = IdleEviction(lambda: self.sessions, reactor.now, report)
         self.pass_through_lanes: dict[ClientLanes, None] = {}
         """Each belongs to one client; with a produce out it outlives the session."""
-        self._requests_by_key: dict[int, int] = {}
+        self._requests_by_key: dict[int, int] = defaultdict(int)
         self._random_bytes = random_bytes
         self._on_brokers = on_brokers
         self._sequencers = Sequencers(self.caps.producers_max, report)
@@ -148,6 +152,14 @@ class Engine:
             on_mode=on_mode,
         )
 
+    def _new_context(self, life: Life) -> Context:
+        return Context(
+            *(life, self.report, self.memory),
+            leader_of=self.topology.leader_of,
+            is_reachable=lambda broker_id: self.target(broker_id) is not None,
+            is_pass_long=self.loop_budget.looks_long,
+        )
+
     def look_for_brokers(self) -> None:
         """Begin to look what there is, before anything is served."""
         self.topology.open()
@@ -172,6 +184,10 @@ class Engine:
             for session in list(self.sessions):
                 session.look_whether_idle()
         self.reactor.later(limits.SETTLE_SECONDS, self._tick)
+
+    def without_fast_path(self) -> None:
+        """From here on all batches go through flows. To be called before clients come."""
+        self.has_fast_path, self.context.fast_path = False, None
 
     def set_caps(self, caps: Caps) -> None:
         """Other limits from now on; what is open goes on under those it began with."""
@@ -264,6 +280,14 @@ class Engine:
         key = (producer_id, topic, partition)
         return self._sequencers.get(key, lambda: Sequencer(self.context, self.runner, *key))
 
+    def known_sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer | None:
+        """The same for a usual request. None: it is not there yet, or something is unusual: the partition has gone, the
+        proxy is ending (R15), or spans are wanted."""
+        wants_spans = self.context.observers.step_begins is not no_step
+        if wants_spans or self.is_draining or not self.topology.has_partition(topic, partition):
+            return None
+        return self._sequencers.known((producer_id, topic, partition))
+
     @property
     def policy(self) -> HeaderPolicy:
         """What becomes of headers, as the configuration says."""
@@ -339,8 +363,7 @@ class Engine:
 
     def count_request(self, api_key: int) -> None:
         """A request came in."""
-        counts = self._requests_by_key
-        counts[api_key] = counts.get(api_key, 0) + 1
+        self._requests_by_key[api_key] += 1
 
     def _broker_ready(self) -> None:
         self._advertised = self._native_ranges = None

@@ -40,10 +40,15 @@ def effect_handlers(
     }
 
 
+def look_at_outcome(topology: Topology, topic: str, outcome: Outcome) -> None:
+    """A broker that does not know the topic tells that it may have been deleted."""
+    if not isinstance(outcome, NotSent) and outcome.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        topology.doubt(topic)
+
+
 def _append(reactor: Reactor, topology: Topology, effect: effects.Append, resume: Resume) -> None:
     def ended(outcome: Outcome) -> None:
-        if not isinstance(outcome, NotSent) and outcome.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            topology.doubt(effect.topic)
+        look_at_outcome(topology, effect.topic, outcome)
         resume(outcome)
 
     if effect.way is not None:

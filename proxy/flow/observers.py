@@ -6,10 +6,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ..events import DoubtOpened, Report
 from .outcome import Acknowledger
 from .recent_time import RecentTime
+
+
+def no_step() -> float:
+    """No spans are wanted."""
+    return 0.0
+
+
+class AppendCounts(Protocol):
+    """What is counted of ``AppendSent`` and of ``BatchAnswered`` with the verdict "appended". ``appends_sent``: the
+    first."""
+
+    appends_sent: int
+
+    def appended_at_once(self, arrived_at: float) -> None:
+        """A batch that arrived then is answered as appended."""
+        ...
 
 
 @dataclass(slots=True)
@@ -18,11 +35,13 @@ class Observers:
 
     report: Report
     time: RecentTime
-    step_begins: Callable[[], float] = lambda: 0.0
+    step_begins: Callable[[], float] = no_step
     """The time when a step begins, for spans; 0 while no spans are wanted."""
     measure: Callable[[float, Acknowledger], None] | None = None
     """Called for each batch that was appended at once: when it arrived, and the lane that has just brought the
     answer."""
+    counts: AppendCounts | None = None
+    """Where what goes the fast path is counted, if nobody wants to hear of it one by one."""
     wants_outcomes: bool = False
     """A journal is kept: the outcome of every append is reported."""
     doubts: dict[object, tuple[float, DoubtOpened]] = field(default_factory=dict)

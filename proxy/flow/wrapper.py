@@ -70,6 +70,24 @@ class PendingWrapper:
         self._count = count
         self._held = Held(count, len(inner.message_set))
 
+    @classmethod
+    def made(
+        cls,
+        identities: tuple[Identity, ...],
+        message_set: bytes | bytearray,
+        anchor: bytes,
+        first_content: bytes,
+        max_timestamp: int,
+        codec: Codec,
+        count: Count,
+    ) -> PendingWrapper:
+        """Return one that was wrapped already, and goes alone."""
+        nothing = Inner(bytearray(), 0, max_timestamp, first_content)
+        wrapper = cls(identities, nothing, codec, count=count)
+        wrapper._message_set, wrapper._anchor = message_set, anchor
+        wrapper.goes_alone()
+        return wrapper
+
     @property
     def size_bytes(self) -> int:
         """Bytes of the wrapper. Before it is made: never too few, unless a codec makes data larger."""

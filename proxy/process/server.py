@@ -110,9 +110,7 @@ class Server:
         self.engine = self._new_engine(descriptors)
         self._unserved = UnservedBrokers(lambda: self.engine.topology.asked_first, report, self._end)
         self._listeners = self._new_listeners(descriptors)
-        if wants_spans:
-            self.engine.context.observers.step_begins = self._reactor.now
-        self.engine.context.observers.wants_outcomes = journal is not None
+        self._observe(telemetry, wants_spans=wants_spans, has_journal=journal is not None)
         self.engine.context.options.merges_producers = settings.merge_producers
         if telemetry is not None:
             telemetry.later = self._reactor.later
@@ -144,6 +142,15 @@ class Server:
             mode=self._mode,
             on_mode=self._mode_chosen.set,
         )
+
+    def _observe(self, telemetry: Telemetry | None, *, wants_spans: bool, has_journal: bool) -> None:
+        observers = self.engine.context.observers
+        if wants_spans:
+            observers.step_begins = self._reactor.now
+            self.engine.without_fast_path()
+        observers.wants_outcomes = has_journal
+        if telemetry is not None and not wants_spans and not has_journal:
+            observers.counts = telemetry.metrics
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain (rule R15). Raises ConfigError for what stops the start, and

@@ -14,6 +14,7 @@ from ..partition_log.marker_probe import MarkerProbe
 from ..partition_log.topic_facts import TopicFacts
 from .grouping import WrapperOptions
 from .life import Life
+from .outside import Outside
 
 
 class Context:
@@ -42,3 +43,5 @@ class Context:
         self.bounds = LowerBounds(self.time)
         self.marker_probe = MarkerProbe(self.topics, self.bounds, report)
         self.duplicate_audit = DuplicateAudit(report)
+        self.fast_path: Outside | None = None
+        """What the fast path needs; None: all batches go through flows."""

@@ -24,7 +24,8 @@ from .life import Life
 
 
 class CachedEntry:
-    """``entry``: the latest that is known, None when nothing is stored."""
+    """``entry``: the latest that is known, None when nothing is stored. ``key``: where it is stored.
+    ``stored_version``: the last one that was seen there."""
 
     def __init__(
         self, life: Life, observers: Observers, bell: Wakeup, producer_id: int, topic: str, partition: int
@@ -37,9 +38,9 @@ class CachedEntry:
         self._observers = observers
         self._bell = bell
         self._producer_id = producer_id
-        self._key = store.entry_key(life.cluster, producer_id, topic, partition)
+        self.key = store.entry_key(life.cluster, producer_id, topic, partition)
+        self.stored_version = NO_VERSION
         self._known_era = -1
-        self._stored_version = NO_VERSION
         self._written_at = float("-inf")
         self._unreadable: bytes | None = None
         self._issued_to = NO_PRINCIPAL
@@ -53,10 +54,30 @@ class CachedEntry:
         if self._known_era == self._life.era:
             return True
         era = self._life.era
-        value = await Read(self._key)
+        value = await Read(self.key)
         if isinstance(value, StoreAway) or era != self._life.era:
             return False
         return self._take(value)
+
+    def usual_entry(self, principal: bytes) -> Entry | None:
+        """The entry, if nothing has to be found out before the next batch of its epoch is appended: it is of this era
+        and generation (R10), nothing in it is open or was given up (R1, R17), nothing was lost or rebuilt (R10), it has
+        a window, and it belongs to this principal."""
+        entry, life = self.entry, self._life
+        if (
+            entry is None
+            or self._known_era != life.era
+            or entry.intent is not None
+            or entry.is_rebuilt
+            or not entry.window
+            or entry.generation != life.generation
+            or self._lost is not None
+            or entry.principal != principal
+            or (principal == NO_PRINCIPAL and self._issued_to != NO_PRINCIPAL)
+            or (not self.is_unwritten and self._may_have_expired)
+        ):
+            return None
+        return entry
 
     def forget(self) -> None:
         """What is held may be out of date: read it again."""
@@ -129,18 +150,12 @@ class CachedEntry:
         ttl_ms = 0 if entry.has_open_intent else self._life.expiry_ms
         value = pack(entry)
         while True:
-            result = await Swap(self._key, self._stored_version, value, ttl_ms)
+            result = await Swap(self.key, self.stored_version, value, ttl_ms)
             if era != self._life.era:
                 self.forget()
                 return False
             if isinstance(result, Swapped):
-                self.entry = entry
-                self._stored_version = entry.version
-                self._written_at = self._observers.time.now
-                if entry.generation == self._life.generation:
-                    self._lost = None
-                self.is_unwritten = False
-                self.commits = ()
+                self.swapped(entry)
                 return True
             if isinstance(result, Conflict):
                 self._take(result.value)
@@ -149,6 +164,16 @@ class CachedEntry:
             # row b3).
             await while_away(result.reason)
             await Pause(self._bell, limits.PROBE_SECONDS)
+
+    def swapped(self, entry: Entry) -> None:
+        """It is stored, in this era."""
+        self.entry = entry
+        self.stored_version = entry.version
+        self._written_at = self._observers.time.now
+        if entry.generation == self._life.generation:
+            self._lost = None
+        self.is_unwritten = False
+        self.commits = ()
 
     async def is_suspect(self) -> bool | StoreAway:
         """May the entry lack its last writes (rule R10)? An absent one may, unless its id is of this generation
@@ -181,7 +206,7 @@ class CachedEntry:
             return False
         self._unreadable = None
         version = stored.version if stored else NO_VERSION
-        if version < self._stored_version and not self._may_have_expired:
+        if version < self.stored_version and not self._may_have_expired:
             self._notice_loss(version)
         lost = self._lost
         if lost is None:
@@ -189,7 +214,7 @@ class CachedEntry:
         else:
             intent = stored.intent if stored else None
             self.entry = replace(lost, version=max(lost.version, version), generation=NO_GENERATION, intent=intent)
-        self._stored_version = version
+        self.stored_version = version
         self._known_era = self._life.era
         self.is_unwritten = False
         self.commits = ()
@@ -206,7 +231,7 @@ class CachedEntry:
         """The store has less than what it had confirmed, in the same life of its data. What we know of this producer is
         true, but others may have written since: it is suspect (rule R10) until it is rebuilt."""
         self._lost = self.entry
-        what = f"version {version} is stored where version {self._stored_version} was written"
+        what = f"version {version} is stored where version {self.stored_version} was written"
         self._observers.report(OperatorMessage("error", f"state of producer {self._producer_id} was lost: {what}"))
 
     async def _block(self) -> Block | StoreAway | None:

@@ -52,8 +52,11 @@ from .stream import Stream
 class Forward:
     """One group under one intent."""
 
-    def __init__(self, stream: Stream, group: list[Batch], pieces: deque[WrapperPlan], leader: int) -> None:
-        """``pieces``: what is left of the group. The first one is sent here."""
+    def __init__(
+        self, stream: Stream, group: list[Batch], pieces: deque[WrapperPlan], leader: int, era: int | None = None
+    ) -> None:
+        """``pieces``: what is left of the group. The first one is sent here. ``era``: in which the group was reserved;
+        None: in the present one."""
         entry = stream.held.entry
         assert entry is not None
         assert entry.intent is not None
@@ -68,7 +71,7 @@ class Forward:
         self._content = entry.intent.content
         self._leader = leader
         self._timeout_ms = min([batch.timeout_ms for batch in group])
-        self._era = stream.life.era
+        self._era = stream.life.era if era is None else era
         self._owner = entry.intent.owner
         self._is_clean = True
         self._is_nameless = False
@@ -76,15 +79,16 @@ class Forward:
         self._bound = Position(entry.intent.lower_bound, entry.intent.anchor)
         self._moved_to = NO_OFFSET
 
-    async def work(self) -> None:
-        """Go on until what was sent is in the log and answered, refused and answered, or has to begin anew."""
+    async def work(self, known: Outcome | None = None) -> None:
+        """Go on until what was sent is in the log and answered, refused and answered, or has to begin anew. ``known``:
+        the outcome of the first piece, if that was sent already (``fast_path.py``)."""
         stream = self._stream
         while True:
             piece = self._pieces[0]
             self._sent = piece.identities
             self._told = None
             started = self._observers.step_begins()
-            outcome: Outcome = await Append(
+            outcome: Outcome = known or await Append(
                 self._leader,
                 stream.topic,
                 stream.partition,
@@ -95,6 +99,7 @@ class Forward:
                 self._group[0].way,
                 self._group[0].sender,
             )
+            known = None
             if started:
                 stream.step("append", self._group, started, type(outcome).__name__)
             if self._observers.wants_outcomes:

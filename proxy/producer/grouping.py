@@ -76,6 +76,20 @@ def planning(target: Target, group: Sequence[Batch]) -> Steps[deque[WrapperPlan]
     return pieces
 
 
+def planned(
+    target: Target,
+    identities: tuple[Identity, ...],
+    message_set: bytes | bytearray,
+    anchor: bytes,
+    content: bytes,
+    max_timestamp: int,
+) -> deque[WrapperPlan]:
+    """Return the plan of a group of uncompressed batches that was made at once (``convert.wrap_plain``)."""
+    count = target.hold_bytes
+    wrapper = PendingWrapper.made(identities, message_set, anchor, content, max_timestamp, Codec.NONE, count)
+    return deque((WrapperPlan(identities, wrapper, False),))
+
+
 def _may_be_merged(target: Target, group: Sequence[Batch], piece: WrapperPlan, joined_max: int) -> bool:
     """May this be merged? Not what was refused in a merged append before (rule R19), nor parts, nor what is too large
     for it, nor where no marker is stored to tell the producer of the records."""

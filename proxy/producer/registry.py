@@ -23,9 +23,8 @@ class Sequencers:
 
     def get(self, key: tuple[int, str, int], make: Callable[[], Sequencer]) -> Sequencer | None:
         """The one with this key, made if there is none. None: there are too many, and all of them are at work."""
-        found = self._known.get(key)
+        found = self.known(key)
         if found is not None:
-            self._known.move_to_end(key)
             return found
         if len(self._known) >= self.entries_max:
             for old in list(islice(self._known, _LOOKED_AT_MAX)):
@@ -38,6 +37,13 @@ class Sequencers:
                 return None
         self._report(EntryLoaded(*key))
         found = self._known[key] = make()
+        return found
+
+    def known(self, key: tuple[int, str, int]) -> Sequencer | None:
+        """The one with this key, if there is one."""
+        found = self._known.get(key)
+        if found is not None:
+            self._known.move_to_end(key)
         return found
 
     def __len__(self) -> int:

@@ -27,10 +27,12 @@ def comes_before(epoch: int, sequence: int, batch: BatchIdentity) -> bool:
 class RetryNotes:
     """The notes of one connection."""
 
-    __slots__ = ("_ended", "_failed", "_held", "_requests")
+    __slots__ = ("_ended", "_failed", "_held", "_requests", "is_empty")
 
     def __init__(self) -> None:
         self._requests = 0
+        self.is_empty = True
+        """Nothing has failed, or all of it was forgotten: a batch that gets through changes nothing here."""
         self._ended: dict[Key, int] = {}
         """The epoch of which a batch failed for good last, until one of a newer epoch got through."""
         self._failed: dict[Key, dict[tuple[int, int], int]] = {}
@@ -58,6 +60,11 @@ class RetryNotes:
     def note(self, key: Key, identity: BatchIdentity, error_code: int, will_be_retried: bool, request: int) -> None:
         """Remember a failure after which the client sends it again; forget it when the batch got through or failed for
         good. Of other batches of its epoch that says nothing."""
+        if error_code or not self.is_empty:
+            self._note(key, identity, error_code, will_be_retried, request)
+            self.is_empty = not (self._failed or self._ended)
+
+    def _note(self, key: Key, identity: BatchIdentity, error_code: int, will_be_retried: bool, request: int) -> None:
         epoch, sequence = identity.producer_epoch, identity.base_sequence
         if error_code and will_be_retried:
             failures = self._failed.setdefault(key, {})

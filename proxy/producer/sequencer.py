@@ -8,6 +8,7 @@ the broker in ``forward.py``; both are called from here and come back here."""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,18 +22,21 @@ from ...state.store import StoreAway
 from .. import limits
 from ..events import InternalError
 from ..flow.effects import Leader, Now, Pause, Wait, in_steps
+from ..flow.outcome import Outcome
+from ..flow.wrapper import WrapperPlan
 from ..partition_log.log_offsets import Later
 from . import answers
 from .batch import Answer, Batch
 from .context import Context
 from .duplicates import answer_duplicate, begins_anew, look_for_overlap, why_hidden
+from .fast_path import FastPath
 from .forward import Forward
 from .grouping import gather, planning
 from .stream import Stream
 from .takeover import Takeover
 
 if TYPE_CHECKING:
-    from ..flow.runner import FlowRunner
+    from ..flow.runner import Flow, FlowRunner
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,7 @@ class Sequencer:
 
     def __init__(self, context: Context, runner: FlowRunner, producer_id: int, topic: str, partition: int) -> None:
         self.stream = Stream(context, runner, producer_id, topic, partition)
+        self._fast = None if context.fast_path is None else FastPath(self.stream, context.fast_path)
         self._runner = runner
         self._running = False
 
@@ -62,9 +67,9 @@ class Sequencer:
     def submit(self, batch: Batch) -> None:
         """Take a batch; its waiters are answered, sooner or later."""
         stream = self.stream
-        if not stream.take(batch):
+        if self._goes_fast(batch) or not stream.take(batch):
             return
-        if self._running:
+        if self._running or self._is_out_fast:
             stream.turn_away_foreign()
             stream.bell.ring()
         else:
@@ -73,8 +78,11 @@ class Sequencer:
     def wake(self) -> None:
         """Start working, if no flow works yet."""
         if not self._running:
-            self._running = True
-            self._runner.start(self.work(), self._ended, self._broke)
+            self._run(self.work())
+
+    def _run(self, flow: Flow) -> None:
+        self._running = True
+        self._runner.start(flow, self._ended, self._broke)
 
     def statistics(self) -> ProducerStatistics:
         """Return its state at this moment."""
@@ -85,7 +93,84 @@ class Sequencer:
     @property
     def is_idle(self) -> bool:
         """Is nothing queued, out, or unwritten? Then it may be dropped."""
-        return not self._running
+        return not (self._running or self._is_out_fast or self.stream.held.is_unwritten)
+
+    # ------------------------------------------------------------------ beside the flow: fast_path.py
+    @property
+    def _is_out_fast(self) -> bool:
+        return self._fast is not None and self._fast.is_out
+
+    def _goes_fast(self, batch: Batch) -> bool:
+        """Does a batch that has come go the fast path? Only if nothing is queued or out, and no flow works, or it
+        rests."""
+        stream, fast = self.stream, self._fast
+        if fast is None or stream.queue or stream.out or (self._running and not stream.is_resting):
+            return False
+        if not fast.start(self, batch):
+            return False
+        if self._running:
+            stream.bell.ring()  # it ends
+        return True
+
+    def go_on(self) -> None:
+        """A group has gone the fast path: so does the next one, if it may."""
+        outside = self.stream.context.fast_path
+        assert outside is not None
+        if self.stream.queue:
+            outside.in_turn(self._go_on)
+        else:
+            outside.flush_soon(self)
+
+    def _go_on(self, _nothing: None) -> None:
+        if self._running or self._is_out_fast:
+            return  # a flow has taken meanwhile what waits
+        self.stream.drop_unwanted()
+        if not self.stream.queue:
+            self.go_on()
+        elif not self._starts_next():
+            self.wake()
+
+    def _starts_next(self) -> bool:
+        """Does what waits go the fast path? To be asked between two groups."""
+        stream = self.stream
+        if self._fast is None or not self._fast.start(self, stream.next_batch()):
+            return False
+        for batch in stream.out:
+            stream.queue.remove(batch)
+            batch.ahead = None  # what there is now is counted itself
+        return True
+
+    @property
+    def committed_at(self) -> float:
+        """When a group was committed that went the fast path, for the last time: reactor seconds."""
+        return 0.0 if self._fast is None else self._fast.committed_at
+
+    def flush(self) -> None:
+        """Write what is held, if nothing else is at work here."""
+        if self.stream.held.is_unwritten and not self._is_out_fast and not self._running:
+            self.stream.is_flush_due = True
+            self.wake()
+
+    def take_over(
+        self, group: list[Batch], pieces: deque[WrapperPlan], entry: Entry, era: int, outcome: Outcome | None
+    ) -> None:
+        """A group that went the fast path does not end as usual. ``outcome``: of its append; None: the swap of
+        ``entry`` is not confirmed."""
+        self._run(self._finish(group, pieces, entry, era, outcome))
+
+    async def _finish(
+        self, group: list[Batch], pieces: deque[WrapperPlan], entry: Entry, era: int, outcome: Outcome | None
+    ) -> None:
+        stream = self.stream
+        if outcome is not None or await stream.write(entry):
+            assert entry.intent is not None
+            forward = Forward(stream, group, pieces, entry.intent.leader, None if outcome is None else era)
+            del pieces  # it keeps what it needs of them
+            await forward.work(outcome)
+        else:
+            stream.put_back(group)
+        stream.out = []
+        await self.work()
 
     # ------------------------------------------------------------------ the flow
     async def work(self) -> None:
@@ -97,8 +182,11 @@ class Sequencer:
             if not stream.queue and not (stream.watches_intent and await Now() < stream.watch_intent_until):
                 if not stream.held.is_unwritten:
                     return
-                if not await Pause(stream.bell, limits.COMMIT_IDLE_SECONDS):
+                if stream.is_flush_due or not await self._rest():
+                    stream.is_flush_due = False
                     await stream.write_held()
+                elif self._is_out_fast:
+                    return
                 continue
             doubt = await self._open_doubt()
             if isinstance(doubt, StoreAway):
@@ -110,7 +198,17 @@ class Sequencer:
                 continue
             stream.nothing_is_open()
             if stream.queue:
+                if self._starts_next():
+                    return
                 await self._work_on(stream.next_batch())
+
+    async def _rest(self) -> bool:
+        """Wait for what comes. False: nothing came for so long that what is held is written alone."""
+        stream = self.stream
+        stream.is_resting = True
+        rung = await Pause(stream.bell, limits.COMMIT_IDLE_SECONDS)
+        stream.is_resting = False
+        return rung
 
     async def _work_on(self, batch: Batch) -> None:
         stream = self.stream
@@ -254,12 +352,13 @@ class Sequencer:
     # ------------------------------------------------------------------ the end
     def _ended(self, _result: object) -> None:
         self._running = False
-        if self.stream.queue:
+        if self.stream.queue and not self._is_out_fast:
             self.wake()
 
     def _broke(self, error: Exception) -> None:
         """An internal error: whoever waits gets a retriable answer. Then the work goes on."""
         stream = self.stream
+        stream.is_resting = False
         stream.observers.report(
             InternalError(f"producer {stream.producer_id} on {stream.topic}-{stream.partition}", error)
         )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..flow.runner import Flow, FlowRunner
 
 
-_NO_INTENT = -math.inf
+NO_INTENT = -math.inf
 
 
 class Stream:
@@ -59,10 +59,14 @@ class Stream:
         self.acknowledged_by: dict[tuple[int, int], ReferenceType[Acknowledger]] = {}
         """Epoch and base sequence -> the connection that acknowledged it, under which nothing can vanish (rule R9). Not
         kept alive for that: behind it may be the whole session of a client that has gone."""
-        self.watch_intent_until = _NO_INTENT
+        self.watch_intent_until = NO_INTENT
         """Until then an intent that may be open is watched, also when no request waits here (rules R6, R17)."""
         self.looked_for: LookedFor | None = None
         """What the last rebuild has looked for (rule R10)."""
+        self.is_resting = False
+        """The flow that works here has nothing to do but to write what is held, if nothing comes."""
+        self.is_flush_due = False
+        """What is held has waited for long enough, and is written now."""
         self.parks = 0
         """How often in a row the state was read and could not be worked on yet."""
         self._runner = runner
@@ -91,7 +95,7 @@ class Stream:
     @property
     def watches_intent(self) -> bool:
         """Is an intent that may be open ours to watch? Then until ``watch_intent_until``."""
-        return self.watch_intent_until != _NO_INTENT and not self.life.is_draining
+        return self.watch_intent_until != NO_INTENT and not self.life.is_draining
 
     def watch_intent(self, until: float = math.inf) -> None:
         """An intent may be open: come back to it until then, whether or not a request waits."""
@@ -99,7 +103,7 @@ class Stream:
 
     def nothing_is_open(self) -> None:
         """The entry was seen to be fit to work on."""
-        self.watch_intent_until = _NO_INTENT
+        self.watch_intent_until = NO_INTENT
         self.parks = 0
 
     # ------------------------------------------------------------------ the queue
@@ -263,7 +267,7 @@ class Stream:
                 self.acknowledged_by[name] = ref(lane)
             else:
                 self.acknowledged_by.pop(name, None)
-        while len(self.acknowledged_by) > WINDOW_BATCHES_MAX:
+        for _ in range(len(self.acknowledged_by) - WINDOW_BATCHES_MAX):
             del self.acknowledged_by[next(iter(self.acknowledged_by))]
 
     def step(self, step: str, batches: Iterable[Batch], begun: float, detail: str = "") -> None:

@@ -16,6 +16,7 @@ from ..bridge.init_producer_id import InitProducerIdRequest
 from ..bridge.metadata import ClientQuestion
 from ..broker.broker import Broker
 from ..flow.recent_time import RecentTime
+from ..producer.sequencer import Sequencer
 from ..settings.addresses import PlaceOf
 from ..settings.config import TopicDefaults
 from .produce import Outside
@@ -51,6 +52,11 @@ class Host(Outside, Accounts, Protocol):
     def for_clients(self) -> Reactor:
         """Opens connections to brokers that belong to one client."""
         ...
+
+    @property
+    def has_fast_path(self) -> bool: ...
+
+    def known_sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer | None: ...
 
     @property
     def loop_budget(self) -> LoopBudget: ...

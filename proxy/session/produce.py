@@ -68,9 +68,9 @@ class Outside(Protocol):
 
     def look_for_topic(self, topic: str, done: Callable[[], None]) -> None: ...
 
-    def sweep(self, call: ProduceCall, parts: Sequence[Part]) -> None: ...
+    def sweep(self, call: Sweepable, parts: Sequence[Part]) -> None: ...
 
-    def swept(self, call: ProduceCall) -> None: ...
+    def swept(self, call: Sweepable) -> None: ...
 
     @property
     def reactor(self) -> Reactor: ...
@@ -79,6 +79,21 @@ class Outside(Protocol):
 
     @property
     def is_draining(self) -> bool: ...
+
+
+class Sweepable(Protocol):
+    """A request that is to be answered at ``answer_by``, in reactor seconds, at the latest."""
+
+    @property
+    def client(self) -> Client: ...
+
+    @property
+    def answer_by(self) -> float: ...
+
+    @property
+    def is_done(self) -> bool: ...
+
+    def time_is_up(self, parts: Sequence[Part]) -> None: ...
 
 
 class Client(Protocol):
@@ -310,7 +325,7 @@ class ProduceCall:
             if self.held is not None:
                 self.held.grow(limits.BATCH_OBJECTS_BYTES)
             batch.held = self.held
-            batch.ahead = Held(self.outside.memory.hold_bytes, _wrapper_bytes(header, len(records)))
+            batch.ahead = Held(self.outside.memory.hold_bytes, wrapper_bytes(header, len(records)))
             self._route(item.topic, item.partition, header.producer_id, part, batch, missing)
 
     def _deny(self, part: Part, item: PartitionRecords) -> None:
@@ -418,7 +433,7 @@ class ProduceCall:
         )
 
 
-def _wrapper_bytes(header: BatchHeader, size: int) -> int:
+def wrapper_bytes(header: BatchHeader, size: int) -> int:
     """What a batch of ``size`` bytes will take in the old format, about: a message has more around it than a record,
     and gzip is larger than zstd."""
     if header.attributes & CODEC_MASK:
@@ -438,17 +453,17 @@ class Sweeper:
     def __init__(self, now: Callable[[], float], later: Callable[[float, Callable[[], None]], object]) -> None:
         self._now = now
         self._later = later
-        self._calls: dict[ProduceCall, Sequence[Part]] = {}
+        self._calls: dict[Sweepable, Sequence[Part]] = {}
         self._planned = False
 
-    def add(self, call: ProduceCall, parts: Sequence[Part]) -> None:
+    def add(self, call: Sweepable, parts: Sequence[Part]) -> None:
         """Watch a request until it is answered, or no answer is wanted. ``parts``: as ``time_is_up`` gets them."""
         self._calls[call] = parts
         if not self._planned:
             self._planned = True
             self._later(limits.ANSWER_SWEEP_SECONDS, self._sweep)
 
-    def remove(self, call: ProduceCall) -> None:
+    def remove(self, call: Sweepable) -> None:
         """It is answered. Its bytes are given back at once, to be used for the next request while they are warm."""
         self._calls.pop(call, None)
 

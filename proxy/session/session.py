@@ -12,7 +12,7 @@ from functools import partial
 
 from ...codecs import produce as produce_codec
 from ...codecs.errors import WireError
-from ...codecs.framing import Frame, FrameSplitter
+from ...codecs.framing import SIZE_BYTES, Frame, FrameSplitter
 from ...codecs.headers import RequestHeader, encode_response_header, parse_request_header
 from ...codecs.steps import Steps
 from ...reactor import Buffer, Wire
@@ -35,6 +35,7 @@ from ..producer.retry_notes import RetryNotes
 from ..settings.addresses import PlaceOf
 from ..versions import ApiKey
 from .backend import Backend, SharedBackend
+from .fast_produce import FastProduce, FastRequest
 from .host import Host
 from .non_idempotent import NonIdempotentBatches
 from .pipe import Upstream
@@ -90,8 +91,9 @@ class Session:
         self._place_of = place_of
         self._wire: Wire | None = None
         self._local_host = ""
-        self._splitter = FrameSplitter(host.caps.request_bytes_max)
-        self._slots: deque[_Slot] = deque()
+        self._request_bytes_max = host.caps.request_bytes_max
+        self._splitter = FrameSplitter(self._request_bytes_max)
+        self._slots: deque[_Slot | FastRequest] = deque()
         self._waiting: deque[Frame] = deque()  # requests that are not taken yet
         self._turn_planned = False
         self._fair_share = IpFairShare(host.reactor) if admitted is None else admitted.fair_share
@@ -99,6 +101,7 @@ class Session:
         self._backpressure = Backpressure(host, self)
         self._flush_planned = False
         self._pipe: Upstream | None = None
+        self._fast = FastProduce(host) if host.has_fast_path and self.way is None else None
         self._at_work: Steps[None] | None = None
         self._converting: NonIdempotentBatches | None = None
 
@@ -117,6 +120,10 @@ class Session:
 
     def received(self, data: bytes) -> None:
         """Bytes of requests."""
+        fast = self._fast
+        is_usual = None if fast is None or not fast.shapes else self._takes_usual(fast, data)
+        if is_usual:
+            return
         try:
             frames = self._splitter.feed(data)
             has_many, fair_share = len(frames) > limits.REQUESTS_PER_TURN_MAX or self._waiting, self._fair_share
@@ -127,7 +134,7 @@ class Session:
                     self._waiting.extendleft(reversed(frames[index:]))
                     self._host.memory.hold_bytes(WAITING_COUNTS * sum(map(len, frames[index:])))
                     break
-                self._handle(frame)
+                self._handle(frame, may_be_usual=is_usual is None)
                 if self.is_closed:
                     return
         except WireError as error:
@@ -143,6 +150,32 @@ class Session:
         is_busy = self._waiting or len(self._slots) >= self._host.caps.requests_in_flight_max
         if is_busy or self._host.memory.is_full or backpressure.is_watched:
             backpressure.control()
+
+    def _takes_usual(self, fast: FastProduce, data: bytes) -> bool | None:
+        """Take one usual request, if it has come alone and nothing waits. False: it is not usual, and nothing has
+        happened. None: it was not looked at."""
+        host, slots, backpressure = self._host, self._slots, self._backpressure
+        size = len(data) - SIZE_BYTES
+        if (
+            self._waiting
+            or self._at_work is not None
+            or self._converting is not None
+            or self._fair_share.is_counted
+            or backpressure.is_watched
+            or self._splitter.buffered_bytes
+            or int.from_bytes(data[:SIZE_BYTES], "big") != size
+            or size > self._request_bytes_max
+            or len(slots) + 1 >= host.caps.requests_in_flight_max
+            or host.memory.is_full
+            or host.loop_budget.looks_long()
+        ):
+            return None
+        usual = fast.take(self, data, SIZE_BYTES)
+        if usual is None:
+            return False
+        slots.append(usual)
+        backpressure.was_active, backpressure.active_at = True, host.recent_time.now
+        return True
 
     # ------------------------------------------------------------------ back-pressure
     @property
@@ -288,7 +321,11 @@ class Session:
         self._end()
 
     # ------------------------------------------------------------------ requests
-    def _handle(self, frame: Frame) -> None:
+    def _handle(self, frame: Frame, *, may_be_usual: bool = True) -> None:
+        fast = self._fast
+        if may_be_usual and fast is not None and fast.shapes and (usual := fast.take(self, frame)) is not None:
+            self._slots.append(usual)
+            return
         header = parse_request_header(frame)
         if header.client_id:
             self.name = header.client_id[:64]
@@ -322,6 +359,8 @@ class Session:
         assert held is not None
         held.grow(len(request.partitions) * limits.PARTITION_OBJECTS_BYTES)
         self._backend.produce(self, request, header.api_version, held, partial(self._answer, slot))
+        if self._fast is not None and self.is_idempotent:
+            self._fast.learn(frame, header, request)
 
     def _init_producer_id(self, slot: _Slot, body: memoryview) -> None:
         request = parse_init_producer_id(body, slot.header.api_version)
@@ -453,6 +492,10 @@ class Session:
     def _answer(self, slot: _Slot, *chunks: Buffer | None) -> None:
         """Take the body of an answer; one chunk that is None: this request gets none."""
         slot.chunks = [chunk for chunk in chunks if chunk is not None]
+        self.answer_is_ready()
+
+    def answer_is_ready(self) -> None:
+        """One of the answers may leave, if those before it have left."""
         if not self.is_closed and not self._flush_planned:
             self._flush_planned = True
             self._host.reactor.at_flush(self._flush)
@@ -477,6 +520,9 @@ class Session:
             self.has_produced |= slot.header.api_key == _PRODUCE_KEY
             if not chunks:
                 continue
+            if type(slot) is FastRequest:
+                out += chunks
+                continue
             header = slot.header
             start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
             size = len(start) + sum(map(len, chunks))
@@ -486,7 +532,7 @@ class Session:
             self._wire.send(*out)
             if self._wire.unsent > limits.BACKLOG_BYTES:
                 self._backpressure.answers_wait()
-        if self.retry_notes.are_too_many:
+        if not self.retry_notes.is_empty and self.retry_notes.are_too_many:
             self._report_refusal(f"batches of more than {limits.FAILURES_NOTED_MAX} producers and partitions failed")
             self._backpressure.part()
             self._end()

@@ -5,6 +5,7 @@ A batch pays for a few additions here and for nothing of OpenTelemetry (``metric
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -99,7 +100,7 @@ class Metrics:
 
     def __init__(self, now: Callable[[], float] = lambda: 0.0) -> None:
         """``now``: seconds of a clock that goes on, for what is dropped after a time."""
-        self.verdicts: dict[str, int] = {}
+        self.verdicts: dict[str, int] = defaultdict(int)
         """Batches answered, by verdict."""
         self.appends_sent = 0
         self.duplicates: dict[tuple[str, str], int] = {}
@@ -158,10 +159,15 @@ class Metrics:
         self.appends_sent += 1
 
     def _answered(self, event: events.BatchAnswered) -> None:
-        verdicts = self.verdicts
-        verdicts[event.verdict] = verdicts.get(event.verdict, 0) + 1
+        self.verdicts[event.verdict] += 1
         if self._now is not None:
             self._arrived.append(event.arrived_at)
+
+    def appended_at_once(self, arrived_at: float) -> None:
+        """The same of a batch that was appended, without an event."""
+        self.verdicts["appended"] += 1
+        if self._now is not None:
+            self._arrived.append(arrived_at)
 
     def _doubt_resolved(self, event: events.DoubtResolved) -> None:
         self.doubts_resolved[event.result] = self.doubts_resolved.get(event.result, 0) + 1

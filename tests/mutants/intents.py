@@ -126,7 +126,7 @@ INTENTS = (
             "proxy.producer.entry_cache",
             "                self._take(result.value)\n                return False\n",
             "                there = int.from_bytes(result.value[1:9], 'big') if result.value else 0\n"
-            "                self._stored_version, entry = there, replace(entry, version=there + 1)\n"
+            "                self.stored_version, entry = there, replace(entry, version=there + 1)\n"
             "                value = pack(entry)\n"
             "                continue\n",
         ),

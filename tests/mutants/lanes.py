@@ -98,7 +98,7 @@ LANES = (
         (
             "proxy.broker.lane",
             "            load.done(InDoubt(reason, self._pool.broker_id, is_late=self._is_late))\n",
-            "            load.done(classify(3, -1, -1, self, self._pool.broker_id))\n",
+            "            load.answered(3, -1, -1, self, self._pool.broker_id)\n",
         ),
         deaths=("I1",),
     ),

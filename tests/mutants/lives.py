@@ -8,7 +8,7 @@ _SCENES = "unit/rules/test_rule_lives.py::"
 _MARKS = "unit/producer/test_rebuild_from_checkpoints.py::"
 _LOSS_UNNOTICED = (
     "proxy.producer.entry_cache",
-    "        if version < self._stored_version and not self._may_have_expired:\n",
+    "        if version < self.stored_version and not self._may_have_expired:\n",
     "        if False:\n",
 )
 

@@ -40,6 +40,8 @@ WALL_CLOCK_RATES = (6_000.0, 60_000.0)
 """A day in 14 s, or in 1.4."""
 LATE_SHARES = (0.0, 0.1, 0.6)
 """Of batches that are converted in a later pass."""
+FAST_SHARES = (0.0, 0.0, 0.0, 1.0, 1.0, 0.5)
+"""Of the lives of proxies in which usual batches go the fast path: half of all worlds have it, some only at times."""
 BATCHES = 25
 """About so many batches has a world when nobody says otherwise; each seed draws from a third of it to the double."""
 BROKER_KINDS = tuple(kind for kind in BrokerFault if kind is not BrokerFault.NONE)
@@ -186,6 +188,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         thief_may_write=guests.random() < 0.5,
         wall_clock_rate=old_ids.choice(WALL_CLOCK_RATES) if old_ids.random() < OLD_IDS_SHARE else 1.0,
         late_share=random_of_late.choice(LATE_SHARES),
+        fast_share=Random(f"{seed}/fast").choice(FAST_SHARES),
         package=package,
     )
     if has_guests:  # they know no leaders: of one partition it is found by trying

@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NoReturn
@@ -19,9 +19,11 @@ from typing import Any, NoReturn
 import trio
 
 from idemproxy.proxy.flow.effects import Append, Effect, Read, Swap
-from idemproxy.proxy.flow.outcome import NotSent
+from idemproxy.proxy.flow.outcome import NotSent, Outcome
 from idemproxy.proxy.flow.runner import FlowRunner, Resume
 from idemproxy.proxy.process.server import Server
+from idemproxy.proxy.producer.fast_path import FastPath
+from idemproxy.proxy.producer.outside import Outside
 from idemproxy.proxy.settings.load import load
 from idemproxy.proxy.telemetry.reports import Telemetry
 from idemproxy.reactor import Reactor
@@ -80,7 +82,7 @@ class CrashingRunner(FlowRunner):
         if isinstance(effect, Read):
             self._shipped.perform(effect, lambda value: resume(self._note(effect.key, value)))
         elif isinstance(effect, Swap):
-            self._swap(effect, resume)
+            self.swap(effect, resume, self._shipped.perform)
         elif isinstance(effect, Append):
             self._append(effect, resume)
         else:
@@ -93,32 +95,32 @@ class CrashingRunner(FlowRunner):
             self._intents[key] = unpack(value).intent if value else None
         return value
 
-    def _swap(self, effect: Swap, resume: Resume) -> None:
+    def swap(self, effect: Swap, resume: Resume, perform: Callable[[Swap, Resume], None]) -> None:
         intent = unpack(effect.value).intent
         before = self._intents.get(effect.key)
         is_reserve = intent is not None and bool(intent.batches)
         if is_reserve and before is not None and intent is not None:
             is_reserve = (before.producer_epoch, before.batches) != (intent.producer_epoch, intent.batches)
-        chosen = is_reserve and self._is_chosen(CrashPoint.BEFORE_RESERVE, CrashPoint.AFTER_RESERVE)
+        chosen = is_reserve and self.is_chosen(CrashPoint.BEFORE_RESERVE, CrashPoint.AFTER_RESERVE)
         sequence = intent.batches[0].base_sequence if intent is not None and intent.batches else -1
         records = sum(batch.record_count for batch in intent.batches) if intent is not None else 0
         if chosen and self._point is CrashPoint.BEFORE_RESERVE:
-            self._die(sequence, records)
+            self.die(sequence, records)
 
         def swapped(result: object) -> None:
             if isinstance(result, Swapped):
                 if chosen:
-                    self._die(sequence, records)
+                    self.die(sequence, records)
                 self._intents[effect.key] = intent
             elif isinstance(result, Conflict):
                 self._note(effect.key, result.value)
             resume(result)
 
-        self._shipped.perform(effect, swapped)
+        perform(effect, swapped)
 
     # ------------------------------------------------------------------ the append
     def _append(self, effect: Append, resume: Resume) -> None:
-        if not self._is_chosen(CrashPoint.AFTER_WRITE, CrashPoint.AFTER_ANSWER):
+        if not self.is_chosen(CrashPoint.AFTER_WRITE, CrashPoint.AFTER_ANSWER):
             self._shipped.perform(effect, resume)
             return
         sequence = effect.identities[0].base_sequence
@@ -127,32 +129,96 @@ class CrashingRunner(FlowRunner):
         def may_send() -> str | None:
             refusal = effect.may_send()
             if refusal is None and self._point is CrashPoint.AFTER_WRITE:
-                # Asked in the step of the send; the bytes leave at the end of this pass, before any timer.
-                self._reactor.later(0, lambda: self._die(sequence, records))
+                self.dies_after_write(sequence, records)
             return refusal
 
         def appended(outcome: object) -> None:
             if not isinstance(outcome, NotSent):  # it may be faster than the timer: the flow is not told of it
-                self._die(sequence, records)
-            self._seen -= 1
+                self.die(sequence, records)
+            self.was_not_sent()
             resume(outcome)
 
         self._shipped.perform(replace(effect, may_send=may_send), appended)
 
+    def dies_after_write(self, base_sequence: int, record_count: int) -> None:
+        """Called in the step of the send; the bytes leave at the end of this pass, before any timer."""
+        self._reactor.later(0, lambda: self.die(base_sequence, record_count))
+
+    def was_not_sent(self) -> None:
+        """The chosen append did not leave: the next one is chosen."""
+        self._seen -= 1
+
     # ------------------------------------------------------------------ the end
-    def _is_chosen(self, *points: CrashPoint) -> bool:
+    def is_chosen(self, *points: CrashPoint) -> bool:
+        """Is this the produce of which one of these points is the last?"""
         if self._point not in points:
             return False
         self._seen += 1
         return self._seen == self._nth
 
-    def _die(self, base_sequence: int, record_count: int) -> NoReturn:
+    def die(self, base_sequence: int, record_count: int) -> NoReturn:
+        """Say what it was working on, and end."""
         said = json.dumps(
             {"point": self._point, "nth": self._nth, "base_sequence": base_sequence, "record_count": record_count}
         )
         os.write(sys.stderr.fileno(), f"{SAYS}{said}\n".encode())
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("SIGKILL was survived")
+
+
+class CrashingAppend:
+    """An append that goes the fast path, and is the chosen one."""
+
+    def __init__(self, shipped: FastPath, runner: CrashingRunner, point: CrashPoint) -> None:
+        self._shipped = shipped
+        self._runner = runner
+        self._point = point
+        self._named = shipped.identities[0].base_sequence, sum(one.record_count for one in shipped.identities)
+        self.append = self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._shipped, name)
+
+    def may_send(self) -> str | None:
+        refusal = self._shipped.may_send()
+        if refusal is None and self._point is CrashPoint.AFTER_WRITE:
+            self._runner.dies_after_write(*self._named)
+        return refusal
+
+    def load(self) -> CrashingAppend:
+        return self
+
+    def answered(self, *_answer: object) -> None:
+        self._runner.die(*self._named)
+
+    def done(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, NotSent):
+            self._runner.die(*self._named)
+        self._runner.was_not_sent()
+        self._shipped.done(outcome)
+
+
+class CrashingOutside:
+    """The same for what goes the fast path: hands every call on to the shipped engine."""
+
+    def __init__(self, shipped: Outside, runner: CrashingRunner, point: CrashPoint) -> None:
+        self._shipped = shipped
+        self._runner = runner
+        self._point = point
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._shipped, name)
+
+    def swap(self, key: bytes, expected_version: int, value: bytes, done: Resume) -> None:
+        def perform(effect: Swap, resume: Resume) -> None:
+            self._shipped.swap(effect.key, effect.expected_version, effect.value, resume)
+
+        self._runner.swap(Swap(key, expected_version, value, 0), done, perform)
+
+    def push(self, broker: Any, append: Any) -> None:
+        if self._runner.is_chosen(CrashPoint.AFTER_WRITE, CrashPoint.AFTER_ANSWER):
+            append = CrashingAppend(append, self._runner, self._point)
+        self._shipped.push(broker, append)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -162,7 +228,10 @@ def main(arguments: Sequence[str]) -> None:
     settings = load(None, {"upstream": upstream, "listen": listen, "data_directory": data_directory})
     server = Server(settings, Telemetry())
     engine = server.engine
-    engine.runner = CrashingRunner(engine.runner, engine.reactor, CrashPoint(point), int(nth))
+    runner = CrashingRunner(engine.runner, engine.reactor, CrashPoint(point), int(nth))
+    engine.runner = runner
+    assert engine.context.fast_path is not None
+    engine.context.fast_path = CrashingOutside(engine.context.fast_path, runner, CrashPoint(point))
     trio.run(server.run)
 
 

@@ -17,6 +17,8 @@ from types import FrameType
 from typing import Any
 
 from idemproxy.proxy.broker.lane import Lane
+from idemproxy.proxy.broker.merge import Job
+from idemproxy.proxy.engine.fast_outside import FastOutside
 from idemproxy.proxy.flow.effects import Append, Effect
 from idemproxy.proxy.flow.runner import FlowRunner, Resume
 from idemproxy.proxy.main import main
@@ -45,18 +47,23 @@ def _stop_if(number: int) -> None:
 
 
 def _stop_between_looks() -> None:
-    perform, send = FlowRunner.perform, Lane.send
+    perform, push, send = FlowRunner.perform, FastOutside.push, Lane.send
 
     def stopping_perform(self: FlowRunner, effect: Effect[Any], resume: Resume) -> None:
         if isinstance(effect, Append):
             _stop_if(STOP_BEFORE_APPEND)
         perform(self, effect, resume)
 
+    def stopping_push(self: FastOutside, broker: Any, append: Job) -> None:
+        _stop_if(STOP_BEFORE_APPEND)
+        push(self, broker, append)
+
     def stopping_send(self: Lane, *what: Any) -> None:
         send(self, *what)
         _stop_if(STOP_BEFORE_WRITE)
 
     FlowRunner.perform = stopping_perform  # type: ignore[method-assign]
+    FastOutside.push = stopping_push  # type: ignore[method-assign]
     Lane.send = stopping_send  # type: ignore[assignment, method-assign]
     for number in (STOP_BEFORE_APPEND, STOP_BEFORE_WRITE):
         signal.signal(number, _arm)

@@ -10,6 +10,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from idemproxy.codecs.compression import Codec, compress, decompress
@@ -20,6 +21,7 @@ from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.admission.long_work import Done
 from idemproxy.proxy.admission.memory_budget import MemoryBudget
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset, OffsetAnswer
+from idemproxy.proxy.broker.merge import Job
 from idemproxy.proxy.flow.effects import (
     Append,
     Ask,
@@ -36,10 +38,13 @@ from idemproxy.proxy.flow.effects import (
 )
 from idemproxy.proxy.flow.outcome import Appended, InDoubt, NotSent, Outcome, Refused
 from idemproxy.proxy.flow.runner import FlowRunner, Resume
+from idemproxy.proxy.limits import COMMIT_IDLE_SECONDS
 from idemproxy.proxy.partition_log.log_chunk import ReadLog, taking_apart
 from idemproxy.proxy.producer.batch import Answer, Batch
 from idemproxy.proxy.producer.context import Context
+from idemproxy.proxy.producer.fast_path import FastPath
 from idemproxy.proxy.producer.life import Life
+from idemproxy.proxy.producer.outside import Broker, Flushed
 from idemproxy.proxy.producer.retry_notes import RetryNotes
 from idemproxy.proxy.producer.sequencer import Sequencer
 from idemproxy.proxy.producer.stream import Stream
@@ -56,7 +61,7 @@ INCARNATION, NEXT_INCARNATION = b"first.in", b"second.i"
 BLOCK_KEY = block_key(CLUSTER, block_of(PRODUCER_ID))
 KEY = entry_key(CLUSTER, PRODUCER_ID, TOPIC, PARTITION)
 START_SECONDS = 1000.0
-_NEVER = object()
+NEVER = object()
 
 
 class Client:
@@ -135,12 +140,94 @@ class Lane:
         self.answered_at = 0.0
 
 
+class StagedOutside:
+    """What the fast path asks for, on a stage: carried out in the step of the call, and answered in a later one.
+    ``groups``: so many have gone that way."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.groups = 0
+        self.leader = StagedBroker(1, True)
+        self._stage = stage
+        self._cluster: tuple[int | None] = (None,)
+
+    # ------------------------------------------------------------------ leaders
+    @property
+    def leaders(self) -> StagedOutside:
+        return self
+
+    @property
+    def cluster(self) -> object:
+        if self._cluster != (self._stage.leader,):
+            self._cluster = (self._stage.leader,)
+        return self._cluster
+
+    def leader_of(self, _topic: str, _partition: int) -> int | None:
+        return self._stage.leader
+
+    def broker(self, broker_id: int) -> StagedBroker:
+        self.leader.id = broker_id
+        return self.leader
+
+    # ------------------------------------------------------------------ calls
+    def swap(self, key: bytes, expected_version: int, value: bytes, done: Callable[[Any], None]) -> None:
+        self.groups += 1
+        result = self._stage.perform(Swap(key, expected_version, value, 0))
+        self._stage.later(0, lambda: done(result))
+
+    def push(self, broker: Broker, append: Job) -> None:
+        assert isinstance(append, FastPath)
+        broker_id = broker.id
+        records, timeout_ms, names = append.message_set(), append.timeout_ms, append.identities
+        where = broker_id, append.topic, append.partition
+        outcome = self._stage.perform(Append(*where, records, timeout_ms, append.may_send, names, None, append.sender))
+        if outcome is not NEVER:
+            self._stage.later(0, lambda: self._end(broker_id, append, outcome))
+
+    def _end(self, broker_id: int, append: FastPath, outcome: Outcome) -> None:
+        if not isinstance(outcome, NotSent):
+            append.has_left(self._stage.events.append, broker_id)
+        if isinstance(outcome, Appended):
+            told = outcome.error_code, outcome.base_offset, outcome.log_append_time_ms
+            append.answered(*told, self._stage.lane, broker_id)
+        elif isinstance(outcome, Refused):
+            append.answered(outcome.error_code, -1, -1, self._stage.lane, broker_id)
+        else:
+            append.done(outcome)
+
+    def look_at(self, topic: str, outcome: Outcome) -> None:
+        """Topics are not deleted here."""
+
+    def flush_soon(self, sequencer: Flushed) -> None:
+        self._stage.later(COMMIT_IDLE_SECONDS, sequencer.flush)
+
+    def in_turn(self, go_on: Callable[[None], None]) -> None:
+        go_on(None)
+
+
+@dataclass
+class StagedBroker:
+    """The leader."""
+
+    id: int
+    is_ready: bool
+
+
 class Stage:
     """A proxy process that works for one producer on one partition."""
 
-    def __init__(self, *, keeps_markers: bool = True, topic_codec: Codec | None = None) -> None:
-        """``topic_codec``: the topic's compression.type; None: that of the producer."""
+    def __init__(
+        self,
+        *,
+        keeps_markers: bool = True,
+        topic_codec: Codec | None = None,
+        has_fast_path: bool = False,
+        answers_later: bool = False,
+    ) -> None:
+        """``topic_codec``: the topic's compression.type; None: that of the producer. ``answers_later``: swaps and
+        appends are carried out at once and answered in a later step, so that what is sent together meets."""
+        self._answers_later = answers_later
         self.topic_codec = topic_codec
+        self.fast_path = StagedOutside(self) if has_fast_path else None
         self.now = START_SECONDS
         self.log = PartitionLog(keeps_wrapper_keys=keeps_markers)
         self.earliest = 0
@@ -175,6 +262,7 @@ class Stage:
         memory = MemoryBudget(Caps())
         context = Context(life, self.events.append, memory, leader_of=lambda _topic, _partition: self.leader)
         context.time.now = self.now
+        context.fast_path = self.fast_path
         return context
 
     def new_sequencer(self) -> Sequencer:
@@ -256,12 +344,21 @@ class Stage:
 
     def never_answers(self, _effect: Append) -> Outcome:
         """For a process that dies meanwhile."""
-        return cast(Outcome, _NEVER)
+        return cast(Outcome, NEVER)
 
     def refuses(self, code: int) -> Callable[[Append], Outcome]:
         return lambda _effect: Refused(code)
 
     # ------------------------------------------------------------------ effects
+    def later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call back when so much time has passed."""
+        heapq.heappush(self._timers, (self.now + seconds, next(self._order), callback))
+
+    def perform(self, effect: Any) -> Any:
+        """Carry out a swap or an append, as for a flow; NEVER: it is never answered."""
+        self._look(effect)
+        return self._swap(effect) if isinstance(effect, Swap) else self._append(effect)
+
     def _handlers(self) -> dict[type, Any]:
         performed: dict[type, Callable[[Any], Any]] = {
             Read: self._read,
@@ -281,7 +378,11 @@ class Stage:
             def handle(effect: Any, resume: Resume) -> None:
                 self._look(effect)
                 result = perform(effect)
-                if result is not _NEVER:
+                if result is NEVER:
+                    return
+                if self._answers_later and isinstance(effect, Swap | Append):
+                    self.later(0, lambda: resume(result))
+                else:
                     resume(result)
 
             return handle

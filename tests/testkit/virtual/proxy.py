@@ -65,13 +65,15 @@ class VirtualProxy:
         expiry_seconds: float | None = None,
         wall_clock_rate: float = 1.0,
         late_share: float = 0.0,
+        fast_share: float = 0.0,
     ) -> None:
         """``clock_offset``: how long its machine was up before the run. ``clock_rate``: its seconds in a second.
         ``horizon_seconds``: the longest time after which a client retries; None: as shipped. ``has_principals``: it
         knows its clients by name, as with certificates. ``guests_at``: the brokers, if they ask who is there: clients
         then show them at one port each, and the proxy is a principal of its own. ``expiry_seconds``: of
         the state of an idle producer; None: as shipped. ``wall_clock_rate``: of the clock by which ids get old.
-        ``late_share``: of batches that are converted in a later pass."""
+        ``late_share``: of batches that are converted in a later pass. ``fast_share``: of its lives in which usual
+        batches go the fast path."""
         self.network = network
         self.name = name
         self.address: Address = (name, 9092)
@@ -98,6 +100,8 @@ class VirtualProxy:
         self._expiry_seconds = expiry_seconds
         self._wall_clock_rate = wall_clock_rate
         self._late_share = late_share
+        self._fast_share = fast_share
+        self._fast = Random(f"{network.seed}/{name}/fast")
         self._late = Random(f"{network.seed}/{name}/late")
         self._package = package
         self._engine_module = importlib.import_module(f"{package}.proxy.engine.engine")
@@ -170,6 +174,7 @@ class VirtualProxy:
             wall_clock_ms=lambda: EPOCH_MS + int(self.network.now * 1000 * self._wall_clock_rate),
             on_brokers=lambda brokers: self._listen_when_ready(host),
             on_ready=lambda: self._listen_when_ready(host),
+            has_fast_path=self._fast.random() < self._fast_share,
         )
         engine.context.options.merges_producers = self._merge_producers
         engine.context.is_pass_long = lambda: self._late.random() < self._late_share

@@ -58,6 +58,8 @@ class WorldSettings:
     """How fast the wall clocks go by which producer ids get old."""
     late_share: float = 0.0
     """Of batches that are converted in a later pass, as where much is to be done."""
+    fast_share: float = 0.0
+    """Of the proxies' lives in which usual batches go the fast path."""
     package: str = "idemproxy"
     """Under which name the proxy is imported: the shipped one, or a patched copy."""
 
@@ -90,6 +92,7 @@ class World:
                 clock_rate=rate,
                 merge_producers=settings.merge_producers,
                 late_share=settings.late_share,
+                fast_share=settings.fast_share,
                 horizon_seconds=settings.horizon_seconds,
                 has_principals=settings.has_principals,
                 guests_at=tuple(self.cluster.brokers) if settings.has_guests else (),

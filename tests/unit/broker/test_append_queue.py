@@ -10,7 +10,7 @@ import pytest
 
 from idemproxy.proxy.broker.append_queue import AppendQueue
 from idemproxy.proxy.broker.lane_pool import LanePool
-from idemproxy.proxy.broker.merge import PartitionAppend, QueuedAppend
+from idemproxy.proxy.broker.merge import Load, QueuedAppend
 from idemproxy.proxy.broker.slow_partitions import ON_TRIAL, SLOW, SUSPECT, USUAL, Place
 from idemproxy.proxy.flow.effects import Append
 from idemproxy.proxy.flow.outcome import NotSent, Outcome
@@ -39,14 +39,12 @@ def all_usual(_place: Place) -> int:
     return USUAL
 
 
-def names(loads: list[PartitionAppend]) -> list[str]:
+def names(loads: list[Load]) -> list[str]:
     """What is in each wrapper."""
-    return [bytes(load.jobs[0].append.message_set).decode() for load in loads]
+    return [bytes(load.message_set()).decode() for load in loads]
 
 
-def take(
-    waiting: AppendQueue, pace: int = USUAL, bytes_max: int = REQUEST_BYTES, *, one: bool = False
-) -> list[PartitionAppend]:
+def take(waiting: AppendQueue, pace: int = USUAL, bytes_max: int = REQUEST_BYTES, *, one: bool = False) -> list[Load]:
     return waiting.take(pace, bytes_max, None, one=one)
 
 

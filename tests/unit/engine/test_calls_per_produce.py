@@ -3,12 +3,15 @@ microseconds would be noise. ``make bench-proxy`` tells what they cost."""
 
 import sys
 from collections import Counter
+from collections.abc import Callable
 from types import CodeType, FrameType
 
 import pytest
 from hot_world import World
 
 import idemproxy
+from idemproxy.codecs.compression import Codec
+from idemproxy.proxy.engine.engine import Engine
 from testkit.real.kernel_build import current
 from testkit.stage.either_way import WAYS
 from testkit.stage.kernel_cases import with_kernel
@@ -18,12 +21,14 @@ ROOT = idemproxy.__file__.rpartition("/src/")[0]
 OURS = tuple(f"{ROOT}/{folder}/" for folder in ("src", "proxy", "state", "codecs"))
 
 
-def calls_per_produce(connections: int, records: int, record_bytes: int) -> tuple[float, Counter[str]]:
+def calls_per_produce(
+    connections: int, records: int, record_bytes: int, begin: Callable[[Engine], None] | None = None
+) -> tuple[float, Counter[str]]:
     """Return the calls of and from the product's functions, C functions among them, and how often which was called.
 
     As cProfile counts, without what the benchmark's own reactor, store, broker and clients call. Sockets and the
     connection to Redis are not in it."""
-    world = World(connections, records, record_bytes)
+    world = World(connections, records, record_bytes, None if begin is None else lambda world: begin(world.engine))
     world.prepare(PASSES)
     called: Counter[str] = Counter()
     ours: dict[CodeType, bool] = {}
@@ -50,9 +55,9 @@ def calls_per_produce(connections: int, records: int, record_bytes: int) -> tupl
 @pytest.mark.parametrize(
     ("connections", "records", "record_bytes", "calls_max"),
     [
-        (50, 1, 100, {"python": 473, "kernel": 431}),
-        (20, 16, 1024, {"python": 474, "kernel": 432}),
-        (1, 1, 100, {"python": 550, "kernel": 508}),
+        (50, 1, 100, {"python": 211, "kernel": 125}),
+        (20, 16, 1024, {"python": 214, "kernel": 128}),
+        (1, 1, 100, {"python": 289, "kernel": 203}),
     ],
     ids=["one record, 50 connections", "16 KB, 20 connections", "one record, one connection"],
 )
@@ -66,6 +71,33 @@ def test_a_produce_takes_no_more_calls_than_it_did(
         calls, called = calls_per_produce(connections, records, record_bytes)
     print(f"{calls:.1f} calls per produce;", ", ".join(f"{name} {n}" for name, n in called.most_common(20)))
     assert calls <= calls_max[way]
+
+
+def with_codec(engine: Engine) -> None:
+    """Its topic has a codec of its own: batches are converted in a flow."""
+    engine.context.topics.wrapper_codecs["t"] = Codec.SNAPPY
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_without_the_fast_path_a_produce_takes_no_more_calls_than_it_did(way: str) -> None:
+    with with_kernel(current() if way == "kernel" else None):
+        calls, called = calls_per_produce(50, 1, 100, Engine.without_fast_path)
+    print(f"{calls:.1f} calls per produce;", ", ".join(f"{name} {n}" for name, n in called.most_common(20)))
+    assert calls <= {"python": 465, "kernel": 423}[way]
+
+
+def test_what_does_not_go_the_fast_path_does_not_pay_for_it() -> None:
+    def without(engine: Engine) -> None:
+        with_codec(engine)
+        engine.without_fast_path()
+
+    flows, _ = calls_per_produce(50, 1, 100, without)
+    calls, called = calls_per_produce(50, 1, 100, with_codec)
+    print(
+        f"{calls:.1f} and {flows:.1f} calls per produce;",
+        ", ".join(f"{name} {n}" for name, n in called.most_common(20)),
+    )
+    assert calls < flows
 
 
 def test_the_count_is_the_same_each_time() -> None:

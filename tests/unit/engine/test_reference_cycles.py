@@ -64,9 +64,15 @@ def ours(garbage: list[Any]) -> list[str]:
 class Scene:
     """A proxy, a broker with two partitions, and one client after the other."""
 
-    def __init__(self, *, is_guest: bool = False, merges: bool = False) -> None:
+    def __init__(self, *, is_guest: bool = False, merges: bool = False, is_fast: bool = False) -> None:
         settings = WorldSettings(
-            brokers=1, partitions=2, clients=0, has_principals=is_guest, has_guests=is_guest, merge_producers=merges
+            brokers=1,
+            partitions=2,
+            clients=0,
+            has_principals=is_guest,
+            has_guests=is_guest,
+            merge_producers=merges,
+            fast_share=float(is_fast),
         )
         self.world = World(1, settings)
         if self.world.cluster.users is not None:
@@ -381,6 +387,58 @@ def hung_up_on(scene: Scene, line: Line) -> list[int]:
     return []
 
 
+def is_usual(scene: Scene, line: Line) -> None:
+    """From here on its batches with this producer id go the fast path, where there is one."""
+    for sequence in range(2):
+        scene.send(line, [(0, records(sequence=sequence))])
+        scene.run(1)
+
+
+def usual(scene: Scene, line: Line) -> list[int]:
+    is_usual(scene, line)
+    for sequence in range(2, 9):
+        scene.send(line, [(0, records(sequence=sequence))])
+    scene.run(10)
+    return [0] * 9
+
+
+def usual_and_time_is_up(scene: Scene, line: Line) -> list[int]:
+    is_usual(scene, line)
+    scene.world.cluster.rates = BrokerFaultRates(slow=(5.0, 5.0))
+    scene.faults = [BrokerFault.LATE_ANSWER]
+    scene.send(line, [(0, records(sequence=2))])
+    scene.run(30)
+    return [0, 0, 7]
+
+
+def usual_and_in_doubt(scene: Scene, line: Line) -> list[int]:
+    is_usual(scene, line)
+    scene.faults = [BrokerFault.LOST_ANSWER]
+    scene.send(line, [(0, records(sequence=2))])
+    scene.run(30)
+    return [0, 0, 0]
+
+
+def usual_and_the_store_is_away(scene: Scene, line: Line) -> list[int]:
+    is_usual(scene, line)
+    scene.world.redis.restart(down_seconds=40)
+    scene.send(line, [(0, records(sequence=2))])
+    scene.run(60)
+    return [0, 0, 7]
+
+
+def usual_and_gone(scene: Scene, line: Line) -> list[int]:
+    is_usual(scene, line)
+    scene.world.cluster.rates = BrokerFaultRates(slow=(1.0, 1.0))
+    scene.faults = [BrokerFault.LATE_ANSWER]
+    scene.send(line, [(0, records(sequence=2))])
+    scene.run(0.3)
+    assert line.wire is not None
+    line.wire.reset()
+    scene.run(60)
+    return [0, 0]
+
+
 PATHS: list[Callable[[Scene, Line], list[int]]] = [
     answered,
     bad_checksum,
@@ -415,22 +473,27 @@ PATHS: list[Callable[[Scene, Line], list[int]]] = [
     without_room_for_its_rest,
     gone_without_room_for_its_rest,
     hung_up_on,
+    usual,
+    usual_and_time_is_up,
+    usual_and_in_doubt,
+    usual_and_the_store_is_away,
+    usual_and_gone,
 ]
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("kind", ["plain", "merging", "guest"])
+@pytest.mark.parametrize("kind", ["plain", "fast", "merging", "guest"])
 def test_a_request_and_its_connection_leave_nothing_to_collect(
     path: Callable[[Scene, Line], list[int]], kind: str, garbage: list[Any]
 ) -> None:
-    scene = Scene(is_guest=kind == "guest", merges=kind == "merging")
+    scene = Scene(is_guest=kind == "guest", merges=kind == "merging", is_fast=kind == "fast")
     gc.collect()
     garbage.clear()
     line = scene.line()
     codes = path(scene, line)
-    if kind == "guest" and path in (doubt_is_resolved, doubt_and_forwarded_again):
+    if kind == "guest" and path in (doubt_is_resolved, doubt_and_forwarded_again, usual_and_in_doubt):
         assert line.is_lost, "his own connection to the broker has ended, and with it his session"
-        codes = []
+        codes = codes[:-1]
     assert scene.codes(line) == codes
     assert ours(garbage) == []
     if not line.is_lost and line.wire is not None:

@@ -12,7 +12,7 @@ from idemproxy.proxy.admission.memory_budget import MemoryBudget
 from idemproxy.proxy.producer import answers
 from idemproxy.proxy.producer.batch import Answer
 from idemproxy.proxy.producer.sequencer import Sequencer
-from idemproxy.proxy.session.produce import Part, ProduceCall
+from idemproxy.proxy.session.produce import Part, ProduceCall, Sweepable
 from idemproxy.proxy.settings.config import Caps
 from testkit.stage.sequencer import PARTITION, TOPIC, Client, Stage, batch_of
 from testkit.virtual import client_bytes
@@ -205,10 +205,10 @@ class LookedFor:
     def look_for_topic(self, _topic: str, done: Callable[[], None]) -> None:
         self.looks.append(done)
 
-    def sweep(self, call: ProduceCall, parts: Sequence[Part]) -> None:
+    def sweep(self, call: Sweepable, parts: Sequence[Part]) -> None:
         """Its time is not up in this scene."""
 
-    def swept(self, call: ProduceCall) -> None:
+    def swept(self, call: Sweepable) -> None:
         """As above."""
 
     def report(self, event: object) -> None:

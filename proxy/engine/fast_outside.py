@@ -1,0 +1,105 @@
+"""What the fast path asks for: the same as the effects of flows (``perform.py``), by plain calls. Sans-IO; decides
+nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...reactor import Reactor
+from ...state.store import Conflict, Store, StoreAway, Swapped
+from .. import limits
+from ..admission.loop_budget import LoopBudget
+from ..broker.merge import Job
+from ..broker.topology import Topology
+from ..flow.effects import Append, Swap
+from ..flow.outcome import Outcome
+from ..flow.runner import FlowRunner
+from ..producer.outside import Flushed
+from .perform import look_at_outcome
+
+_LOOK_SECONDS = limits.COMMIT_IDLE_SECONDS / 2
+
+
+class FastOutside:
+    """Of one engine. ``stored``: the store, which comes later than this."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        topology: Topology,
+        stored: Callable[[], Store],
+        runner: FlowRunner,
+        loop_budget: LoopBudget,
+    ) -> None:
+        self._reactor = reactor
+        self.leaders = topology
+        self._stored = stored
+        self._runner = runner
+        self._loop_budget = loop_budget
+        self._store: Store | None = None
+        self._unwritten: dict[Flushed, None] = {}
+        """Those whose last commit waits for a reserve that carries it."""
+        self._is_looking = False
+
+    def swap(
+        self,
+        key: bytes,
+        expected_version: int,
+        value: bytes,
+        done: Callable[[Swapped | Conflict | StoreAway], None],
+    ) -> None:
+        """Reserve."""
+        if self._runner.on_effect is not None:
+            self._runner.on_effect(Swap(key, expected_version, value, 0))
+        store = self._store
+        if store is None:
+            store = self._store = self._stored()
+        store.swap(key, expected_version, value, 0, done)
+
+    def push(self, broker: Any, append: Job) -> None:
+        """Let an append wait for a lane."""
+        if self._runner.on_effect is not None:
+            self._runner.on_effect(_effect_of(broker.id, append))
+        broker.pool.push(append)
+
+    def in_turn(self, go_on: Callable[[None], None]) -> None:
+        """Go on, in a later pass if this one has done enough."""
+        self._loop_budget.in_turn(go_on)(None)
+
+    def look_at(self, topic: str, outcome: Outcome) -> None:
+        """Note what an outcome says of the topology."""
+        look_at_outcome(self.leaders, topic, outcome)
+
+    def flush_soon(self, sequencer: Flushed) -> None:
+        """Have its commit written alone if no reserve comes that carries it. One timer for all of them."""
+        self._unwritten[sequencer] = None
+        if not self._is_looking:
+            self._is_looking = True
+            self._reactor.later(_LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._is_looking = False
+        due = self._reactor.now() - _LOOK_SECONDS
+        for sequencer in list(self._unwritten):
+            if sequencer.committed_at <= due:
+                del self._unwritten[sequencer]
+                sequencer.flush()
+        if self._unwritten:
+            self._is_looking = True
+            self._reactor.later(_LOOK_SECONDS, self._look)
+
+
+def _effect_of(broker_id: int, append: Job) -> Append:
+    """Return what a flow would ask for in its place: for those that watch effects."""
+    wanted = append.append
+    return Append(
+        broker_id,
+        wanted.topic,
+        wanted.partition,
+        append.load().message_set(),
+        wanted.timeout_ms,
+        wanted.may_send,
+        wanted.identities,
+        sender=wanted.sender,
+    )

@@ -1,0 +1,72 @@
+"""What the fast path (``fast_path.py``) needs of the engine: typing only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ...state.store import Conflict, StoreAway, Swapped
+from ..broker.merge import Job
+from ..flow.outcome import Outcome
+
+
+class Broker(Protocol):
+    """A broker, as it is seen here. ``is_ready``: something can be sent to it."""
+
+    id: int
+    is_ready: bool
+
+
+class Leaders(Protocol):
+    """Who leads what, as last learned. ``cluster``: another object whenever something else was learned."""
+
+    @property
+    def cluster(self) -> object: ...
+
+    def leader_of(self, topic: str, partition: int) -> int | None: ...
+
+    def broker(self, broker_id: int) -> Broker | None: ...
+
+
+class Flushed(Protocol):
+    """A sequencer that holds a commit. ``committed_at``: since when, in reactor seconds."""
+
+    @property
+    def committed_at(self) -> float: ...
+
+    def flush(self) -> None:
+        """Write it, if nothing else is at work there."""
+        ...
+
+
+class Outside(Protocol):
+    """What the fast path asks for: the same as the effects of flows, by plain calls."""
+
+    @property
+    def leaders(self) -> Leaders: ...
+
+    def swap(
+        self,
+        key: bytes,
+        expected_version: int,
+        value: bytes,
+        done: Callable[[Swapped | Conflict | StoreAway], None],
+    ) -> None:
+        """Reserve: as the effect ``Swap``, without expiry."""
+        ...
+
+    def push(self, broker: Any, append: Job) -> None:
+        """Let an append wait for a lane of a broker that ``leaders`` gave."""
+        ...
+
+    def look_at(self, topic: str, outcome: Outcome) -> None:
+        """Note what an outcome says of the topology."""
+        ...
+
+    def flush_soon(self, sequencer: Flushed) -> None:
+        """Have its commit written alone if no reserve comes that carries it."""
+        ...
+
+    def in_turn(self, go_on: Callable[[None], None]) -> None:
+        """Go on, in a later pass if this one has done enough."""
+        ...
