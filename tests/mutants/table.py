@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.answers import ANSWERS
 from mutants.bounds import BOUNDS
 from mutants.expired import EXPIRED
+from mutants.fast import FAST
 from mutants.guests import GUESTS
 from mutants.intents import INTENTS
 from mutants.lanes import LANES
@@ -17,7 +18,7 @@ from mutants.shell import SHELL
 
 MUTANTS: tuple[Mutant, ...] = tuple(
     sorted(
-        (*ANSWERS, *BOUNDS, *EXPIRED, *GUESTS, *INTENTS, *LANES, *LIVES, *LOG, *MERGING, *PARTS, *SHELL),
+        (*ANSWERS, *BOUNDS, *EXPIRED, *GUESTS, *INTENTS, *LANES, *LIVES, *LOG, *MERGING, *PARTS, *SHELL, *FAST),
         key=lambda mutant: mutant.number,
     )
 )
