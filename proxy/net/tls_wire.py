@@ -22,6 +22,7 @@ from .tls import TlsObject, TlsSide, explain, principal_of
 _RECORD_BYTES = 16 * 1024
 """The largest record of TLS. Larger pieces are of no use, and the memory buffers never shrink again."""
 _RECEIVE_BYTES = 17 * 1024
+"""Taken from the kernel at once: a whole record with what TLS adds."""
 _SEALED_BYTES = 64 * 1024
 """Bytes that are encrypted ahead of what the kernel takes."""
 _HANDSHAKE = 0x16
@@ -174,10 +175,13 @@ class TlsWire(SocketWire):
             return
         pieces: list[bytes] = []
         receive_bytes, self._receive_bytes = self._receive_bytes, limits.RECEIVE_BYTES
+        # All but the last byte of a record may wait here: what it ends with hands over all of it.
+        taken_bytes_max = receive_bytes - _RECORD_BYTES
         have, taken, reason, pending = 0, 0, "", self._outgoing.pending
-        while not reason and taken + _RECEIVE_BYTES <= receive_bytes:
+        while not reason and taken < taken_bytes_max:
+            size = min(_RECEIVE_BYTES, taken_bytes_max - taken)
             try:
-                data = self._socket.recv(_RECEIVE_BYTES)
+                data = self._socket.recv(size)
             except BlockingIOError:
                 break
             except OSError as error:
@@ -191,7 +195,7 @@ class TlsWire(SocketWire):
             if self._handshakes is not None and not self._shake(data):
                 return  # else the bytes behind the handshake are for the endpoint
             had, (have, reason) = have, self._decrypt(pieces, have)
-            if len(data) < _RECEIVE_BYTES or have == had:
+            if len(data) < size or have == had:
                 break
         reason = reason or self._judge(taken, have, pending)
         if pieces and not self._finishing:

@@ -6,6 +6,7 @@ import ssl
 import sys
 import termios
 import threading
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -24,8 +25,12 @@ from testkit.real.tls_scene import (
     context,
     play,
     read_exactly,
+    shake_hands,
     until,
 )
+
+RECORD_BYTES = 16 * 1024
+"""The largest record of TLS."""
 
 
 @pytest.fixture(scope="module")
@@ -72,13 +77,7 @@ def test_it_does_not_matter_how_the_network_cuts_what_is_sent(kit: TlsKit, size:
                 for start in range(0, len(data), size):
                     line.sendall(data[start : start + size])
 
-            while True:
-                try:
-                    tls.do_handshake()
-                    break
-                except ssl.SSLWantReadError:
-                    send()
-                    incoming.write(line.recv(65536))
+            shake_hands(tls, send, lambda: incoming.write(line.recv(65536)))
             for start in range(0, len(said), 1000):  # a record each
                 tls.write(said[start : start + 1000])
             send()
@@ -287,6 +286,65 @@ def test_what_is_expected_of_one_message_is_decrypted_in_large_pieces(kit: TlsKi
             await until(lambda: end.data == bytes(size))
             may_go.set()
         assert end.sizes[0] > size // 2
+
+    play(kit.server, act)
+
+
+@pytest.mark.parametrize(
+    ("most_bytes", "records"),
+    [(64 * 1024, [RECORD_BYTES] * 4 + [2_000]), (200 * 1024, [RECORD_BYTES] * 12 + [10_000])],
+    ids=["of any read", "of one message"],
+)
+def test_what_waited_for_the_end_of_its_record_counts_among_the_bytes_of_the_read_that_ends_it(
+    kit: TlsKit, most_bytes: int, records: list[int]
+) -> None:
+    may_begin, may_go_on = threading.Event(), threading.Event()
+    begun_bytes, left_bytes = 0, 0
+
+    def client(port: int) -> None:
+        nonlocal begun_bytes, left_bytes
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = context(kit.authority).wrap_bio(incoming, outgoing, server_hostname="localhost")
+        with socket.create_connection(("127.0.0.1", port), SECONDS_MAX) as line:
+            shake_hands(tls, lambda: line.sendall(outgoing.read()), lambda: incoming.write(line.recv(65536)))
+            tls.write(b".")
+            line.sendall(outgoing.read())
+            for size in records:
+                tls.write(bytes(size))
+            sealed = outgoing.read()
+            assert may_begin.wait(SECONDS_MAX)
+            begun_bytes = int.from_bytes(sealed[3:5], "big") + 4  # the first record but its last byte
+            left_bytes = len(sealed) - begun_bytes
+            line.sendall(sealed[:begun_bytes])
+            assert may_go_on.wait(SECONDS_MAX)
+            line.sendall(sealed[begun_bytes:])
+            with suppress(ConnectionResetError):
+                line.recv(1)  # until the end
+
+    def begin(wire: Wire) -> None:
+        assert isinstance(wire, TlsWire)
+        wire._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+
+    async def act(scene: Scene) -> None:
+        scene.begin = begin
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(trio.to_thread.run_sync, client, scene.port))
+            await until(lambda: scene.accepted and scene.accepted[0].data == b".")
+            (end,) = scene.accepted
+            wire = end.wire
+            assert isinstance(wire, TlsWire)
+            may_begin.set()
+            await until(lambda: begun_bytes and wire._unheard == begun_bytes)
+            wire.pause()
+            may_go_on.set()
+            held = bytearray(4)
+            await until(lambda: fcntl.ioctl(wire._socket, termios.FIONREAD, held) == 0 and _number(held) == left_bytes)
+            end.expected = most_bytes
+            wire.expect(most_bytes)
+            wire.resume()
+            await until(lambda: len(end.data) == 1 + sum(records))
+            wire.close()
+        assert len(end.sizes) == 3, "one byte, as much as may be, and the rest"
 
     play(kit.server, act)
 

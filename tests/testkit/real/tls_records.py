@@ -10,6 +10,8 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from .tls_scene import shake_hands
+
 _HASH, _KEY_BYTES, _NONCE_BYTES, _TAG_BYTES = "sha384", 32, 12, 16
 """Of TLS_AES_256_GCM_SHA384, which OpenSSL prefers."""
 _HANDSHAKE, _DATA = 22, 23
@@ -30,15 +32,7 @@ class TlsRecords:
         trusted.minimum_version = ssl.TLSVersion.TLSv1_3
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         client = trusted.wrap_bio(incoming, outgoing, server_hostname="localhost")
-        while True:
-            try:
-                client.do_handshake()
-            except ssl.SSLWantReadError:
-                line.sendall(outgoing.read())
-                incoming.write(line.recv(65536))
-            else:
-                line.sendall(outgoing.read())
-                break
+        shake_hands(client, lambda: line.sendall(outgoing.read()), lambda: incoming.write(line.recv(65536)))
         assert client.cipher() == ("TLS_AES_256_GCM_SHA384", "TLSv1.3", 256)
         (secret,) = [text.split()[2] for text in key_log.read_text().splitlines() if text.startswith(_SECRET)]
         self._take(bytes.fromhex(secret))

@@ -96,15 +96,21 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 def play(settings: TlsServer, act: Callable[[Scene], Awaitable[None]]) -> Scene:
-    """Run a scene: ``act`` is an async function of it."""
-    failures: list[object] = []
+    """Run a scene: ``act`` is an async function of it. An internal error ends it at once: what it waits for would not
+    come any more."""
+    failures: list[tuple[str, Exception]] = []
     events: list[Any] = []
 
     async def run() -> Scene:
-        reactor = TrioReactor(lambda where, error: failures.append((where, error)))
-        scene = Scene(reactor, Certificates(events.append, reactor.later), events)
-        side = scene.certificates.side(settings, "listeners[0].tls")
         async with trio.open_nursery() as nursery:
+
+            def failed(where: str, error: Exception) -> None:
+                failures.append((where, error))
+                nursery.cancel_scope.cancel()
+
+            reactor = TrioReactor(failed)
+            scene = Scene(reactor, Certificates(events.append, reactor.later), events)
+            side = scene.certificates.side(settings, "listeners[0].tls")
             await nursery.start(reactor.run)
             scene.port = reactor.listen("127.0.0.1", 0, scene.accept, side, events.append).port
             await act(scene)
@@ -112,7 +118,8 @@ def play(settings: TlsServer, act: Callable[[Scene], Awaitable[None]]) -> Scene:
         return scene
 
     scene = trio.run(run)
-    assert failures == []
+    for where, error in failures:
+        raise AssertionError(f"an internal error in {where}") from error
     return scene
 
 
@@ -131,6 +138,19 @@ def connected(port: int, trusted: ssl.SSLContext, name: str = "localhost") -> It
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with trusted.wrap_socket(plain, server_hostname=name, suppress_ragged_eofs=False) as client:
             yield client
+
+
+def shake_hands(tls: ssl.SSLObject, send: Callable[[], None], receive: Callable[[], object]) -> None:
+    """Finish a handshake; its last bytes have been sent then."""
+    while True:
+        try:
+            tls.do_handshake()
+        except ssl.SSLWantReadError:
+            send()
+            receive()
+        else:
+            send()
+            return
 
 
 def read_exactly(client: socket.socket, size: int) -> bytes:
