@@ -168,9 +168,9 @@ def test_the_pages_use_the_kinds_of_blocks_that_are_looked_at() -> None:
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
 def test_every_make_target_in_the_docs_exists(page: Path) -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"`make ([a-z]+)", page.read_text()))
-    named |= {name for block in blocks_of(page) for name in re.findall(r"^make ([a-z]+)", block.text, re.MULTILINE)}
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"`make ([a-z-]+)", page.read_text()))
+    named |= {name for block in blocks_of(page) for name in re.findall(r"^make ([a-z-]+)", block.text, re.MULTILINE)}
     assert named <= targets
 
 

@@ -28,6 +28,7 @@ OTHER_FOLDERS = (
     "bridge",
     "commands",
     "engine",
+    "native",
     "net",
     "pass_through",
     "process",
