@@ -2,7 +2,6 @@
 refuses every byte as a full disk does, for every user."""
 
 import json
-import socket
 from pathlib import Path
 
 import pytest
