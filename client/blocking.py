@@ -10,6 +10,7 @@ import socket
 import ssl
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
@@ -276,7 +277,7 @@ class Producer:
                 self._changed.notify_all()
 
 
-class _Worker(threading.Thread):
+class _Worker(threading.Thread, ABC):
     """A thread of a producer. An error of ours ends the producer instead of leaving its callers waiting."""
 
     def __init__(self, producer: Producer, name: str) -> None:
@@ -302,9 +303,9 @@ class _Worker(threading.Thread):
             self._wake_receiver.close()
             self._wake_sender.close()
 
+    @abstractmethod
     def work(self) -> None:
         """One turn."""
-        raise NotImplementedError
 
     def abort(self) -> None:
         """Do not wait for a server any more."""

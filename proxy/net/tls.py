@@ -63,8 +63,7 @@ def server_context(settings: TlsServer) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.minimum_version]
     # No tickets: they would outlive the check of the client's certificate. They are meant for reconnects after a
-    # restart,.
-    # when their keys are gone anyway.
+    # restart, when their keys are gone anyway.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.num_tickets = 0
     _load_own(context, settings.cert_file, settings.key_file, settings.key_password)
