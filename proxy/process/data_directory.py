@@ -72,15 +72,15 @@ class DataDirectory:
     def checkpoints(self) -> bytes | None:
         """Return the packed checkpoints of an earlier process; None if there are none."""
         try:
-            return (self.path / "marks").read_bytes()
+            return (self.path / "checkpoints").read_bytes()
         except FileNotFoundError:
             return None
 
     def remember_checkpoints(self, checkpoints: bytes) -> None:
         """Store the packed checkpoints; the file is replaced as a whole. Raises OSError."""
-        new = self.path / "marks.new"
+        new = self.path / "checkpoints.new"
         new.write_bytes(checkpoints)
-        new.replace(self.path / "marks")
+        new.replace(self.path / "checkpoints")
 
     def close(self) -> None:
         """Release the lock."""

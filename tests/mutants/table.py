@@ -6,7 +6,6 @@ from mutants.answers import ANSWERS
 from mutants.bounds import BOUNDS
 from mutants.expired import EXPIRED
 from mutants.fast import FAST
-from mutants.guests import GUESTS
 from mutants.intents import INTENTS
 from mutants.lanes import LANES
 from mutants.lives import LIVES
@@ -14,11 +13,12 @@ from mutants.log import LOG
 from mutants.merging import MERGING
 from mutants.mutant import Mutant
 from mutants.parts import PARTS
+from mutants.pass_through import PASS_THROUGH
 from mutants.shell import SHELL
 
 MUTANTS: tuple[Mutant, ...] = tuple(
     sorted(
-        (*ANSWERS, *BOUNDS, *EXPIRED, *GUESTS, *INTENTS, *LANES, *LIVES, *LOG, *MERGING, *PARTS, *SHELL, *FAST),
+        (*ANSWERS, *BOUNDS, *EXPIRED, *PASS_THROUGH, *INTENTS, *LANES, *LIVES, *LOG, *MERGING, *PARTS, *SHELL, *FAST),
         key=lambda mutant: mutant.number,
     )
 )

@@ -107,7 +107,7 @@ class Chaos:
         self.oracle.given_at = self._given_at
         refusals = self.settings.broker_faults.refusals
         problems += self.oracle.finish(refusals, state_was_lost=self._was_state_lost)
-        may_be_denied = self.settings.has_guests and DENIED in refusals
+        may_be_denied = self.settings.has_pass_through and DENIED in refusals
         problems += judge_thief(world.thief, is_denied=self._is_thief_denied, may_be_denied=may_be_denied)
         problems += world.errors()
         return Outcome(
@@ -189,7 +189,7 @@ class Chaos:
 
     @property
     def _is_thief_denied(self) -> bool:
-        return self.settings.has_guests and not self.settings.thief_may_write
+        return self.settings.has_pass_through and not self.settings.thief_may_write
 
     def _faults(self) -> dict[str, int]:
         """Kind -> how many there were."""

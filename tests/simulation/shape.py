@@ -160,8 +160,8 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         troubles |= {FLUSH: 0.0, THEFT: THEFTS_MAX * random.random()}
     old_ids = Random(f"{seed}/old ids")
     random_of_late = Random(f"{seed}/late")
-    guests = Random(f"{seed}/guests")
-    has_guests = has_principals and guests.random() < 0.5
+    pass_through = Random(f"{seed}/guests")
+    has_pass_through = has_principals and pass_through.random() < 0.5
     compression = random.choice((0, 1, 2, 3)) if draw.chance(0.06) else None
     message_format = 0 if Random(f"{seed}/format").random() < OLD_FORMAT_SHARE else 1
     keeps_markers = compression is None and message_format == 1 and not troubles["compression changed"]
@@ -184,14 +184,14 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         merge_producers=merges,
         horizon_seconds=random.choice(HORIZONS_SECONDS),
         has_principals=has_principals,
-        has_guests=has_guests,
-        thief_may_write=guests.random() < 0.5,
+        has_pass_through=has_pass_through,
+        thief_may_write=pass_through.random() < 0.5,
         wall_clock_rate=old_ids.choice(WALL_CLOCK_RATES) if old_ids.random() < OLD_IDS_SHARE else 1.0,
         late_share=random_of_late.choice(LATE_SHARES),
         fast_share=Random(f"{seed}/fast").choice(FAST_SHARES),
         package=package,
     )
-    if has_guests:  # they know no leaders: of one partition it is found by trying
+    if has_pass_through:  # they know no leaders: of one partition it is found by trying
         settings = replace(settings, partitions=1)
     # The first client is patient, so that every world demands that all is done in the end.
     impatient = 0.7 if troubles["giving up in a doubt"] else 0.3

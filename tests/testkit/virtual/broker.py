@@ -74,7 +74,7 @@ class BrokerConnection:
             self._pipelined()
             return
         has_batch_out = out is not None and any(row[2] for row in out.body.partitions)
-        is_busy = (self._is_muted or self._frames) and self._cluster.is_guest(self._principal)
+        is_busy = (self._is_muted or self._frames) and self._cluster.is_user(self._principal)
         if is_busy and (has_batch_out or kafka.has_records(frame)):
             what = f"a batch and something else are out on connection {self._number} of {self._principal}"
             self._cluster.violations.append(what)

@@ -150,7 +150,7 @@ class VirtualCluster:
             topics.append((0 if rows else UNKNOWN_TOPIC, name, rows))
         return topics
 
-    def is_guest(self, principal: str) -> bool:
+    def is_user(self, principal: str) -> bool:
         """Is it somebody who may write, where the brokers ask?"""
         return bool((self.users or {}).get(principal))
 

@@ -17,8 +17,8 @@ from typing import Any
 from idemproxy.proxy.limits import CHECKPOINT_WRITE_SECONDS
 from idemproxy.reactor import Address
 from testkit.virtual.client import EPOCH_MS
-from testkit.virtual.guest import password_of
 from testkit.virtual.network import Network, VirtualReactor
+from testkit.virtual.pass_through_client import password_of
 
 CLUSTER_NAME = "simulated"
 OWN_NAME = "idemproxy"
@@ -61,7 +61,7 @@ class VirtualProxy:
         merge_producers: bool = False,
         horizon_seconds: float | None = None,
         has_principals: bool = False,
-        guests_at: Sequence[int] = (),
+        authenticating_brokers: Sequence[int] = (),
         expiry_seconds: float | None = None,
         wall_clock_rate: float = 1.0,
         late_share: float = 0.0,
@@ -69,8 +69,8 @@ class VirtualProxy:
     ) -> None:
         """``clock_offset``: how long its machine was up before the run. ``clock_rate``: its seconds in a second.
         ``horizon_seconds``: the longest time after which a client retries; None: as shipped. ``has_principals``: it
-        knows its clients by name, as with certificates. ``guests_at``: the brokers, if they ask who is there: clients
-        then show them at one port each, and the proxy is a principal of its own. ``expiry_seconds``: of
+        knows its clients by name, as with certificates. ``authenticating_brokers``: the brokers, if they ask who is
+        there: clients then show them at one port each, and the proxy is a principal of its own. ``expiry_seconds``: of
         the state of an idle producer; None: as shipped. ``wall_clock_rate``: of the clock by which ids get old.
         ``late_share``: of batches that are converted in a later pass. ``fast_share``: of its lives in which usual
         batches go the fast path."""
@@ -96,7 +96,7 @@ class VirtualProxy:
         self._merge_producers = merge_producers
         self._horizon_seconds = horizon_seconds
         self._has_principals = has_principals
-        self._guests_at = tuple(guests_at)
+        self._authenticating_brokers = tuple(authenticating_brokers)
         self._expiry_seconds = expiry_seconds
         self._wall_clock_rate = wall_clock_rate
         self._late_share = late_share
@@ -166,7 +166,7 @@ class VirtualProxy:
     def _new_engine(self) -> Any:
         host = self.host
         engine = self._engine_module.Engine(
-            self._as_a_principal(host) if self._guests_at else host,
+            self._as_a_principal(host) if self._authenticating_brokers else host,
             (self._upstream,),
             cluster=CLUSTER_NAME,
             report=self._report,
@@ -229,18 +229,20 @@ class VirtualProxy:
             def accept() -> Any:
                 return engine.accept(None, _place_of, f"CN={host.caller}" if self._has_principals else None)
 
-            if not self._guests_at:
+            if not self._authenticating_brokers:
                 self.network.listen(host, self.address, accept)
                 return
-            guest = importlib.import_module(f"{self._package}.proxy.pass_through.authentication").Authentication
-            for address, broker_id in zip(self.addresses, self._guests_at, strict=True):
-                make = partial(engine.accept, broker_id, _place_of, make=partial(guest, host))
+            authentication = importlib.import_module(
+                f"{self._package}.proxy.pass_through.authentication"
+            ).Authentication
+            for address, broker_id in zip(self.addresses, self._authenticating_brokers, strict=True):
+                make = partial(engine.accept, broker_id, _place_of, make=partial(authentication, host))
                 self.network.listen(host, address, make)
 
     @property
     def addresses(self) -> list[Address]:
         """Where clients come to: one port for all, or one for each broker."""
-        return [(self.name, 9093 + broker_id) for broker_id in self._guests_at] or [self.address]
+        return [(self.name, 9093 + broker_id) for broker_id in self._authenticating_brokers] or [self.address]
 
     # ------------------------------------------------------------------ ends
     def crash(self, *, down_seconds: float | None = 0.5, half_open: bool = False) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from testkit.virtual.broker_faults import BrokerFaultRates
 from testkit.virtual.client import ClientSettings, VirtualClient
 from testkit.virtual.cluster import ClusterSettings, VirtualCluster
-from testkit.virtual.guest import VirtualGuest, VirtualIntruder
 from testkit.virtual.log import MESSAGE_BYTES_MAX
 from testkit.virtual.network import Network, NetworkSettings
+from testkit.virtual.pass_through_client import PassThroughClient, VirtualIntruder
 from testkit.virtual.proxy import OWN_NAME, VirtualProxy
 from testkit.virtual.redis import BLOCK, RedisFaultRates, VirtualRedis
 from testkit.virtual.thief import VirtualThief
@@ -48,10 +48,10 @@ class WorldSettings:
     """The longest time after which a client retries, as the proxies are told; None: as shipped."""
     has_principals: bool = False
     """Clients have names, as with certificates, and the proxies know them; one more is a thief."""
-    has_guests: bool = False
+    has_pass_through: bool = False
     """Clients show the brokers themselves who they are, and the brokers judge what they write."""
     thief_may_write: bool = False
-    """Where there are guests: the thief may write as well, under his own name."""
+    """Where clients authenticate at the brokers: the thief may write as well, under his own name."""
     expiry_seconds: float | None = None
     """After which the state of an idle producer expires; None: as shipped."""
     wall_clock_rate: float = 1.0
@@ -95,20 +95,20 @@ class World:
                 fast_share=settings.fast_share,
                 horizon_seconds=settings.horizon_seconds,
                 has_principals=settings.has_principals,
-                guests_at=tuple(self.cluster.brokers) if settings.has_guests else (),
+                authenticating_brokers=tuple(self.cluster.brokers) if settings.has_pass_through else (),
                 expiry_seconds=settings.expiry_seconds,
                 wall_clock_rate=settings.wall_clock_rate,
             )
             for number, (offset, rate) in enumerate(clocks, 1)
         ]
         addresses = [address for proxy in self.proxies for address in proxy.addresses]
-        make_client = VirtualGuest if settings.has_guests else VirtualClient
+        make_client = PassThroughClient if settings.has_pass_through else VirtualClient
         self.clients = [
             make_client(self.network, f"client-{number}", addresses, settings.client)
             for number in range(1, settings.clients + 1)
         ]
-        self.thief = (VirtualIntruder if settings.has_guests else VirtualThief)(self.network)
-        if settings.has_guests:
+        self.thief = (VirtualIntruder if settings.has_pass_through else VirtualThief)(self.network)
+        if settings.has_pass_through:
             self.cluster.users = {client.name: True for client in self.clients}
             self.cluster.users |= {OWN_NAME: False, self.thief.host.name: settings.thief_may_write}
 

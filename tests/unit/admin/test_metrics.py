@@ -21,10 +21,10 @@ from testkit.virtual.world import TOPIC, World, WorldSettings
 Series = dict[tuple[str, tuple[str, ...]], float]
 
 
-def watched_world(clients: int = 1, has_guests: bool = False) -> tuple[World, Watched]:
+def watched_world(clients: int = 1, has_pass_through: bool = False) -> tuple[World, Watched]:
     """A world of one proxy that has begun, and the look at it."""
-    guests = WorldSettings(brokers=1, partitions=2, clients=clients, has_principals=True, has_guests=True)
-    world = World(1, guests if has_guests else WorldSettings(brokers=1, clients=clients))
+    pass_through = WorldSettings(brokers=1, partitions=2, clients=clients, has_principals=True, has_pass_through=True)
+    world = World(1, pass_through if has_pass_through else WorldSettings(brokers=1, clients=clients))
     world.start()
     (proxy,) = world.proxies
     telemetry = Telemetry()
@@ -275,7 +275,7 @@ def test_every_gauge_and_counter_has_as_many_labels_as_it_names() -> None:
 
 
 def test_lanes_of_clients_who_show_the_broker_who_they_are_stand_apart_and_their_appends_wait_with_the_others() -> None:
-    world, watched = watched_world(has_guests=True)
+    world, watched = watched_world(has_pass_through=True)
     world.cluster.rates = BrokerFaultRates(slow=(3.0, 3.0))
     (client,) = world.clients
     client.send(TOPIC, 0)

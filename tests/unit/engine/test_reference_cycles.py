@@ -16,9 +16,9 @@ from idemproxy.proxy.admission.memory_budget import Held
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.raw_client import RawClient, batch, resigned
 from testkit.virtual.broker_faults import BrokerFault, BrokerFaultRates, ProduceSeen
-from testkit.virtual.guest import Introduced
 from testkit.virtual.line import Line, request
 from testkit.virtual.log import MESSAGE_BYTES_MAX
+from testkit.virtual.pass_through_client import Introduced
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
 OURS = "idemproxy."
@@ -64,13 +64,13 @@ def ours(garbage: list[Any]) -> list[str]:
 class Scene:
     """A proxy, a broker with two partitions, and one client after the other."""
 
-    def __init__(self, *, is_guest: bool = False, merges: bool = False, is_fast: bool = False) -> None:
+    def __init__(self, *, is_pass_through: bool = False, merges: bool = False, is_fast: bool = False) -> None:
         settings = WorldSettings(
             brokers=1,
             partitions=2,
             clients=0,
-            has_principals=is_guest,
-            has_guests=is_guest,
+            has_principals=is_pass_through,
+            has_pass_through=is_pass_through,
             merge_producers=merges,
             fast_share=float(is_fast),
         )
@@ -81,7 +81,7 @@ class Scene:
         self.run(20)  # leases of an earlier life have ended, and the first looks are over
         (self.proxy,) = self.world.proxies
         self.engine = self.proxy.engine
-        self.is_guest = is_guest
+        self.is_pass_through = is_pass_through
         self._correlation_id = 100
         self.faults: list[BrokerFault] = []
         """Of the next produce requests that reach the broker."""
@@ -97,7 +97,7 @@ class Scene:
     def line(self) -> Line:
         line = Line()
         host = self.world.network.host("client")
-        host.connect(self.proxy.addresses[0], Introduced("raw", line) if self.is_guest else line)
+        host.connect(self.proxy.addresses[0], Introduced("raw", line) if self.is_pass_through else line)
         assert self.world.network.run(5, lambda: line.wire is not None)
         return line
 
@@ -482,16 +482,16 @@ PATHS: list[Callable[[Scene, Line], list[int]]] = [
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("kind", ["plain", "fast", "merging", "guest"])
+@pytest.mark.parametrize("kind", ["plain", "fast", "merging", "pass_through"])
 def test_a_request_and_its_connection_leave_nothing_to_collect(
     path: Callable[[Scene, Line], list[int]], kind: str, garbage: list[Any]
 ) -> None:
-    scene = Scene(is_guest=kind == "guest", merges=kind == "merging", is_fast=kind == "fast")
+    scene = Scene(is_pass_through=kind == "pass_through", merges=kind == "merging", is_fast=kind == "fast")
     gc.collect()
     garbage.clear()
     line = scene.line()
     codes = path(scene, line)
-    if kind == "guest" and path in (doubt_is_resolved, doubt_and_forwarded_again, usual_and_in_doubt):
+    if kind == "pass_through" and path in (doubt_is_resolved, doubt_and_forwarded_again, usual_and_in_doubt):
         assert line.is_lost, "his own connection to the broker has ended, and with it his session"
         codes = codes[:-1]
     assert scene.codes(line) == codes

@@ -9,8 +9,8 @@ from idemproxy.proxy.pass_through.authentication import Authentication
 from idemproxy.proxy.session.session import Session
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.raw_client import RawClient, batch
-from testkit.virtual.guest import Introduced, handshake, token
 from testkit.virtual.line import Line, request
+from testkit.virtual.pass_through_client import Introduced, handshake, token
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
 ILLEGAL_SASL_STATE = 34
@@ -27,7 +27,7 @@ class Scene:
     """A proxy whose clients have to authenticate at the broker, and one that has connected."""
 
     def __init__(self, *, is_introduced: bool = False) -> None:
-        self.world = World(1, WorldSettings(brokers=1, has_principals=True, has_guests=True))
+        self.world = World(1, WorldSettings(brokers=1, has_principals=True, has_pass_through=True))
         assert self.world.cluster.users is not None
         self.world.cluster.users |= {NAME: True}
         self.world.start()

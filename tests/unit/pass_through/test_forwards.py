@@ -56,7 +56,7 @@ class Way:
         raise AssertionError("the stage carries appends out itself")
 
 
-def guest(way: Way) -> Client:
+def client_of(way: Way) -> Client:
     client = Client("User:alice")
     client.way = way
     return client
@@ -65,20 +65,20 @@ def guest(way: Way) -> Client:
 def test_a_batch_that_the_log_does_not_have_goes_again_over_the_connection_of_its_retry() -> None:
     stage, first, second = Stage(), Way(), Way()
     stage.outcomes.append(stage.loses_request)
-    one = guest(first)
+    one = client_of(first)
     stage.send(one, 0)
     stage.run(0.5)
     one.is_closed = True
-    retry = stage.send(guest(second), 0)
+    retry = stage.send(client_of(second), 0)
     stage.run(20)
     assert (retry.code, retry.offset) == (0, 0)
     assert [effect.way for effect in stage.sent] == [first, second]
 
 
-def test_nobody_forwards_a_guests_batch_when_he_has_gone() -> None:
+def test_nobody_forwards_a_batch_of_a_client_that_has_gone() -> None:
     stage, way = Stage(), Way()
     stage.outcomes.append(stage.loses_request)
-    one = guest(way)
+    one = client_of(way)
     stage.send(one, 0)
     stage.run(0.5)
     one.is_closed = True
@@ -91,13 +91,13 @@ def test_the_rest_of_a_batch_in_parts_goes_over_the_connection_that_brings_it_ag
     stage, first, second = Stage(), Way(), Way()
     stage.context.topics.note_too_large("topic", 120)
     stage.outcomes.extend([stage.succeeds, stage.loses_request])
-    one = guest(first)
+    one = client_of(first)
     values = [b"%d" % number * 40 for number in range(4)]
     stage.send(one, 0, *values)
     stage.run(0.2)
     one.is_closed = True
     stage.run(30)
-    retry = stage.send(guest(second), 0, *values)
+    retry = stage.send(client_of(second), 0, *values)
     stage.run(30)
     assert retry.code == 0
     assert stage.stored_values() == values
@@ -110,7 +110,7 @@ def test_a_batch_of_another_kind_of_client_does_not_join() -> None:
     pool."""
     stage, way = Stage(), Way()
     stage.outcomes.append(stage.loses_request)
-    own = stage.send(guest(way), 0)
+    own = stage.send(client_of(way), 0)
     other = stage.send(Client("User:alice"), 0)
     stage.run(20)
     assert [effect.way for effect in stage.sent] == [way, way]

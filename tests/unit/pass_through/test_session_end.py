@@ -1,4 +1,4 @@
-"""The end of a guest's session while a question about his rights waits behind a batch of his: it waits no more."""
+"""The end of a session in pass-through while a question about its client's rights waits behind a batch: it ends too."""
 
 import gc
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class Scene:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         client = ClientSettings(request_timeout=60.0)
-        self.world = World(1, WorldSettings(brokers=1, has_principals=True, has_guests=True, client=client))
+        self.world = World(1, WorldSettings(brokers=1, has_principals=True, has_pass_through=True, client=client))
         self.world.start()
         (self.client,) = self.world.clients
         self.looks: list[bool] = []
@@ -72,15 +72,15 @@ def test_nothing_is_looked_at_again_when_he_has_gone(monkeypatch: pytest.MonkeyP
 
 
 def test_nothing_of_his_session_is_kept_by_what_is_known_of_his_batches() -> None:
-    world = World(1, WorldSettings(brokers=1, has_principals=True, has_guests=True, clients=3))
+    world = World(1, WorldSettings(brokers=1, has_principals=True, has_pass_through=True, clients=3))
     world.start()
     for client in world.clients:
         client.send(TOPIC, 0)
     assert world.network.run(60, lambda: all(client.is_done for client in world.clients))
-    guests = [ref(session) for session in world.proxies[0].engine.sessions if isinstance(session, Session)]
-    assert len(guests) >= 3
+    sessions = [ref(session) for session in world.proxies[0].engine.sessions if isinstance(session, Session)]
+    assert len(sessions) >= 3
     for client in world.clients:
         client.close()
     world.network.run(60)
     gc.collect()
-    assert [guest() for guest in guests] == [None] * len(guests)
+    assert [session() for session in sessions] == [None] * len(sessions)

@@ -16,8 +16,8 @@ from idemproxy.reactor import Wire
 from testkit.real.raw_client import RawClient
 from testkit.virtual import client_bytes as wire_bytes
 from testkit.virtual.broker_faults import BrokerFault, BrokerFaultRates, ProduceSeen
-from testkit.virtual.guest import Introduced
 from testkit.virtual.line import Line, request
+from testkit.virtual.pass_through_client import Introduced
 from testkit.virtual.producer import Identity
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
@@ -28,7 +28,9 @@ class Scene:
     """One client, one proxy. ``seen``: what reached the brokers, with and without records."""
 
     def __init__(self, *, brokers: int = 1, thief_may_write: bool = False) -> None:
-        settings = WorldSettings(brokers=brokers, has_principals=True, has_guests=True, thief_may_write=thief_may_write)
+        settings = WorldSettings(
+            brokers=brokers, has_principals=True, has_pass_through=True, thief_may_write=thief_may_write
+        )
         self.world = World(1, settings)
         self.oracle = Oracle(self.world.cluster, self.world.clients)
         self.seen: list[ProduceSeen] = []

@@ -41,9 +41,9 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
 
 
 def packed(age_seconds: int) -> bytes:
-    marks = OffsetCheckpoints()
-    marks.note(0, PLACE, POSITION)
-    return marks.pack(age_seconds, time.time_ns() // 1_000_000)
+    checkpoints = OffsetCheckpoints()
+    checkpoints.note(0, PLACE, POSITION)
+    return checkpoints.pack(age_seconds, time.time_ns() // 1_000_000)
 
 
 def test_what_one_life_has_noted_the_next_one_knows(begin: Begin) -> None:
@@ -56,36 +56,36 @@ def test_what_one_life_has_noted_the_next_one_knows(begin: Begin) -> None:
     assert server.engine.context.bounds.checkpoints.before_horizon(PLACE, server.engine.reactor.now()) == POSITION
 
 
-def test_marks_that_are_not_there_are_said_once_and_nothing_is_wrong(begin: Begin) -> None:
+def test_checkpoints_that_are_not_there_are_said_once_and_nothing_is_wrong(begin: Begin) -> None:
     _, said = begin()
     assert [event.level for event in said] == ["info"]
 
 
-def test_damaged_marks_are_said_once_and_not_used(begin: Begin, tmp_path: Path) -> None:
-    (tmp_path / "marks").write_bytes(packed(1000)[:-1])
+def test_damaged_checkpoints_are_said_once_and_not_used(begin: Begin, tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_bytes(packed(1000)[:-1])
     server, said = begin()
     assert [event.level for event in said] == ["warning"]
     assert len(server.engine.context.bounds.checkpoints) == 0
 
 
 def test_incarnations_that_are_damaged_are_said_and_are_none(begin: Begin, tmp_path: Path) -> None:
-    (tmp_path / "marks").write_bytes(packed(1000))
+    (tmp_path / "checkpoints").write_bytes(packed(1000))
     (tmp_path / "incarnations").write_bytes(bytes(17))
     server, said = begin()
     assert [(event.level, "incarnations" in event.what) for event in said] == [("warning", True)]
     assert server._earlier == []
 
 
-def test_marks_that_cannot_be_written_are_said_once_and_end_nothing(
+def test_checkpoints_that_cannot_be_written_are_said_once_and_end_nothing(
     begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, _ = begin()
     said: list[Any] = []
     monkeypatch.setattr(server._checkpoints, "_report", said.append)
-    (tmp_path / "marks.new").mkdir()
+    (tmp_path / "checkpoints.new").mkdir()
     for _ in range(2):
         trio.run(server._checkpoints.write)
     assert len(said) == 1
-    (tmp_path / "marks.new").rmdir()
+    (tmp_path / "checkpoints.new").rmdir()
     trio.run(server._checkpoints.write)
-    assert (tmp_path / "marks").exists()
+    assert (tmp_path / "checkpoints").exists()

@@ -1,5 +1,5 @@
-"""After a loss of the store: a long log is read from a mark of some time ago where that says all of a producer, else as
-a whole (rules R10, R14)."""
+"""After a loss of the store: a long log is read from a checkpoint of some time ago where that says all of a producer,
+else as a whole (rules R10, R14)."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def send_all(stage: Stage, *sequences: int, epoch: int = 0) -> None:
         assert request.code == 0
 
 
-def mark(stage: Stage, *, with_anchor: bool = True) -> None:
+def checkpoint(stage: Stage, *, with_anchor: bool = True) -> None:
     """Note where the log ends, as the engine does from time to time."""
     end = stage.log.end_offset
     last = list(iterate_shallow(stage.log.read(end - 1, 1 << 20, whole_first=True, up_to=end)))[-1]
@@ -46,12 +46,12 @@ def mark(stage: Stage, *, with_anchor: bool = True) -> None:
 
 
 def grown_old(*before: int, with_anchor: bool = True) -> Stage:
-    """A long log with some batches at its beginning, and a mark at its end that is older than the horizon."""
+    """A long log with some batches at its beginning, and a checkpoint at its end that is older than the horizon."""
     stage = Stage()
     send_all(stage, *before)
     foreign(stage, LONG_BYTES)
     foreign(stage)
-    mark(stage, with_anchor=with_anchor)
+    checkpoint(stage, with_anchor=with_anchor)
     stage.run(HORIZON_SECONDS + 1)
     return stage
 
@@ -68,7 +68,7 @@ def bytes_read(stage: Stage) -> int:
     return sum(event.bytes_read for event in stage.events if isinstance(event, DoubtResolved))
 
 
-# ---------------------------------------------------------------------- the mark is enough
+# ---------------------------------------------------------------------- the checkpoint is enough
 def test_a_retry_of_what_was_stored_lately_is_found_without_reading_what_is_old() -> None:
     stage = grown_old(0, 1)
     send_all(stage, 2, 3)
@@ -176,7 +176,7 @@ def test_the_start_of_the_log_that_retention_has_moved_beyond_the_mark_is_enough
     assert retry.offset == 4
 
 
-def test_another_life_of_the_process_uses_the_marks_of_the_one_before() -> None:
+def test_another_life_of_the_process_uses_the_checkpoints_of_the_one_before() -> None:
     stage = grown_old()
     foreign(stage)
     data = stage.context.bounds.checkpoints.pack(stage.now, 1_000_000)
@@ -205,7 +205,7 @@ def test_an_append_that_is_answered_with_an_error_costs_no_mark(code: int) -> No
 
 @pytest.mark.parametrize("code", NOT_LASTING)
 def test_a_mark_that_no_longer_holds_after_such_an_answer_is_seen_when_it_is_used(code: int) -> None:
-    """The new leader lacks what the mark was taken from: what it has stored since lies below the mark."""
+    """The new leader lacks what the checkpoint was taken from: what it has stored since lies below the checkpoint."""
     stage = grown_old()
     stage.outcomes.append(lambda append: Appended(stage.take(append), code, -1, stage.lane))
     send_all(stage, 0)
@@ -222,7 +222,7 @@ def test_a_mark_that_no_longer_holds_after_such_an_answer_is_seen_when_it_is_use
     )
 
 
-# ---------------------------------------------------------------------- the mark is not enough
+# ---------------------------------------------------------------------- the checkpoint is not enough
 def test_a_producer_that_was_idle_for_longer_is_looked_for_in_the_whole_log() -> None:
     stage = grown_old(0, 1)
     foreign(stage)
@@ -256,7 +256,7 @@ def test_a_mark_that_is_younger_than_the_horizon_is_not_used() -> None:
     stage = Stage()
     foreign(stage, LONG_BYTES)
     send_all(stage, 0)
-    mark(stage)
+    checkpoint(stage)
     stage.run(HORIZON_SECONDS / 2)
     lose(stage)
     retry = stage.send(Client(), 0)
@@ -269,10 +269,12 @@ def test_the_horizon_counts_back_from_when_a_batch_came() -> None:
     stage = Stage()
     foreign(stage)
     send_all(stage, 0)
-    mark(stage)
+    checkpoint(stage)
     stage.run(HORIZON_SECONDS - 1)
     lose(stage)
-    retry = stage.send(Client(), 0)  # the leases of the lost state have to run out: until then the mark is old enough
+    retry = stage.send(
+        Client(), 0
+    )  # the leases of the lost state have to run out: until then the checkpoint is old enough
     stage.run(LIVES_OUT_SECONDS)
     assert retry.offset == 1
     assert len(stage.log.messages) == 2

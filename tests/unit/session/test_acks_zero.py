@@ -6,8 +6,8 @@ import pytest
 
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.raw_client import RawClient, batch
-from testkit.virtual.guest import Introduced
 from testkit.virtual.line import Line, request
+from testkit.virtual.pass_through_client import Introduced
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
 
@@ -17,12 +17,14 @@ def produce(*producer_ids: int) -> bytes:
     return request(1, ApiKey.PRODUCE, 3, RawClient.produce_body(rows, version=3, acks=0, timeout_ms=30_000))
 
 
-@pytest.mark.parametrize("is_guest", [False, True])
+@pytest.mark.parametrize("is_pass_through", [False, True])
 @pytest.mark.parametrize(("producer_ids", "stored"), [((-1,), 1), ((1_000,), 0), ((1_000, 1_001), 0), ((-1, 1_000), 1)])
 def test_a_batch_with_a_producer_id_and_acks_zero_is_not_stored_and_ends_the_connection(
-    is_guest: bool, producer_ids: tuple[int, ...], stored: int
+    is_pass_through: bool, producer_ids: tuple[int, ...], stored: int
 ) -> None:
-    world = World(1, WorldSettings(brokers=1, partitions=2, has_principals=is_guest, has_guests=is_guest))
+    world = World(
+        1, WorldSettings(brokers=1, partitions=2, has_principals=is_pass_through, has_pass_through=is_pass_through)
+    )
     if world.cluster.users is not None:
         world.cluster.users |= {"raw": True}
     world.start()
@@ -30,7 +32,7 @@ def test_a_batch_with_a_producer_id_and_acks_zero_is_not_stored_and_ends_the_con
     (proxy,) = world.proxies
     line = Line()
     host = world.network.host("client")
-    host.connect(proxy.addresses[0], Introduced("raw", line) if is_guest else line)
+    host.connect(proxy.addresses[0], Introduced("raw", line) if is_pass_through else line)
     assert world.network.run(5, lambda: line.wire is not None)
     assert line.wire is not None
     line.wire.send(produce(*producer_ids))

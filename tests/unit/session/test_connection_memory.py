@@ -7,8 +7,8 @@ import pytest
 from idemproxy.proxy import limits
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.raw_client import RawClient, batch
-from testkit.virtual.guest import Introduced
 from testkit.virtual.line import Line, request
+from testkit.virtual.pass_through_client import Introduced
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
 NOTED_MAX = 20
@@ -17,8 +17,10 @@ LONG_NAME = "x" * 40_000
 
 
 class Scene:
-    def __init__(self, has_guests: bool = False) -> None:
-        self.world = World(1, WorldSettings(brokers=1, has_principals=has_guests, has_guests=has_guests))
+    def __init__(self, has_pass_through: bool = False) -> None:
+        self.world = World(
+            1, WorldSettings(brokers=1, has_principals=has_pass_through, has_pass_through=has_pass_through)
+        )
         self.world.start()
         self.run(2)
         (self.proxy,) = self.world.proxies
@@ -88,7 +90,7 @@ def test_a_name_that_does_not_fit_into_older_requests_is_that_of_no_topic(produc
 
 
 def test_a_broker_is_not_asked_about_a_name_that_does_not_fit_into_the_question() -> None:
-    scene = Scene(has_guests=True)
+    scene = Scene(has_pass_through=True)
     (name,) = [client.name for client in scene.world.clients]
     line = scene.line(name)
     parts = [(LONG_NAME, 0, batch([b"a"], producer_id=7, sequence=0))]

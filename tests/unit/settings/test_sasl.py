@@ -102,7 +102,7 @@ def test_our_principal_is_lent_only_to_who_shows_a_certificate_or_is_trusted(tmp
 def test_clients_that_show_the_broker_who_they_are_need_our_principal_beside_them_and_are_no_strangers(
     tmp_path: Path,
 ) -> None:
-    listener = {"name": "guests", "authentication": "pass_through"}
+    listener = {"name": "brokers", "authentication": "pass_through"}
     (found,) = problems(file(tmp_path, {}, [listener]))
     assert "listeners: authentication pass_through needs upstream.sasl" in found
     (found,) = problems(file(tmp_path, {"sasl": SCRAM}, [listener | {"authentication": "passthrough"}]))
@@ -111,7 +111,8 @@ def test_clients_that_show_the_broker_who_they_are_need_our_principal_beside_the
     assert settings.listeners[0].authentication == "pass_through"
     assert not settings.allow_unauthenticated_clients
     assert changes(
-        settings, load(file(tmp_path, {"sasl": SCRAM, "allow_unauthenticated_clients": True}, [{"name": "guests"}]), {})
+        settings,
+        load(file(tmp_path, {"sasl": SCRAM, "allow_unauthenticated_clients": True}, [{"name": "brokers"}]), {}),
     ).refused
 
 

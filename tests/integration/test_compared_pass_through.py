@@ -33,7 +33,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    directory = tmp_path_factory.mktemp("hasty-guests")
+    directory = tmp_path_factory.mktemp("hasty-pass-through")
     with SaslCluster(directory / "kafka", USERS, mechanisms=("PLAIN",), auto_create_topics=False) as cluster:
         cluster.create_topic(TOPIC, 4)
         cluster.allow(f"Topic:{TOPIC}", {"idemproxy": RIGHTS, "alice": RIGHTS, "bob": ["Describe", "Read"]})

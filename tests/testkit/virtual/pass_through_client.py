@@ -103,20 +103,20 @@ class Introduced:
             self._endpoint.connected(self._wire)
 
 
-class VirtualGuest(VirtualClient):
+class PassThroughClient(VirtualClient):
     """A producer that has to be introduced, and that knows no leaders: told 6, it tries another broker's port."""
 
     def _connect(self) -> None:
         self._connect_is_planned = False
         self.connections_opened += 1
-        session = self._session = _GuestSession(self)
+        session = self._session = _PassThroughSession(self)
         address, self.next_address = self.next_address, None
         introduced = Introduced(self.name, session)
         self.host.connect(address or self.network.random.choice(self.addresses), introduced)
         self.host.later(OPENING_SECONDS_MAX, introduced.give_up)
 
 
-class _GuestSession(_Session):
+class _PassThroughSession(_Session):
     """A session that may have been given up before it was introduced. Now and then it asks something else between two
     batches."""
 

@@ -7,7 +7,7 @@ from mutants.mutant import mutant
 _WIRE = "unit/pass_through/test_lane.py::"
 _FORWARDS = "unit/pass_through/test_forwards.py::"
 
-GUESTS = (
+PASS_THROUGH = (
     mutant(
         "others_beside_a_batch",
         "R3: what a client asks while a batch of his is out waits behind it",
@@ -41,13 +41,13 @@ GUESTS = (
         ),
     ),
     mutant(
-        "guests_lane_not_fenced",
+        "pass_through_lane_not_fenced",
         "R4: the lease is looked at around every write of a client's batch",
         _WIRE + "test_past_the_deadline_the_rest_of_a_batch_does_not_leave",
         ("proxy.pass_through.connection", "not self.is_lent or self._may_send()", "True"),
     ),
     mutant(
-        "guests_outlive_an_era",
+        "pass_through_outlives_an_incarnation",
         "R4: what was out under the lease of another incarnation is reset",
         "unit/pass_through/test_whole_proxy.py::test_a_new_incarnation_resets_what_a_client_has_out_though_he_has_gone",
         ("proxy.engine.engine", "            lanes.give_up_busy(reason)\n", "            pass\n"),
@@ -92,7 +92,7 @@ GUESTS = (
         deaths=("t-0: 'idemproxy' sends",),
     ),
     mutant(
-        "guests_batch_to_any_broker",
+        "pass_through_batch_to_any_broker",
         "R17: for another broker than that of the connection a batch is refused",
         _WIRE + "test_for_another_broker_it_is_refused_as_that_one_would_not_be_asked",
         ("proxy.pass_through.lanes", "        elif effect.broker_id != self.broker_id:\n", "        elif False:\n"),

@@ -83,7 +83,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    directory = tmp_path_factory.mktemp("guests")
+    directory = tmp_path_factory.mktemp("pass-through")
     authority = Authority(directory / "ours")
     own = authority.issue("broker")
     with SaslCluster(directory / "kafka", USERS, auto_create_topics=False, authority=authority, own=own) as cluster:
@@ -279,7 +279,7 @@ def test_who_does_not_show_who_he_is_in_ten_seconds_is_hung_up_on(world: World) 
     world.proxy.wait_for_log("no authentication within 10 s")
 
 
-def test_guests_leave_no_connection_to_the_broker_behind(world: World) -> None:
+def test_clients_leave_no_connection_to_the_broker_behind(world: World) -> None:
     port = world.cluster.sasl_tls_address(0)[1]
 
     def connections() -> int:

@@ -195,7 +195,7 @@ def test_each_batch_is_there_once_when_brokers_end_and_leaders_move(world: World
     assert not {one for one in world.rights("faults") if one[0] == "idemproxy" and one[2] == "Write"}
 
 
-def test_guests_that_leave_while_their_batch_is_out_leave_no_doubt_behind(world: World) -> None:
+def test_clients_that_leave_while_their_batch_is_out_leave_no_doubt_behind(world: World) -> None:
     partition, leader = list(world.leaders("client").items())[2]
     before = len(re.findall("in doubt", world.proxy.log))
     for number in range(20):
