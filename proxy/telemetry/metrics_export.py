@@ -6,6 +6,7 @@ add them to what they collect, and likewise the counters whose series come and g
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -35,8 +36,6 @@ from ... import __version__
 from .metric_names import DUPLICATES_ANSWERED, DURATION_BOUNDS_SECONDS, METRICS, PREFIX, Metric
 from .metrics import Buckets, Sample
 
-_AS_NEW_AS_SECONDS: Final = 0.05
-"""All instruments of one collection are read together."""
 _CLOSE_MILLISECONDS: Final = 5_000
 _PASSING: Final = (DUPLICATES_ANSWERED,)
 """Counters whose series come and go: an instrument of the SDK would keep every series that it has ever seen."""
@@ -58,26 +57,23 @@ class MetricExport:
         """``samples``: every counter and gauge as it is now, called from any thread. ``exporter``: gets them at
         intervals too."""
         self._samples = samples
-        self._latest: dict[Metric, list[Observation]] = {}
-        self._read_at = float("-inf")
+        self._collection = _Collection()
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._histograms = histograms
         self._begun_ns = time.time_ns()
-        readers: list[MetricReader] = [_PrometheusReader(self._own, self._registry)]
+        readers: list[MetricReader] = [_PrometheusReader(self._begin, self._own, self._registry)]
         if exporter is not None:
-            readers.append(_PeriodicReader(self._own, exporter))
+            readers.append(_PeriodicReader(self._begin, self._own, exporter))
         self._provider = MeterProvider(readers, resource, shutdown_on_exit=False)
         self._create_instruments()
 
     def text(self) -> bytes:
         """Return everything in Prometheus' text format."""
-        self._read_at = float("-inf")
         return generate_latest(self._registry)
 
     def close(self) -> None:
         """Send what is left. Blocks, at most some seconds."""
-        self._read_at = float("-inf")
         self._provider.shutdown(_CLOSE_MILLISECONDS)
 
     def _create_instruments(self) -> None:
@@ -92,12 +88,12 @@ class MetricExport:
     def _reading(self, metric: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
         return lambda _options: self._observed(metric)
 
+    def _begin(self) -> None:
+        """A collection begins in this thread."""
+        self._collection.samples = _by_metric(self._samples())
+
     def _observed(self, metric: Metric) -> list[Observation]:
-        now = time.monotonic()
-        if now - self._read_at > _AS_NEW_AS_SECONDS:
-            self._read_at = now
-            self._latest = _by_metric(self._samples())
-        return self._latest.get(metric, [])
+        return self._collection.samples.get(metric, [])
 
     def _own(self) -> list[ExportedMetric]:
         times = self._begun_ns, time.time_ns()
@@ -118,19 +114,37 @@ def _by_metric(samples: Iterable[Sample]) -> dict[Metric, list[Observation]]:
     return found
 
 
+class _Collection(threading.local):
+    """What all instruments of one collection show: read once, so that numbers which belong together agree. Each thread
+    collects for itself."""
+
+    def __init__(self) -> None:
+        self.samples: dict[Metric, list[Observation]] = {}
+
+
 class _PrometheusReader(PrometheusMetricReader):
-    def __init__(self, own: Own, registry: CollectorRegistry) -> None:
+    def __init__(self, begin: Callable[[], None], own: Own, registry: CollectorRegistry) -> None:
         super().__init__(scope_info_enabled=False, registry=registry)
-        self._own = own
+        self._begin, self._own = begin, own
+
+    def collect(self, timeout_millis: float = 10_000) -> None:
+        """One look for all instruments."""
+        self._begin()
+        super().collect(timeout_millis)
 
     def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> None:
         super()._receive_metrics(_together(metrics_data, self._own()), timeout_millis)
 
 
 class _PeriodicReader(PeriodicExportingMetricReader):
-    def __init__(self, own: Own, exporter: MetricExporter) -> None:
-        self._own = own
+    def __init__(self, begin: Callable[[], None], own: Own, exporter: MetricExporter) -> None:
+        self._begin, self._own = begin, own
         super().__init__(exporter)
+
+    def collect(self, timeout_millis: float = 10_000) -> None:
+        """One look for all instruments."""
+        self._begin()
+        super().collect(timeout_millis)
 
     def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> None:
         super()._receive_metrics(_together(metrics_data, self._own()), timeout_millis)

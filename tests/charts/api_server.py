@@ -127,7 +127,7 @@ class ApiServer:
             headers={"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=60, context=self._tls) as answer:
+            with urllib.request.urlopen(request, timeout=240, context=self._tls) as answer:
                 self.warnings += answer.headers.get_all("Warning") or []
                 return str(answer.read().decode())
         except urllib.error.HTTPError as refusal:

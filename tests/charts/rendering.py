@@ -27,7 +27,7 @@ def run_helm(
 ) -> subprocess.CompletedProcess[str]:
     """Run helm for one version of Kubernetes: without a cluster, each build of helm assumes another one."""
     version = ["--kube-version", kubernetes] if command in {"template", "lint"} else []
-    return subprocess.run([helm, command, *version, *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run([helm, command, *version, *arguments], capture_output=True, text=True, timeout=240)
 
 
 def arguments_of(values: dict[str, Any]) -> list[str]:

@@ -99,7 +99,7 @@ def test_the_product_takes_the_configuration_of_every_example(helm: Path, file: 
     pod = NodePod(tmp_path, manifests, pod_of(manifests), EverySecret())
     command: list[str | Path] = [*PROXY, "check", pod.fill_volumes()["/etc/idemproxy"] / "idemproxy.yaml"]
     environment = os.environ | pod.environment()
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "word" not in re.sub("password", "", done.stdout)
 

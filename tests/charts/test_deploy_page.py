@@ -53,7 +53,7 @@ def test_the_configuration_for_the_image_is_taken_and_opens_the_ports_that_are_p
     configuration: dict[str, Any] = yaml.safe_load(BLOCKS["idemproxy.yaml"])
     file = tmp_path / "idemproxy.yaml"
     file.write_text(BLOCKS["idemproxy.yaml"])
-    done = subprocess.run([*PROXY, "check", str(file)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*PROXY, "check", str(file)], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     first = int(configuration["listeners"][0]["bind"].rpartition(":")[2])
     assert f"--publish {first}-{first + 3}:{first}-{first + 3}" in PAGE

@@ -183,7 +183,7 @@ def run_in(image: ImageRoot, *arguments: str) -> subprocess.CompletedProcess[str
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert files_of(final / "venv") == before
     return done
@@ -218,7 +218,7 @@ def test_the_health_check_is_content_with_a_live_proxy_and_with_nothing_else(ima
 
     def healthy() -> bool:
         return (
-            subprocess.run([final / "python", *command[1:]], env=here, capture_output=True, timeout=60).returncode == 0
+            subprocess.run([final / "python", *command[1:]], env=here, capture_output=True, timeout=240).returncode == 0
         )
 
     assert not healthy()
@@ -283,7 +283,7 @@ def test_the_base_image_is_slim_and_pinned_by_version_and_digest_and_both_stages
 def test_hadolint_has_nothing_to_say() -> None:
     program = Path(sys.executable).parent / "hadolint"
     command: list[str | Path] = [program, "--failure-threshold", "style", "--no-color", str(ROOT / "Dockerfile")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
@@ -317,7 +317,7 @@ def canonical(name: str) -> str:
 
 @pytest.mark.timeout(480)
 def test_nothing_is_left_in_the_image_that_installs_packages(image: ImageRoot) -> None:
-    asked = subprocess.run([image.base_python, "-m", "pip", "--version"], capture_output=True, text=True, timeout=60)
+    asked = subprocess.run([image.base_python, "-m", "pip", "--version"], capture_output=True, text=True, timeout=240)
     assert "No module named pip" in asked.stderr
 
 

@@ -71,7 +71,7 @@ def helm_test(manifests: list[dict[str, Any]], ids: str | None = None) -> subpro
     services = {item["metadata"]["name"] for item in manifests if item["kind"] == "Service"}
     assert {re.split("[/:]+", place)[-2] for place in (admin, listeners[0].removesuffix(":tls"))} == services
     here = [re.sub(r"proxy-idemproxy-\w+", "127.0.0.1", word) for word in (admin, ids or listed, *listeners)]
-    return subprocess.run([sys.executable, "-c", code, "5", *here], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", code, "5", *here], capture_output=True, text=True, timeout=240)
 
 
 @pytest.mark.timeout(240)

@@ -59,7 +59,7 @@ def test_the_commands_on_the_first_page_of_settings_work_in_their_order(
     assert commands == ["idemproxy check idemproxy.yaml", f"{commands[0]} --connect", commands[2]]
     for command in commands[:2]:
         done = subprocess.run(
-            shlex.split(command), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+            shlex.split(command), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240
         )
         assert (done.returncode, done.stderr) == (0, ""), command
     assert f"ok      upstream {broker}: Kafka 0.10.2\n" in done.stdout
@@ -98,7 +98,7 @@ def help_of(module: str) -> str:
         env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

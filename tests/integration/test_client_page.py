@@ -16,7 +16,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/CLIENT.md"
 
 def run(program: str, directory: Path) -> str:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], cwd=directory, capture_output=True, text=True, timeout=60
+        [sys.executable, "-W", "error", "-c", program], cwd=directory, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -50,7 +50,7 @@ def check(path: Path, *options: str, environment: Mapping[str, str] | None = Non
         [sys.executable, "-m", "idemproxy", "check", os.fspath(path), *options],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         env={**os.environ, **(environment or {})},
     )
     return ended.returncode, ended.stdout, ended.stderr

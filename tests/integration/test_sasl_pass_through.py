@@ -248,9 +248,11 @@ def test_a_frame_above_64_kib_is_refused_before_it_has_arrived(world: World) -> 
 def test_requests_that_do_not_wait_for_the_end_of_authentication_are_refused(world: World) -> None:
     token = b"\0alice\0" + USERS["alice"].encode()
     with RawClient(world.plain_address) as client:
-        client.send(ApiKey.SASL_HANDSHAKE, 1, messages.encode_request(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN"))
-        client.send(ApiKey.SASL_AUTHENTICATE, 0, messages.encode_request(ApiKey.SASL_AUTHENTICATE, 0, auth_bytes=token))
-        client.send(ApiKey.METADATA, 1, messages.encode_request(ApiKey.METADATA, 1, topics=None))
+        client.send_together(
+            (ApiKey.SASL_HANDSHAKE, 1, messages.encode_request(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN")),
+            (ApiKey.SASL_AUTHENTICATE, 0, messages.encode_request(ApiKey.SASL_AUTHENTICATE, 0, auth_bytes=token)),
+            (ApiKey.METADATA, 1, messages.encode_request(ApiKey.METADATA, 1, topics=None)),
+        )
         assert client.is_closed()
     with RawClient(world.plain_address) as client:
         assert client.ask(ApiKey.SASL_HANDSHAKE, 0, mechanism="PLAIN").error_code == 0

@@ -193,7 +193,7 @@ def all_checked(directory: Path, upstream: dict[str, Any]) -> list[str]:
     file = directory / "checked.yaml"
     file.write_text(yaml.safe_dump({"upstream": upstream, "data_directory": str(directory)}))
     command = [sys.executable, "-m", "idemproxy", "check", str(file), "--connect"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert SECRET not in done.stdout + done.stderr
     return done.stdout.splitlines()
 

@@ -55,7 +55,7 @@ def made_of(folder: Path, version: str, edits: tuple[tuple[str, str, str], ...])
         env={**os.environ, "PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert said.stdout == f"idemproxy {version}\n", said.stderr
     return folder

@@ -67,7 +67,7 @@ def check(directory: Path, address: tuple[str, int], idempotence: str = "auto") 
     settings = {"upstream": upstream, "data_directory": str(directory / "data")}
     file.write_text(yaml.safe_dump(settings))
     command = [sys.executable, "-P", "-m", "idemproxy", "check", str(file), "--connect"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -98,10 +98,18 @@ class RawClient:
 
     def send(self, api_key: int, api_version: int, body: bytes) -> int:
         """Send one request and return its correlation id; the answer is not waited for."""
+        correlation_id, request = self._framed(api_key, api_version, body)
+        self.send_bytes(request)
+        return correlation_id
+
+    def send_together(self, *requests: tuple[int, int, bytes]) -> None:
+        """Send several requests, each API key, version and body, in one write."""
+        self.send_bytes(b"".join(self._framed(*request)[1] for request in requests))
+
+    def _framed(self, api_key: int, api_version: int, body: bytes) -> tuple[int, bytes]:
         correlation_id = next(self._correlation_ids)
         self._asked[correlation_id] = (api_key, api_version)
-        self.send_bytes(frame(encode_request_header(api_key, api_version, correlation_id, _CLIENT_ID), body))
-        return correlation_id
+        return correlation_id, frame(encode_request_header(api_key, api_version, correlation_id, _CLIENT_ID), body)
 
     def answer(self) -> tuple[int, bytes]:
         """Return (correlation id, body) of the next answer. Raises ConnectionError when there is none."""

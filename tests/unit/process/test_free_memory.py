@@ -64,7 +64,7 @@ print(*held)
 def given_back(size: int, count: int, stops_after: int = -1) -> list[int]:
     """The bytes that a process holds after each step, when it gives back most of so many batches of this size."""
     program = PROGRAM.format(size=size, count=count, stops_after=stops_after)
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=True)
     return [int(one) for one in said.stdout.split()]
 
 

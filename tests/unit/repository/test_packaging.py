@@ -34,7 +34,7 @@ PACKAGE_FOLDERS = ("proxy", "codecs", "state", "demo", "pipeline", "client")
 def build(project: Path, target: str, destination: Path) -> Path:
     """Build ``wheel`` or ``sdist`` from ``project`` and return the file."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(destination)]
-    subprocess.run(command, cwd=project, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, cwd=project, check=True, capture_output=True, timeout=240)
     (built,) = destination.glob("*.whl" if target == "wheel" else "*.tar.gz")
     return built
 
@@ -97,13 +97,18 @@ def test_an_installed_wheel_imports_completely_and_starts_its_command(wheel: Pat
     script = "import importlib, sys\nfor name in sys.argv[1:]: print(importlib.import_module(name).__file__)"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     imported = subprocess.run(
-        [python, "-c", script, *modules], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+        [python, "-c", script, *modules], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240
     )
     assert imported.returncode == 0, imported.stderr
     assert [line for line in imported.stdout.splitlines() if not line.startswith(str(site_packages))] == []
 
     helped = subprocess.run(
-        [python, "-m", "idemproxy", "--help"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+        [python, "-m", "idemproxy", "--help"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
     assert helped.returncode == 0, helped.stderr
     assert "run" in helped.stdout
@@ -135,7 +140,7 @@ def make(*arguments: str) -> subprocess.CompletedProcess[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
 
 

@@ -103,7 +103,7 @@ try:
 except OSError as error:
     print(error.strerror)
 """
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=True)
     assert said.stdout == "No space left on device\n"
     assert (tmp_path / "journal").read_bytes() == b"a" * 50 + b"\n"
 

@@ -276,7 +276,7 @@ LOADED = "for name in sorted(sys.modules):\n    if name.startswith('opentelemetr
 def run_python(code: str, environment: Mapping[str, str]) -> list[str]:
     """The lines that a Python with only these variables prints; it has to end well."""
     done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + code], env=dict(environment), capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", PRELUDE + code], env=dict(environment), capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
