@@ -24,7 +24,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native chaos takeovers flushes servers simulate uv python upstream mutants scenes hostile fuzz pictures cluster wheels docs audit-large
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native chaos takeovers flushes servers simulate uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large
 
 help:  ## this list
 	@echo "usage: make TARGET"
@@ -37,7 +37,10 @@ run: upstream uv  ## the proxy in front of your brokers: make run UPSTREAM=host:
 	@exec $(RUN_PROXY) idemproxy run --upstream "$(UPSTREAM)"
 
 test: uv  ## all tests, file by file in six processes; PYTEST_ARGS="-k marker -x" for some of them
-	@$(RUN_TOOLS) pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(RUN_TOOLS) pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not exhaustive" $(PYTEST_ARGS)
+
+exhaustive: uv  ## every pair of faults at every two moments, and a thousand random worlds; five minutes
+	@$(RUN_TOOLS) pytest --numprocesses 2 --dist loadfile -m exhaustive tests/simulation
 
 smoke: uv  ## the wheel and some tests on the oldest supported Python that is here; SMOKE_PYTHON=/path/to/python names it
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.smoke $(SMOKE_PYTHON)

@@ -46,6 +46,7 @@ def test_no_single_fault_at_any_moment_breaks_a_promise(batches: int, proxies: i
     assert not (failures := failures_of(cases, batches=batches, proxies=proxies)), "\n".join(failures)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", FIRST_KINDS)
 def test_no_pair_of_faults_breaks_a_promise_to_a_single_batch(kind: str) -> None:
     counts = run_case(batches=1).counts

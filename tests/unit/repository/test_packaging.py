@@ -215,7 +215,7 @@ def test_the_smoke_test_finds_this_very_python_once() -> None:
 def test_what_lands_has_passed_lint_types_and_tests_and_ends_with_the_tests_summary() -> None:
     steps = re.search(r"for target in (.*); do", (ROOT / ".ci/run").read_text())
     assert steps is not None
-    assert steps.group(1).split() == ["lint", "typecheck", "smoke", "model", "scenes", "test"]
+    assert steps.group(1).split() == ["lint", "typecheck", "smoke", "model", "scenes", "exhaustive", "test"]
     assert os.access(ROOT / ".ci/run", os.X_OK)
 
 
