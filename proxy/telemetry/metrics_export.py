@@ -62,9 +62,9 @@ class MetricExport:
         ProcessCollector(registry=self._registry)
         self._histograms = histograms
         self._begun_ns = time.time_ns()
-        readers: list[MetricReader] = [_PrometheusReader(self._begin, self._own, self._registry)]
+        readers: list[MetricReader] = [_PrometheusReader(self._own, self._registry)]
         if exporter is not None:
-            readers.append(_PeriodicReader(self._begin, self._own, exporter))
+            readers.append(_PeriodicReader(self._own, exporter))
         self._provider = MeterProvider(readers, resource, shutdown_on_exit=False)
         self._create_instruments()
 
@@ -88,11 +88,10 @@ class MetricExport:
     def _reading(self, metric: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
         return lambda _options: self._observed(metric)
 
-    def _begin(self) -> None:
-        """A collection begins in this thread."""
-        self._collection.samples = _by_metric(self._samples())
-
     def _observed(self, metric: Metric) -> list[Observation]:
+        """The first instrument that is asked begins a collection; ``_own`` ends it."""
+        if self._collection.samples is None:
+            self._collection.samples = _by_metric(self._samples())
         return self._collection.samples.get(metric, [])
 
     def _own(self) -> list[ExportedMetric]:
@@ -103,6 +102,7 @@ class MetricExport:
             if points:
                 data = Sum(points, AggregationTemporality.CUMULATIVE, is_monotonic=True)
                 found.append(ExportedMetric(f"{PREFIX}.{metric.name}", metric.help, metric.unit, data))
+        self._collection.samples = None
         return found
 
 
@@ -118,33 +118,22 @@ class _Collection(threading.local):
     """What all instruments of one collection show: read once, so that numbers which belong together agree. Each thread
     collects for itself."""
 
-    def __init__(self) -> None:
-        self.samples: dict[Metric, list[Observation]] = {}
+    samples: dict[Metric, list[Observation]] | None = None
 
 
 class _PrometheusReader(PrometheusMetricReader):
-    def __init__(self, begin: Callable[[], None], own: Own, registry: CollectorRegistry) -> None:
+    def __init__(self, own: Own, registry: CollectorRegistry) -> None:
         super().__init__(scope_info_enabled=False, registry=registry)
-        self._begin, self._own = begin, own
-
-    def collect(self, timeout_millis: float = 10_000) -> None:
-        """One look for all instruments."""
-        self._begin()
-        super().collect(timeout_millis)
+        self._own = own
 
     def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> None:
         super()._receive_metrics(_together(metrics_data, self._own()), timeout_millis)
 
 
 class _PeriodicReader(PeriodicExportingMetricReader):
-    def __init__(self, begin: Callable[[], None], own: Own, exporter: MetricExporter) -> None:
-        self._begin, self._own = begin, own
+    def __init__(self, own: Own, exporter: MetricExporter) -> None:
+        self._own = own
         super().__init__(exporter)
-
-    def collect(self, timeout_millis: float = 10_000) -> None:
-        """One look for all instruments."""
-        self._begin()
-        super().collect(timeout_millis)
 
     def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> None:
         super()._receive_metrics(_together(metrics_data, self._own()), timeout_millis)
