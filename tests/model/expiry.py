@@ -19,6 +19,9 @@ RULES = dict(
     learns_again='before',
     # R2  the versions of a new life begin at 0 | with 'own' numbers that no other life has
     versions='0',
+    # R2, ownership.py  an owner appends without a swap, until another proxy asks for the entry: False | True; such an entry is 'kept' | it
+    # 'expires' as any other
+    owns=False, owned='kept',
     # R11  a batch of an absent entry begins it, whatever its sequence: see order.py. Here it always does.
 )
 WORLD = dict(N=2)
@@ -66,7 +69,7 @@ class Expiry(Small):
                 yield from getattr(self, 'at_' + s.flows[p][0])(s, p, *s.flows[p][1:])
 
     def older(self, s, for_all):
-        if s.stored and s.stored.owner is None:
+        if s.stored and (s.stored.owner is None or self.owned == 'expires'):
             s = s._replace(idle=s.idle + 1) if s.idle + 1 < GONE else s._replace(idle=0, stored=None)
         if for_all:
             s = s._replace(held=tuple(h and h._replace(age=None if h.age is None else min(h.age + 1, GONE)) for h in s.held))
@@ -96,9 +99,12 @@ class Expiry(Small):
         s = s._replace(flows=put(s.flows, p, None))
         return s._replace(st=s.st[:b] + x + s.st[b + 1:]) if cid == s.cid and s.st[b] == 'F' else s
 
+    def is_owned(self, p, h):
+        return self.owns and h is not None and h.entry is not None and h.entry.owner == p
+
     def at_learn(self, s, p, b, cid):
         h = s.held[p]
-        if h is not None and not self.is_old(h):
+        if h is not None and (not self.is_old(h) or self.is_owned(p, h)):
             yield from self.decide(s, p, b, cid, False, 'remembers')
         else:
             t = s._replace(held=put(s.held, p, Held(s.stored, None)))
@@ -109,10 +115,14 @@ class Expiry(Small):
         text = f'P{p} {how} ' + ('that there is no entry' if entry is None else f'version {entry.version}, b{entry.next} is due')
         if cid != s.cid:
             yield f'{text}; the client has gone', self.go(s, p, None, b, cid)
+        elif self.is_owned(p, s.held[p]) and entry.next == b:
+            yield f'{text}, and owns it', self.go(s, p, 'forward', b, cid)
         elif entry is None or (entry.owner is None and entry.next == b):
             yield text, self.go(s, p, 'reserve', b, cid)
-        elif entry.owner is not None:
+        elif entry.owner not in (None, p if self.owns else None):
             if just_read:                                                     # parks: its owner lives
+                if self.owns and s.flows[1 - p] is None:
+                    yield f'P{1 - p} is asked for it, hands over', self.hands_over(s, 1 - p)
                 return
             yield f'{text}: reads again', self.go(s._replace(held=put(s.held, p, None)), p, 'learn', b, cid)
         elif b < entry.next:
@@ -140,7 +150,16 @@ class Expiry(Small):
             t = s._replace(log=s.log + (b,))
             yield f'P{p} forwards b{b}: appended', self.go(t, p, 'commit', b, cid)
 
+    def hands_over(self, s, p):
+        mine = s.held[p].entry if self.is_owned(p, s.held[p]) else s.stored
+        return s._replace(stored=mine._replace(version=mine.version + 1, owner=None), idle=0, held=put(s.held, p, None))
+
     def at_commit(self, s, p, b, cid):
+        if self.owns:                                                         # in memory
+            held = s.held[p].entry._replace(next=b + 1)
+            t = self.go(s._replace(held=put(s.held, p, Held(held, s.held[p].age))), p, None, b, cid)
+            yield f'P{p} commits b{b} in memory', self.answer(t, p, b, cid, 'A')
+            return
         yield f'P{p} commits b{b}', self.finish(self.answer(s, p, b, cid, 'A'), p, b, cid, b + 1)
 
     def finish(self, s, p, b, cid, due):

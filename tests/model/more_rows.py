@@ -7,7 +7,7 @@ same joined with the whole model (witness.py); x marks of time and high watermar
 unfinished, and how an expired producer begins (R11, order.py); s batches in parts (R6, R10, parts.py); t a topic that is made anew (R8); u
 what is waited for (R13, R17); y registrations that fence swaps (R2, R7), and that go while
 their owners live (R1, R10, registered.py); z versions over an expiry (R2, expiry.py); B9 and on a leader that does not know that it is deposed (R6, R9, deposed.py);
-G1 and on by what a gap is proven (R11, confirm.py).
+G1 and on by what a gap is proven (R11, confirm.py); l12 and on an ownership instead of a reserve per batch (R2, ownership.py).
 """
 F = dict(crash=1, broken=1, reconnect=1)
 G = dict(N=3, window=3, group=2, tries=2)
@@ -45,6 +45,10 @@ GAP = dict(confirms=True)                                         # a model of i
 TWO = dict(leaders_of=True)                                       # a model of its own
 ANSWERED = dict(TWO, lost=1)
 R3 = dict(R, N=3, window=3, in_time=2, lost=1, fail=1)
+OWN = dict(owned=True, tries=2)                                  # ownership.py
+SLOW = dict(OWN, slow=1, reconnect=1)
+ONE = dict(N=1, window=1)
+LATE = dict(close_seen='late')
 RESEND = dict(producers=2, N=2, window=2, group=2, tries=2, merge=True, client='resend')
 
 ROWS = [
@@ -366,4 +370,57 @@ ROWS = [
  ('G5', 'same, progress', 'holds', 1, dict(GAP, reconnect=3, other=2, **L)),
  ('f9', 'group: a commit counts as done by another when its first batch is', 'I3', 0,
   dict(group=2, tries=2, crash=1, slow=1, loss=1, reconnect=1, broken=1, group_done='first')),
+ ('l12', 'ownership: written at times, handed over when asked for, a doubt gets a plain intent', 'holds', 0, dict(F, **OWN)),
+ ('l13', 'same, progress', 'holds', 0, dict(F, **OWN, **L)),
+ ('l14', 'same, one batch', 'holds', 1, dict(F, **OWN, **ONE)),
+ ('l15', "a living owner's entry is taken over", 'I1', 1, dict(F, **OWN, takeover='steal')),
+ ('l16', 'an append before the swap that takes it is confirmed', 'I1', 1, dict(SLOW, crash=1, own_after='sent')),
+ ('l17', 'same, not before', 'holds', 0, dict(SLOW, crash=1)),
+ ('l18', 'the hand-over is sent once', 'T', 1, dict(SLOW, repeats=False, **L)),
+ ('l19', 'same, until it is confirmed', 'holds', 0, dict(SLOW, **L)),
+ ('l20', 'appends go on until the hand-over is confirmed', 'I1', 1, dict(SLOW, **LATE, ends_at='confirmed')),
+ ('l21', 'same, until it is sent', 'holds', 0, dict(SLOW, **LATE)),
+ ('l22', 'handed over while a batch is in flight', 'I1', 1, dict(OWN, reconnect=1, waits_in_flight=False)),
+ ('l23', 'what is written moves the bound to the high watermark, while a batch is in flight', 'I1', 1, dict(F, **OWN, flush='known')),
+ ('l24', "same, to the producer's last commit; clean truncation", 'holds', 0, dict(crash=1, reconnect=1, **HW, **OWN)),
+ ('l25', 'who takes it over takes only the batch that it was taken with', 'I1', 1, dict(OWN, crash=1, reconnect=1, taken='asked')),
+ ('l26', 'R4 broken once: an append after the deadline', 'I1', 1, dict(OWN, **LATE, stall=1, late=1, reconnect=1)),
+ ('l27', 'R4: it sleeps past its lease and goes on', 'holds', 0, dict(OWN, stall=1, broken=1, reconnect=1)),
+ ('l28', 'the flow of an ended incarnation takes its ownership away', 'I1', 1, dict(OWN, **LATE, stall=1, broken=1, reconnect=1, flow_releases=True)),
+ ('l29', 'same, it leaves it', 'holds', 0, dict(OWN, **LATE, stall=1, broken=1, reconnect=1)),
+ ('l30', 'a newer epoch at another proxy begins at once, as it may with a swap per batch', 'I2', 1, dict(OWN, **LATE, reconnect=1, client='resend', newer_epoch='at once')),
+ ('l31', 'same, it waits for the hand-over', 'holds', 0, dict(OWN, **LATE, reconnect=1, broken=1, client='resend')),
+ ('l32', 'the owner never sees that its client has gone, and is not asked', 'T', 1, dict(OWN, reconnect=1, hands_over=(), contender='waits', **L)),
+ ('l33', 'same, it is asked', 'holds', 1, dict(OWN, reconnect=1, hands_over=('asked',), **L)),
+ ('l34', 'same, safety', 'holds', 0, dict(OWN, **LATE, reconnect=2, crash=1, hands_over=('asked', 'idle'))),
+ ('l35', 'loss, no grace period', 'I1', 1, dict(OWN, crash=1, reconnect=1, loss=1, grace=False)),
+ ('l36', 'loss of up to three writes', 'holds', 0, dict(OWN, **ONE, crash=1, reconnect=1, loss=1, undo=3)),
+ ('l37', 'same, two batches', 'holds', 0, dict(OWN, reconnect=1, loss=1, undo=3)),
+ ('l38', 'same, two losses', 'holds', 0, dict(OWN, **ONE, reconnect=1, loss=2, undo=2)),
+ ('l39', 'same, progress', 'holds', 0, dict(OWN, **ONE, crash=1, reconnect=1, loss=1, undo=3, **L)),
+ ('l41', 'FLUSHALL, a swap of before it is executed after it', 'holds', 0, dict(FLUSHALL, owned=True)),
+ ('l42', 'all registrations are deleted: who notices it first takes over', 'I1', 1, dict(DELETED, owned=True, after_loss='at once')),
+ ('l43', 'same, when all is over that was granted before', 'holds', 0, dict(DELETED, owned=True)),
+ ('l44', 'FLUSHALL while a proxy is cut off from Redis', 'holds', 1, dict(CUT_OFF, owned=True)),
+ ('l45', 'a reserve per batch: only the registration of a proxy that has nothing in flight is deleted, or its machine stands still with its clock', 'holds', 1,
+  dict(DELETED, window=1, delists='resting')),
+ ('l46', 'LIMIT: same, ownership', 'I1', 1, dict(DELETED, window=1, delists='resting', owned=True)),
+ ('l47', 'given up', 'holds', 0, dict(VEIL, owned=True, crash=1, broken=1, reconnect=1)),
+ ('l48', 'given up, progress', 'holds', 0, dict(VEIL, owned=True, broken=1, reconnect=1, **L)),
+ ('l49', 'given up, loss', 'holds', 0, dict(VEIL, owned=True, **ONE, broken=1, reconnect=1, loss=1, undo=2)),
+ ('l50', 'groups', 'holds', 0, dict(G, owned=True, crash=1, reconnect=1)),
+ ('l51', 'groups, content error', 'holds', 0, dict(OWN, group=2, bad=((0, 1),), crash=1, reconnect=1)),
+ ('l52', 'merge', 'holds', 0, dict(M, owned=True, crash=1, broken=1, reconnect=1)),
+ ('l53', 'merge, content error, progress', 'holds', 0, dict(M, owned=True, bad=((0, 0),), crash=1, reconnect=1, **L)),
+ ('l54', 'error with offset, clean truncation', 'holds', 0, dict(OWN, **HW, error=1, reconnect=1)),
+ ('l55', 'unclean election', 'holds', 0, dict(OWN, unclean=1, foreign=1, crash=1, reconnect=1)),
+ ('l56', 'clients that bump, epoch at reserve', 'holds', 0, dict(OWN, crash=1, broken=1, reconnect=1, client='resend', epoch_at='reserve')),
+ ('l57', 'marks, all emptied', 'holds', 0, dict(X, owned=True, N=1, window=1)),
+ ('l58', 'three proxies', 'holds', 0, dict(OWN, proxies=3, crash=1, reconnect=1, broken=1)),
+ ('l59', 'slow Redis, progress', 'holds', 0, dict(SLOW, broken=1, crash=1, **ONE, **L)),
+ ('l60', 'topic made anew', 'holds', 0, dict(ANEW, owned=True)),
+ ('s13', 'parts under an ownership, without a marker', 'D', 1, dict(S, unmark=1, reserves='owned')),
+ ('s14', 'same, with markers', 'holds', 1, dict(S, reserves='owned')),
+ ('z9', 'an owned entry expires', 'G', 1, dict(Z, N=2, days=2, reconnect=2, owns=True, owned='expires')),
+ ('z10', 'same, it has no time to live', 'holds', 1, dict(Z, N=2, reconnect=2, lag=1, owns=True)),
 ]

@@ -16,7 +16,8 @@ from small import Small
 from state import put
 
 RULES = dict(
-    # R2  the intent covers what is left of the batch, and is reserved for 'each' part | 'once', and gone with the first commit
+    # R2  the intent covers what is left of the batch, and is reserved for 'each' part | 'once', and gone with the first commit | 'owned':
+    #     an ownership, which names no content, over all parts (ownership.py)
     reserves='each',
     # R6  less than an intent covers is in the log: what is there is 'committed' | the intent is 'dropped'
     prefix='committed',
@@ -125,7 +126,7 @@ class Parts(Small):
             yield f'P{p} rebuilds the entry: {n} part(s)', self.write(s, next=n, intent=None, suspect=False)
         elif e.intent is not None:
             if e.intent[0] in (-1, p):
-                n = self.stored(s, e.intent[1], lambda part: part == 1 or (self.content == 'own' and part == e.next + 1))
+                n = self.stored(s, e.intent[1], lambda part: self.reserves != 'owned' and (part == 1 or (self.content == 'own' and part == e.next + 1)))
                 if self.prefix == 'dropped' and n < self.parts:
                     n = e.next
                 yield f'P{p} takes the intent over: {n} part(s) are stored', self.write(s, next=n, intent=None)
@@ -152,7 +153,8 @@ class Parts(Small):
         if self.owner(s) != p and not (self.reserves == 'once' and s.entry.intent is None and part > 1):
             yield f'P{p} lost the intent', self.void(s, p)
         elif pc == 'send' and cid != s.cid:                     # R17
-            yield f'P{p} does not forward, its client has gone', self.flow(self.write(s, intent=None), p)
+            stored = part - 1 if self.reserves == 'owned' else s.entry.next
+            yield f'P{p} does not forward, its client has gone', self.flow(self.write(s, next=stored, intent=None), p)
         elif pc == 'send':
             yield f'P{p} forwards {who}{part}', self.flow(s._replace(pend=s.pend + ((who, part, p),)), p, 'wait', who, part, cid)
         elif pc == 'doubt':
@@ -164,6 +166,8 @@ class Parts(Small):
                 yield f'P{p} does not find {who}{part}: sends it again', self.flow(s, p, 'send', who, part, cid)
         elif pc == 'done' and part == self.parts:
             yield f'P{p} commits the last part', self.told(self.flow(self.write(s, next=part, intent=None), p), flow, 'A')
+        elif pc == 'done' and self.reserves == 'owned':
+            yield f'P{p} knows of {who}{part}, goes on', self.flow(s, p, 'send', who, part + 1, cid)
         elif pc == 'done':
             intent = (p, who) if self.reserves == 'each' else None
             yield f'P{p} commits {who}{part}, reserves the rest', self.flow(self.write(s, next=part, intent=intent), p, 'send', who, part + 1, cid)

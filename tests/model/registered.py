@@ -53,7 +53,7 @@ class RegisteredPart:
                 t = t._replace(pr=tuple(x._replace(reg='') if x.reg == 'blind' else x for x in t.pr))
             yield label, t
         if self.left(s, 'delist'):
-            there = [p for p, x in enumerate(s.pr) if x.reg != 'away']
+            there = [p for p, x in enumerate(s.pr) if x.reg != 'away' and not (x.w and self.delists == 'resting')]
             for gone in [there] if self.delists == 'all' else [[p] for p in there]:
                 t = s._replace(pr=tuple(x._replace(reg='lost') if p in gone else x for p, x in enumerate(s.pr)))
                 name = 'all registrations' if self.delists == 'all' else f'the registration of P{gone[0]}'
