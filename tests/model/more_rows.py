@@ -435,6 +435,7 @@ ROWS = [
  ('l69', 'an idle owner, which has nothing to write, keeps the entry', 'T', 1, dict(HANDS, idle=False, **L)),
  ('l70', 'a swap that was to take it is refused by a value with its own name: left', 'T', 1, dict(HANDS, refused_take='left', **L)),
  ('l71', 'a repeated write that finds its own value counts as asked for', 'holds', 0, dict(HANDS, slow=2, same_is_done=False)),
+ ('l72', 'ownerships and plain intents in turns', 'holds', 0, dict(F, **OWN, takes='any')),
  ('s13', 'parts under an ownership, without a marker', 'D', 1, dict(S, unmark=1, reserves='owned')),
  ('s14', 'same, with markers', 'holds', 1, dict(S, reserves='owned')),
  ('z9', 'an owned entry expires', 'G', 1, dict(Z, N=2, days=2, reconnect=2, owns=True, owned='expires')),

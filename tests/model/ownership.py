@@ -12,6 +12,8 @@ from model import Model
 from state import put
 
 RULES = dict(
+    # a batch of an entry that is not owned takes the ownership 'always' | that, or a plain intent, as a flow of its own does ('any')
+    takes='always',
     # nothing is forwarded before the swap that takes the ownership is 'confirmed' | it is 'sent'
     own_after='confirmed',
     # a batch that is not acknowledged: its ownership becomes a plain 'intent' first | it is looked for and sent again under the ownership ('memory')
@@ -38,6 +40,7 @@ RULES = dict(
 
 
 class Owned(Model):
+    plainly = False
 
     def __init__(self, **changes):
         rules = {k: changes.pop(k, v) for k, v in RULES.items()}
@@ -63,12 +66,16 @@ class Owned(Model):
         return it is not None and it.whole and not it.lost and (it.p, it.inc) == (p, s.pr[p].inc)
 
     def takes_ownership(self, s, e):
-        return self.over_given_up or e.intent is None or not e.intent.lost
+        return not self.plainly and (self.over_given_up or e.intent is None or not e.intent.lost)
 
     def do_reserve(self, s, p, r, e, w, how=''):
         if s.pr[p].member[r.q] and self.ends_at == 'sent':
             return                                              # it has to be confirmed first
-        for label, t in super().do_reserve(s, p, r, e, w, how):
+        steps = []
+        for self.plainly in (False, True) if self.takes == 'any' and s.pr[p].mem[r.q] is None else (False,):
+            steps += super().do_reserve(s, p, r, e, w, how + ' alone' * self.plainly)
+        self.plainly = False
+        for label, t in steps:
             yield label, t
             if label.endswith('the command is late') and self.own_after == 'sent':
                 x = t.pr[p]
