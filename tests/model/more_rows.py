@@ -8,7 +8,7 @@ unfinished, and how an expired producer begins (R11, order.py); s batches in par
 what is waited for (R13, R17); y registrations that fence swaps (R2, R7), and that go while
 their owners live (R1, R10, registered.py); z versions over an expiry (R2, expiry.py); B9 and on a leader that does not know that it is deposed (R6, R9, deposed.py);
 G1 and on by what a gap is proven (R11, confirm.py); l12 and on an ownership instead of a reserve per batch (R2,
-ownership.py, handover.py).
+ownership.py, ownership_handover.py).
 """
 F = dict(crash=1, broken=1, reconnect=1)
 G = dict(N=3, window=3, group=2, tries=2)
