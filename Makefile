@@ -24,7 +24,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native chaos takeovers flushes servers simulate uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native matrix tools chaos takeovers flushes servers simulate uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large
 
 help:  ## this list
 	@echo "usage: make TARGET"
@@ -78,6 +78,12 @@ acceptance: uv  ## a gigabyte passes an idle producer, then an answer is lost; a
 
 clients: uv  ## five real clients, 20,000 records each under faults; a line each in benchmarks/results/clients.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.clients_under_faults
+
+matrix: uv  ## every client at every broker under faults, and in a group; goes on where it was: make matrix [MATRIX_ARGS="--records 1000"]
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.matrix $(MATRIX_ARGS)
+
+tools: uv  ## Kafka's own command line tools through the proxy, each subcommand; benchmarks/results/kafka_tools.jsonl
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.kafka_tools
 
 audit-large: uv  ## a topic of RECORDS=1000000 with counted faults, audited; a line in benchmarks/results/audit.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.audit_large $(if $(RECORDS),--records $(RECORDS))

@@ -62,6 +62,14 @@ def broker_class_path(version: str = "0.10.2.2") -> str:
     return _class_path(coordinates)
 
 
+def tools_class_path(version: str) -> str:
+    """Return the class path of Kafka's own command line tools, 3.9 or later. Raises JarsUnavailable."""
+    scala = _SCALA_OF_SERIES[version[:2]]
+    return _class_path(
+        [f"org.apache.kafka:kafka_{scala}:{version}", f"org.apache.kafka:kafka-tools:{version}", _CLIENT_LOGGING]
+    )
+
+
 def client_class_path(version: str = MODERN_CLIENT_VERSION) -> str:
     """Return the class path of the Java client library of that version. Raises JarsUnavailable."""
     return _class_path([f"org.apache.kafka:kafka-clients:{version}", _CLIENT_LOGGING])

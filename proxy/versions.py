@@ -108,11 +108,14 @@ PRODUCE_TOLD_MAX = 7
 """What those that ask for an older one are told of Produce: aiokafka (up to 0.12) and kafka-python-ng take a broker
 with Produce 8 for Kafka 2.4, and join groups with JoinGroup 5 then (the second only static members)."""
 
+OWN_WHERE_MISSING: Mapping[int, int] = {ApiKey.DESCRIBE_CONFIGS: 2}
+"""Answered by the proxy, up to these versions, where the brokers have none."""
+
 EXPLAINED: Mapping[int, int] = {
-    ApiKey.DESCRIBE_CONFIGS: 2,
     ApiKey.ALTER_CONFIGS: 1,
     ApiKey.CREATE_PARTITIONS: 1,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 0,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: 1,
 }
 """Up to these versions offered where the brokers have none, for the sentence that says so (``bridge/explained.py``)."""
 
@@ -273,7 +276,7 @@ def advertised(ranges: Iterable[BrokerRanges]) -> dict[int, tuple[int, int]]:
         served = (first, client_version_max(key, last))
         if served[0] <= served[1]:
             result[int(key)] = served
-    for key, last in EXPLAINED.items():
+    for key, last in {**OWN_WHERE_MISSING, **EXPLAINED}.items():
         result.setdefault(int(key), (0, last))
     return result
 

@@ -1,7 +1,7 @@
 """The registry: which bridge serves which API in which version. Owns the choice, no layout.
 
 ``plan`` for everything that goes on to a broker; what the proxy answers itself (Produce, Metadata, ApiVersions,
-InitProducerId, DescribeCluster) never comes here.
+InitProducerId, DescribeCluster, and DescribeConfigs where the brokers have none) never comes here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .fetch import Fetch
 from .find_coordinator import FindCoordinator
 from .groups import JoinGroupWithoutRebalanceTimeout
 from .ladder import Ladder, Same, Step, Throttle
-from .list_offsets import ListOffsetsBySegment, ListOffsetsWithoutIsolation
+from .list_offsets import ListOffsetsBySegment, ListOffsetsOfKnownKinds, ListOffsetsWithoutIsolation
 from .offsets import OffsetCommitWithTimestamps, OffsetFetchOfNamedPartitions
 from .topics import CreateTopicsWithNumbers, CreateTopicsWithoutValidateOnly
 
@@ -62,7 +62,7 @@ def plan(
     """
     assert api_key not in OWN_RANGES, "answered by the proxy itself"
     if api_key not in broker_ranges and 0 <= client_version <= EXPLAINED.get(api_key, -1):
-        return Explained(api_key, client_version)
+        return Explained(api_key)
     if api_key not in PASSED_MAX or api_key not in broker_ranges:
         return Refused(ErrorCode.UNSUPPORTED_VERSION, f"API {api_key} is not served")
     first, last = broker_ranges[api_key]
@@ -73,8 +73,10 @@ def plan(
         return Fetch(client_version, broker_version)
     if api_key == ApiKey.FIND_COORDINATOR:
         return FindCoordinator(client_version, broker_version, addresses or {})
-    numbered: list[Step] = []
+    first_steps: list[Step] = []
+    if api_key == ApiKey.LIST_OFFSETS and client_version >= 1:
+        first_steps = [ListOffsetsOfKnownKinds(client_version)]
     if api_key == ApiKey.CREATE_TOPICS and broker_version < _LEAVES_NUMBERS_SINCE <= client_version:
-        numbered, client_version = [CreateTopicsWithNumbers(topic_defaults)], _LEAVES_NUMBERS_SINCE - 1
+        first_steps, client_version = [CreateTopicsWithNumbers(topic_defaults)], _LEAVES_NUMBERS_SINCE - 1
     steps = [STEPS[api_key, version]() for version in range(client_version, broker_version, -1)]
-    return Ladder(broker_version, [*numbered, *steps])
+    return Ladder(broker_version, [*first_steps, *steps])

@@ -1,8 +1,8 @@
 """One client connection, sans-IO: frames in, answers out in the order of the requests. Knows which request goes where.
 
-Produce, InitProducerId, ApiVersions, Metadata and DescribeCluster are answered by the proxy itself; all other APIs go
-on, through a bridge, over one upstream connection that belongs to this client alone (``pipe.py``), so that a broker's
-one-after-the-other order is kept."""
+Produce, InitProducerId, ApiVersions, Metadata, DescribeCluster, and DescribeConfigs where the brokers have none, are
+answered by the proxy itself; all other APIs go on, through a bridge, over one upstream connection that belongs to this
+client alone (``pipe.py``), so that a broker's one-after-the-other order is kept."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from ..admission.backpressure import Backpressure
 from ..admission.connection_quotas import AdmittedConnection
 from ..admission.ip_fair_share import IpFairShare
 from ..admission.memory_budget import WAITING_COUNTS, Held
+from ..admission.turns import in_turns
+from ..bridge import describe_configs
 from ..bridge.base import Addresses, Refused
 from ..bridge.describe_cluster import METADATA_VERSION, encode_describe_cluster, refused_describe_cluster
 from ..bridge.init_producer_id import encode_init_producer_id, parse_init_producer_id
@@ -33,7 +35,7 @@ from ..broker.broker import Broker
 from ..events import ClientRefused, SlowClient
 from ..producer.retry_notes import RetryNotes
 from ..settings.addresses import PlaceOf
-from ..versions import ApiKey
+from ..versions import OWN_WHERE_MISSING, ApiKey
 from .backend import Backend, SharedBackend
 from .fast_produce import FastProduce, FastRequest
 from .host import Host
@@ -384,12 +386,25 @@ class Session:
 
         self._backend.metadata(METADATA_VERSION, only_brokers, self._addresses, told)
 
+    def _describe_configs(self, slot: _Slot, body: memoryview, release: str) -> None:
+        request = describe_configs.parse_describe_configs(slot.header.api_version, body)
+        topics = ClientQuestion(request.topics, allow_auto_topic_creation=False)
+
+        def told(metadata: bytes) -> None:
+            steps = describe_configs.answer_describe_configs(request, metadata, release)
+            in_turns(self._host.reactor, steps, partial(self._answer, slot))
+
+        self._backend.metadata(describe_configs.METADATA_VERSION, topics, self._addresses, told)
+
     def _pass_on(self, slot: _Slot, frame: Frame) -> None:
         broker = self._host.target(self._broker_id)
         if broker is None:
             self.abort("the broker is away")
             return
         key, version = slot.header.api_key, slot.header.api_version
+        if key in OWN_WHERE_MISSING and key not in broker.ranges:
+            self._describe_configs(slot, memoryview(frame)[slot.header.body_offset :], broker.version)
+            return
         bridge = plan(key, version, broker.ranges, self._addresses(), self._host.topic_defaults)
         if isinstance(bridge, Refused):
             self._refuse(slot, frame, bridge.reason)

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
-from idemproxy.demo.fault_relay import FaultPlan
 from testkit.real.client_runs import IDEMPOTENT_CLIENTS
-from testkit.real.faulty_scene import BREAKING_KINDS, ClientResult, FaultyScene
 
+from .faulty_client import FaultyClient, Ran, said
 from .results import append_result
 
-RECORDS, PARTITIONS = 20_000, 3
+RECORDS = 20_000
 EVERY_NTH_PRODUCE = 15
 """On each side. Every fault at the broker's side is a doubt, and each of those takes a second to settle."""
-RUN_SECONDS_MAX = 600
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,50 +31,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     status = 0
     for client in options.clients or IDEMPOTENT_CLIENTS:
-        if complaints := _run(client, options.records, options.seed):
+        ran = FaultyClient(client, options.records, EVERY_NTH_PRODUCE, options.seed).run()
+        figures = {**ran.figures, **_of_the_proxy(ran)}
+        append_result("clients", {**figures, "complaints": ran.complaints})
+        print(said(figures), flush=True)
+        if ran.complaints:
             status = 1
-            print(*complaints, sep="\n", file=sys.stderr)
+            print(*ran.complaints, sep="\n", file=sys.stderr)
     return status
 
 
-def _run(client: str, records: int, seed: int) -> list[str]:
-    with tempfile.TemporaryDirectory(prefix="idemproxy-clients-") as directory:
-        plan = FaultPlan(seed=seed, kinds=BREAKING_KINDS, every_nth_produce=EVERY_NTH_PRODUCE)
-        with FaultyScene(Path(directory), plan) as scene:
-            result = scene.run(
-                (client,), partitions=PARTITIONS, records=records, plan=plan, seconds_max=RUN_SECONDS_MAX
-            )[client]
-            complaints = result.complaints()
-            if "internal error" in (log := scene.proxy.log):
-                complaints.append(log[log.index("internal error") :][:2000])
-            figures = _figures(result, scene, log)
-    append_result("clients", {**figures, "seed": seed, "complaints": complaints})
-    print(", ".join(f"{name} {value}" for name, value in figures.items()), flush=True)
-    return complaints
-
-
-def _figures(result: ClientResult, scene: FaultyScene, log: str) -> dict[str, object]:
+def _of_the_proxy(ran: Ran) -> dict[str, object]:
     return {
-        "client": result.client,
-        "records": result.records,
-        "partitions": PARTITIONS,
-        "acknowledged": result.acknowledged,
-        "duplicates": result.verdict.duplicates,
-        "losses": result.verdict.lost,
-        "reorders": result.verdict.reordered,
-        "wrong_offsets": result.verdict.misplaced,
-        "errors": len(result.outcome["errors"]),
-        "consumer_agrees": result.consumed == result.stored,
-        "init_producer_ids": result.init_producer_id_requests,
-        "producer_ids": len(result.producer_ids),
-        "produce_requests": result.produce_requests,
-        "faults_client_side": {kind.value: count for kind, count in result.faults.items() if count},
-        "faults_broker_side": {kind.value: count for kind, count in scene.broker_relay.counts.items() if count},
-        "doubts": log.count("in doubt: producer "),
-        "found": log.count("resolved as found"),
-        "not_found": log.count("resolved as not_found"),
-        "duplicates_answered": log.count("duplicate: producer "),
-        "seconds": round(result.seconds, 1),
+        "init_producer_ids": ran.result.init_producer_id_requests,
+        "producer_ids": len(ran.result.producer_ids),
+        "doubts": ran.log.count("in doubt: producer "),
+        "found": ran.log.count("resolved as found"),
+        "not_found": ran.log.count("resolved as not_found"),
+        "duplicates_answered": ran.log.count("duplicate: producer "),
     }
 
 

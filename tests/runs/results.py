@@ -16,11 +16,13 @@ from pathlib import Path
 from idemproxy import __version__
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+PRODUCT = tuple(f":/{folder}" for folder in ("proxy", "state", "codecs", "pipeline", "src"))
+"""What is shipped, for git, from any folder."""
 
 
 def append_result(name: str, figures: Mapping[str, object]) -> Path:
     """Add a line to ``benchmarks/results/<name>.jsonl`` and return the file."""
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", "proxy", "state", "codecs", "pipeline", "src")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", *PRODUCT)
     stamp = {
         "date": time.strftime("%Y-%m-%d"),
         "commit": _git("rev-parse", "--short", "HEAD") or "unknown",

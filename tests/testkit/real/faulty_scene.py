@@ -6,6 +6,7 @@ Runs a client through all of it and says what became of its records: in the log,
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,24 @@ from .kafka_cluster import fresh_topic, stored, told, verdict
 from .kraft_cluster import KRAFT_FROM, KraftCluster
 from .proxy_process import ProxyProcess
 
+GROUP_SECONDS_MAX = 120
 BREAKING_KINDS = (FaultKind.LOST_ANSWER, FaultKind.CUT, FaultKind.HALF_REQUEST, FaultKind.LATE_DELIVERY)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRead:
+    """What a client got as the only member of a group, in its order, and what it committed then, by partition."""
+
+    read: list[tuple[int, int, str]]
+    committed: Mapping[str, int]
+
+    def complaints(self, stored: list[tuple[int, int, str]]) -> list[str]:
+        """Return what is not as it should be: each record once, in order, and the position behind them committed."""
+        ends = {str(partition): offset + 1 for partition, offset, _ in sorted(stored)}
+        found = [] if self.committed == ends else [f"its group committed {self.committed}, the log ends at {ends}"]
+        if sorted(self.read, key=lambda one: one[0]) != sorted(stored):
+            found.append(f"its group read {len(self.read)} records, and others than are stored, or in another order")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +66,8 @@ class ClientResult:
     producer_ids: set[int]
     produce_requests: int
     seconds: float
+    group: GroupRead | None = None
+    """None: it was not to read in a group."""
 
     def complaints(self, *, ids_are_ours: bool = True) -> list[str]:
         """Return what is not as it should be: once, in order, told truly, without an error; and under one producer id
@@ -63,21 +83,31 @@ class ClientResult:
             found.append(f"{self.init_producer_id_requests} InitProducerId, producer ids {self.producer_ids}")
         if not self.faults[FaultKind.LOST_ANSWER] or not self.faults[FaultKind.CUT]:
             found.append(f"nothing is proven: {self.faults}")
-        return found
+        return found + (self.group.complaints(self.stored) if self.group is not None else [])
 
 
 class FaultyScene:
     """A context manager: entering starts relay, broker and proxy. Clients come one by one, or several at once."""
 
     def __init__(
-        self, directory: Path, plan: FaultPlan, version: str = "0.10.2.2", *, without_proxy: bool = False
+        self,
+        directory: Path,
+        plan: FaultPlan,
+        version: str = "0.10.2.2",
+        *,
+        broker_settings: Mapping[str, str | int] | None = None,
+        without_proxy: bool = False,
     ) -> None:
         """``without_proxy``: for comparison, clients reach the broker through the relays alone."""
         self.directory = directory
         (port,) = free_ports(1)
         make = LegacyCluster if int(version.partition(".")[0]) < KRAFT_FROM else KraftCluster
         self.cluster = make(
-            directory / "cluster", version=version, advertised={0: (HOST, port)}, auto_create_topics=False
+            directory / "cluster",
+            version=version,
+            advertised={0: (HOST, port)},
+            auto_create_topics=False,
+            broker_settings=broker_settings,
         )
         self.broker_relay = FaultRelay(self.cluster.address(0), plan=plan, port=port)
         self.proxy = ProxyProcess(directory / "proxy", (HOST, port))
@@ -109,9 +139,11 @@ class FaultyScene:
         plan: FaultPlan,
         seconds_max: float,
         one_in_flight: bool = False,
+        in_group: bool = False,
     ) -> dict[str, ClientResult]:
         """Let these clients produce at the same time, each to a topic and over a relay of its own; judge each.
-        ``one_in_flight``: each sends a request only when the last one was answered."""
+        ``one_in_flight``: each sends a request only when the last one was answered. ``in_group``: each reads its topic
+        as a member of a group, too, through its relay and the proxy."""
         topics = {client: fresh_topic(self.cluster, partitions) for client in clients}
         results = {}
         with ExitStack() as stack:
@@ -152,6 +184,7 @@ class FaultyScene:
                     producer_ids=relay.producer_ids,
                     produce_requests=relay.produce_requests,
                     seconds=seconds,
+                    group=self._read_in_group(client, relay, topics[client], partitions, records) if in_group else None,
                 )
         return results
 
@@ -172,6 +205,23 @@ class FaultyScene:
         )
         reader.wait()
         return sorted((one.partition, one.offset, one.value) for one in reader.consumed())
+
+    def _read_in_group(
+        self, client: str, relay: FaultRelay, topic: str, partitions: int, records: int
+    ) -> GroupRead:
+        reader = start_reader(
+            self._children,
+            self.directory,
+            client,
+            bootstrap=relay.address,
+            topic=topic,
+            partitions=partitions,
+            records=records,
+            group=f"readers-of-{topic}",
+            name=f"{client}-in-group",
+        )
+        outcome = reader.wait(GROUP_SECONDS_MAX)
+        return GroupRead([(one.partition, one.offset, one.value) for one in reader.consumed()], outcome["committed"])
 
     def _stored(self, topic: str, partitions: int) -> list[tuple[int, int, str]]:
         return [

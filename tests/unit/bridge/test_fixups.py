@@ -10,6 +10,7 @@ from idemproxy.codecs import messages, produce
 from idemproxy.codecs.errors import LimitExceeded, Malformed, WireError
 from idemproxy.proxy.bridge.base import Bridge, Refused
 from idemproxy.proxy.bridge.fetch import PARTITION_BYTES_MIN
+from idemproxy.proxy.bridge.list_offsets import LOOKED_AT_BYTES_MAX
 from idemproxy.proxy.bridge.refusals import REFUSED_BYTES_MAX, refusal
 from idemproxy.proxy.bridge.table import plan
 from idemproxy.proxy.settings.config import TopicDefaults
@@ -126,6 +127,40 @@ def test_a_search_by_time_is_answered_43_and_the_rest_goes_on(version: int) -> N
     told = tell(bridge, 2, version, topics=[{"name": "t", "partitions": [part]}])
     found = {one.partition_index: (one.error_code, one.offset) for topic in told.topics for one in topic.partitions}
     assert found == {0: (0, 9), 1: (43, -1)}
+
+
+HIGHEST_TIME_STAMP = -3
+
+
+@pytest.mark.parametrize(("version", "release"), [(1, "0.10.0"), (2, "0.10.0"), (1, "0.10.2"), (2, "0.10.2")])
+def test_an_offset_of_a_kind_that_no_old_broker_knows_is_refused_and_the_rest_goes_on(version: int, release: str) -> None:
+    bridge = bridge_for(2, version, release)
+    asked = ask(bridge, 2, version, **by_time(-1, HIGHEST_TIME_STAMP, -2))
+    assert [(one.partition_index, one.timestamp) for one in asked.topics[0].partitions] == [(0, -1), (2, -2)]
+    parts = [
+        {"partition_index": index, "error_code": 0, "offset": 9, "timestamp": -1, "old_style_offsets": [9]}
+        for index in (0, 2)
+    ]
+    told = tell(bridge, 2, version, topics=[{"name": "t", "partitions": parts}])
+    found = {one.partition_index: (one.error_code, one.offset) for topic in told.topics for one in topic.partitions}
+    assert found == {0: (0, 9), 1: (35, -1), 2: (0, 9)}
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("kind", [HIGHEST_TIME_STAMP, -4, -(2**63)])
+def test_such_offsets_alone_need_no_broker(version: int, kind: int) -> None:
+    bridge = plan(2, version, {**KNOWN["0.10.2"], 2: (0, 3)})
+    assert not isinstance(bridge, Refused)
+    refused = ask(bridge, 2, version, **by_time(kind, kind))
+    assert isinstance(refused, Refused)
+    assert refused.answer is not None
+    told = messages.decode_response(2, version, refused.answer)
+    assert [(one.error_code, one.offset) for one in told.topics[0].partitions] == [(35, -1), (35, -1)]
+
+
+def test_what_takes_too_long_to_be_looked_at_is_not_asked_for() -> None:
+    with pytest.raises(LimitExceeded):
+        ask(bridge_for(2, 2, "0.10.2"), 2, 2, **by_time(*range(LOOKED_AT_BYTES_MAX // 12)))
 
 
 @pytest.mark.parametrize("version", [1, 2])

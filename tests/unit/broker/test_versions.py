@@ -15,6 +15,7 @@ from idemproxy.proxy.versions import (
     EXPLAINED,
     KNOWN,
     OWN_RANGES,
+    OWN_WHERE_MISSING,
     PASSED_MAX,
     RAISED_TO,
     ApiKey,
@@ -65,7 +66,7 @@ def test_no_minimum_is_raised_and_no_range_is_empty(ranges: BrokerRanges) -> Non
 def test_whatever_is_advertised_has_a_bridge(ranges: BrokerRanges) -> None:
     for key, (first, last) in advertised([ranges]).items():
         for version in range(first, last + 1):
-            if key in OWN_RANGES:
+            if key in OWN_RANGES or key in OWN_WHERE_MISSING.keys() - ranges.keys():
                 continue
             bridge = plan(key, version, ranges)
             assert not isinstance(bridge, Refused), (key, version)
@@ -88,7 +89,8 @@ def test_what_is_not_advertised_has_no_bridge(version: str) -> None:
 def test_apis_between_brokers_and_apis_the_broker_lacks_are_not_advertised(version: str) -> None:
     ranges = advertised([KNOWN[version]])
     assert not {4, 5, 6, 7} & ranges.keys()
-    assert ranges.keys() == KNOWN[version].keys() & PASSED_MAX.keys() | OWN_RANGES.keys() | EXPLAINED.keys()
+    offered = OWN_RANGES.keys() | OWN_WHERE_MISSING.keys() | EXPLAINED.keys()
+    assert ranges.keys() == KNOWN[version].keys() & PASSED_MAX.keys() | offered
 
 
 def test_kafka_0_10_2_is_told_as_kafka_0_11_for_consumers() -> None:
@@ -105,7 +107,7 @@ def test_a_mixed_cluster_gets_what_all_of_its_brokers_can() -> None:
 
 def test_brokers_without_a_version_in_common_lose_that_api_but_never_ours() -> None:
     ranges = advertised([{0: (0, 2), 1: (0, 3)}, {0: (5, 9), 1: (4, 9)}])
-    assert ranges == {**OWN_RANGES, **{key: (0, last) for key, last in EXPLAINED.items()}}
+    assert ranges == {**OWN_RANGES, **{key: (0, last) for key, last in (*OWN_WHERE_MISSING.items(), *EXPLAINED.items())}}
 
 
 def test_without_a_broker_clients_are_told_what_the_oldest_can() -> None:

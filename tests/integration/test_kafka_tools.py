@@ -1,0 +1,19 @@
+"""Kafka's own command line tools through the proxy to a real 0.10.2.2: each subcommand does what the page says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runs.compatibility_page import lines
+from runs.kafka_tools import VERSIONS, through_the_proxy
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_subcommand_does_what_the_page_says(version: str, tmp_path: Path) -> None:
+    said = {one.command: (one.works, one.sentence) for one in through_the_proxy(tmp_path, version)}
+    expected = {
+        line["command"]: (line["works"], line["sentence"]) for line in lines("kafka_tools") if line["tools"] == version
+    }
+    assert said == expected, "make tools writes it anew"

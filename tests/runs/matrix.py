@@ -1,0 +1,123 @@
+"""Every client at every broker through the proxy: produce under faults, then read in a group. A cell for each pair.
+
+``python -m runs.matrix`` is ``make matrix``: a line of JSON in benchmarks/results/matrix.jsonl for each cell as soon as
+it is run, and exit status 1 unless all of them came out without a duplicate, a loss, a reorder or an error. A run that
+was interrupted goes on where it was: a cell that is in the file, with as many records and for the product as it is, is
+not run again. docs/COMPATIBILITY.md is made of that file (``compatibility_page.py``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from testkit.real.client_runs import IDEMPOTENT_CLIENTS
+from testkit.real.kraft_cluster import NEWEST
+
+from . import compatibility_page
+from .faulty_client import FaultyClient, said
+from .native import has_one_batch_in_mind, not_native
+from .results import PRODUCT, RESULTS, append_result
+
+RESULT = "matrix"
+RECORDS = 5_000
+EVERY_NTH_PRODUCE = 6
+"""On each side."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerKind:
+    """A column of the table. ``is_native``: the proxy leaves idempotence to it."""
+
+    name: str
+    version: str
+    is_native: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+_OLD_FORMAT = {"inter.broker.protocol.version": "0.10.2", "log.message.format.version": "0.10.2"}
+BROKERS = (
+    BrokerKind("0.10.0.1", "0.10.0.1"),
+    BrokerKind("0.10.1.1", "0.10.1.1"),
+    BrokerKind("0.10.2.2", "0.10.2.2"),
+    BrokerKind("0.11.0.3", "0.11.0.3", is_native=True),
+    BrokerKind("1.1.1, old format", "1.1.1", settings=_OLD_FORMAT),
+    BrokerKind("2.8.2", "2.8.2", is_native=True),
+    BrokerKind("3.9.1", "3.9.1", is_native=True),
+    BrokerKind(NEWEST, NEWEST, is_native=True),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the cells that are missing; return the exit status."""
+    names = [broker.name for broker in BROKERS]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--brokers", nargs="+", default=names, choices=names, metavar="BROKER")
+    parser.add_argument("--clients", nargs="+", default=IDEMPOTENT_CLIENTS, choices=IDEMPOTENT_CLIENTS)
+    parser.add_argument("--records", type=int, default=RECORDS)
+    parser.add_argument("--seed", type=int, default=1, help="of the injected faults")
+    parser.add_argument("--again", action="store_true", help="run also what is in the results file")
+    options = parser.parse_args(arguments)
+    done = {} if options.again else _done(options.records, options.seed)
+    status = 0
+    for broker in BROKERS:
+        for client in options.clients if broker.name in options.brokers else ():
+            complaints = done.get((broker.name, client))
+            if complaints is None:
+                complaints = _run(broker, client, options.records, options.seed)
+                compatibility_page.write()
+            if complaints:
+                status = 1
+                print(f"{client} at {broker.name}:", *complaints, sep="\n", file=sys.stderr)
+    return status
+
+
+def _run(broker: BrokerKind, client: str, records: int, seed: int) -> list[str]:
+    one_in_flight = has_one_batch_in_mind(broker.version)
+    ran = FaultyClient(
+        client,
+        records,
+        EVERY_NTH_PRODUCE,
+        seed,
+        broker=broker.version,
+        broker_settings=broker.settings,
+        ids_are_ours=not broker.is_native,
+        one_in_flight=one_in_flight,
+        in_group=True,
+    ).run()
+    complaints = ran.complaints + (not_native(ran.log) if broker.is_native else [])
+    how = {"broker": broker.name, "serves": "native" if broker.is_native else "proxy", "one_in_flight": one_in_flight}
+    figures = {**ran.figures, **how}
+    append_result(RESULT, {**figures, "complaints": complaints})
+    print(said(figures), flush=True)
+    return complaints
+
+
+def _done(records: int, seed: int) -> dict[tuple[str, str], list[str]]:
+    """The cells that need not be run again, with what there was to complain about."""
+    return {
+        (line["broker"], line["client"]): line["complaints"]
+        for line in _lines()
+        if line["records"] >= records and line["seed"] == seed and _is_of_this_product(line)
+    }
+
+
+def _lines() -> Iterator[dict[str, Any]]:
+    path = RESULTS / f"{RESULT}.jsonl"
+    if path.exists():
+        yield from map(json.loads, path.read_text().splitlines())
+
+
+def _is_of_this_product(line: Mapping[str, Any]) -> bool:
+    """Is all that is shipped as it was in that run? Not known of a commit that is not here."""
+    compared = ["git", "diff", "--quiet", str(line["commit"]), "--", *PRODUCT]
+    return not line["changed_since"] and subprocess.run(compared, cwd=RESULTS, capture_output=True).returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
