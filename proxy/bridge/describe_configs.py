@@ -80,6 +80,13 @@ def parse_describe_configs(version: int, body: Buffer) -> DescribeConfigs:
     return DescribeConfigs(version, tuple(each_once.values()), include_synonyms)
 
 
+def _resource(reader: Reader) -> Resource:
+    kind, name = reader.int8("resource_type"), reader.string("resource_name")
+    count = reader.count("configuration_keys", INT16.size, null_is=-1)
+    names = frozenset(reader.string("configuration key") for _ in range(count))
+    return Resource(kind, name, None if count == -1 else names)
+
+
 def answer_describe_configs(request: DescribeConfigs, metadata: Buffer, release: str) -> Steps[bytes]:
     """Make the answer's body. ``metadata``: the answer to Metadata 4 about the topics. ``release``: of the broker, as
     in ``versions.KNOWN``. WireError for garbage."""

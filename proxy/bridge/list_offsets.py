@@ -26,8 +26,8 @@ _ISOLATION_SINCE = 2
 LOOKED_AT_BYTES_MAX = 512 * 1024
 """Of a request: 40,000 partitions, which take 10 ms."""
 UNKNOWN_KIND = (
-    "offsets of another kind than earliest, latest and by time (such as that of the highest time stamp, -3) are only to "
-    "be had from brokers of Kafka 3.0 and later"
+    "offsets of another kind than earliest, latest and by time (such as that of the highest time stamp, -3) are only "
+    "to be had from brokers of Kafka 3.0 and later"
 )
 NO_TIMESTAMP = -1
 NO_OFFSET = -1

@@ -14,7 +14,11 @@ from testkit.real.java_clients import LAST_3X_CLIENT, compiled
 
 RELEASES = {"0.10.0.1": "0.10.0", "0.10.1.1": "0.10.1", "0.10.2.2": "0.10.2"}
 SECONDS_MAX = 60
-HOURS_INSTEAD = {"log.retention.ms": "log.retention.hours", "log.roll.ms": "log.roll.hours", "log.roll.jitter.ms": "log.roll.jitter.hours"}
+HOURS_INSTEAD = {
+    "log.retention.ms": "log.retention.hours",
+    "log.roll.ms": "log.roll.hours",
+    "log.roll.jitter.ms": "log.roll.jitter.hours",
+}
 """Settings in milliseconds that have no default of their own: the one in hours has it."""
 
 

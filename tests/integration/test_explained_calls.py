@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
+from concurrent.futures import Future
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, OffsetSpec, ResourceType
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource as PythonResource
@@ -15,9 +15,9 @@ from kafka.admin import ConfigResourceType
 from kafka.errors import IncompatibleBrokerVersion, UnsupportedVersionError
 
 from idemproxy.demo.jars import client_class_path, java_runtime
-from idemproxy.proxy.bridge.explained import GROUPS, PARTITIONS, SETTINGS
+from idemproxy.proxy.bridge.explained import GROUPS, PARTITIONS
 from testkit.real.java_clients import LAST_3X_CLIENT, MODERN_CLIENT, compiled
-from testkit.real.proxy_process import ProxyProcess
+from testkit.real.proxy_process import ProxyProcess, wait_until
 
 Place = tuple[str, int]
 SECONDS_MAX = 120
@@ -50,3 +50,50 @@ def test_librdkafkas_errors_too(shared_proxy: ProxyProcess, place: Place) -> Non
     (future,) = admin.describe_configs([topic]).values()
     entry = future.result(SECONDS_MAX)["cleanup.policy"]
     assert (entry.value, entry.is_default, [one.value for one in entry.synonyms.values()]) == (None, True, ["delete"])
+
+
+def refused(future: Future[object]) -> str:
+    """What librdkafka says why."""
+    with pytest.raises(KafkaException) as caught:
+        future.result(SECONDS_MAX)
+    return str(caught.value.args[0].str())
+
+
+def test_librdkafka_says_what_the_brokers_do_not_have(shared_proxy: ProxyProcess, place: Place) -> None:
+    admin = AdminClient({"bootstrap.servers": address(shared_proxy)})
+    at = TopicPartition(*place)
+    said = {
+        "delete_consumer_groups": refused(admin.delete_consumer_groups(["a"])["a"]),
+        "delete_records": refused(admin.delete_records([TopicPartition(*place, 0)])[at]),
+        "list_offsets": refused(admin.list_offsets({at: OffsetSpec.max_timestamp()})[at]),
+    }
+    assert said == {}
+
+
+def test_librdkafkas_consumer_of_the_new_kind_of_group_fails_at_once(shared_proxy: ProxyProcess, place: Place) -> None:
+    errors: list[KafkaError] = []
+    settings = {"bootstrap.servers": address(shared_proxy), "group.id": "new-kind", "group.protocol": "consumer"}
+    consumer = Consumer({**settings, "error_cb": errors.append})
+    try:
+        consumer.subscribe([place[0]])
+        wait_until(lambda: consumer.poll(0.1) is None and bool(errors), "an error reaches the user")
+    finally:
+        consumer.close()
+    assert errors[0].fatal()
+    assert GROUPS in shared_proxy.log
+
+
+def test_kafka_python_says_what_to_do_instead(shared_proxy: ProxyProcess, place: Place) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=address(shared_proxy))
+    try:
+        with pytest.raises(UnsupportedVersionError, match=r"kafka-topics\.sh --zookeeper --alter"):
+            admin.create_partitions({place[0]: 9})
+        with pytest.raises(IncompatibleBrokerVersion, match="DeleteGroups"):
+            admin.delete_groups(["a"])
+        resource = PythonResource(ConfigResourceType.TOPIC, place[0], configs=None)
+        found = admin.describe_configs([resource], include_synonyms=True, config_filter="all")
+        policy = found["topic"][place[0]]["cleanup.policy"]
+        assert policy["value"] is None
+        assert [one["value"] for one in policy["synonyms"]] == ["delete"]
+    finally:
+        admin.close()

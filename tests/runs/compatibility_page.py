@@ -1,6 +1,6 @@
 """docs/COMPATIBILITY.md, made of benchmarks/results/matrix.jsonl and kafka_tools.jsonl; nothing in it is by hand.
 
-``PYTHONPATH=tests python -m runs.compatibility_page`` writes it; the runs do so, too. A test holds the page to the files.
+``PYTHONPATH=tests python -m runs.compatibility_page`` writes it; so do the runs. A test holds the page to the files.
 """
 
 from __future__ import annotations
@@ -16,21 +16,26 @@ Line = Mapping[str, Any]
 _HEAD = """\
 # What works through the proxy
 
-Made of the results of runs (`make matrix`, `make tools`), never written by hand. How answers differ from a broker's is in [DIFFERENCES](DIFFERENCES.md).
+Made of the results of runs (`make matrix`, `make tools`), never written by hand. How answers differ from those of a
+broker is in [DIFFERENCES](DIFFERENCES.md).
 """
 _MATRIX = """\
 ## Clients and brokers
 
-Each cell is a real client that produces through the proxy to a real broker, in three partitions, idempotent, its batches small, while on both sides of the proxy answers are lost, connections are cut, requests
-are cut in half and delivered late (every sixth produce on each side). Then the segment files are compared with what the client was told: **duplicates / losses / reorders**. Then the same client reads its records through the
-proxy as a member of a group, and commits. A cell has a mark only if all of this was as it should be: each record stored and read once, in order, at the offset that the client was told, and no error reached the user.
-In front of brokers with producer ids the proxy [leaves idempotence to them](NATIVE.md); Kafka 0.11 remembers only the last batch of a producer, so there clients have one request in flight.
+Each cell is a real client that produces through the proxy to a real broker, idempotent, in small batches, while on both
+sides of the proxy answers are lost, connections are cut, requests are cut in half and delivered late: every sixth
+produce on each side. Then the segment files are compared with what the client was told: **duplicates / losses /
+reorders**. Then the same client reads its records through the proxy as a member of a group, and commits. A cell has a
+mark only if all of this was as it should be: each record stored and read once, in order, at the offset that the client
+was told, and no error reached the user. In front of brokers with producer ids the proxy [leaves idempotence to
+them](NATIVE.md); Kafka 0.11 remembers only the last batch of a producer, so there clients have one request in flight.
 """
 _TOOLS = """\
 ## Kafka's own command line tools
 
-Through the proxy to a real 0.10.2.2, without a ZooKeeper address, in this order. "Works": it ended with 0 and had shown what it is for. Otherwise: the last that it said of an error. What old brokers cannot do is refused
-with a sentence, by the proxy where the answer has a place for one, else by the tool's own client, which sees that the API is not offered.
+Through the proxy to a real 0.10.2.2, one after the other. "Works": it ended with 0 and had shown what it is for.
+Otherwise the last thing that it said of an error. What old brokers cannot do is refused with a sentence: by the proxy,
+where the answer has a place for one, else by the tool's own client, which sees that the API is not offered.
 """
 
 
@@ -53,18 +58,28 @@ def lines(name: str) -> list[Line]:
 def _cells(matrix: Sequence[Line]) -> Iterator[str]:
     """The newest line of each pair counts."""
     newest = {(line["client"], line["broker"]): line for line in matrix}
-    clients, brokers = _in_order(line["client"] for line in matrix), sorted({line["broker"] for line in matrix}, key=_age)
+    clients, brokers = (
+        _in_order(line["client"] for line in matrix),
+        sorted({line["broker"] for line in matrix}, key=_age),
+    )
     served = {line["broker"]: line["serves"] for line in matrix}
     yield from _table(
         ["client", *(f"{broker} ({served[broker]})" for broker in brokers)],
         [[client, *(_cell(newest.get((client, broker))) for broker in brokers)] for client in clients],
     )
-    dates, commits = sorted({line["date"] for line in newest.values()}), _in_order(line["commit"] for line in newest.values())
-    records, seeds = sorted({line["records"] for line in newest.values()}), sorted({line["seed"] for line in newest.values()})
+    dates, commits = (
+        sorted({line["date"] for line in newest.values()}),
+        _in_order(line["commit"] for line in newest.values()),
+    )
+    records, seeds = (
+        sorted({line["records"] for line in newest.values()}),
+        sorted({line["seed"] for line in newest.values()}),
+    )
     yield ""
     yield (
-        f"{len(newest)} cells, run on {_listed(dates)} at commit {_listed(commits)}; records in each cell: {_listed(records)}; "
-        f"seed of the faults: {_listed(seeds)}; faults that were injected in all: {sum(map(_faults, newest.values())):,}."
+        f"{len(newest)} cells, run on {_listed(dates)} at commit {_listed(commits)}; records in each cell: "
+        f"{_listed(records)}; seed of the faults: {_listed(seeds)}; faults that were injected in all: "
+        f"{sum(map(_faults, newest.values())):,}."
     )
     for (client, broker), line in newest.items():
         if line["complaints"]:

@@ -206,9 +206,7 @@ class FaultyScene:
         reader.wait()
         return sorted((one.partition, one.offset, one.value) for one in reader.consumed())
 
-    def _read_in_group(
-        self, client: str, relay: FaultRelay, topic: str, partitions: int, records: int
-    ) -> GroupRead:
+    def _read_in_group(self, client: str, relay: FaultRelay, topic: str, partitions: int, records: int) -> GroupRead:
         reader = start_reader(
             self._children,
             self.directory,

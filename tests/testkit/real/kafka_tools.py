@@ -51,7 +51,9 @@ _CONSUMER = (f"{_TOOLS}.consumer.ConsoleConsumer", "kafka.tools.ConsoleConsumer"
 _OFFSETS, _TRANSACTIONS = (f"{_TOOLS}.GetOffsetShell",), (f"{_TOOLS}.TransactionsCommand",)
 
 ROWS: tuple[Row, ...] = (
-    _row(f"kafka-topics --create --topic {TOPIC} --partitions 2 --replication-factor 1", *_TOPICS, shows="Created topic"),
+    _row(
+        f"kafka-topics --create --topic {TOPIC} --partitions 2 --replication-factor 1", *_TOPICS, shows="Created topic"
+    ),
     _row("kafka-topics --create --topic with-defaults", *_TOPICS, shows="Created topic"),
     _row("kafka-topics --list", *_TOPICS, shows=rf"(?m)^{TOPIC}$"),
     _row(f"kafka-topics --describe --topic {TOPIC}", *_TOPICS, shows=r"PartitionCount: ?2\b"),

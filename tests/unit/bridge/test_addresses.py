@@ -18,6 +18,8 @@ REWRITTEN = {ApiKey.METADATA, ApiKey.DESCRIBE_CLUSTER, ApiKey.FIND_COORDINATOR}
 """Two are made by the proxy, the coordinator's address is replaced."""
 OF_CLIENTS = {(ApiKey.DESCRIBE_GROUPS, "client_host"), (ApiKey.DESCRIBE_ACLS, "host"), (ApiKey.DELETE_ACLS, "host")}
 """Not of a broker: where the members of a group are, and whom a rule is for."""
+MADE_HERE = {ApiKey.CONSUMER_GROUP_HEARTBEAT}
+"""The library does not know it; the proxy's own refusal has nothing but a sentence in it."""
 WORDS = {"host", "hosts", "port", "ports", "endpoint", "endpoints"}
 NEWEST: BrokerRanges = {key: (0, LIBRARY_CLASSES[key, "response"].max_version) for key, _ in LIBRARY_CLASSES}
 """A broker that has every API in every version that is known today."""
@@ -40,6 +42,7 @@ def answers_with_an_address(ranges: BrokerRanges) -> set[tuple[int, str]]:
     return {
         (key, name)
         for key, (first, last) in ranges.items()
+        if key not in MADE_HERE
         for version in range(first, last + 1)
         for name in places(LIBRARY_CLASSES[key, "response"]._struct, version)
     }

@@ -120,7 +120,9 @@ def test_releases_differ() -> None:
 
 
 def test_many_take_many_steps() -> None:
-    request = parse_describe_configs(2, asked(*((TOPIC, f"t{number}", ["x"]) for number in range(2 * RESOURCES_PER_STEP))))
+    request = parse_describe_configs(
+        2, asked(*((TOPIC, f"t{number}", ["x"]) for number in range(2 * RESOURCES_PER_STEP)))
+    )
     metadata = encode_client_answer(METADATA_VERSION, CLUSTER, [], {}, fallback_cluster_id="other")
     assert sum(1 for _ in answer_describe_configs(request, metadata, "0.10.2")) == 1
 

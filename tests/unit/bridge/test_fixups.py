@@ -133,7 +133,9 @@ HIGHEST_TIME_STAMP = -3
 
 
 @pytest.mark.parametrize(("version", "release"), [(1, "0.10.0"), (2, "0.10.0"), (1, "0.10.2"), (2, "0.10.2")])
-def test_an_offset_of_a_kind_that_no_old_broker_knows_is_refused_and_the_rest_goes_on(version: int, release: str) -> None:
+def test_an_offset_of_a_kind_that_no_old_broker_knows_is_refused_and_the_rest_goes_on(
+    version: int, release: str
+) -> None:
     bridge = bridge_for(2, version, release)
     asked = ask(bridge, 2, version, **by_time(-1, HIGHEST_TIME_STAMP, -2))
     assert [(one.partition_index, one.timestamp) for one in asked.topics[0].partitions] == [(0, -1), (2, -2)]

@@ -107,7 +107,10 @@ def test_a_mixed_cluster_gets_what_all_of_its_brokers_can() -> None:
 
 def test_brokers_without_a_version_in_common_lose_that_api_but_never_ours() -> None:
     ranges = advertised([{0: (0, 2), 1: (0, 3)}, {0: (5, 9), 1: (4, 9)}])
-    assert ranges == {**OWN_RANGES, **{key: (0, last) for key, last in (*OWN_WHERE_MISSING.items(), *EXPLAINED.items())}}
+    assert ranges == {
+        **OWN_RANGES,
+        **{key: (0, last) for key, last in (*OWN_WHERE_MISSING.items(), *EXPLAINED.items())},
+    }
 
 
 def test_without_a_broker_clients_are_told_what_the_oldest_can() -> None:
