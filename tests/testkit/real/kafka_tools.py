@@ -74,7 +74,7 @@ ROWS: tuple[Row, ...] = (
     _row(
         f"kafka-console-consumer --topic {TOPIC} --from-beginning --group {GROUP} --max-messages 3 --timeout-ms 30000",
         *_CONSUMER,
-        shows=r"(?s)(?=.*^one$)(?=.*^two$)(?=.*^three$)(?m:)",
+        shows=r"(?s)\A(?=.*\bone\b)(?=.*\btwo\b)(?=.*\bthree\b)",
     ),
     _row(
         f"kafka-console-consumer --topic {TOPIC} --group new-kind --consumer-property group.protocol=consumer "
@@ -190,7 +190,7 @@ def _judge(row: Row, ended: dict[str, object]) -> Said | None:
     if ended["exit"] == _NOT_THERE:
         return None
     out, err = str(ended["out"]), str(ended["err"])
-    if ended["exit"] == 0 and re.search(row.shows, out) and not _COMPLAINT.search(out + err):
+    if ended["exit"] == 0 and re.search(row.shows, out + err) and not _COMPLAINT.search(out + err):
         return Said(row.command, True, "")
     if ended["exit"] == _HANGS:
         return Said(row.command, False, f"does not end within {SECONDS_MAX_EACH} s")
@@ -201,7 +201,7 @@ _COMPLAINT = re.compile(r"(?m)^.*(?:Exception|Error(?! code)|\bERROR\b|failed|Fa
 
 
 def _sentence(out: str, err: str) -> str:
-    """The last line that speaks of an error; else the last line at all."""
+    """What follows the name of the exception in the last line that speaks of an error; else the last line at all."""
     found = [one for one in _COMPLAINT.findall(f"{out}\n{err}") if not one.lstrip().startswith("at ")]
     lines = found or [line for line in f"{out}\n{err}".splitlines() if line.strip()] or ["nothing"]
-    return lines[-1].strip()
+    return lines[-1].rpartition("Exception: ")[2].strip()

@@ -11,12 +11,18 @@ import java.nio.file.Files;
 import java.nio.file.Paths;
 import java.util.Arrays;
 import java.util.List;
-import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.kafka.common.utils.Exit;
 
 public final class ToolRunner {
     private static final int HANGS = -1;
     private static final int NOT_THERE = -2;
+    private static final List<Runnable> HOOKS = new CopyOnWriteArrayList<>();
+    private static volatile CompletableFuture<Integer> code;
 
     // Arguments: a file of commands, and how many seconds each may take. A line of the file: classes that may have the
     // tool, separated by commas; standard input; then its arguments. All separated by tabs; \n in the input is a new line.
@@ -26,12 +32,9 @@ public final class ToolRunner {
         Swapped err = new Swapped();
         System.setOut(new PrintStream(out, true, "UTF-8"));  // once: Scala's Console keeps what it finds first
         System.setErr(new PrintStream(err, true, "UTF-8"));
-        Exit.setExitProcedure((code, message) -> {
-            throw new Ended(code);
-        });
-        Exit.setHaltProcedure((code, message) -> {
-            throw new Ended(code);
-        });
+        Exit.setExitProcedure((code, message) -> leave(code));
+        Exit.setHaltProcedure((code, message) -> leave(code));
+        Exit.setShutdownHookAdder((name, hook) -> HOOKS.add(hook));
         for (String line : Files.readAllLines(Paths.get(arguments[0]), StandardCharsets.UTF_8)) {
             String[] parts = line.split("\t", -1);
             System.setIn(new ByteArrayInputStream(parts[1].replace("\\n", "\n").getBytes(StandardCharsets.UTF_8)));
@@ -59,12 +62,32 @@ public final class ToolRunner {
             return NOT_THERE;
         }
         Class<?> chosen = tool;
-        AtomicReference<Integer> code = new AtomicReference<>(HANGS);
-        Thread thread = new Thread(() -> code.set(ended(chosen, given)), "tool");
+        code = new CompletableFuture<>();
+        HOOKS.clear();
+        Thread thread = new Thread(() -> code.complete(ended(chosen, given)), "tool");
         thread.setDaemon(true);
         thread.start();
-        thread.join(milliseconds);
-        return code.get();
+        int found;
+        try {
+            found = code.get(milliseconds, TimeUnit.MILLISECONDS);
+        } catch (TimeoutException late) {
+            return HANGS;
+        }
+        for (Runnable hook : HOOKS) {
+            Thread closing = new Thread(hook, "hook");
+            closing.setDaemon(true);
+            closing.start();
+            closing.join(milliseconds);
+        }
+        return found;
+    }
+
+    // Like System.exit, it never returns: not into a catch or finally of the tool either.
+    private static void leave(int exitCode) {
+        code.complete(exitCode);
+        while (true) {
+            LockSupport.park();
+        }
     }
 
     private static int ended(Class<?> tool, String[] given) {
@@ -72,9 +95,6 @@ public final class ToolRunner {
             tool.getMethod("main", String[].class).invoke(null, (Object) given);
             return 0;
         } catch (InvocationTargetException thrown) {
-            if (thrown.getCause() instanceof Ended) {
-                return ((Ended) thrown.getCause()).code;
-            }
             thrown.getCause().printStackTrace();
             return 1;
         } catch (ReflectiveOperationException wrong) {
@@ -95,16 +115,6 @@ public final class ToolRunner {
             }
         }
         return found + "\"";
-    }
-
-    private static final class Ended extends RuntimeException {
-        private static final long serialVersionUID = 1;
-        private final int code;
-
-        Ended(int code) {
-            super("exit " + code, null, false, false);
-            this.code = code;
-        }
     }
 
     private static final class Swapped extends OutputStream {
