@@ -95,7 +95,8 @@ def _cell(line: Line | None) -> str:
 
 
 def _faults(line: Line) -> int:
-    return sum(line["faults_client_side"].values()) + sum(line["faults_broker_side"].values())
+    counts: list[int] = [*line["faults_client_side"].values(), *line["faults_broker_side"].values()]
+    return sum(counts)
 
 
 def _subcommands(tools: Sequence[Line]) -> Iterator[str]:

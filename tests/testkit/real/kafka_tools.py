@@ -160,6 +160,7 @@ def run_tools(directory: Path, version: str, address: str) -> list[Said]:
     commands.write_text("".join(_line(row, address, offsets) for row in ROWS))
     class_path = f"{compiled('ToolRunner', version)}:{tools_class_path(version)}"
     command = [str(java_runtime()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path]
+    command += ["--add-opens", "java.base/java.lang=ALL-UNNAMED"]
     command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "ToolRunner", str(commands), str(SECONDS_MAX_EACH)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS_MAX, check=False)
     lines = ran.stdout.splitlines()
@@ -204,4 +205,5 @@ def _sentence(out: str, err: str) -> str:
     """What follows the name of the exception in the last line that speaks of an error; else the last line at all."""
     found = [one for one in _COMPLAINT.findall(f"{out}\n{err}") if not one.lstrip().startswith("at ")]
     lines = found or [line for line in f"{out}\n{err}".splitlines() if line.strip()] or ["nothing"]
-    return lines[-1].rpartition("Exception: ")[2].strip()
+    last: str = lines[-1]
+    return last.rpartition("Exception: ")[2].strip()

@@ -5,14 +5,17 @@ import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.OutputStream;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Paths;
 import java.util.Arrays;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.LockSupport;
@@ -21,7 +24,6 @@ import org.apache.kafka.common.utils.Exit;
 public final class ToolRunner {
     private static final int HANGS = -1;
     private static final int NOT_THERE = -2;
-    private static final List<Runnable> HOOKS = new CopyOnWriteArrayList<>();
     private static volatile CompletableFuture<Integer> code;
 
     // Arguments: a file of commands, and how many seconds each may take. A line of the file: classes that may have the
@@ -34,7 +36,6 @@ public final class ToolRunner {
         System.setErr(new PrintStream(err, true, "UTF-8"));
         Exit.setExitProcedure((code, message) -> leave(code));
         Exit.setHaltProcedure((code, message) -> leave(code));
-        Exit.setShutdownHookAdder((name, hook) -> HOOKS.add(hook));
         for (String line : Files.readAllLines(Paths.get(arguments[0]), StandardCharsets.UTF_8)) {
             String[] parts = line.split("\t", -1);
             System.setIn(new ByteArrayInputStream(parts[1].replace("\\n", "\n").getBytes(StandardCharsets.UTF_8)));
@@ -63,7 +64,7 @@ public final class ToolRunner {
         }
         Class<?> chosen = tool;
         code = new CompletableFuture<>();
-        HOOKS.clear();
+        Set<Thread> before = hooks();
         Thread thread = new Thread(() -> code.complete(ended(chosen, given)), "tool");
         thread.setDaemon(true);
         thread.start();
@@ -73,13 +74,21 @@ public final class ToolRunner {
         } catch (TimeoutException late) {
             return HANGS;
         }
-        for (Runnable hook : HOOKS) {
-            Thread closing = new Thread(hook, "hook");
-            closing.setDaemon(true);
-            closing.start();
-            closing.join(milliseconds);
+        Set<Thread> added = hooks();
+        added.removeAll(before);
+        for (Thread hook : added) {
+            Runtime.getRuntime().removeShutdownHook(hook);
+            hook.start();
+            hook.join(milliseconds);
         }
         return found;
+    }
+
+    // What is run when the Java machine ends. Needs --add-opens java.base/java.lang=ALL-UNNAMED.
+    private static Set<Thread> hooks() throws ReflectiveOperationException {
+        Field all = Class.forName("java.lang.ApplicationShutdownHooks").getDeclaredField("hooks");
+        all.setAccessible(true);
+        return new HashSet<>(((Map<?, ?>) all.get(null)).keySet().stream().map(Thread.class::cast).toList());
     }
 
     // Like System.exit, it never returns: not into a catch or finally of the tool either.
