@@ -1,13 +1,16 @@
 """Kafka's own command line tools, 3.9 and 4.x, through the proxy to a real 0.10.2.2.
 
-``python -m runs.kafka_tools`` prints what each subcommand did and replaces benchmarks/results/kafka_tools.jsonl, from
-which docs/COMPATIBILITY.md is made. ``tests/integration/test_kafka_tools.py`` holds that it is still so.
+``python -m runs.kafka_tools [VERSION ...]`` is ``make tools``: it prints what each subcommand did, and replaces the
+lines of these versions in benchmarks/results/kafka_tools.jsonl, from which docs/COMPATIBILITY.md is made.
+``tests/integration/test_kafka_tools.py`` holds that it is still so.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
@@ -31,12 +34,13 @@ def through_the_proxy(directory: Path, version: str) -> list[Said]:
         return run_tools(directory, version, "{}:{}".format(*proxy.address))
 
 
-def main() -> int:
-    """Run both releases; return the exit status."""
-    (RESULTS / f"{RESULT}.jsonl").unlink(missing_ok=True)
-    for version in VERSIONS:
+def main(versions: Sequence[str]) -> int:
+    """Run these releases; return the exit status."""
+    for version in versions:
         with tempfile.TemporaryDirectory(prefix="idemproxy-tools-") as directory:
-            for said in through_the_proxy(Path(directory), version):
+            all_said = through_the_proxy(Path(directory), version)
+            _forget(version)
+            for said in all_said:
                 print(f"{version}: {said.command}: {'works' if said.works else said.sentence}", flush=True)
                 figures = {"tools": version, "command": said.command, "works": said.works, "sentence": said.sentence}
                 append_result(RESULT, figures)
@@ -44,5 +48,10 @@ def main() -> int:
     return 0
 
 
+def _forget(version: str) -> None:
+    kept = [json.dumps(line) + "\n" for line in compatibility_page.lines(RESULT) if line["tools"] != version]
+    (RESULTS / f"{RESULT}.jsonl").write_text("".join(kept))
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:] or VERSIONS))
