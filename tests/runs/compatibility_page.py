@@ -58,33 +58,30 @@ def lines(name: str) -> list[Line]:
 def _cells(matrix: Sequence[Line]) -> Iterator[str]:
     """The newest line of each pair counts."""
     newest = {(line["client"], line["broker"]): line for line in matrix}
-    clients, brokers = (
-        _in_order(line["client"] for line in matrix),
-        sorted({line["broker"] for line in matrix}, key=_age),
-    )
-    served = {line["broker"]: line["serves"] for line in matrix}
     yield from _table(
-        ["client", *(f"{broker} ({served[broker]})" for broker in brokers)],
-        [[client, *(_cell(newest.get((client, broker))) for broker in brokers)] for client in clients],
+        ["client", *(f"{broker.name} ({'native' if broker.is_native else 'proxy'})" for broker in BROKERS)],
+        [[client, *(_cell(newest.get((client, broker.name))) for broker in BROKERS)] for client in IDEMPOTENT_CLIENTS],
     )
-    dates, commits = (
-        sorted({line["date"] for line in newest.values()}),
-        _in_order(line["commit"] for line in newest.values()),
-    )
-    records, seeds = (
-        sorted({line["records"] for line in newest.values()}),
-        sorted({line["seed"] for line in newest.values()}),
-    )
+    shown = list(newest.values())
     yield ""
     yield (
-        f"{len(newest)} cells, run on {_listed(dates)} at commit {_listed(commits)}; records in each cell: "
-        f"{_listed(records)}; seed of the faults: {_listed(seeds)}; faults that were injected in all: "
-        f"{sum(map(_faults, newest.values())):,}."
+        f"{len(shown)} cells, {_when(shown)}; records in each cell: {_each('records', shown)}; seed of the faults: "
+        f"{_each('seed', shown)}; faults that were injected in all: {sum(map(_faults, shown)):,}."
     )
-    for (client, broker), line in newest.items():
+    for line in matrix:
         if line["complaints"]:
+            again = "" if line is newest[line["client"], line["broker"]] else " (run again since)"
             yield ""
-            yield f"- **{client} at {broker}**: {_cut(' '.join(line['complaints'][0].split()))}"
+            yield f"- {line['client']} at {line['broker']}{again}: {_cut(' '.join(line['complaints'][0].split()))}"
+
+
+def _when(shown: Sequence[Line]) -> str:
+    return f"run on {_each('date', shown)} at commit {_each('commit', shown)}"
+
+
+def _each(name: str, shown: Sequence[Line]) -> str:
+    values = dict.fromkeys(line[name] for line in shown)
+    return ", ".join(f"{value:,}" if isinstance(value, int) else str(value) for value in values)
 
 
 def _cell(line: Line | None) -> str:
@@ -100,12 +97,14 @@ def _faults(line: Line) -> int:
 
 
 def _subcommands(tools: Sequence[Line]) -> Iterator[str]:
-    versions, commands = _in_order(line["tools"] for line in tools), _in_order(line["command"] for line in tools)
+    versions = sorted({line["tools"] for line in tools})
     by_place = {(line["command"], line["tools"]): line for line in tools}
     yield from _table(
         ["subcommand", *(f"tools of {version}" for version in versions)],
-        [[f"`{command}`", *(_said(by_place.get((command, version))) for version in versions)] for command in commands],
+        [[f"`{row.command}`", *(_said(by_place.get((row.command, version))) for version in versions)] for row in ROWS],
     )
+    yield ""
+    yield f"They were {_when(tools)}."
 
 
 def _said(line: Line | None) -> str:
@@ -122,18 +121,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     yield f"| {' | '.join(head)} |"
     yield f"|{' --- |' * len(head)}"
     yield from (f"| {' | '.join(row)} |" for row in rows)
-
-
-def _in_order(values: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(values))
-
-
-def _age(broker: str) -> list[int]:
-    return [int(part) for part in broker.partition(",")[0].split(".")]
-
-
-def _listed(values: Iterable[object]) -> str:
-    return ", ".join(f"{value:,}" if isinstance(value, int) else str(value) for value in values)
 
 
 if __name__ == "__main__":

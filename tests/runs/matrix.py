@@ -2,25 +2,23 @@
 
 ``python -m runs.matrix`` is ``make matrix``: a line of JSON in benchmarks/results/matrix.jsonl for each cell as soon as
 it is run, and exit status 1 unless all of them came out without a duplicate, a loss, a reorder or an error. A run that
-was interrupted goes on where it was: a cell that is in the file, with as many records and for the product as it is, is
-not run again. docs/COMPATIBILITY.md is made of that file (``compatibility_page.py``).
+was interrupted goes on where it was: a cell that is in the file without a complaint, with as many records and for the
+product as it is, is not run again. docs/COMPATIBILITY.md is made of that file (``compatibility_page.py``).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from testkit.real.client_runs import IDEMPOTENT_CLIENTS
-from testkit.real.kraft_cluster import NEWEST
 
 from . import compatibility_page
 from .faulty_client import FaultyClient, said
+from .matrix_brokers import BROKERS, BrokerKind
 from .native import has_one_batch_in_mind, not_native
 from .results import PRODUCT, RESULTS, append_result
 
@@ -28,29 +26,6 @@ RESULT = "matrix"
 RECORDS = 5_000
 EVERY_NTH_PRODUCE = 6
 """On each side."""
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerKind:
-    """A column of the table. ``is_native``: the proxy leaves idempotence to it."""
-
-    name: str
-    version: str
-    is_native: bool = False
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-
-_OLD_FORMAT = {"inter.broker.protocol.version": "0.10.2", "log.message.format.version": "0.10.2"}
-BROKERS = (
-    BrokerKind("0.10.0.1", "0.10.0.1"),
-    BrokerKind("0.10.1.1", "0.10.1.1"),
-    BrokerKind("0.10.2.2", "0.10.2.2"),
-    BrokerKind("0.11.0.3", "0.11.0.3", is_native=True),
-    BrokerKind("1.1.1, old format", "1.1.1", settings=_OLD_FORMAT),
-    BrokerKind("2.8.2", "2.8.2", is_native=True),
-    BrokerKind("3.9.1", "3.9.1", is_native=True),
-    BrokerKind(NEWEST, NEWEST, is_native=True),
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,14 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the injected faults")
     parser.add_argument("--again", action="store_true", help="run also what is in the results file")
     options = parser.parse_args(arguments)
-    done = {} if options.again else _done(options.records, options.seed)
+    done = set() if options.again else _done(options.records, options.seed)
     status = 0
     for broker in BROKERS:
         for client in options.clients if broker.name in options.brokers else ():
-            complaints = done.get((broker.name, client))
-            if complaints is None:
-                complaints = _run(broker, client, options.records, options.seed)
-                compatibility_page.write()
+            if (broker.name, client) in done:
+                continue
+            complaints = _run(broker, client, options.records, options.seed)
+            compatibility_page.write()
             if complaints:
                 status = 1
                 print(f"{client} at {broker.name}:", *complaints, sep="\n", file=sys.stderr)
@@ -98,19 +73,14 @@ def _run(broker: BrokerKind, client: str, records: int, seed: int) -> list[str]:
     return complaints
 
 
-def _done(records: int, seed: int) -> dict[tuple[str, str], list[str]]:
-    """The cells that need not be run again, with what there was to complain about."""
+def _done(records: int, seed: int) -> set[tuple[str, str]]:
+    """The cells that need not be run again."""
+    whole = (line for line in compatibility_page.lines(RESULT) if not line["complaints"])
     return {
-        (line["broker"], line["client"]): line["complaints"]
-        for line in _lines()
+        (line["broker"], line["client"])
+        for line in whole
         if line["records"] >= records and line["seed"] == seed and _is_of_this_product(line)
     }
-
-
-def _lines() -> Iterator[dict[str, Any]]:
-    path = RESULTS / f"{RESULT}.jsonl"
-    if path.exists():
-        yield from map(json.loads, path.read_text().splitlines())
 
 
 def _is_of_this_product(line: Mapping[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runs.compatibility_page import PAGE, lines, page
 from runs.kafka_tools import VERSIONS
-from runs.matrix import BROKERS
+from runs.matrix_brokers import BROKERS
 from testkit.real.client_runs import IDEMPOTENT_CLIENTS
 from testkit.real.kafka_tools import ROWS
 
@@ -22,14 +22,18 @@ def test_the_results_name_no_client_broker_or_subcommand_that_is_not_run_any_mor
 
 
 def test_a_cell_is_marked_only_without_a_complaint_and_a_missing_one_is_said_so() -> None:
-    common = {"broker": "0.10.2.2", "serves": "proxy", "duplicates": 0, "losses": 0, "reorders": 0, "records": 10}
-    common |= {"date": "d", "commit": "c", "seed": 1, "faults_client_side": {}, "faults_broker_side": {"cut": 2}}
-    good, bad = {**common, "client": "a", "complaints": []}, {**common, "client": "b", "complaints": ["it lost\none"]}
-    other = {**good, "broker": "3.9.1", "serves": "native"}
-    text = page([{**good, "duplicates": 7, "complaints": ["before"]}, good, bad, other], [])
-    assert "| client | 0.10.2.2 (proxy) | 3.9.1 (native) |" in text
-    assert "| a | ✓ 0 / 0 / 0 | ✓ 0 / 0 / 0 |" in text
-    assert "| b | 0 / 0 / 0 | not run |" in text
-    assert "- **b at 0.10.2.2**: it lost one" in text
-    assert "before" not in text.partition("seed of the faults")[2].partition("## ")[0]
-    assert "in all: 6." in text
+    java, python, broker = "java-4.3.1", "kafka-python", "0.10.2.2"
+    common = {"broker": broker, "duplicates": 0, "losses": 0, "reorders": 0, "records": 10, "date": "d", "commit": "c"}
+    common |= {"seed": 1, "faults_client_side": {}, "faults_broker_side": {"cut": 2}, "complaints": []}
+    before = {**common, "client": java, "duplicates": 7, "complaints": ["it stored\nthem twice"]}
+    text = page([before, {**common, "client": java}, {**before, "client": python}], [])
+    column = [one.name for one in BROKERS].index(broker) + 1
+    rows = {
+        row.split(" | ")[0].removeprefix("| "): row.split(" | ") for row in text.splitlines() if row.startswith("| ")
+    }
+    assert rows[java][column] == "✓ 0 / 0 / 0"
+    assert rows[python][column] == "7 / 0 / 0"
+    assert rows["aiokafka"][column] == "not run"
+    assert f"- {java} at {broker} (run again since): it stored them twice" in text
+    assert f"- {python} at {broker}: it stored them twice" in text
+    assert "in all: 4." in text
