@@ -9,6 +9,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from testkit.real.client_runs import IDEMPOTENT_CLIENTS
+from testkit.real.kafka_tools import ROWS
+
+from .matrix_brokers import BROKERS
 from .results import RESULTS
 
 PAGE = RESULTS.parents[1] / "docs" / "COMPATIBILITY.md"
