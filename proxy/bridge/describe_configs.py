@@ -18,7 +18,7 @@ from ...codecs.errors import LimitExceeded
 from ...codecs.steps import Steps
 from ...reactor import Buffer
 from .base import THROTTLE_NONE
-from .cluster import Cluster
+from .cluster import Topic
 from .documented_settings import Documented, documented_of_brokers, documented_of_topics
 from .fields import INT8, INT16, INT32, NULL_STRING, Reader, nullable_string, string
 from .metadata import read_answer
@@ -91,13 +91,14 @@ def answer_describe_configs(request: DescribeConfigs, metadata: Buffer, release:
     """Make the answer's body. ``metadata``: the answer to Metadata 4 about the topics. ``release``: of the broker, as
     in ``versions.KNOWN``. WireError for garbage."""
     cluster = yield from read_answer(METADATA_VERSION, metadata, {})
+    broker_names = frozenset(map(str, cluster.brokers))
     of_topics = _Entries(documented_of_topics(release), request)
     of_brokers = _Entries(documented_of_brokers(release), request)
     parts = [THROTTLE_NONE, INT32.pack(len(request.resources))]
     for number, one in enumerate(request.resources):
         if number and number % RESOURCES_PER_STEP == 0:
             yield
-        code, message = _verdict(one, cluster)
+        code, message = _verdict(one, cluster.topics, broker_names)
         entries = _NO_ENTRIES
         if code == ErrorCode.NONE and one.kind == _TOPIC:
             entries = of_topics.encode(one.names)
@@ -107,17 +108,17 @@ def answer_describe_configs(request: DescribeConfigs, metadata: Buffer, release:
     return b"".join(parts)
 
 
-def _verdict(one: Resource, cluster: Cluster) -> tuple[int, str | None]:
+def _verdict(one: Resource, topics: Mapping[str, Topic], broker_names: frozenset[str]) -> tuple[int, str | None]:
     """The code and the sentence of one resource. A broker without a name stands for what was set for all of them at
     once: old ones have no such settings."""
     if one.kind == _TOPIC:
-        topic = cluster.topics.get(one.name)
+        topic = topics.get(one.name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code
         is_there = code in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
         return (ErrorCode.NONE, NOT_TOLD) if is_there else (code, None)
     if one.kind != _BROKER:
         return ErrorCode.INVALID_REQUEST, NO_SUCH_KIND
-    if one.name and one.name not in map(str, cluster.brokers):
+    if one.name and one.name not in broker_names:
         return ErrorCode.INVALID_REQUEST, f"there is no broker {one.name[:16]!r} in the cluster"
     return ErrorCode.NONE, NOT_TOLD
 
