@@ -153,6 +153,7 @@ def test_make_alone_lists_every_target_with_a_sentence() -> None:
         "audit-large",
         "clients",
         "native",
+        "matrix",
         "chaos",
         "takeovers",
         "flushes",
