@@ -160,7 +160,18 @@ def test_make_alone_lists_every_target_with_a_sentence() -> None:
         "simulate",
         "mutants",
     }
-    for_one_part = {"cluster", "docs", "fuzz", "hostile", "pictures", "scenes", "servers", "tools", "wheels"}
+    for_one_part = {
+        "cluster",
+        "docs",
+        "exhaustive",
+        "fuzz",
+        "hostile",
+        "pictures",
+        "scenes",
+        "servers",
+        "tools",
+        "wheels",
+    }
     assert set(listed) == daily | at_full_size | for_one_part
 
 
