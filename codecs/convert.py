@@ -21,7 +21,7 @@ with without_init("aiokafka", "aiokafka.record"):
 from .compression import Codec, codec_of, compressing, decompressing, storing_gzip
 from .errors import LimitExceeded, Malformed
 from .kernel import KERNEL, OUTPUT_BYTES_MAX
-from .marker import DIGEST_BYTES, Identity, anchor_of_marker, content_digest, digesting_content, encode_marker
+from .marker import DIGEST_BYTES, content_digest, digesting_content
 from .message_set import (
     OFFSET_AND_SIZE_BYTES,
     OVERHEAD_BYTES,
@@ -298,18 +298,11 @@ def digesting_inner(wrapper: ShallowMessage, output_bytes_max: int) -> Steps[Inn
     return InnerContents(offsets, digests, len(data))
 
 
-def wrap_plain(
-    batches: Sequence[memoryview], identities: Sequence[Identity], output_bytes_max: int
-) -> tuple[bytes, bytes, bytes, int] | None:
-    """Return (wrapper of format v1 with the marker of these identities, its anchor, the digest of the first record's
+def wrap_plain(batches: Sequence[memoryview], output_bytes_max: int) -> tuple[bytes, bytes, bytes, int] | None:
+    """Return (wrapper of format v1 with the marker of these batches, its anchor, the digest of the first record's
     content, the highest timestamp) of uncompressed batches without record headers: what ``converting`` and ``wrapping``
     make of them in several steps. None: it has to be done there."""
-    if not KERNEL or (made := KERNEL.convert(1, output_bytes_max, *batches)) is None:
-        return None
-    message_set, record_count, max_timestamp, content = made
-    marker = encode_marker(identities)
-    wrapper = KERNEL.wrap(1, Codec.GZIP, True, record_count - 1, max_timestamp, marker, message_set)
-    return None if wrapper is None else (wrapper, anchor_of_marker(marker), content, max_timestamp)
+    return KERNEL.wrap_batches(output_bytes_max, *batches) if KERNEL else None
 
 
 def wrap(inner: Inner, *, key: bytes | None, codec: Codec, compress_harder: bool = False) -> bytes:

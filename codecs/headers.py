@@ -135,7 +135,7 @@ def parse_response_header(frame: Buffer, api_key: int, api_version: int) -> tupl
     if len(frame) < _INT32.size:
         raise Truncated(f"response header: {len(frame)} bytes")
     (correlation_id,) = _INT32.unpack_from(frame)
-    if api_key != API_VERSIONS and is_flexible(api_key, api_version):
+    if api_version >= FLEXIBLE_FROM.get(api_key, _NEVER) and api_key != API_VERSIONS:
         return correlation_id, skip_tagged_fields(frame, _INT32.size)
     return correlation_id, _INT32.size
 

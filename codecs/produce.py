@@ -266,7 +266,9 @@ def encode_request(
     assert 0 <= api_version <= SENT_VERSION_MAX
     topics: dict[str, dict[int, Buffer]] = {}
     for topic, partition, records in parts:
-        partitions = topics.setdefault(topic, {})
+        if topic not in topics:
+            topics[topic] = {}
+        partitions = topics[topic]
         assert partition not in partitions, f"{topic}-{partition} twice in one request"
         partitions[partition] = records
     chunks: list[Buffer] = []
@@ -275,8 +277,8 @@ def encode_request(
     for topic, partitions in topics.items():
         name = topic.encode()
         pending += _INT16.pack(len(name)) + name + _INT32.pack(len(partitions))
-        for partition, records in partitions.items():
-            chunks += (pending + _INT32_PAIR.pack(partition, len(records)), records)
+        for (partition, records), size in zip(partitions.items(), map(len, partitions.values()), strict=True):
+            chunks += (pending + _INT32_PAIR.pack(partition, size), records)
             pending = b""
     if pending:
         chunks.append(pending)
@@ -319,7 +321,7 @@ def _parse_response(view: memoryview, position: int, api_version: int) -> tuple[
                     answer.message, position = _read_message(view, position)
                 answers.append(answer)
             elif api_version >= 2:
-                answers.append(PartitionAnswer(topic, *_ANSWER_V2.unpack_from(view, position)))
+                answers += (PartitionAnswer(topic, *_ANSWER_V2.unpack_from(view, position)),)
                 position += _ANSWER_V2.size
             else:
                 answers.append(PartitionAnswer(topic, *_ANSWER_V0.unpack_from(view, position)))

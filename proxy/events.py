@@ -75,7 +75,8 @@ class StepDone:
 class BatchAnswered:
     """A batch got its answer. ``verdict``: appended, duplicate, duplicate_below_window, out_of_order, fenced, refused,
     retry, ... ``arrived_at``, ``answered_at``: reactor seconds; the second is 0 when no spans are wanted. ``records``:
-    as the client sent them, a part of its request, whose header names the client."""
+    as the client sent them, a part of its request, whose header names the client. ``trace_id``: of the trace that
+    begins with it, if that was chosen before."""
 
     verdict: str
     producer_id: int
@@ -89,6 +90,7 @@ class BatchAnswered:
     arrived_at: float = 0.0
     answered_at: float = 0.0
     records: memoryview | None = None
+    trace_id: int | None = None
 
 
 @value(frozen=True, slots=True)

@@ -30,13 +30,14 @@ NOBODY = bytes(8)
 """The owner of an intent that was left by its owner: no lease ever has this name, so any proxy may take the intent
 over."""
 
-_HEAD = struct.Struct(">BQ16s8shiqq8sBB")
-_WINDOW_BATCH = struct.Struct(">iiqq")
-_WINDOW_BATCH_UNTIMED = struct.Struct(">iiq")
-_INTENT = struct.Struct(">8shq8s8siBB")
-_INTENT_BATCH = struct.Struct(">iiI")
-_HAS_INTENT, _IS_TIMED, _IS_REBUILT = 1, 2, 4
-_FLAGS_MAX = _HAS_INTENT | _IS_TIMED | _IS_REBUILT
+# The layout of a value, also for ``packed.py``.
+HEAD = struct.Struct(">BQ16s8shiqq8sBB")
+WINDOW_BATCH = struct.Struct(">iiqq")
+WINDOW_BATCH_UNTIMED = struct.Struct(">iiq")
+INTENT = struct.Struct(">8shq8s8siBB")
+INTENT_BATCH = struct.Struct(">iiI")
+HAS_INTENT, IS_TIMED, IS_REBUILT = 1, 2, 4
+_FLAGS_MAX = HAS_INTENT | IS_TIMED | IS_REBUILT
 
 
 class StoredFormatError(Exception):
@@ -152,7 +153,7 @@ def pack(entry: Entry) -> bytes:
         entry.end_offset,
         entry.anchor,
         count,
-        (_HAS_INTENT if intent else 0) | (_IS_TIMED if timed else 0) | (_IS_REBUILT if entry.is_rebuilt else 0),
+        (HAS_INTENT if intent else 0) | (IS_TIMED if timed else 0) | (IS_REBUILT if entry.is_rebuilt else 0),
     )
     if intent is None:
         return _layout(count, timed, -1).pack(*head, *places)
@@ -178,9 +179,9 @@ def pack(entry: Entry) -> bytes:
 @cache
 def _layout(window_batches: int, timed: bool, intent_batches: int) -> struct.Struct:
     """Return the struct of a whole value; there are only a few. -1: without an intent."""
-    window = (_WINDOW_BATCH if timed else _WINDOW_BATCH_UNTIMED).format[1:] * window_batches
-    intent = _INTENT.format[1:] + _INTENT_BATCH.format[1:] * intent_batches if intent_batches >= 0 else ""
-    return struct.Struct(_HEAD.format + window + intent)
+    window = (WINDOW_BATCH if timed else WINDOW_BATCH_UNTIMED).format[1:] * window_batches
+    intent = INTENT.format[1:] + INTENT_BATCH.format[1:] * intent_batches if intent_batches >= 0 else ""
+    return struct.Struct(HEAD.format + window + intent)
 
 
 def unpack(value: bytes) -> Entry:
@@ -192,40 +193,40 @@ def unpack(value: bytes) -> Entry:
 
 
 def _unpack(value: bytes) -> Entry:
-    (form, version, generation, principal, epoch, next_sequence, first, end, anchor, count, flags) = _HEAD.unpack_from(
+    (form, version, generation, principal, epoch, next_sequence, first, end, anchor, count, flags) = HEAD.unpack_from(
         value
     )
     if form != FORMAT:
         raise StoredFormatError(f"stored entry has format {form}, this proxy reads {FORMAT}")
     if count > WINDOW_BATCHES_MAX or flags > _FLAGS_MAX:
         raise StoredFormatError(f"stored entry has {count} batches and flags {flags}")
-    position = _HEAD.size
+    position = HEAD.size
     window = []
     for _ in range(count):
-        if flags & _IS_TIMED:
-            window.append(WindowBatch(*_WINDOW_BATCH.unpack_from(value, position)))
-            position += _WINDOW_BATCH.size
+        if flags & IS_TIMED:
+            window.append(WindowBatch(*WINDOW_BATCH.unpack_from(value, position)))
+            position += WINDOW_BATCH.size
         else:
-            window.append(WindowBatch(*_WINDOW_BATCH_UNTIMED.unpack_from(value, position)))
-            position += _WINDOW_BATCH_UNTIMED.size
+            window.append(WindowBatch(*WINDOW_BATCH_UNTIMED.unpack_from(value, position)))
+            position += WINDOW_BATCH_UNTIMED.size
     intent = None
-    if flags & _HAS_INTENT:
+    if flags & HAS_INTENT:
         intent, position = _unpack_intent(value, position)
     if position != len(value):
         raise StoredFormatError(f"stored entry has {len(value) - position} bytes too many")
-    is_rebuilt = bool(flags & _IS_REBUILT)
+    is_rebuilt = bool(flags & IS_REBUILT)
     return Entry(
         version, generation, principal, epoch, next_sequence, tuple(window), first, end, anchor, intent, is_rebuilt
     )
 
 
 def _unpack_intent(value: bytes, position: int) -> tuple[Intent, int]:
-    owner, epoch, bound, anchor, content, leader, attempts, count = _INTENT.unpack_from(value, position)
+    owner, epoch, bound, anchor, content, leader, attempts, count = INTENT.unpack_from(value, position)
     if count > GROUP_BATCHES_MAX:
         raise StoredFormatError(f"stored intent has {count} batches")
-    position += _INTENT.size
+    position += INTENT.size
     batches = []
     for _ in range(count):
-        batches.append(IntentBatch(*_INTENT_BATCH.unpack_from(value, position)))
-        position += _INTENT_BATCH.size
+        batches.append(IntentBatch(*INTENT_BATCH.unpack_from(value, position)))
+        position += INTENT_BATCH.size
     return Intent(owner, epoch, tuple(batches), bound, anchor, content, leader, attempts), position

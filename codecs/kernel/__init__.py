@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from ..primitives import Buffer
 
-REVISION: Final = 4
+REVISION: Final = 5
 """Of what the kernel does; one that was built from other sources is not used."""
 
 OUTPUT_BYTES_MAX: Final = 4 << 20
@@ -63,6 +63,13 @@ class Kernel(Protocol):
         /,
     ) -> bytes | None:
         """Return a message of format ``magic``. ``is_stored``: its value is gzip with ``value`` in it, uncompressed."""
+
+    def wrap_batches(self, room: int, /, *batches: Buffer) -> tuple[bytes, bytes, bytes, int] | None:
+        """Return (wrapper of format v1, its anchor, digest of the first record's content, highest timestamp).
+
+        ``batches``, ``room``: as of ``convert``. The wrapper is stored gzip; its marker names the identities that are
+        in the batches' headers.
+        """
 
     def encode_marker(self, /, *identities: tuple[int, int, int, int]) -> bytes | None:
         """Return what ``marker.encode_marker`` does."""

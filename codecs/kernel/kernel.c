@@ -86,7 +86,7 @@ static PyObject *wrong_arguments(void) {
 
 /* ------------------------------------------------------------------------------------------------------- limits */
 enum {
-    REVISION = 4,               /* of what is below; codecs/kernel/__init__.py takes no other */
+    REVISION = 5,               /* of what is below; codecs/kernel/__init__.py takes no other */
     OUTPUT_BYTES_MAX = 4 << 20, /* of one call */
     BATCHES_MAX = 5,            /* that are stored together: what brokers remember of a producer */
     PART_BYTES_MAX = 1 << 20,   /* that are made of a batch in one call where it takes several */
@@ -95,7 +95,9 @@ enum {
     BATCH_OVERHEAD_BYTES = 61,
     ATTRIBUTES_AT = 21,
     CODEC_MASK = 7,
+    GZIP = 1,
     BASE_TIMESTAMP_AT = 27,
+    PRODUCER_ID_AT = 43, /* epoch, base sequence and record count are behind it: what a marker says of a batch */
     RECORD_COUNT_AT = 57,
     STORED_BLOCK_BYTES_MAX = 0xffff,
     GZIP_START_BYTES = 10,
@@ -509,18 +511,17 @@ static int put_records(struct output *out, const uint8_t *at, const uint8_t *end
     return at == end;
 }
 
-/* convert(magic, room, batch, ...) of up to BATCHES_MAX whole batches */
-static PyObject *convert(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+/* The records of up to BATCHES_MAX whole batches as messages, in a bytearray; None if anything is unusual, NULL with an
+   error set if something is no buffer. `identities`: gets what the marker says of each batch, unless it is NULL. */
+static PyObject *messages_of(PyObject *const *args, Py_ssize_t count, int64_t magic, int64_t room, struct output *out,
+                             uint8_t *identities) {
     Py_buffer data[BATCHES_MAX];
-    int64_t magic, room, records[BATCHES_MAX];
+    int64_t records[BATCHES_MAX];
     size_t bytes = 0;
     int batches = 0, is_usual = 1;
-    PyObject *message_set = NULL, *result = NULL;
-    (void)module;
-    if (count < 3) return wrong_arguments();
-    if (!number(args[0], &magic) || !number(args[1], &room)) return NULL;
-    if (magic < 0 || magic > 1 || count > 2 + BATCHES_MAX) return none();
-    for (PyObject *const *arg = args + 2; arg < args + count; arg++) {
+    PyObject *message_set = NULL;
+    if (magic < 0 || magic > 1 || count > BATCHES_MAX) return none();
+    for (PyObject *const *arg = args; arg < args + count; arg++) {
         Py_buffer *batch = &data[batches];
         if (!bytes_of(*arg, batch)) goto done;
         const uint8_t *head = batch->buf;
@@ -534,31 +535,51 @@ static PyObject *convert(PyObject *module, PyObject *const *args, Py_ssize_t cou
         batches++;
     }
     if (!is_usual || bytes > OUTPUT_BYTES_MAX || room < (int64_t)bytes) {
-        result = none();
+        message_set = none();
         goto done;
     }
     /* More than enough: each number of a record has at least the one byte that is counted for it. */
     if (!(message_set = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)bytes))) goto done;
     uint8_t *start = (uint8_t *)PyByteArray_AsString(message_set);
-    struct output out = {.at = start, .max_timestamp = -1};
+    *out = (struct output){.at = start, .max_timestamp = -1};
     for (int i = 0; i < batches; i++) {
         const uint8_t *first = data[i].buf, *end = first + data[i].len;
         int64_t base = (int64_t)((uint64_t)(uint32_t)big32(first + BASE_TIMESTAMP_AT) << 32
                                  | (uint32_t)big32(first + BASE_TIMESTAMP_AT + 4));
-        if (!put_records(&out, first + BATCH_OVERHEAD_BYTES, end, base, records[i], (int)magic)) {
-            result = none();
+        if (!put_records(out, first + BATCH_OVERHEAD_BYTES, end, base, records[i], (int)magic)) {
+            Py_DecRef(message_set);
+            message_set = none();
             goto done;
         }
+        if (identities) memcpy(identities + i * IDENTITY_BYTES, first + PRODUCER_ID_AT, IDENTITY_BYTES);
     }
-    if (PyByteArray_Resize(message_set, out.at - start) || !(result = PyTuple_New(4))) goto done;
+    if (PyByteArray_Resize(message_set, out->at - start)) {
+        Py_DecRef(message_set);
+        message_set = NULL;
+    }
+done:
+    while (batches) PyBuffer_Release(&data[--batches]);
+    return message_set;
+}
+
+/* convert(magic, room, batch, ...) of up to BATCHES_MAX whole batches */
+static PyObject *convert(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    int64_t magic, room;
+    struct output out;
+    PyObject *result;
+    (void)module;
+    if (count < 3) return wrong_arguments();
+    if (!number(args[0], &magic) || !number(args[1], &room)) return NULL;
+    PyObject *message_set = messages_of(args + 2, count - 2, magic, room, &out, NULL);
+    if (!message_set || message_set == NONE) return message_set;
+    if (!(result = PyTuple_New(4))) {
+        Py_DecRef(message_set);
+        return NULL;
+    }
     PyTuple_SetItem(result, 0, message_set);
-    message_set = NULL;
     PyTuple_SetItem(result, 1, PyLong_FromLongLong(out.records));
     PyTuple_SetItem(result, 2, PyLong_FromLongLong(out.max_timestamp));
     PyTuple_SetItem(result, 3, PyBytes_FromStringAndSize((const char *)out.content, DIGEST_BYTES));
-done:
-    while (batches) PyBuffer_Release(&data[--batches]);
-    if (message_set) Py_DecRef(message_set);
     return result;
 }
 
@@ -635,6 +656,35 @@ static size_t stored_gzip_bytes(size_t bytes) {
     return GZIP_START_BYTES + blocks * STORED_BLOCK_START_BYTES + bytes + GZIP_END_BYTES;
 }
 
+/* A wrapper as a bytes object; `key_bytes` -1: it has none. */
+static PyObject *wrapper_of(int magic, int codec, int is_stored, int64_t offset, int64_t timestamp, const uint8_t *key,
+                            Py_ssize_t key_bytes, const uint8_t *value, size_t value_bytes) {
+    size_t bytes = is_stored ? stored_gzip_bytes(value_bytes) : value_bytes;
+    size_t key_size = key_bytes < 0 ? 0 : (size_t)key_bytes;
+    PyObject *result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(overhead(magic) + key_size + bytes));
+    if (!result) return NULL;
+    uint8_t *start = (uint8_t *)PyBytes_AsString(result), *checked = start + OFFSET_AND_SIZE_BYTES + CRC_BYTES;
+    uint8_t *p = checked;
+    *p++ = (uint8_t)magic;
+    *p++ = (uint8_t)codec;
+    if (magic) {
+        put64(p, (uint64_t)timestamp);
+        p += 8;
+    }
+    p = put_field(p, key, key_bytes);
+    put32(p, (uint32_t)bytes);
+    p += 4;
+    if (is_stored) p = put_stored_gzip(p, value, value_bytes);
+    else {
+        memcpy(p, value, value_bytes);
+        p += value_bytes;
+    }
+    put64(start, (uint64_t)offset);
+    put32(start + 8, (uint32_t)(p - start - OFFSET_AND_SIZE_BYTES));
+    put32(start + OFFSET_AND_SIZE_BYTES, checksum(&crc32_of_gzip, 0, checked, (size_t)(p - checked)));
+    return result;
+}
+
 /* wrap(magic, codec, is_stored, offset, timestamp, key, value) */
 static PyObject *wrap(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     Py_buffer key = {0}, value;
@@ -646,36 +696,67 @@ static PyObject *wrap(PyObject *module, PyObject *const *args, Py_ssize_t count)
     if (!number(args[3], &offset) || !number(args[4], &timestamp)) return NULL;
     if (args[5] != NONE && !bytes_of(args[5], &key)) return NULL;
     if (!bytes_of(args[6], &value)) goto done;
-    if (magic < 0 || magic > 1 || codec < 0 || codec > 7 || key.len > KEY_BYTES_MAX || value.len > OUTPUT_BYTES_MAX) {
+    if (magic < 0 || magic > 1 || codec < 0 || codec > 7 || key.len > KEY_BYTES_MAX || value.len > OUTPUT_BYTES_MAX)
         result = none();
-        goto close;
-    }
-    size_t bytes = is_stored ? stored_gzip_bytes((size_t)value.len) : (size_t)value.len;
-    result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(overhead((int)magic) + (size_t)key.len + bytes));
-    if (!result) goto close;
-    uint8_t *start = (uint8_t *)PyBytes_AsString(result), *checked = start + OFFSET_AND_SIZE_BYTES + CRC_BYTES;
-    uint8_t *p = checked;
-    *p++ = (uint8_t)magic;
-    *p++ = (uint8_t)codec;
-    if (magic) {
-        put64(p, (uint64_t)timestamp);
-        p += 8;
-    }
-    p = put_field(p, key.buf, args[5] == NONE ? -1 : key.len);
-    put32(p, (uint32_t)bytes);
-    p += 4;
-    if (is_stored) p = put_stored_gzip(p, value.buf, (size_t)value.len);
-    else {
-        memcpy(p, value.buf, (size_t)value.len);
-        p += value.len;
-    }
-    put64(start, (uint64_t)offset);
-    put32(start + 8, (uint32_t)(p - start - OFFSET_AND_SIZE_BYTES));
-    put32(start + OFFSET_AND_SIZE_BYTES, checksum(&crc32_of_gzip, 0, checked, (size_t)(p - checked)));
-close:
+    else
+        result = wrapper_of((int)magic, (int)codec, is_stored != 0, offset, timestamp, key.buf,
+                            args[5] == NONE ? -1 : key.len, value.buf, (size_t)value.len);
     PyBuffer_Release(&value);
 done:
     if (key.obj) PyBuffer_Release(&key);
+    return result;
+}
+
+static const char MARKER_START[] = "\xa9idm\1";
+
+/* Puts the checksum of a marker behind its identities; returns where the marker ends. */
+static uint8_t *end_marker(const uint8_t *marker, uint8_t *p) {
+    put32(p, checksum(&crc32_of_gzip, 0, marker, (size_t)(p - marker)));
+    return p + CRC_BYTES;
+}
+
+static void marker_digest(const uint8_t *marker, size_t bytes, uint8_t digest[DIGEST_BYTES]) {
+    struct blake s;
+    blake_begin(&s, "marker");
+    blake_add(&s, marker, bytes);
+    blake_end(&s, digest);
+}
+
+/* wrap_batches(room, batch, ...): what `convert`, `encode_marker`, `wrap` and `digest_marker` make of whole batches in
+   format v1, stored, with the marker of the identities that are in their headers */
+static PyObject *wrap_batches(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    uint8_t marker[MARKER_START_BYTES + BATCHES_MAX * IDENTITY_BYTES + CRC_BYTES], *p = marker + MARKER_START_BYTES;
+    uint8_t anchor[DIGEST_BYTES];
+    int64_t room;
+    struct output out;
+    PyObject *result = NULL;
+    (void)module;
+    if (count < 2) return wrong_arguments();
+    if (!number(args[0], &room)) return NULL;
+    PyObject *message_set = messages_of(args + 1, count - 1, 1, room, &out, p);
+    if (!message_set || message_set == NONE) return message_set;
+    memcpy(marker, MARKER_START, MARKER_START_BYTES);
+    for (Py_ssize_t i = 1; i < count; i++, p += IDENTITY_BYTES)
+        if (p[0] >> 7 || p[8] >> 7 || p[10] >> 7) { /* no producer id, epoch or base sequence */
+            result = none();
+            goto done;
+        }
+    p = end_marker(marker, p);
+    marker_digest(marker, (size_t)(p - marker), anchor);
+    const uint8_t *messages = (const uint8_t *)PyByteArray_AsString(message_set);
+    PyObject *wrapper = wrapper_of(1, GZIP, 1, out.records - 1, out.max_timestamp, marker, p - marker, messages,
+                                   (size_t)(out.at - messages));
+    if (!wrapper) goto done;
+    if (!(result = PyTuple_New(4))) {
+        Py_DecRef(wrapper);
+        goto done;
+    }
+    PyTuple_SetItem(result, 0, wrapper);
+    PyTuple_SetItem(result, 1, PyBytes_FromStringAndSize((const char *)anchor, DIGEST_BYTES));
+    PyTuple_SetItem(result, 2, PyBytes_FromStringAndSize((const char *)out.content, DIGEST_BYTES));
+    PyTuple_SetItem(result, 3, PyLong_FromLongLong(out.max_timestamp));
+done:
+    Py_DecRef(message_set);
     return result;
 }
 
@@ -684,7 +765,7 @@ static PyObject *encode_marker(PyObject *module, PyObject *const *args, Py_ssize
     uint8_t marker[MARKER_START_BYTES + BATCHES_MAX * IDENTITY_BYTES + CRC_BYTES], *p = marker + MARKER_START_BYTES;
     (void)module;
     if (count < 1 || count > BATCHES_MAX) return none();
-    memcpy(marker, "\xa9idm\1", MARKER_START_BYTES);
+    memcpy(marker, MARKER_START, MARKER_START_BYTES);
     for (Py_ssize_t i = 0; i < count; i++, p += IDENTITY_BYTES) {
         int64_t fields[4];
         if (PyTuple_Size(args[i]) != 4) return PyErr_Occurred() ? NULL : none();
@@ -699,8 +780,7 @@ static PyObject *encode_marker(PyObject *module, PyObject *const *args, Py_ssize
         put32(p + 10, (uint32_t)fields[2]);
         put32(p + 14, (uint32_t)fields[3]);
     }
-    put32(p, checksum(&crc32_of_gzip, 0, marker, (size_t)(p - marker)));
-    return PyBytes_FromStringAndSize((const char *)marker, p + CRC_BYTES - marker);
+    return PyBytes_FromStringAndSize((const char *)marker, end_marker(marker, p) - marker);
 }
 
 /* digest_content(key, value) and digest_marker(marker) */
@@ -729,17 +809,12 @@ done:
 
 static PyObject *digest_marker(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     Py_buffer marker;
-    struct blake s;
     uint8_t digest[DIGEST_BYTES];
     (void)module;
     if (count != 1) return wrong_arguments();
     if (!bytes_of(args[0], &marker)) return NULL;
     int is_usual = marker.len <= KEY_BYTES_MAX;
-    if (is_usual) {
-        blake_begin(&s, "marker");
-        blake_add(&s, marker.buf, (size_t)marker.len);
-        blake_end(&s, digest);
-    }
+    if (is_usual) marker_digest(marker.buf, (size_t)marker.len, digest);
     PyBuffer_Release(&marker);
     return is_usual ? PyBytes_FromStringAndSize((const char *)digest, DIGEST_BYTES) : none();
 }
@@ -749,6 +824,7 @@ static PyMethodDef METHODS[] = {
     {"convert", (void *)convert, METH_FASTCALL, NULL},
     {"convert_part", (void *)convert_part, METH_FASTCALL, NULL},
     {"wrap", (void *)wrap, METH_FASTCALL, NULL},
+    {"wrap_batches", (void *)wrap_batches, METH_FASTCALL, NULL},
     {"encode_marker", (void *)encode_marker, METH_FASTCALL, NULL},
     {"digest_content", (void *)digest_content, METH_FASTCALL, NULL},
     {"digest_marker", (void *)digest_marker, METH_FASTCALL, NULL},

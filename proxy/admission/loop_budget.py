@@ -18,39 +18,40 @@ Value = TypeVar("Value")
 class LoopBudget:
     """The present pass of one reactor. Its time counts from the first question."""
 
-    __slots__ = ("_began_at", "_due", "_is_planned", "_now", "_reactor")
+    __slots__ = ("_due", "_is_planned", "_now", "_reactor", "began_at")
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
         self._now = reactor.now
-        self._began_at: float | None = None
+        self.began_at: float | None = None
+        """When somebody asked first in this pass; None: nobody has."""
         self._due: deque[Callable[[], None]] = deque()
         self._is_planned = False
 
     @property
     def has_worked_enough(self) -> bool:
         """Should work of many steps go on in the next pass?"""
-        return self._seconds() > limits.STEPS_SECONDS
+        return self.seconds() > limits.STEPS_SECONDS
 
     @property
     def is_long(self) -> bool:
         """Has the pass taken so long that what can wait should wait?"""
-        return self._seconds() > limits.PASS_SECONDS
+        return self.seconds() > limits.PASS_SECONDS
 
     def looks_long(self) -> bool:
         """The same, for the hot path."""
-        began_at = self._began_at
-        return (self._seconds() if began_at is None else self._now() - began_at) > limits.PASS_SECONDS
+        began_at = self.began_at
+        return (self.seconds() if began_at is None else self._now() - began_at) > limits.PASS_SECONDS
 
     @property
     def is_too_long(self) -> bool:
         """Has the pass taken so long that the rest of a request has to be sent again?"""
-        return self._seconds() > limits.PASS_SECONDS_MAX
+        return self.seconds() > limits.PASS_SECONDS_MAX
 
     def counts_anew(self) -> None:
         """What took long until now had a share of its own: nothing else waits for the next pass because of it."""
-        if self._began_at is not None:
-            self._began_at = self._now()
+        if self.began_at is not None:
+            self.began_at = self._now()
 
     def in_turn(self, resume: Callable[[Value], None]) -> Callable[[Value], None]:
         """Return a function that calls ``resume``: at once, or in a later pass if this one has done enough. Those that
@@ -58,7 +59,7 @@ class LoopBudget:
         return partial(self._tell, resume)
 
     def _tell(self, resume: Callable[[Value], None], value: Value) -> None:
-        if self._due or self._seconds() > limits.TURN_SECONDS:
+        if self._due or self.seconds() > limits.TURN_SECONDS:
             self._due.append(partial(resume, value))
             self._plan()
         else:
@@ -81,12 +82,13 @@ class LoopBudget:
             if self._due:
                 self._plan()
 
-    def _seconds(self) -> float:
+    def seconds(self) -> float:
+        """Return how long this pass has taken, since that was asked first."""
         now = self._now()
-        if self._began_at is None:
-            self._began_at = now
+        if self.began_at is None:
+            self.began_at = now
             self._reactor.at_flush(self._ends)
-        return now - self._began_at
+        return now - self.began_at
 
     def _ends(self) -> None:
-        self._began_at = None
+        self.began_at = None

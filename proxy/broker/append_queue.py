@@ -13,51 +13,54 @@ from collections.abc import Callable, Sequence
 from .. import limits
 from ..flow.outcome import NotSent
 from .merge import Job, Load
-from .slow_partitions import USUAL, Place
+from .slow_partitions import ON_TRIAL, USUAL, Place
 
 _Ring = OrderedDict["PartitionQueue", None]
 _TIMEOUT_CLASSES = 4
+"""Of appends. Requests hold appends of one class, whose timeouts are no more than twice the smallest of them, but for
+those from 8 s on and those below 2 s."""
 _QUEUES_KEPT_MIN = 1024
 
 
-def _timeout_class(timeout_ms: int) -> int:
-    """Return the timeout class of an append. Upstream requests hold appends of one class, whose timeouts are no more
-    than twice the smallest of them."""
-    if timeout_ms >= 8000:
-        return 3
-    return 0 if timeout_ms < 2000 else 1 if timeout_ms < 4000 else 2
-
-
 class PartitionQueue:
-    """Appends of one partition and one timeout class; their senders take turns."""
+    """Appends of one partition and one timeout class; their senders take turns. ``only``: the next one, where it came
+    when none waited: nearly always one append waits alone."""
 
-    __slots__ = ("_again", "_by_sender", "count", "pace")
+    __slots__ = ("_by_sender", "again", "count", "only", "pace")
 
     def __init__(self, pace: int) -> None:
         self.pace = pace
         self.count = 0
-        self._again: deque[Job] = deque()
-        """The next ones. Nearly always one append waits alone, and is here."""
-        self._by_sender: OrderedDict[object, deque[Job]] = OrderedDict()
+        self.only: Job | None = None
+        self.again: deque[Job] = deque()
+        """The next ones, which were put back."""
+        self._by_sender: OrderedDict[object, Job | deque[Job]] = OrderedDict()
+        """What came when others waited: the one of a sender, or all of them."""
 
     def push(self, job: Job) -> None:
-        """Put one append behind the others of its sender."""
+        """Put one append behind the others of its sender; some wait already."""
         self.count += 1
-        if self.count == 1:
-            self._again.append(job)
+        sender, waiting = job.append.sender, self._by_sender
+        if sender not in waiting:
+            waiting[sender] = job
             return
-        jobs = self._by_sender.get(job.append.sender)
-        if jobs is None:
-            self._by_sender[job.append.sender] = deque((job,))
-        else:
+        jobs = waiting[sender]
+        if type(jobs) is deque:
             jobs.append(job)
+        else:
+            waiting[sender] = deque((jobs, job))  # type: ignore[arg-type]
 
     def pop(self) -> Job:
         """Take the next append."""
         self.count -= 1
-        if self._again:
-            return self._again.popleft()
+        if self.again:
+            return self.again.popleft()
+        if self.only is not None:
+            job, self.only = self.only, None
+            return job
         sender, jobs = self._by_sender.popitem(last=False)
+        if type(jobs) is not deque:
+            return jobs  # type: ignore[return-value]
         job = jobs.popleft()
         if jobs:
             self._by_sender[sender] = jobs
@@ -66,7 +69,7 @@ class PartitionQueue:
     def put_back(self, jobs: Sequence[Job]) -> None:
         """Put appends back that could not be taken: they are the next ones, in this order."""
         self.count += len(jobs)
-        self._again.extendleft(reversed(jobs))
+        self.again.extendleft(reversed(jobs))
 
 
 class AppendQueue:
@@ -78,7 +81,7 @@ class AppendQueue:
         self._pace_of = pace_of
         self._queues: dict[tuple[str, int, int], PartitionQueue] = {}
         self._queues_max = _QUEUES_KEPT_MIN
-        self._rings: dict[int, OrderedDict[int, _Ring]] = {}
+        self._rings: dict[int, OrderedDict[int, _Ring]] = _no_rings()
         """By pace, then by timeout class; the class that was served last comes last."""
 
     def __bool__(self) -> bool:
@@ -90,22 +93,23 @@ class AppendQueue:
         for queue in self._queues.values():
             while queue.count:
                 jobs.append(self._taken(queue.pop()))
-        self._rings.clear()
+        self._rings = _no_rings()
         return jobs
 
     def push(self, job: Job) -> None:
         """Let one more append wait."""
         append = job.append
-        timeout_class = _timeout_class(append.timeout_ms)
+        timeout_ms = append.timeout_ms
+        timeout_class = 3 if timeout_ms >= 8000 else 0 if timeout_ms < 2000 else 1 if timeout_ms < 4000 else 2
         key = (append.topic, append.partition, timeout_class)
-        queue = self._queues.get(key)
-        if queue is None:
-            queue = self._new_queue(key)
-        if not queue.count:
+        queue = self._queues[key] if key in self._queues else self._new_queue(key)
+        if queue.count:
+            queue.push(job)
+        else:
             if queue.pace != USUAL:
                 queue.pace = self._pace_of(key[:2])
-            self._ring(queue.pace, timeout_class)[queue] = None
-        queue.push(job)
+            queue.count, queue.only = 1, job
+            self._rings[queue.pace][timeout_class][queue] = None
         self.count += 1
         self.size_bytes += job.size_bytes
 
@@ -116,12 +120,12 @@ class AppendQueue:
             if queue is not None and queue.pace != pace:
                 before, queue.pace = queue.pace, pace
                 if queue.count:
-                    del self._ring(before, timeout_class)[queue]
-                    self._ring(pace, timeout_class)[queue] = None
+                    del self._rings[before][timeout_class][queue]
+                    self._rings[pace][timeout_class][queue] = None
 
     def has(self, pace: int) -> bool:
         """Does any append of this pace wait?"""
-        return any(self._rings.get(pace, {}).values())
+        return any(self._rings[pace].values())
 
     def take(self, pace: int, bytes_max: int, lease_refusal: str | None, *, one: bool) -> list[Load]:
         """Take what one request may hold: at most one wrapper of a partition, or with ``one`` of one partition only.
@@ -134,7 +138,11 @@ class AppendQueue:
         room = bytes_max
         while ring:
             queue, _ = ring.popitem(last=False)
-            job = queue.pop()
+            if queue.only is not None and not queue.again:
+                job, queue.only = queue.only, None
+                queue.count -= 1
+            else:
+                job = queue.pop()
             fits = not loads or job.size_bytes <= room
             refusal = (lease_refusal or job.append.may_send()) if fits else None
             if not fits or refusal is not None:
@@ -150,13 +158,13 @@ class AppendQueue:
                 continue
             self.count -= 1
             self.size_bytes -= job.size_bytes
-            load = job.load()
-            loads.append(load)
+            load: Load = job if job.goes_alone else job.load()  # type: ignore[assignment]
+            loads += (load,)
             if queue.count and load.may_grow:
                 self._merge(load, queue, room, lease_refusal, refused)
             room -= load.size_bytes
             if queue.count:
-                more.append(queue)
+                more += (queue,)
             if one:
                 break
         for queue in more:
@@ -194,15 +202,6 @@ class AppendQueue:
         self.size_bytes -= job.size_bytes
         return job
 
-    def _ring(self, pace: int, timeout_class: int) -> _Ring:
-        rings = self._rings.get(pace)
-        if rings is None:
-            rings = self._rings[pace] = OrderedDict()
-        ring = rings.get(timeout_class)
-        if ring is None:
-            ring = rings[timeout_class] = OrderedDict()
-        return ring
-
     def _next_ring(self, pace: int) -> _Ring:
         """Return the next ring of this pace: timeout classes take turns, too."""
         rings = self._rings[pace]
@@ -219,3 +218,7 @@ class AppendQueue:
             self._queues_max = max(_QUEUES_KEPT_MIN, 2 * len(self._queues))
         queue = self._queues[key] = PartitionQueue(self._pace_of(key[:2]))
         return queue
+
+
+def _no_rings() -> dict[int, OrderedDict[int, _Ring]]:
+    return {pace: OrderedDict((one, OrderedDict()) for one in range(_TIMEOUT_CLASSES)) for pace in range(ON_TRIAL + 1)}

@@ -7,13 +7,14 @@ sends anything twice."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from struct import Struct
 from typing import Protocol
 
 from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import WireError
 from ...codecs.framing import FrameSplitter
 from ...codecs.headers import encode_request_header, parse_response_header
-from ...codecs.produce import API_KEY, BROKER_VERSION_MAX, encode_request, parse_response
+from ...codecs.produce import API_KEY, BROKER_VERSION_MAX, PartitionAnswer, encode_request, parse_response
 from ...reactor import Buffer
 from .. import limits
 from ..flow.outcome import InDoubt, Outcome
@@ -21,6 +22,14 @@ from .merge import Load
 from .slow_partitions import USUAL, Place
 
 _CLIENT_ID = "idemproxy"
+_HEADER = encode_request_header(API_KEY, BROKER_VERSION_MAX, 0, _CLIENT_ID)
+_HEADER_START, _HEADER_END = _HEADER[:4], _HEADER[8:]
+"""What is before the correlation id, and behind it."""
+_SIZE_AND_HEADER = Struct(f">i4si{len(_HEADER_END)}s")
+_TIMEOUT_MS_MAX = round(limits.UPSTREAM_TIMEOUT_SECONDS_MAX * 2000)
+"""Of an append: the broker is given half of it."""
+_TIMEOUT_MS_MIN = round(limits.UPSTREAM_TIMEOUT_SECONDS_MIN * 1000)
+"""That the broker is given."""
 _TIMED_OUT = int(ErrorCode.REQUEST_TIMED_OUT)
 
 
@@ -60,6 +69,8 @@ class Lane:
         self._wire: LaneWire | None = None
         self._splitter = FrameSplitter(limits.RESPONSE_BYTES_MAX)
         self._loads: list[Load] = []
+        self.appends = 0
+        """How many appends are in the request that is out."""
         self._correlation_id = 0
         self._has_begun = False
         self._is_late = False
@@ -86,36 +97,37 @@ class Lane:
         """Is a request out?"""
         return bool(self._loads)
 
-    # R3 lives here: one unanswered request for each lane, a partition once in it.
-    @property
-    def appends(self) -> int:
-        """How many appends are in the request that is out."""
-        return sum([load.appends for load in self._loads])
-
     @property
     def places(self) -> Sequence[Place]:
         """The partitions in the request that is out."""
         return [(load.topic, load.partition) for load in self._loads]
 
+    # R3 lives here: one unanswered request for each lane, a partition once in it.
     def send(self, loads: list[Load], pace: int, now: float) -> None:
         """Send the loads in one request. The caller has asked each append whether it may be sent, in this same step."""
         assert self._wire is not None
         assert not self._loads
-        timeout = min([load.timeout_ms for load in loads]) / 2000
-        timeout = max(limits.UPSTREAM_TIMEOUT_SECONDS_MIN, min(limits.UPSTREAM_TIMEOUT_SECONDS_MAX, timeout))
-        self._loads = loads
+        appends, timeout_ms = 0, _TIMEOUT_MS_MAX
+        parts: list[tuple[str, int, Buffer]] = []
+        for load in loads:
+            appends += load.appends
+            if load.timeout_ms < timeout_ms:
+                timeout_ms = load.timeout_ms
+            parts += ((load.topic, load.partition, load.message_set),)
+        timeout_ms //= 2
+        if timeout_ms < _TIMEOUT_MS_MIN:
+            timeout_ms = _TIMEOUT_MS_MIN
+        self._loads, self.appends = loads, appends
         self._has_begun = False
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         self.sent_at = now
-        self.timeout_seconds = timeout
+        self.timeout_seconds = timeout_ms / 1000
         self.pace = pace
         self.looks = 0
         self.is_late = False
-        header = encode_request_header(API_KEY, BROKER_VERSION_MAX, self._correlation_id, _CLIENT_ID)
-        parts = [(load.topic, load.partition, load.message_set()) for load in loads]
-        body = encode_request(BROKER_VERSION_MAX, -1, round(timeout * 1000), parts)
-        size = len(header) + sum(map(len, body))
-        self._wire.send(size.to_bytes(4, "big"), header, *body)
+        body = encode_request(BROKER_VERSION_MAX, -1, timeout_ms, parts)
+        size = len(_HEADER) + sum(map(len, body))
+        self._wire.send(_SIZE_AND_HEADER.pack(size, _HEADER_START, self._correlation_id, _HEADER_END), *body)
 
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: LaneWire) -> None:
@@ -176,19 +188,24 @@ class Lane:
         if not self._loads or correlation_id != self._correlation_id:
             raise WireError(f"correlation id {correlation_id} was not asked for")
         answers, throttle_ms = parse_response(frame, body_offset, BROKER_VERSION_MAX)
-        found = {(answer.topic, answer.partition): answer for answer in answers}
-        timed_out = [place for place, answer in found.items() if answer.error_code == _TIMED_OUT]
+        found: dict[Place, PartitionAnswer] = {}
+        timed_out: list[Place] = []
+        for answer in answers:
+            found[answer.topic, answer.partition] = answer
+            if answer.error_code == _TIMED_OUT:
+                timed_out += ((answer.topic, answer.partition),)
         self._pool.answered(self, timed_out, throttle_ms)
         loads, self._loads = self._loads, []
         broker_id = self._pool.broker_id
         doubt: Outcome = InDoubt("the broker's answer leaves this partition out", broker_id)
         for load in loads:
-            answer = found.get((load.topic, load.partition))
-            if answer is None:
+            place = load.topic, load.partition
+            if place not in found:
                 load.done(doubt)
             else:
+                answer = found[place]
                 load.answered(answer.error_code, answer.base_offset, answer.log_append_time_ms, self, broker_id)
-        if self.is_idle:
+        if self._wire is not None:
             self._pool.lane_idle(self)
 
     def _ended(self, reason: str) -> None:

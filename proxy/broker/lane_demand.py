@@ -19,7 +19,7 @@ class LaneDemand:
         self._sent_at = float("-inf")
 
     def came(self, waiting: int) -> None:
-        """One more append waits; ``waiting`` includes it."""
+        """So many appends wait, with those that have come since the last request left."""
         if self._out + waiting > self._most:
             self._most = self._out + waiting
 

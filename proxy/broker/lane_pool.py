@@ -110,7 +110,6 @@ class LanePool:
         if not self._waiting.count:
             self._stands_still_since = self._reactor.now()
         self._waiting.push(job)
-        self._demand.came(self._waiting.count)
         if not self._is_flush_planned:
             self._plan_dispatch()
         if not self._is_watching:
@@ -234,30 +233,33 @@ class LanePool:
 
     def _dispatch(self) -> None:
         self._is_flush_planned = False
+        self._demand.came(self._waiting.count)
         while self._waiting.count and self.is_usable:
-            pace, lanes = self._next()
+            most = self._lanes_max()
+            pace, lanes = self._next(most)
             if not lanes:
                 return
             if not self._idle:
                 self._open_one()
                 return
-            if pace == USUAL and self._holds_back():
+            if pace == USUAL and self._holds_back(most):
                 return
             loads = self._take(pace, lanes)
             if loads:
                 now = self._stands_still_since = self._reactor.now()
+                lane = self._idle.pop()
+                lane.send(loads, pace, now)
                 if pace == SLOW:
                     self._slow_out += 1
                 else:
                     self._usual_out += 1
-                    self._demand.sent(now, sum([load.appends for load in loads]))
-                self._idle.pop().send(loads, pace, now)
+                    self._demand.sent(now, lane.appends)
                 for load in loads:
                     load.has_left(self._report, self.broker_id)
 
-    def _next(self) -> tuple[int, int]:
-        """Return the pace whose turn it is and how many more of its requests may be out; zeros if none may leave."""
-        most = self._lanes_max()
+    def _next(self, most: int) -> tuple[int, int]:
+        """Return the pace whose turn it is and how many more of its requests may be out; zeros if none may leave.
+        ``most``: so many lanes there may be."""
         usual = max(0, most - self._usual_out - max(0, self._late_out - most))
         if not self._paces.known:
             return USUAL, usual
@@ -270,11 +272,10 @@ class LanePool:
                 return pace, lanes
         return USUAL, 0
 
-    def _holds_back(self) -> bool:
+    def _holds_back(self, most: int) -> bool:
         """Is the next request to wait for more appends? Then a timer checks again."""
-        seconds = self._demand.hold_seconds(
-            self._reactor.now(), self._waiting.count, self._lanes_max(), self._paces.answer_seconds
-        )
+        paces, now = self._paces, self._reactor.now()
+        seconds = self._demand.hold_seconds(now, self._waiting.count, most, paces.answer_seconds)
         if seconds > 0 and not self._is_holding:
             self._is_holding = True
             self._reactor.later(seconds, self._held_long_enough)
@@ -286,8 +287,11 @@ class LanePool:
 
     def _take(self, pace: int, lanes: int) -> list[Load]:
         """Take the appends of the next request: a larger share when there are fewer lanes than needed."""
-        share = self._waiting.size_bytes // lanes
-        bytes_max = max(limits.LANE_REQUEST_BYTES, min(limits.LANE_REQUEST_BYTES_MAX, share))
+        bytes_max = self._waiting.size_bytes // lanes
+        if bytes_max < limits.LANE_REQUEST_BYTES:
+            bytes_max = limits.LANE_REQUEST_BYTES
+        elif bytes_max > limits.LANE_REQUEST_BYTES_MAX:
+            bytes_max = limits.LANE_REQUEST_BYTES_MAX
         lease_refusal = None if self.may_send() else "the lease has ended"
         loads = self._waiting.take(pace, bytes_max, lease_refusal, one=pace == SUSPECT)
         if pace == SUSPECT and loads:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from ...codecs.marker import Identity
 from ...reactor import Buffer
@@ -44,7 +44,11 @@ class Wanted(Protocol):
 
 
 class Job(Protocol):
-    """An append that waits for a lane. ``done`` gets the outcome, once; unless its load got the broker's answer."""
+    """An append that waits for a lane. ``done`` gets the outcome, once; unless its load got the broker's answer.
+    ``goes_alone``: it is what one request holds of its partition, and nothing is put together with it."""
+
+    @property
+    def goes_alone(self) -> bool: ...
 
     @property
     def append(self) -> Wanted: ...
@@ -85,6 +89,7 @@ class Load(Protocol):
 
     def add(self, job: Job, /) -> None: ...
 
+    @property
     def message_set(self) -> Buffer: ...
 
     def has_left(self, report: Report, broker_id: int) -> None:
@@ -109,6 +114,8 @@ class QueuedAppend:
     append: Append
     done: Callable[[Outcome], None]
     size_bytes: int
+
+    goes_alone: ClassVar[bool] = False
 
     def load(self) -> PartitionAppend:
         """Return it as what one request holds of its partition."""
@@ -172,8 +179,9 @@ class PartitionAppend:
         self._bytes_max = min(self._bytes_max, wrapper.joined_bytes_max)
         self._batches += len(wrapper.identities)
 
+    @property
     def message_set(self) -> Buffer:
-        """Return what is sent: all appends in it as one wrapper."""
+        """What is sent: all appends in it as one wrapper."""
         if len(self.jobs) == 1:
             return self.jobs[0].append.message_set
         if self._merged is None:

@@ -30,7 +30,8 @@ class PartitionPaces:
         self._moved = moved
         self.known: dict[Place, tuple[int, float]] = {}
         """The pace of each, and since when; empty: all are as usual."""
-        self._answer_seconds = 0.0
+        self.answer_seconds = 0.0
+        """Seconds that an answer takes on average; 0 before the first one."""
 
     @property
     def slow(self) -> Collection[Place]:
@@ -38,14 +39,9 @@ class PartitionPaces:
         return [place for place, (pace, _) in self.known.items() if pace == SLOW]
 
     @property
-    def answer_seconds(self) -> float:
-        """Seconds that an answer takes on average; 0 before the first one."""
-        return self._answer_seconds
-
-    @property
     def late_seconds(self) -> float:
         """A request that is out for more seconds than this is late."""
-        return max(limits.LATE_SECONDS_MIN, min(self._answer_seconds * limits.LATE_TIMES, limits.SLOW_APPEND_SECONDS))
+        return max(limits.LATE_SECONDS_MIN, min(self.answer_seconds * limits.LATE_TIMES, limits.SLOW_APPEND_SECONDS))
 
     def of(self, place: Place) -> int:
         """Return the pace of a partition. One that was slow a while ago, and not tried since, is a suspect again."""
@@ -57,9 +53,10 @@ class PartitionPaces:
 
     def measure(self, seconds: float) -> None:
         """An answer took so many seconds. What counts as late depends on what is usual at this broker."""
-        seconds = min(seconds, limits.SLOW_APPEND_SECONDS)
-        before = self._answer_seconds
-        self._answer_seconds = before + (seconds - before) / limits.ANSWERS_AVERAGED if before else seconds
+        if seconds > limits.SLOW_APPEND_SECONDS:
+            seconds = limits.SLOW_APPEND_SECONDS
+        before = self.answer_seconds
+        self.answer_seconds = before + (seconds - before) / limits.ANSWERS_AVERAGED if before else seconds
 
     def end(self) -> None:
         """Nothing is sent any more. Drops the callback, as otherwise this object and its pool would refer to each

@@ -30,7 +30,6 @@ from ..broker.mode import Mode
 from ..broker.served import Idempotence
 from ..broker.topology import Topology
 from ..events import ConnectionRefused, Report
-from ..flow.observers import no_step
 from ..flow.runner import FlowRunner
 from ..pass_through.lanes import ClientLanes
 from ..producer.context import Context
@@ -121,11 +120,14 @@ class Engine:
         self._idle_eviction = IdleEviction(lambda: self.sessions, reactor.now, report)
         self.pass_through_lanes: dict[ClientLanes, None] = {}
         """Each belongs to one client; with a produce out it outlives the session."""
-        self._requests_by_key: dict[int, int] = defaultdict(int)
+        self.requests_by_key: dict[int, int] = defaultdict(int)
+        """Requests that came in, by API key."""
         self._random_bytes = random_bytes
         self._on_brokers = on_brokers
         self._sequencers = Sequencers(self.caps.producers_max, report)
-        sweeper = Sweeper(reactor.now, reactor.later)
+        self.known_sequencer = self._sequencers.known
+        """The one with this key (producer id, topic, partition), if it is there."""
+        self.sweeper = sweeper = Sweeper(reactor.now, reactor.later)
         self.sweep, self.swept = sweeper.add, sweeper.remove
         """Answer this request in time; it is answered."""
         self.fallback_cluster_id = synthetic_cluster_id(cluster)
@@ -280,14 +282,6 @@ class Engine:
         key = (producer_id, topic, partition)
         return self._sequencers.get(key, lambda: Sequencer(self.context, self.runner, *key))
 
-    def known_sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer | None:
-        """The same for a usual request. None: it is not there yet, or something is unusual: the partition has gone, the
-        proxy is ending (R15), or spans are wanted."""
-        wants_spans = self.context.observers.step_begins is not no_step
-        if wants_spans or self.is_draining or not self.topology.has_partition(topic, partition):
-            return None
-        return self._sequencers.known((producer_id, topic, partition))
-
     @property
     def policy(self) -> HeaderPolicy:
         """What becomes of headers, as the configuration says."""
@@ -339,7 +333,7 @@ class Engine:
             connections=len(self.sessions),
             connections_max=self.caps.connections_max,
             connections_accepted=self._sessions_accepted,
-            requests_by_key=self._requests_by_key.copy(),
+            requests_by_key=self.requests_by_key.copy(),
             memory=self.memory.statistics(),
             entries=len(self._sequencers),
             entries_max=self.caps.producers_max,
@@ -363,7 +357,7 @@ class Engine:
 
     def count_request(self, api_key: int) -> None:
         """A request came in."""
-        self._requests_by_key[api_key] += 1
+        self.requests_by_key[api_key] += 1
 
     def _broker_ready(self) -> None:
         self._advertised = self._native_ranges = None

@@ -97,7 +97,7 @@ def _effect_of(broker_id: int, append: Job) -> Append:
         broker_id,
         wanted.topic,
         wanted.partition,
-        append.load().message_set(),
+        append.load().message_set,
         wanted.timeout_ms,
         wanted.may_send,
         wanted.identities,

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ...values import value
 from ..events import DoubtOpened, Report
 from .outcome import Acknowledger
 from .recent_time import RecentTime
@@ -29,6 +30,14 @@ class AppendCounts(Protocol):
         ...
 
 
+@value(frozen=True, slots=True)
+class Trace:
+    """The trace of a batch that names none itself. ``is_sampled``: is a span of it wanted?"""
+
+    trace_id: int
+    is_sampled: bool
+
+
 @dataclass(slots=True)
 class Observers:
     """Of one process."""
@@ -37,6 +46,8 @@ class Observers:
     time: RecentTime
     step_begins: Callable[[], float] = no_step
     """The time when a step begins, for spans; 0 while no spans are wanted."""
+    begin_trace: Callable[[str], Trace] | None = None
+    """Begins the trace of a batch for this topic; None while no spans are wanted."""
     measure: Callable[[float, Acknowledger], None] | None = None
     """Called for each batch that was appended at once: when it arrived, and the lane that has just brought the
     answer."""

@@ -21,10 +21,12 @@ class LowerBounds:
 
     def note(self, topic: str, partition: int, position: Position) -> None:
         """Remember a position, unless a later one was learned a short time ago: a log may become shorter."""
-        known = self.known.get((topic, partition))
-        is_old = known is not None and self._time.now - known[0] > limits.BOUND_AGE_SECONDS
-        if known is None or is_old or known[1].offset <= position.offset:
-            self.known[(topic, partition)] = (self._time.now, position)
+        place, now, known = (topic, partition), self._time.now, self.known
+        if place in known:
+            since, newest = known[place]
+            if newest.offset > position.offset and now - since <= limits.BOUND_AGE_SECONDS:
+                return
+        known[place] = (now, position)
 
     def drop(self, topic: str, partition: int) -> None:
         """An append may vanish yet: the bound of the next one is read anew (rule R8). Checkpoints stay: each has an

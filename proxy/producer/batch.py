@@ -12,6 +12,7 @@ from ...state.decide import BatchIdentity, rest_of
 from ...state.entry import NO_OFFSET, NO_PRINCIPAL, NO_TIME
 from ...values import value
 from ..flow.effects import Way
+from ..flow.observers import Trace
 from ..flow.wrapper import WrapperPlan
 from .retry_notes import Key, RetryNotes, comes_before
 
@@ -42,9 +43,15 @@ class Connection(Protocol):
     @property
     def way(self) -> Way | None: ...
 
+    @property
+    def is_closed(self) -> bool: ...
+
 
 class Waiter(Protocol):
-    """One request that waits for a batch."""
+    """One request that waits for a batch. ``is_done``: it was answered."""
+
+    @property
+    def is_done(self) -> bool: ...
 
     @property
     def is_gone(self) -> bool:
@@ -56,6 +63,10 @@ class Waiter(Protocol):
 
     def answer(self, answer: Answer) -> None:
         """Take the answer; ignored when there was one."""
+        ...
+
+    def appended(self, base_offset: int, log_append_time_ms: int) -> None:
+        """Take the answer ``answers.appended``."""
         ...
 
     def leave(self) -> None:
@@ -93,6 +104,8 @@ class Batch:
     """Where the first of these lies."""
     rest: deque[WrapperPlan] | None = None
     """What is left of it then, if it is converted already; the first one leaves next."""
+    trace: Trace | None = None
+    """The trace that begins with it, where spans are wanted and that was asked before its answer."""
 
     @property
     def is_wanted(self) -> bool:

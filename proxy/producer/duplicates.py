@@ -31,8 +31,7 @@ from .stream import Stream
 # R9 lives here: a duplicate is looked at, and answered.
 async def answer_duplicate(stream: Stream, batch: Batch, verdict: Duplicate) -> None:
     """Rule R9: the stored offset, after one look at it in the log unless its connection still lives."""
-    known = stream.acknowledged_by.get((batch.identity.producer_epoch, batch.identity.base_sequence))
-    lane = known() if known is not None else None
+    lane = stream.acknowledger(batch.identity)
     there: bool | Later = lane is not None and lane.is_open
     if not there:
         there = await _is_in_log(stream, batch, verdict.base_offset)

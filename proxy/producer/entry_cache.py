@@ -13,6 +13,7 @@ from ...state import store
 from ...state.commit import fresh
 from ...state.decide import BatchIdentity
 from ...state.entry import NO_GENERATION, NO_PRINCIPAL, Entry, Intent, StoredFormatError, pack, unpack
+from ...state.packed import PackedEntry
 from ...state.producer_ids import Block, block_of, unpack_block
 from ...state.store import NO_VERSION, Conflict, StoreAway, Swapped
 from .. import limits
@@ -24,13 +25,14 @@ from .life import Life
 
 
 class CachedEntry:
-    """``entry``: the latest that is known, None when nothing is stored. ``key``: where it is stored.
-    ``stored_version``: the last one that was seen there."""
+    """``key``: where it is stored. ``stored_version``: the last one that was seen there."""
 
     def __init__(
         self, life: Life, observers: Observers, bell: Wakeup, producer_id: int, topic: str, partition: int
     ) -> None:
-        self.entry: Entry | None = None
+        self._entry: Entry | None = None
+        self._packed: PackedEntry | None = None
+        """The same for the fast path, which changes it. ``_entry`` is made of it then, when somebody asks."""
         self.is_unwritten = False
         self.commits: Sequence[Batch] = ()
         """Batches whose commit is held; empty when no spans are wanted."""
@@ -47,6 +49,18 @@ class CachedEntry:
         self._lost: Entry | None = None
         """What this process knew when the store was seen to have lost it, until it is rebuilt."""
 
+    @property
+    def entry(self) -> Entry | None:
+        """The latest that is known, None when nothing is stored."""
+        entry, packed = self._entry, self._packed
+        if packed is not None and (entry is None or entry.version != packed.version):
+            entry = self._entry = packed.entry()
+        return entry
+
+    @entry.setter
+    def entry(self, entry: Entry | None) -> None:
+        self._entry, self._packed = entry, None
+
     async def learn(self) -> bool:
         """Get the entry, from memory or from Redis. False: Redis is away, or has what this version cannot read."""
         if not self.is_unwritten and self._may_have_expired:
@@ -59,26 +73,43 @@ class CachedEntry:
             return False
         return self._take(value)
 
-    def usual_entry(self, principal: bytes) -> Entry | None:
+    # ------------------------------------------------------------------ the fast path
+    def usual(self, principal: bytes) -> PackedEntry | None:
         """The entry, if nothing has to be found out before the next batch of its epoch is appended: it is of this era
         and generation (R10), nothing in it is open or was given up (R1, R17), nothing was lost or rebuilt (R10), it has
         a window, and it belongs to this principal."""
-        entry, life = self.entry, self._life
+        packed, life = self._packed, self._life
+        if packed is None:
+            packed = self._packed = self._pack()
         if (
-            entry is None
+            packed is None
+            or packed.reserved is not None
             or self._known_era != life.era
-            or entry.intent is not None
-            or entry.is_rebuilt
-            or not entry.window
-            or entry.generation != life.generation
+            or packed.generation != life.generation
             or self._lost is not None
-            or entry.principal != principal
+            or packed.principal != principal
             or (principal == NO_PRINCIPAL and self._issued_to != NO_PRINCIPAL)
             or (not self.is_unwritten and self._may_have_expired)
         ):
             return None
-        return entry
+        return packed
 
+    def _pack(self) -> PackedEntry | None:
+        entry = self._entry
+        if entry is None or entry.intent is not None or entry.is_rebuilt or not entry.window:
+            return None
+        return PackedEntry(entry)
+
+    def reserved(self, packed: PackedEntry, value: bytes) -> None:
+        """What ``packed`` reserves is stored, in this era: ``value``."""
+        packed.reserved = value
+        packed.version += 1
+        self.stored_version = packed.version
+        self._written_at = self._observers.time.now
+        self.is_unwritten = False
+        self.commits = ()
+
+    # ------------------------------------------------------------------ what is held
     def forget(self) -> None:
         """What is held may be out of date: read it again."""
         self._known_era = -1
@@ -89,7 +120,7 @@ class CachedEntry:
     def owner(self) -> bytes:
         """Return the principal that the producer id belongs to, as far as it is known. Of an absent entry it is known
         after it was checked whether the entry is suspect."""
-        entry = self.entry
+        entry = self._entry if self._packed is None else self.entry
         return self._issued_to if entry is None or entry.principal == NO_PRINCIPAL else entry.principal
 
     @property
@@ -113,12 +144,12 @@ class CachedEntry:
 
     def or_fresh(self, first: BatchIdentity, principal: bytes) -> Entry:
         """The entry, or the one that a first batch begins. It belongs to its principal from here on."""
-        entry = self.entry
+        entry = self._entry if self._packed is None else self.entry
         if not self.is_blank:
             assert entry is not None
             return replace(entry, principal=principal) if self.owner == NO_PRINCIPAL != principal else entry
         begun = fresh(self._life.generation, principal, first.producer_epoch, first.base_sequence)
-        return begun if self.entry is None else replace(begun, version=self.entry.version)
+        return begun if entry is None else replace(begun, version=entry.version)
 
     def touched(self) -> Entry:
         """The entry as it is, or a blank one of the same owner where there is none, in its next version."""
@@ -130,7 +161,7 @@ class CachedEntry:
     @property
     def is_blank(self) -> bool:
         """Is nothing known of the producer here? There is no entry, or the log was read and has nothing of it."""
-        entry = self.entry
+        entry = self._entry if self._packed is None else self.entry
         return entry is None or not (entry.window or entry.intent or entry.end_offset >= 0 or entry.producer_epoch)
 
     def hold(self, entry: Entry, commits: Sequence[Batch] = ()) -> None:

@@ -17,29 +17,27 @@ from ...codecs.convert import HeaderRefused, wrap_plain
 from ...codecs.errors import WireError
 from ...codecs.marker import Identity
 from ...codecs.steps import STEP_BYTES
-from ...reactor import Buffer
-from ...state.commit import committed, reserved
-from ...state.decide import BatchIdentity
-from ...state.entry import NO_ANCHOR, Entry, Intent, IntentBatch, WindowBatch, pack
+from ...state.entry import NO_ANCHOR, Entry, unpack
+from ...state.packed import PackedEntry
 from ...state.store import Conflict, StoreAway, Swapped
 from .. import limits
+from ..admission.memory_budget import Held
 from ..events import AppendSent, Report
-from ..flow.observers import no_step
 from ..flow.outcome import Acknowledger, Appended, NotSent, Outcome, classify, ended
 from ..flow.wrapper import WrapperPlan
 from ..partition_log.log_offsets import Position
 from . import answers
 from .batch import Batch
 from .grouping import gather, planned, planning
-from .outside import Broker, Outside
-from .stream import NO_INTENT, Stream
+from .outside import Broker, Flushed, Outside
+from .stream import CARRIED, NO_INTENT, Stream
 
 
-class Owner(Protocol):
+class Owner(Flushed, Protocol):
     """The sequencer, of which a group goes this way."""
 
     def go_on(self) -> None:
-        """It has ended as usual."""
+        """It has ended as usual, and others wait."""
         ...
 
     def take_over(
@@ -52,10 +50,11 @@ class Owner(Protocol):
 class FastPath:
     """Of one producer on one partition: the group that is out this way, if one is. It is what waits for a lane, and
     what a request holds of the partition (``broker/merge.py``). ``committed_at``: when a group was committed last, in
-    reactor seconds."""
+    reactor seconds. ``message_set``: what is sent."""
 
     __slots__ = (
         "_anchor",
+        "_began",
         "_bounds",
         "_broker",
         "_cluster",
@@ -64,20 +63,21 @@ class FastPath:
         "_entry",
         "_era",
         "_group",
+        "_held",
         "_held_bytes",
-        "_key",
         "_max_timestamp",
         "_outside",
         "_owner",
         "_place",
         "_plan",
+        "_request_bytes",
         "_sequencer",
         "_stream",
-        "_wrapper",
+        "_value",
         "append",
         "committed_at",
-        "identities",
         "is_out",
+        "message_set",
         "partition",
         "sender",
         "size_bytes",
@@ -86,6 +86,7 @@ class FastPath:
     )
 
     appends = 1
+    goes_alone = True
     may_grow = False
     wrapper = None
 
@@ -95,8 +96,8 @@ class FastPath:
         self.topic = stream.topic
         self.partition = stream.partition
         self._place = (stream.topic, stream.partition)
-        self._key = stream.held.key
         self._stream = stream
+        self._held = stream.held
         self._context = stream.context
         self._bounds = stream.bounds
         self._outside = outside
@@ -107,102 +108,112 @@ class FastPath:
         self._group: list[Batch] = []
         self._plan: deque[WrapperPlan] | None = None
         """Of the group, if it was made in steps."""
-        self._wrapper: bytes | bytearray = b""
-        self.identities: tuple[Identity, ...] = ()
+        self.message_set: bytes | bytearray = b""
         self.append: Any = None
         """What is asked of it while it waits: itself; None as long as nothing is out, or it would hold itself."""
 
+    @property
+    def identities(self) -> tuple[Identity, ...]:
+        """What is out."""
+        producer_id, whose = self._stream.producer_id, [batch.identity for batch in self._group]
+        return tuple([Identity(producer_id, i.producer_epoch, i.base_sequence, i.record_count) for i in whose])
+
     # ------------------------------------------------------------------ reserve
-    def start(self, sequencer: Owner, first: Batch) -> bool:
+    def start(self, sequencer: Owner, first: Batch, request_bytes: int = 0) -> bool:
         """Reserve a group: this batch, and what follows it in the queue. False: something is unusual, and nothing has
-        happened."""
-        stream = self._stream
-        entry = stream.held.usual_entry(first.principal)
-        known = self._bounds.known.get(self._place)
-        if entry is None or known is None or not self._is_usual(first, entry, known):
+        happened. ``request_bytes``: of the first one's request, where nobody counts them yet."""
+        stream, held = self._stream, self._held
+        entry = held.usual(first.principal)
+        if entry is None or not self._is_usual(first, entry):
             return False
-        life, memory, identity = stream.life, self._context.memory, first.identity
         group = gather(first, stream.queue) if stream.queue else [first]
-        if len(group) == 1:
-            self.timeout_ms, records = first.timeout_ms, [first.records]
-            identities: tuple[Identity, ...] = (_identity(stream.producer_id, identity),)
-            batches: tuple[IntentBatch, ...] = (
-                IntentBatch(identity.base_sequence, identity.record_count, first.header.crc),
-            )
-        else:
-            self.timeout_ms = min([batch.timeout_ms for batch in group])
-            records = [batch.records for batch in group]
-            identities = tuple([_identity(stream.producer_id, batch.identity) for batch in group])
-            batches = tuple(
-                [IntentBatch(b.identity.base_sequence, b.identity.record_count, b.header.crc) for b in group]
-            )
-        if not self._wrap(group, records, identities):
+        if stream.observers.begin_trace is not None and self._is_traced(group):
             return False
-        if known[1].offset > entry.end_offset:  # R8
-            bound, anchor = known[1].offset, known[1].anchor
-        else:
-            bound, anchor = entry.end_offset, entry.anchor
-        broker = self._broker
+        records: list[memoryview] = []
+        for batch in group:
+            records += (batch.records,)
+        made = wrap_plain(records, limits.DECOMPRESSED_BYTES_MAX)
+        if made is not None:
+            self.message_set, self._anchor, self._content, self._max_timestamp = made
+        elif not self._wrap_in_steps(group, records):
+            return False
+        newest, broker, life = self._bounds.known[self._place][1], self._broker, stream.life
         assert broker is not None
-        epoch, content, leader = entry.producer_epoch, self._content, broker.id
-        intent = Intent(life.incarnation, epoch, batches, bound, anchor, content, leader)
-        self._entry = entry = reserved(entry, intent)
+        bound, anchor = entry.end_offset, entry.anchor
+        if newest.offset > bound:  # R8
+            bound, anchor = newest.offset, newest.anchor
+        self.timeout_ms, members = first.timeout_ms, 0
+        batches: list[int] = []
+        for batch in group:
+            members += 1
+            batches += (batch.identity.base_sequence, batch.identity.record_count, batch.header.crc)
+            if batch.timeout_ms < self.timeout_ms:
+                self.timeout_ms = batch.timeout_ms
+        value = entry.reserving(life.incarnation, bound, anchor, self._content, broker.id, members, batches)
         # The group is out from here on; nothing is sent before the swap is confirmed (R2).
         stream.out = self._group = group
-        self._sequencer = sequencer
+        self._entry, self._value, self._sequencer = entry, value, sequencer
         self._era, self._owner = life.era, life.incarnation
-        self.identities = identities
-        self.size_bytes = len(self._wrapper)
-        self._held_bytes = 0 if self._plan else self.size_bytes  # a plan counts its bytes itself
-        memory.bytes_held += self._held_bytes
+        self.size_bytes = len(self.message_set)
+        self._request_bytes = self._held_bytes = request_bytes
+        if self._plan is None:  # else that counts its bytes itself
+            self._held_bytes += self.size_bytes
+        self._context.memory.bytes_held += self._held_bytes
+        self._began = stream.observers.step_begins() if held.commits else 0.0
         self.is_out = True
-        self._outside.swap(self._key, stream.held.stored_version, pack(entry), self._reserved)
+        self._outside.swap(held.key, held.stored_version, value, self._reserved)
         return True
 
-    def _is_usual(self, first: Batch, entry: Entry, known: tuple[float, Position]) -> bool:
+    def _is_usual(self, first: Batch, entry: PackedEntry) -> bool:
         """Is there nothing about this batch, its partition and this process that a flow would look at?"""
-        stream, context, identity = self._stream, self._context, first.identity
-        topic, topics, memory = self.topic, stream.topics, context.memory
+        stream, context, identity, place = self._stream, self._context, first.identity, self._place
+        topic, topics, memory, bounds = self.topic, stream.topics, context.memory, self._bounds.known
+        broker, is_known = self._broker, self._outside.leaders.cluster is self._cluster
         return not (
             identity.base_sequence != entry.next_sequence  # R11
             or identity.producer_epoch != entry.producer_epoch  # R12
-            or context.time.now - known[0] > limits.BOUND_AGE_SECONDS  # R8
-            or known[1].anchor == NO_ANCHOR  # R8
+            or place not in bounds  # R8
+            or context.time.now - bounds[place][0] > limits.BOUND_AGE_SECONDS  # R8
+            or bounds[place][1].anchor == NO_ANCHOR  # R8
             or entry.anchor == NO_ANCHOR  # R8
             or first.stored_records
             or stream.watch_intent_until != NO_INTENT  # R17
             or first.waiters[0].connection.way is not None
             or stream.life.is_draining  # R15
             or context.options.merges_producers
-            or stream.observers.step_begins is not no_step
             or topic in topics.unmarked  # R6
             or topic in topics.too_large
             or topic in topics.wrapper_codecs
-            or self._place not in context.marker_probe.probed  # R6
+            or place not in context.marker_probe.probed  # R6
             or memory.bytes_held > memory.caps.request_bytes_total_max
             or context.is_pass_long()
-            or not self._has_leader()
+            or not ((is_known and broker is not None and broker.is_ready) or self._has_leader())
         )
 
     def _has_leader(self) -> bool:
-        """Is the leader known, and can something be sent to it now?"""
-        leaders, broker = self._outside.leaders, self._broker
-        if leaders.cluster is self._cluster and broker is not None and broker.is_ready:
-            return True
+        """Look it up. Is the leader known, and can something be sent to it now?"""
+        leaders = self._outside.leaders
         leader = leaders.leader_of(self.topic, self.partition)
         self._broker = broker = None if leader is None else leaders.broker(leader)
         self._cluster = leaders.cluster
         return broker is not None and broker.is_ready
 
-    def _wrap(self, group: list[Batch], records: list[memoryview], identities: tuple[Identity, ...]) -> bool:
-        """Convert the group into one wrapper. False: it is more than one step, or cannot be done."""
+    def _is_traced(self, group: list[Batch]) -> bool:
+        """Is a span wanted of one of them? Its steps are timed in a flow."""
+        begin_trace = self._stream.observers.begin_trace
+        assert begin_trace is not None
+        for batch in group:
+            if batch.trace is None:
+                batch.trace = begin_trace(self.topic)
+            if batch.trace.is_sampled:
+                return True
+        return False
+
+    def _wrap_in_steps(self, group: list[Batch], records: list[memoryview]) -> bool:
+        """Convert the group as flows do. False: it is more than one step, or cannot be done."""
         stream = self._stream
-        made = wrap_plain(records, identities, limits.DECOMPRESSED_BYTES_MAX)
-        if made is not None:
-            self._wrapper, self._anchor, self._content, self._max_timestamp = made
-            self._plan = None
-            return True
-        if sum(map(len, records)) > STEP_BYTES:
+        # With spans, its headers may name a trace, and that one decides whether it is sampled.
+        if stream.observers.begin_trace is not None or sum(map(len, records)) > STEP_BYTES:
             return False
         steps = planning(stream.target, group)
         try:
@@ -215,23 +226,25 @@ class FastPath:
             steps.close()
             return False
         (piece,) = plan
-        self._wrapper, self._anchor, self._content = piece.message_set, piece.anchor, piece.wrapper.first_content
+        self.message_set, self._anchor, self._content = piece.message_set, piece.anchor, piece.wrapper.first_content
         self._plan = plan
         return True
 
     def _reserved(self, result: Swapped | Conflict | StoreAway) -> None:
         """The reply to the swap. One that is not confirmed is repeated by the flow: whoever may have reserved owes a
         commit or a release (rule R17)."""
-        stream, broker, group = self._stream, self._broker, self._group
-        if type(result) is not Swapped or self._era != stream.life.era:
+        broker = self._broker
+        if type(result) is not Swapped or self._era != self._stream.life.era:
             self._give_back(None)
             return
-        stream.held.swapped(self._entry)
+        if self._held.commits:
+            self._stream.step("commit", self._held.commits, self._began, CARRIED)
+        self._held.reserved(self._entry, self._value)
         assert broker is not None
         if not broker.is_ready:
             self._give_back(NotSent("the broker is away"))
             return
-        self.sender = group[0].waiters[-1].connection.address
+        self.sender = self._group[0].waiters[-1].connection.address
         self.append = self
         self._outside.push(broker, self)
 
@@ -242,7 +255,10 @@ class FastPath:
         if self._owner != stream.life.incarnation:
             return "the incarnation that reserved it has ended"
         for batch in self._group:
-            if not batch.is_wanted:
+            for waiter in batch.waiters:
+                if not (waiter.is_done or waiter.connection.is_closed):
+                    break
+            else:
                 return "a client has gone"
         if stream.queue and stream.is_outdated(self._entry.producer_epoch):
             return "its client has begun a newer epoch"
@@ -259,10 +275,6 @@ class FastPath:
     def add(self, _job: object) -> None:
         """Nothing is."""
         raise AssertionError("nothing is merged with it")
-
-    def message_set(self) -> Buffer:
-        """What is sent."""
-        return self._wrapper
 
     def has_left(self, report: Report, broker_id: int) -> None:
         """Its request was sent."""
@@ -282,14 +294,14 @@ class FastPath:
     ) -> None:
         """The broker has answered. If it has appended the group, without a doubt, that is held to be written, and the
         clients are answered (rules R5, R7)."""
-        stream, group, place = self._stream, self._group, self._place
+        stream, group, anchor = self._stream, self._group, self._anchor
         if (
             error_code
             or base_offset < 0
             or self._era != stream.life.era
             or self.topic in stream.topics.unmarked
             or self.topic in stream.topics.too_large
-            or place not in self._context.marker_probe.probed
+            or self._place not in self._context.marker_probe.probed
         ):
             self.done(classify(error_code, base_offset, log_append_time_ms, lane, broker_id))
             return
@@ -297,32 +309,28 @@ class FastPath:
         if observers.wants_outcomes:
             outcome = Appended(base_offset, error_code, log_append_time_ms, lane)
             observers.report(ended(broker_id, self.topic, self.partition, self.identities, outcome))
-        end_offset = base_offset
-        window: list[WindowBatch] = []
-        for batch in group:
-            identity = batch.identity
-            window += (WindowBatch(identity.base_sequence, identity.record_count, end_offset, log_append_time_ms),)
-            end_offset += identity.record_count
-        anchor = self._anchor
-        self._entry = entry = committed(self._entry, window, end_offset, anchor)
-        stream.held.hold(entry)  # R7
+        end_offset = self._entry.commit(group, base_offset, log_append_time_ms, anchor)
+        self._held.is_unwritten = True  # R7
         stream.remember_lane(group, lane)  # R9
         self._bounds.note(self.topic, self.partition, Position(end_offset, anchor))  # R8
         self.committed_at = lane.answered_at
         sequencer = self._over()
         measure, counts = observers.measure, observers.counts
-        for batch, stored in zip(group, window, strict=True):
-            answer = answers.appended(stored.base_offset, log_append_time_ms)
+        for batch in group:
             if counts is None:
-                stream.answer(batch, answer, "appended")
+                stream.answer(batch, answers.appended(base_offset, log_append_time_ms), "appended")
             else:
                 for waiter in batch.waiters:
-                    waiter.answer(answer)
+                    waiter.appended(base_offset, log_append_time_ms)
                 counts.appended_at_once(batch.arrived_at)
             if measure is not None:
                 measure(batch.arrived_at, lane)
+            base_offset += batch.identity.record_count
         stream.out = []
-        sequencer.go_on()
+        if stream.queue:
+            sequencer.go_on()
+        else:
+            self._outside.flush_soon(sequencer)  # R7
 
     # ------------------------------------------------------------------ the end
     def _over(self) -> Owner:
@@ -331,17 +339,15 @@ class FastPath:
         self.is_out = False
         self._context.memory.bytes_held -= self._held_bytes
         self._sequencer = self._plan = self.append = None
-        self._group, self._wrapper, self.identities = [], b"", ()
+        self._group, self.message_set = [], b""
         return sequencer
 
     def _give_back(self, outcome: Outcome | None) -> None:
         """A flow goes on: with this outcome, or with the swap that is not confirmed."""
-        stream, group, entry, era = self._stream, self._group, self._entry, self._era
+        stream, group, era = self._stream, self._group, self._era
         pieces = self._plan or planned(
-            stream.target, self.identities, self._wrapper, self._anchor, self._content, self._max_timestamp
+            stream.target, self.identities, self.message_set, self._anchor, self._content, self._max_timestamp
         )
-        self._over().take_over(group, pieces, entry, era, outcome)
-
-
-def _identity(producer_id: int, batch: BatchIdentity) -> Identity:
-    return Identity(producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count)
+        if self._request_bytes:
+            group[0].held = Held(self._context.memory.hold_bytes, self._request_bytes)
+        self._over().take_over(group, pieces, unpack(self._value), era, outcome)

@@ -41,10 +41,10 @@ class Sequencers:
 
     def known(self, key: tuple[int, str, int]) -> Sequencer | None:
         """The one with this key, if there is one."""
-        found = self._known.get(key)
-        if found is not None:
-            self._known.move_to_end(key)
-        return found
+        if key not in self._known:
+            return None
+        self._known.move_to_end(key)
+        return self._known[key]
 
     def __len__(self) -> int:
         return len(self._known)

@@ -27,10 +27,11 @@ def comes_before(epoch: int, sequence: int, batch: BatchIdentity) -> bool:
 class RetryNotes:
     """The notes of one connection."""
 
-    __slots__ = ("_ended", "_failed", "_held", "_requests", "is_empty")
+    __slots__ = ("_ended", "_failed", "_held", "is_empty", "requests")
 
     def __init__(self) -> None:
-        self._requests = 0
+        self.requests = 0
+        """The number of the last request that came."""
         self.is_empty = True
         """Nothing has failed, or all of it was forgotten: a batch that gets through changes nothing here."""
         self._ended: dict[Key, int] = {}
@@ -43,8 +44,8 @@ class RetryNotes:
 
     def request_number(self) -> int:
         """Return the number of a request that comes now."""
-        self._requests += 1
-        return self._requests
+        self.requests += 1
+        return self.requests
 
     def hold(self, key: Key, identity: BatchIdentity) -> None:
         """The batch waits before it comes to the others of its producer: what is sent behind it may overtake it."""

@@ -66,8 +66,13 @@ class Sequencer:
     # ------------------------------------------------------------------ from produce.py
     def submit(self, batch: Batch) -> None:
         """Take a batch; its waiters are answered, sooner or later."""
+        if not self.goes_fast(batch):
+            self.enqueue(batch)
+
+    def enqueue(self, batch: Batch) -> None:
+        """The same of a batch that does not go the fast path at once."""
         stream = self.stream
-        if self._goes_fast(batch) or not stream.take(batch):
+        if not stream.take(batch):
             return
         if self._running or self._is_out_fast:
             stream.turn_away_foreign()
@@ -100,13 +105,13 @@ class Sequencer:
     def _is_out_fast(self) -> bool:
         return self._fast is not None and self._fast.is_out
 
-    def _goes_fast(self, batch: Batch) -> bool:
+    def goes_fast(self, batch: Batch, request_bytes: int = 0) -> bool:
         """Does a batch that has come go the fast path? Only if nothing is queued or out, and no flow works, or it
-        rests."""
+        rests. Else nothing has happened. ``request_bytes``: of its request, where nobody counts them yet."""
         stream, fast = self.stream, self._fast
         if fast is None or stream.queue or stream.out or (self._running and not stream.is_resting):
             return False
-        if not fast.start(self, batch):
+        if not fast.start(self, batch, request_bytes):
             return False
         if self._running:
             stream.bell.ring()  # it ends
@@ -116,17 +121,16 @@ class Sequencer:
         """A group has gone the fast path: so does the next one, if it may."""
         outside = self.stream.context.fast_path
         assert outside is not None
-        if self.stream.queue:
-            outside.in_turn(self._go_on)
-        else:
-            outside.flush_soon(self)
+        outside.in_turn(self._go_on)
 
     def _go_on(self, _nothing: None) -> None:
         if self._running or self._is_out_fast:
             return  # a flow has taken meanwhile what waits
         self.stream.drop_unwanted()
         if not self.stream.queue:
-            self.go_on()
+            outside = self.stream.context.fast_path
+            assert outside is not None
+            outside.flush_soon(self)
         elif not self._starts_next():
             self.wake()
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from weakref import ReferenceType, ref
 
+from ...state.decide import BatchIdentity
 from ...state.entry import WINDOW_BATCHES_MAX, Entry
 from ...state.entry_states import EntryState, state_of
 from ...state.sequence import SEQUENCE_MODULUS
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 
 NO_INTENT = -math.inf
+CARRIED = "carried by the next reserve"
+"""How a commit was written, for its span."""
 
 
 class Stream:
@@ -56,9 +59,11 @@ class Stream:
         self.bell = Wakeup()
         """Wakes the flow that works here."""
         self.held = CachedEntry(context.life, context.observers, self.bell, producer_id, topic, partition)
-        self.acknowledged_by: dict[tuple[int, int], ReferenceType[Acknowledger]] = {}
-        """Epoch and base sequence -> the connection that acknowledged it, under which nothing can vanish (rule R9). Not
-        kept alive for that: behind it may be the whole session of a client that has gone."""
+        self.acknowledged_by: deque[tuple[tuple[int, int], ReferenceType[Acknowledger]]] = deque(
+            maxlen=WINDOW_BATCHES_MAX
+        )
+        """Epoch and base sequence, and the connection that acknowledged it, under which nothing can vanish (rule R9):
+        the newest comes last. Not kept alive for that: behind it may be the whole session of a client that has gone."""
         self.watch_intent_until = NO_INTENT
         """Until then an intent that may be open is watched, also when no request waits here (rules R6, R17)."""
         self.looked_for: LookedFor | None = None
@@ -176,7 +181,7 @@ class Stream:
         if self.held.is_unreadable:
             self.watch_intent()  # one of ours may be in it: mended, it would stop everybody (R17)
         if written and commits:
-            self.step("commit", commits, begun, "alone" if entry.intent is None else "carried by the next reserve")
+            self.step("commit", commits, begun, "alone" if entry.intent is None else CARRIED)
         return written
 
     async def confirm(self) -> bool:
@@ -240,6 +245,7 @@ class Stream:
                 batch.arrived_at,
                 self.observers.step_begins(),
                 batch.records or None,
+                None if batch.trace is None else batch.trace.trace_id,
             )
         )
 
@@ -260,15 +266,23 @@ class Stream:
             self.answer(batch, answer, verdict)
 
     def remember_lane(self, group: Iterable[Batch], lane: Acknowledger | None) -> None:
-        """Remember the connection that acknowledged these batches: of as many as the window holds."""
+        """Remember the connection that acknowledged these batches: of as many as the window holds. None: they were
+        seen in the log."""
+        known = self.acknowledged_by
         for batch in group:
             name = batch.identity.producer_epoch, batch.identity.base_sequence
             if lane is not None:
-                self.acknowledged_by[name] = ref(lane)
+                known.append((name, ref(lane)))
             else:
-                self.acknowledged_by.pop(name, None)
-        for _ in range(len(self.acknowledged_by) - WINDOW_BATCHES_MAX):
-            del self.acknowledged_by[next(iter(self.acknowledged_by))]
+                self.acknowledged_by = known = deque((one for one in known if one[0] != name), known.maxlen)
+
+    def acknowledger(self, identity: BatchIdentity) -> Acknowledger | None:
+        """The connection that acknowledged it, if that is remembered, and it is there."""
+        name = identity.producer_epoch, identity.base_sequence
+        for known, lane in reversed(self.acknowledged_by):
+            if known == name:
+                return lane()
+        return None
 
     def step(self, step: str, batches: Iterable[Batch], begun: float, detail: str = "") -> None:
         """Report a step that these batches took together and that began then, if spans are wanted."""

@@ -7,6 +7,7 @@ no request is refused here. What becomes of the batch is up to its sequencer."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Final, Protocol
 
@@ -39,7 +40,7 @@ from ..producer import answers
 from ..producer.batch import Answer, Batch
 from ..producer.retry_notes import Key
 from ..producer.sequencer import Sequencer
-from .produce import Client, Sweepable, wrapper_bytes
+from .produce import Client, Sweeper, wrapper_bytes
 
 _NOT_SERVED_FLAGS: Final = CONTROL_FLAG | TRANSACTIONAL_FLAG
 _CLASSIC_FROM: Final = 3
@@ -65,13 +66,19 @@ class Host(Protocol):
     @property
     def memory(self) -> MemoryBudget: ...
 
-    def known_sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer | None: ...
+    @property
+    def known_sequencer(self) -> Callable[[Key], Sequencer | None]: ...
 
-    def sweep(self, call: Sweepable, parts: tuple[()]) -> None: ...
+    def has_partition(self, topic: str, partition: int) -> bool: ...
 
-    def swept(self, call: Sweepable) -> None: ...
+    @property
+    def is_draining(self) -> bool: ...
 
-    def count_request(self, api_key: int) -> None: ...
+    @property
+    def sweeper(self) -> Sweeper: ...
+
+    @property
+    def requests_by_key(self) -> dict[int, int]: ...
 
 
 class FastClient(Client, Protocol):
@@ -120,13 +127,14 @@ class FastRequest:
 
     __slots__ = (
         "_correlation_id",
-        "_host",
         "_identity",
         "_key",
         "_number",
         "_shape",
+        "_sweeper",
         "answer_by",
         "chunks",
+        "client",
         "connection",
         "held",
         "is_done",
@@ -145,22 +153,18 @@ class FastRequest:
         identity: BatchIdentity,
         answer_by: float,
     ) -> None:
-        self._host = host
+        self._sweeper = host.sweeper
         self._shape = shape
         self._correlation_id = correlation_id
         self._key = key
         self._identity = identity
-        self._number = client.retry_notes.request_number()
-        self.connection = client
+        notes = client.retry_notes
+        notes.requests = self._number = notes.requests + 1
+        self.connection = self.client = client
         self.answer_by = answer_by
         self.chunks: tuple[Buffer, ...] | None = None
         self.held = None
         self.is_done = False
-
-    @property
-    def client(self) -> FastClient:
-        """The client connection on which it came."""
-        return self.connection
 
     @property
     def is_gone(self) -> bool:
@@ -177,23 +181,33 @@ class FastRequest:
 
     def answer(self, answer: Answer) -> None:
         """Take the answer; ignored when there was one."""
+        code = answer.error_code
+        if not code:
+            self.appended(answer.base_offset, answer.log_append_time_ms)
+        elif not self.is_done:
+            self.is_done = True
+            self._sweeper.remove(self)
+            will_be_retried = answers.will_be_retried(code, self._identity.record_count)
+            self.connection.retry_notes.note(self._key, self._identity, code, will_be_retried, self._number)  # R11
+            self.chunks = self._refusal(answer)
+            self.connection.answer_is_ready()
+
+    def appended(self, base_offset: int, log_append_time_ms: int) -> None:
+        """Its batch is in the log; ignored when there was an answer."""
         if self.is_done:
             return
-        self.is_done = True
-        client, shape, code = self.connection, self._shape, answer.error_code
-        notes = client.retry_notes
-        if code or not notes.is_empty:  # R11
-            will_be_retried = answers.will_be_retried(code, self._identity.record_count)
-            notes.note(self._key, self._identity, code, will_be_retried, self._number)
-        self._host.swept(self)
-        if code:
-            self.chunks = self._refusal(answer)
-        elif shape.version >= 5:
-            result = _ANSWER_V5.pack(0, answer.base_offset, answer.log_append_time_ms, 0)
-            self.chunks = (shape.answer_size + self._correlation_id + shape.answer_start + result + shape.answer_end,)
+        shape = self._shape
+        if shape.version >= 5:
+            result = _ANSWER_V5.pack(0, base_offset, log_append_time_ms, 0)
         else:
-            result = _ANSWER.pack(0, answer.base_offset, answer.log_append_time_ms)
-            self.chunks = (shape.answer_size + self._correlation_id + shape.answer_start + result + shape.answer_end,)
+            result = _ANSWER.pack(0, base_offset, log_append_time_ms)
+        self.chunks = (shape.answer_size + self._correlation_id + shape.answer_start + result + shape.answer_end,)
+        self.is_done = True
+        calls, client = self._sweeper.calls, self.connection
+        if self in calls:  # else its connection was seen to be closed
+            del calls[self]
+        if not client.retry_notes.is_empty:  # R11
+            client.retry_notes.note(self._key, self._identity, 0, False, self._number)
         client.answer_is_ready()
 
     def _refusal(self, answer: Answer) -> tuple[Buffer, ...]:
@@ -243,15 +257,18 @@ class FastProduce:
             self.shapes.clear()
         self.shapes[begin] = _Shape(frame, header, request)
 
-    def take(self, client: FastClient, frame: Frame, start: int = 0) -> FastRequest | None:
-        """Take a usual request, which begins there in ``frame``: its batch is on its way. None: it is another one, and
-        nothing has happened."""
-        at, size = start + self._topic_at, len(frame)
+    def take(self, client: FastClient, frame: Frame, start: int, size: int) -> FastRequest | None:
+        """Take a usual request, which begins there in ``frame`` and ends with its ``size`` bytes: its batch is on its
+        way. None: it is another one, and nothing has happened."""
+        at = start + self._topic_at
         if not self._topic_at or size <= at + 1 or type(frame) is not bytes:
             return None
         end = at + 2 + (frame[at] << 8 | frame[at + 1]) + _BEHIND_TOPIC
-        shape = self.shapes.get(frame[start + _HEADER_AT : end])
-        if shape is None or frame[start : start + 4] != shape.start or size < end + _SIZE_AND_HEADER.size:
+        begin = frame[start + _HEADER_AT : end]
+        if begin not in self.shapes:
+            return None
+        shape = self.shapes[begin]
+        if frame[start : start + 4] != shape.start or size < end + _SIZE_AND_HEADER.size:
             return None
         fields = _SIZE_AND_HEADER.unpack_from(frame, end)
         size_bytes, base_offset, length, _, magic, crc, attributes, last, _, _, producer_id, epoch, sequence, count = (
@@ -271,8 +288,8 @@ class FastProduce:
             or sequence < 0
         ):
             return None
-        host = self._host
-        sequencer = host.known_sequencer(producer_id, shape.topic, shape.partition)
+        host, key = self._host, (producer_id, shape.topic, shape.partition)
+        sequencer = host.known_sequencer(key)
         if sequencer is None:
             return None
         records = memoryview(frame)[end + _SIZE.size :]
@@ -282,19 +299,26 @@ class FastProduce:
         except ChecksumMismatch:
             return None
         now = host.now()
-        key = (producer_id, shape.topic, shape.partition)
         identity = BatchIdentity(epoch, sequence, count)
         answer_by = now + shape.timeout_ms / 1000 * limits.ANSWER_SHARE
         request = FastRequest(host, client, shape, frame[start + 4 : start + 8], key, identity, answer_by)
         batch = Batch(identity, records, header, shape.timeout_ms, now, [request], client.principal)
-        batch.held = Held(host.memory.hold_bytes, size - start + limits.USUAL_REQUEST_OBJECTS_BYTES)
+        request_bytes = size - start + limits.USUAL_REQUEST_OBJECTS_BYTES
+        if not sequencer.goes_fast(batch, request_bytes):
+            if host.is_draining or not host.has_partition(shape.topic, shape.partition):  # R15
+                return None
+            batch.held = Held(host.memory.hold_bytes, request_bytes)
+            sequencer.enqueue(batch)
+            queue = sequencer.stream.queue
+            if queue and queue[-1] is batch:
+                batch.ahead = Held(host.memory.hold_bytes, wrapper_bytes(header, size_bytes))
         client.is_idempotent = True
         if shape.name:
             client.name = shape.name
-        host.sweep(request, ())
-        host.count_request(API_KEY)
-        sequencer.submit(batch)
-        queue = sequencer.stream.queue
-        if queue and queue[-1] is batch:
-            batch.ahead = Held(host.memory.hold_bytes, wrapper_bytes(header, size_bytes))
+        if not request.is_done:
+            sweeper = host.sweeper
+            sweeper.calls[request] = ()  # R18
+            if not sweeper.is_planned:
+                sweeper.plan()
+        host.requests_by_key[API_KEY] += 1
         return request

@@ -16,10 +16,11 @@ from ..bridge.init_producer_id import InitProducerIdRequest
 from ..bridge.metadata import ClientQuestion
 from ..broker.broker import Broker
 from ..flow.recent_time import RecentTime
+from ..producer.retry_notes import Key
 from ..producer.sequencer import Sequencer
 from ..settings.addresses import PlaceOf
 from ..settings.config import TopicDefaults
-from .produce import Outside
+from .produce import Outside, Sweeper
 
 
 class Hosted(EvictableConnection, Protocol):
@@ -56,7 +57,14 @@ class Host(Outside, Accounts, Protocol):
     @property
     def has_fast_path(self) -> bool: ...
 
-    def known_sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer | None: ...
+    @property
+    def known_sequencer(self) -> Callable[[Key], Sequencer | None]: ...
+
+    @property
+    def sweeper(self) -> Sweeper: ...
+
+    @property
+    def requests_by_key(self) -> dict[int, int]: ...
 
     @property
     def loop_budget(self) -> LoopBudget: ...

@@ -135,7 +135,7 @@ class Part:
     It holds its request, and with it the bytes, until it is answered. The request does not hold its parts: a ring of
     the two would keep the bytes of every request until the collector comes by."""
 
-    __slots__ = ("_call", "_client", "_identity", "_index", "_key", "_request", "answered")
+    __slots__ = ("_call", "_client", "_identity", "_index", "_key", "_request", "is_done")
 
     def __init__(self, call: ProduceCall, index: int) -> None:
         self._call: ProduceCall | None = call
@@ -144,7 +144,7 @@ class Part:
         self._key: tuple[int, str, int] | None = None
         self._identity: BatchIdentity | None = None
         self._request = 0
-        self.answered = False
+        self.is_done = False
 
     @property
     def is_named(self) -> bool:
@@ -161,7 +161,7 @@ class Part:
     @property
     def is_gone(self) -> bool:
         """Is it answered, or the connection closed?"""
-        return self.answered or self._client.is_closed
+        return self.is_done or self._client.is_closed
 
     @property
     def connection(self) -> Client:
@@ -172,9 +172,13 @@ class Part:
         """Take the answer."""
         call, self._call = self._call, None
         if call is not None:
-            self.answered = True
+            self.is_done = True
             self.note(answer.error_code)
             call.part_answered(self._index, self, answer)
+
+    def appended(self, base_offset: int, log_append_time_ms: int) -> None:
+        """Its batch is in the log."""
+        self.answer(answers.appended(base_offset, log_append_time_ms))
 
     def leave(self) -> None:
         """Its client has gone, or it is answered: it no longer holds its request."""
@@ -276,7 +280,7 @@ class ProduceCall:
         ``parts``: those with a producer id. The others wait for the broker's own answer, however late (rule R20).
         """
         for part in parts:
-            if not part.answered:
+            if not part.is_done:
                 part.answer(answers.in_doubt("the outcome is not known yet"))
 
     # ------------------------------------------------------------------ one partition
@@ -448,33 +452,38 @@ def _doubled(items: Sequence[PartitionRecords]) -> frozenset[tuple[str, int]]:
 
 
 class Sweeper:
-    """Answers requests whose time is up (rule R18): one timer for all of them."""
+    """Answers requests whose time is up (rule R18): one timer for all of them. ``calls``: those that are watched until
+    they are answered, or no answer is wanted, and their parts as ``time_is_up`` gets them. ``is_planned``: the timer
+    runs."""
 
     def __init__(self, now: Callable[[], float], later: Callable[[float, Callable[[], None]], object]) -> None:
         self._now = now
         self._later = later
-        self._calls: dict[Sweepable, Sequence[Part]] = {}
-        self._planned = False
+        self.calls: dict[Sweepable, Sequence[Part]] = {}
+        self.is_planned = False
 
     def add(self, call: Sweepable, parts: Sequence[Part]) -> None:
-        """Watch a request until it is answered, or no answer is wanted. ``parts``: as ``time_is_up`` gets them."""
-        self._calls[call] = parts
-        if not self._planned:
-            self._planned = True
-            self._later(limits.ANSWER_SWEEP_SECONDS, self._sweep)
+        """Watch a request."""
+        self.calls[call] = parts
+        if not self.is_planned:
+            self.plan()
+
+    def plan(self) -> None:
+        """Start the timer."""
+        self.is_planned = True
+        self._later(limits.ANSWER_SWEEP_SECONDS, self._sweep)
 
     def remove(self, call: Sweepable) -> None:
         """It is answered. Its bytes are given back at once, to be used for the next request while they are warm."""
-        self._calls.pop(call, None)
+        self.calls.pop(call, None)
 
     def _sweep(self) -> None:
         now = self._now()
-        self._planned = False
-        for call, parts in list(self._calls.items()):
+        self.is_planned = False
+        for call, parts in list(self.calls.items()):
             if call.client.is_closed:
                 self.remove(call)
             elif not call.is_done and now >= call.answer_by:
                 call.time_is_up(parts)
-        if self._calls and not self._planned:
-            self._planned = True
-            self._later(limits.ANSWER_SWEEP_SECONDS, self._sweep)
+        if self.calls and not self.is_planned:
+            self.plan()

@@ -122,10 +122,31 @@ class Session:
 
     def received(self, data: bytes) -> None:
         """Bytes of requests."""
-        fast = self._fast
-        is_usual = None if fast is None or not fast.shapes else self._takes_usual(fast, data)
-        if is_usual:
-            return
+        fast, host, slots, backpressure = self._fast, self._host, self._slots, self._backpressure
+        budget = host.loop_budget
+        looks_usual = (
+            fast is not None
+            and fast.shapes
+            and (size := int.from_bytes(data[:SIZE_BYTES], "big")) == len(data) - SIZE_BYTES  # it has come alone
+            and size <= self._request_bytes_max
+            and not (
+                backpressure.unfinished_bytes
+                or self._waiting
+                or self._at_work is not None
+                or self._converting is not None
+                or self._fair_share.is_counted
+                or backpressure.is_watched
+                or host.memory.bytes_held > host.caps.request_bytes_total_max
+                or (len(slots) + 1 if slots else 1) >= host.caps.requests_in_flight_max
+                or (budget.seconds() if budget.began_at is None else host.now() - budget.began_at) > limits.PASS_SECONDS
+            )
+        )
+        if looks_usual:
+            usual = fast.take(self, data, SIZE_BYTES, size + SIZE_BYTES)  # type: ignore[union-attr]
+            if usual is not None:
+                slots += (usual,)
+                backpressure.was_active, backpressure.active_at = True, host.recent_time.now
+                return
         try:
             frames = self._splitter.feed(data)
             has_many, fair_share = len(frames) > limits.REQUESTS_PER_TURN_MAX or self._waiting, self._fair_share
@@ -136,13 +157,13 @@ class Session:
                     self._waiting.extendleft(reversed(frames[index:]))
                     self._host.memory.hold_bytes(WAITING_COUNTS * sum(map(len, frames[index:])))
                     break
-                self._handle(frame, may_be_usual=is_usual is None)
+                self._handle(frame, may_be_usual=not looks_usual)
                 if self.is_closed:
                     return
         except WireError as error:
             self._refuse_connection(str(error))
             return
-        backpressure, unfinished_bytes = self._backpressure, self._splitter.buffered_bytes
+        unfinished_bytes = self._splitter.buffered_bytes
         backpressure.was_active, backpressure.active_at = True, self._host.recent_time.now
         if unfinished_bytes != backpressure.unfinished_bytes or (unfinished_bytes and frames):
             missing_bytes = self._splitter.missing_bytes
@@ -152,32 +173,6 @@ class Session:
         is_busy = self._waiting or len(self._slots) >= self._host.caps.requests_in_flight_max
         if is_busy or self._host.memory.is_full or backpressure.is_watched:
             backpressure.control()
-
-    def _takes_usual(self, fast: FastProduce, data: bytes) -> bool | None:
-        """Take one usual request, if it has come alone and nothing waits. False: it is not usual, and nothing has
-        happened. None: it was not looked at."""
-        host, slots, backpressure = self._host, self._slots, self._backpressure
-        size = len(data) - SIZE_BYTES
-        if (
-            self._waiting
-            or self._at_work is not None
-            or self._converting is not None
-            or self._fair_share.is_counted
-            or backpressure.is_watched
-            or self._splitter.buffered_bytes
-            or int.from_bytes(data[:SIZE_BYTES], "big") != size
-            or size > self._request_bytes_max
-            or len(slots) + 1 >= host.caps.requests_in_flight_max
-            or host.memory.is_full
-            or host.loop_budget.looks_long()
-        ):
-            return None
-        usual = fast.take(self, data, SIZE_BYTES)
-        if usual is None:
-            return False
-        slots.append(usual)
-        backpressure.was_active, backpressure.active_at = True, host.recent_time.now
-        return True
 
     # ------------------------------------------------------------------ back-pressure
     @property
@@ -325,7 +320,12 @@ class Session:
     # ------------------------------------------------------------------ requests
     def _handle(self, frame: Frame, *, may_be_usual: bool = True) -> None:
         fast = self._fast
-        if may_be_usual and fast is not None and fast.shapes and (usual := fast.take(self, frame)) is not None:
+        if (
+            may_be_usual
+            and fast is not None
+            and fast.shapes
+            and (usual := fast.take(self, frame, 0, len(frame))) is not None
+        ):
             self._slots.append(usual)
             return
         header = parse_request_header(frame)

@@ -58,7 +58,7 @@ from idemproxy.state.redis_facts import parse_info, parse_redis_url
 from idemproxy.state.redis_link import REPLY_BYTES_MAX, RedisLink, Reply
 from idemproxy.state.store import StoreAway
 from testkit.real.kernel_build import current
-from testkit.stage.kernel_cases import in_kernel, in_python, with_kernel
+from testkit.stage.kernel_cases import in_kernel, in_python, with_kernel, wrapper_in_python
 from testkit.stage.wrappers import to_inner, to_message_set, to_wrapper
 
 OUTPUT_BYTES_MAX = 1 << 20
@@ -295,6 +295,8 @@ def kernel_records(data: bytes) -> None:
         made = in_kernel(kernel, [signed], magic)
         if made is not None and made != expected:
             raise Broken(f"the kernel makes {made}, the Python {expected}")
+        if made is not None and magic and kernel.wrap_batches(1 << 24, signed) != wrapper_in_python([signed]):
+            raise Broken("the kernel makes another wrapper than the Python")
 
 
 def kernel_pieces(data: bytes) -> None:

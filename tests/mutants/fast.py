@@ -51,19 +51,19 @@ FAST = (
         "fast_is_not_read_back",
         "R6: whether a partition keeps markers is looked at anew",
         _UNUSUAL + "[the partition is to be probed]",
-        (_PATH, "            or self._place not in context.marker_probe.probed  # R6\n", ""),
+        (_PATH, "            or place not in context.marker_probe.probed  # R6\n", ""),
     ),
     mutant(
         "fast_commit_stays_unwritten",
         "R7: a commit that no reserve carries is written alone, after the fast path too",
         _ALIKE + "[appended-Append-nothing]",
-        (_SEQUENCER, "            outside.flush_soon(self)\n", "            pass\n"),
+        (_PATH, "            self._outside.flush_soon(sequencer)  # R7\n", "            pass\n"),
     ),
     mutant(
         "fast_from_an_old_bound",
         "R8: a bound that is old is read anew before a reserve",
         _UNUSUAL + "[the bound is old]",
-        (_PATH, "            or context.time.now - known[0] > limits.BOUND_AGE_SECONDS  # R8\n", ""),
+        (_PATH, "            or context.time.now - bounds[place][0] > limits.BOUND_AGE_SECONDS  # R8\n", ""),
     ),
     mutant(
         "fast_leaves_no_bound",
@@ -75,7 +75,7 @@ FAST = (
         "fast_bound_of_another",
         "R8: the bound is the later one of the partition's and the producer's own",
         _TESTS + "test_the_later_of_two_bounds_is_taken[1]",
-        (_PATH, "        if known[1].offset > entry.end_offset:  # R8\n", "        if True:\n"),
+        (_PATH, "        if newest.offset > bound:  # R8\n", "        if True:\n"),
     ),
     mutant(
         "fast_forgets_who_acknowledged",
@@ -96,7 +96,7 @@ FAST = (
         _UNUSUAL + "[another generation]",
         (
             _CACHE,
-            "            or entry.generation != life.generation\n            or self._lost",
+            "            or packed.generation != life.generation\n            or self._lost",
             "            or self._lost",
         ),
     ),
@@ -111,7 +111,7 @@ FAST = (
         "fast_after_a_rebuild",
         "R10: after a rebuild the log may have more of the producer",
         _UNUSUAL + "[state was rebuilt]",
-        (_CACHE, "            or entry.is_rebuilt\n", ""),
+        (_CACHE, " or entry.is_rebuilt or not entry.window:", " or not entry.window:"),
     ),
     mutant(
         "fast_with_a_gap",
@@ -144,7 +144,11 @@ FAST = (
         "fast_for_the_dead",
         "R17: nor does the fast path send for a client that has gone",
         _ALIKE + "[appended-Append-the client leaves]",
-        (_PATH, "            if not batch.is_wanted:\n", "            if False:\n"),
+        (
+            _PATH,
+            "                if not (waiter.is_done or waiter.connection.is_closed):\n",
+            "                if True:\n",
+        ),
         deaths=("I1",),
     ),
     mutant(
@@ -153,8 +157,8 @@ FAST = (
         _UNUSUAL + "[an intent was given up]",
         (
             _CACHE,
-            "            or entry.intent is not None\n            or entry.is_rebuilt",
-            "            or entry.is_rebuilt",
+            " or entry.intent is not None or entry.is_rebuilt",
+            " or entry.is_rebuilt",
         ),
         deaths=("I1",),
     ),
@@ -168,7 +172,7 @@ FAST = (
         "fast_request_waits_for_ever",
         "R18: a usual request is answered in time as well",
         _CYCLES + "[fast-usual_and_time_is_up]",
-        ("proxy.session.fast_produce", "        host.sweep(request, ())\n", ""),
+        ("proxy.session.fast_produce", "            sweeper.calls[request] = ()  # R18\n", "            pass\n"),
         deaths=("liveness",),
     ),
 )

@@ -299,9 +299,10 @@ LOG = (
             "[batch.identity.base_sequence]\n",
         ),
         (
-            "proxy.producer.duplicates",
-            ".get((batch.identity.producer_epoch, batch.identity.base_sequence))",
-            ".get((0, verdict.base_offset))",
+            "proxy.producer.stream",
+            "        name = identity.producer_epoch, identity.base_sequence\n",
+            "        name = 0, dict((one.base_sequence, one.base_offset) for one in self.held.entry.window)"
+            "[identity.base_sequence]\n",
         ),
         deaths=("I3",),
     ),

@@ -11,7 +11,7 @@ from typing import Any
 
 from idemproxy.codecs.errors import WireError
 from idemproxy.codecs.record_batch import BATCH_OVERHEAD_BYTES, Record, encode_batch, parse_single_batch
-from testkit.stage.kernel_cases import OUTPUT_BYTES_MAX, damaged, in_python, random_batch
+from testkit.stage.kernel_cases import OUTPUT_BYTES_MAX, damaged, in_python, random_batch, wrapper_in_python
 
 from .kernel_build import load
 
@@ -34,6 +34,7 @@ def main(library: Path, rounds: int) -> None:
             taken += converted(kernel, data)
         numbers = random.choices(_NUMBERS, k=3)
         kernel.convert(random.choice((0, 1)), *numbers[:1], *[exact(batch)] * random.randint(1, 6))
+        kernel.wrap_batches(*numbers[:1], *[exact(damaged(batch, random))] * random.randint(1, 6))
         kernel.convert_part(1, 0, exact(damaged(batch, random)), BATCH_OVERHEAD_BYTES, 0, 0, random.randint(1, 200))
         kernel.convert_part(1, 0, exact(batch), *random.choices(_NUMBERS, k=4))
         payload = exact(batch)
@@ -64,13 +65,16 @@ def main(library: Path, rounds: int) -> None:
 def converted(kernel: Any, data: bytes) -> bool:
     """Whether the kernel took it; then it has made of it what the Python makes."""
     made = kernel.convert(1, OUTPUT_BYTES_MAX, exact(data))
+    wrapped = kernel.wrap_batches(OUTPUT_BYTES_MAX, exact(data))
     if made is None:
+        assert wrapped is None
         return False
     try:
         parse_single_batch(memoryview(data))
     except WireError:
         return False
     assert made == in_python([data], 1)
+    assert wrapped == wrapper_in_python([data])
     return True
 
 

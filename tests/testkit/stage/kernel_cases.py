@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from random import Random
 
 from idemproxy.codecs import convert, marker, record_batch
+from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.convert import HeaderPolicy, HeaderRefused, Inner
 from idemproxy.codecs.errors import WireError
 from idemproxy.codecs.kernel import Kernel
+from idemproxy.codecs.marker import Identity
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
 from idemproxy.codecs.steps import at_once
 
@@ -84,6 +86,19 @@ def in_python(batches: list[bytes], magic: int) -> Inner | None:
             )
         except (WireError, HeaderRefused):
             return None
+
+
+def wrapper_in_python(batches: list[bytes]) -> tuple[bytes, bytes, bytes, int] | None:
+    """What the Python makes of them in its steps, where ``Kernel.wrap_batches`` does all at once."""
+    inner = in_python(batches, 1)
+    headers = [parse_single_batch(memoryview(batch)) for batch in batches]
+    whose = [Identity(h.producer_id, h.producer_epoch, h.base_sequence, h.record_count) for h in headers]
+    if inner is None or any(min(one) < 0 for one in whose):
+        return None
+    with with_kernel(None):
+        key = marker.encode_marker(whose)
+        wrapper = convert.wrap(inner, key=key, codec=Codec.NONE)
+        return wrapper, marker.anchor_of_marker(key), inner.first_content, inner.max_timestamp
 
 
 def in_kernel(kernel: Kernel, batches: list[bytes], magic: int) -> Inner | None:

@@ -40,6 +40,7 @@ from idemproxy.proxy.flow.outcome import Appended, InDoubt, NotSent, Outcome, Re
 from idemproxy.proxy.flow.runner import FlowRunner, Resume
 from idemproxy.proxy.limits import COMMIT_IDLE_SECONDS
 from idemproxy.proxy.partition_log.log_chunk import ReadLog, taking_apart
+from idemproxy.proxy.producer.answers import appended
 from idemproxy.proxy.producer.batch import Answer, Batch
 from idemproxy.proxy.producer.context import Context
 from idemproxy.proxy.producer.fast_path import FastPath
@@ -86,8 +87,15 @@ class Request:
         self._number = client.retry_notes.request_number()
 
     @property
+    def is_done(self) -> bool:
+        return bool(self.answers)
+
+    @property
     def is_gone(self) -> bool:
-        return bool(self.answers) or self.connection.is_closed
+        return self.is_done or self.connection.is_closed
+
+    def appended(self, base_offset: int, log_append_time_ms: int) -> None:
+        self.answer(appended(base_offset, log_append_time_ms))
 
     def answer(self, answer: Answer) -> None:
         if not self.answers:
@@ -177,7 +185,7 @@ class StagedOutside:
     def push(self, broker: Broker, append: Job) -> None:
         assert isinstance(append, FastPath)
         broker_id = broker.id
-        records, timeout_ms, names = append.message_set(), append.timeout_ms, append.identities
+        records, timeout_ms, names = append.message_set, append.timeout_ms, append.identities
         where = broker_id, append.topic, append.partition
         outcome = self._stage.perform(Append(*where, records, timeout_ms, append.may_send, names, None, append.sender))
         if outcome is not NEVER:

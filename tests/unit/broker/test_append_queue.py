@@ -41,7 +41,7 @@ def all_usual(_place: Place) -> int:
 
 def names(loads: list[Load]) -> list[str]:
     """What is in each wrapper."""
-    return [bytes(load.message_set()).decode() for load in loads]
+    return [bytes(load.message_set).decode() for load in loads]
 
 
 def take(waiting: AppendQueue, pace: int = USUAL, bytes_max: int = REQUEST_BYTES, *, one: bool = False) -> list[Load]:

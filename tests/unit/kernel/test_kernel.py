@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -20,7 +21,15 @@ from idemproxy.codecs.marker import Identity
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch, verify_crc
 from idemproxy.codecs.steps import at_once
 from testkit.real import kernel_build
-from testkit.stage.kernel_cases import OUTPUT_BYTES_MAX, damaged, in_kernel, in_python, random_batch, with_kernel
+from testkit.stage.kernel_cases import (
+    OUTPUT_BYTES_MAX,
+    damaged,
+    in_kernel,
+    in_python,
+    random_batch,
+    with_kernel,
+    wrapper_in_python,
+)
 from testkit.stage.wrappers import to_inner
 
 BATCHES = 3_000
@@ -48,6 +57,47 @@ def test_random_batches_become_the_same_bytes(compiled: list[Kernel]) -> None:
         assert expected is not None
         for one in compiled:
             assert in_kernel(one, batches, magic) == expected, number
+
+
+def test_random_batches_become_the_same_wrapper_in_one_call(compiled: list[Kernel]) -> None:
+    random = Random(5)
+    for number in range(BATCHES):
+        batches = [random_batch(random) for _ in range(random.choice((1, 1, 1, 2, 5)))]
+        expected = wrapper_in_python(batches)
+        assert expected is not None
+        for one in compiled:
+            assert one.wrap_batches(OUTPUT_BYTES_MAX, *batches) == expected, number
+
+
+def test_what_is_wrapped_of_damaged_batches_is_what_the_python_makes_of_them(compiled: list[Kernel]) -> None:
+    random = Random(6)
+    for number in range(BATCHES):
+        batch = damaged(random_batch(random), random)
+        for one in compiled:
+            made = one.wrap_batches(OUTPUT_BYTES_MAX, batch)
+            assert (made is None) == (one.convert(1, OUTPUT_BYTES_MAX, batch) is None), number
+            with suppress(WireError):
+                assert made is None or made == wrapper_in_python([batch]), number
+
+
+def test_no_wrapper_is_made_of_what_no_marker_names(compiled: list[Kernel]) -> None:
+    batch = encode_batch([Record(0, 0, None, b"v")], producer_id=7, producer_epoch=2, base_sequence=3)
+    for one in compiled:
+        assert one.wrap_batches(OUTPUT_BYTES_MAX, batch) == wrapper_in_python([batch])
+        assert one.wrap_batches(OUTPUT_BYTES_MAX, *[batch] * kernel.BATCHES_MAX) is not None
+        assert one.wrap_batches(OUTPUT_BYTES_MAX, *[batch] * (kernel.BATCHES_MAX + 1)) is None
+        assert one.wrap_batches(0, batch) is None
+        assert one.wrap_batches(OUTPUT_BYTES_MAX, batch, batch[:-1]) is None
+        for at, size in ((43, 8), (51, 2), (53, 4)):  # producer id, epoch, base sequence
+            assert one.wrap_batches(OUTPUT_BYTES_MAX, batch[:at] + b"\xff" * size + batch[at + size :]) is None
+        call: Any = one.wrap_batches
+        for wrong in ((), (99,), ("99", batch), (99, None), (99, batch, 5)):
+            with pytest.raises(TypeError):
+                call(*wrong)
+        data = bytearray(batch)
+        for room in (OUTPUT_BYTES_MAX, 0):
+            one.wrap_batches(room, data)
+            data.append(1)  # nothing holds the buffer any more
 
 
 def test_what_is_taken_of_damaged_batches_is_what_the_python_makes_of_them(compiled: list[Kernel]) -> None:

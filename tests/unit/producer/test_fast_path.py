@@ -3,220 +3,44 @@ clients as the flows alone do. And what is not usual does not go that way."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+import ast
+import inspect
+from collections.abc import Callable
+from dataclasses import fields, replace
+from textwrap import dedent
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from idemproxy.codecs.compression import Codec
-from idemproxy.proxy.events import AppendSent, BatchAnswered
-from idemproxy.proxy.flow.effects import Append, Read, Swap
-from idemproxy.proxy.flow.outcome import Appended, Outcome
+from idemproxy.codecs.record_batch import parse_single_batch
+from idemproxy.proxy.events import AppendSent
+from idemproxy.proxy.flow.effects import Read, Swap, Way
 from idemproxy.proxy.partition_log.log_offsets import Position
+from idemproxy.proxy.producer import fast_path
+from idemproxy.proxy.producer.batch import Batch
+from idemproxy.proxy.producer.fast_path import FastPath
 from idemproxy.proxy.telemetry.journal import JOURNALED
 from idemproxy.proxy.telemetry.metrics import Metrics
-from idemproxy.state.entry import NOBODY, Intent, pack
+from idemproxy.state.decide import BatchIdentity
+from idemproxy.state.entry import NO_ANCHOR, NOBODY, Intent
 from testkit.real.kernel_build import current
+from testkit.stage.both_ways import (
+    CODECS,
+    HOUR_SECONDS,
+    MEANWHILE,
+    OUTCOMES,
+    PAUSES_SECONDS,
+    Burst,
+    Left,
+    Play,
+    compare,
+    played,
+)
 from testkit.stage.kernel_cases import with_kernel
-from testkit.stage.sequencer import KEY, NEXT_GENERATION, PARTITION, TOPIC, Client, Request, Stage
-
-CODECS = (Codec.NONE, Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
-LATER_MS = 1_700_000_009_000
-HOUR_SECONDS = 3_600
-
-
-# ---------------------------------------------------------------------- what may become of an append
-def appended_with(stage: Stage, code: int, time_ms: int = -1) -> Callable[[Append], Outcome]:
-    return lambda effect: Appended(stage.take(effect), code, time_ms, stage.lane)
-
-
-OUTCOMES: dict[str, Callable[[Stage], Callable[[Append], Outcome]]] = {
-    "appended": lambda stage: stage.succeeds,
-    "appended at a time of the broker": lambda stage: appended_with(stage, 0, LATER_MS),
-    "appended, code 7": lambda stage: appended_with(stage, 7),
-    "appended, code 6": lambda stage: appended_with(stage, 6),
-    "answer lost": lambda stage: stage.loses_answer,
-    "request lost": lambda stage: stage.loses_request,
-    "refused, code 2": lambda stage: stage.refuses(2),
-    "refused, code 3": lambda stage: stage.refuses(3),
-    "refused, code 6": lambda stage: stage.refuses(6),
-    "refused, code 10": lambda stage: stage.refuses(10),
-    "refused, code 29": lambda stage: stage.refuses(29),
-}
-
-
-# ---------------------------------------------------------------------- what may happen meanwhile
-def new_era(stage: Stage, _clients: Sequence[Client]) -> None:
-    stage.begin_era()
-    stage.context.life.grace_until = stage.now
-
-
-def new_incarnation(stage: Stage, _clients: Sequence[Client]) -> None:
-    stage.begin_era(stage.context.life.generation)
-    stage.context.life.grace_until = stage.now
-
-
-def client_leaves(_stage: Stage, clients: Sequence[Client]) -> None:
-    clients[0].is_closed = True
-
-
-def store_goes(stage: Stage, _clients: Sequence[Client]) -> None:
-    stage.store_away = True
-    stage.later(0.35, lambda: setattr(stage, "store_away", False))
-
-
-def another_proxy_writes(stage: Stage, _clients: Sequence[Client]) -> None:
-    if KEY in stage.values:
-        entry = stage.entry()
-        stage.put(replace(entry, version=entry.version + 1))
-
-
-def topic_keeps_no_markers(stage: Stage, _clients: Sequence[Client]) -> None:
-    stage.context.topics.note_marker_lost(TOPIC, PARTITION)
-
-
-def topic_takes_less(stage: Stage, _clients: Sequence[Client]) -> None:
-    stage.context.topics.note_too_large(TOPIC, 150)
-
-
-def is_probed_again(stage: Stage, _clients: Sequence[Client]) -> None:
-    stage.context.marker_probe.probed.discard((TOPIC, PARTITION))
-
-
-def process_ends(stage: Stage, _clients: Sequence[Client]) -> None:
-    stage.context.life.is_draining = True
-
-
-MEANWHILE: dict[str, Callable[[Stage, Sequence[Client]], None]] = {
-    "nothing": lambda _stage, _clients: None,
-    "a new generation": new_era,
-    "a new incarnation": new_incarnation,
-    "the client leaves": client_leaves,
-    "the store is away": store_goes,
-    "another proxy writes": another_proxy_writes,
-    "the topic keeps no markers": topic_keeps_no_markers,
-    "the topic takes less": topic_takes_less,
-    "the partition is probed again": is_probed_again,
-    "the process ends": process_ends,
-}
-
-
-@dataclass(frozen=True)
-class Burst:
-    """Batches that are sent at once: so many records in each. ``outcomes``: of the appends. ``meanwhile``: what happens
-    in the step of the next effect of that kind. ``comes_again``: the client sends the first one once more, over another
-    connection. ``newer_epoch``: so does it, under a newer epoch."""
-
-    records: tuple[int, ...] = (1,)
-    codec: Codec = Codec.NONE
-    outcomes: tuple[str, ...] = ()
-    meanwhile: tuple[str, str] = ("Append", "nothing")
-    comes_again: bool = False
-    newer_epoch: bool = False
-    pause_seconds: float = 1.0
-
-
-@dataclass
-class Left:
-    """What is left in the end."""
-
-    answers: list[list[Any]]
-    stored: bytes | None
-    sent: list[bytes]
-    swapped: list[bytes]
-    log: list[bytes | None]
-    known: object
-    acknowledged: list[tuple[int, int]]
-    verdicts: list[tuple[str, int, int]]
-    failures: list[Exception]
-    bytes_held: int
-
-
-@dataclass
-class Play:
-    """One producer's bursts, one after the other, on a stage."""
-
-    stage: Stage
-    clients: list[Client] = field(default_factory=lambda: [Client(), Client()])
-    requests: list[Request] = field(default_factory=list)
-    sequence: int = 0
-    epoch: int = 0
-
-    def burst(self, burst: Burst) -> None:
-        stage = self.stage
-        kind = {"Append": Append, "Swap": Swap}[burst.meanwhile[0]]
-        stage.outcomes.extend(OUTCOMES[name](stage) for name in burst.outcomes)
-        first = self.sequence, burst.records[0]
-
-        def meanwhile(_effect: object) -> None:
-            del stage.before[kind]
-            MEANWHILE[burst.meanwhile[1]](stage, self.clients)
-            if burst.comes_again:
-                self._send(*first, burst.codec, self.clients[1])
-            if burst.newer_epoch:
-                self.epoch, self.sequence = self.epoch + 1, 0
-                self._send(0, burst.records[0], burst.codec, self.clients[1])
-                self.sequence = burst.records[0]
-
-        stage.before[kind] = meanwhile
-        for count in burst.records:
-            self._send(self.sequence, count, burst.codec, self.clients[0])
-            self.sequence += count
-        stage.run(burst.pause_seconds)
-        stage.before.pop(kind, None)
-        stage.outcomes.clear()
-        if self.clients[0].is_closed:
-            self.clients = [Client(), Client()]
-
-    def _send(self, sequence: int, count: int, codec: Codec, client: Client) -> None:
-        values = [b"value %d of %d" % (sequence + index, self.epoch) * (index + 1) for index in range(count)]
-        self.requests.append(self.stage.send(client, sequence, *values, epoch=self.epoch, codec=codec))
-
-    def left(self) -> Left:
-        stage, stream = self.stage, self.stage.stream
-        stage.run(HOUR_SECONDS)
-        sent = [bytes(effect.message_set) for effect in stage.sent]
-        stage.sent.clear()  # each of them keeps what sent it
-        return Left(
-            [request.answers for request in self.requests],
-            stage.values.get(KEY),
-            sent,
-            [pack(entry) for entry in stage.swapped],
-            stage.stored_values(),
-            {place: position for place, (_, position) in stage.context.bounds.known.items()},
-            list(stream.acknowledged_by),
-            [
-                (one.verdict, one.producer_epoch, one.base_sequence)
-                for one in stage.events
-                if isinstance(one, BatchAnswered)
-            ],
-            stage.failures(),
-            stage.context.memory.bytes_held,
-        )
-
-
-def played(bursts: Sequence[Burst], *, is_fast: bool) -> tuple[Left, int]:
-    """Play them. Also returned: how many groups went the fast path."""
-    play = Play(Stage(has_fast_path=is_fast, answers_later=True))
-    play.burst(Burst())
-    play.burst(Burst())
-    for burst in bursts:
-        play.burst(burst)
-    fast = play.stage.fast_path
-    return play.left(), 0 if fast is None else fast.groups
-
-
-def compare(bursts: Sequence[Burst]) -> int:
-    """Play them both ways. Returns how many groups went the fast path."""
-    slow, _ = played(bursts, is_fast=False)
-    fast, groups = played(bursts, is_fast=True)
-    assert fast == slow
-    assert not fast.failures
-    assert fast.bytes_held == 0
-    return groups
+from testkit.stage.sequencer import NEXT_GENERATION, PARTITION, TOPIC, Client, Request, Stage, batch_of
 
 
 # ---------------------------------------------------------------------- the usual
@@ -273,7 +97,8 @@ BURSTS = st.builds(
     meanwhile=st.tuples(st.sampled_from(("Swap", "Append")), st.sampled_from(("nothing", "nothing", *MEANWHILE))),
     comes_again=st.booleans(),
     newer_epoch=st.integers(0, 3).map(lambda number: number == 0),
-    pause_seconds=st.sampled_from((0.0, 0.02, 1.0, 1.0, 12.0, 90.0)),
+    pause_seconds=st.sampled_from(PAUSES_SECONDS),
+    is_traced=st.sampled_from((None, None, False, True)),
 )
 
 
@@ -301,7 +126,14 @@ def is_not_ready(stage: Stage) -> None:
 UNUSUAL: dict[str, Callable[[Stage], Any]] = {
     "the process ends": lambda stage: setattr(stage.context.life, "is_draining", True),
     "producers are merged": lambda stage: setattr(stage.context.options, "merges_producers", True),
-    "spans are wanted": lambda stage: setattr(stage.context.observers, "step_begins", lambda: stage.now),
+    "its span is wanted": lambda _stage: None,
+    "the bound has no anchor": lambda stage: stage.context.bounds.known.update(
+        {(TOPIC, PARTITION): (stage.now, Position(1, NO_ANCHOR))}
+    ),
+    "the last commit has no anchor": lambda stage: stage.stream.held.hold(
+        replace(stage.entry(), version=99, anchor=NO_ANCHOR)
+    ),
+    "it goes over a connection of its own": lambda _stage: None,
     "the topic keeps no markers": lambda stage: stage.context.topics.note_marker_lost(TOPIC, PARTITION),
     "the topic refuses a size": lambda stage: stage.context.topics.note_too_large(TOPIC, 10_000),
     "the broker compresses": lambda stage: stage.context.topics.wrapper_codecs.update({TOPIC: Codec.GZIP}),
@@ -319,6 +151,7 @@ UNUSUAL: dict[str, Callable[[Stage], Any]] = {
     "another principal": lambda _stage: None,
     "a sequence that is not due": lambda _stage: None,
     "a newer epoch": lambda _stage: None,
+    "a newer epoch in its middle": lambda _stage: None,
 }
 
 
@@ -334,9 +167,13 @@ def unusual(name: str, *, is_fast: bool) -> tuple[Left, int]:
         play.clients = [Client("somebody"), Client()]
     elif name == "a sequence that is not due":
         play.sequence += 1
+    elif name == "it goes over a connection of its own":
+        play.clients[0].way = cast(Way, object())
+    elif name == "a newer epoch in its middle":
+        play.epoch = 1
     elif name == "a newer epoch":
         play.epoch, play.sequence = 1, 0
-    play.burst(Burst(pause_seconds=0.0))
+    play.burst(Burst(pause_seconds=0.0, is_traced=True if name == "its span is wanted" else None))
     stage.run(0.0)
     after = 0 if stage.fast_path is None else stage.fast_path.groups
     stage.run(5.0)
@@ -355,6 +192,65 @@ def test_what_is_not_usual_goes_through_a_flow(name: str) -> None:
     assert not fast.failures
 
 
+def test_what_is_left_of_a_batch_goes_through_a_flow() -> None:
+    assert not goes_fast_in_part()
+
+
+def goes_fast_in_part() -> bool:
+    """Does a batch whose first record is in the log already?"""
+    stage = Stage(has_fast_path=True, answers_later=True)
+    play = Play(stage)
+    for _ in range(3):
+        play.burst(Burst())
+    records = batch_of([b"stored", b"left"], play.sequence)
+    identity = BatchIdentity(0, play.sequence, 2)
+    request = Request(play.clients[0], identity)
+    batch = Batch(identity, records, parse_single_batch(records), 30_000, stage.now, [request])
+    batch.note_stored(1, 3)
+    return stage.sequencer.goes_fast(batch)
+
+
+def conditions() -> list[ast.expr]:
+    """What the fast path wants not to be, as it stands in its source."""
+    return _function()[1].values
+
+
+def _function() -> tuple[ast.FunctionDef, ast.BoolOp]:
+    (function,) = ast.parse(dedent(inspect.getsource(FastPath._is_usual))).body
+    assert isinstance(function, ast.FunctionDef)
+    (returned,) = (one for one in ast.walk(function) if isinstance(one, ast.Return))
+    assert isinstance(returned.value, ast.UnaryOp)
+    assert isinstance(returned.value.operand, ast.BoolOp)
+    return function, returned.value.operand
+
+
+def without(number: int) -> Callable[..., bool]:
+    """The same question without one of the conditions."""
+    function, any_of = _function()
+    del any_of.values[number]
+    names = dict(vars(fast_path))
+    exec(compile(ast.Module([function], []), fast_path.__file__, "exec"), names)
+    return cast(Callable[..., bool], names[function.name])
+
+
+def is_noticed() -> bool:
+    """Does something go the fast path that should not, or does it end in an error?"""
+    try:
+        return (
+            goes_fast_in_part() or leaves_an_intent_watched() or any(unusual(name, is_fast=True)[1] for name in UNUSUAL)
+        )
+    except (AssertionError, KeyError):
+        return True
+
+
+@pytest.mark.parametrize("number", range(len(conditions())), ids=[ast.unparse(one) for one in conditions()])
+def test_without_any_of_its_conditions_something_unusual_goes_the_fast_path(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FastPath, "_is_usual", without(number))
+    assert is_noticed()
+
+
 def test_in_a_new_era_a_flow_reads_first_what_is_stored() -> None:
     stage = Stage(has_fast_path=True, answers_later=True)
     play = Play(stage)
@@ -368,6 +264,11 @@ def test_in_a_new_era_a_flow_reads_first_what_is_stored() -> None:
 
 
 def test_an_intent_that_is_watched_is_looked_at_by_a_flow_first() -> None:
+    assert not leaves_an_intent_watched()
+
+
+def leaves_an_intent_watched() -> bool:
+    """Is the next batch reserved before an intent that may be open was looked at?"""
     stage = Stage(has_fast_path=True, answers_later=True)
     play = Play(stage)
     for _ in range(3):
@@ -376,7 +277,7 @@ def test_an_intent_that_is_watched_is_looked_at_by_a_flow_first() -> None:
     seen: list[bool] = []
     stage.before[Swap] = lambda _swap: seen.append(stage.stream.watches_intent)
     stage.send(play.clients[0], play.sequence)
-    assert seen == [False]
+    return seen != [False]
 
 
 @pytest.mark.parametrize("offset", [1, 9])

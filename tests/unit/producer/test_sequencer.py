@@ -9,6 +9,7 @@ from idemproxy.proxy.flow.effects import Append, Ask, Leader, Now, Pause, Read, 
 from idemproxy.proxy.flow.outcome import Appended, NotSent
 from idemproxy.proxy.flow.runner import FlowRunner, Resume
 from idemproxy.proxy.partition_log.log_offsets import Position
+from idemproxy.proxy.producer import answers
 from idemproxy.proxy.producer.batch import Answer, Batch
 from idemproxy.proxy.producer.context import Context
 from idemproxy.proxy.producer.life import Life
@@ -47,6 +48,13 @@ class Client:
     def answer(self, answer: Answer) -> None:
         if not self.answers:
             self.answers.append(answer)
+
+    @property
+    def is_done(self) -> bool:
+        return bool(self.answers)
+
+    def appended(self, base_offset: int, log_append_time_ms: int) -> None:
+        self.answer(answers.appended(base_offset, log_append_time_ms))
 
     def leave(self) -> None:
         """It keeps nothing."""

@@ -1,0 +1,183 @@
+"""An entry as numbers and bytes, for as long as nothing about its producer is unusual: reserved and committed without
+an object for each change. Pure.
+
+What comes out is what ``commit.py`` and ``entry.py`` make of the same, byte for byte, and there is no rule here that is
+not there: what these bytes cannot hold is left to them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import cache
+from typing import Protocol
+
+from .commit import committed
+from .decide import BatchIdentity
+from .entry import (
+    FORMAT,
+    HAS_INTENT,
+    HEAD,
+    INTENT,
+    INTENT_BATCH,
+    IS_TIMED,
+    NO_OFFSET,
+    NO_TIME,
+    WINDOW_BATCH,
+    WINDOW_BATCH_UNTIMED,
+    WINDOW_BATCHES_MAX,
+    Entry,
+    WindowBatch,
+    unpack,
+)
+from .sequence import SEQUENCE_MODULUS
+
+
+class Identified(Protocol):
+    """A batch."""
+
+    @property
+    def identity(self) -> BatchIdentity: ...
+
+
+class PackedEntry:
+    """The fields of an ``Entry`` without an intent that was not rebuilt, its window as it is stored. ``reserved``: the
+    value that was stored with an intent, until what it reserves is committed."""
+
+    __slots__ = (
+        "_batch",
+        "_window",
+        "_window_batches",
+        "anchor",
+        "end_offset",
+        "first_base_offset",
+        "generation",
+        "next_sequence",
+        "principal",
+        "producer_epoch",
+        "reserved",
+        "version",
+    )
+
+    def __init__(self, entry: Entry) -> None:
+        self.reserved: bytes | None = None
+        self.generation = entry.generation
+        self.principal = entry.principal
+        self.producer_epoch = entry.producer_epoch
+        self._take(entry)
+
+    def _take(self, entry: Entry) -> None:
+        self.version = entry.version
+        self.next_sequence = entry.next_sequence
+        self.first_base_offset = entry.first_base_offset
+        self.end_offset = entry.end_offset
+        self.anchor = entry.anchor
+        is_timed = any(batch.log_append_time_ms != NO_TIME for batch in entry.window)
+        self._batch = WINDOW_BATCH if is_timed else WINDOW_BATCH_UNTIMED
+        fields = [(b.base_sequence, b.record_count, b.base_offset, b.log_append_time_ms) for b in entry.window]
+        self._window = b"".join([self._batch.pack(*(one if is_timed else one[:3])) for one in fields])
+        self._window_batches = len(entry.window)
+
+    def reserving(
+        self,
+        owner: bytes,
+        lower_bound: int,
+        anchor: bytes,
+        content: bytes,
+        leader: int,
+        members: int,
+        batches: Sequence[int],
+    ) -> bytes:
+        """Return the value to store, as ``pack(reserved(entry, intent))`` does. ``members``: so many batches, five at
+        most, of the entry's epoch; ``batches``: base sequence, number of records and checksum of each. Nothing changes
+        here: ``version`` and ``reserved`` do, once it is stored."""
+        epoch, is_timed = self.producer_epoch, self._batch is WINDOW_BATCH
+        return _layout(self._window_batches, is_timed, members).pack(
+            FORMAT,
+            self.version + 1,
+            self.generation,
+            self.principal,
+            epoch,
+            self.next_sequence,
+            self.first_base_offset,
+            self.end_offset,
+            self.anchor,
+            self._window_batches,
+            HAS_INTENT | IS_TIMED if is_timed else HAS_INTENT,
+            self._window,
+            owner,
+            epoch,
+            lower_bound,
+            anchor,
+            content,
+            leader,
+            0,
+            members,
+            *batches,
+        )
+
+    def commit(self, batches: Sequence[Identified], base_offset: int, log_append_time_ms: int, anchor: bytes) -> int:
+        """These batches, from the sequence on that is due, are in the log from this offset on: as ``commit.committed``.
+        Return where they end."""
+        offset, batch = base_offset, self._batch
+        if batch is not (WINDOW_BATCH_UNTIMED if log_append_time_ms == NO_TIME else WINDOW_BATCH):
+            return self._commit_of_another_kind(batches, base_offset, log_append_time_ms, anchor)
+        for one in batches:
+            sequence, count = one.identity.base_sequence, one.identity.record_count
+            if log_append_time_ms == NO_TIME:
+                self._window += batch.pack(sequence, count, offset)
+            else:
+                self._window += batch.pack(sequence, count, offset, log_append_time_ms)
+            if self._window_batches == WINDOW_BATCHES_MAX:
+                self._window = self._window[batch.size :]
+            else:
+                self._window_batches += 1
+            offset += count
+        self.next_sequence = (sequence + count) % SEQUENCE_MODULUS
+        if base_offset < self.first_base_offset or self.first_base_offset == NO_OFFSET:
+            self.first_base_offset = base_offset
+        self.end_offset, self.anchor = offset, anchor
+        self.version += 1
+        self.reserved = None
+        return offset
+
+    def _commit_of_another_kind(
+        self, batches: Sequence[Identified], base_offset: int, log_append_time_ms: int, anchor: bytes
+    ) -> int:
+        """Some of the window's batches have a time of the broker, and others not."""
+        window, offset = [], base_offset
+        for one in batches:
+            identity = one.identity
+            window.append(WindowBatch(identity.base_sequence, identity.record_count, offset, log_append_time_ms))
+            offset += identity.record_count
+        self._take(committed(self.entry(), window, offset, anchor))
+        self.reserved = None
+        return offset
+
+    def entry(self) -> Entry:
+        """Return it as the object that it stands for."""
+        if self.reserved is not None:
+            return unpack(self.reserved)
+        is_timed = self._batch is WINDOW_BATCH
+        quiet = _layout(self._window_batches, is_timed, -1).pack(
+            FORMAT,
+            self.version,
+            self.generation,
+            self.principal,
+            self.producer_epoch,
+            self.next_sequence,
+            self.first_base_offset,
+            self.end_offset,
+            self.anchor,
+            self._window_batches,
+            IS_TIMED if is_timed else 0,
+            self._window,
+        )
+        return unpack(quiet)
+
+
+@cache
+def _layout(window_batches: int, is_timed: bool, intent_batches: int) -> struct.Struct:
+    """Return the struct of a whole value; there are only a few. -1: without an intent."""
+    window = (WINDOW_BATCH if is_timed else WINDOW_BATCH_UNTIMED).size * window_batches
+    intent = INTENT.format[1:] + INTENT_BATCH.format[1:] * intent_batches if intent_batches >= 0 else ""
+    return struct.Struct(f"{HEAD.format}{window}s{intent}")

@@ -1,0 +1,102 @@
+"""A packed entry is no second truth: reserved and committed it is, byte for byte, what the objects make of the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from idemproxy.state.commit import committed, reserved
+from idemproxy.state.decide import BatchIdentity
+from idemproxy.state.entry import GROUP_BATCHES_MAX, NO_OFFSET, NO_TIME, Entry, Intent, IntentBatch, WindowBatch, pack
+from idemproxy.state.packed import PackedEntry
+from idemproxy.state.sequence import SEQUENCE_MODULUS
+
+NAMES = st.binary(min_size=8, max_size=8)
+OFFSETS = st.integers(0, 2**62)
+TIMES = st.sampled_from((NO_TIME, NO_TIME, 0, 1_700_000_000_000))
+COUNTS = st.sampled_from((1, 1, 2, 500, 2**31 - 1))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """As much of one as an entry takes."""
+
+    identity: BatchIdentity
+    crc: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """Batches that are appended together, from this offset on. ``is_stored`` False: they are only about to be."""
+
+    counts: tuple[int, ...]
+    base_offset: int
+    time_ms: int
+    names: tuple[bytes, bytes, bytes, bytes]
+    leader: int
+    is_stored: bool
+
+
+GROUPS = st.builds(
+    Group,
+    counts=st.lists(COUNTS, min_size=1, max_size=GROUP_BATCHES_MAX).map(tuple),
+    base_offset=OFFSETS,
+    time_ms=TIMES,
+    names=st.tuples(NAMES, NAMES, NAMES, NAMES),
+    leader=st.integers(-1, 2**31 - 1),
+    is_stored=st.booleans(),
+)
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> Entry:
+    sequences = st.integers(0, SEQUENCE_MODULUS - 1)
+    window = st.lists(st.builds(WindowBatch, sequences, COUNTS, OFFSETS, TIMES), min_size=1, max_size=5).map(tuple)
+    return Entry(
+        draw(st.integers(1, 2**63)),
+        draw(st.binary(min_size=16, max_size=16)),
+        draw(NAMES),
+        draw(st.integers(0, 2**15 - 1)),
+        draw(sequences),
+        draw(window),
+        draw(st.just(NO_OFFSET) | OFFSETS),
+        draw(OFFSETS),
+        draw(NAMES),
+    )
+
+
+@given(entries(), st.lists(GROUPS, max_size=8))
+def test_it_is_what_the_objects_make_of_the_same(entry: Entry, groups: list[Group]) -> None:
+    packed = PackedEntry(entry)
+    assert packed.entry() == entry
+    for group in groups:
+        batches, due = [], entry.next_sequence
+        for number, count in enumerate(group.counts):
+            batches.append(Batch(BatchIdentity(entry.producer_epoch, due, count), due * 7 + number & 0xFFFFFFFF))
+            due = (due + count) % SEQUENCE_MODULUS
+        owner, anchor, content, appended = group.names
+        members = [IntentBatch(one.identity.base_sequence, one.identity.record_count, one.crc) for one in batches]
+        bound = group.base_offset // 2
+        intent = Intent(owner, entry.producer_epoch, tuple(members), bound, anchor, content, group.leader)
+        flat = [number for one in members for number in (one.base_sequence, one.record_count, one.crc)]
+        value = packed.reserving(owner, bound, anchor, content, group.leader, len(members), flat)
+        assert value == pack(reserved(entry, intent))
+        assert packed.entry() == entry, "nothing has changed"
+        if not group.is_stored:
+            continue
+        entry = reserved(entry, intent)
+        packed.reserved, packed.version = value, packed.version + 1
+        assert (packed.version, packed.entry()) == (entry.version, entry)
+        window, offset = [], group.base_offset
+        for one in batches:
+            identity = one.identity
+            window.append(WindowBatch(identity.base_sequence, identity.record_count, offset, group.time_ms))
+            offset += identity.record_count
+        assert packed.commit(batches, group.base_offset, group.time_ms, appended) == offset
+        entry = committed(entry, window, offset, appended)
+        assert packed.entry() == entry
+        told = packed.version, packed.next_sequence, packed.producer_epoch, packed.end_offset, packed.anchor
+        assert told == (entry.version, entry.next_sequence, entry.producer_epoch, entry.end_offset, entry.anchor)
+        assert (packed.generation, packed.principal) == (entry.generation, entry.principal)

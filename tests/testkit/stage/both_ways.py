@@ -1,0 +1,238 @@
+"""The same scene of one producer twice, with the fast path and without: what is left has to be the same.
+
+Plays and compares; what the scenes are is up to the tests, and for the long run to ``random_bursts``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from idemproxy.codecs.compression import Codec
+from idemproxy.proxy.events import BatchAnswered
+from idemproxy.proxy.flow.effects import Append, Swap
+from idemproxy.proxy.flow.observers import Trace
+from idemproxy.proxy.flow.outcome import Appended, Outcome
+from idemproxy.state.entry import pack
+
+from .sequencer import KEY, PARTITION, TOPIC, Client, Request, Stage
+
+CODECS = (Codec.NONE, Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
+LATER_MS = 1_700_000_009_000
+HOUR_SECONDS = 3_600
+PAUSES_SECONDS = (0.0, 0.02, 1.0, 1.0, 12.0, 90.0)
+
+
+# ---------------------------------------------------------------------- what may become of an append
+def appended_with(stage: Stage, code: int, time_ms: int = -1) -> Callable[[Append], Outcome]:
+    return lambda effect: Appended(stage.take(effect), code, time_ms, stage.lane)
+
+
+OUTCOMES: dict[str, Callable[[Stage], Callable[[Append], Outcome]]] = {
+    "appended": lambda stage: stage.succeeds,
+    "appended at a time of the broker": lambda stage: appended_with(stage, 0, LATER_MS),
+    "appended, code 7": lambda stage: appended_with(stage, 7),
+    "appended, code 6": lambda stage: appended_with(stage, 6),
+    "answer lost": lambda stage: stage.loses_answer,
+    "request lost": lambda stage: stage.loses_request,
+    "refused, code 2": lambda stage: stage.refuses(2),
+    "refused, code 3": lambda stage: stage.refuses(3),
+    "refused, code 6": lambda stage: stage.refuses(6),
+    "refused, code 10": lambda stage: stage.refuses(10),
+    "refused, code 29": lambda stage: stage.refuses(29),
+}
+
+
+# ---------------------------------------------------------------------- what may happen meanwhile
+def new_era(stage: Stage, _clients: Sequence[Client]) -> None:
+    stage.begin_era()
+    stage.context.life.grace_until = stage.now
+
+
+def new_incarnation(stage: Stage, _clients: Sequence[Client]) -> None:
+    stage.begin_era(stage.context.life.generation)
+    stage.context.life.grace_until = stage.now
+
+
+def client_leaves(_stage: Stage, clients: Sequence[Client]) -> None:
+    clients[0].is_closed = True
+
+
+def store_goes(stage: Stage, _clients: Sequence[Client]) -> None:
+    stage.store_away = True
+    stage.later(0.35, lambda: setattr(stage, "store_away", False))
+
+
+def another_proxy_writes(stage: Stage, _clients: Sequence[Client]) -> None:
+    if KEY in stage.values:
+        entry = stage.entry()
+        stage.put(replace(entry, version=entry.version + 1))
+
+
+def topic_keeps_no_markers(stage: Stage, _clients: Sequence[Client]) -> None:
+    stage.context.topics.note_marker_lost(TOPIC, PARTITION)
+
+
+def topic_takes_less(stage: Stage, _clients: Sequence[Client]) -> None:
+    stage.context.topics.note_too_large(TOPIC, 150)
+
+
+def is_probed_again(stage: Stage, _clients: Sequence[Client]) -> None:
+    stage.context.marker_probe.probed.discard((TOPIC, PARTITION))
+
+
+def process_ends(stage: Stage, _clients: Sequence[Client]) -> None:
+    stage.context.life.is_draining = True
+
+
+MEANWHILE: dict[str, Callable[[Stage, Sequence[Client]], None]] = {
+    "nothing": lambda _stage, _clients: None,
+    "a new generation": new_era,
+    "a new incarnation": new_incarnation,
+    "the client leaves": client_leaves,
+    "the store is away": store_goes,
+    "another proxy writes": another_proxy_writes,
+    "the topic keeps no markers": topic_keeps_no_markers,
+    "the topic takes less": topic_takes_less,
+    "the partition is probed again": is_probed_again,
+    "the process ends": process_ends,
+}
+
+
+@dataclass(frozen=True)
+class Burst:
+    """Batches that are sent at once: so many records in each. ``outcomes``: of the appends. ``meanwhile``: what happens
+    in the step of the next effect of that kind. ``comes_again``: the client sends the first one once more, over another
+    connection. ``newer_epoch``: so does it, under a newer epoch. ``is_traced``: are spans of them wanted? None: of
+    none, and nobody asks."""
+
+    records: tuple[int, ...] = (1,)
+    codec: Codec = Codec.NONE
+    outcomes: tuple[str, ...] = ()
+    meanwhile: tuple[str, str] = ("Append", "nothing")
+    comes_again: bool = False
+    newer_epoch: bool = False
+    pause_seconds: float = 1.0
+    is_traced: bool | None = None
+
+
+@dataclass
+class Left:
+    """What is left in the end."""
+
+    answers: list[list[Any]]
+    stored: bytes | None
+    sent: list[bytes]
+    swapped: list[bytes]
+    log: list[bytes | None]
+    known: object
+    acknowledged: list[tuple[int, int]]
+    verdicts: list[tuple[str, int, int]]
+    failures: list[Exception]
+    bytes_held: int
+
+
+@dataclass
+class Play:
+    """One producer's bursts, one after the other, on a stage."""
+
+    stage: Stage
+    clients: list[Client] = field(default_factory=lambda: [Client(), Client()])
+    requests: list[Request] = field(default_factory=list)
+    sequence: int = 0
+    epoch: int = 0
+
+    def burst(self, burst: Burst) -> None:
+        stage = self.stage
+        kind = {"Append": Append, "Swap": Swap}[burst.meanwhile[0]]
+        stage.outcomes.extend(OUTCOMES[name](stage) for name in burst.outcomes)
+        is_traced = burst.is_traced
+        traces = None if is_traced is None else lambda _topic: Trace(1, is_traced)
+        stage.context.observers.begin_trace = traces
+        first = self.sequence, burst.records[0]
+
+        def meanwhile(_effect: object) -> None:
+            del stage.before[kind]
+            MEANWHILE[burst.meanwhile[1]](stage, self.clients)
+            if burst.comes_again:
+                self._send(*first, burst.codec, self.clients[1])
+            if burst.newer_epoch:
+                self.epoch, self.sequence = self.epoch + 1, 0
+                self._send(0, burst.records[0], burst.codec, self.clients[1])
+                self.sequence = burst.records[0]
+
+        stage.before[kind] = meanwhile
+        for count in burst.records:
+            self._send(self.sequence, count, burst.codec, self.clients[0])
+            self.sequence += count
+        stage.run(burst.pause_seconds)
+        stage.before.pop(kind, None)
+        stage.outcomes.clear()
+        if self.clients[0].is_closed:
+            self.clients = [Client(), Client()]
+
+    def _send(self, sequence: int, count: int, codec: Codec, client: Client) -> None:
+        values = [b"value %d of %d" % (sequence + index, self.epoch) * (index + 1) for index in range(count)]
+        self.requests.append(self.stage.send(client, sequence, *values, epoch=self.epoch, codec=codec))
+
+    def left(self) -> Left:
+        stage, stream = self.stage, self.stage.stream
+        stage.run(HOUR_SECONDS)
+        sent = [bytes(effect.message_set) for effect in stage.sent]
+        stage.sent.clear()  # each of them keeps what sent it
+        return Left(
+            [request.answers for request in self.requests],
+            stage.values.get(KEY),
+            sent,
+            [pack(entry) for entry in stage.swapped],
+            stage.stored_values(),
+            {place: position for place, (_, position) in stage.context.bounds.known.items()},
+            [name for name, _ in stream.acknowledged_by],
+            [
+                (one.verdict, one.producer_epoch, one.base_sequence)
+                for one in stage.events
+                if isinstance(one, BatchAnswered)
+            ],
+            stage.failures(),
+            stage.context.memory.bytes_held,
+        )
+
+
+def played(bursts: Sequence[Burst], *, is_fast: bool) -> tuple[Left, int]:
+    """Play them. Also returned: how many groups went the fast path."""
+    play = Play(Stage(has_fast_path=is_fast, answers_later=True))
+    play.burst(Burst())
+    play.burst(Burst())
+    for burst in bursts:
+        play.burst(burst)
+    fast = play.stage.fast_path
+    return play.left(), 0 if fast is None else fast.groups
+
+
+def compare(bursts: Sequence[Burst]) -> int:
+    """Play them both ways. Returns how many groups went the fast path."""
+    slow, _ = played(bursts, is_fast=False)
+    fast, groups = played(bursts, is_fast=True)
+    assert fast == slow
+    assert not fast.failures
+    assert fast.bytes_held == 0
+    return groups
+
+
+def random_bursts(random: Random) -> list[Burst]:
+    """Up to six bursts, in which most of what happens is usual."""
+    return [_random_burst(random) for _ in range(random.randint(1, 6))]
+
+
+def _random_burst(random: Random) -> Burst:
+    return Burst(
+        records=tuple(random.randint(1, 3) for _ in range(random.randint(1, 7))),
+        codec=random.choice(CODECS),
+        outcomes=tuple(random.choice(("appended", "appended", *OUTCOMES)) for _ in range(random.randint(0, 3))),
+        meanwhile=(random.choice(("Swap", "Append")), random.choice(("nothing", "nothing", *MEANWHILE))),
+        comes_again=random.random() < 0.5,
+        newer_epoch=random.random() < 0.25,
+        pause_seconds=random.choice(PAUSES_SECONDS),
+        is_traced=random.choice((None, None, False, True)),
+    )
