@@ -61,9 +61,10 @@ def _spans(share: float, is_encoded: bool = False) -> Callable[[Any], None]:
 
         provider = TracerProvider(sampler=ParentBasedTraceIdRatio(share), shutdown_on_exit=False)
         provider.add_span_processor(Encoding() if is_encoded else BatchSpanProcessor(Nowhere()))
-        world.telemetry.spans = Spans(provider)
+        spans, observers = Spans(provider), world.engine.context.observers
+        world.telemetry.spans = spans
         world.telemetry.broker = world.engine.topology.broker
-        world.engine.context.observers.step_begins = world.reactor.now
+        observers.step_begins, observers.begin_trace = world.reactor.now, spans.begin_trace
 
     return begin
 

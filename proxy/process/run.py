@@ -56,11 +56,8 @@ def _serve(settings: Settings, load: Callable[[], Settings], place: Place | None
     if journal is not None:
         report = Journal(journal.write, lambda: time.time_ns() // 1_000_000, telemetry)
     tune()
-    wants_spans = telemetry.spans is not None
     try:
-        server = Server(
-            settings, report, telemetry=telemetry, wants_spans=wants_spans, journal=journal, load=load, place=place
-        )
+        server = Server(settings, report, telemetry=telemetry, journal=journal, load=load, place=place)
         trio.run(server.run)
     finally:
         telemetry.close()

@@ -71,14 +71,13 @@ class Server:
         report: Report,
         *,
         telemetry: Telemetry | None = None,
-        wants_spans: bool = False,
         journal: JournalFile | None = None,
         load: Callable[[], Settings] | None = None,
         place: Place | None = None,
     ) -> None:
-        """``telemetry``: its counters are shown by the admin port, and ``report`` leads to it. ``journal``: the file
-        that ``report`` leads to as well. ``load``: reads the settings anew on SIGHUP; raises ConfigError. ``place``:
-        among the workers of a supervisor, None: this is the only process."""
+        """``telemetry``: its counters are shown by the admin port, its spans are made, and ``report`` leads to it.
+        ``journal``: the file that ``report`` leads to as well. ``load``: reads the settings anew on SIGHUP; raises
+        ConfigError. ``place``: among the workers of a supervisor, None: this is the only process."""
         self._place, self._settings = place, settings
         self._load = load
         self._journal = journal
@@ -110,7 +109,7 @@ class Server:
         self.engine = self._new_engine(descriptors)
         self._unserved = UnservedBrokers(lambda: self.engine.topology.asked_first, report, self._end)
         self._listeners = self._new_listeners(descriptors)
-        self._observe(telemetry, wants_spans=wants_spans, has_journal=journal is not None)
+        self._observe(telemetry, has_journal=journal is not None)
         self.engine.context.options.merges_producers = settings.merge_producers
         if telemetry is not None:
             telemetry.later = self._reactor.later
@@ -143,13 +142,12 @@ class Server:
             on_mode=self._mode_chosen.set,
         )
 
-    def _observe(self, telemetry: Telemetry | None, *, wants_spans: bool, has_journal: bool) -> None:
+    def _observe(self, telemetry: Telemetry | None, *, has_journal: bool) -> None:
         observers = self.engine.context.observers
-        if wants_spans:
-            observers.step_begins = self._reactor.now
-            self.engine.without_fast_path()
+        if telemetry is not None and telemetry.spans is not None:
+            observers.step_begins, observers.begin_trace = self._reactor.now, telemetry.spans.begin_trace
         observers.wants_outcomes = has_journal
-        if telemetry is not None and not wants_spans and not has_journal:
+        if telemetry is not None and not has_journal:
             observers.counts = telemetry.metrics
 
     async def run(self) -> None:

@@ -11,15 +11,19 @@ from typing import Any, Final
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode
 
 from ... import __version__
 from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import WireError
+from ...codecs.framing import SIZE_BYTES
 from ...codecs.headers import parse_request_header
 from ...codecs.record_batch import parse_single_batch
 from ...reactor import Address
 from .. import events, limits
+from ..flow.observers import Trace
 from .trace_context import TraceContexts
 
 _Key = tuple[int, int, int, str, int]
@@ -46,6 +50,21 @@ _Step = tuple[events.StepDone, Address | None]
 """A step, and the broker that it involved if that is known."""
 
 
+class _Ids(IdGenerator):
+    """``next_trace``: the id of the next trace that begins, if it is known already; else it is made."""
+
+    def __init__(self, others: IdGenerator) -> None:
+        self.next_trace: int | None = None
+        self._others = others
+
+    def generate_span_id(self) -> int:
+        return self._others.generate_span_id()
+
+    def generate_trace_id(self) -> int:
+        trace_id, self.next_trace = self.next_trace, None
+        return self._others.generate_trace_id() if trace_id is None else trace_id
+
+
 class Spans:
     """A span per batch: from its arrival to its answer, with its steps as children. It is part of the trace that its
     first record belongs to, and linked to those of the others; without one it begins its own.
@@ -57,6 +76,8 @@ class Spans:
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
+        self._ids = _Ids(provider.id_generator)
+        provider.id_generator = self._ids  # type: ignore[assignment]
         self.context_failed: Callable[[Exception], None] = lambda _error: None
         """Called when a propagator failed; the batch goes on without a context."""
         self._contexts = TraceContexts(lambda error: self.context_failed(error))
@@ -65,6 +86,13 @@ class Spans:
         self._steps: dict[_Key, list[_Step]] = {}
         self._sent_to: dict[tuple[int, str, int], Address] = {}
         self._uncommitted: dict[_Key, tuple[Context, int]] = {}
+
+    def begin_trace(self, topic: str) -> Trace:
+        """Begin the trace of a batch that names none. Whether it is sampled is asked here, so that only a batch whose
+        span is wanted needs steps that are timed."""
+        trace_id = self._ids.generate_trace_id()
+        decided = self._provider.sampler.should_sample(self._root, trace_id, f"produce {topic}", SpanKind.PRODUCER)
+        return Trace(trace_id, decided.decision is not Decision.DROP)
 
     def append_sent(self, event: events.AppendSent, address: Address | None) -> None:
         """Remember the broker of the append that a producer has in flight on a partition: there is one at a time."""
@@ -104,6 +132,7 @@ class Spans:
         parent = self._below(told[0]) if told else self._root
         clock_start_ns = time.time_ns() - round(event.answered_at * 1e9)
         steps: Sequence[_Step] = self._steps.pop(key, ())
+        self._ids.next_trace = None if told else event.trace_id
         span = self._tracer.start_span(
             f"produce {event.topic}",
             parent,
@@ -185,9 +214,12 @@ def _server(address: Address | None) -> dict[str, str | int]:
 def _client_id(records: memoryview) -> str:
     """Return the client id of these records' request, "" if it is not known. The records are a part of their request,
     and the id is in its header."""
-    frame = records.obj
-    if not isinstance(frame, bytes):
+    whole = records.obj
+    if not isinstance(whole, bytes):
         return ""
+    frame = memoryview(whole)
+    if int.from_bytes(frame[:SIZE_BYTES], "big") == len(frame) - SIZE_BYTES:  # its size is in front of it
+        frame = frame[SIZE_BYTES:]
     try:
         header = parse_request_header(frame)
     except WireError:

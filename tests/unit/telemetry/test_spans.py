@@ -19,6 +19,8 @@ from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.proxy import events, limits
 from idemproxy.proxy.telemetry.reports import Telemetry
 from idemproxy.proxy.telemetry.spans import Spans
+from testkit.real.kernel_build import current
+from testkit.stage.kernel_cases import with_kernel
 from testkit.stage.span_trees import APPEND, APPENDED, COMMIT, RESERVE, spans_of, traces
 from testkit.virtual.broker_faults import BrokerFault, ProduceSeen
 from testkit.virtual.world import TOPIC, World, WorldSettings
@@ -216,6 +218,47 @@ def test_nothing_is_made_and_no_clock_is_read_when_nobody_wants_spans() -> None:
     assert not any(isinstance(event, events.StepDone) for event in reported)
     answers = [event for event in reported if isinstance(event, events.BatchAnswered)]
     assert [answer.answered_at for answer in answers] == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_only_batches_whose_span_is_wanted_go_through_flows(share: float) -> None:
+    """And each of these has its span, with all steps; also where its commit rides on the reserve of one that has
+    none."""
+    batches = 60
+    world = World(1, WorldSettings(brokers=1, fast_share=1.0))
+    world.start()
+    (proxy,), (client,) = world.proxies, world.clients
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(sampler=ParentBasedTraceIdRatio(share), shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    spans = Spans(provider)
+    telemetry, observers = Telemetry(spans), proxy.engine.context.observers
+    observers.step_begins, observers.begin_trace = proxy.host.now, spans.begin_trace
+    observers.counts = telemetry.metrics
+    proxy.on_event.append(lambda _proxy, event: telemetry(event))
+    kernel = current()
+
+    def send() -> None:
+        client.send(TOPIC, 0, 2)
+
+    with with_kernel(kernel):
+        for number in range(batches):
+            world.network.schedule(number * 0.03, send)
+        assert world.network.run(60, lambda: len(client.batches) == batches and client.is_done)
+        world.network.run(1)
+    assert world.errors() == []
+    assert telemetry.metrics.verdicts["appended"] == batches
+    assert telemetry.metrics.appends_sent == batches
+    found = traces(exporter.get_finished_spans())
+    assert all([child.name for child in children] == ["reserve", "append", "commit"] for _, children in found)
+    by_flows = [event for _, _, event in proxy.events if isinstance(event, events.BatchAnswered)]
+    sampled = {(root.attributes or {})["idemproxy.base_sequence"] for root, _ in found}
+    assert sampled <= {event.base_sequence for event in by_flows}
+    assert share * batches / 2 <= len(found) <= share * batches * 1.5
+    if kernel is None:
+        assert len(by_flows) == batches, "its headers may name a trace"
+    else:
+        assert len(by_flows) <= len(found) + 3, "but for the first ones, which begin the state"
 
 
 # ---------------------------------------------------------------------- whose trace it is
