@@ -10,7 +10,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from idemproxy import __version__
@@ -37,6 +37,17 @@ def append_result(name: str, figures: Mapping[str, object]) -> Path:
     with path.open("a") as results:
         results.write(json.dumps({**stamp, **figures}) + "\n")
     return path
+
+
+def rows_of(name: str) -> list[dict[str, object]]:
+    """The lines of all runs of this kind so far."""
+    path = RESULTS / f"{name}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def next_first(rows: Sequence[dict[str, object]], core: str) -> int:
+    """The seed behind the last one that was run on this core (``simulated_core``)."""
+    return max((int(str(row["last_seed"])) for row in rows if row.get("core") == core), default=0) + 1
 
 
 def _git(*arguments: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import multiprocessing
 import os
 import signal
@@ -23,7 +22,7 @@ from types import FrameType
 
 from simulation.chaos import run_seed
 
-from runs.results import RESULTS, append_result
+from runs.results import append_result, next_first, rows_of
 from runs.simulated_core import core_digest
 
 NAME = "simulation"
@@ -138,17 +137,6 @@ def _end_early(number: int, frame: FrameType | None) -> None:
     _ends_early.value = 1
 
 
-def rows_so_far() -> list[dict[str, object]]:
-    """The lines of all runs before this one."""
-    path = RESULTS / f"{NAME}.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def next_first(rows: Sequence[dict[str, object]], core: str) -> int:
-    """The seed behind the last one that was run on this core."""
-    return max((int(str(row["last_seed"])) for row in rows if row.get("core") == core), default=0) + 1
-
-
 def seeds_on(rows: Sequence[dict[str, object]], core: str) -> int:
     """How many different worlds were run on this core. A seed is another world when it has other batches."""
     seen: dict[object, set[int]] = {}
@@ -181,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--batches", type=int, default=BATCHES_PER_SEED, help="of one world, about")
     parser.add_argument("--unsaved", action="store_true", help="write no line of figures")
     options = parser.parse_args(arguments)
-    core, rows = core_digest(), rows_so_far()
+    core, rows = core_digest(), rows_of(NAME)
     first = options.first or next_first(rows, core)
     print(f"core {core}: seeds {first} to {first + options.seeds - 1}, {options.jobs} processes", flush=True)
     for number in ENDING_SIGNALS:

@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from runs.simulate import INTERRUPTED, Tally, next_first, run_many, run_some, seeds_on
+from runs.results import next_first
+from runs.simulate import INTERRUPTED, Tally, run_many, run_some, seeds_on
 from runs.simulated_core import OTHER_FOLDERS, ROOT, WHOLE_FOLDERS, core_digest, core_files
 
 PROGRAM = """
