@@ -42,6 +42,9 @@ LATE_SHARES = (0.0, 0.1, 0.6)
 """Of batches that are converted in a later pass."""
 FAST_SHARES = (0.0, 0.0, 0.0, 1.0, 1.0, 0.5)
 """Of the lives of proxies in which usual batches go the fast path: half of all worlds have it, some only at times."""
+TRACED_SHARES = (0.0, 0.0, 0.1, 0.5)
+"""Of the batches whose span is wanted. Those of a life with the fast path go through flows, between others which do
+not: it is left and taken again all the time."""
 BATCHES = 25
 """About so many batches has a world when nobody says otherwise; each seed draws from a third of it to the double."""
 BROKER_KINDS = tuple(kind for kind in BrokerFault if kind is not BrokerFault.NONE)
@@ -189,6 +192,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         wall_clock_rate=old_ids.choice(WALL_CLOCK_RATES) if old_ids.random() < OLD_IDS_SHARE else 1.0,
         late_share=random_of_late.choice(LATE_SHARES),
         fast_share=Random(f"{seed}/fast").choice(FAST_SHARES),
+        traced_share=Random(f"{seed}/traced").choice(TRACED_SHARES),
         package=package,
     )
     if has_pass_through:  # they know no leaders: of one partition it is found by trying

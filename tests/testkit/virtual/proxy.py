@@ -66,6 +66,7 @@ class VirtualProxy:
         wall_clock_rate: float = 1.0,
         late_share: float = 0.0,
         fast_share: float = 0.0,
+        traced_share: float = 0.0,
     ) -> None:
         """``clock_offset``: how long its machine was up before the run. ``clock_rate``: its seconds in a second.
         ``horizon_seconds``: the longest time after which a client retries; None: as shipped. ``has_principals``: it
@@ -73,7 +74,8 @@ class VirtualProxy:
         there: clients then show them at one port each, and the proxy is a principal of its own. ``expiry_seconds``: of
         the state of an idle producer; None: as shipped. ``wall_clock_rate``: of the clock by which ids get old.
         ``late_share``: of batches that are converted in a later pass. ``fast_share``: of its lives in which usual
-        batches go the fast path."""
+        batches go the fast path. ``traced_share``: of batches whose span is wanted, which go through a flow there; 0:
+        no spans are wanted."""
         self.network = network
         self.name = name
         self.address: Address = (name, 9092)
@@ -101,8 +103,10 @@ class VirtualProxy:
         self._wall_clock_rate = wall_clock_rate
         self._late_share = late_share
         self._fast_share = fast_share
+        self._traced_share = traced_share
         self._fast = Random(f"{network.seed}/{name}/fast")
         self._late = Random(f"{network.seed}/{name}/late")
+        self._traced = Random(f"{network.seed}/{name}/traced")
         self._package = package
         self._engine_module = importlib.import_module(f"{package}.proxy.engine.engine")
         self._store_module = importlib.import_module(f"{package}.state.redis_store")
@@ -178,6 +182,9 @@ class VirtualProxy:
         )
         engine.context.options.merges_producers = self._merge_producers
         engine.context.is_pass_long = lambda: self._late.random() < self._late_share
+        if self._traced_share:
+            engine.context.observers.step_begins = host.now
+            engine.context.observers.begin_trace = self._begin_trace
         if self._expiry_seconds is not None:
             engine.context.life.expiry_ms = int(self._expiry_seconds * 1000)
         if self._horizon_seconds is not None:
@@ -186,6 +193,12 @@ class VirtualProxy:
             engine.context.bounds.checkpoints.unpack(self.checkpoints, host.now(), self._wall_ms())
         engine.sessions = _InOrder()
         return engine
+
+    def _begin_trace(self, _topic: str) -> Any:
+        """As proxy/telemetry/spans.py does with a sampler."""
+        is_sampled = self._traced.random() < self._traced_share
+        observers = importlib.import_module(f"{self._package}.proxy.flow.observers")
+        return observers.Trace(self._traced.getrandbits(128), is_sampled)
 
     def _as_a_principal(self, host: VirtualReactor) -> Any:
         """As proxy/process/server.py reaches brokers that ask who is there."""
