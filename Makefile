@@ -26,14 +26,18 @@ RUN_PROXY := $(RUN_TOOLS) --no-dev
 .DEFAULT_GOAL := help
 .PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large
 
-help:  ## this list
+# What stands behind ##use is for those who use it; behind ## for those who work on it.
+help:
 	@echo "usage: make TARGET"
+	@echo && echo "to use it:"
+	@sed -nE 's/^([a-z-]+):[^#]*##use (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+	@echo && echo "to work on it (CONTRIBUTING.md):"
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
 
-demo: uv  ## a real 0.10.2 broker, a real producer, faults: the duplicates with and without the proxy
+demo: uv  ##use a real 0.10.2 broker, a real producer, faults: the duplicates with and without the proxy
 	@exec $(RUN_DEMO) idemproxy demo
 
-run: upstream uv  ## the proxy in front of your brokers: make run UPSTREAM=host:port
+run: upstream uv  ##use the proxy in front of your brokers: make run UPSTREAM=host:port
 	@exec $(RUN_PROXY) idemproxy run --upstream "$(UPSTREAM)"
 
 test: uv  ## all tests, file by file in six processes; PYTEST_ARGS="-k marker -x" for some of them
@@ -125,7 +129,7 @@ wheels: uv  ## wheels with the compiled kernel for Linux on x86-64 and arm64, in
 	@for machine in x86_64 aarch64; do \
 		KERNEL_COMPILER=zig:$$machine $(UV) build --quiet --wheel --out-dir $(or $(DIRECTORY),dist) || exit 1; done
 
-docs: uv  ## the pages of docs/ as a site, in .cache/site; a link to nowhere is an error
+docs: uv  ##use the pages of docs/ as a site, in .cache/site; a link to nowhere is an error
 	@NO_MKDOCS_2_WARNING=1 $(RUN_TOOLS) mkdocs build && echo "open .cache/site/index.html"
 
 model: uv  ## the model of the rules, its short list; a minute or two

@@ -1,4 +1,5 @@
-"""Kafka's error codes, by number and by name, and whether a client tries again. Maps nothing onto them."""
+"""Kafka's error codes, by number and by name, what those of a produce mean to people, and whether a client tries again.
+Maps nothing onto them."""
 
 from __future__ import annotations
 
@@ -144,6 +145,36 @@ class ErrorCode(IntEnum):
         return self in _RETRIABLE
 
 
+def named(error_code: int) -> str:
+    """Return a code for people: ``MESSAGE_TOO_LARGE (10): above the broker's message.max.bytes``."""
+    try:
+        name = f"{ErrorCode(error_code).name} ({error_code})"
+    except ValueError:
+        return f"code {error_code}, which is none of Kafka's"
+    meaning = _MEANINGS.get(error_code)
+    return name if meaning is None else f"{name}: {meaning}"
+
+
+def name_of(error_code: int) -> str:
+    """Return a code's name alone, or its number."""
+    try:
+        return ErrorCode(error_code).name
+    except ValueError:
+        return str(error_code)
+
+
+_MEANINGS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the broker has no such topic or partition, or this user may not see it",
+    ErrorCode.MESSAGE_TOO_LARGE: "above the broker's message.max.bytes, or the topic's max.message.bytes",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "above the topic's segment.bytes",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "a name that the broker does not take, or an internal topic",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than the topic's min.insync.replicas",
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "fewer replicas are in sync than the topic's min.insync.replicas",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "the broker does not let this user write to or read the topic",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "the broker does not give this user a right on the cluster",
+    ErrorCode.INVALID_TIMESTAMP: "outside of the topic's message.timestamp.difference.max.ms",
+    ErrorCode.KAFKA_STORAGE_ERROR: "the broker's disk failed",
+}
 _RETRIABLE = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,

@@ -25,6 +25,8 @@ _PIECES_MAX: Final = 256
 """Each is an object of its own, which for a byte takes more than forty."""
 
 _TLS_HELLO: Final = b"\x16\x03"
+_TLS_ALERT: Final = b"\x15\x03"
+_HTTP_ANSWER: Final = b"HTTP"
 _HTTP_STARTS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
 
 
@@ -41,6 +43,10 @@ def wrong_size(start: bytes, frame_bytes_max: int) -> LimitExceeded | Malformed:
         return Malformed("frame size: this is the start of a TLS connection, and this listener speaks plain Kafka")
     if start in _HTTP_STARTS:
         return Malformed(f"frame size: this is an HTTP request ({start.decode().strip()}), not the Kafka protocol")
+    if start == _HTTP_ANSWER:
+        return Malformed("frame size: this is the answer of an HTTP server, not the Kafka protocol")
+    if start.startswith(_TLS_ALERT):
+        return Malformed("frame size: this is an alert of TLS, not the Kafka protocol: TLS is spoken there")
     size = int.from_bytes(start, "big", signed=True)
     if size <= 0:
         return Malformed(f"frame size: {size}")

@@ -293,7 +293,7 @@ class CertificateLoaded:
 
 @value(frozen=True, slots=True)
 class OperatorMessage:
-    """Something an operator should read once. ``level``: info, warning or error."""
+    """Something an operator should read once. ``level``: debug, info, warning or error."""
 
     level: str
     what: str

@@ -345,10 +345,10 @@ REDIS_MEMORY_LOOK_SECONDS: Final = 10.0
 REDIS_MEMORY_SHARE_MAX: Final = 0.8
 """Of Redis's maxmemory. Above it the status page warns: when it is full, nothing can be reserved, so no idempotent
 batch is accepted."""
-DUPLICATE_SERIES_MAX: Final = 500
-"""Pairs of client id and topic whose duplicates are counted apart; clients choose their names freely."""
-DUPLICATE_SERIES_IDLE_SECONDS: Final = 3600.0
-"""A pair without a duplicate for so long may be replaced by another one: longer than rates usually look back."""
+CLIENT_TOPIC_SERIES_MAX: Final = 500
+"""Pairs of client id and topic that are counted apart; clients choose their names freely."""
+CLIENT_TOPIC_IDLE_SECONDS: Final = 3600.0
+"""A pair that was idle for so long may be replaced by another one: longer than rates usually look back."""
 LINES_PER_MINUTE_MAX: Final = 20
 """Log lines of one kind that clients can cause at will: then one line says how many more there were."""
 DUPLICATE_LINES_PER_MINUTE_MAX: Final = 6_000

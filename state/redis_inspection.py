@@ -38,6 +38,7 @@ PAGE_KEYS = 500
 CONNECT_SECONDS_MAX = 5.0
 REPLY_SECONDS_MAX = 30.0
 _CLUSTER_NAMES_MAX = 100
+_TOPIC_NAMES_MAX = 1_000
 _GLOB_SPECIAL = b"\\*?[]"
 _EXPIRY_MS_MIN = 60_000
 
@@ -196,6 +197,16 @@ class RedisInspection:
             for key in self._redis.scan_iter(match=b"idem:*", count=PAGE_KEYS):
                 if (name := cluster_of(key)) is not None and len(names) < _CLUSTER_NAMES_MAX:
                     names.add(name)
+        return sorted(names)
+
+    def topic_names(self) -> list[str]:
+        """Return topics that have something stored, at most a thousand."""
+        names: set[str] = set()
+        with _redis_errors_as_sentences():
+            for key in self._redis.scan_iter(match=prefix(self.cluster) + b"{*", count=PAGE_KEYS):
+                place = parse_key(self.cluster, key)
+                if isinstance(place, EntryPlace) and len(names) < _TOPIC_NAMES_MAX:
+                    names.add(place.topic)
         return sorted(names)
 
     # ------------------------------------------------------------------ forgetting

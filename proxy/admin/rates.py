@@ -1,45 +1,84 @@
-"""What happens per second: totals taken in even steps, and their differences. Pure."""
+"""What happened lately: totals and durations taken in even steps, and their differences. Pure."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 STEP_SECONDS: Final = 1.0
 STEPS_KEPT: Final = 120
-"""Two minutes, for the curves on the status page."""
+"""Two minutes: "now" on the status page."""
 WINDOW_STEPS: Final = 10
 """A rate is the mean of so many steps."""
+LONG_STEP_SECONDS: Final = 30.0
+LONG_STEPS_KEPT: Final = 120
+"""An hour, for the curves on the status page."""
+
+
+class Durations(NamedTuple):
+    """A histogram. ``counts``: by ``metric_names.DURATION_BOUNDS_SECONDS``, and those above the last one."""
+
+    counts: Sequence[int]
+    total_seconds: float
+
+    def since(self, earlier: Durations | None) -> Durations:
+        """Return what has come since then; None: since the start."""
+        if earlier is None:
+            return self
+        counts = [now - before for now, before in zip(self.counts, earlier.counts, strict=True)]
+        return Durations(counts, self.total_seconds - earlier.total_seconds)
+
+
+class Taken(NamedTuple):
+    """Totals and durations, by name, as they stood ``at`` (seconds of one clock)."""
+
+    at: float
+    totals: Mapping[str, float]
+    times: Mapping[str, Durations]
 
 
 class Rates:
-    """Totals of the last two minutes."""
+    """What was taken in the last two minutes step by step, and in the last hour in longer steps."""
 
     def __init__(self) -> None:
-        self._taken: deque[tuple[float, Mapping[str, float]]] = deque(maxlen=STEPS_KEPT + 1)
+        self._taken: deque[Taken] = deque(maxlen=STEPS_KEPT + 1)
+        self._long: deque[Taken] = deque(maxlen=LONG_STEPS_KEPT + 1)
 
-    def take(self, now: float, totals: Mapping[str, float]) -> None:
-        """Take the totals as they stand; about once a step."""
-        self._taken.append((now, dict(totals)))
+    def take(self, now: float, totals: Mapping[str, float], times: Mapping[str, Durations] | None = None) -> None:
+        """Take them as they stand; about once a step."""
+        taken = Taken(now, dict(totals), dict(times or {}))
+        self._taken.append(taken)
+        if not self._long or now - self._long[-1].at >= LONG_STEP_SECONDS:
+            self._long.append(taken)
 
     def per_second(self) -> dict[str, float]:
         """Return the rate of each total over the last steps; empty before there are two."""
         if len(self._taken) < 2:
             return {}
-        begun, first = self._taken[max(0, len(self._taken) - 1 - WINDOW_STEPS)]
-        ended, last = self._taken[-1]
-        return {name: _rate(total - first.get(name, 0.0), ended - begun) for name, total in last.items()}
+        first, last = self._taken[max(0, len(self._taken) - 1 - WINDOW_STEPS)], self._taken[-1]
+        return {name: per_second(first, last, name) for name in last.totals}
+
+    def lately(self, times: Mapping[str, Durations]) -> dict[str, Durations]:
+        """Return what of these durations, which are those of now, has come within the last two minutes."""
+        if len(self._taken) <= STEPS_KEPT:  # the process is younger than that
+            return dict(times)
+        return {name: found.since(self._taken[0].times.get(name)) for name, found in times.items()}
 
     def history(self, name: str) -> list[float]:
         """Return the rate of one total step by step, oldest first."""
-        taken = list(self._taken)
-        return [
-            _rate(after.get(name, 0.0) - before.get(name, 0.0), ended - begun)
-            for (begun, before), (ended, after) in pairwise(taken)
-        ]
+        return [per_second(before, after, name) for before, after in pairwise(list(self._taken))]
+
+    def hour(self) -> list[tuple[Taken, Taken]]:
+        """Return begin and end of each of the longer steps, oldest first; the last one may be shorter."""
+        taken = list(self._long)
+        if self._taken and taken and self._taken[-1].at > taken[-1].at:
+            taken.append(self._taken[-1])
+        return list(pairwise(taken))
 
 
-def _rate(count: float, seconds: float) -> float:
-    return round(count / seconds, 2) if seconds > 0 else 0.0
+def per_second(before: Taken, after: Taken, name: str) -> float:
+    """Return the rate of one total between two moments."""
+    seconds = after.at - before.at
+    return round((after.totals.get(name, 0.0) - before.totals.get(name, 0.0)) / seconds, 2) if seconds > 0 else 0.0

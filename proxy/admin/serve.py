@@ -18,6 +18,7 @@ from ... import __version__
 from ...state.redis_store import RedisStore
 from ..engine.engine import Engine
 from ..events import InternalError, OperatorMessage, Report
+from ..net.socket_errors import why_not_open
 from ..settings.addresses import join_host_and_port
 from ..settings.config import ConfigError
 from ..telemetry.metrics_export import MetricExport
@@ -26,7 +27,7 @@ from ..telemetry.reports import Telemetry
 from .app import make_app
 from .health import Watched, samples
 from .rates import STEP_SECONDS, Rates
-from .views import totals
+from .views import durations, totals
 
 _READ_SECONDS: Final = 10
 """A client of the admin port that sends nothing for so long is disconnected."""
@@ -111,13 +112,13 @@ def bound(address: tuple[str, int] | str) -> socket.socket:
         opened.bind((host, port))
     except OSError as error:
         opened.close()
-        raise ConfigError(f"admin: cannot listen on {join_host_and_port(host, port)}: {error.strerror}") from None
+        raise ConfigError(f"admin: cannot listen on {join_host_and_port(host, port)}: {why_not_open(error)}") from None
     return opened
 
 
 async def _take_totals(watched: Watched, rates: Rates) -> None:
     while True:
-        rates.take(watched.now(), totals(watched))
+        rates.take(watched.now(), totals(watched), durations(watched))
         await trio.sleep(STEP_SECONDS)
 
 

@@ -27,6 +27,10 @@ _SUMMED_UP: Final[Mapping[str, Callable[[Iterable[float]], float]]] = {
 """How a metric of several workers becomes one; those that are not here are added."""
 
 
+_COUNTS: Final = ("count", "answered", "joined")
+"""The numbers in a row of ``/api/v1/duplicates``."""
+
+
 class Told(NamedTuple):
     """What one worker told. ``number``: from 1 on."""
 
@@ -126,12 +130,22 @@ def status(told: Sequence[Told]) -> Json:
 
 
 def history(told: Sequence[Told]) -> Json:
-    """Return ``/api/v1/history`` of all: second by second, as far back as the oldest knows."""
-    found = {}
+    """Return ``/api/v1/history`` of all: step by step, as far back as the oldest knows. Of quantiles and ages there is
+    the highest, as quantiles cannot be added."""
+    found: Json = {}
     for name in told[0].answer:
-        newest_first = (reversed(one.answer[name]) for one in told)
-        found[name] = [round(sum(of_a_second), 2) for of_a_second in zip_longest(*newest_first, fillvalue=0.0)][::-1]
+        of_steps = zip_longest(*(reversed(one.answer[name]) for one in told))
+        add = _highest if name.endswith(("_seconds", "seconds_ago")) else _sum
+        found[name] = [add([number for number in of_step if number is not None]) for of_step in of_steps][::-1]
     return found
+
+
+def _sum(numbers: Sequence[float]) -> float:
+    return round(sum(numbers), 2)
+
+
+def _highest(numbers: Sequence[float]) -> float | None:
+    return max(numbers, default=None)
 
 
 def brokers(told: Sequence[Told]) -> list[Json]:
@@ -162,13 +176,13 @@ def doubts(told: Sequence[Told]) -> list[Json]:
 
 def duplicates(told: Sequence[Told]) -> list[Json]:
     """Return ``/api/v1/duplicates`` of all, most first."""
-    counts: dict[tuple[str, str], int] = {}
+    found: dict[tuple[str, str], Json] = {}
     for one in told:
         for row in one.answer:
-            place = row["client_id"], row["topic"]
-            counts[place] = counts.get(place, 0) + row["count"]
-    most = sorted(counts.items(), key=lambda one: -one[1])
-    return [{"client_id": client, "topic": topic, "count": count} for (client, topic), count in most]
+            before = found.get((row["client_id"], row["topic"]))
+            added = {} if before is None else {name: row[name] + before[name] for name in _COUNTS}
+            found[row["client_id"], row["topic"]] = {**row, **added}
+    return sorted(found.values(), key=lambda row: -int(row["count"]))
 
 
 def lines(told: Sequence[Told]) -> list[Json]:

@@ -15,7 +15,7 @@ from ..producer.sequencer import ProducerStatistics
 from ..settings.addresses import shown
 from ..telemetry import metric_names as names
 from .health import Watched, concerns, reasons_not_ready
-from .rates import Rates
+from .rates import Durations, Rates, Taken, per_second
 
 Json = dict[str, Any]
 LIST_DEFAULT: Final = 100
@@ -31,9 +31,9 @@ def totals(watched: Watched) -> dict[str, float]:
         "requests": sum(watched.engine.statistics().requests_by_key.values()),
         "batches": sum(list(metrics.verdicts.values())),
         "batches_appended": metrics.verdicts.get("appended", 0),
-        "duplicates_prevented": metrics.duplicates_answered + plain[names.RETRIES_JOINED],
+        "duplicates_prevented": metrics.duplicates_answered + metrics.retries_joined,
         "duplicates_answered": metrics.duplicates_answered,
-        "retries_joined": plain[names.RETRIES_JOINED],
+        "retries_joined": metrics.retries_joined,
         "out_of_order_refused": plain[names.OUT_OF_ORDER_REFUSED],
         "doubts_opened": plain[names.DOUBTS_OPENED],
         "reforwards": plain[names.REFORWARDS],
@@ -46,8 +46,16 @@ def totals(watched: Watched) -> dict[str, float]:
     }
 
 
+def durations(watched: Watched) -> dict[str, Durations]:
+    """Return every histogram as it stands, by the name of what it measures."""
+    return {
+        metric.name.removesuffix(".duration"): Durations(list(buckets.counts), buckets.total_seconds)
+        for metric, buckets in watched.telemetry.metrics.histograms.items()
+    }
+
+
 def status(watched: Watched, rates: Rates) -> Json:
-    """The proxy as a whole: ready or why not, its life, its totals, rates and times."""
+    """The proxy as a whole: ready or why not, its life, its totals, rates, and times of the last two minutes."""
     now = watched.engine.statistics()
     not_ready = reasons_not_ready(watched)
     memory = watched.telemetry.metrics.store_memory
@@ -85,15 +93,34 @@ def status(watched: Watched, rates: Rates) -> Json:
             "resolved": watched.telemetry.metrics.doubts_resolved.copy(),
         },
         "times": {
-            metric.name.removesuffix(".duration"): times_of(list(buckets.counts), buckets.total_seconds)
-            for metric, buckets in watched.telemetry.metrics.histograms.items()
+            name: times_of(found.counts, found.total_seconds)
+            for name, found in rates.lately(durations(watched)).items()
         },
     }
 
 
 def history(rates: Rates) -> Json:
-    """The last two minutes, a number for each second."""
-    return {name: rates.history(name) for name in ("batches", "duplicates_prevented")}
+    """The last hour, a number for each step, oldest first. ``seconds_ago``: when a step ended; ``batches``: per second;
+    ``..._p99_seconds``: null where nothing was measured, or it was above the last bound of the histogram."""
+    steps = rates.hour()
+    now = steps[-1][1].at if steps else 0.0
+    found: Json = {
+        "seconds_ago": [round(now - after.at, 1) for _, after in steps],
+        "batches": [per_second(before, after, "batches") for before, after in steps],
+    }
+    for name in ("duplicates_prevented", "doubts_opened"):
+        found[name] = [after.totals.get(name, 0) - before.totals.get(name, 0) for before, after in steps]
+    for name in ("batch", "client_to_broker"):
+        found[f"{name}_p99_seconds"] = [_p99_between(before, after, name) for before, after in steps]
+    return found
+
+
+def _p99_between(before: Taken, after: Taken, name: str) -> float | None:
+    if name not in after.times:
+        return None
+    between = after.times[name].since(before.times.get(name))
+    p99: float | None = times_of(between.counts, between.total_seconds)["p99_seconds"]
+    return p99
 
 
 def brokers(watched: Watched) -> list[Json]:
@@ -126,9 +153,12 @@ def doubts(watched: Watched) -> list[Json]:
 
 
 def duplicates(watched: Watched) -> list[Json]:
-    """Duplicates answered by client and topic, most first."""
-    counts = sorted(list(watched.telemetry.metrics.duplicates.items()), key=lambda one: -one[1])
-    return [{"client_id": client, "topic": topic, "count": count} for (client, topic), count in counts]
+    """Duplicates that were prevented by client and topic, most first. ``count``: those answered and those joined."""
+    found = sorted(watched.telemetry.metrics.activities.duplicates(), key=lambda one: -one[1].prevented)
+    return [
+        {"client_id": client, "topic": topic, "count": one.prevented, "answered": one.answered, "joined": one.joined}
+        for (client, topic), one in found
+    ]
 
 
 def lines(watched: Watched, count: int) -> list[Json]:

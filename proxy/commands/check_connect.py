@@ -4,10 +4,10 @@ nothing to either."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import trio
 
@@ -36,24 +36,21 @@ from ..net.event_loop import TrioReactor
 from ..settings.addresses import shown
 from ..settings.config import Settings
 from ..versions import NEWER
+from .check_guess import what_listens
+from .check_ports import try_ports
+from .finding import Finding
 
 ANSWER_SECONDS_MAX = 5.0
 TOPICS_LOOKED_AT = 50
 _FORMAT_V1 = 1
+_NOT_CONNECTED = ("cannot connect", "TLS")
+"""How a finding begins where nothing took the connection, or something took it with TLS."""
 _NO_RIGHT = "NOPERM"
 
 
-class Finding(NamedTuple):
-    """One line of the report. ``sign``: ok, warning or problem."""
-
-    sign: str
-    what: str
-    text: str
-
-
 def try_everything(settings: Settings) -> list[Finding]:
-    """Return what was found: Redis, each bootstrap address, each broker, the message format of the topics. Takes
-    seconds."""
+    """Return what was found: Redis, each bootstrap address, each broker, the message format of the topics, and the
+    ports that would be opened. Takes seconds."""
     findings: list[Finding] = []
     trio.run(_try, settings, findings)
     return findings
@@ -87,6 +84,7 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
         if kept and brokers.cluster_id not in (None, kept[0].decode("utf-8", "backslashreplace")):
             findings.append(Finding("problem", "redis", mismatch(settings.cluster, kept[0], str(brokers.cluster_id))))
         nursery.cancel_scope.cancel()
+    findings += try_ports(settings, brokers.ids)
 
 
 # ---------------------------------------------------------------------- Redis
@@ -223,12 +221,14 @@ class _Brokers:
         self._unreadable: list[str] = []
         self.cluster_id: str | None = None
         """The cluster's id as the brokers tell it; None if none does."""
+        self.ids: Collection[int] = ()
+        """The brokers that the cluster has, by id; none before they are known."""
 
-    async def look(self, upstream: Iterable[tuple[str, int]]) -> list[Finding]:
+    async def look(self, upstream: Sequence[tuple[str, int]]) -> list[Finding]:
         """Return a finding per address and per broker, and the message format of the topics."""
         first = [_Tried(self._reactor, "upstream", -1, address, self.mode, lambda: None) for address in upstream]
         await _wait_for(first)
-        findings = [one.finding() for one in first]
+        findings = [await _named(one.finding(), address) for one, address in zip(first, upstream, strict=True)]
         told: list[Cluster] = []
         for one in first:
             if one.broker.is_ready:
@@ -249,6 +249,7 @@ class _Brokers:
 
     async def _look_at_cluster(self, cluster: Cluster) -> list[Finding]:
         places = sorted(cluster.brokers.items())
+        self.ids = cluster.brokers.keys()
         tried: list[_Tried] = []
 
         def judged(is_time_up: bool = False) -> None:
@@ -329,6 +330,14 @@ class _Brokers:
 
 def _some(names: Sequence[str]) -> str:
     return f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
+
+
+async def _named(finding: Finding, address: tuple[str, int]) -> Finding:
+    """Where something answers that is no broker, say what it is."""
+    if finding.sign != "problem" or finding.text.startswith(_NOT_CONNECTED):
+        return finding
+    found = await trio.to_thread.run_sync(what_listens, *address)
+    return finding if found is None else finding._replace(text=found)
 
 
 async def _wait_for(tried: Iterable[_Tried]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ...codecs.error_codes import ErrorCode
+from ...codecs.error_codes import ErrorCode, named
 from ...codecs.marker import Identity
 from ...state.entry import NO_OFFSET
 from ...values import value
@@ -124,4 +124,4 @@ def classify(error_code: int, base_offset: int, log_append_time_ms: int, lane: A
         return Refused(int(ErrorCode.CORRUPT_MESSAGE))
     if error_code in _KNOWN_REFUSALS:
         return Refused(error_code)
-    return InDoubt(f"the broker answered with code {error_code} and no offset", broker_id, error_code)
+    return InDoubt(f"the broker answered {named(error_code)}, and no offset", broker_id, error_code)

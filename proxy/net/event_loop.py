@@ -24,6 +24,7 @@ from ...reactor import Accept, Address, Endpoint, Reactor
 from ..admission.connection_quotas import ConnectionQuotas
 from ..events import Report
 from .connect import ConnectAttempts, Place
+from .socket_errors import why_not_connected
 from .sockets import Listener, SocketWire, Source
 from .tls import TlsSide
 from .tls_wire import Handshakes, TlsListener, TlsWire
@@ -302,5 +303,5 @@ class TrioReactor:
         return None
 
     def _not_connected(self, endpoint: Endpoint, failure: int | str) -> None:
-        reason = errno.errorcode.get(failure, str(failure)) if isinstance(failure, int) else failure
+        reason = why_not_connected(failure) if isinstance(failure, int) else failure
         self.later(0, lambda: endpoint.lost(f"cannot connect: {reason}"))

@@ -14,6 +14,7 @@ from typing import Protocol
 from ...reactor import Accept, Buffer, Endpoint, Peer, Timer, Wire
 from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
 from ..limits import RECEIVE_BYTES, RECEIVE_OF_ONE_BYTES_MAX
+from .socket_errors import why_not_connected
 
 _READ = select.EPOLLIN | select.EPOLLRDHUP
 _GONE = select.EPOLLHUP | select.EPOLLERR
@@ -305,7 +306,7 @@ class SocketWire:
     def _finish_connecting(self) -> None:
         failure = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if failure:
-            self.fail(f"cannot connect: {errno.errorcode.get(failure, failure)}")
+            self.fail(f"cannot connect: {why_not_connected(failure)}")
             return
         self._connecting = False
         self._update_interest()

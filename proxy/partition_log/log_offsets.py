@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Coroutine
 from functools import partial
 from typing import Any
 
-from ...codecs.error_codes import ErrorCode
+from ...codecs.error_codes import ErrorCode, named
 from ...codecs.errors import WireError
 from ...codecs.marker import anchor_of
 from ...codecs.message_set import ShallowMessage, iterate_shallow, spanning
@@ -124,7 +124,7 @@ async def message_at(
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return None
         if answer.error_code:
-            return Later(f"the leader answers a fetch with code {answer.error_code}")
+            return Later(f"the leader answers a fetch: {named(answer.error_code)}")
         count_bytes(len(answer.records))
         try:
             for message in iterate_shallow(answer.records):
@@ -155,7 +155,7 @@ async def newest_position(topic: str, partition: int) -> Position | Later:
         return Later(answer.reason)
     if answer.error_code:
         await Leader(topic, partition, refresh=True)
-        return Later(f"the leader answers with code {answer.error_code}")
+        return Later(f"the leader answers: {named(answer.error_code)}")
     if answer.offset == 0:
         return Position(0, NO_ANCHOR)
     below = await message_at(leader, topic, partition, answer.offset - 1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ...codecs import message_set
-from ...codecs.error_codes import ErrorCode
+from ...codecs.error_codes import ErrorCode, named
 from ...codecs.errors import WireError
 from ...codecs.marker import Identity, anchor_of
 from ...codecs.message_set import ShallowMessage
@@ -182,7 +182,7 @@ class LogSearch:
             if isinstance(chunk, Unanswered):
                 return Later(chunk.reason)
             if chunk.error_code not in (0, ErrorCode.OFFSET_OUT_OF_RANGE):
-                return Later(f"the leader answers a fetch with code {chunk.error_code}")
+                return Later(f"the leader answers a fetch: {named(chunk.error_code)}")
             retained = bound.offset - 1 >= earliest.offset
             below = chunk.message_at(bound.offset - 1)
             if below is None and not chunk.error_code and chunk.high_watermark < bound.offset:
@@ -227,7 +227,7 @@ class LogSearch:
             if chunk.error_code:
                 if chunk.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     self._next = None  # retention has passed the position: start over above the deleted part
-                return Later(f"the leader answers a fetch with code {chunk.error_code}")
+                return Later(f"the leader answers a fetch: {named(chunk.error_code)}")
             if chunk.end > self._next:
                 await self._take(chunk, log_end)
             elif chunk.unreadable is not None:
@@ -267,7 +267,7 @@ class LogSearch:
         if isinstance(answer, Unanswered):
             return Later(answer.reason)
         if answer.error_code:
-            return Later(f"the leader answers a fetch with code {answer.error_code}")
+            return Later(f"the leader answers a fetch: {named(answer.error_code)}")
         self.bytes_read += len(answer.records)
         try:
             for message in message_set.iterate_shallow(answer.records):

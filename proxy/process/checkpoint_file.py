@@ -49,7 +49,7 @@ class CheckpointFile:
         )
         self._report(
             OperatorMessage(
-                "info" if data is None else "warning", f"checkpoints in the data directory: {problem}; {consequence}"
+                "debug" if data is None else "warning", f"checkpoints in the data directory: {problem}; {consequence}"
             )
         )
 

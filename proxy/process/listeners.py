@@ -17,6 +17,7 @@ from ..admission.connection_quotas import ConnectionQuotas
 from ..bridge.cluster import BrokerAddress
 from ..events import ClientRefused, OperatorMessage, Report
 from ..net.event_loop import TrioReactor
+from ..net.socket_errors import why_not_open
 from ..net.tls import TlsSide
 from ..settings.addresses import Listener, PlaceOf, join_host_and_port
 from ..settings.config import ConfigError
@@ -202,7 +203,7 @@ def try_ports(listeners: Iterable[Listener]) -> None:
     for one in listeners:
         listed = [(broker_id, one.port_of(broker_id)) for broker_id in one.broker_ids if one.routing == "port"]
         for broker_id, port in [(None, one.port), *listed]:
-            if port is not None and (error := _bind_error(one.host, port)) is not None:
+            if port is not None and (error := bind_error(one.host, port)) is not None:
                 problems.append(_problem(one, broker_id, port, error, {}))
     if problems:
         raise ConfigError(*problems)
@@ -214,15 +215,15 @@ def _problem(
     """Return which port cannot be opened, for which broker, why not, and what can be done. ``brokers``: as far as they
     are known."""
     what = "" if broker_id is None else f" for broker {broker_id}"
-    why = errno.errorcode.get(error.errno or 0, str(error))
-    problem = f"listener {one.name!r}: cannot listen on {join_host_and_port(one.host, port)}{what}: {why}"
+    start = f"listener {one.name!r}: cannot listen on {join_host_and_port(one.host, port)}{what}"
+    problem = f"{start}: {why_not_open(error)}"
     if error.errno != errno.EADDRINUSE:
         return problem
     others = "give the listener other ports (--listen; in the file bind and first_broker_port)"
     there = brokers.get(broker_id) if broker_id is not None else None
     if there is not None and there.port == port:
-        return f"{problem}, the broker itself has this port: {others}"
-    return f"{problem}, another process has this port: end it, or {others}"
+        return f"{start}: the broker itself has this port; {others}"
+    return f"{problem}; end it, or {others}"
 
 
 def _shown(one: Listener, broker_ids: list[int]) -> str:
@@ -238,7 +239,7 @@ def _shown(one: Listener, broker_ids: list[int]) -> str:
     return f"point clients at {join_host_and_port(told, one.port)} (ports in use: {one.port}, {ports})"
 
 
-def _bind_error(host: str, port: int) -> OSError | None:
+def bind_error(host: str, port: int) -> OSError | None:
     """Return why a port cannot be opened now; None if it can."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

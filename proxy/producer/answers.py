@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...codecs.error_codes import ErrorCode
+from ...codecs.error_codes import ErrorCode, named
 from ...state.decide import Fenced, OutOfOrder
 from .batch import Answer
 
@@ -83,9 +83,10 @@ def refused(error_code: int) -> Answer:
     if error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR):
         return Answer(
             int(ErrorCode.INVALID_RECORD),
-            message="the broker refuses this batch (its code 2 or -1): for instance no key on a compacted topic",
+            message="the broker refuses this batch (CORRUPT_MESSAGE or UNKNOWN_SERVER_ERROR): for instance no key on a "
+            "compacted topic",
         )
-    return Answer(error_code, message=f"the broker refuses this batch with code {error_code}")
+    return Answer(error_code, message=f"the broker refuses this batch: {named(error_code)}")
 
 
 def partly_stored(records: int, error_code: int) -> Answer:
@@ -93,7 +94,7 @@ def partly_stored(records: int, error_code: int) -> Answer:
     client would split the batch and send those first records again."""
     return Answer(
         int(ErrorCode.INVALID_RECORD),
-        message=f"the first {records} records are in the log, the broker refuses the rest with code {error_code}",
+        message=f"the first {records} records are in the log, the broker refuses the rest: {named(error_code)}",
     )
 
 

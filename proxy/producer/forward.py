@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
+from ...codecs.error_codes import name_of
 from ...codecs.marker import Identity, anchor_of
 from ...codecs.message_set import ShallowMessage
 from ...state.commit import Stored, committed, given_up, released, renewed
@@ -153,7 +154,7 @@ class Forward:
         if there is True:
             return Appended(outcome.base_offset, 0, outcome.log_append_time_ms, anchor=anchor)
         reason = there.reason if isinstance(there, Later) else "another record is where it was appended"
-        return InDoubt(f"the broker answered with code {outcome.error_code}: {reason}", self._leader)
+        return InDoubt(f"the broker answered {name_of(outcome.error_code)} with an offset: {reason}", self._leader)
 
     async def _appended(self, piece: WrapperPlan, outcome: Appended) -> None:
         # What the broker has rebuilt is not known by what was sent: no anchor is better than one that never fits.

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from ...codecs.compression import Codec
+from ...codecs.error_codes import name_of, named
 from ...codecs.errors import ChecksumMismatch, WireError
 from ...codecs.message_set import OVERHEAD_BYTES
 from ...codecs.produce import PartitionAnswer, PartitionRecords, ProduceRequest, encode_response
@@ -393,7 +394,8 @@ class ProduceCall:
         if not self._has_refused:
             self._has_refused = True
             where = f"{item.topic[:64]!r}-{item.partition}"
-            what = f"{where} of {len(self._answers)} partitions: code {answer.error_code}: {answer.message}"
+            code = f"{name_of(answer.error_code)} ({answer.error_code})"
+            what = f"{where} of {len(self._answers)} partitions: {code}: {answer.message}"
             self.outside.report(ClientRefused(self.client.name, what))
         part.answer(answer)
 
@@ -414,7 +416,7 @@ class ProduceCall:
         if self.request.acks == 0:
             failed = next((a for a in self._answers if a is not None and a.error_code), None)
             if failed is not None:
-                self.client.abort(f"a produce with acks=0 failed with code {failed.error_code}")
+                self.client.abort(f"a produce with acks=0 failed: {named(failed.error_code)}")
             self._done(None)
             return
         self._done(

@@ -139,7 +139,7 @@ def parse_host_and_port(text: str) -> tuple[str, int]:
     """Return the two parts of ``HOST:PORT``; an IPv6 address stands in brackets. Raises ValueError with a sentence."""
     host, port = _split(text)
     if not port.isascii() or not port.isdecimal() or not 0 < int(port) <= PORT_MAX:
-        raise ValueError(f"{text!r}: HOST:PORT is wanted, with a port from 1 to {PORT_MAX}")
+        raise ValueError(f"expected HOST:PORT, with a port from 1 to {PORT_MAX}, not {text!r}")
     return host, int(port)
 
 
@@ -164,7 +164,7 @@ def parse_broker_ids(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,10})\s*(?:-\s*(\d{1,10})\s*)?", part, re.ASCII)
         if match is None:
-            raise ValueError(f"{text!r}: numbers and ranges are wanted, such as 0-2,1001")
+            raise ValueError(f"expected numbers and ranges, such as 0-2,1001, not {text!r}")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last > BROKER_ID_MAX or last - first >= BROKER_IDS_MAX:
             raise ValueError(f"{text!r}: {part.strip()} is no range of at most {BROKER_IDS_MAX} broker ids")
@@ -196,7 +196,7 @@ def _split(text: str) -> tuple[str, str]:
     elif ":" in host:
         raise ValueError(f"{text!r}: an IPv6 address is written in brackets: [2001:db8::1]:9092")
     if not colon or not host or any(character.isspace() for character in host):
-        raise ValueError(f"{text!r}: HOST:PORT is wanted, with a port from 1 to {PORT_MAX}")
+        raise ValueError(f"expected HOST:PORT, with a port from 1 to {PORT_MAX}, not {text!r}")
     return host, port
 
 

@@ -90,7 +90,7 @@ def _redis_url(url: str) -> None:
 
 def _cluster_name(name: str) -> None:
     if not is_cluster_name(name):
-        raise ValueError("letters, digits, dot, underscore and hyphen are wanted, at most 64")
+        raise ValueError("expected letters, digits, dots, underscores and hyphens, at most 64")
 
 
 HostAndPort = Annotated[str, _checked(parse_host_and_port)]

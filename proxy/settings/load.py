@@ -19,7 +19,8 @@ from .addresses import Advertised, join_host_and_port
 from .config import ConfigError, Settings
 from .model import ENVIRONMENT_PREFIX, Configuration
 from .partial import Written
-from .problems import File, Place, Sources, dotted, meant
+from .problems import File, Place, Sources, dotted
+from .suggestions import meant
 
 OPTIONS: Mapping[str, Place] = {
     "upstream": ("upstream", "bootstrap"),
@@ -130,7 +131,7 @@ def examine(path: Path | None, options: Mapping[str, Any]) -> Examined:
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False)
     written, sources = Written(merged, errors), Sources(file, environment, given)
-    placed = list(map(sources.sentence_of, errors))
+    placed = [sentence for error in errors for sentence in sources.sentences_of(error)]
     if errors:
         placed += [sources.sentence(place, message) for place, message in written.clashes()]
     return Examined(None if unplaced else loaded, written, sources, tuple(unplaced), tuple(placed))
@@ -166,7 +167,7 @@ def _read(path: Path) -> File:
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{path}: this is no YAML: {error}") from None
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
-        raise ConfigError(f"{path}:{node.start_mark.line + 1}: sections with names are wanted at the top")
+        raise ConfigError(f"{path}:{node.start_mark.line + 1}: expected sections with names at the top")
     file.data = data
     return file
 
@@ -237,6 +238,7 @@ def _unknown_variables() -> Iterator[str]:
     for name in sorted(os.environ):
         upper = name.upper()
         if upper.startswith(ENVIRONMENT_PREFIX) and not _FOREIGN.match(upper):
-            first = upper.removeprefix(ENVIRONMENT_PREFIX).split("__")[0].lower()
-            if first not in Configuration.model_fields:
-                yield f"{name}: unknown variable{meant(first, list(Configuration.model_fields))}"
+            section = upper.split("__")[0]
+            known = [f"{ENVIRONMENT_PREFIX}{field.upper()}" for field in Configuration.model_fields]
+            if section not in known:
+                yield f"{name}: unknown variable{meant(section, known)}"

@@ -106,7 +106,7 @@ class ListenerSection(Section):
         if not problems and (clash := own_clash(self.to_settings())):
             problems.append(clash)
         if problems:
-            raise ValueError("; ".join(problems))
+            raise ValueError("\n".join(problems))
         return self
 
     def to_settings(self) -> Listener:
@@ -262,7 +262,7 @@ class LogSection(Section):
 
 def _fit_together(listeners: list[ListenerSection], info: ValidationInfo) -> list[ListenerSection]:
     if problems := listener_problems(listeners, info.data.get("upstream")):
-        raise ValueError("; ".join(problems))
+        raise ValueError("\n".join(problems))
     return listeners
 
 

@@ -3,9 +3,8 @@ line and name. Shows no value that may be a secret."""
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +12,22 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from .model import ENVIRONMENT_PREFIX, Configuration
+from .suggestions import meant
 
 Place = tuple[str | int, ...]
 """Where a setting stands: names, and numbers in lists."""
 
 _SHOWN_MAX = 60
+_UPSTREAM_MISSING = (
+    f": a broker of the cluster, HOST:PORT (--upstream, {ENVIRONMENT_PREFIX}UPSTREAM__BOOTSTRAP, or upstream.bootstrap "
+    "in a file)"
+)
+_PHRASES = (
+    ("Input should be greater than or equal to ", "expected at least "),
+    ("Input should be less than or equal to ", "expected at most "),
+    ("Input should be ", "expected "),
+    (", unable to parse string as an integer", ""),
+)
 _SECRET = re.compile(r"password|url|file")
 
 
@@ -53,15 +63,23 @@ class Sources:
         known = _variable_of(self.environment, place)
         if known is not None and not is_missing:
             rest = dotted(place[known:])
-            variable = f"{ENVIRONMENT_PREFIX}{'__'.join(map(str, place[:known])).upper()}"
-            return 0, f"{variable}: {rest}{': ' if rest else ''}{message}"
+            return 0, f"{_variable(place[:known])}: {rest}{': ' if rest else ''}{message}"
         line = self.file.line_of(place)
         where = f"{self.file.name}:{line}: " if line is not None else f"{self.file.name}: " if self.file.name else ""
         return line or 0, f"{where}{dotted(place)}: {message}"
 
-    def sentence_of(self, error: ErrorDetails) -> tuple[int, str]:
-        """The same for an error of pydantic."""
-        return self.sentence(error["loc"], message_of(error), is_missing=error["type"] == "missing")
+    def sentences_of(self, error: ErrorDetails) -> list[tuple[int, str]]:
+        """The same for an error of pydantic, which may be several: each is a line."""
+        place, is_missing = error["loc"], error["type"] == "missing"
+        if error["type"] == "extra_forbidden" and (known := _variable_of(self.environment, place)) == len(place):
+            siblings = [_variable((*place[:-1], name)) for name in _siblings(place)]
+            return [(0, f"{_variable(place[:known])}: unknown variable{meant(_variable(place), siblings)}")]
+        return [self.sentence(place, one, is_missing=is_missing) for one in message_of(error).split("\n")]
+
+
+def _variable(place: Place) -> str:
+    """Return the whole name of the variable that sets what is at a place."""
+    return f"{ENVIRONMENT_PREFIX}{'__'.join(map(str, place)).upper()}"
 
 
 def dotted(place: Place) -> str:
@@ -76,18 +94,27 @@ def dotted(place: Place) -> str:
 def message_of(error: ErrorDetails) -> str:
     """Return what is wrong, without the place."""
     place, kind = error["loc"], error["type"]
-    message: str = error["msg"].removeprefix("Value error, ")
     if kind == "extra_forbidden":
         return f"unknown key{meant(str(place[-1]), _siblings(place))}"
     if kind == "missing":
-        hint = " (a broker of the cluster, HOST:PORT: --upstream, or upstream.bootstrap in a file)"
-        return "is missing" + (hint if place[0] == "upstream" else "")
-    value = error.get("input")
+        return "is missing" + (_UPSTREAM_MISSING if place[0] == "upstream" else "")
     if kind == "model_type":
-        return "a section is wanted: names with values"
+        return "expected a section: names with values"
+    value = error.get("input")
+    message = _expected(error)
     is_leaf = isinstance(value, str | int | float) and (kind == "string_type" or not kind.endswith("_type"))
     shown = is_leaf and kind != "value_error" and not _SECRET.search(str(place[-1])) and len(repr(value)) <= _SHOWN_MAX
-    return message[:1].lower() + message[1:] + (f", not {value!r}" if shown else "")
+    return message + (f", not {value!r}" if shown else "")
+
+
+def _expected(error: ErrorDetails) -> str:
+    """Return pydantic's message as a person would say it."""
+    message: str = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "literal_error":
+        return message.replace("Input should be ", "expected ").replace("'", "")
+    for theirs, ours in _PHRASES:
+        message = message.replace(theirs, ours)
+    return message[:1].lower() + message[1:]
 
 
 def _variable_of(environment: Any, place: Place) -> int | None:
@@ -115,9 +142,3 @@ def _model_in(annotation: Any) -> Any:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next(filter(None, map(_model_in, getattr(annotation, "__args__", ()))), None)
-
-
-def meant(name: str, known: Sequence[str]) -> str:
-    """Return what may have been meant by an unknown name, or all known names."""
-    close = difflib.get_close_matches(name, known, 1)
-    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"

@@ -34,7 +34,7 @@ class Metric(NamedTuple):
 
 
 # What came in, and what became of it
-REQUESTS: Final = Metric("requests", "counter", "{request}", "Requests of clients.", ("api",))
+REQUESTS: Final = Metric("requests.received", "counter", "{request}", "Requests of clients.", ("api",))
 CONNECTIONS_ACCEPTED: Final = Metric("connections.accepted", "counter", "{connection}", "Client connections taken.")
 CONNECTIONS_REFUSED: Final = Metric(
     "connections.refused",
@@ -47,19 +47,14 @@ CONNECTIONS_REFUSED: Final = Metric(
 BATCHES_ANSWERED: Final = Metric(
     "batches.answered", "counter", "{batch}", "Record batches with a producer id that were answered.", ("verdict",)
 )
-DUPLICATES_ANSWERED: Final = Metric(
-    "duplicates.answered",
+DUPLICATES_PREVENTED: Final = Metric(
+    "duplicates.prevented",
     "counter",
     "{batch}",
-    "Batches that were sent again though they are in the log, and were answered without a second copy: what the proxy "
-    "is for. Beyond a cap, client and topic are 'other'.",
-    ("client_id", "topic"),
-)
-RETRIES_JOINED: Final = Metric(
-    "retries.joined",
-    "counter",
-    "{batch}",
-    "Batches that were sent again while their first try was still under way, and share its answer.",
+    "Batches that clients sent again and that were not appended a second time: what the proxy is for. how: answered, "
+    "as they are in the log, or joined to their first try, which was under way. Beyond a cap, client and topic are "
+    "'other'.",
+    ("client_id", "topic", "how"),
 )
 OUT_OF_ORDER_REFUSED: Final = Metric(
     "out_of_order.refused", "counter", "{batch}", "Batches refused because one before them never came (code 45)."
@@ -127,16 +122,16 @@ ENTRIES_EVICTED: Final = Metric(
 # As it is now
 READY: Final = Metric("ready", "gauge", "1", "1 if clients can be served now; /readyz says why not.")
 DRAINING: Final = Metric("draining", "gauge", "1", "1 while draining after SIGTERM.")
-CONNECTIONS: Final = Metric("connections", "gauge", "{connection}", "Client connections now.")
+CONNECTIONS: Final = Metric("connections.open", "gauge", "{connection}", "Client connections now.")
 CONNECTIONS_LIMIT: Final = Metric("connections.limit", "gauge", "{connection}", "Client connections at most.")
 PORTS_TAKEN: Final = Metric(
     "ports.taken", "gauge", "{port}", "Brokers' ports that another process has: clients are told no leader instead."
 )
-HELD_BYTES: Final = Metric("requests.held", "gauge", "By", "Requests that are in memory now.")
-HELD_BYTES_LIMIT: Final = Metric("requests.held.limit", "gauge", "By", "Above it no new request is read.")
-ENTRIES: Final = Metric("entries", "gauge", "{entry}", "Producers and partitions in memory now.")
+HELD_BYTES: Final = Metric("request_memory.used", "gauge", "By", "Requests that are in memory now.")
+HELD_BYTES_LIMIT: Final = Metric("request_memory.limit", "gauge", "By", "Above it no new request is read.")
+ENTRIES: Final = Metric("entries.in_memory", "gauge", "{entry}", "Producers and partitions in memory now.")
 ENTRIES_LIMIT: Final = Metric("entries.limit", "gauge", "{entry}", "Above it idle ones are dropped.")
-DOUBTS: Final = Metric("doubts", "gauge", "{append}", "Appends in doubt now.")
+DOUBTS: Final = Metric("doubts.open", "gauge", "{append}", "Appends in doubt now.")
 DOUBT_AGE: Final = Metric("doubt.age", "gauge", "s", "Age of the oldest doubt; 0 without one.")
 BROKER_UP: Final = Metric("broker.up", "gauge", "1", "1 if the broker can be asked and produced to.", ("broker",))
 LANES: Final = Metric(

@@ -13,7 +13,8 @@ from ...state import store
 from .. import events, limits
 from ..flow.outcome import Acknowledger
 from . import metric_names as names
-from .metric_names import OTHER, Metric
+from .activity import Activities, Place
+from .metric_names import Metric
 
 COUNTED: Final[dict[type, Metric]] = {
     events.AppendMerged: names.APPENDS_MERGED,
@@ -24,7 +25,6 @@ COUNTED: Final[dict[type, Metric]] = {
     events.MarkerLost: names.TOPICS_WITHOUT_MARKERS,
     events.NoRoomForMarker: names.RECORDS_WITHOUT_MARKERS,
     events.TakenOver: names.INTENTS_TAKEN_OVER,
-    events.RetryJoined: names.RETRIES_JOINED,
     events.ProducerIdIssued: names.PRODUCER_IDS_ISSUED,
     events.EntryLoaded: names.ENTRIES_LOADED,
     events.EntryEvicted: names.ENTRIES_EVICTED,
@@ -38,7 +38,6 @@ COUNTED: Final[dict[type, Metric]] = {
     store.StoreLost: names.REDIS_LOST,
 }
 """Events that are counted one by one, without a label."""
-_BEYOND: Final = (OTHER, OTHER)
 
 
 class Sample(NamedTuple):
@@ -99,18 +98,15 @@ class Metrics:
     """What one process has counted."""
 
     def __init__(self, now: Callable[[], float] = lambda: 0.0) -> None:
-        """``now``: seconds of a clock that goes on, for what is dropped after a time."""
+        """``now``: seconds of a clock that goes on, for what is idle."""
         self.verdicts: dict[str, int] = defaultdict(int)
         """Batches answered, by verdict."""
         self.appends_sent = 0
-        self.duplicates: dict[tuple[str, str], int] = {}
-        """Duplicates answered, by client id and topic; all above a cap under ("other", "other"). A pair that was idle
-        for long may have been dropped; it begins at 0 when it comes back."""
+        self.activities = Activities(now)
+        """What each client did on each topic."""
         self.duplicates_answered = 0
-        """All duplicates, of any client."""
-        self._clock = now
-        self._duplicate_at: dict[tuple[str, str], float] = {}
-        """When each of these pairs was counted last, the longest ago first."""
+        self.retries_joined = 0
+        """All duplicates that were prevented, of any client: answered from the log, or joined to their first try."""
         self.doubts_resolved: dict[str, int] = dict.fromkeys(names.DOUBT_RESULTS, 0)
         self.histograms: dict[Metric, Buckets] = {
             metric: Buckets() for metric in names.METRICS if metric.kind == "histogram"
@@ -140,6 +136,7 @@ class Metrics:
         found[events.AppendSent] = self._append_sent
         found[events.DoubtResolved] = self._doubt_resolved
         found[events.DuplicateAnswered] = self._duplicate
+        found[events.RetryJoined] = self._joined
         found[events.CertificateLoaded] = self._certificate
         found[events.ConnectionRefused] = self._connection_refused
         found[events.RedisMemoryMeasured] = self._store_memory_told
@@ -191,26 +188,16 @@ class Metrics:
 
     def _duplicate(self, event: events.DuplicateAnswered) -> None:
         self.duplicates_answered += 1
-        place = (event.client, event.topic)
-        if not self._has_place(place):
-            place = _BEYOND
-        self.duplicates[place] = self.duplicates.get(place, 0) + 1
+        self.activities.of(event.client, event.topic).answered += 1
 
-    def _has_place(self, place: tuple[str, str]) -> bool:
-        """May this pair be counted apart? If the cap is reached, the pair that was idle for longest is dropped, if it
-        was idle for long enough."""
-        now, counted_at = self._clock(), self._duplicate_at
-        if place == _BEYOND:
-            return False
-        if place in counted_at:
-            del counted_at[place]  # so that it is the last one again
-        elif len(counted_at) >= limits.DUPLICATE_SERIES_MAX:
-            idlest = next(iter(counted_at))
-            if now - counted_at[idlest] < limits.DUPLICATE_SERIES_IDLE_SECONDS:
-                return False
-            del counted_at[idlest], self.duplicates[idlest]
-        counted_at[place] = now
-        return True
+    def _joined(self, event: events.RetryJoined) -> None:
+        self.retries_joined += 1
+        self.activities.of(event.client, event.topic).joined += 1
+
+    @property
+    def duplicates(self) -> dict[Place, int]:
+        """Duplicates prevented, by client id and topic; all above a cap under ("other", "other")."""
+        return {place: one.prevented for place, one in self.activities.duplicates()}
 
     # ------------------------------------------------------------------ times
     def measure_passes(self, now: Callable[[], float]) -> None:
@@ -258,8 +245,10 @@ class Metrics:
             yield Sample(names.DOUBTS_RESOLVED, (result,), count)
         for reason, count in list(self.refusals.items()):
             yield Sample(names.CONNECTIONS_REFUSED, (reason,), count)
-        for place, count in list(self.duplicates.items()):
-            yield Sample(names.DUPLICATES_ANSWERED, place, count)
+        for place, one in self.activities.duplicates():
+            for how, count in (("answered", one.answered), ("joined", one.joined)):
+                if count:
+                    yield Sample(names.DUPLICATES_PREVENTED, (*place, how), count)
         for where, expires_at in list(self.certificates.items()):
             yield Sample(names.CERTIFICATE_EXPIRY, (where,), expires_at)
         if self._longest_step is not None:

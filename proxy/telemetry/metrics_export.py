@@ -33,11 +33,11 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
 from ... import __version__
-from .metric_names import DUPLICATES_ANSWERED, DURATION_BOUNDS_SECONDS, METRICS, PREFIX, Metric
+from .metric_names import DUPLICATES_PREVENTED, DURATION_BOUNDS_SECONDS, METRICS, PREFIX, Metric
 from .metrics import Buckets, Sample
 
 _CLOSE_MILLISECONDS: Final = 5_000
-_PASSING: Final = (DUPLICATES_ANSWERED,)
+_PASSING: Final = (DUPLICATES_PREVENTED,)
 """Counters whose series come and go: an instrument of the SDK would keep every series that it has ever seen."""
 Histograms = Mapping[Metric, Buckets]
 Own = Callable[[], list[ExportedMetric]]

@@ -12,8 +12,10 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ...codecs.error_codes import name_of
 from ...reactor import Address
 from ...state import store
+from ...state.entry import NO_OFFSET
 from .. import events, limits
 from .log_rate_limit import LogRateLimit
 from .metric_names import PREFIX
@@ -25,8 +27,25 @@ if TYPE_CHECKING:
     from .spans import Spans
 
 _LOG = logging.getLogger("idemproxy")
-_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _BATCH = "producer %d epoch %d sequence %d on %s-%d"
+_FIELDS = {
+    "producer_id": "producer_id",
+    "producer_epoch": "producer_epoch",
+    "base_sequence": "base_sequence",
+    "base_sequences": "base_sequences",
+    "topic": "topic",
+    "partition": "partition",
+    "base_offset": "offset",
+    "offsets": "offsets",
+    "client": "client_id",
+    "address": "client_address",
+    "verdict": "verdict",
+    "result": "result",
+    "bytes_read": "bytes_read",
+    "seconds": "seconds",
+}
+"""Fields of events that a JSON line has, and their names there."""
 Taker = Callable[[Any], None]
 Later = Callable[[float, Callable[[], None]], object]
 
@@ -62,6 +81,8 @@ class Telemetry:
         """Calls back after so many seconds, if there is a clock: for the lines that sum up others."""
         self.broker: Callable[[int], Placed | None] = lambda _broker_id: None
         """The broker with this id, if there is one: for the spans."""
+        self.has_generation = False
+        """Was a life of Redis's data seen? Each one after the first is news."""
         self._now = time.monotonic
         self._rate_limit = LogRateLimit()
         self._is_sum_planned = False
@@ -86,11 +107,17 @@ class Telemetry:
                 found[f"{name}{{{pairs}}}" if pairs else name] = int(count)
         return found
 
-    def log(self, level: int, text: str, *values: object, span: SpanContext | None = None) -> None:
-        """Write one line; ``span``: of the batch that the line is about."""
-        ids = {} if span is None else {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"}
-        _LOG.log(level, text, *values, extra=ids)
-        self.recent.append(Line(time.time(), logging.getLevelName(level).lower(), text % values))
+    def log(
+        self, level: int, text: str, *values: object, span: SpanContext | None = None, about: object = None
+    ) -> None:
+        """Write one line; ``span``: of the batch that the line is about; ``about``: an event whose fields a JSON line
+        has beside the text."""
+        fields = {} if about is None else fields_of(about)
+        if span is not None:
+            fields |= {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"}
+        _LOG.log(level, text, *values, extra=fields)
+        if level > logging.DEBUG:
+            self.recent.append(Line(time.time(), logging.getLevelName(level).lower(), text % values))
 
     def may_write(self, kind: str, least: int = 0) -> bool:
         """May a line be written that clients can cause at will? Lines that are left out are summed up later. ``least``:
@@ -149,6 +176,20 @@ class Telemetry:
         return take
 
 
+def fields_of(event: object) -> dict[str, object]:
+    """Return what a JSON line has of an event, under the same names whichever event it is. Producer ids are text: they
+    have 62 bits, and many readers of JSON keep 53."""
+    found: dict[str, object] = {}
+    for name, key in _FIELDS.items():
+        value = getattr(event, name, None)
+        if value is not None and value != "" and not (name == "base_offset" and value == NO_OFFSET):
+            found[key] = str(value) if key == "producer_id" else list(value) if isinstance(value, tuple) else value
+    code = getattr(event, "error_code", 0)
+    if code:
+        found["error_code"] = name_of(code)
+    return found
+
+
 def _said(telemetry: Telemetry, event: events.OperatorMessage) -> None:
     telemetry.log(_LEVELS[event.level], "%s", event.what)
 
@@ -165,21 +206,23 @@ def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
     if is_appended:
         if was_in_doubt:  # the lines of a doubt itself cannot name a trace: it begins with the answer
             text = f"answered after a doubt: {_BATCH} has offset %d"
-            telemetry.log(logging.INFO, text, *_named(event), event.base_offset, span=span)
+            telemetry.log(logging.INFO, text, *_named(event), event.base_offset, span=span, about=event)
     elif event.verdict == "duplicate":
         if telemetry.may_write("duplicate", limits.DUPLICATE_LINES_PER_MINUTE_MAX):
             text = f"duplicate: {_BATCH} answered with offset %d"
-            telemetry.log(logging.INFO, text, *_named(event), event.base_offset, span=span)
+            telemetry.log(logging.INFO, text, *_named(event), event.base_offset, span=span, about=event)
     elif telemetry.may_write(event.verdict):
         is_trouble = event.error_code and event.verdict != "duplicate_below_window"
         telemetry.log(
             logging.WARNING if is_trouble else logging.INFO,
-            f"%s: {_BATCH}: code %d: %s",
+            f"%s: {_BATCH}: %s (%d): %s",
             event.verdict,
             *_named(event),
+            name_of(event.error_code),
             event.error_code,
             event.message,
             span=span,
+            about=event,
         )
 
 
@@ -208,6 +251,7 @@ def _doubt_opened(telemetry: Telemetry, event: events.DoubtOpened) -> None:
         event.topic,
         event.partition,
         event.reason,
+        about=event,
     )
 
 
@@ -223,6 +267,7 @@ def _doubt_resolved(telemetry: Telemetry, event: events.DoubtResolved) -> None:
         event.bytes_read,
         event.seconds,
         event.detail,
+        about=event,
     )
 
 
@@ -237,6 +282,7 @@ def _second_copy(telemetry: Telemetry, event: events.DuplicateFound) -> None:
         event.topic,
         event.partition,
         ", ".join(map(str, event.offsets)),
+        about=event,
     )
 
 
@@ -250,6 +296,7 @@ def _late_write(telemetry: Telemetry, event: events.AppendAfterDeadline) -> None
         ", ".join(map(str, event.base_sequences)),
         event.topic,
         event.partition,
+        about=event,
     )
 
 
@@ -263,6 +310,7 @@ def _marker_lost(telemetry: Telemetry, event: events.MarkerLost) -> None:
         event.topic,
         event.partition,
         event.stored_as,
+        about=event,
     )
 
 
@@ -276,31 +324,41 @@ def _no_room_for_marker(telemetry: Telemetry, event: events.NoRoomForMarker) -> 
             event.size_bytes,
             event.topic,
             event.partition,
+            about=event,
         )
 
 
 def _generation(telemetry: Telemetry, event: events.GenerationChanged) -> None:
-    telemetry.log(logging.INFO, "the data in Redis have generation %s", event.generation.hex())
+    if telemetry.has_generation:
+        telemetry.log(
+            logging.WARNING,
+            "the data in Redis have generation %s, a new life (a restart, a failover): what is known of producers is "
+            "read from the logs as they come back",
+            event.generation.hex(),
+        )
+    else:
+        telemetry.log(logging.DEBUG, "the data in Redis have generation %s", event.generation.hex())
+    telemetry.has_generation = True
 
 
 def _refused(telemetry: Telemetry, event: events.ClientRefused) -> None:
     if telemetry.may_write("refused from clients"):
-        telemetry.log(logging.WARNING, "refused from %r: %s", event.client, event.what)
+        telemetry.log(logging.WARNING, "refused from %r: %s", event.client, event.what, about=event)
 
 
 def _connection_refused(telemetry: Telemetry, event: events.ConnectionRefused) -> None:
     if telemetry.may_write(f"no connection ({event.reason})"):
-        telemetry.log(logging.WARNING, "no connection for %s: %s", event.address, event.what)
+        telemetry.log(logging.WARNING, "no connection for %s: %s", event.address, event.what, about=event)
 
 
 def _slow(telemetry: Telemetry, event: events.SlowClient) -> None:
     if telemetry.may_write("disconnected clients"):
-        telemetry.log(logging.WARNING, "disconnected %r: %s", event.client, event.what)
+        telemetry.log(logging.WARNING, "disconnected %r: %s", event.client, event.what, about=event)
 
 
 def _tls_refused(telemetry: Telemetry, event: events.TlsRefused) -> None:
     if telemetry.may_write("TLS with clients"):
-        telemetry.log(logging.WARNING, "TLS with %s: %s", event.client, event.what)
+        telemetry.log(logging.WARNING, "TLS with %s: %s", event.client, event.what, about=event)
 
 
 def _certificate(telemetry: Telemetry, event: events.CertificateLoaded) -> None:

@@ -97,7 +97,12 @@ class EverySecret(dict[str, Anything]):
 def test_the_product_takes_the_configuration_of_every_example(helm: Path, file: Path, tmp_path: Path) -> None:
     manifests = render(helm, file)
     pod = NodePod(tmp_path, manifests, pod_of(manifests), EverySecret())
-    command: list[str | Path] = [*PROXY, "check", pod.fill_volumes()["/etc/idemproxy"] / "idemproxy.yaml"]
+    command: list[str | Path] = [
+        *PROXY,
+        "check",
+        pod.fill_volumes()["/etc/idemproxy"] / "idemproxy.yaml",
+        "--effective",
+    ]
     environment = os.environ | pod.environment()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -17,7 +17,8 @@ from idemproxy.proxy.telemetry.metric_names import METRICS
 
 EVERYTHING = CHART / "ci/everything-values.yaml"
 SERIES = 'namespace="streams",job="proxy-idemproxy-pods"'
-OF_PROMETHEUS = {"namespace", "job", "pod"}
+VARIABLES = {"$__rate_interval": "5m", "$__range": "6h", "$namespace": "n", "$job": "j", "$instance": "i"}
+OF_PROMETHEUS = {"namespace", "job", "pod", "instance"}
 
 
 def labels_of_series() -> dict[str, set[str]]:
@@ -49,7 +50,7 @@ def expressions(helm: Path) -> Iterator[tuple[str, str]]:
     for panel in panels():
         for target in panel["targets"]:
             text = target["expr"]
-            for variable, value in {"$__rate_interval": "5m", "$__range": "6h", "$namespace": "n", "$job": "j"}.items():
+            for variable, value in VARIABLES.items():
                 text = text.replace(variable, value)
             yield panel["title"], text
 
@@ -93,6 +94,30 @@ def test_every_selector_is_bound_to_the_release(helm: Path) -> None:
         for node in nodes(promql.parse(text)):
             if isinstance(node, promql.VectorSelector):
                 assert {"namespace", "job"} <= {matcher.name for matcher in node.matchers.matchers}, place
+
+
+def test_no_panel_draws_the_same_series_twice() -> None:
+    for panel in panels():
+        asked = [target["expr"] for target in panel["targets"]]
+        assert len(asked) == len(set(asked)), panel["title"]
+
+
+def test_the_dashboard_works_where_series_have_no_namespace_and_chooses_single_instances() -> None:
+    """Off Kubernetes the label namespace is missing, which only a pattern that fits nothing as well selects."""
+    variables = json.loads((CHART / "files/dashboard.json").read_text())["templating"]["list"]
+    chosen = {one["name"]: one for one in variables if one["type"] == "query"}
+    assert list(chosen) == ["namespace", "job", "instance"]
+    assert all(one["includeAll"] and one["allValue"] == ".*" for one in chosen.values())
+    for panel in panels():
+        for target in panel["targets"]:
+            for name in chosen:
+                assert target["expr"].count(f'{name}=~"${name}"') == target["expr"].count("{"), panel["title"]
+            assert "{{pod}}" not in target["legendFormat"], panel["title"]
+
+
+def test_refused_connections_are_drawn_by_their_reason() -> None:
+    asked = [target["expr"] for panel in panels() for target in panel["targets"]]
+    assert any("by (reason) (rate(idemproxy_connections_refused_total" in text for text in asked)
 
 
 def test_legends_and_texts_name_only_labels_that_the_expression_leaves(helm: Path) -> None:

@@ -69,7 +69,7 @@ def test_an_owner_that_has_come_back_since_keeps_what_it_has_open_unless_it_is_f
     redis.call("SET", KEYS[0], pack(LEFT))
     status, lines = forget(redis, lambda: redis.call("SET", member_key("default", OWNER), b"1"), force)
     assert status == int(not force)
-    assert lines[-1].endswith(f"forgotten on {int(force)} of 1 partitions")
+    assert lines[-1].endswith(f"forgotten on {int(force)} of 1 partition")
     assert unpack(redis.call("GET", KEYS[0])).has_open_intent is not force
     if not force:
         assert lines[-2].endswith(f"not forgotten: proxy {OWNER.hex()} is alive and may be writing it now")

@@ -80,7 +80,7 @@ def test_the_user_on_the_page_may_do_all_that_proxies_and_inspection_need_and_no
         wait_until(lambda: any("1 quiet" in line for line in lines_of("--redis", url)), "the last commit is written")
         assert any(place[0] in line for line in lines_of("producer", producer_id, "--redis", url))
         forgotten = idemproxy("forget", "producer", producer_id, "--yes", "--redis", url)
-        assert forgotten.stdout.endswith("forgotten on 1 of 1 partitions\n"), forgotten.stdout
+        assert forgotten.stdout.endswith("forgotten on 1 of 1 partition\n"), forgotten.stdout
         assert proxy.stop() == 0
     assert [entry[7] for entry in redis.call("ACL", "LOG")] == [], "something was refused"
     commands |= run(redis)

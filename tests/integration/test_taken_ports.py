@@ -54,8 +54,8 @@ def test_a_start_ends_and_says_which_port_for_which_broker_and_what_to_do(
     with socket.create_server(("127.0.0.1", first)):
         settings = settings_of(legacy_broker, bootstrap, first_broker_port=first, **listed)
         assert sentence_of_a_start(tmp_path, settings) == (
-            f"listener 'clients': cannot listen on 127.0.0.1:{first} for broker 0: EADDRINUSE, "
-            f"another process has this port: end it, or {OTHER_PORTS}"
+            f"listener 'clients': cannot listen on 127.0.0.1:{first} for broker 0: "
+            f"address already in use by another process; end it, or {OTHER_PORTS}"
         )
 
 
@@ -63,8 +63,8 @@ def test_a_start_whose_ports_are_the_brokers_own_ends(legacy_broker: LegacyClust
     _, port = legacy_broker.address(0)
     settings = settings_of(legacy_broker, neighbouring_ports(1), first_broker_port=port)
     assert sentence_of_a_start(tmp_path, settings) == (
-        f"listener 'clients': cannot listen on 127.0.0.1:{port} for broker 0: EADDRINUSE, "
-        f"the broker itself has this port: {OTHER_PORTS}"
+        f"listener 'clients': cannot listen on 127.0.0.1:{port} for broker 0: "
+        f"the broker itself has this port; {OTHER_PORTS}"
     )
 
 
@@ -105,7 +105,7 @@ def test_clients_are_told_nothing_of_a_broker_that_came_later_until_its_port_is_
             assert (ready(admin)[0], ports_taken(admin)) == (200, 0)
             squatter = socket.create_server(("127.0.0.1", second))
             cluster.start_broker(1)
-            what = f"cannot listen on 127.0.0.1:{second} for broker 1: EADDRINUSE, another process has this port"
+            what = f"cannot listen on 127.0.0.1:{second} for broker 1: address already in use by another process"
             line = proxy.wait_for_log(what, 60)
             assert "until then clients are told that broker 1 leads nothing; tried again every 5 s" in line
             assert brokers_and_leaders(client, "both") == (

@@ -1,7 +1,6 @@
 """Addresses that can not be connected to, as a broker may name them: whoever wanted one is told, nothing else ends.
 And names with several addresses."""
 
-import errno
 import os
 import resource
 import socket
@@ -83,7 +82,7 @@ def test_who_wants_a_connection_when_descriptors_have_run_out_is_told(kit: TlsKi
         with no_descriptors():
             scene.reactor.connect(("127.0.0.1", scene.port), far)
         await until(lambda: far.reasons)
-        assert far.reasons == [f"cannot connect: {errno.errorcode[errno.EMFILE]}"]
+        assert far.reasons == ["cannot connect: this process has no file descriptor left (ulimit -n)"]
         await trio.lowlevel.checkpoint()
 
     play(kit.server, act)
@@ -161,7 +160,7 @@ def test_when_no_address_is_good_all_reasons_are_told_at_once(kit: TlsKit) -> No
         scene.reactor.over_tls(side).connect(("kafka.test", scene.port), far)
         await until(lambda: far.reasons)
         (reason,) = far.reasons
-        assert reason.startswith("cannot connect: ECONNREFUSED; TLS handshake: ")
+        assert reason.startswith("cannot connect: connection refused: nothing listens there; TLS handshake: ")
 
     play(kit.server, act)
 

@@ -203,7 +203,7 @@ def test_a_port_that_another_process_has_ends_the_start(legacy_broker: LegacyClu
             other.listen()
             proxy.launch()
             assert proxy.wait() == 2
-        assert "EADDRINUSE, another process has this port" in proxy.log
+        assert "address already in use by another process; end it" in proxy.log
 
 
 def test_what_ends_one_worker_for_good_ends_all(legacy_broker: LegacyCluster, tmp_path: Path) -> None:

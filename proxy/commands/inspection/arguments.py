@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...settings.config import CONFIG_VARIABLE, DEFAULT_CLUSTER
+from ..parsing import Parser, explained
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    Commands = argparse._SubParsersAction[Parser]
 
 COMMANDS = ("inspect", "forget")
+SORTS = ("topic", "producer", "used")
+"""What a list of producers can be sorted by."""
 
 
 def add_commands(commands: Commands) -> None:
@@ -19,59 +22,114 @@ def add_commands(commands: Commands) -> None:
     inspect = commands.add_parser("inspect", help="show what is stored in Redis; changes nothing")
     _add_common(inspect)
     what = inspect.add_subparsers(dest="what", metavar="WHAT", title="what to show (default: an overview)")
-    for name, text in (
-        ("producers", "every producer on every partition, one a line"),
-        ("intents", "what is reserved and not committed, and by whom"),
-        ("proxies", "proxies that hold a lease, and those that have left something open"),
-        ("blocks", "claimed blocks of producer ids"),
+    for name, text, is_long in (
+        ("producers", "every producer on every partition, one a line", True),
+        ("intents", "what is reserved and not committed, and by whom", True),
+        ("proxies", "proxies that hold a lease, and those that have left something open", False),
+        ("blocks", "claimed blocks of producer ids", False),
     ):
-        _add_common(what.add_parser(name, help=text))
+        below = what.add_parser(name, help=text)
+        if is_long:
+            _add_order(below)
+        _add_common(below)
     producer = what.add_parser("producer", help="one producer: window, intent, bounds on each partition")
-    producer.add_argument("producer_id", type=_producer_id, metavar="ID")
-    _add_topic(producer)
+    _add_producer(producer)
     _add_common(producer)
     topic = what.add_parser("topic", help="the producers of one topic")
-    topic.add_argument("topic", metavar="TOPIC")
-    topic.add_argument("--partition", type=_partition, metavar="N", help="only this partition")
+    topic.add_argument("topic", metavar="TOPIC", help=explained("Its name, as it is in Kafka", "orders"))
+    topic.add_argument(
+        "--partition", type=_partition, metavar="N", help=explained("Only this partition", "--partition 3")
+    )
+    _add_order(topic)
     _add_common(topic)
 
     forget = commands.add_parser("forget", help="drop what is stored of a producer, so that the log is read instead")
-    what = forget.add_subparsers(dest="what", metavar="WHAT", required=True)
+    what = forget.add_subparsers(dest="what", metavar="WHAT", title="what to forget", required=True)
     producer = what.add_parser("producer", help="one producer, on all partitions or on one")
-    producer.add_argument("producer_id", type=_producer_id, metavar="ID")
-    _add_topic(producer)
-    producer.add_argument("--yes", action="store_true", help="do not ask")
+    _add_producer(producer)
+    producer.add_argument("--yes", action="store_true", help=explained("Do not ask"))
     producer.add_argument(
-        "--force", action="store_true", help="also what a living proxy may be writing now: risks a duplicate"
+        "--force",
+        action="store_true",
+        help=explained("Also what a living proxy may be writing now: risks a duplicate"),
     )
     _add_common(producer)
 
 
-def _add_topic(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topic", metavar="TOPIC", help="only this topic")
-    parser.add_argument("--partition", type=_partition, metavar="N", help="only this partition of the topic")
+def _add_producer(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "producer_id",
+        type=_producer_id,
+        metavar="ID",
+        help=explained("A producer id, in decimal or after 0x in hexadecimal", "3141592653589793001"),
+    )
+    parser.add_argument("--topic", metavar="TOPIC", help=explained("Only this topic", "--topic orders"))
+    parser.add_argument(
+        "--partition",
+        type=_partition,
+        metavar="N",
+        help=explained("Only this partition of the topic", "--partition 3"),
+    )
+
+
+def _add_order(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("order and pages")
+    group.add_argument(
+        "--sort",
+        choices=SORTS,
+        help=explained(
+            "By topic and partition, by producer id, or those that were used last first", "--sort used", "as found"
+        ),
+    )
+    group.add_argument("--limit", type=_count, metavar="N", help=explained("Lines of one page", "--limit 50", "all"))
+    group.add_argument(
+        "--page",
+        type=_count,
+        metavar="N",
+        default=1,
+        help=explained("Which page of --limit lines, sorted by topic if --sort says nothing else", "--page 2", 1),
+    )
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     """Each of these may stand before or behind what is to be shown: one that is missing behind it does not undo one
     before it."""
     absent = argparse.SUPPRESS
-    parser.add_argument(
+    group = parser.add_argument_group("which Redis")
+    group.add_argument(
         "--config",
         metavar="FILE",
         type=Path,
         default=absent,
-        help=f"the proxy's own configuration (default: ${CONFIG_VARIABLE}); its environment variables count too",
+        help=explained(
+            "The proxy's own configuration; its environment variables count too",
+            "--config /etc/idemproxy/idemproxy.yaml",
+            f"${CONFIG_VARIABLE}",
+        ),
     )
-    parser.add_argument("--redis", metavar="URL", default=absent, help="the server, redis:// or unix://")
-    parser.add_argument(
-        "--data-directory", metavar="DIR", default=absent, help="of a proxy with a private Redis (default: data)"
+    group.add_argument(
+        "--redis",
+        metavar="URL",
+        default=absent,
+        help=explained("The server, redis:// or unix://", "--redis redis://redis.example:6379/0"),
+    )
+    group.add_argument(
+        "--data-directory",
+        metavar="DIR",
+        default=absent,
+        help=explained("That of a proxy with a private Redis", "--data-directory /var/lib/idemproxy", "data"),
+    )
+    group.add_argument(
+        "--cluster-name",
+        metavar="NAME",
+        default=absent,
+        help=explained("Name of the cluster", "--cluster-name orders", DEFAULT_CLUSTER),
     )
     parser.add_argument(
-        "--cluster-name", metavar="NAME", default=absent, help=f"name of the cluster (default: {DEFAULT_CLUSTER})"
-    )
-    parser.add_argument(
-        "--json", action="store_true", default=absent, help="for machines: one JSON object a line, an overview is one"
+        "--json",
+        action="store_true",
+        default=absent,
+        help=explained("For machines: one JSON object a line, an overview is one"),
     )
 
 
@@ -89,4 +147,10 @@ def _producer_id(text: str) -> int:
 def _partition(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) < 2**31):
         raise argparse.ArgumentTypeError(f"{text!r} is no partition number")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**31):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
     return int(text)

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,18 @@ from ....state.redis_inspection import EntryRow, InspectionError, RedisInspectio
 from ...net.tls import TlsError, client_context
 from ...settings.config import CONFIG_VARIABLE, ConfigError, Settings
 from ...settings.load import load
+from ...settings.suggestions import meant
 from . import views
 from .forget import forget_producer
+from .order import page_of
 
 _NO_UPSTREAM = "localhost:9092"
 """No broker is asked: their addresses are the one setting that is required and not needed here."""
+_NAMES_SHOWN_MAX = 10
+
+
+class NothingStored(Exception):
+    """What was asked for is not there; one sentence."""
 
 
 def run_inspection(options: argparse.Namespace) -> int:
@@ -31,6 +39,9 @@ def run_inspection(options: argparse.Namespace) -> int:
             if options.command == "forget":
                 return _forget(inspection, settings, options)
             return _print(_lines(inspection, server, options))
+    except NothingStored as sentence:
+        print(f"idemproxy: {sentence}", file=sys.stderr)
+        return 1
     except (ConfigError, InspectionError) as problem:
         print(f"idemproxy: {problem}", file=sys.stderr)
         return 2
@@ -47,9 +58,9 @@ def _lines(inspection: RedisInspection, server: ServerFacts, options: argparse.N
         case None:
             return views.overview(inspection, server, as_json)
         case "producers":
-            return views.producers(inspection.entries(), server, as_json)
+            return views.producers(_ordered(inspection.entries(), options), server, as_json)
         case "intents":
-            return views.intents(inspection.entries(), server, as_json)
+            return views.intents(_ordered(views.with_intent(inspection.entries()), options), server, as_json)
         case "proxies":
             return views.proxies(inspection, server, as_json)
         case "blocks":
@@ -58,8 +69,23 @@ def _lines(inspection: RedisInspection, server: ServerFacts, options: argparse.N
             return views.producer(_of_producer(inspection, options), server, as_json)
         case "topic":
             rows = inspection.entries(topic=options.topic, partition=options.partition)
-            return views.producers(rows, server, as_json)
+            return views.producers(_ordered(_known(inspection, rows, options.topic), options), server, as_json)
     raise AssertionError(options.what)
+
+
+def _ordered(rows: Iterator[EntryRow], options: argparse.Namespace) -> Iterator[EntryRow]:
+    return page_of(rows, options.sort, options.limit, options.page)
+
+
+def _known(inspection: RedisInspection, rows: Iterator[EntryRow], topic: str) -> Iterator[EntryRow]:
+    """Return the rows. Raises NothingStored where there is none."""
+    first = next(rows, None)
+    if first is None:
+        names = inspection.topic_names()
+        where = f"under the cluster name {inspection.cluster!r}"
+        hint = meant(topic, names, lists_all=0 < len(names) <= _NAMES_SHOWN_MAX)
+        raise NothingStored(f"no producer of topic {topic!r} is stored {where}{hint}")
+    return chain([first], rows)
 
 
 def _forget(inspection: RedisInspection, settings: Settings, options: argparse.Namespace) -> int:
@@ -103,11 +129,21 @@ def _open(settings: Settings) -> RedisInspection:
     if settings.redis is not None:
         return RedisInspection(settings.redis, settings.cluster, _over_tls(settings))
     path = settings.data_directory / "redis" / "redis.socket"
+    others = "--redis names a server, --data-directory another directory, --config a file that does"
     try:
-        return RedisInspection(RedisAddress(os.fsdecode(path.read_bytes())), settings.cluster)
+        socket_path = os.fsdecode(path.read_bytes())
     except OSError as error:
-        hint = "--redis names a server, --data-directory another directory, --config a file that does"
-        raise ConfigError(f"no private Redis in {path.parent}: {error.strerror}; {hint}") from None
+        why = "no proxy with a private Redis runs with this data directory"
+        if not isinstance(error, FileNotFoundError):
+            why = f"{path} cannot be read: {error.strerror}"
+        raise ConfigError(f"no private Redis in {path.parent}: {why}; {others}") from None
+    try:
+        return RedisInspection(RedisAddress(socket_path), settings.cluster)
+    except InspectionError as error:
+        why = "the server has ended, as its machine or its pod did; start the proxy, which starts it again"
+        if os.path.exists(socket_path):
+            why = f"{error}"
+        raise ConfigError(f"the private Redis in {path.parent} does not answer: {why}; {others}") from None
 
 
 def _over_tls(settings: Settings) -> Callable[[Any], Any] | None:

@@ -12,6 +12,8 @@ from ....state.redis_inspection import EntryRow, NotForgotten, RedisInspection
 from .render import ENTRY_TITLES, entry_cells
 from .table import printable, table_lines
 
+ROWS_SHOWN_MAX = 20
+"""Partitions that are listed before the question; their number is said first."""
 COST = """\
 Forgetting drops the epoch, the last five batches and any intent of this producer. Its next batch on each partition
 waits until a proxy has read that partition's log, perhaps from its start, and found what the producer has there;
@@ -36,8 +38,11 @@ def forget_producer(
     if not found:
         print("nothing is stored of this producer", file=out)
         return 1
-    for line in table_lines(ENTRY_TITLES, map(entry_cells, found)):
+    print(f"producer {found[0].place.producer_id} is stored on {_partitions(len(found))}", file=out)
+    for line in table_lines(ENTRY_TITLES, map(entry_cells, found[:ROWS_SHOWN_MAX])):
         print(line, file=out)
+    if len(found) > ROWS_SHOWN_MAX:
+        print(f"... and {len(found) - ROWS_SHOWN_MAX} more: idemproxy inspect producer shows all", file=out)
     in_use = [row for row in found if row.is_owner_alive]
     if in_use and not force:
         _name_owners(in_use, out)
@@ -54,7 +59,7 @@ def forget_producer(
         if isinstance(result, NotForgotten):
             failed += 1
             print(f"{_where(row)}: not forgotten: {result.reason}", file=out)
-    print(f"forgotten on {len(found) - failed} of {len(found)} partitions", file=out)
+    print(f"forgotten on {len(found) - failed} of {_partitions(len(found))}", file=out)
     return 1 if failed else 0
 
 
@@ -67,11 +72,15 @@ def _name_owners(in_use: Iterable[EntryRow], out: TextIO) -> None:
 
 
 def _is_meant(ask: Callable[[], str], found: Sequence[EntryRow], out: TextIO) -> bool:
-    print(f"\nType the producer id to forget it ({len(found)} partitions): ", end="", file=out, flush=True)
+    print(f"\nType the producer id to forget it ({_partitions(len(found))}): ", end="", file=out, flush=True)
     if ask().strip() == str(found[0].place.producer_id):
         return True
     print("that is not its id: nothing was forgotten", file=out)
     return False
+
+
+def _partitions(count: int) -> str:
+    return f"{count} partition{'' if count == 1 else 's'}"
 
 
 def _where(row: EntryRow) -> str:

@@ -13,7 +13,18 @@ from ....state.producer_ids import BLOCK_SIZE
 from ....state.redis_inspection import BlockRow, EntryRow, ServerFacts
 from ....state.sequence import last_of
 
-ENTRY_TITLES = ("TOPIC", "PARTITION", "PRODUCER", "EPOCH", "NEXT", "LAST FIVE", "END OFFSET", "STATE", "EXPIRES")
+ENTRY_TITLES = (
+    "TOPIC",
+    "PARTITION",
+    "PRODUCER",
+    "EPOCH",
+    "NEXT",
+    "LAST FIVE",
+    "END OFFSET",
+    "STATE",
+    "USED",
+    "EXPIRES",
+)
 INTENT_TITLES = ("TOPIC", "PARTITION", "PRODUCER", "STATE", "OWNER", "EPOCH", "SEQUENCES", "FROM OFFSET", "UNTOUCHED")
 PROXY_TITLES = ("PROXY", "LEASE", "INTENTS")
 BLOCK_TITLES = ("FIRST ID", "LAST ID", "CLAIMED", "GENERATION")
@@ -26,7 +37,7 @@ def entry_cells(row: EntryRow) -> tuple[object, ...]:
     place, entry = row.place, row.entry
     where = (place.topic, place.partition, place.producer_id)
     if isinstance(entry, Damaged):
-        return (*where, "-", "-", "-", "-", row.state, _seconds(row.expires_ms))
+        return (*where, "-", "-", "-", "-", row.state, _used(row), _seconds(row.expires_ms))
     return (
         *where,
         entry.producer_epoch,
@@ -34,6 +45,7 @@ def entry_cells(row: EntryRow) -> tuple[object, ...]:
         _window_range(entry),
         _offset(entry.end_offset),
         row.state,
+        _used(row),
         _seconds(row.expires_ms),
     )
 
@@ -135,7 +147,8 @@ def block_fields(row: BlockRow, generation: bytes | None) -> dict[str, Any]:
 def entry_lines(row: EntryRow, generation: bytes | None) -> Iterator[str]:
     """Yield everything about one entry, for reading."""
     place, entry = row.place, row.entry
-    yield f"{place.topic}/{place.partition}: {row.state}, expires: {_seconds(row.expires_ms)}"
+    used = "" if row.untouched_seconds is None else f", used {_used(row)}"
+    yield f"{place.topic}/{place.partition}: {row.state}{used}, expires: {_seconds(row.expires_ms)}"
     if isinstance(entry, Damaged):
         yield f"  cannot be read: {entry.reason}"
         yield f"  value ({len(row.stored)} bytes): {row.stored[:_VALUE_BYTES_SHOWN].hex()}"
@@ -212,11 +225,17 @@ def _life(generation: bytes, present: bytes | None) -> str:
     return f"{generation.hex()[:8]} (present)" if generation == present else f"{generation.hex()[:8]} (earlier)"
 
 
+def _used(row: EntryRow) -> str:
+    """Return when it was read or written last."""
+    return "-" if row.untouched_seconds is None else f"{_span(row.untouched_seconds)} ago"
+
+
 def _seconds(milliseconds: int | None) -> str:
     """Return a span of time for reading."""
-    if milliseconds is None:
-        return "never"
-    seconds = milliseconds // 1000
+    return "never" if milliseconds is None else _span(milliseconds // 1000)
+
+
+def _span(seconds: int) -> str:
     if seconds < 120:
         return f"{seconds} s"
     return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h {seconds % 3600 // 60} min"

@@ -187,10 +187,14 @@ def producers(rows: Iterable[EntryRow], server: ServerFacts, as_json: bool) -> I
     return _list(rows, server, as_json, ENTRY_TITLES, entry_cells)
 
 
+def with_intent(rows: Iterable[EntryRow]) -> Iterator[EntryRow]:
+    """Yield the entries with an intent; also those with one that was given up."""
+    return (row for row in rows if isinstance(row.entry, Entry) and row.entry.intent is not None)
+
+
 def intents(rows: Iterable[EntryRow], server: ServerFacts, as_json: bool) -> Iterator[str]:
-    """Yield the entries with an intent, one a line; also those with one that was given up."""
-    some = (row for row in rows if isinstance(row.entry, Entry) and row.entry.intent is not None)
-    return _list(some, server, as_json, INTENT_TITLES, intent_cells)
+    """Yield entries with an intent, one a line."""
+    return _list(rows, server, as_json, INTENT_TITLES, intent_cells)
 
 
 def _list(

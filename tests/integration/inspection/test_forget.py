@@ -31,7 +31,7 @@ def test_forgetting_asks_first_and_says_what_it_costs(
     assert stored(redis, producer_id, place) == before
     done = idemproxy("forget", "producer", producer_id, "--redis", url, typed=f"{producer_id}\n")
     assert done.returncode == 0, done.stdout
-    assert done.stdout.endswith("forgotten on 1 of 1 partitions\n")
+    assert done.stdout.endswith("forgotten on 1 of 1 partition\n")
     (row,) = objects_of("producer", producer_id, "--redis", url)
     assert (row["state"], row["window"], row["version"]) == ("suspect", [], before.version + 1)
 

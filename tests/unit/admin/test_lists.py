@@ -15,7 +15,7 @@ from idemproxy.proxy import events, limits
 from idemproxy.proxy.admin import views
 from idemproxy.proxy.admin.app import make_app
 from idemproxy.proxy.admin.health import Watched, samples
-from idemproxy.proxy.admin.rates import WINDOW_STEPS, Rates
+from idemproxy.proxy.admin.rates import LONG_STEPS_KEPT, STEPS_KEPT, WINDOW_STEPS, Rates
 from idemproxy.proxy.settings.config import Caps
 from idemproxy.proxy.telemetry import metric_names as names
 from idemproxy.proxy.telemetry.reports import Telemetry
@@ -74,9 +74,13 @@ def test_the_pair_with_most_duplicates_comes_first(watched: Watched) -> None:
     for client in ("few", "many", "many", "many", "some", "some"):
         watched.telemetry(events.DuplicateAnswered(client, "t"))
     watched.telemetry(events.RetryJoined("c", "t"))
-    assert views.duplicates(watched) == [
-        {"client_id": client, "topic": "t", "count": count} for client, count in (("many", 3), ("some", 2), ("few", 1))
+    assert [(one["client_id"], one["topic"], one["count"]) for one in views.duplicates(watched)] == [
+        ("many", "t", 3),
+        ("some", "t", 2),
+        ("few", "t", 1),
+        ("c", "t", 1),
     ]
+    assert [(one["answered"], one["joined"]) for one in views.duplicates(watched)][2:] == [(1, 0), (0, 1)]
     found = views.totals(watched)
     assert [found[name] for name in ("duplicates_prevented", "duplicates_answered", "retries_joined")] == [7, 6, 1]
 
@@ -133,6 +137,48 @@ def test_a_quantile_is_the_bound_of_its_bucket_and_none_without_one(watched: Wat
     for _ in range(3):
         batch.observe(99.0)
     assert views.status(watched, Rates())["times"]["batch"]["p99_seconds"] is None, "above the last bound"
+
+
+def test_times_are_those_of_the_last_two_minutes_and_not_of_the_whole_life(watched: Watched) -> None:
+    batch, rates = watched.telemetry.metrics.histograms[names.BATCH], Rates()
+    for _ in range(100_000):
+        batch.observe(0.001)
+    for second in range(STEPS_KEPT + 1):
+        rates.take(float(second), views.totals(watched), views.durations(watched))
+    for _ in range(4):
+        batch.observe(3.0)
+    found = views.status(watched, rates)["times"]["batch"]
+    assert (found["count"], found["p50_seconds"], found["p99_seconds"]) == (4, 5.0, 5.0)
+    for second in range(STEPS_KEPT + 1):
+        rates.take(STEPS_KEPT + 1.0 + second, views.totals(watched), views.durations(watched))
+    assert views.status(watched, rates)["times"]["batch"]["count"] == 0, "two minutes later they are history"
+
+
+def test_every_place_that_tells_of_prevented_duplicates_tells_the_same_number(watched: Watched) -> None:
+    for number in range(5):
+        watched.telemetry(events.DuplicateAnswered("a", "t"))
+        watched.telemetry(events.RetryJoined("a" if number else "b", "t"))
+    tile = views.totals(watched)["duplicates_prevented"]
+    table = sum(one["count"] for one in views.duplicates(watched))
+    metric = sum(one.value for one in samples(watched) if one.metric is names.DUPLICATES_PREVENTED)
+    assert tile == table == metric == 10
+
+
+def test_the_history_of_an_hour_has_rates_counts_and_quantiles_step_by_step(watched: Watched) -> None:
+    rates, batch = Rates(), watched.telemetry.metrics.histograms[names.BATCH]
+    for second in range(3_700):
+        if second == 3_650:
+            batch.observe(3.0)
+            watched.telemetry(events.DuplicateAnswered("a", "t"))
+            watched.telemetry(events.DoubtOpened(7, "t", 0, 0, "x"))
+        rates.take(float(second), {**views.totals(watched), "batches": 2.0 * second}, views.durations(watched))
+    found = views.history(rates)
+    assert {len(row) for row in found.values()} == {LONG_STEPS_KEPT + 1}
+    assert found["seconds_ago"][0] == pytest.approx(3_600, abs=60)
+    assert found["seconds_ago"][-1] == 0
+    assert set(found["batches"]) == {2.0}
+    assert sum(found["duplicates_prevented"]) == sum(found["doubts_opened"]) == 1
+    assert [one for one in found["batch_p99_seconds"] if one is not None] == [5.0]
 
 
 def test_a_rate_looks_back_for_so_many_steps_and_no_further() -> None:

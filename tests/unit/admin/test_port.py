@@ -82,7 +82,8 @@ def test_an_address_that_cannot_be_had_is_one_sentence(host: str, shown: str) ->
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError) as refused:
             Admin((host, port))
-    assert refused.value.problems == (f"admin: cannot listen on {shown}:{port}: Address already in use",)
+    why = "address already in use by another process"
+    assert refused.value.problems == (f"admin: cannot listen on {shown}:{port}: {why}",)
 
 
 def test_what_goes_wrong_there_is_said_and_tried_again_and_does_not_end_the_proxy() -> None:

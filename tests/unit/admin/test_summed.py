@@ -93,11 +93,17 @@ def test_every_view_of_real_workers_can_be_made_one() -> None:
     assert {one["topic"] for one in found["producers"]["producers"]} == {TOPIC}
     assert len(found["brokers"]) == len(first["brokers"])
     assert found["history"]["batches"] == [0.0]
+    assert found["history"].keys() == first["history"].keys()
 
 
-def test_history_is_added_second_by_second_from_the_newest_back() -> None:
-    told = [Told(1, {"batches": [1.0, 2.0, 3.0]}), Told(2, {"batches": [10.0]})]
-    assert summed.history(told) == {"batches": [1.0, 2.0, 13.0]}
+def test_history_is_added_step_by_step_from_the_newest_back() -> None:
+    first = {"batches": [1.0, 2.0, 3.0], "batch_p99_seconds": [0.1, None, 0.5], "seconds_ago": [60.0, 30.0, 0.0]}
+    second = {"batches": [10.0], "batch_p99_seconds": [None], "seconds_ago": [0.0]}
+    assert summed.history([Told(1, first), Told(2, second)]) == {
+        "batches": [1.0, 2.0, 13.0],
+        "batch_p99_seconds": [0.1, None, 0.5],
+        "seconds_ago": [60.0, 30.0, 0.0],
+    }
 
 
 def test_a_broker_is_ready_if_it_is_for_all_and_duplicates_of_one_client_are_added() -> None:
@@ -106,9 +112,10 @@ def test_a_broker_is_ready_if_it_is_for_all_and_duplicates_of_one_client_are_add
     assert summed.brokers([Told(1, [one]), Told(2, [other])]) == [
         {**one, "ready": False, "lanes_busy": 5, "lanes_idle": 4}
     ]
-    row = {"client_id": "c", "topic": "t", "count": 2}
-    least = {"client_id": "d", "topic": "t", "count": 3}
-    assert summed.duplicates([Told(1, [least, row]), Told(2, [row])]) == [{**row, "count": 4}, least]
+    row = {"client_id": "c", "topic": "t", "count": 2, "answered": 1, "joined": 1}
+    least = {"client_id": "d", "topic": "t", "count": 3, "answered": 3, "joined": 0}
+    added = {**row, "count": 4, "answered": 2, "joined": 2}
+    assert summed.duplicates([Told(1, [least, row]), Told(2, [row])]) == [added, least]
 
 
 def test_lines_and_doubts_of_all_are_in_their_order() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from idemproxy.proxy.commands import check_connect
-from idemproxy.proxy.commands.check_connect import Finding
+from idemproxy.proxy.commands.finding import Finding
 from idemproxy.proxy.main import main
 from testkit.real.certificates import Authority
 
@@ -27,6 +28,8 @@ def said_of(said: Said, path: Path, text: str) -> list[str]:
     status = main(["check", os.fspath(path)])
     lines = said.readouterr().err.splitlines()
     assert status == (2 if lines else 0)
+    if lines:
+        assert lines.pop().startswith("configuration is not valid: ")
     return [line.removeprefix("idemproxy: ").removeprefix(f"{path}:") for line in lines]
 
 
@@ -132,6 +135,7 @@ def test_what_may_not_be_written_is_told(locked: Path, capsys: Said, monkeypatch
         f"idemproxy: IDEMPROXY_DATA_DIRECTORY: the data directory {locked}/a/b cannot be used: "
         f"{locked} may not be written",
         f"idemproxy: IDEMPROXY_JOURNAL: {locked}/j cannot be written: {locked} may not be written",
+        "configuration is not valid: 2 problems",
     ]
 
 
@@ -152,6 +156,7 @@ def test_files_of_an_earlier_life_that_may_not_be_written_are_told(
         f"idemproxy: IDEMPROXY_DATA_DIRECTORY: the data directory {locked}/data cannot be used: "
         f"{locked}/data/proxy.lock may not be written",
         f"idemproxy: IDEMPROXY_JOURNAL: {locked}/j cannot be written: it may not be written",
+        "configuration is not valid: 2 problems",
     ]
 
 
@@ -165,10 +170,67 @@ def test_what_was_found_stands_behind_the_configuration_and_only_a_problem_is_a_
     )
     path.write_text("upstream: {bootstrap: [k:1]}\n")
     assert main(["check", os.fspath(path), "--connect"]) == status
-    configuration, _, found = capsys.readouterr().out.partition("\n\n")
-    assert yaml.safe_load(configuration)["upstream"]["bootstrap"] == ["k:1"]
+    kernel, *found, verdict = capsys.readouterr().out.splitlines()
+    assert kernel.startswith("ok      checksums and conversion: ")
     shown = {"ok": "ok      redis: x", "warning": "warning redis: x", "problem": "PROBLEM redis: x"}
-    assert found.splitlines() == [shown[one] for one in signs]
+    assert found == [shown[one] for one in signs]
+    assert verdict == VERDICTS[signs]
+
+
+VERDICTS = {
+    ("ok",): "configuration is valid, and what it names can be used",
+    ("ok", "warning"): "configuration is valid, and what it names can be used; 1 warning",
+    ("warning", "problem", "ok"): "configuration is valid, but it would not work: 1 problem",
+}
+
+
+def test_the_last_line_is_the_verdict_and_the_configuration_is_shown_only_on_demand(path: Path, capsys: Said) -> None:
+    path.write_text("upstream: {bootstrap: [k:1]}\n")
+    assert main(["check", os.fspath(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "configuration is valid"
+    assert not any("bootstrap" in line for line in lines)
+    assert main(["check", os.fspath(path), "--effective"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == "# configuration is valid"
+    assert yaml.safe_load(out)["upstream"]["bootstrap"] == ["k:1"]
+
+
+def test_it_is_quiet_when_all_is_well_and_says_what_is_wrong_all_the_same(path: Path, capsys: Said) -> None:
+    path.write_text("upstream: {bootstrap: [k:1]}\n")
+    assert main(["check", os.fspath(path), "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+    path.write_text("upstream: {bootstrap: [k]}\n")
+    assert main(["check", os.fspath(path), "--quiet"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert [line.partition("upstream")[2] for line in said.err.splitlines()] == [
+        ".bootstrap[0]: expected HOST:PORT, with a port from 1 to 65535, not 'k'"
+    ]
+
+
+def test_machines_get_one_object_whether_it_is_right_or_wrong(path: Path, capsys: Said) -> None:
+    path.write_text("upstream: {bootstrap: [k:1]}\nredis: {url: 'redis://me:secret@h'}\n")
+    assert main(["check", os.fspath(path), "--json", "--effective"]) == 0
+    out = capsys.readouterr().out
+    found = json.loads(out)
+    assert (found["valid"], found["verdict"], found["problems"]) == (True, "configuration is valid", [])
+    assert [set(one) for one in found["findings"]] == [{"sign", "what", "text"}]
+    assert found["configuration"]["upstream"]["bootstrap"] == ["k:1"]
+    assert "secret" not in out
+    path.write_text("nonsense: 1\nupstream: {bootstrap: [k:1]}\n")
+    assert main(["check", os.fspath(path), "--json"]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert (found["valid"], len(found["problems"]), "configuration" in found) == (False, 1, False)
+
+
+def test_the_options_of_run_are_checked_as_well(path: Path, capsys: Said) -> None:
+    assert main(["check", "--upstream", "k:1,l", "--listen", "h:70000"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "idemproxy: --upstream: expected HOST:PORT, with a port from 1 to 65535, not 'l'",
+        "idemproxy: --listen: expected HOST:PORT, with a port from 1 to 65535, not 'h:70000'",
+        "configuration is not valid: 2 problems",
+    ]
 
 
 # ---------------------------------------------------------------------- all at once
@@ -188,7 +250,7 @@ def test_certificates_secrets_and_directories_are_looked_at_though_other_keys_ar
 
 WANTED = [
     "2: upstream.tls: ca_file ",
-    "7: listeners[0].bind: 'h:nonsense': HOST:PORT is wanted",
+    "7: listeners[0].bind: expected HOST:PORT, with a port from 1 to 65535, not 'h:nonsense'",
     "8: listeners[0].tls: the key in ",
     "11: listeners[0].tls.minimum_verson: unknown key; did you mean minimum_version?",
     "12: redis.password_file: secret is no UTF-8 text",

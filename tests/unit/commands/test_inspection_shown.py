@@ -38,12 +38,13 @@ def row(entry: Entry | Damaged = QUIET, **more: Any) -> EntryRow:
 
 # ---------------------------------------------------------------------- tables
 def test_an_entry_is_a_line_with_its_window_its_end_and_its_time() -> None:
-    assert render.entry_cells(row()) == ("orders", 2, 2**62, 2, 15, "4..14 (2)", 111, "quiet", "90 s")
+    assert render.entry_cells(row()) == ("orders", 2, 2**62, 2, 15, "4..14 (2)", 111, "quiet", "7 s ago", "90 s")
     one = replace(QUIET, window=WINDOW[1:])
     assert render.entry_cells(row(one))[5] == "14 (1)"
-    assert render.entry_cells(row(BLANK, expires_ms=None))[3:] == (0, 0, "-", "-", "quiet", "never")
+    assert render.entry_cells(row(BLANK, expires_ms=None))[3:] == (0, 0, "-", "-", "quiet", "7 s ago", "never")
     damaged = render.entry_cells(row(Damaged("cut"), state="damaged"))
-    assert damaged[3:] == ("-", "-", "-", "-", "damaged", "90 s")
+    assert damaged[3:] == ("-", "-", "-", "-", "damaged", "7 s ago", "90 s")
+    assert render.entry_cells(row(untouched_seconds=None))[-2] == "-"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,7 @@ def test_a_damaged_value_is_shown_as_far_as_64_bytes() -> None:
     shown = render.entry_fields(row(Damaged("cut"), state="damaged"), LIFE)
     assert (shown["bytes"], shown["reason"], shown["value_hex"]) == (70, "cut", "78" * 64)
     assert list(render.entry_lines(row(Damaged("cut"), state="damaged"), LIFE)) == [
-        "orders/2: damaged, expires: 90 s",
+        "orders/2: damaged, used 7 s ago, expires: 90 s",
         "  cannot be read: cut",
         f"  value (70 bytes): {'78' * 64}",
     ]
@@ -158,7 +159,7 @@ def test_a_block_is_an_object_that_says_of_which_life_it_is() -> None:
 def test_a_producer_is_told_in_sentences() -> None:
     entry = replace(QUIET, intent=INTENT, generation=EARLIER)
     assert list(views.producer([row(entry, state="open", is_owner_alive=True)], SERVER, False)) == [
-        "orders/2: open, expires: 90 s",
+        "orders/2: open, used 7 s ago, expires: 90 s",
         "  epoch 2, next sequence 15, end of its last append: offset 111, epoch begins at offset 90",
         "  in the log: sequences 4 to 13 at offset 100",
         "  in the log: sequences 14 to 14 at offset 110",

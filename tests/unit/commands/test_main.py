@@ -40,7 +40,10 @@ def test_the_version_is_told_without_loading_what_only_configurations_need() -> 
 def test_a_command_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended([]) == 2
     assert ended(["fly"]) == 2
-    assert "invalid choice: 'fly'" in capsys.readouterr().err
+    lines = capsys.readouterr().err.splitlines()
+    assert "begin with:" in lines, "without a word there is help"
+    start = "idemproxy: COMMAND: unknown: fly; there are run, check, schema, inspect, forget, audit, demo, completion"
+    assert lines[-2:] == [start, "what there is: idemproxy --help"]
 
 
 def test_the_help_names_every_option_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,10 +59,10 @@ def test_run_says_every_mistake_on_a_line_of_its_own_and_ends_with_2(capsys: pyt
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.splitlines() == [
-        "idemproxy: --upstream: 'nowhere': HOST:PORT is wanted, with a port from 1 to 65535",
+        "idemproxy: --upstream: expected HOST:PORT, with a port from 1 to 65535, not 'nowhere'",
         "idemproxy: --redis: a Redis URL begins with redis:// or unix://",
-        "idemproxy: --cluster-name: letters, digits, dot, underscore and hyphen are wanted, at most 64",
-        "idemproxy: --log-level: input should be 'debug', 'info', 'warning' or 'error', not 'loud'",
+        "idemproxy: --cluster-name: expected letters, digits, dots, underscores and hyphens, at most 64",
+        "idemproxy: --log-level: expected debug, info, warning or error, not 'loud'",
     ]
 
 
@@ -86,7 +89,7 @@ def test_a_file_that_is_given_stands_above_the_one_of_the_variable_and_an_empty_
     monkeypatch.setenv("IDEMPROXY_CONFIG", "")
     monkeypatch.setenv("IDEMPROXY_UPSTREAM__BOOTSTRAP", "kafka:1")
     capsys.readouterr()
-    assert main(["check"]) == 0
+    assert main(["check", "--effective"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["upstream"]["bootstrap"] == ["kafka:1"]
 
 
@@ -100,10 +103,10 @@ def test_a_journal_that_cannot_be_written_stops_the_start(tmp_path: Path, capsys
 def test_check_prints_yaml_that_can_be_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("upstream: {bootstrap: [kafka:9092]}\nlisteners: [{bind: '[::]:1', advertised: 'ö{id}:{port}'}]\n")
-    assert main(["check", os.fspath(path)]) == 0
+    assert main(["check", os.fspath(path), "--effective"]) == 0
     first = capsys.readouterr().out
     path.write_text(first)
-    assert main(["check", os.fspath(path)]) == 0
+    assert main(["check", os.fspath(path), "--effective"]) == 0
     assert capsys.readouterr().out == first
     assert yaml.safe_load(first)["listeners"][0]["advertised"] == "ö{id}:{port}"
 

@@ -53,7 +53,7 @@ USUAL = {
     "SCAN_BYTES_MAX": 256 * limits.MIB,
     "SCAN_SECONDS_MAX": 20,
     "FETCHES_AT_A_TIME": 2,
-    "DUPLICATE_SERIES_MAX": 1_000,
+    "CLIENT_TOPIC_SERIES_MAX": 1_000,
 }
 """Numbers that proxies and brokers of this kind have; who takes another one has a reason."""
 

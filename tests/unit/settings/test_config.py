@@ -166,23 +166,24 @@ nonsense: 1
     known = ", ".join(Configuration.model_fields)
     assert problems(path, {"cluster_name": "a b"}) == [
         f"{path}:11: limits.connections_max: is there already in line 10",
-        "IDEMPROXY_REDDIS__URL: unknown variable; did you mean redis?",
-        "--cluster-name: letters, digits, dot, underscore and hyphen are wanted, at most 64",
-        "IDEMPROXY_LIMITS__PRODUCERS_MAX: input should be greater than or equal to 1, not '-1'",
-        "IDEMPROXY_LIMITS__DRAIN_SECOND: unknown key; did you mean drain_seconds?",
-        f"{path}:2: upstream.bootstrap[1]: 'kafka-2': HOST:PORT is wanted, with a port from 1 to 65535",
+        "IDEMPROXY_REDDIS__URL: unknown variable; did you mean IDEMPROXY_REDIS?",
+        "--cluster-name: expected letters, digits, dots, underscores and hyphens, at most 64",
+        "IDEMPROXY_LIMITS__PRODUCERS_MAX: expected at least 1, not '-1'",
+        "IDEMPROXY_LIMITS__DRAIN_SECOND: unknown variable; did you mean IDEMPROXY_LIMITS__DRAIN_SECONDS?",
+        f"{path}:2: upstream.bootstrap[1]: expected HOST:PORT, with a port from 1 to 65535, not 'kafka-2'",
         f"{path}:3: upstream.tsl: unknown key; did you mean tls?",
-        f"{path}:6: listeners[0].advertised: 'broker-{{id}}.example': HOST:PORT is wanted, with a port from 1 to 65535",
+        f"{path}:6: listeners[0].advertised: expected HOST:PORT, with a port from 1 to 65535, "
+        "not 'broker-{id}.example'",
         f"{path}:8: listeners[1].tls.key_file: /nowhere cannot be read: No such file or directory",
         f"{path}:8: listeners[1].tls.cert_file: is missing",
-        f"{path}:12: log.level: input should be 'debug', 'info', 'warning' or 'error', not 'loud'",
+        f"{path}:12: log.level: expected debug, info, warning or error, not 'loud'",
         f"{path}:13: nonsense: unknown key; there are {known}",
     ]
 
 
 def test_without_a_cluster_one_line_says_what_is_wanted() -> None:
     (line,) = problems(None, {})
-    assert line.startswith("upstream: is missing (a broker of the cluster, HOST:PORT: --upstream")
+    assert line.startswith("upstream: is missing: a broker of the cluster, HOST:PORT (--upstream, IDEMPROXY_UPSTREAM__")
 
 
 @pytest.mark.parametrize(
@@ -192,11 +193,11 @@ def test_without_a_cluster_one_line_says_what_is_wanted() -> None:
         ("[{bind: '[::1]:9092'}, {bind: '127.0.0.1:9100', name: b}]", ""),
         ("[{bind: '0.0.0.0:9092'}, {bind: '127.0.0.1:9100', name: b}]", "both want port 9100: list the brokers"),
         ("[{bind: 'h:1'}, {bind: 'g:1'}]", "two listeners have the name 'clients'"),
-        ("[{routing: sni}]", "routing sni needs tls; routing sni needs {id} in the host of advertised"),
+        ("[{routing: sni}]", "listeners[0]: routing sni needs {id} in the host of advertised"),
         ("[{bootstrap_name: a}]", "bootstrap_name is for routing sni"),
         ("[{bind: 'h:9092', first_broker_port: 9092}]", "port 9092 would be the bootstrap port and a broker's port"),
         ("[{bind: 'h:65535'}]", "the brokers' ports would end at"),
-        ("[{first_broker_port: 65536}]", "less than or equal to 65535"),
+        ("[{first_broker_port: 65536}]", "expected at most 65535"),
         ("[{name: 'a b'}]", "should match pattern"),
     ],
 )
@@ -213,9 +214,9 @@ def test_listeners_that_do_not_fit_together_are_told(tmp_path: Path, listeners: 
     [
         ("a: [", r"c.yaml:1: this is no YAML: expected the node content"),
         ("a: b: c", r"c.yaml:1: this is no YAML: mapping values are not allowed here"),
-        ("- 1", r"c.yaml:1: sections with names are wanted at the top"),
-        ("text", r"c.yaml:1: sections with names are wanted at the top"),
-        ("1: 2", r"c.yaml:1: sections with names are wanted at the top"),
+        ("- 1", r"c.yaml:1: expected sections with names at the top"),
+        ("text", r"c.yaml:1: expected sections with names at the top"),
+        ("1: 2", r"c.yaml:1: expected sections with names at the top"),
         ("a: &a [*a]", r"c.yaml:1: this is no YAML: it contains itself"),
         ("a: !!python/object:os.system 1", r"c.yaml:1: this is no YAML: could not determine a constructor"),
         ("\0", r"c.yaml: this is no YAML"),
@@ -278,15 +279,15 @@ def test_no_secret_is_shown_in_settings_problems_or_what_check_prints(monkeypatc
 def test_a_secret_in_the_wrong_place_is_not_shown_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = file(tmp_path, "redis: redis://u:hunter2@h\nlisteners: 'key_password: hunter2'\nadmin: [hunter2]\n")
     assert problems(path, UPSTREAM) == [
-        f"{path}:1: redis: a section is wanted: names with values",
-        f"{path}:2: listeners: input should be a valid list",
-        f"{path}:3: admin: a section is wanted: names with values",
+        f"{path}:1: redis: expected a section: names with values",
+        f"{path}:2: listeners: expected a valid list",
+        f"{path}:3: admin: expected a section: names with values",
     ]
     assert problems(None, {"upstream": "redis://u:hunter2@h"}) == [
         "--upstream: a text with an @: an IPv6 address is written in brackets: [2001:db8::1]:9092"
     ]
     monkeypatch.setenv("IDEMPROXY_LISTENERS", "[{tls: {key_password: hunter2}")
-    assert problems(None, UPSTREAM) == ["IDEMPROXY_LISTENERS: input should be a valid list"]
+    assert problems(None, UPSTREAM) == ["IDEMPROXY_LISTENERS: expected a valid list"]
 
 
 @pytest.mark.parametrize("written", ["!hunter2", "!hunter2'", "!hunter2!now", "*hunter2"])

@@ -146,9 +146,9 @@ def test_a_password_of_digits_without_quotes_is_not_repeated(directory: Path) ->
         {"url": number, "password": number},
     )
     assert found == [
-        "upstream.sasl.username: input should be a valid string, not 73551608",
-        "upstream.sasl.password: input should be a valid string",
-        "listeners[0].tls.key_password: input should be a valid string",
-        "redis.url: input should be a valid string",
-        "redis.password: input should be a valid string",
+        "upstream.sasl.username: expected a valid string, not 73551608",
+        "upstream.sasl.password: expected a valid string",
+        "listeners[0].tls.key_password: expected a valid string",
+        "redis.url: expected a valid string",
+        "redis.password: expected a valid string",
     ]

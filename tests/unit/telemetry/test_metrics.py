@@ -69,6 +69,11 @@ def test_the_documentation_has_every_metric_as_it_is() -> None:
     assert rows == expected
 
 
+def test_no_name_is_the_namespace_of_another_one() -> None:
+    found = [metric.name for metric in (*METRICS, *SUPERVISOR_METRICS)]
+    assert [(one, other) for one in found for other in found if other.startswith(f"{one}.")] == []
+
+
 # ---------------------------------------------------------------------- counting
 def test_every_plain_counter_counts_its_event_and_no_other() -> None:
     for kind, metric in COUNTED.items():
@@ -81,15 +86,15 @@ def test_every_plain_counter_counts_its_event_and_no_other() -> None:
 
 def test_duplicates_are_counted_by_client_and_topic_up_to_a_cap() -> None:
     telemetry = Telemetry()
-    for number in range(limits.DUPLICATE_SERIES_MAX + 20):
+    for number in range(limits.CLIENT_TOPIC_SERIES_MAX + 20):
         telemetry(events.DuplicateAnswered(f"client-{number}", "orders"))
         telemetry(events.DuplicateAnswered("client-0", "orders"))
     found = telemetry.metrics.duplicates
-    assert found[("client-0", "orders")] == limits.DUPLICATE_SERIES_MAX + 21
+    assert found[("client-0", "orders")] == limits.CLIENT_TOPIC_SERIES_MAX + 21
     assert found[("client-1", "orders")] == 1
     assert found[(OTHER, OTHER)] == 20
-    assert len(found) == limits.DUPLICATE_SERIES_MAX + 1
-    assert telemetry.metrics.duplicates_answered == 2 * limits.DUPLICATE_SERIES_MAX + 40
+    assert len(found) == limits.CLIENT_TOPIC_SERIES_MAX + 1
+    assert telemetry.metrics.duplicates_answered == 2 * limits.CLIENT_TOPIC_SERIES_MAX + 40
 
 
 def test_a_pair_that_was_idle_for_longest_and_for_an_hour_makes_room_for_another_one() -> None:
@@ -99,13 +104,13 @@ def test_a_pair_that_was_idle_for_longest_and_for_an_hour_makes_room_for_another
     def count(client: str) -> None:
         metrics.takers()[events.DuplicateAnswered](events.DuplicateAnswered(client, "t"))
 
-    for number in range(limits.DUPLICATE_SERIES_MAX):
+    for number in range(limits.CLIENT_TOPIC_SERIES_MAX):
         count(f"random-{number}")
     now[0] = 1.0
     count("random-0")
     count("orders")
     assert metrics.duplicates[(OTHER, OTHER)] == 1
-    now[0] = limits.DUPLICATE_SERIES_IDLE_SECONDS
+    now[0] = limits.CLIENT_TOPIC_IDLE_SECONDS
     count("orders")
     count("orders")
     assert metrics.duplicates[("orders", "t")] == 2
@@ -118,8 +123,8 @@ def test_a_pair_that_was_idle_for_longest_and_for_an_hour_makes_room_for_another
     for _ in range(2):
         metrics.takers()[events.DuplicateAnswered](events.DuplicateAnswered(OTHER, OTHER))
     assert metrics.duplicates[(OTHER, OTHER)] == 3, "it stays, and never goes back"
-    assert len(metrics.duplicates) == limits.DUPLICATE_SERIES_MAX + 1
-    assert metrics.duplicates_answered == limits.DUPLICATE_SERIES_MAX + 7, "none of them is lost here"
+    assert len(metrics.duplicates) == limits.CLIENT_TOPIC_SERIES_MAX + 1
+    assert metrics.duplicates_answered == limits.CLIENT_TOPIC_SERIES_MAX + 7, "none of them is lost here"
 
 
 def test_every_way_a_doubt_can_end_is_a_series_from_the_start() -> None:
@@ -222,8 +227,11 @@ def test_prometheus_reads_what_was_counted_and_every_time_anew() -> None:
         again = {family.name: family for family in text_string_to_metric_families(export.text().decode())}
     finally:
         export.close()
-    (duplicate,) = families["idemproxy_duplicates_answered"].samples
-    assert (duplicate.labels, duplicate.value) == ({"client_id": 'client "one"\n', "topic": "orders"}, 1)
+    (duplicate,) = families["idemproxy_duplicates_prevented"].samples
+    assert (duplicate.labels, duplicate.value) == (
+        {"client_id": 'client "one"\n', "topic": "orders", "how": "answered"},
+        1,
+    )
     found = {(one.name.rpartition("_")[2], one.labels.get("le")): one.value
              for one in families["idemproxy_doubt_duration_seconds"].samples}  # fmt: skip
     assert found[("count", None)] == found[("bucket", "+Inf")] == 3
@@ -245,7 +253,7 @@ class Sent(MetricExporter):
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> MetricExportResult:
         (scope,) = (scope for group in metrics_data.resource_metrics for scope in group.scope_metrics)
-        (found,) = (one for one in scope.metrics if one.name == "idemproxy.duplicates.answered")
+        (found,) = (one for one in scope.metrics if one.name == "idemproxy.duplicates.prevented")
         assert isinstance(found.data, Sum)
         assert found.data.is_monotonic
         self.duplicates.append({(one.attributes or {})["client_id"]: one.value for one in found.data.data_points})
@@ -258,19 +266,19 @@ class Sent(MetricExporter):
 
 
 def test_a_series_that_has_made_room_is_gone_for_every_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "DUPLICATE_SERIES_MAX", 1)
+    monkeypatch.setattr(limits, "CLIENT_TOPIC_SERIES_MAX", 1)
     now, sent = [0.0], Sent()
     metrics = Metrics(lambda: now[0])
     export = MetricExport(metrics.samples, metrics.histograms, resource(), sent)
     try:
         for client in ("random", "random", "orders"):
             metrics.takers()[events.DuplicateAnswered](events.DuplicateAnswered(client, "t"))
-            now[0] += limits.DUPLICATE_SERIES_IDLE_SECONDS
+            now[0] += limits.CLIENT_TOPIC_IDLE_SECONDS
         text = export.text().decode()
     finally:
         export.close()
-    assert re.findall(r"^idemproxy_duplicates_answered_total\{.*$", text, re.MULTILINE) == [
-        'idemproxy_duplicates_answered_total{client_id="orders",topic="t"} 1.0'
+    assert re.findall(r"^idemproxy_duplicates_prevented_total\{.*$", text, re.MULTILINE) == [
+        'idemproxy_duplicates_prevented_total{client_id="orders",how="answered",topic="t"} 1.0'
     ]
     assert sent.duplicates == [{"orders": 1}]
 

@@ -91,7 +91,7 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
         (
             replace(APPENDED, verdict="out_of_order", error_code=45, message="a gap"),
             logging.WARNING,
-            "out_of_order: producer 7 epoch 1 sequence 30 on orders-2: code 45: a gap",
+            "out_of_order: producer 7 epoch 1 sequence 30 on orders-2: OUT_OF_ORDER_SEQUENCE_NUMBER (45): a gap",
         ),
         (
             events.DoubtOpened(7, "orders", 2, 30, "the connection broke"),
@@ -112,7 +112,8 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
         (
             replace(APPENDED, verdict="duplicate_below_window", error_code=46, message="long ago"),
             logging.INFO,
-            "duplicate_below_window: producer 7 epoch 1 sequence 30 on orders-2: code 46: long ago",
+            "duplicate_below_window: producer 7 epoch 1 sequence 30 on orders-2: "
+            "DUPLICATE_SEQUENCE_NUMBER (46): long ago",
         ),
         (events.SlowClient("c", "it sent nothing"), logging.WARNING, "disconnected 'c': it sent nothing"),
         (events.TlsRefused("192.0.2.1", "no certificate"), logging.WARNING, "TLS with 192.0.2.1: no certificate"),

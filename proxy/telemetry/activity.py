@@ -1,0 +1,86 @@
+"""What each client did on each topic: batches, records, bytes, duplicates, errors, and when. Plain numbers, capped, as
+clients choose their names freely. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from .. import limits
+from .metric_names import OTHER
+
+Place = tuple[str, str]
+"""Client id and topic."""
+BEYOND: Final = (OTHER, OTHER)
+"""Where everything is counted that has no place of its own."""
+
+
+class Activity:
+    """One client on one topic. Batches have a producer id. ``answered``, ``joined``: duplicates that were prevented, as
+    they were answered from the log, or joined to a first try that was under way. ``last_at``: seconds of the clock."""
+
+    __slots__ = ("answered", "batches", "joined", "last_at", "record_bytes", "records", "verdicts")
+
+    def __init__(self) -> None:
+        self.batches = self.records = self.record_bytes = 0
+        self.answered = self.joined = 0
+        self.verdicts: dict[str, int] = {}
+        """Batches by verdict; those that were appended at once are only in ``batches``."""
+        self.last_at = 0.0
+
+    @property
+    def prevented(self) -> int:
+        """Duplicates that were prevented."""
+        return self.answered + self.joined
+
+
+class Activities:
+    """Of all clients and topics. A pair that was idle for long may make room for another one; it begins at 0 when it
+    comes back."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._known: dict[Place, Activity] = {}
+        self._full_until = float("-inf")
+        """Nothing makes room before this time."""
+
+    def of(self, client: str, topic: str) -> Activity:
+        """Return where this pair is counted, and note that it is there."""
+        place = client, topic
+        found = self._known.get(place)
+        now = self._now()
+        if found is None:
+            found = self._new(place, now)
+        found.last_at = now
+        return found
+
+    def items(self) -> list[tuple[Place, Activity]]:
+        """Return all of them. May be called from another thread."""
+        return list(self._known.items())
+
+    def duplicates(self) -> Iterator[tuple[Place, Activity]]:
+        """Yield those with duplicates that were prevented."""
+        return ((place, one) for place, one in self.items() if one.prevented)
+
+    def _new(self, place: Place, now: float) -> Activity:
+        if place != BEYOND and not self._has_room(now):
+            return self.of(*BEYOND)
+        found = self._known[place] = Activity()
+        return found
+
+    def _has_room(self, now: float) -> bool:
+        """May one more pair be counted apart? If the cap is reached, the one that was idle for longest makes room, if
+        that was long enough."""
+        pairs = len(self._known) - (BEYOND in self._known)
+        if pairs < limits.CLIENT_TOPIC_SERIES_MAX:
+            return True
+        if now < self._full_until:
+            return False
+        idlest, at = min(
+            ((place, one.last_at) for place, one in self._known.items() if place != BEYOND), key=lambda one: one[1]
+        )
+        if now - at < limits.CLIENT_TOPIC_IDLE_SECONDS:
+            self._full_until = at + limits.CLIENT_TOPIC_IDLE_SECONDS
+            return False
+        del self._known[idlest]
+        return True
