@@ -163,7 +163,7 @@ def name_of(error_code: int) -> str:
         return str(error_code)
 
 
-_MEANINGS = {
+_MEANINGS: dict[int, str] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the broker has no such topic or partition, or this user may not see it",
     ErrorCode.MESSAGE_TOO_LARGE: "above the broker's message.max.bytes, or the topic's max.message.bytes",
     ErrorCode.RECORD_LIST_TOO_LARGE: "above the topic's segment.bytes",

@@ -13,6 +13,7 @@ from ...state.redis_store import RedisStore
 from .. import limits
 from ..broker.topology import TopologyStatistics
 from ..engine.engine import Engine
+from ..net.sockets import Traffic
 from ..telemetry import metric_names as names
 from ..telemetry.metrics import Sample
 from ..telemetry.reports import Telemetry
@@ -24,10 +25,16 @@ and the lease."""
 _API_NAMES = {int(key): key.name.lower() for key in ApiKey}
 
 
+def api_name(key: int) -> str:
+    """Return the name of an API as metrics have it; keys that no client of ours should send are one."""
+    return _API_NAMES.get(key, names.OTHER)
+
+
 @dataclass(frozen=True, slots=True)
 class Watched:
     """One proxy, to look at. ``store``: None until it is made. ``now``: the reactor's clock; ``wall``: unix seconds.
-    ``ports_taken``: why brokers have no port, a sentence each."""
+    ``ports_taken``: why brokers have no port, a sentence each. ``ports_open``: by the listener's name.
+    ``journal_is_written``: None without a journal."""
 
     engine: Engine
     telemetry: Telemetry
@@ -38,6 +45,9 @@ class Watched:
     ports_taken: Callable[[], Sequence[str]]
     started_at: float
     version: str
+    ports_open: Callable[[], Mapping[str, int]] = dict
+    journal_is_written: Callable[[], bool] | None = None
+    client_traffic: Traffic | None = None
 
     @property
     def lease_seconds(self) -> float:
@@ -126,6 +136,13 @@ def samples(watched: Watched) -> Iterator[Sample]:
     yield Sample(names.CONNECTIONS, (), now.connections)
     yield Sample(names.CONNECTIONS_LIMIT, (), now.connections_max)
     yield Sample(names.PORTS_TAKEN, (), len(watched.ports_taken()))
+    for name, count in watched.ports_open().items():
+        yield Sample(names.PORTS_OPEN, (name,), count)
+    if watched.journal_is_written is not None:
+        yield Sample(names.JOURNAL_UP, (), int(watched.journal_is_written()))
+    if watched.client_traffic is not None:
+        yield Sample(names.CLIENT_TRAFFIC, ("received",), watched.client_traffic.received_bytes)
+        yield Sample(names.CLIENT_TRAFFIC, ("sent",), watched.client_traffic.sent_bytes)
     yield Sample(names.HELD_BYTES, (), now.memory.bytes_held)
     yield Sample(names.HELD_BYTES_LIMIT, (), now.memory.bytes_max)
     yield Sample(names.ENTRIES, (), now.entries)

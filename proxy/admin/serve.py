@@ -25,7 +25,7 @@ from ..telemetry.metrics_export import MetricExport
 from ..telemetry.otel import metric_exporter_from_environment, resource
 from ..telemetry.reports import Telemetry
 from .app import make_app
-from .health import Watched, samples
+from .health import Watched, api_name, samples
 from .rates import STEP_SECONDS, Rates
 from .views import durations, totals
 
@@ -49,12 +49,17 @@ class Admin:
         store: Callable[[], RedisStore | None],
         is_listening: Callable[[], bool],
         ports_taken: Callable[[], Sequence[str]],
+        **more: Any,
     ) -> None:
-        """Answer until cancelled."""
+        """Answer until cancelled. ``more``: the last fields of ``Watched``."""
         ports = (is_listening, ports_taken)
-        watched = Watched(engine, telemetry, store, engine.now, time.time, *ports, engine.now(), __version__)
-        histograms = telemetry.metrics.histograms
-        export = MetricExport(lambda: samples(watched), histograms, resource(), metric_exporter_from_environment())
+        watched = Watched(engine, telemetry, store, engine.now, time.time, *ports, engine.now(), __version__, **more)
+        metrics = telemetry.metrics
+        engine.measure_request = lambda key, seconds: metrics.request_answered(api_name(key), seconds)
+        exporter = metric_exporter_from_environment()
+        export = MetricExport(
+            lambda: samples(watched), metrics.histograms, resource(), exporter, requests=metrics.requests
+        )
         try:
             if self._socket is None:
                 await trio.sleep_forever()

@@ -24,8 +24,8 @@ _OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
 class Parser(argparse.ArgumentParser):
     """``argparse``'s, without abbreviations: a script that uses one would break with the next option."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, allow_abbrev=False, **named)
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**{**named, "allow_abbrev": False})
         self.color = False  # of Python 3.14: here every version has the same colours
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -66,21 +66,22 @@ def complete(parser: argparse.ArgumentParser) -> None:
     if "_ARGCOMPLETE" not in os.environ:
         return
     import argcomplete
+    from argcomplete.completers import ChoicesCompleter, FilesCompleter, SuppressCompleter
 
     for action in _actions(parser):
         offered = _CHOICES.fullmatch(action.metavar) if isinstance(action.metavar, str) else None
         if action.metavar in _OF_FILES:
-            action.completer = argcomplete.FilesCompleter()  # type: ignore[attr-defined]
+            action.completer = FilesCompleter()  # type: ignore[attr-defined]
         elif offered is not None:
-            action.completer = argcomplete.ChoicesCompleter(offered[1].split(","))  # type: ignore[attr-defined]
-    argcomplete.autocomplete(parser, default_completer=argcomplete.SuppressCompleter())
+            action.completer = ChoicesCompleter(dict.fromkeys(offered[1].split(","), ""))  # type: ignore[attr-defined]
+    argcomplete.autocomplete(parser, default_completer=SuppressCompleter())
 
 
 def completion_script(shell: str) -> str:
     """Return what a shell evaluates to complete our words. ``shell``: one of ``SHELLS``."""
-    import argcomplete
+    from argcomplete.shell_integration import shellcode
 
-    text: str = argcomplete.shellcode([PROGRAM], shell=shell)
+    text: str = shellcode([PROGRAM], shell=shell)
     return text
 
 

@@ -122,6 +122,7 @@ class Engine:
         """Each belongs to one client; with a produce out it outlives the session."""
         self.requests_by_key: dict[int, int] = defaultdict(int)
         """Requests that came in, by API key."""
+        self.measure_request: Callable[[int, float], None] | None = None
         self._random_bytes = random_bytes
         self._on_brokers = on_brokers
         self._sequencers = Sequencers(self.caps.producers_max, report)

@@ -19,14 +19,30 @@ def no_step() -> float:
     return 0.0
 
 
+class CountedBatch(Protocol):
+    """What is counted of a batch."""
+
+    @property
+    def arrived_at(self) -> float: ...
+
+    @property
+    def client(self) -> str: ...
+
+    @property
+    def record_count(self) -> int: ...
+
+    @property
+    def record_bytes(self) -> int: ...
+
+
 class AppendCounts(Protocol):
     """What is counted of ``AppendSent`` and of ``BatchAnswered`` with the verdict "appended". ``appends_sent``: the
     first."""
 
     appends_sent: int
 
-    def appended_at_once(self, arrived_at: float) -> None:
-        """A batch that arrived then is answered as appended."""
+    def appended_at_once(self, batch: CountedBatch, topic: str) -> None:
+        """A batch is answered as appended."""
         ...
 
 

@@ -25,7 +25,7 @@ from ..admission.connection_quotas import ConnectionQuotas
 from ..events import Report
 from .connect import ConnectAttempts, Place
 from .socket_errors import why_not_connected
-from .sockets import Listener, SocketWire, Source
+from .sockets import Listener, SocketWire, Source, Traffic
 from .tls import TlsSide
 from .tls_wire import Handshakes, TlsListener, TlsWire
 
@@ -80,6 +80,8 @@ class TrioReactor:
         """May other processes of this user listen on the same ports (SO_REUSEPORT)? Set before ``listen``."""
         self.now: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
         """Seconds; goes on while the machine sleeps, unlike the monotonic clock (rule R4)."""
+        self.client_traffic = Traffic()
+        """Bytes on the connections of all clients that were accepted here."""
         self._epoll = select.epoll()
         self._sources: dict[int, Source] = {}
         self._timers: list[tuple[float, int, _Timer]] = []

@@ -40,8 +40,19 @@ class Source(Protocol):
     def discard(self) -> None: ...
 
 
+class Traffic:
+    """Bytes on connections, as the kernel took and gave them."""
+
+    __slots__ = ("received_bytes", "sent_bytes")
+
+    def __init__(self) -> None:
+        self.received_bytes = self.sent_bytes = 0
+
+
 class Hub(Protocol):
     """What sockets need of the event loop."""
+
+    client_traffic: Traffic
 
     def watch(self, descriptor: int, source: Source, events: int) -> None: ...
 
@@ -97,6 +108,7 @@ class SocketWire:
         "_socket",
         "_written",
         "admitted",
+        "traffic",
         "unsent",
     )
 
@@ -121,6 +133,8 @@ class SocketWire:
         self.unsent = 0
         self.admitted: AdmittedConnection | None = None
         """The admission of a client's connection, to be given back at its end."""
+        self.traffic: Traffic | None = None
+        """Where the bytes of a client's connection are counted."""
         reactor.watch(self._descriptor, self, self._interest)
 
     @property
@@ -221,6 +235,8 @@ class SocketWire:
             if fence is not None and not fence():
                 self._fenced()
                 return
+        if self.traffic is not None:
+            self.traffic.sent_bytes += taken_bytes
         if self._open:
             if self._closing and not self._queued:
                 self.discard()
@@ -269,6 +285,8 @@ class SocketWire:
         except OSError as error:
             self.fail(f"cannot receive: {error.strerror}")
             return
+        if self.traffic is not None:
+            self.traffic.received_bytes += len(data)
         if not data:
             self.fail("the peer closed the connection")
         elif not self._closing:
@@ -385,6 +403,7 @@ class Listener:
                 admitted.end()
             return
         wire = SocketWire(self._reactor, connection, endpoint)
+        wire.traffic = self._reactor.client_traffic
         if admitted is not None:
             wire.admitted, admitted.hang_up = admitted, wire.fail
         if not self._reactor.guarded("connected", lambda: endpoint.connected(wire)):

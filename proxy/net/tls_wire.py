@@ -192,6 +192,8 @@ class TlsWire(SocketWire):
                 break
             self._incoming.write(data)
             taken += len(data)
+            if self.traffic is not None:
+                self.traffic.received_bytes += len(data)
             if self._handshakes is not None and not self._shake(data):
                 return  # else the bytes behind the handshake are for the endpoint
             had, (have, reason) = have, self._decrypt(pieces, have)
@@ -397,6 +399,7 @@ class TlsListener(Listener):
 
         def begin() -> None:
             newcomer.wire = wire = TlsWire(self._reactor, connection, newcomer, self._handshakes, self._side)
+            wire.traffic = self._reactor.client_traffic
             if admitted is not None:
                 wire.admitted, admitted.hang_up = admitted, wire.fail
 

@@ -105,6 +105,13 @@ class Listeners:
         """Return why brokers of the cluster have no port, a sentence each. May be called from another thread."""
         return [taken.why for (_, broker_id), taken in list(self._taken.items()) if broker_id in self._brokers]
 
+    def ports_open(self) -> dict[str, int]:
+        """Return how many ports of each listener are open. May be called from another thread."""
+        found = dict.fromkeys((one.name for one in self._listeners), 0)
+        for name, _ in list(self._open):
+            found[name] += 1
+        return found
+
     # ------------------------------------------------------------------ inside
     def _has_all(self) -> bool:
         if self._refused:

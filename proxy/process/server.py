@@ -167,7 +167,13 @@ class Server:
                     nursery.start_soon(self._wait_for_supervisor)
                 if self._admin is not None and self._telemetry is not None:
                     ports = (self._ready.is_set, self._listeners.taken)
-                    nursery.start_soon(self._admin.run, self.engine, self._telemetry, lambda: self._store, *ports)
+                    look = partial(
+                        self._admin.run,
+                        ports_open=self._listeners.ports_open,
+                        journal_is_written=None if self._journal is None else self._journal.is_written,
+                        client_traffic=self._reactor.client_traffic,
+                    )
+                    nursery.start_soon(look, self.engine, self._telemetry, lambda: self._store, *ports)
                 self._certificates.watch()
                 self.engine.look_for_brokers()
                 nursery.start_soon(self._say_when_ready)
@@ -295,6 +301,8 @@ class Server:
 
     def _new_store(self, login: RedisAddress) -> MeasuredStore:
         self._remember_incarnation()
+        if self._telemetry is not None and self._telemetry.spans is not None:
+            self._telemetry.spans.redis = login.address
         side = self._sides.get(REDIS_PLACE)
         self._redis_login = OverRedisLogin(self._reactor.over_tls(side) if side is not None else self._reactor, login)
         store = MeasuredStore(
@@ -376,6 +384,8 @@ class Server:
             else:
                 try:
                     await trio.to_thread.run_sync(self._embedded.start)
+                    if self._telemetry is not None:
+                        self._telemetry.metrics.redis_restarts += 1
                     self._say_which_redis()
                 except EmbeddedRedisError as problem:
                     self._report(OperatorMessage("error", str(problem)))

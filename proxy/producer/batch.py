@@ -135,6 +135,21 @@ class Batch:
         return self.waiters[-1].connection.way if self.waiters else None
 
     @property
+    def client(self) -> str:
+        """The client id of its oldest waiting request; "" if all have gone."""
+        return self.waiters[0].connection.name if self.waiters else ""
+
+    @property
+    def record_count(self) -> int:
+        """How many records it has."""
+        return self.identity.record_count
+
+    @property
+    def record_bytes(self) -> int:
+        """The size of its records as they were sent; 0 once they were released."""
+        return len(self.records)
+
+    @property
     def sender(self) -> str:
         """The address of its newest waiting request."""
         return self.waiters[-1].connection.address if self.waiters else ""

@@ -322,7 +322,7 @@ class FastPath:
             else:
                 for waiter in batch.waiters:
                     waiter.appended(base_offset, log_append_time_ms)
-                counts.appended_at_once(batch.arrived_at)
+                counts.appended_at_once(batch, self.topic)
             if measure is not None:
                 measure(batch.arrived_at, lane)
             base_offset += batch.identity.record_count

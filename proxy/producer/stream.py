@@ -246,6 +246,8 @@ class Stream:
                 self.observers.step_begins(),
                 batch.records or None,
                 None if batch.trace is None else batch.trace.trace_id,
+                batch.client,
+                identity.record_count,
             )
         )
 

@@ -51,12 +51,13 @@ _FINISHED_KEYS = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID)
 
 class _Slot:
     """The place of one answer in the order of the requests. ``chunks`` None: not there yet; empty: none is sent.
-    ``held``: counts the bytes of the request."""
+    ``held``: counts the bytes of the request. ``arrived_at``: reactor seconds, 0 while nobody measures."""
 
-    __slots__ = ("chunks", "header", "held")
+    __slots__ = ("arrived_at", "chunks", "header", "held")
 
-    def __init__(self, header: RequestHeader, held: Held) -> None:
+    def __init__(self, header: RequestHeader, held: Held, arrived_at: float) -> None:
         self.header = header
+        self.arrived_at = arrived_at
         self.held: Held | None = held
         self.chunks: Sequence[Buffer] | None = None
 
@@ -331,7 +332,8 @@ class Session:
         header = parse_request_header(frame)
         if header.client_id:
             self.name = header.client_id[:64]
-        slot = _Slot(header, Held(self._host.memory.hold_bytes, len(frame) + limits.REQUEST_OBJECTS_BYTES))
+        arrived_at = 0.0 if self._host.measure_request is None else self._host.reactor.now()
+        slot = _Slot(header, Held(self._host.memory.hold_bytes, len(frame) + limits.REQUEST_OBJECTS_BYTES), arrived_at)
         self._slots.append(slot)
         key, version = header.api_key, header.api_version
         self._host.count_request(key)
@@ -539,6 +541,8 @@ class Session:
                 out += chunks
                 continue
             header = slot.header
+            if slot.arrived_at and header.api_key != _PRODUCE_KEY:
+                self._measure(slot)
             start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
             size = len(start) + sum(map(len, chunks))
             out.append(size.to_bytes(4, "big") + start)
@@ -556,6 +560,10 @@ class Session:
             self._plan_turn()
         if self._backpressure.is_watched:
             self._backpressure.control()
+
+    def _measure(self, slot: _Slot) -> None:
+        if (measure := self._host.measure_request) is not None:
+            measure(slot.header.api_key, self._host.reactor.now() - slot.arrived_at)
 
     # ------------------------------------------------------------------ the end
     def _refuse_connection(self, reason: str) -> None:

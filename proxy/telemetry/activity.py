@@ -16,17 +16,24 @@ BEYOND: Final = (OTHER, OTHER)
 
 
 class Activity:
-    """One client on one topic. Batches have a producer id. ``answered``, ``joined``: duplicates that were prevented, as
-    they were answered from the log, or joined to a first try that was under way. ``last_at``: seconds of the clock."""
+    """One client on one topic. Batches have a producer id; ``appended``, ``records`` and ``record_bytes`` are of those
+    that were appended. ``answered``, ``joined``: duplicates that were prevented, as they were answered from the log, or
+    joined to a first try that was under way. ``last_at``: seconds of the clock."""
 
-    __slots__ = ("answered", "batches", "joined", "last_at", "record_bytes", "records", "verdicts")
+    __slots__ = ("answered", "appended", "joined", "last_at", "record_bytes", "records", "verdicts")
 
     def __init__(self) -> None:
-        self.batches = self.records = self.record_bytes = 0
+        self.appended = self.records = self.record_bytes = 0
         self.answered = self.joined = 0
         self.verdicts: dict[str, int] = {}
-        """Batches by verdict; those that were appended at once are only in ``batches``."""
+        """Batches with another verdict than appended."""
         self.last_at = 0.0
+
+    def count_appended(self, record_count: int, record_bytes: int) -> None:
+        """A batch was appended."""
+        self.appended += 1
+        self.records += record_count
+        self.record_bytes += record_bytes
 
     @property
     def prevented(self) -> int:

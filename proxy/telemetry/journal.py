@@ -32,7 +32,7 @@ JOURNALED: Final[dict[type, str]] = {
 }
 """The events that are written, by the name that a line has in ``event``. All of an event's fields follow; an identity
 is [producer id, epoch, base sequence, record count]."""
-_LEFT_OUT = ("arrived_at", "answered_at", "records")
+_LEFT_OUT = ("arrived_at", "answered_at", "records", "client", "record_count")
 
 
 class JournalFile:
@@ -42,6 +42,7 @@ class JournalFile:
         """Raises OSError when it cannot be opened."""
         self.path = path
         self._file = self.opened()
+        self._is_written = True
 
     def opened(self) -> FileIO:
         """Open the file that has the name now: another one, if this one was moved away. Raises OSError."""
@@ -54,10 +55,16 @@ class JournalFile:
 
     def write(self, line: bytes) -> None:
         """Write one line, all of it or nothing. Raises OSError."""
+        self._is_written = False
         written = self._file.write(line)
         if written < len(line):  # the disk is full
             os.ftruncate(self._file.fileno(), self._file.tell() - written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._is_written = True
+
+    def is_written(self) -> bool:
+        """Did the last line reach the file? May be called from another thread."""
+        return self._is_written
 
 
 class Journal:

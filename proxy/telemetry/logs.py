@@ -11,6 +11,7 @@ from collections.abc import Callable
 from .. import limits
 from .log_rate_limit import LogRateLimit
 
+_COLLECTOR_LINES_PER_MINUTE = 1
 _TEXT = "%(asctime)s %(levelname)s {}%(message)s"
 
 
@@ -29,10 +30,40 @@ def set_up(level: str, form: str, worker: int | None = None) -> None:
     handler = logging.StreamHandler(sys.stderr)
     text = _TEXT.format("" if worker is None else f"worker {worker}: ")
     handler.setFormatter(_json(worker) if form == "json" else logging.Formatter(text))
+    handler.addFilter(_collector)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     sys.unraisablehook = _unraisable
+
+
+class Collector(logging.Filter):
+    """What the SDK of OpenTelemetry says of a collector that is down: one line a minute without a traceback, instead of
+    one for each try."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now = now
+        self._rate_limit = LogRateLimit()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """May this line be written?"""
+        if not record.name.startswith("opentelemetry.") or record.levelno < logging.WARNING:
+            return True
+        now = self._now()
+        missing = sum(count for _, count in self._rate_limit.ended(now))
+        if not self._rate_limit.admits("collector", _COLLECTOR_LINES_PER_MINUTE, now):
+            return False
+        why = f"{record.exc_info[1]!r}" if record.exc_info else record.getMessage()
+        more = f" ({missing} lines like this were left out)" if missing else ""
+        record.msg, record.args, record.exc_info, record.exc_text = (
+            f"spans or metrics cannot be sent to the collector (OTEL_EXPORTER_OTLP_*), producers are not disturbed: "
+            f"{why:.300}{more}",
+            (),
+            None,
+            None,
+        )
+        return True
 
 
 class _Unraisable:
@@ -52,6 +83,7 @@ class _Unraisable:
 
 
 _unraisable = _Unraisable()
+_collector = Collector()
 
 
 def _json(worker: int | None) -> logging.Formatter:

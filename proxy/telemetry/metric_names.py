@@ -56,6 +56,32 @@ DUPLICATES_PREVENTED: Final = Metric(
     "'other'.",
     ("client_id", "topic", "how"),
 )
+BATCHES_FAILED: Final = Metric(
+    "batches.failed",
+    "counter",
+    "{batch}",
+    "Of these, batches that were answered with an error, by the name of Kafka's code.",
+    ("error_code",),
+)
+TOPIC_BATCHES: Final = Metric(
+    "topic.batches",
+    "counter",
+    "{batch}",
+    "Batches with a producer id that were answered, by topic and verdict; counted while there is an admin port. Beyond "
+    "a cap, the topic is 'other'.",
+    ("topic", "verdict"),
+)
+TOPIC_RECORDS: Final = Metric(
+    "topic.records", "counter", "{record}", "Records in those of them that were appended.", ("topic",)
+)
+TOPIC_DATA: Final = Metric("topic.data", "counter", "By", "Their size as clients sent them.", ("topic",))
+CLIENT_TRAFFIC: Final = Metric(
+    "client.traffic",
+    "counter",
+    "By",
+    "Bytes on the connections of clients, with TLS as it encrypts them: received from them, or sent to them.",
+    ("direction",),
+)
 OUT_OF_ORDER_REFUSED: Final = Metric(
     "out_of_order.refused", "counter", "{batch}", "Batches refused because one before them never came (code 45)."
 )
@@ -106,6 +132,9 @@ INTERNAL_ERRORS: Final = Metric("internal_errors", "counter", "{error}", "Intern
 
 # Redis and the life of its data
 REDIS_LOST: Final = Metric("redis.lost", "counter", "{connection}", "Losses of the connection to Redis.")
+REDIS_RESTARTS: Final = Metric(
+    "redis.restarts", "counter", "{start}", "Starts of the private Redis after one that had died; 0 without one."
+)
 REDIS_GENERATIONS: Final = Metric(
     "redis.generations", "counter", "{life}", "Lives of the Redis data that were seen; the first one counts."
 )
@@ -124,8 +153,21 @@ READY: Final = Metric("ready", "gauge", "1", "1 if clients can be served now; /r
 DRAINING: Final = Metric("draining", "gauge", "1", "1 while draining after SIGTERM.")
 CONNECTIONS: Final = Metric("connections.open", "gauge", "{connection}", "Client connections now.")
 CONNECTIONS_LIMIT: Final = Metric("connections.limit", "gauge", "{connection}", "Client connections at most.")
+PORTS_OPEN: Final = Metric(
+    "ports.open",
+    "gauge",
+    "{port}",
+    "Ports of a listener that are open for clients; 0: nobody can connect.",
+    ("listener",),
+)
 PORTS_TAKEN: Final = Metric(
     "ports.taken", "gauge", "{port}", "Brokers' ports that another process has: clients are told no leader instead."
+)
+JOURNAL_UP: Final = Metric(
+    "journal.up",
+    "gauge",
+    "1",
+    "1 while the journal is written; 0: its lines are missing, as it cannot be. None without.",
 )
 HELD_BYTES: Final = Metric("request_memory.used", "gauge", "By", "Requests that are in memory now.")
 HELD_BYTES_LIMIT: Final = Metric("request_memory.limit", "gauge", "By", "Above it no new request is read.")
@@ -198,9 +240,17 @@ BATCH: Final = Metric(
 REDIS_ROUND_TRIP: Final = Metric(
     "redis.round_trip.duration", "histogram", "s", "From a write to Redis to the reply to all that was in it."
 )
+REQUEST: Final = Metric(
+    "request.duration",
+    "histogram",
+    "s",
+    "From the arrival of a request to its answer, by API; without produce, for which there is batch.duration, and "
+    "without native brokers.",
+    ("api",),
+)
 DOUBT: Final = Metric("doubt.duration", "histogram", "s", "From the begin of a doubt to its end.")
 
-LEAST_OF_WORKERS: Final = (READY, REDIS_UP, BROKER_UP, LEASE_REMAINING, CERTIFICATE_EXPIRY)
+LEAST_OF_WORKERS: Final = (READY, REDIS_UP, BROKER_UP, LEASE_REMAINING, CERTIFICATE_EXPIRY, JOURNAL_UP, PORTS_OPEN)
 MOST_OF_WORKERS: Final = (DRAINING, DOUBT_AGE, PORTS_TAKEN, REDIS_MEMORY_USED, REDIS_MEMORY_LIMIT, LOOP_STEP_LONGEST)
 """Gauges of which several workers together have the least, or the most, that one of them has. All else is added."""
 METRICS: Final = tuple(one for one in list(globals().values()) if isinstance(one, Metric))

@@ -9,8 +9,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from ...codecs.error_codes import name_of
 from ...state import store
 from .. import events, limits
+from ..flow.observers import CountedBatch
 from ..flow.outcome import Acknowledger
 from . import metric_names as names
 from .activity import Activities, Place
@@ -109,8 +111,13 @@ class Metrics:
         """All duplicates that were prevented, of any client: answered from the log, or joined to their first try."""
         self.doubts_resolved: dict[str, int] = dict.fromkeys(names.DOUBT_RESULTS, 0)
         self.histograms: dict[Metric, Buckets] = {
-            metric: Buckets() for metric in names.METRICS if metric.kind == "histogram"
+            metric: Buckets() for metric in names.METRICS if metric.kind == "histogram" and not metric.labels
         }
+        self.requests: dict[str, Buckets] = {}
+        """How long requests took, by the name of their API."""
+        self.codes: dict[int, int] = defaultdict(int)
+        """Batches that failed, by Kafka's code."""
+        self.redis_restarts = 0
         self.refusals: dict[str, int] = dict.fromkeys(names.REFUSALS, 0)
         """Connections refused, by the reason."""
         self.certificates: dict[str, float] = {}
@@ -157,14 +164,30 @@ class Metrics:
 
     def _answered(self, event: events.BatchAnswered) -> None:
         self.verdicts[event.verdict] += 1
-        if self._now is not None:
-            self._arrived.append(event.arrived_at)
+        if event.error_code:
+            self.codes[event.error_code] += 1
+        if self._now is None:
+            return
+        self._arrived.append(event.arrived_at)
+        one = self.activities.of(event.client, event.topic)
+        if event.verdict == "appended":
+            one.count_appended(event.record_count, 0 if event.records is None else len(event.records))
+        else:
+            one.verdicts[event.verdict] = one.verdicts.get(event.verdict, 0) + 1
 
-    def appended_at_once(self, arrived_at: float) -> None:
+    def appended_at_once(self, batch: CountedBatch, topic: str) -> None:
         """The same of a batch that was appended, without an event."""
         self.verdicts["appended"] += 1
         if self._now is not None:
-            self._arrived.append(arrived_at)
+            self._arrived.append(batch.arrived_at)
+            self.activities.of(batch.client, topic).count_appended(batch.record_count, batch.record_bytes)
+
+    def request_answered(self, api: str, seconds: float) -> None:
+        """A request that is no produce was answered so long after it came."""
+        found = self.requests.get(api)
+        if found is None:
+            found = self.requests[api] = Buckets()
+        found.observe(seconds)
 
     def _doubt_resolved(self, event: events.DoubtResolved) -> None:
         self.doubts_resolved[event.result] = self.doubts_resolved.get(event.result, 0) + 1
@@ -245,6 +268,10 @@ class Metrics:
             yield Sample(names.DOUBTS_RESOLVED, (result,), count)
         for reason, count in list(self.refusals.items()):
             yield Sample(names.CONNECTIONS_REFUSED, (reason,), count)
+        for code, count in list(self.codes.items()):
+            yield Sample(names.BATCHES_FAILED, (name_of(code),), count)
+        yield Sample(names.REDIS_RESTARTS, (), self.redis_restarts)
+        yield from self._by_topic()
         for place, one in self.activities.duplicates():
             for how, count in (("answered", one.answered), ("joined", one.joined)):
                 if count:
@@ -258,3 +285,20 @@ class Metrics:
             yield Sample(names.REDIS_MEMORY_USED, (), memory.used_bytes)
             yield Sample(names.REDIS_MEMORY_LIMIT, (), memory.limit_bytes)
         yield Sample(names.OUT_OF_ORDER_REFUSED, (), self.verdicts.get("out_of_order", 0))
+
+    def _by_topic(self) -> Iterator[Sample]:
+        batches: dict[tuple[str, str], int] = defaultdict(int)
+        records: dict[str, int] = defaultdict(int)
+        sizes: dict[str, int] = defaultdict(int)
+        for (_, topic), one in self.activities.items():
+            if one.appended or one.verdicts:
+                batches[topic, "appended"] += one.appended
+                records[topic] += one.records
+                sizes[topic] += one.record_bytes
+            for verdict, count in list(one.verdicts.items()):
+                batches[topic, verdict] += count
+        for place, count in batches.items():
+            yield Sample(names.TOPIC_BATCHES, place, count)
+        for topic, count in records.items():
+            yield Sample(names.TOPIC_RECORDS, (topic,), count)
+            yield Sample(names.TOPIC_DATA, (topic,), sizes[topic])

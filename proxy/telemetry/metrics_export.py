@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
@@ -33,11 +33,21 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
 from ... import __version__
-from .metric_names import DUPLICATES_PREVENTED, DURATION_BOUNDS_SECONDS, METRICS, PREFIX, Metric
+from .metric_names import (
+    DUPLICATES_PREVENTED,
+    DURATION_BOUNDS_SECONDS,
+    METRICS,
+    PREFIX,
+    REQUEST,
+    TOPIC_BATCHES,
+    TOPIC_DATA,
+    TOPIC_RECORDS,
+    Metric,
+)
 from .metrics import Buckets, Sample
 
 _CLOSE_MILLISECONDS: Final = 5_000
-_PASSING: Final = (DUPLICATES_PREVENTED,)
+_PASSING: Final = (DUPLICATES_PREVENTED, TOPIC_BATCHES, TOPIC_RECORDS, TOPIC_DATA)
 """Counters whose series come and go: an instrument of the SDK would keep every series that it has ever seen."""
 Histograms = Mapping[Metric, Buckets]
 Own = Callable[[], list[ExportedMetric]]
@@ -53,14 +63,16 @@ class MetricExport:
         histograms: Histograms,
         resource: Resource,
         exporter: MetricExporter | None = None,
+        requests: Mapping[str, Buckets] | None = None,
     ) -> None:
         """``samples``: every counter and gauge as it is now, called from any thread. ``exporter``: gets them at
-        intervals too."""
+        intervals too. ``requests``: how long requests took, by API."""
         self._samples = samples
         self._collection = _Collection()
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._histograms = histograms
+        self._requests = {} if requests is None else requests
         self._begun_ns = time.time_ns()
         readers: list[MetricReader] = [_PrometheusReader(self._own, self._registry)]
         if exporter is not None:
@@ -96,7 +108,10 @@ class MetricExport:
 
     def _own(self) -> list[ExportedMetric]:
         times = self._begun_ns, time.time_ns()
-        found = [_exported(metric, buckets, *times) for metric, buckets in self._histograms.items()]
+        found = [_exported(metric, [({}, buckets)], *times) for metric, buckets in self._histograms.items()]
+        if self._requests:
+            by_api = [({"api": api}, buckets) for api, buckets in list(self._requests.items())]
+            found.append(_exported(REQUEST, by_api, *times))
         for metric in _PASSING:
             points = [NumberDataPoint(one.attributes, *times, one.value) for one in self._observed(metric)]
             if points:
@@ -149,12 +164,21 @@ def _together(collected: MetricsData, own: list[ExportedMetric]) -> MetricsData:
     return MetricsData(groups)
 
 
-def _exported(metric: Metric, buckets: Buckets, begun_ns: int, now_ns: int) -> ExportedMetric:
+def _exported(
+    metric: Metric, series: Sequence[tuple[dict[str, str], Buckets]], begun_ns: int, now_ns: int
+) -> ExportedMetric:
+    """Return a histogram. ``series``: labels, and what was measured."""
+    points = [_point(labels, buckets, begun_ns, now_ns) for labels, buckets in series]
+    data = Histogram(points, AggregationTemporality.CUMULATIVE)
+    return ExportedMetric(f"{PREFIX}.{metric.name}", metric.help, metric.unit, data)
+
+
+def _point(labels: dict[str, str], buckets: Buckets, begun_ns: int, now_ns: int) -> HistogramDataPoint:
     counts = list(buckets.counts)
     bounds = (0.0, *DURATION_BOUNDS_SECONDS, DURATION_BOUNDS_SECONDS[-1])
     filled = [index for index, count in enumerate(counts) if count] or [0]
-    point = HistogramDataPoint(
-        attributes={},
+    return HistogramDataPoint(
+        attributes=labels,
         start_time_unix_nano=begun_ns,
         time_unix_nano=now_ns,
         count=sum(counts),
@@ -164,5 +188,3 @@ def _exported(metric: Metric, buckets: Buckets, begun_ns: int, now_ns: int) -> E
         min=bounds[filled[0]],  # as precisely as buckets tell
         max=bounds[filled[-1] + 1],
     )
-    data = Histogram([point], AggregationTemporality.CUMULATIVE)
-    return ExportedMetric(f"{PREFIX}.{metric.name}", metric.help, metric.unit, data)

@@ -36,6 +36,8 @@ up."""
 _FLUSH_SECONDS_MAX: Final = 5.0
 """For so long the end of the process waits for a collector; the SDK alone would wait 30 s."""
 _REDIS_STEPS: Final = ("reserve", "commit")
+_REDIS_COMMAND: Final = "EVALSHA"
+"""By which an entry is swapped."""
 _FAILED: Final = {
     ("append", "InDoubt"): "in_doubt",
     ("append", "Refused"): "refused",
@@ -80,6 +82,8 @@ class Spans:
         provider.id_generator = self._ids  # type: ignore[assignment]
         self.context_failed: Callable[[Exception], None] = lambda _error: None
         """Called when a propagator failed; the batch goes on without a context."""
+        self.redis: Address | None = None
+        """Where Redis is, once that is known."""
         self._contexts = TraceContexts(lambda error: self.context_failed(error))
         self._root = Context()
         self._tracer = provider.get_tracer("idemproxy", __version__)
@@ -174,11 +178,11 @@ class Spans:
     def _child(self, taken: _Step, place: Context, clock_start_ns: int) -> None:
         step, broker = taken
         began_ns = clock_start_ns + round(step.began * 1e9)
-        attributes = _server(broker)
+        attributes = {"messaging.system": "kafka", **_server(broker)}
         if step.detail:
             attributes["idemproxy.detail"] = step.detail
         if step.step in _REDIS_STEPS:
-            attributes["db.system.name"] = "redis"
+            attributes |= {"db.system.name": "redis", "db.operation.name": _REDIS_COMMAND, **_server(self.redis)}
         kind = SpanKind.INTERNAL if step.step == "resolve" else SpanKind.CLIENT
         span = self._tracer.start_span(step.step, place, kind, attributes, start_time=began_ns)
         failure = _FAILED.get((step.step, step.detail))

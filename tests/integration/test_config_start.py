@@ -18,7 +18,7 @@ import yaml
 from confluent_kafka import Producer
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from idemproxy.demo.ports import free_ports
+from idemproxy.demo.ports import free_ports, neighbouring_ports
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.store import cluster_key
 from testkit.real.configured_proxy import ConfiguredProxy

@@ -27,13 +27,18 @@ class Broker(NamedTuple):
 
 
 def spans_of(
-    reported: Iterable[object], brokers: Mapping[int, Broker] | None = None, **provider_settings: Any
+    reported: Iterable[object],
+    brokers: Mapping[int, Broker] | None = None,
+    redis: Address | None = None,
+    **provider_settings: Any,
 ) -> list[ReadableSpan]:
     """The spans that these events become, in the order in which they ended."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False, **provider_settings)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    telemetry = Telemetry(Spans(provider))
+    spans = Spans(provider)
+    spans.redis = redis
+    telemetry = Telemetry(spans)
     telemetry.broker = (brokers or {}).get
     for event in reported:
         telemetry(event)

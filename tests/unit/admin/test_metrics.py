@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from idemproxy.proxy.admin import views
 from idemproxy.proxy.admin.health import Watched, concerns, reasons_not_ready, samples
 from idemproxy.proxy.admin.rates import STEPS_KEPT, WINDOW_STEPS, Rates
 from idemproxy.proxy.broker.served import Kind, Refusal
+from idemproxy.proxy.net.sockets import Traffic
 from idemproxy.proxy.telemetry import metric_names as names
 from idemproxy.proxy.telemetry.reports import Telemetry
 from idemproxy.state.store import StoreRefused
@@ -263,6 +265,10 @@ def test_every_gauge_and_counter_has_as_many_labels_as_it_names() -> None:
     watched.telemetry(events.RedisMemoryMeasured(1, 2))
     watched.telemetry(events.DoubtResolved(7, "t", 0, 0, "found", 100, 1.5))
     watched.telemetry.metrics.measure_passes(watched.now)
+    answered = events.BatchAnswered("refused", 7, 0, 0, TOPIC, 0, 10, -1)
+    watched.telemetry(answered)
+    ports = {"clients": 2}
+    watched = replace(watched, ports_open=lambda: ports, journal_is_written=lambda: True, client_traffic=Traffic())
     watched.engine.count_request(0)
     watched.engine.count_request(12_345)
     taken = list(samples(watched))

@@ -12,11 +12,10 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from idemproxy.demo.ports import free_ports
+from idemproxy.demo.ports import free_ports, neighbouring_ports
 from idemproxy.proxy.commands.check_guess import what_listens
 from idemproxy.proxy.commands.check_ports import try_ports
 from idemproxy.proxy.settings.load import load
-from testkit.real.proxy_process import neighbouring_ports
 
 HOST = "127.0.0.1"
 

@@ -111,3 +111,26 @@ def test_errors_that_nobody_can_take_do_not_fill_the_log(
     now += 61
     Falls()
     assert re.fullmatch(r".* WARNING 7 more errors of this kind were not logged\n.*fallen.*\n", capsys.readouterr().err)
+
+
+def test_a_collector_that_is_down_is_one_line_a_minute_and_others_are_not_held_back(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(logs, "_collector", logs.Collector(lambda: now))
+    set_up("info", "text")
+    exporter = logging.getLogger("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+    for attempt in range(5):
+        try:
+            raise ConnectionError("refused")
+        except ConnectionError:
+            exporter.exception("Failed to export span batch, attempt %d", attempt)
+    logging.getLogger("idemproxy").warning("another line")
+    first, second = capsys.readouterr().err.splitlines()
+    assert "spans or metrics cannot be sent to the collector" in first
+    assert "ConnectionError('refused')" in first
+    assert second.endswith("another line")
+    now += 61
+    exporter.error("Failed to export")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("Failed to export (4 lines like this were left out)")

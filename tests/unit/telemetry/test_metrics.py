@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +144,40 @@ def test_a_certificate_shows_when_it_ends() -> None:
     assert telemetry.counts == {}, "no count"
 
 
+@dataclass
+class OneBatch:
+    """A batch that goes the fast path, as far as it is counted."""
+
+    client: str
+    record_count: int
+    record_bytes: int
+    arrived_at: float = 0.0
+
+
+def test_batches_records_and_bytes_are_counted_by_topic_whichever_way_a_batch_goes() -> None:
+    telemetry = Telemetry()
+    telemetry.metrics.measure_passes(lambda: 0.0)
+    for client in ("a", "b"):
+        telemetry.metrics.appended_at_once(OneBatch(client, 10, 1000), "orders")
+    sent = replace(APPENDED, client="a", record_count=5, records=memoryview(bytes(70)))
+    telemetry(sent)
+    telemetry(replace(sent, verdict="refused", error_code=10))
+    found = samples(telemetry.metrics)
+    assert found[(names.TOPIC_BATCHES.name, ("orders", "appended"))] == 3
+    assert found[(names.TOPIC_BATCHES.name, ("orders", "refused"))] == 1
+    assert found[(names.TOPIC_RECORDS.name, ("orders",))] == 25
+    assert found[(names.TOPIC_DATA.name, ("orders",))] == 2070
+    assert found[(names.BATCHES_FAILED.name, ("MESSAGE_TOO_LARGE",))] == 1
+
+
+def test_without_an_admin_port_nothing_is_counted_by_topic_and_duplicates_all_the_same() -> None:
+    telemetry = Telemetry()
+    telemetry.metrics.appended_at_once(OneBatch("a", 10, 1000), "orders")
+    assert telemetry.metrics.activities.items() == []
+    telemetry(events.DuplicateAnswered("a", "orders"))
+    assert telemetry.metrics.duplicates == {("a", "orders"): 1}
+
+
 # ---------------------------------------------------------------------- times
 def test_a_batch_shows_how_long_it_was_here_and_how_long_at_the_broker() -> None:
     telemetry, now = Telemetry(), [0.0]
@@ -242,6 +276,24 @@ def test_prometheus_reads_what_was_counted_and_every_time_anew() -> None:
     assert families["idemproxy_duplicates_found"].documentation == names.DUPLICATES_FOUND.help
     (target,) = families["target_info"].samples
     assert target.labels["service_name"] == "idemproxy"
+
+
+def test_how_long_requests_took_is_shown_by_api() -> None:
+    metrics = Metrics()
+    export = MetricExport(metrics.samples, metrics.histograms, resource(), requests=metrics.requests)
+    metrics.request_answered("fetch", 0.2)
+    metrics.request_answered("fetch", 0.3)
+    metrics.request_answered("metadata", 0.001)
+    try:
+        families = {family.name: family for family in text_string_to_metric_families(export.text().decode())}
+    finally:
+        export.close()
+    counts = {
+        one.labels["api"]: one.value
+        for one in families["idemproxy_request_duration_seconds"].samples
+        if one.name.endswith("_count")
+    }
+    assert counts == {"fetch": 2, "metadata": 1}
 
 
 class Sent(MetricExporter):

@@ -14,7 +14,7 @@ import pytest
 
 from idemproxy.proxy import events, limits
 from idemproxy.proxy.telemetry.otel import protocol_of, wants
-from idemproxy.proxy.telemetry.reports import Telemetry
+from idemproxy.proxy.telemetry.reports import Telemetry, fields_of
 from idemproxy.state import store
 
 APPENDED = events.BatchAnswered("appended", 7, 1, 30, "orders", 2, 0, 400)
@@ -356,3 +356,31 @@ def test_a_collector_that_does_not_answer_holds_the_end_up_for_seconds_only() ->
         )
         (seconds,) = run_python(code, {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint})
     assert 4 < float(seconds) < 25, "five, and not for ever"
+
+
+def test_a_json_line_has_fields_under_the_same_names_whatever_it_is_about() -> None:
+    answered = replace(APPENDED, verdict="refused", error_code=10, base_offset=-1, client="orders-service")
+    assert fields_of(answered) == {
+        "producer_id": "7",
+        "producer_epoch": 1,
+        "base_sequence": 30,
+        "topic": "orders",
+        "partition": 2,
+        "client_id": "orders-service",
+        "verdict": "refused",
+        "error_code": "MESSAGE_TOO_LARGE",
+    }
+    assert fields_of(replace(APPENDED, verdict="duplicate"))["offset"] == 400
+    assert fields_of(events.DuplicateFound(7, 0, 3, "t", 1, (4, 9)))["offsets"] == [4, 9]
+    assert fields_of(events.ClientRefused("c", "x")) == {"client_id": "c"}
+    assert fields_of(events.ConnectionRefused("192.0.2.1", "too_many", "x")) == {"client_address": "192.0.2.1"}
+
+
+def test_the_first_life_of_the_data_is_no_news_and_every_other_one_is(caplog: pytest.LogCaptureFixture) -> None:
+    telemetry = Telemetry()
+    with caplog.at_level(logging.INFO, "idemproxy"):
+        telemetry(events.GenerationChanged(b"a" * 16))
+        telemetry(events.GenerationChanged(b"b" * 16))
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage().startswith(f"the data in Redis have generation {(b'b' * 16).hex()}, a new life")

@@ -42,6 +42,16 @@ def test_a_batch_and_its_append_name_the_broker_and_the_other_steps_none() -> No
     ]
 
 
+def test_every_span_says_which_system_it_speaks_to_and_those_of_redis_where_it_is_and_by_which_command() -> None:
+    spans = spans_of([RESERVE, sent(0), APPEND, APPENDED, COMMIT], brokers=BROKERS, redis=("redis", 6379))
+    found = {span.name: dict(span.attributes or {}) for span in spans}
+    assert {attributes["messaging.system"] for attributes in found.values()} == {"kafka"}
+    for step in ("reserve", "commit"):
+        names = ("db.system.name", "db.operation.name", "server.address", "server.port")
+        assert [found[step][name] for name in names] == ["redis", "EVALSHA", "redis", 6379]
+    assert "db.operation.name" not in found["append"]
+
+
 def test_every_try_names_its_own_broker_and_the_batch_the_last_one() -> None:
     lost = replace(APPEND, detail="InDoubt")
     again = replace(APPEND, began=100.4, seconds=0.05)
