@@ -27,6 +27,8 @@ _SUMMED_UP: Final[Mapping[str, Callable[[Iterable[float]], float]]] = {
 """How a metric of several workers becomes one; those that are not here are added."""
 
 
+_CLIENT_COUNTS: Final = ("batches", "records", "bytes", "duplicates_prevented")
+"""The numbers in a row of ``/api/v1/clients`` that are added."""
 _COUNTS: Final = ("count", "answered", "joined")
 """The numbers in a row of ``/api/v1/duplicates``."""
 
@@ -185,6 +187,23 @@ def duplicates(told: Sequence[Told]) -> list[Json]:
     return sorted(found.values(), key=lambda row: -int(row["count"]))
 
 
+def clients(told: Sequence[Told]) -> list[Json]:
+    """Return ``/api/v1/clients`` of all, the one that was active last first."""
+    found: dict[tuple[str, str], Json] = {}
+    for one in told:
+        for row in one.answer:
+            place = row["client_id"], row["topic"]
+            before = found.get(place)
+            if before is None:
+                found[place] = row
+                continue
+            added = {name: row[name] + before[name] for name in _CLIENT_COUNTS}
+            idle = min(row["idle_seconds"], before["idle_seconds"])
+            verdicts = _added((row["verdicts"], before["verdicts"]))
+            found[place] = {**row, **added, "verdicts": verdicts, "idle_seconds": idle}
+    return sorted(found.values(), key=lambda row: float(row["idle_seconds"]))[:LIST_MAX]
+
+
 def lines(told: Sequence[Told]) -> list[Json]:
     """Return ``/api/v1/events`` of all, newest first."""
     each = ({**line, "text": f"worker {one.number}: {line['text']}"} for one in told for line in one.answer)
@@ -217,6 +236,7 @@ VIEWS: Final[Mapping[str, Add]] = {
     "producers": producers,
     "doubts": doubts,
     "duplicates": duplicates,
+    "clients": clients,
     "events": lines,
     "page": page,
 }

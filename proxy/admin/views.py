@@ -161,6 +161,26 @@ def duplicates(watched: Watched) -> list[Json]:
     ]
 
 
+def clients(watched: Watched, count: int) -> list[Json]:
+    """What each client did on each topic, the one that was active last first; batches with a producer id."""
+    activities = watched.telemetry.metrics.activities
+    now = activities.now()
+    found = sorted(activities.items(), key=lambda one: -one[1].last_at)
+    return [
+        {
+            "client_id": client,
+            "topic": topic,
+            "batches": one.appended + sum(one.verdicts.values()),
+            "records": one.records,
+            "bytes": one.record_bytes,
+            "duplicates_prevented": one.prevented,
+            "verdicts": {"appended": one.appended, **one.verdicts},
+            "idle_seconds": round(max(0.0, now - one.last_at), 1),
+        }
+        for (client, topic), one in found[:count]
+    ]
+
+
 def lines(watched: Watched, count: int) -> list[Json]:
     """The last lines of the log, newest first."""
     newest = islice(reversed(watched.telemetry.recent.copy()), count)
@@ -176,6 +196,7 @@ def page(watched: Watched, rates: Rates) -> Json:
         "doubts": doubts(watched)[:50],
         "producers": producers(watched, None, None, 50),
         "duplicates": duplicates(watched)[:50],
+        "clients": clients(watched, 50),
         "events": lines(watched, 50),
     }
 
@@ -204,6 +225,7 @@ def _producer(producer: ProducerStatistics) -> Json:
         "under_way": producer.under_way,
         "idle": producer.is_idle,
         "state": producer.state.value,
+        "client_id": producer.client,
         "known": entry is not None,
     }
     if entry is not None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class ProducerStatistics:
     """One producer on one partition at one moment. ``entry``: the latest state that is known; None: none is.
-    ``under_way``: batches that are reserved or sent, and not answered yet."""
+    ``under_way``: batches that are reserved or sent, and not answered yet. ``client``: the client id, "" if unknown."""
 
     producer_id: int
     topic: str
@@ -52,6 +52,7 @@ class ProducerStatistics:
     is_idle: bool
     entry: Entry | None
     state: EntryState
+    client: str = ""
 
 
 class Sequencer:
@@ -93,7 +94,7 @@ class Sequencer:
         """Return its state at this moment."""
         stream = self.stream
         counts = len(stream.queue), len(stream.out)
-        return ProducerStatistics(*stream.key, *counts, self.is_idle, stream.held.entry, stream.state)
+        return ProducerStatistics(*stream.key, *counts, self.is_idle, stream.held.entry, stream.state, stream.client)
 
     @property
     def is_idle(self) -> bool:

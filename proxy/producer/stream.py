@@ -74,6 +74,8 @@ class Stream:
         """What is held has waited for long enough, and is written now."""
         self.parks = 0
         """How often in a row the state was read and could not be worked on yet."""
+        self.client = ""
+        """The client id of a request that brought a batch, for people: the newest one that a flow has taken."""
         self._runner = runner
         self._is_in_doubt = False
 
@@ -115,6 +117,7 @@ class Stream:
     def take(self, batch: Batch) -> bool:
         """Take a batch that has come; its waiters are answered, sooner or later. False: it is not in the queue, as it
         was answered, or is a retry of one that is here and joins it (rule R13)."""
+        self.client = batch.client or self.client
         for other in (*self.out, *self.queue):
             if other.is_same(batch):
                 other.attach(batch)

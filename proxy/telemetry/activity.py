@@ -46,7 +46,8 @@ class Activities:
     comes back."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
+        self.now = now
+        """The clock of ``last_at``."""
         self._known: dict[Place, Activity] = {}
         self._full_until = float("-inf")
         """Nothing makes room before this time."""
@@ -55,7 +56,7 @@ class Activities:
         """Return where this pair is counted, and note that it is there."""
         place = client, topic
         found = self._known.get(place)
-        now = self._now()
+        now = self.now()
         if found is None:
             found = self._new(place, now)
         found.last_at = now

@@ -135,10 +135,18 @@ def test_the_numbers_move_without_a_reload(watched: Watched, pictures: Path) -> 
     ((broker, address, version, state, _busy, _idle, own, waiting),) = cells(page, "brokers")
     assert (broker, version, state, own, waiting) == ("0", "0.10.2", "connected", "0 of 0", "0")
     assert address.endswith(f":{watched.cluster.address(0)[1]}")
-    ((place, producer, epoch, following, window, work),) = (
+    ((place, producer, client, epoch, following, window, work),) = (
         row for row in cells(page, "producers") if row[0].startswith(topic)
     )
-    assert (place, epoch, following, work) == (f"{topic}-0", "0", "2000", "idle")
+    assert (place, client, epoch, following, work) == (f"{topic}-0", "orders-service", "0", "2000", "idle")
+    ((_, _, batches, records, size, prevented, others, _),) = (row for row in cells(page, "clients") if row[1] == topic)
+    assert (records, others) == ("2,000", "–")
+    assert int(batches) > 0
+    assert size.endswith(("B", "KB"))
+    prevented_in_all = sum(int(row[2]) for row in cells(page, "duplicates"))
+    assert page.locator("#duplicates_prevented").inner_text() == str(prevented_in_all)
+    assert int(prevented) <= prevented_in_all
+    expect(page.locator("#chart_batches figcaption")).to_contain_text("Batches per second: ")
     assert len(window.split(", ")) == 5
     (stored,) = (key for key in watched.proxy.entries() if f"{topic}/".encode() in key)
     assert int(producer) == int(stored.rpartition(b":")[2], 16), "it has more digits than a browser's numbers"
@@ -229,8 +237,8 @@ def test_everything_is_reached_and_done_with_the_keyboard(watched: Watched) -> N
     page.keyboard.press("Enter")
     expect(pause).to_have_attribute("aria-pressed", "false")
     expect(page.locator("#updated")).not_to_have_text(updated)
-    field = page.get_by_role("search").get_by_label("Topic")
-    for _ in range(20):
+    field = page.get_by_role("search", name="Producers").get_by_label("Topic")
+    for _ in range(60):
         page.keyboard.press("Tab")
         if field.evaluate("one => one === document.activeElement"):
             break
@@ -264,6 +272,30 @@ def test_a_narrow_window_needs_no_sideways_scrolling_of_the_page(watched: Watche
     line = "one => one.getBoundingClientRect().height / parseFloat(getComputedStyle(one).lineHeight)"
     state = page.locator("#brokers td:nth-child(4)")
     assert state.evaluate(line) < 2, "no word of the table is broken"
+    assert state.evaluate("one => getComputedStyle(one, '::before').content") == '"State"', "a cell says what it is"
+    assert page.evaluate("document.documentElement.scrollHeight") < 6_000
+    shown = page.locator("#events tr:visible")
+    assert shown.count() <= 5
+    page.get_by_role("button", name=re.compile("^Show all")).last.click()
+    assert shown.count() > 5
+
+
+def test_clients_are_sorted_and_filtered(watched: Watched) -> None:
+    page, topic = watched.page, fresh_topic(watched.cluster, partitions=1)
+    other = fresh_topic(watched.cluster, partitions=1)
+    watched.produce(topic, 50)
+    watched.produce(other, 5)
+    expect(page.locator("#clients")).to_contain_text(other)
+    records = page.locator("#clients_title ~ .wide th:nth-child(4)")
+    for direction, wanted in (("descending", [topic, other]), ("ascending", [other, topic])):
+        records.get_by_role("button").click()
+        expect(records).to_have_attribute("aria-sort", direction)
+        expect(page.locator("#clients")).to_contain_text(topic)
+        found = [row[1] for row in cells(page, "clients") if row[1] in (topic, other)]
+        assert found == wanted
+    page.get_by_role("search", name="Clients and topics").get_by_label("Client or topic").fill(topic)
+    expect(page.locator("#clients")).not_to_contain_text(other)
+    expect(page.locator("#clients")).to_contain_text(topic)
 
 
 def test_names_that_clients_choose_are_text_and_never_markup(watched: Watched) -> None:

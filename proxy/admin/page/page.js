@@ -4,6 +4,7 @@
 
 const EVERY_MS = 2000;
 const PATIENCE_MS = 5000;
+const ROWS_ON_A_PHONE = 5;
 const byId = (id) => document.getElementById(id);
 let paused = false;
 let timer = 0;
@@ -39,11 +40,16 @@ function clock(at) {
   return new Date(at * 1000).toLocaleTimeString("en-GB");
 }
 
-// rows: [{key, cells: [text], numeric: [index], data: {name: value}}]
+// Which column a table is sorted by, and whether downwards; without an entry the proxy's own order holds.
+const sortedBy = new Map();
+
+// rows: [{key, cells: [text], order: [what a column is sorted by], data: {name: value}}]
 function fill(id, rows, nothing) {
   const body = byId(id);
   const columns = body.parentElement.tHead.rows[0].cells;
   const old = new Map(Array.from(body.rows, (row) => [row.dataset.key, row]));
+  const by = sortedBy.get(id);
+  if (by) rows.sort((one, other) => (by.downwards ? -1 : 1) * compare(one.order[by.column], other.order[by.column]));
   const wanted = rows.length ? rows : [{ key: "", cells: [nothing], empty: true }];
   wanted.forEach((one, place) => {
     let row = old.get(one.key);
@@ -55,7 +61,10 @@ function fill(id, rows, nothing) {
         if (one.empty) {
           cell.colSpan = columns.length;
           cell.className = "empty";
-        } else if (columns[index].className) cell.className = columns[index].className;
+        } else {
+          cell.dataset.title = columns[index].textContent;
+          if (columns[index].className) cell.className = columns[index].className;
+        }
         row.append(cell);
       });
     }
@@ -64,15 +73,99 @@ function fill(id, rows, nothing) {
     if (body.rows[place] !== row) body.insertBefore(row, body.rows[place] || null);
   });
   while (body.rows.length > wanted.length) body.rows[wanted.length].remove();
+  more(body, wanted.length);
 }
 
-function curve(rates) {
-  const highest = Math.max(1, ...rates);
-  const from = 120 - rates.length;
-  const points = rates.map((rate, index) => `${from + index},${(29 - (rate / highest) * 28).toFixed(2)}`);
-  byId("curve_path").setAttribute("d", points.length > 1 ? `M${points.join("L")}` : "");
-  const now = rates.length ? rates[rates.length - 1] : 0;
-  write(byId("curve_text"), `Batches per second, the last two minutes: ${number(now)} now, at most ${number(Math.max(0, ...rates))}`);
+// Numbers by size, texts by their letters.
+const compare = (one, other) => (typeof one === "number" ? one - other : String(one).localeCompare(String(other)));
+
+// On a narrow screen a list shows its first rows until more are wanted (page.css).
+function more(body, count) {
+  const wide = body.closest(".wide");
+  let button = wide.querySelector(".more");
+  if (!button) {
+    button = Object.assign(document.createElement("button"), { type: "button", className: "more" });
+    button.addEventListener("click", () => {
+      wide.classList.toggle("all");
+      more(body, body.rows.length);
+    });
+    wide.append(button);
+  }
+  button.hidden = count <= ROWS_ON_A_PHONE;
+  write(button, wide.classList.contains("all") ? "Show fewer" : `Show all ${count}`);
+}
+
+document.querySelectorAll(".sortable").forEach((table) => {
+  const id = table.tBodies[0].id;
+  Array.from(table.tHead.rows[0].cells).forEach((head, column) => {
+    const button = Object.assign(document.createElement("button"), { type: "button", textContent: head.textContent });
+    button.addEventListener("click", () => {
+      const by = sortedBy.get(id);
+      const downwards = by && by.column === column ? !by.downwards : head.classList.contains("n");
+      sortedBy.set(id, { column, downwards });
+      Array.from(table.tHead.rows[0].cells).forEach((one) => one.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", downwards ? "descending" : "ascending");
+      update();
+    });
+    head.replaceChildren(button);
+  });
+});
+
+// The last hour: what is drawn, and how a value is said.
+const CHARTS = [
+  { name: "batches", title: "Batches per second", shown: (value) => number(value, 1) },
+  { name: "duplicates_prevented", title: "Duplicates prevented, in 30 s", shown: (value) => number(value) },
+  { name: "doubts_opened", title: "Doubts, in 30 s", shown: (value) => number(value) },
+  { name: "batch_p99_seconds", title: "A batch, p99", shown: (value) => seconds(value) },
+];
+const SVG = "http://www.w3.org/2000/svg";
+const WIDTH = 300, HEIGHT = 90, LEFT = 52, TOP = 8, BOTTOM = 72;
+
+function svg(name, attributes, text) {
+  const element = document.createElementNS(SVG, name);
+  Object.entries(attributes).forEach(([key, value]) => element.setAttribute(key, value));
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+// One chart: a line per value, a gap where there is none, an axis with the highest value, and the time below.
+function chart(one, history) {
+  let figure = byId(`chart_${one.name}`);
+  if (!figure) {
+    figure = document.createElement("figure");
+    figure.id = `chart_${one.name}`;
+    const drawn = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-labelledby": `text_${one.name}` });
+    drawn.append(
+      svg("path", { class: "axis", d: `M${LEFT} ${TOP}V${BOTTOM}H${WIDTH - 4}` }),
+      svg("text", { class: "highest", x: LEFT - 5, y: TOP + 6, "text-anchor": "end" }),
+      svg("text", { x: LEFT - 5, y: BOTTOM, "text-anchor": "end" }, "0"),
+      svg("text", { class: "begin", x: LEFT, y: HEIGHT - 4 }),
+      svg("text", { x: WIDTH - 4, y: HEIGHT - 4, "text-anchor": "end" }, "now"),
+      svg("path", { class: "line" }),
+    );
+    figure.append(drawn, Object.assign(document.createElement("figcaption"), { id: `text_${one.name}` }));
+    byId("charts").append(figure);
+  }
+  const values = history[one.name] || [];
+  const ago = history.seconds_ago || [];
+  const there = values.filter((value) => value !== null);
+  const highest = Math.max(0, ...there);
+  const longest = Math.max(60, ...ago);
+  let line = "";
+  let isDrawn = false;
+  values.forEach((value, index) => {
+    if (value !== null) {
+      const x = WIDTH - 4 - (ago[index] / longest) * (WIDTH - 4 - LEFT);
+      const y = BOTTOM - (value / (highest || 1)) * (BOTTOM - TOP);
+      line += `${isDrawn ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}${isDrawn ? "" : "h0.1"}`;
+    }
+    isDrawn = value !== null;
+  });
+  figure.querySelector(".line").setAttribute("d", line);
+  write(figure.querySelector(".highest"), highest ? one.shown(highest) : "");
+  write(figure.querySelector(".begin"), longest >= 3540 ? "1 h ago" : `${Math.round(longest / 60)} min ago`);
+  const latest = there.length ? one.shown(values[values.length - 1]) : "nothing yet";
+  write(figure.querySelector("figcaption"), `${one.title}: ${latest} now${highest ? `, at most ${one.shown(highest)}` : ""}`);
 }
 
 function showStatus(status) {
@@ -122,15 +215,49 @@ function showProducers(found) {
   fill("producers", found.producers.map((one) => ({
     key: `${one.producer_id}/${place(one)}`,
     cells: [
-      place(one), one.producer_id, one.known ? String(one.epoch) : "–", one.known ? String(one.next_sequence) : "–",
+      place(one), one.producer_id, one.client_id || "–", one.known ? String(one.epoch) : "–", one.known ? String(one.next_sequence) : "–",
       (one.window || []).map((batch) => `${batch.base_sequence} @ ${batch.base_offset}`).join(", ") || "–", work(one),
+    ],
+    order: [
+      `${one.topic} ${String(one.partition).padStart(10, "0")}`, one.producer_id.padStart(20, "0"), one.client_id || "",
+      one.known ? one.epoch : -1, one.known ? one.next_sequence : -1, one.window ? one.window.length : -1, work(one),
     ],
   })), "No producer has sent anything yet.");
 }
 
+function bytes(value) {
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  const power = value < 1000 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(value) / 3));
+  return `${number(value / 1000 ** power, power ? 1 : 0)} ${units[power]}`;
+}
+
+function showClients(found) {
+  const wanted = byId("clients_filter").elements.text.value.trim().toLowerCase();
+  const fits = (one) => `${one.client_id}\n${one.topic}`.toLowerCase().includes(wanted);
+  const others = (one) => Object.entries(one.verdicts).filter(([verdict, count]) => count && verdict !== "appended");
+  fill("clients", found.filter(fits).map((one) => ({
+    key: JSON.stringify([one.client_id, one.topic]),
+    cells: [
+      one.client_id, one.topic, number(one.batches), number(one.records), bytes(one.bytes), number(one.duplicates_prevented),
+      others(one).map(([verdict, count]) => `${verdict} ${number(count)}`).join(", ") || "–", `${seconds(one.idle_seconds)} ago`,
+    ],
+    order: [
+      one.client_id, one.topic, one.batches, one.records, one.bytes, one.duplicates_prevented,
+      others(one).reduce((sum, [, count]) => sum + count, 0), one.idle_seconds,
+    ],
+  })), wanted ? "No client or topic has that in its name." : "No batch with a producer id has come yet.");
+}
+
+// What is in doubt comes first while there is anything; else it stands below the numbers.
+function doubtsFirst(are) {
+  const section = byId("doubts_section");
+  const place = are ? byId("now").parentElement : byId("brokers_title").parentElement;
+  if (section.nextElementSibling !== place) place.before(section);
+}
+
 function show(page) {
   showStatus(page.status);
-  curve(page.history.batches);
+  CHARTS.forEach((one) => chart(one, page.history));
   fill("brokers", page.brokers.map((one) => ({
     key: String(one.id),
     cells: [String(one.id), one.address, one.version || "not known yet", one.ready ? "connected" : "away",
@@ -144,8 +271,10 @@ function show(page) {
   })), "Nothing is in doubt.");
   fill("duplicates", page.duplicates.map((one) => ({
     key: JSON.stringify([one.client_id, one.topic]),
-    cells: [one.client_id, one.topic, number(one.count)],
+    cells: [one.client_id, one.topic, number(one.count), number(one.answered), number(one.joined)],
   })), "None so far.");
+  showClients(page.clients);
+  doubtsFirst(page.doubts.length > 0);
   showProducers(page.producers);
   const seen = new Map();
   fill("events", page.events.map((one) => {
@@ -194,6 +323,8 @@ byId("pause").addEventListener("click", () => {
   clearTimeout(timer);
   asked += 1; // an answer that is on its way would change what is being read
 });
+byId("clients_filter").addEventListener("submit", (event) => event.preventDefault());
+byId("clients_filter").addEventListener("input", () => update());
 byId("filter").addEventListener("submit", (event) => event.preventDefault());
 byId("filter").addEventListener("input", () => update());
 document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : paused || update()));

@@ -123,3 +123,13 @@ def test_lines_and_doubts_of_all_are_in_their_order() -> None:
     assert [line["text"] for line in summed.lines(lines)] == ["worker 2: c", "worker 1: b"]
     doubts = [Told(1, [{"age_seconds": 1.0}]), Told(2, [{"age_seconds": 5.0}])]
     assert [doubt["worker"] for doubt in summed.doubts(doubts)] == [2, 1]
+
+
+def test_what_a_client_did_at_several_workers_is_added_and_the_newest_activity_counts() -> None:
+    row = {"client_id": "c", "topic": "t", "batches": 3, "records": 9, "bytes": 90, "duplicates_prevented": 1}
+    one = {**row, "verdicts": {"appended": 2, "refused": 1}, "idle_seconds": 7.0}
+    other = {**row, "verdicts": {"appended": 3}, "idle_seconds": 2.0}
+    (found,) = summed.clients([Told(1, [one]), Told(2, [other])])
+    assert found["verdicts"] == {"appended": 5, "refused": 1}
+    assert (found["batches"], found["records"], found["bytes"], found["duplicates_prevented"]) == (6, 18, 180, 2)
+    assert found["idle_seconds"] == 2.0
