@@ -55,7 +55,9 @@ COPY --from=build --chown=10001:10001 /opt/idemproxy/data /opt/idemproxy/data
 ENV PATH=/opt/idemproxy/venv/bin:$PATH \
     HOME=/opt/idemproxy/data \
     PYTHONUNBUFFERED=1 \
-    PYTHONDONTWRITEBYTECODE=1
+    PYTHONDONTWRITEBYTECODE=1 \
+    IDEMPROXY_DEFAULT_LISTEN=0.0.0.0:9092 \
+    IDEMPROXY_DEFAULT_ADMIN_BIND=127.0.0.1:9644
 RUN python -c "import idemproxy.proxy.process.run, idemproxy.state.redis_store"
 WORKDIR /opt/idemproxy/data
 VOLUME /opt/idemproxy/data

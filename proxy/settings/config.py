@@ -17,6 +17,9 @@ from .tls import TlsClient
 CONFIG_VARIABLE = "IDEMPROXY_CONFIG"
 """The variable that names the file; empty counts as not set."""
 DEFAULT_LISTEN = "127.0.0.1:9092"
+DEFAULT_LISTEN_VARIABLE = "IDEMPROXY_DEFAULT_LISTEN"
+DEFAULT_ADMIN_VARIABLE = "IDEMPROXY_DEFAULT_ADMIN_BIND"
+"""Set by an image: where clients and the admin port are if nothing else says it, not even the file."""
 DEFAULT_CLUSTER = "default"
 DEFAULT_DATA_DIRECTORY = "data"
 

@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource
 
 from .addresses import Advertised, join_host_and_port
-from .config import ConfigError, Settings
+from .config import DEFAULT_ADMIN_VARIABLE, DEFAULT_LISTEN_VARIABLE, ConfigError, Settings
 from .model import ENVIRONMENT_PREFIX, Configuration
 from .partial import Written
 from .problems import File, Place, Sources, dotted
@@ -41,7 +41,8 @@ OPTIONS: Mapping[str, Place] = {
 listener."""
 
 _FOREIGN = re.compile(
-    r"IDEMPROXY_(TEST_|CHAOS_|CACHE_DIR$|MAVEN_REPOSITORY$|CONFIG$)|.*_(SERVICE_HOST|SERVICE_PORT\w*|PORT(_\d+_\w+)?)$"
+    r"IDEMPROXY_(DEFAULT_(LISTEN|ADMIN_BIND)$|TEST_|CHAOS_|CACHE_DIR$|MAVEN_REPOSITORY$|CONFIG$)"
+    r"|.*_(SERVICE_HOST|SERVICE_PORT\w*|PORT(_\d+_\w+)?)$"
 )
 """Variables of ours that are no settings, and those that Kubernetes sets for a service of this name."""
 _NAMED_IN_YAML = re.compile(r"(alias|tag|handle) ['\"].*", re.DOTALL)
@@ -122,6 +123,7 @@ def examine(path: Path | None, options: Mapping[str, Any]) -> Examined:
                 InitSettingsSource(settings_cls, initial),
                 InitSettingsSource(settings_cls, environment),
                 InitSettingsSource(settings_cls, file.data),
+                InitSettingsSource(settings_cls, _defaults_of_image()),
             )
 
     loaded: Configuration | None = None
@@ -228,10 +230,17 @@ def _listener_of(options: Mapping[str, Any]) -> dict[str, Any] | None:
     listen, host = options.get("listen"), options.get("advertised_host")
     if listen is None and host is None:
         return None
-    found: dict[str, Any] = {} if listen is None else {"bind": listen}
+    bind = os.environ.get(DEFAULT_LISTEN_VARIABLE) if listen is None else listen
+    found: dict[str, Any] = {"bind": bind} if bind else {}
     if host is not None:
         found["advertised"] = join_host_and_port(host.strip("[]"), Advertised().port)
     return found
+
+
+def _defaults_of_image() -> dict[str, Any]:
+    listen, admin = os.environ.get(DEFAULT_LISTEN_VARIABLE), os.environ.get(DEFAULT_ADMIN_VARIABLE)
+    found: dict[str, Any] = {"listeners": [{"bind": listen}]} if listen else {}
+    return found | {"admin": {"bind": admin}} if admin else found
 
 
 def _unknown_variables() -> Iterator[str]:

@@ -182,6 +182,11 @@ def test_what_cannot_work_is_refused_by_its_name(helm: Path, values: dict[str, A
     assert words in refusal(helm, **(MINIMAL | values))
 
 
+def test_the_chart_as_it_is_passes_helms_linter(helm: Path) -> None:
+    done = run_helm(helm, "lint", CHART)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_brokers_have_to_be_said(helm: Path) -> None:
     assert "upstream" in refusal(helm, redis__embedded=True)
 

@@ -323,3 +323,31 @@ def test_long_names_are_cut_to_what_kubernetes_takes_and_stay_different(helm: Pa
         names += [(item["kind"], item["metadata"]["name"]) for item in yaml.safe_load_all(done.stdout) if item]
     assert len(names) == len(set(names)) > 10
     assert 55 < max(len(name) for _, name in names) <= 63
+
+
+def test_pods_are_not_replaced_by_a_new_chart_that_changes_nothing_of_theirs(helm: Path) -> None:
+    for file in (CHART / "ci/embedded-values.yaml", EVERYTHING):
+        for item in render(helm, file):
+            if item["kind"] == "StatefulSet":
+                labels = item["spec"]["template"]["metadata"]["labels"]
+                assert "helm.sh/chart" not in labels
+                assert item["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_labels_registry_aliases_dns_and_objects_of_the_user_are_taken(helm: Path) -> None:
+    more = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "more-{{ .Release.Name }}"}}
+    manifests = render_minimal(
+        helm,
+        commonLabels={"team": "streams"},
+        global__imageRegistry="registry.example",
+        hostAliases=[{"ip": "10.0.0.1", "hostnames": ["kafka"]}],
+        dnsConfig={"options": [{"name": "ndots", "value": "2"}]},
+        extraObjects=[more],
+    )
+    own = [item for item in manifests if item["metadata"]["name"] != "more-proxy"]
+    assert len(own) == len(manifests) - 1, "the object of the user is there, filled in"
+    assert {item["metadata"]["labels"]["team"] for item in own} == {"streams"}
+    pod = pod_of(manifests)
+    assert pod["hostAliases"] == [{"ip": "10.0.0.1", "hostnames": ["kafka"]}]
+    assert pod["dnsConfig"]["options"][0]["name"] == "ndots"
+    assert container_of(manifests)["image"].startswith("registry.example/idemproxy:")

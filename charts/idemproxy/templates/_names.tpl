@@ -33,20 +33,34 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{ include "idemproxy.instanceLabels" . }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
-{{/* Takes the image's values and a default for the tag. */}}
+{{/* Of pods: without the chart's version, with which they would be replaced though nothing of theirs has changed. */}}
+{{- define "idemproxy.podLabels" -}}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{ include "idemproxy.instanceLabels" . }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Takes the image's values, a default for the tag, and the root. */}}
 {{- define "idemproxy.imageName" -}}
 {{- $image := index . 0 -}}
+{{- $registry := dig "imageRegistry" "" ((index . 2).Values.global | default dict) -}}
+{{- $name := empty $registry | ternary $image.repository (printf "%s/%s" $registry $image.repository) -}}
 {{- if $image.digest -}}
-{{- printf "%s@%s" $image.repository $image.digest -}}
+{{- printf "%s@%s" $name $image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" $image.repository (default (index . 1) $image.tag) -}}
+{{- printf "%s:%s" $name (default (index . 1) $image.tag) -}}
 {{- end -}}
 {{- end -}}
 
 {{- define "idemproxy.image" -}}
-{{- include "idemproxy.imageName" (list .Values.image .Chart.AppVersion) -}}
+{{- include "idemproxy.imageName" (list .Values.image .Chart.AppVersion .) -}}
 {{- end -}}
 
 {{- define "idemproxy.serviceAccountName" -}}

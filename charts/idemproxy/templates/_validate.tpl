@@ -1,5 +1,8 @@
 {{/* What values.schema.json cannot say. Called once, by the StatefulSet; every refusal begins with the value's name. */}}
 {{- define "idemproxy.validate" -}}
+{{- if not .Values.upstream.bootstrap -}}
+{{- fail "upstream.bootstrap: name at least one broker of the cluster, host:port" -}}
+{{- end -}}
 {{- include "idemproxy.validateRedis" . -}}
 {{- include "idemproxy.validateListeners" . -}}
 {{- include "idemproxy.validatePrincipal" . -}}

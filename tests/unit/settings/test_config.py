@@ -382,3 +382,23 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
     assert len(found.refused) == 5, "each once"
     assert changes(old, replace(old, redis=None)).refused == ("redis",)
     assert changes(old, replace(old, listeners=(old.listeners[0],) * 2)).refused == ("listeners",)
+
+
+# ---------------------------------------------------------------------- the image
+def test_what_the_image_says_is_a_default_below_everything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container nobody reaches 127.0.0.1, and its health check asks the admin port."""
+    dockerfile = (Path(__file__).resolve().parents[3] / "Dockerfile").read_text()
+    said = dict(re.findall(r"(IDEMPROXY_DEFAULT_\w+)=(\S+)", dockerfile))
+    assert len(said) == 2
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    found = load(None, UPSTREAM)
+    assert (found.listeners[0].host, found.listeners[0].port, found.admin) == ("0.0.0.0", 9092, ("127.0.0.1", 9644))
+    named = load(None, UPSTREAM | {"advertised_host": "proxy.example"})
+    assert (named.listeners[0].host, named.listeners[0].advertised.host) == ("0.0.0.0", "proxy.example")
+    path = file(tmp_path, "listeners: [{bind: '127.0.0.1:5000'}]\nadmin: {bind: '127.0.0.1:6000'}\n")
+    own = load(path, UPSTREAM)
+    assert (own.listeners[0].port, own.admin) == (5000, ("127.0.0.1", 6000))
+    assert load(None, UPSTREAM | {"listen": "127.0.0.1:7000"}).listeners[0].host == "127.0.0.1"
