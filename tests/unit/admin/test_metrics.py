@@ -184,7 +184,7 @@ def test_a_producer_is_shown_with_its_window_and_what_it_waits_for() -> None:
         "under_way": 0,
         "idle": True,
         "state": "quiet",
-        "client_id": "client",
+        "client_id": "client-1",
         "known": True,
         "epoch": 0,
         "next_sequence": 14,

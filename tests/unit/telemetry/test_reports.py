@@ -58,7 +58,11 @@ def test_an_event_is_counted_under_its_name(event: object, series: str) -> None:
 
 def test_a_gap_is_counted_as_an_answer_and_as_a_gap() -> None:
     gap = replace(APPENDED, verdict="out_of_order", error_code=45)
-    assert told(gap).counts == {"batches_answered_total{verdict=out_of_order}": 1, "out_of_order_refused_total": 1}
+    assert told(gap).counts == {
+        "batches_answered_total{verdict=out_of_order}": 1,
+        "batches_failed_total{error_code=OUT_OF_ORDER_SEQUENCE_NUMBER}": 1,
+        "out_of_order_refused_total": 1,
+    }
 
 
 def test_the_counters_are_one_line_of_json_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
