@@ -136,8 +136,8 @@ def samples(watched: Watched) -> Iterator[Sample]:
     yield Sample(names.CONNECTIONS, (), now.connections)
     yield Sample(names.CONNECTIONS_LIMIT, (), now.connections_max)
     yield Sample(names.PORTS_TAKEN, (), len(watched.ports_taken()))
-    for name, count in watched.ports_open().items():
-        yield Sample(names.PORTS_OPEN, (name,), count)
+    for listener, count in watched.ports_open().items():
+        yield Sample(names.PORTS_OPEN, (listener,), count)
     if watched.journal_is_written is not None:
         yield Sample(names.JOURNAL_UP, (), int(watched.journal_is_written()))
     if watched.client_traffic is not None:
