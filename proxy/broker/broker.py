@@ -207,6 +207,8 @@ class Broker:
         """What an operator should know of it, though it is served; "" if nothing."""
         self.ranges: BrokerRanges = {}
         self.is_ready = False
+        self.why_away = ""
+        """Why the last connection could not be opened, or ended; "" while it can be asked."""
         self.away_since: float | None = reactor.now()
         """Reactor seconds since when it cannot be asked; None while it can be."""
         self.judgement: Judgement | None = None
@@ -448,7 +450,7 @@ class Broker:
 
     def _is_certain(self) -> None:
         self.is_ready = True
-        self.away_since = None
+        self.away_since, self.why_away = None, ""
         self._backoff = limits.CONNECT_BACKOFF_SECONDS_MIN
         self._losses = 0
         if self._has_said_lost or self.refusal is not None:
@@ -462,6 +464,7 @@ class Broker:
         if self._is_closed:
             return
         self._losses += 1
+        self.why_away = reason
         if self._losses > 1 and not self._has_said_lost:
             self._has_said_lost = True
             self._report(OperatorMessage("warning", f"{self.name} is away: {reason}"))

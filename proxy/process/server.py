@@ -54,6 +54,7 @@ from .worker import Place, until_alone
 if TYPE_CHECKING:
     from ..admin.serve import Admin
 
+_REASONS_SHOWN_MAX = 5
 _WAITING_TOLD_SECONDS = 5.0
 """How often a start that cannot go on logs what it waits for."""
 
@@ -445,7 +446,9 @@ class Server:
             silent = [broker.name for broker in topology.brokers if broker.judgement is None]
             if silent and self._mode.chosen is None:
                 return "word from all brokers, to know who gives idempotence", ", ".join(silent)
-            return "a broker", f"upstream {', '.join(map(shown, self._settings.upstream))}"
+            away = [one for one in topology.brokers if one.why_away]
+            why = "; ".join(f"{one.name}: {one.why_away}" for one in away[:_REASONS_SHOWN_MAX])
+            return "a broker", why or f"upstream {', '.join(map(shown, self._settings.upstream))}"
         redis = self._settings.redis
         where = f"the private one in {self._embedded.data_directory}" if self._embedded is not None else str(redis)
         store = self._store

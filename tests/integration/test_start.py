@@ -29,6 +29,17 @@ def test_a_start_that_waits_for_redis_names_it_and_shows_no_password(
         proxy.__exit__()
 
 
+def test_a_start_that_waits_for_a_broker_says_why_it_is_not_there(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    proxy = ProxyProcess(tmp_path, ("127.0.0.1", port))
+    proxy.launch()
+    try:
+        line = proxy.wait_for_log("still waiting for a broker")
+        assert f"(upstream 127.0.0.1:{port}: cannot connect: connection refused: nothing listens there)" in line
+    finally:
+        proxy.__exit__()
+
+
 def test_a_private_redis_that_dies_is_started_again_and_its_producers_go_on(
     legacy_broker: LegacyCluster, tmp_path: Path
 ) -> None:
