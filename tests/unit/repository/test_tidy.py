@@ -38,6 +38,7 @@ TRIO_FILES = {
 SHELL_FILES = TRIO_FILES | {
     "codecs/packages.py",
     "proxy/settings/child_process.py",
+    "proxy/commands/check_guess.py",
     "proxy/process/worker_process.py",
     "proxy/process/listeners.py",
     "proxy/telemetry/logs.py",
