@@ -446,7 +446,7 @@ class Server:
             silent = [broker.name for broker in topology.brokers if broker.judgement is None]
             if silent and self._mode.chosen is None:
                 return "word from all brokers, to know who gives idempotence", ", ".join(silent)
-            away = [one for one in topology.brokers if one.why_away]
+            away = [one for one in topology.asked_first if one.why_away]
             why = "; ".join(f"{one.name}: {one.why_away}" for one in away[:_REASONS_SHOWN_MAX])
             return "a broker", why or f"upstream {', '.join(map(shown, self._settings.upstream))}"
         redis = self._settings.redis
