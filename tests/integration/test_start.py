@@ -22,7 +22,8 @@ def test_a_start_that_waits_for_redis_names_it_and_shows_no_password(
     proxy.launch()
     try:
         line = proxy.wait_for_log("still waiting for")
-        where = f"redis://me:***@127.0.0.1:{port}/3; Redis is away: cannot connect: connection refused: nothing listens there"
+        why = "Redis is away: cannot connect: connection refused: nothing listens there"
+        where = f"redis://me:***@127.0.0.1:{port}/3; {why}"
         assert f"still waiting for Redis after 5 s ({where})" in line
         assert "secret" not in proxy.log
     finally:

@@ -88,8 +88,12 @@ def test_a_topic_and_one_partition_of_it_are_shown_alone(producer: RawClient, re
     title, row = lines_of("topic", "small", "--partition", 2, "--redis", url)
     assert title.split()[:3] == ["TOPIC", "PARTITION", "PRODUCER"]
     assert row.split()[:3] == ["small", "2", str(first)]
-    assert idemproxy("inspect", "topic", "smal?", "--redis", url).returncode == 0
-    assert len(lines_of("topic", "smal?", "--redis", url)) == 1, "a name is no pattern"
+    none = idemproxy("inspect", "topic", "smal?", "--redis", url)
+    assert (none.returncode, none.stdout) == (1, ""), "a name is no pattern"
+    assert none.stderr.startswith(
+        "idemproxy: no producer of topic 'smal?' is stored under the cluster name 'default'; "
+    )
+    assert "did you mean small?" in none.stderr
 
 
 def test_the_blocks_of_producer_ids_are_shown_with_their_time(
