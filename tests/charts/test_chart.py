@@ -96,7 +96,7 @@ CERT_MANAGER = {"enabled": True, "issuerRef": {"name": ""}}
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"upstream__bootstrap": []}, "/upstream/bootstrap"),
+        ({"upstream__bootstrap": []}, "upstream.bootstrap"),
         ({"upstream__bootstrap": ["kafka"]}, "/upstream/bootstrap/0"),
         ({"upstream__brokerIds": []}, "/upstream/brokerIds"),
         ({"upstream__brokerIds": [1, 1]}, "/upstream/brokerIds"),
