@@ -58,7 +58,7 @@ def test_what_one_life_has_noted_the_next_one_knows(begin: Begin) -> None:
 
 def test_checkpoints_that_are_not_there_are_said_once_and_nothing_is_wrong(begin: Begin) -> None:
     _, said = begin()
-    assert [event.level for event in said] == ["info"]
+    assert [event.level for event in said] == ["debug"]
 
 
 def test_damaged_checkpoints_are_said_once_and_not_used(begin: Begin, tmp_path: Path) -> None:
