@@ -117,7 +117,8 @@ class Stream:
     def take(self, batch: Batch) -> bool:
         """Take a batch that has come; its waiters are answered, sooner or later. False: it is not in the queue, as it
         was answered, or is a retry of one that is here and joins it (rule R13)."""
-        self.client = batch.client or self.client
+        if batch.waiters:
+            self.client = batch.waiters[0].connection.name
         for other in (*self.out, *self.queue):
             if other.is_same(batch):
                 other.attach(batch)
@@ -249,7 +250,7 @@ class Stream:
                 self.observers.step_begins(),
                 batch.records or None,
                 None if batch.trace is None else batch.trace.trace_id,
-                batch.client,
+                batch.waiters[0].connection.name if batch.waiters else "",
                 identity.record_count,
             )
         )

@@ -541,7 +541,7 @@ class Session:
                 out += chunks
                 continue
             header = slot.header
-            if isinstance(slot, _Slot) and slot.arrived_at and header.api_key != _PRODUCE_KEY:
+            if header.api_key != _PRODUCE_KEY and isinstance(slot, _Slot) and slot.arrived_at:
                 self._measure(slot)
             start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
             size = len(start) + sum(map(len, chunks))
