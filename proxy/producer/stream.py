@@ -75,7 +75,7 @@ class Stream:
         self.parks = 0
         """How often in a row the state was read and could not be worked on yet."""
         self.client = ""
-        """The client id of a request that brought a batch, for people: the newest one that a flow has taken."""
+        """The client id of a request that brought a batch, for people: the first one that came."""
         self._runner = runner
         self._is_in_doubt = False
 
@@ -117,7 +117,7 @@ class Stream:
     def take(self, batch: Batch) -> bool:
         """Take a batch that has come; its waiters are answered, sooner or later. False: it is not in the queue, as it
         was answered, or is a retry of one that is here and joins it (rule R13)."""
-        if batch.waiters:
+        if not self.client and batch.waiters:
             self.client = batch.waiters[0].connection.name
         for other in (*self.out, *self.queue):
             if other.is_same(batch):
@@ -250,7 +250,7 @@ class Stream:
                 self.observers.step_begins(),
                 batch.records or None,
                 None if batch.trace is None else batch.trace.trace_id,
-                batch.waiters[0].connection.name if batch.waiters else "",
+                self.client,
                 identity.record_count,
             )
         )
