@@ -1,1 +1,2 @@
-"""The data pipeline on Spark: ``idemproxy audit``. Needs the extra ``idemproxy[spark]``; the proxy never imports it."""
+"""The data pipeline on Spark: ``audit``, ``idemproxy audit``; ``source``, ``format("idemproxy")``; both stand on
+``reading``. Needs the extra ``idemproxy[spark]``; the proxy never imports it."""

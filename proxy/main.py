@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from .. import __version__
-from ..pipeline.arguments import add_audit
+from ..pipeline.audit.arguments import add_audit
 from .commands.check import COMMANDS as CHECK_COMMANDS
 from .commands.check import add_commands as add_check_commands
 from .commands.check import run_check
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return run_demo(options)
     if options.command == "audit":
-        from ..pipeline.command import run_audit
+        from ..pipeline.audit.command import run_audit
 
         return run_audit(options)
     if options.command in inspection_arguments.COMMANDS:

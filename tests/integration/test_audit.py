@@ -27,7 +27,7 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.marker import Identity
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
-from idemproxy.pipeline.progress import Progress
+from idemproxy.pipeline.audit.progress import Progress
 from idemproxy.pipeline.spark import session, wrapped_java
 from idemproxy.proxy.main import main
 from testkit.real.browser import open_browser

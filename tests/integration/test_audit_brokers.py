@@ -11,11 +11,11 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.marker import Identity
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
-from idemproxy.pipeline import plan as planning
-from idemproxy.pipeline.broker import BrokerProblem, Cluster
-from idemproxy.pipeline.plan import Plan, of_cluster
-from idemproxy.pipeline.read import compare, read_range
-from idemproxy.pipeline.rows import Kind
+from idemproxy.pipeline.audit import plan as planning
+from idemproxy.pipeline.audit.plan import Plan, of_cluster
+from idemproxy.pipeline.audit.read import compare, read_range
+from idemproxy.pipeline.audit.rows import Kind
+from idemproxy.pipeline.reading.broker import BrokerProblem, Cluster
 from testkit.real.raw_client import RawClient
 from testkit.stage.logs import modern, numbered, plain, wrapper
 
@@ -77,7 +77,7 @@ def test_batches_of_brokers_with_idempotence_are_read_with_their_producers(
 def test_a_range_of_one_fetch_after_the_other_and_messages_larger_than_a_fetch(
     legacy_broker: LegacyCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from idemproxy.pipeline import read as reading
+    from idemproxy.pipeline.audit import read as reading
 
     monkeypatch.setattr(reading, "FETCH_BYTES", 100)
     legacy_broker.create_topic("audit-small-fetches", 1)

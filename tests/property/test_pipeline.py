@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.marker import Identity
-from idemproxy.pipeline.decode import Broken, containers
-from idemproxy.pipeline.fingerprints import RangeTaker
-from idemproxy.pipeline.rows import Kind
+from idemproxy.pipeline.audit.fingerprints import RangeTaker
+from idemproxy.pipeline.audit.rows import Kind
+from idemproxy.pipeline.reading.decode import Broken, containers
 from testkit.stage.logs import modern, numbered, plain, wrapper
 
 LOG = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from idemproxy.codecs.marker import Identity
-from idemproxy.pipeline.acknowledged import JournalProblem, acknowledged
+from idemproxy.pipeline.audit.acknowledged import JournalProblem, acknowledged
 from idemproxy.proxy import events
 from idemproxy.proxy.telemetry.journal import Journal
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idemproxy.pipeline.contents import RepeatFinder, created_of
-from idemproxy.pipeline.rows import LOG_APPEND_TIME, Columns, Kind, columns, concatenated, taken
+from idemproxy.pipeline.audit.contents import RepeatFinder, created_of
+from idemproxy.pipeline.audit.rows import Columns, Kind, columns, concatenated, taken
+from idemproxy.pipeline.reading.decode import LOG_APPEND_TIME
 
 Record = dict[str, Any]
 SUSPECTED, REPEATED = "suspected_duplicate", "repeated_record"

@@ -11,8 +11,8 @@ from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.marker import Identity
 from idemproxy.codecs.message_set import encode_message
 from idemproxy.codecs.record_batch import CONTROL_FLAG, Record, encode_batch
-from idemproxy.pipeline import decode
-from idemproxy.pipeline.decode import Broken, Piece, containers
+from idemproxy.pipeline.reading import decode
+from idemproxy.pipeline.reading.decode import Broken, Piece, containers
 from testkit.stage.logs import BEGUN_MS, Entry, modern, numbered, plain, wrapper
 
 WHO = Identity(7, 1, 40, 3)

@@ -8,9 +8,9 @@ import pytest
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.marker import Identity
 from idemproxy.codecs.message_set import encode_message
-from idemproxy.pipeline.decode import containers, entries
-from idemproxy.pipeline.fingerprints import RangeTaker
-from idemproxy.pipeline.rows import Kind
+from idemproxy.pipeline.audit.fingerprints import RangeTaker
+from idemproxy.pipeline.audit.rows import Kind
+from idemproxy.pipeline.reading.decode import containers, entries
 from testkit.stage.logs import modern, numbered, plain, wrapper
 
 Row = dict[str, int]

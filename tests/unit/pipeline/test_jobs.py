@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idemproxy.pipeline import spark
-from idemproxy.pipeline.audit import whole_places, without_proven
-from idemproxy.pipeline.command import cause_of
-from idemproxy.pipeline.findings import finding_rows, joined
-from idemproxy.pipeline.kinds import FAILING, MEANINGS, Finding
-from idemproxy.pipeline.pictures import Span, heat_map, shown_rows, timeline
-from idemproxy.pipeline.report import joined_spans
-from idemproxy.pipeline.rows import Kind, columns, concatenated, record_batch
+from idemproxy.pipeline.audit.command import cause_of
+from idemproxy.pipeline.audit.findings import finding_rows, joined
+from idemproxy.pipeline.audit.job import whole_places, without_proven
+from idemproxy.pipeline.audit.kinds import FAILING, MEANINGS, Finding
+from idemproxy.pipeline.audit.pictures import Span, heat_map, shown_rows, timeline
+from idemproxy.pipeline.audit.report import joined_spans
+from idemproxy.pipeline.audit.rows import Kind, columns, concatenated, record_batch
 from idemproxy.pipeline.spark import java_home, java_version, wrapped_java
 from idemproxy.proxy.main import _parser, main
 
@@ -83,7 +83,7 @@ def test_without_the_extra_one_sentence_says_how_to_get_it(
 def test_an_error_of_the_audit_itself_is_no_finding(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("idemproxy.pipeline.plan.find_segments", lambda folders: 1 // 0)
+    monkeypatch.setattr("idemproxy.pipeline.audit.plan.find_segments", lambda folders: 1 // 0)
     assert main(["audit", "--log-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err.splitlines()
     assert said[-2:] == [
@@ -118,9 +118,9 @@ def test_a_java_that_is_set_comes_first_then_an_installed_one_that_spark_can_use
 
 def test_of_a_task_that_failed_the_sentence_is_told() -> None:
     trace = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
-  File "/idemproxy/pipeline/read.py", line 50, in read_range
+  File "/idemproxy/pipeline/audit/read.py", line 50, in read_range
     fetched = cluster.fetch(place.topic, place.partition, before, bytes_max)
-idemproxy.pipeline.broker.BrokerProblem: orders-0 cannot be read: [Errno 111] Connection refused
+idemproxy.pipeline.reading.broker.BrokerProblem: orders-0 cannot be read: [Errno 111] Connection refused
  SQLSTATE: 38000
 """
     assert cause_of(trace) == "orders-0 cannot be read: [Errno 111] Connection refused"

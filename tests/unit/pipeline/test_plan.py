@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from idemproxy.codecs.marker import Identity
-from idemproxy.pipeline import segments
-from idemproxy.pipeline.plan import NothingToRead, Place, Plan, chosen, of_files, ranges_of
-from idemproxy.pipeline.read import compare, contents_at, read_range
-from idemproxy.pipeline.rows import Kind
+from idemproxy.pipeline.audit.plan import NothingToRead, Place, Plan, chosen, of_files, ranges_of
+from idemproxy.pipeline.audit.read import compare, contents_at, read_range
+from idemproxy.pipeline.audit.rows import Kind
+from idemproxy.pipeline.reading import segments
 from testkit.stage.logs import numbered, plain, wrapper
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idemproxy.pipeline.kinds import Finding
-from idemproxy.pipeline.rows import Columns, Kind, columns, concatenated
-from idemproxy.pipeline.sequences import Partition
+from idemproxy.pipeline.audit.kinds import Finding
+from idemproxy.pipeline.audit.rows import Columns, Kind, columns, concatenated
+from idemproxy.pipeline.audit.sequences import Partition
 from idemproxy.state.sequence import SEQUENCE_MODULUS
 
 Batch = tuple[int, int, int, int]

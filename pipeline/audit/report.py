@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from . import pictures
-from .audit import TIME_SLOTS, Audited
+from .job import TIME_SLOTS, Audited
 from .kinds import MEANINGS, Finding
 from .outputs import Summary, named
 from .pictures import Span

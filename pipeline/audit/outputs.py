@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .. import __version__
-from .audit import FINDINGS_MAX, Audited
+from ... import __version__
+from .job import FINDINGS_MAX, Audited
 from .kinds import Finding
 from .rows import Kind
 

@@ -10,13 +10,12 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from ..codecs.primitives import Buffer
-from .broker import FETCH_BYTES, FETCH_BYTES_MAX, Cluster, OutOfRange
-from .decode import Broken, containers
+from ...codecs.primitives import Buffer
+from ..reading.broker import FETCH_BYTES, FETCH_BYTES_MAX, Cluster, OutOfRange
+from ..reading.decode import Array, Broken, containers
+from ..reading.segments import pieces
 from .fingerprints import RangeTaker
 from .plan import Plan, Range
-from .rows import Array
-from .segments import pieces
 
 PAIRS_AT_A_TIME: Final = 2_000
 """Of records that a task compares: with ``WHOLE_BYTES_MAX`` of each it holds 64 MiB at most."""

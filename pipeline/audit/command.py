@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from .kinds import Finding
 
 if TYPE_CHECKING:
-    from .audit import Audited
+    from .job import Audited
     from .plan import Plan
     from .progress import Progress
 
@@ -47,11 +47,11 @@ def _run(options: argparse.Namespace) -> int:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
+    from ..reading.broker import BrokerProblem
+    from ..spark import NoJava
     from .acknowledged import JournalProblem
-    from .broker import BrokerProblem
     from .plan import NothingToRead
     from .progress import Progress
-    from .spark import NoJava
 
     failing = _kinds(options.fail_on)
     settings = _settings(options.conf)
@@ -72,8 +72,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _audited(options: argparse.Namespace, plan: Plan, settings: Mapping[str, str], progress: Progress) -> Audited:
-    from .audit import audit
-    from .spark import session
+    from ..spark import session
+    from .job import audit
 
     progress.say(f"{len(plan.places)} partitions in {len(plan.ranges)} ranges; Spark is started: {options.master}")
     with session(options.master, settings) as spark:

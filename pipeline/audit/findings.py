@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from ..reading.decode import Array
 from .kinds import Finding
-from .rows import Array
 
 TYPES: Final[Mapping[str, str]] = {
     "place": "int32",

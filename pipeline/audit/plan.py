@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from .broker import Address, Cluster
-from .segments import find_segments
+from ..reading.broker import Address, Cluster
+from ..reading.segments import find_segments
 
 RANGE_OFFSETS: Final = 200_000
 """Of a task: some seconds of work, so that progress shows and a task that fails costs little."""

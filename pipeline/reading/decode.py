@@ -9,20 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from isal import isal_zlib
+from numpy.typing import NDArray
 
-from ..codecs import message_set, record_batch
-from ..codecs.errors import ChecksumMismatch, Malformed, Truncated, WireError
-from ..codecs.marker import Identity, parse_marker
-from ..codecs.message_set import ShallowMessage
-from ..codecs.primitives import Buffer, read_varlong, wrap_int64
-from ..codecs.record_batch import BatchHeader
-from ..codecs.steps import at_once
-from .rows import LOG_APPEND_TIME, Array
+from ...codecs import message_set, record_batch
+from ...codecs.errors import ChecksumMismatch, Malformed, Truncated, WireError
+from ...codecs.marker import Identity, parse_marker
+from ...codecs.message_set import ShallowMessage
+from ...codecs.primitives import Buffer, read_varlong, wrap_int64
+from ...codecs.record_batch import BatchHeader
+from ...codecs.steps import at_once
 
+Array = NDArray[Any]
+
+LOG_APPEND_TIME: Final = 1
+"""In ``flags``: the timestamp is the broker's, not the one at which the record was made."""
 UNPACKED_BYTES_MAX: Final = 256 << 20
 """Of one wrapper or batch: four times what the proxy takes. gzip reaches 1000:1, so what is stored bounds nothing."""
 ENTRY_BYTES_MIN: Final = 14

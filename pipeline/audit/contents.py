@@ -11,9 +11,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from ..reading.decode import LOG_APPEND_TIME, Array
 from .findings import finding_rows
 from .kinds import Finding
-from .rows import LOG_APPEND_TIME, Array, Columns, taken
+from .rows import Columns, taken
 
 ORDER: Final = ("place", "hash1", "hash2", "created", "offset")
 """How the rows are sorted; ``created``: see ``created_of``."""

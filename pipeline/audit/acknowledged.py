@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ..codecs.error_codes import ErrorCode
+from ...codecs.error_codes import ErrorCode
 from .rows import Kind, columns, record_batch
 
 _BLOCK_ROWS: Final = 50_000

@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from ..codecs.primitives import Buffer
-from ..state.sequence import SEQUENCE_MODULUS
-from .decode import Broken, Container, containers
-from .rows import NO_PRODUCER, Array, Columns, Kind, columns, concatenated, record_batch, taken
+from ...codecs.primitives import Buffer
+from ...state.sequence import SEQUENCE_MODULUS
+from ..reading.decode import Array, Broken, Container, containers
+from .rows import NO_PRODUCER, Columns, Kind, columns, concatenated, record_batch, taken
 
 LENGTHS_BYTES: Final = 8
 """Of a content: the lengths of key and value in front of them."""

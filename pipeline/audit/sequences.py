@@ -13,10 +13,11 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ..state.sequence import SEQUENCE_MODULUS
+from ...state.sequence import SEQUENCE_MODULUS
+from ..reading.decode import Array
 from .findings import finding_rows
 from .kinds import Finding
-from .rows import NO_PRODUCER, Array, Columns, Kind, taken
+from .rows import NO_PRODUCER, Columns, Kind, taken
 
 _HALF: Final = SEQUENCE_MODULUS // 2
 

@@ -25,9 +25,9 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from ..reading.decode import Array
+
 Columns = dict[str, Array]
 
 
@@ -44,8 +44,6 @@ class Kind(IntEnum):
 
 
 NO_PRODUCER: Final = -1
-LOG_APPEND_TIME: Final = 1
-"""In ``flags``: the timestamp is the broker's, not the one at which the record was made."""
 
 TYPES: Final[Mapping[str, str]] = {
     "kind": "int8",

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from ..codecs import messages
-from ..codecs.error_codes import ErrorCode
-from ..codecs.errors import WireError
-from ..codecs.framing import frame
-from ..codecs.headers import encode_request_header, parse_response_header
+from ...codecs import messages
+from ...codecs.error_codes import ErrorCode
+from ...codecs.errors import WireError
+from ...codecs.framing import frame
+from ...codecs.headers import encode_request_header, parse_response_header
 
 Address = tuple[str, int]
 Answer = TypeVar("Answer")

@@ -21,6 +21,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from ..reading.decode import LOG_APPEND_TIME
 from . import findings, rows
 from .acknowledged import read_journal
 from .contents import ORDER, RepeatFinder
@@ -29,7 +30,7 @@ from .kinds import Finding
 from .plan import RANGE_OFFSETS, Place, Plan
 from .progress import Progress
 from .read import compared, read_ranges
-from .rows import LOG_APPEND_TIME, SPARK_SCHEMA, TYPES, Columns, Kind, columns_of, concatenated, taken
+from .rows import SPARK_SCHEMA, TYPES, Columns, Kind, columns_of, concatenated, taken
 from .sequences import Partition
 
 FINDINGS_MAX: Final = 1_000_000

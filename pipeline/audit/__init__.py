@@ -1,0 +1,1 @@
+"""``idemproxy audit``: duplicates, gaps and inversions of whole topics, counted. Writes nothing to the brokers."""
