@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from ...codecs.primitives import Buffer
-from ..reading.broker import FETCH_BYTES, FETCH_BYTES_MAX, Cluster, OutOfRange
+from ..reading.broker import FETCH_BYTES, Cluster, OutOfRange
 from ..reading.decode import Array, Broken, containers
+from ..reading.fetching import PartitionFetch
 from ..reading.segments import pieces
 from .fingerprints import RangeTaker
 from .plan import Plan, Range
@@ -23,10 +24,6 @@ WHOLE_BYTES_MAX: Final = 16 << 10
 """Of a record that is compared byte by byte; of a larger one its SHA-512 is."""
 _LOOK_BYTES: Final = 1 << 20
 """To fetch at once where single records are wanted."""
-
-
-class TooLarge(Exception):
-    """An entry that the broker does not hand out whole; the message is a sentence for a person."""
 
 
 def read_range(plan: Plan, wanted: Range) -> Iterator[pa.RecordBatch]:
@@ -41,32 +38,22 @@ def read_range(plan: Plan, wanted: Range) -> Iterator[pa.RecordBatch]:
         return
     place = plan.places[wanted.place]
     with Cluster(plan.bootstrap) as cluster:
-        bytes_max = FETCH_BYTES
+        fetch = PartitionFetch(cluster, place.topic, place.partition, FETCH_BYTES)
         while not taker.is_over:
             before = taker.position
             try:
-                fetched = cluster.fetch(place.topic, place.partition, before, bytes_max)
+                fetched = fetch.at(before)
             except OutOfRange:
                 first, _ = cluster.offsets(place.topic, place.partition)
                 yield taker.lost(min(first, wanted.end) - 1 if first > before else wanted.end - 1)
                 continue
             bytes_read += len(fetched.records)
             yield taker.take(fetched.records)
-            if taker.position > before or taker.is_over:
-                bytes_max = FETCH_BYTES
-            elif not fetched.records:
+            if not fetched.records and not taker.is_over:
                 if fetched.high_watermark < wanted.end:
                     yield taker.lost(wanted.end - 1)  # a new leader has less than the old one had shown
                 break  # else the last records were compacted away
-            else:
-                bytes_max = _larger(bytes_max, place.name, before)
     yield taker.finished(bytes_read)
-
-
-def _larger(bytes_max: int, name: str, offset: int) -> int:
-    if bytes_max >= FETCH_BYTES_MAX:
-        raise TooLarge(f"{name}: the entry at offset {offset} is larger than {FETCH_BYTES_MAX} bytes")
-    return min(4 * bytes_max, FETCH_BYTES_MAX)
 
 
 def compare(plan: Plan, place: int, pairs: Array) -> Array:
@@ -99,19 +86,17 @@ def contents_at(plan: Plan, place: int, offsets: Array) -> dict[int, bytes]:
 
 def _fetch_at(cluster: Cluster, plan: Plan, place: int, offsets: Array, found: dict[int, bytes]) -> None:
     topic, partition = plan.places[place].topic, plan.places[place].partition
-    index, bytes_max = 0, _LOOK_BYTES
+    fetch = PartitionFetch(cluster, topic, partition, _LOOK_BYTES)
+    index = 0
     while index < len(offsets):
         try:
-            fetched = cluster.fetch(topic, partition, int(offsets[index]), bytes_max)
+            fetched = fetch.at(int(offsets[index]))
         except OutOfRange:
             index += 1
             continue
         behind = _collect(fetched.records, offsets, found)
-        if behind is None and fetched.records:
-            bytes_max = _larger(bytes_max, plan.places[place].name, int(offsets[index]))
-            continue
-        bytes_max = _LOOK_BYTES
-        index = max(index + 1, int(np.searchsorted(offsets, behind)) if behind is not None else 0)
+        if behind is not None or not fetched.records:
+            index = max(index + 1, int(np.searchsorted(offsets, behind)) if behind is not None else 0)
 
 
 def _collect(data: Buffer, offsets: Array, found: dict[int, bytes]) -> int | None:

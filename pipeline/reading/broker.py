@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import itertools
 import socket
+import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from ...client.security import Sasl, login_maker, tls_context
 from ...codecs import messages
 from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import WireError
 from ...codecs.framing import frame
 from ...codecs.headers import encode_request_header, parse_response_header
+from ...codecs.sasl import SaslError
+from ...codecs.sasl_exchange import SaslExchange
 
 Address = tuple[str, int]
+TopicPartition = tuple[str, int]
 Answer = TypeVar("Answer")
 
 FETCH_BYTES: Final = 4 << 20
@@ -31,14 +37,43 @@ _ANSWER_SECONDS_MAX: Final = 30.0
 _TRIES: Final = 6
 _BETWEEN_TRIES_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 4.0)
 """In sum longer than an election takes."""
-_CLIENT_ID: Final = "idemproxy-audit"
+_RECEIVE_BYTES: Final = 64 << 10
 _INT32_BYTES: Final = 4
 
 _FETCH, _LIST_OFFSETS, _METADATA, _API_VERSIONS = 1, 2, 3, 18
 _KNOWN: Final = {_FETCH: range(5), _LIST_OFFSETS: range(2), _METADATA: range(2)}
 """Versions that are spoken here. In these, records come as they are stored, if the highest common one is used."""
-_LATEST, _EARLIEST = -1, -2
+LATEST, EARLIEST = -1, -2
+"""Times that stand for the ends of a log."""
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files in PEM; they have to be there wherever a task runs, too. ``ca_file`` None: the system's authorities."""
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    checks_hostname: bool = True
+
+    def context(self) -> ssl.SSLContext:
+        """Return what connections are made with. Raises OSError."""
+        made = tls_context(
+            ca_file=self.ca_file, cert_file=self.cert_file, key_file=self.key_file, key_password=self.key_password
+        )
+        made.check_hostname = self.checks_hostname
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """As whom brokers are spoken to. Can be pickled: a task takes it along."""
+
+    client_id: str = "idemproxy-audit"
+    tls: Tls | None = None
+    sasl: Sasl | None = None
 
 
 class BrokerProblem(Exception):
@@ -56,13 +91,29 @@ class OutOfRange(Exception):
 class Connection:
     """One connection to one broker."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(
+        self, address: Address, client_id: str, tls: ssl.SSLContext | None, login: SaslExchange | None
+    ) -> None:
         """Raises OSError, EOFError, WireError, BrokerProblem."""
+        self._client_id = client_id
         self._socket = socket.create_connection(address, _ANSWER_SECONDS_MAX)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._numbers = itertools.count(1)
-        self._versions = dict.fromkeys(_KNOWN, 0)
-        self._learn_versions()
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=address[0])
+            if login is not None:
+                self._log_in(login)
+            self._numbers = itertools.count(1)
+            self._versions = dict.fromkeys(_KNOWN, 0)
+            self._learn_versions()
+        except BaseException:
+            self._socket.close()
+            raise
+
+    @property
+    def finds_times(self) -> bool:
+        """Whether it finds the first offset of a time; before that brokers know the times of whole segments only."""
+        return self._versions[_LIST_OFFSETS] >= 1
 
     def close(self) -> None:
         """Hang up."""
@@ -77,6 +128,18 @@ class Connection:
         """Return what the broker says of these topics; None: of all. Raises OSError, WireError."""
         everything: list[object] | None = [] if self._versions[_METADATA] == 0 else None
         return self.ask(_METADATA, topics=everything if topics is None else [{"name": name} for name in topics])
+
+    def _log_in(self, login: SaslExchange) -> None:
+        reply = login.start()
+        try:
+            while not login.is_over:
+                self._socket.sendall(reply)
+                data = self._socket.recv(_RECEIVE_BYTES)
+                if not data:
+                    raise BrokerProblem(login.explain_loss("it said nothing"))
+                reply = login.received(data)
+        except SaslError as error:
+            raise BrokerProblem(str(error)) from None
 
     def _learn_versions(self) -> None:
         """0.8 and 0.9 tell no versions, and 0.9 forgets requests of others when it is asked for them. So first comes a
@@ -101,7 +164,7 @@ class Connection:
         if api_key == _FETCH and version >= 3:
             fields = {**fields, "max_bytes": fields["topics"][0]["partitions"][0]["partition_max_bytes"]}
         body = messages.encode_request(api_key, version, **fields)
-        self._socket.sendall(frame(encode_request_header(api_key, version, number, _CLIENT_ID), body))
+        self._socket.sendall(frame(encode_request_header(api_key, version, number, self._client_id), body))
         size = int.from_bytes(self._read(_INT32_BYTES), "big")
         if not _INT32_BYTES <= size <= _ANSWER_BYTES_MAX:
             raise ConnectionError(f"an answer of {size} bytes: this is no Kafka broker, or one that wants TLS")
@@ -134,10 +197,14 @@ class Fetched:
 class Cluster:
     """The cluster behind some addresses. A context manager: leaving closes its connections."""
 
-    def __init__(self, bootstrap: Sequence[Address]) -> None:
+    def __init__(self, bootstrap: Sequence[Address], access: Access = Access()) -> None:
+        """Raises OSError if files of TLS cannot be read."""
         self._bootstrap = tuple(bootstrap)
+        self._client_id = access.client_id
+        self._tls = None if access.tls is None else access.tls.context()
+        self._begin_login = login_maker(access.sasl, access.client_id)
         self._connections: dict[Address, Connection] = {}
-        self._leaders: dict[tuple[str, int], Address] = {}
+        self._leaders: dict[TopicPartition, Address] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -156,10 +223,31 @@ class Cluster:
 
     def offsets(self, topic: str, partition: int) -> tuple[int, int]:
         """Return (first offset in the log, high watermark). Raises BrokerProblem."""
-        return self._offset(topic, partition, _EARLIEST), self._offset(topic, partition, _LATEST)
+        place = (topic, partition)
+        return self.offsets_at({place: EARLIEST})[place], self.offsets_at({place: LATEST})[place]
+
+    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return for each partition the first offset that is as late as this, -1 if there is none. Times: ms,
+        ``EARLIEST``, ``LATEST`` (the high watermark). Leaders are asked once each. Raises BrokerProblem."""
+        found: dict[TopicPartition, int] = {}
+
+        def ask() -> None:
+            by_leader: dict[Address, dict[TopicPartition, int]] = {}
+            for place, time_ms in times.items():
+                if place not in found:
+                    by_leader.setdefault(self._leader(place), {})[place] = time_ms
+            for address, asked in by_leader.items():
+                found.update(self._offsets_of(address, asked))
+            for place in times:
+                if place not in found:
+                    raise _Moved("{}-{} is led by another broker".format(*place))
+
+        self._patiently(ask, "offsets")
+        return found
 
     def fetch(self, topic: str, partition: int, offset: int, bytes_max: int = FETCH_BYTES) -> Fetched:
         """Return what is there. Raises OutOfRange, BrokerProblem."""
+        place = (topic, partition)
         wanted = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": bytes_max}
         fields = {
             "replica_id": -1,
@@ -168,85 +256,97 @@ class Cluster:
             "topics": [{"topic": topic, "partitions": [wanted]}],
         }
 
-        def ask(connection: Connection) -> Fetched:
-            one = connection.ask(_FETCH, **fields).responses[0].partitions[0]
+        def ask() -> Fetched:
+            with self._at(self._leader(place)) as connection:
+                one = connection.ask(_FETCH, **fields).responses[0].partitions[0]
             if one.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise OutOfRange
-            _check(one.error_code, topic, partition)
+            self._check(one.error_code, place)
             return Fetched(memoryview(one.records or b""), one.high_watermark)
 
-        return self._at_leader(topic, partition, ask)
+        return self._patiently(ask, f"{topic}-{partition}")
 
-    def _offset(self, topic: str, partition: int, timestamp: int) -> int:
-        wanted = {"partition_index": partition, "timestamp": timestamp, "max_num_offsets": 1}
+    def _offsets_of(self, address: Address, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return what this broker tells, without the partitions that it does not lead any more."""
+        topics: dict[str, list[dict[str, int]]] = {}
+        for (name, partition), time_ms in sorted(times.items()):
+            wanted = {"partition_index": partition, "timestamp": time_ms, "max_num_offsets": 1}
+            topics.setdefault(name, []).append(wanted)
+        with self._at(address) as connection:
+            if not connection.finds_times and max(times.values()) >= 0:
+                raise BrokerProblem("the broker finds no offsets by time, as those before 0.10.1: give offsets instead")
+            asked = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
+            answer = connection.ask(_LIST_OFFSETS, replica_id=-1, topics=asked)
+        found = {}
+        for topic in answer.topics:
+            for one in topic.partitions:
+                place = (topic.name, one.partition_index)
+                with suppress(_Moved):
+                    self._check(one.error_code, place)
+                    old_style = getattr(one, "old_style_offsets", None)
+                    found[place] = old_style[0] if old_style else one.offset
+        return found
 
-        def ask(connection: Connection) -> int:
-            answer = connection.ask(_LIST_OFFSETS, replica_id=-1, topics=[{"name": topic, "partitions": [wanted]}])
-            one = answer.topics[0].partitions[0]
-            _check(one.error_code, topic, partition)
-            found: int = one.old_style_offsets[0] if getattr(one, "old_style_offsets", None) else one.offset
-            return found
-
-        return self._at_leader(topic, partition, ask)
-
-    def _at_leader(self, topic: str, partition: int, ask: Callable[[Connection], Answer]) -> Answer:
-        """Ask the leader; where it has moved or cannot be reached, look for it anew. Raises BrokerProblem."""
+    def _patiently(self, ask: Callable[[], Answer], what: str) -> Answer:
+        """Ask; where a leader has moved or cannot be reached, look for it and ask again. Raises BrokerProblem."""
         problem: Exception | None = None
         for attempt in range(_TRIES):
             if attempt:
                 time.sleep(_BETWEEN_TRIES_SECONDS[attempt - 1])
-            address = None
             try:
-                address = self._leader(topic, partition)
-                return ask(self._connection(address))
+                return ask()
             except (OSError, EOFError, _Moved) as error:
                 problem = error
-                self._leaders.pop((topic, partition), None)
-                if address is not None and not isinstance(error, _Moved):
-                    self._forget(address)
             except WireError as error:
-                raise BrokerProblem(f"{topic}-{partition}: an answer that cannot be read: {error}") from None
-        raise BrokerProblem(f"{topic}-{partition} cannot be read: {problem}")
+                raise BrokerProblem(f"{what}: an answer that cannot be read: {error}") from None
+        raise BrokerProblem(f"{what} cannot be read: {problem}")
 
-    def _leader(self, topic: str, partition: int) -> Address:
-        if (topic, partition) not in self._leaders:
-            answer = self._metadata([topic])
+    def _leader(self, place: TopicPartition) -> Address:
+        if place not in self._leaders:
+            answer = self._metadata([place[0]])
             addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
             for found in answer.topics:
                 for one in found.partitions:
                     if one.leader_id in addresses:
                         self._leaders[found.name, one.partition_index] = addresses[one.leader_id]
-        leader = self._leaders.get((topic, partition))
+        leader = self._leaders.get(place)
         if leader is None:
             raise _Moved("it has no leader")
         return leader
+
+    def _check(self, error_code: int, place: TopicPartition) -> None:
+        """Raise _Moved or BrokerProblem for an error."""
+        if error_code in _MOVED:
+            self._leaders.pop(place, None)
+            raise _Moved(f"the broker answers with code {error_code}")
+        if error_code:
+            raise BrokerProblem("{}-{}: the broker answers with code {}".format(*place, error_code))
 
     def _metadata(self, topics: Sequence[str] | None) -> Any:
         problem: Exception | None = None
         for address in self._bootstrap:
             try:
-                return self._connection(address).metadata(topics)
+                with self._at(address) as connection:
+                    return connection.metadata(topics)
             except (OSError, EOFError) as error:
                 problem = error
-                self._forget(address)
             except WireError as error:
                 raise BrokerProblem(f"the broker's metadata cannot be read: {error}") from None
         places = ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
         raise BrokerProblem(f"no broker can be reached at {places}: {problem}")
 
-    def _connection(self, address: Address) -> Connection:
-        if address not in self._connections:
-            self._connections[address] = Connection(address)
-        return self._connections[address]
-
-    def _forget(self, address: Address) -> None:
-        connection = self._connections.pop(address, None)
-        if connection is not None:
-            connection.close()
-
-
-def _check(error_code: int, topic: str, partition: int) -> None:
-    if error_code in _MOVED:
-        raise _Moved(f"the broker answers with code {error_code}")
-    if error_code:
-        raise BrokerProblem(f"{topic}-{partition}: the broker answers with code {error_code}")
+    @contextmanager
+    def _at(self, address: Address) -> Iterator[Connection]:
+        """The connection to a broker; one that fails is not used again, and what the broker leads is asked anew."""
+        try:
+            if address not in self._connections:
+                begin = self._begin_login
+                login = None if begin is None else begin()
+                self._connections[address] = Connection(address, self._client_id, self._tls, login)
+            yield self._connections[address]
+        except (OSError, EOFError, WireError):
+            connection = self._connections.pop(address, None)
+            if connection is not None:
+                connection.close()
+            self._leaders = {place: leader for place, leader in self._leaders.items() if leader != address}
+            raise
