@@ -59,10 +59,13 @@ class Tls:
     checks_hostname: bool = True
 
     def context(self) -> ssl.SSLContext:
-        """Return what connections are made with. Raises OSError."""
-        made = tls_context(
-            ca_file=self.ca_file, cert_file=self.cert_file, key_file=self.key_file, key_password=self.key_password
-        )
+        """Return what connections are made with. Raises BrokerProblem."""
+        files = {"ca_file": self.ca_file, "cert_file": self.cert_file, "key_file": self.key_file}
+        try:
+            made = tls_context(**files, key_password=self.key_password)
+        except OSError as problem:
+            named = ", ".join(name for name in files.values() if name)
+            raise BrokerProblem(f"TLS: {named} cannot be used: {problem}") from None
         made.check_hostname = self.checks_hostname
         return made
 
@@ -198,7 +201,7 @@ class Cluster:
     """The cluster behind some addresses. A context manager: leaving closes its connections."""
 
     def __init__(self, bootstrap: Sequence[Address], access: Access = Access()) -> None:
-        """Raises OSError if files of TLS cannot be read."""
+        """Raises BrokerProblem if files of TLS cannot be used."""
         self._bootstrap = tuple(bootstrap)
         self._client_id = access.client_id
         self._tls = None if access.tls is None else access.tls.context()

@@ -156,7 +156,7 @@ def _plain(view: memoryview, octets: Array, starts: Array, ends: Array, magic: i
     """Yield plain messages; those that are damaged come as containers of their own."""
     is_whole = _checksums_fit(view, starts, ends, octets)
     borders = np.concatenate(([0], np.flatnonzero(is_whole[1:] != is_whole[:-1]) + 1, [len(starts)]))
-    offsets = _integers(octets, starts, ">i8")
+    offsets = integers(octets, starts, ">i8")
     for begin, behind in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
         part = slice(begin, behind)
         try:
@@ -173,7 +173,7 @@ def _messages(view: memoryview, octets: Array, starts: Array, ends: Array, offse
     _check_fields(octets, key_at, ends, offsets)
     _check_order(offsets)
     stamped = magic == 1
-    timestamps = _integers(octets, starts + _TIMESTAMP_AT, ">i8") if stamped else np.full(len(starts), -1)
+    timestamps = integers(octets, starts + _TIMESTAMP_AT, ">i8") if stamped else np.full(len(starts), -1)
     attributes = int(octets[starts[0] + _MAGIC_AT + 1])
     contents = [view[begin:end] for begin, end in zip(key_at.tolist(), ends.tolist(), strict=True)]
     flags = LOG_APPEND_TIME if stamped and attributes & message_set.LOG_APPEND_TIME_FLAG else 0
@@ -194,7 +194,7 @@ def _behind_field(octets: Array, at: Array, ends: Array, fits: Array) -> tuple[A
     """Return where the fields that begin there end, and of which messages that is true so far."""
     fits = fits & (at + 4 <= ends)
     lengths = np.full(len(at), -2)
-    lengths[fits] = _integers(octets, at[fits], ">i4")
+    lengths[fits] = integers(octets, at[fits], ">i4")
     return at + 4 + np.maximum(lengths, 0), fits & (lengths >= -1)
 
 
@@ -208,11 +208,11 @@ def _checksums_fit(view: memoryview, starts: Array, ends: Array, octets: Array) 
     behind = _CRC_AT + message_set.CRC_BYTES
     spans = zip(starts.tolist(), ends.tolist(), strict=True)
     found = np.fromiter((crc32(view[begin + behind : end]) for begin, end in spans), np.int64, len(starts))
-    fits: Array = found == _integers(octets, starts + _CRC_AT, ">u4")
+    fits: Array = found == integers(octets, starts + _CRC_AT, ">u4")
     return fits
 
 
-def _integers(octets: Array, at: Array, dtype: str) -> Array:
+def integers(octets: Array, at: Array, dtype: str) -> Array:
     """Return the integers that stand at these places."""
     width = np.dtype(dtype).itemsize
     gathered = octets[at[:, None] + np.arange(width)]
@@ -244,7 +244,7 @@ def _wrapper(message: ShallowMessage) -> Container:
     magics, attributes = octets[starts + _MAGIC_AT], octets[starts + _MAGIC_AT + 1]
     if (magics != message.magic).any() or (attributes & message_set.CODEC_MASK).any():
         raise Malformed(f"wrapper at offset {message.offset}: other formats inside")
-    offsets = _integers(octets, starts, ">i8")
+    offsets = integers(octets, starts, ">i8")
     if message.magic:  # relative, and the wrapper's own is the last one's
         offsets = offsets + (message.offset - int(offsets[-1]))
     if int(offsets[-1]) != message.offset:
@@ -254,12 +254,12 @@ def _wrapper(message: ShallowMessage) -> Container:
     timestamps, flags = found.timestamps, found.flags
     if message.magic and message.is_log_append_time:
         timestamps, flags = np.full(len(starts), message.timestamp), LOG_APPEND_TIME
-    pieces = _pieces(parse_marker(message.key), message.offset)
+    pieces = pieces_of(parse_marker(message.key), message.offset)
     first = min(pieces[0].first, found.first) if pieces else found.first
     return Container(first, message.offset, offsets, timestamps, found.contents, pieces, flags)
 
 
-def _pieces(identities: Sequence[Identity] | None, last: int) -> tuple[Piece, ...]:
+def pieces_of(identities: Sequence[Identity] | None, last: int) -> tuple[Piece, ...]:
     """Return where each batch of a marker begins: the last one ends at the wrapper's own offset."""
     if not identities:
         return ()

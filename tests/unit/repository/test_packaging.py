@@ -54,7 +54,7 @@ def files_of_the_repository() -> set[str]:
         path = ROOT / name
         if not path.is_file() or path.is_symlink():
             continue
-        if name.startswith("src/idemproxy/"):
+        if name.startswith(("src/idemproxy/", "src/pyspark_idemproxy/")):
             packed.add(name.removeprefix("src/"))
         elif name.split("/")[0] in PACKAGE_FOLDERS:
             packed.add(f"idemproxy/{name}")

@@ -1,0 +1,207 @@
+"""Batches as rows (``rows=batches``): what stands in the log as one entry, from its header alone. Pure.
+
+A wrapper without the proxy's marker does not say how many records it has, so it is unpacked and counted; nothing else
+is. Plain messages of the old formats are entries of their own. A wrapper whose marker names several batches is a row
+for each; ``entryOffset``, ``crc`` and ``sizeBytes`` are the wrapper's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ...codecs import message_set, record_batch
+from ...codecs.compression import codec_of
+from ...codecs.errors import WireError
+from ...codecs.marker import parse_marker
+from ...codecs.record_batch import BatchHeader
+from ..reading.decode import Broken, containers, entries, pieces_of
+from .records import APPEND_TIME, CREATE_TIME, NO_TIME, times
+
+COLUMNS: Final = (
+    ("topic", "string", pa.string()),
+    ("partition", "int", pa.int32()),
+    ("baseOffset", "bigint", pa.int64()),
+    ("lastOffset", "bigint", pa.int64()),
+    ("recordCount", "int", pa.int32()),
+    ("timestamp", "timestamp", pa.timestamp("us", tz="UTC")),
+    ("timestampType", "int", pa.int32()),
+    ("producerId", "bigint", pa.int64()),
+    ("producerEpoch", "int", pa.int32()),
+    ("baseSequence", "int", pa.int32()),
+    ("marker", "binary", pa.binary()),
+    ("magic", "int", pa.int32()),
+    ("codec", "string", pa.string()),
+    ("crc", "bigint", pa.int64()),
+    ("crcIsValid", "boolean", pa.bool_()),
+    ("sizeBytes", "int", pa.int32()),
+    ("entryOffset", "bigint", pa.int64()),
+    ("isTransactional", "boolean", pa.bool_()),
+    ("isControl", "boolean", pa.bool_()),
+)
+"""Name, type of Spark, type of Arrow."""
+_SCHEMA: Final = pa.schema([(name, kind) for name, _, kind in COLUMNS])
+_INT64: Final = Struct(">q")
+_UINT32: Final = Struct(">I")
+_CRC_AT: Final = 12
+"""Of a message; a batch has its own in its header."""
+_MAGIC_AT: Final = 16
+
+
+class BatchRow(NamedTuple):
+    """One row, without topic and partition. None: unknown, or the format has none."""
+
+    base_offset: int
+    last_offset: int
+    record_count: int | None
+    timestamp: int
+    timestamp_type: int
+    producer_id: int | None
+    producer_epoch: int | None
+    base_sequence: int | None
+    marker: bytes | None
+    magic: int
+    codec: str
+    crc: int
+    crc_is_valid: bool
+    size_bytes: int
+    entry_offset: int
+    is_transactional: bool = False
+    is_control: bool = False
+
+    @property
+    def entry_end(self) -> int:
+        """The last offset of the whole entry; the range that has it has the row."""
+        return max(self.last_offset, self.entry_offset)
+
+
+def batch_rows(data: memoryview) -> Iterator[BatchRow]:
+    """Yield the rows of what is whole in the data. Raises Broken behind the last entry that can be found."""
+    broken = None
+    try:
+        starts, end = entries(data)
+    except Broken as error:
+        broken = error
+        starts, end = entries(data[: error.position])
+    octets = np.frombuffer(data, np.uint8)
+    ends = np.append(starts[1:], end)
+    for begin, behind in zip(starts.tolist(), ends.tolist(), strict=True):
+        magic = int(octets[begin + _MAGIC_AT])
+        if magic > record_batch.MAGIC:
+            raise Broken(begin, f"an entry of magic {magic}")
+        entry = data[begin:behind]
+        if magic == record_batch.MAGIC:
+            yield _of_batch(entry)
+        else:
+            yield from _of_message(entry)
+    if broken is not None:
+        raise broken
+
+
+def table(topic: str, partition: int, rows: list[BatchRow]) -> pa.RecordBatch:
+    """Return rows as Arrow."""
+    count = len(rows)
+    by_column = dict(zip(BatchRow._fields, zip(*rows, strict=True), strict=True))
+    stamps = times(np.array(by_column["timestamp"], np.int64))
+    columns = [pa.repeat(topic, count), pa.array(np.full(count, partition, np.int32))]
+    for name, field in zip(BatchRow._fields, list(_SCHEMA)[2:], strict=True):
+        columns.append(stamps if name == "timestamp" else pa.array(by_column[name], field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def _of_batch(entry: memoryview) -> BatchRow:
+    if len(entry) < record_batch.BATCH_OVERHEAD_BYTES:
+        (base,) = _INT64.unpack_from(entry)
+        return _damaged(base, record_batch.MAGIC, 0, len(entry))
+    base, *fields = record_batch.HEADER.unpack_from(entry)
+    header = BatchHeader(len(entry), *fields[3:])
+    try:
+        record_batch.verify_crc(entry, header)
+        codec = codec_of(header.codec).name.lower()
+    except WireError:
+        return _damaged(base, record_batch.MAGIC, header.crc, len(entry))
+    is_known = header.producer_id >= 0
+    has_time = header.max_timestamp >= 0
+    return BatchRow(
+        base_offset=base,
+        last_offset=base + max(header.last_offset_delta, 0),
+        record_count=max(header.record_count, 0),
+        timestamp=header.max_timestamp,
+        timestamp_type=(APPEND_TIME if header.is_log_append_time else CREATE_TIME) if has_time else NO_TIME,
+        producer_id=header.producer_id if is_known else None,
+        producer_epoch=header.producer_epoch if is_known else None,
+        base_sequence=header.base_sequence if is_known and header.base_sequence >= 0 else None,
+        marker=None,
+        magic=record_batch.MAGIC,
+        codec=codec,
+        crc=header.crc,
+        crc_is_valid=True,
+        size_bytes=len(entry),
+        entry_offset=base,
+        is_transactional=bool(header.attributes & record_batch.TRANSACTIONAL_FLAG),
+        is_control=bool(header.attributes & record_batch.CONTROL_FLAG),
+    )
+
+
+def _of_message(entry: memoryview) -> Iterator[BatchRow]:
+    """Yield the row of a plain message or wrapper, or those of the batches that its marker names."""
+    (offset,) = _INT64.unpack_from(entry)
+    try:
+        (message,) = message_set.iterate_shallow(entry)
+        codec = codec_of(message.codec)
+        message_set.verify_crc(entry, message)
+    except WireError:
+        yield _damaged(offset, entry[_MAGIC_AT], _UINT32.unpack_from(entry, _CRC_AT)[0], len(entry))
+        return
+    time_type = APPEND_TIME if message.is_log_append_time else CREATE_TIME
+    row = _damaged(offset, message.magic, message.crc, len(entry))._replace(
+        record_count=1,
+        timestamp=message.timestamp,
+        timestamp_type=time_type if message.timestamp >= 0 else NO_TIME,
+        codec=codec.name.lower(),
+        crc_is_valid=True,
+    )
+    if not message.is_wrapper:
+        yield row
+        return
+    pieces = pieces_of(parse_marker(message.key), offset)
+    for identity, first in pieces:
+        yield row._replace(
+            base_offset=first,
+            last_offset=first + identity.record_count - 1,
+            record_count=identity.record_count,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=identity.base_sequence,
+            marker=bytes(message.key or b""),
+        )
+    if not pieces:
+        (container,) = containers(entry)
+        yield row._replace(
+            base_offset=container.first, record_count=None if container.unreadable else len(container.offsets)
+        )
+
+
+def _damaged(offset: int, magic: int, crc: int, size_bytes: int) -> BatchRow:
+    """Return the row of an entry of which only these are believed."""
+    return BatchRow(
+        base_offset=offset,
+        last_offset=offset,
+        record_count=None,
+        timestamp=-1,
+        timestamp_type=NO_TIME,
+        producer_id=None,
+        producer_epoch=None,
+        base_sequence=None,
+        marker=None,
+        magic=magic,
+        codec="",
+        crc=crc,
+        crc_is_valid=False,
+        size_bytes=size_bytes,
+        entry_offset=offset,
+    )

@@ -1,0 +1,63 @@
+"""What the driver asks the brokers: which partitions there are, and which offsets an option means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..reading.broker import LATEST, Cluster, TopicPartition
+from .offsets import named
+from .options import Position, Topics
+from .problems import WrongOption
+
+
+def partitions_of(cluster: Cluster, topics: Topics) -> list[TopicPartition]:
+    """Return the partitions that are there, in order. Raises WrongOption for one that was named and is not, and where a
+    pattern fits none; BrokerProblem."""
+    there = cluster.partitions()
+    if topics.partitions:
+        missing = [place for place in topics.partitions if place[1] not in there.get(place[0], ())]
+        if missing:
+            raise WrongOption(f"assign: there is no {named(missing)}")
+        return list(topics.partitions)
+    names: Iterable[str] = topics.names
+    if topics.pattern is not None:
+        names = sorted(name for name in there if topics.pattern.fullmatch(name))
+        if not names:
+            raise WrongOption(f"subscribePattern: no topic fits {topics.pattern.pattern!r}")
+    absent = [name for name in names if name not in there]
+    if absent:
+        raise WrongOption(f"subscribe: there is no topic {', '.join(absent)}")
+    return [(name, partition) for name in names for partition in there[name]]
+
+
+def offsets_of(
+    cluster: Cluster, places: Iterable[TopicPartition], position: Position, *, falls_back_to_end: bool
+) -> dict[TopicPartition, int]:
+    """Return the offset of each partition. ``falls_back_to_end``: where no record is as late as the time. Raises
+    WrongOption, BrokerProblem."""
+    wanted = list(places)
+    if position.time is not None:
+        return _by_time(cluster, dict.fromkeys(wanted, position.time), position.option, falls_back_to_end)
+    given = position.times if position.times is not None else position.offsets
+    assert given is not None
+    if given.keys() != set(wanted):
+        missing, unknown = set(wanted) - given.keys(), given.keys() - set(wanted)
+        wrong = f"{named(missing)} is missing" if missing else f"{named(unknown)} is not read"
+        raise WrongOption(f"{position.option}: it has to name every partition, and no other: {wrong}")
+    if position.times is not None:
+        return _by_time(cluster, position.times, position.option, falls_back_to_end)
+    words = {place: offset for place, offset in given.items() if offset < 0}
+    return {**given, **(cluster.offsets_at(words) if words else {})}
+
+
+def _by_time(
+    cluster: Cluster, times: Mapping[TopicPartition, int], option: str, falls_back_to_end: bool
+) -> dict[TopicPartition, int]:
+    found = cluster.offsets_at(times)
+    behind = [place for place, offset in found.items() if offset < 0]
+    if behind and not falls_back_to_end:
+        raise WrongOption(
+            f"{option}: no record of {named(behind)} is as late as that; "
+            "with startingOffsetsByTimestampStrategy=latest reading begins at the end there"
+        )
+    return {**found, **(cluster.offsets_at(dict.fromkeys(behind, LATEST)) if behind else {})}

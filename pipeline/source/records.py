@@ -1,0 +1,150 @@
+"""Records as rows: exactly the columns of Spark's Kafka source, made without a Python object for each record. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from ...codecs.errors import Truncated
+from ...codecs.primitives import Buffer, read_varlong
+from ..reading.decode import LOG_APPEND_TIME, Array, Container, integers
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_HEADERS: Final = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+COLUMNS: Final = (
+    ("key", "binary", pa.binary()),
+    ("value", "binary", pa.binary()),
+    ("topic", "string", pa.string()),
+    ("partition", "int", pa.int32()),
+    ("offset", "bigint", pa.int64()),
+    ("timestamp", "timestamp", _TIME),
+    ("timestampType", "int", pa.int32()),
+)
+"""Name, type of Spark, type of Arrow."""
+COLUMNS_WITH_HEADERS: Final = (*COLUMNS, ("headers", "array<struct<key:string,value:binary>>", _HEADERS))
+_SCHEMA: Final = pa.schema([(name, kind) for name, _, kind in COLUMNS])
+_SCHEMA_WITH_HEADERS: Final = pa.schema([(name, kind) for name, _, kind in COLUMNS_WITH_HEADERS])
+CONTENT_BYTES_AT_ONCE: Final = 16 << 20
+"""Of one Arrow batch, as far as records are small: columns of more take the JVM's memory, of less its time."""
+NO_TIME, CREATE_TIME, APPEND_TIME = -1, 0, 1
+"""Timestamp types, as Kafka numbers them."""
+_MS_MAX: Final = ((1 << 63) - 1) // 1000
+
+Header = tuple[str, bytes | None]
+
+
+class Part:
+    """What of a container belongs to a range: the records from ``begin`` to ``end``, counted from its first."""
+
+    def __init__(self, container: Container, begin: int, end: int) -> None:
+        self.container = container
+        self.records = slice(begin, end)
+        self.size = end - begin
+
+
+def part_of(container: Container, start: int, end: int) -> Part | None:
+    """Return the records at these offsets, the last one not included; None if there are none."""
+    first, behind = np.searchsorted(container.offsets, (start, end)).tolist()
+    return Part(container, first, behind) if first < behind else None
+
+
+def record_rows(topic: str, partition: int, parts: Iterable[Part], with_headers: bool) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of all parts, in Arrow batches of about ``CONTENT_BYTES_AT_ONCE``. Raises WireError where headers
+    are damaged."""
+    gathered: list[Part] = []
+    size = 0
+    for part in parts:
+        gathered.append(part)
+        size += sum(map(len, part.container.contents[part.records]))
+        if size >= CONTENT_BYTES_AT_ONCE:
+            yield _rows(topic, partition, gathered, with_headers)
+            gathered, size = [], 0
+    if gathered:
+        yield _rows(topic, partition, gathered, with_headers)
+
+
+def _rows(topic: str, partition: int, parts: Sequence[Part], with_headers: bool) -> pa.RecordBatch:
+    contents = list(chain.from_iterable(part.container.contents[part.records] for part in parts))
+    count = len(contents)
+    key, value, behind, ends, data = _key_and_value(contents)
+    timestamps = np.concatenate([part.container.timestamps[part.records] for part in parts])
+    types = np.repeat(
+        [APPEND_TIME if part.container.flags & LOG_APPEND_TIME else CREATE_TIME for part in parts],
+        [part.size for part in parts],
+    )
+    columns = [
+        key,
+        value,
+        pa.repeat(topic, count),
+        pa.array(np.full(count, partition, np.int32)),
+        pa.array(np.concatenate([part.container.offsets[part.records] for part in parts])),
+        times(timestamps),
+        pa.array(np.where(timestamps < 0, NO_TIME, types).astype(np.int32)),
+    ]
+    if with_headers:
+        columns.append(_headers(data, behind, ends))
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA_WITH_HEADERS if with_headers else _SCHEMA)
+
+
+def times(milliseconds: Array) -> pa.Array:
+    """Return times in ms as Spark has them; null where the format has none."""
+    micros = np.clip(milliseconds, 0, _MS_MAX).astype(np.int64) * 1000
+    return pa.array(micros, mask=milliseconds < 0).view(_TIME)
+
+
+def _key_and_value(contents: Sequence[Buffer]) -> tuple[pa.Array, pa.Array, Array, Array, bytes]:
+    """Return both columns, and of each record where its headers begin and end in the bytes that are returned."""
+    data = b"".join(contents)
+    lengths = np.fromiter(map(len, contents), np.int64, len(contents))
+    ends = np.cumsum(lengths)
+    octets = np.frombuffer(data, np.uint8)
+    key, value_at = _field(data, octets, ends - lengths)
+    value, behind = _field(data, octets, value_at)
+    return key, value, behind, ends, data
+
+
+def _field(data: bytes, octets: Array, at: Array) -> tuple[pa.Array, Array]:
+    """Return the fields whose lengths stand there, as a column, and where they end."""
+    lengths = integers(octets, at, ">i4")
+    begins = at + 4
+    ends = begins + np.maximum(lengths, 0)
+    # As Arrow sees it every second value is one of ours, and those between them are what stands between them.
+    borders = np.stack((begins, ends), axis=1).ravel().astype(np.int32)
+    is_there = np.ones(len(borders) - 1, bool)
+    is_there[::2] = lengths >= 0
+    validity = pa.py_buffer(np.packbits(is_there, bitorder="little").tobytes())
+    every = pa.Array.from_buffers(
+        pa.binary(), len(is_there), [validity, pa.py_buffer(borders.tobytes()), pa.py_buffer(data)]
+    )
+    return every.take(pa.array(np.arange(0, len(is_there), 2))), ends
+
+
+def _headers(data: bytes, begins: Array, ends: Array) -> pa.Array:
+    found: list[list[dict[str, object]] | None] = [None] * len(ends)
+    for index in np.flatnonzero(ends > begins).tolist():
+        headers = parse_headers(data, int(begins[index]), int(ends[index]))
+        found[index] = [{"key": key, "value": value} for key, value in headers]
+    return pa.array(found, _HEADERS)
+
+
+def parse_headers(data: bytes, position: int, end: int) -> list[Header]:
+    """Return the headers of a record of format v2, whose count stands there. Raises Truncated, Malformed."""
+    count, position = read_varlong(data, position)
+    headers = []
+    for _ in range(count):
+        name, position = _header_field(data, position, end)
+        value, position = _header_field(data, position, end)
+        headers.append(((name or b"").decode("utf-8", "replace"), value))
+    return headers
+
+
+def _header_field(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = read_varlong(data, position)
+    behind = position + max(length, 0)
+    if behind > end:
+        raise Truncated(f"a header of {length} bytes, {end - position} are there")
+    return (None if length < 0 else data[position:behind]), behind

@@ -1,0 +1,110 @@
+"""``spark.readStream.format("idemproxy")``: what each trigger reads. Spark keeps one of these for a query's life."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from ..reading.broker import EARLIEST, LATEST, Cluster, TopicPartition
+from . import tasks
+from .offsets import Offsets, StreamOffset, as_json, named, parse_stream_offset, stream_offset_json
+from .options import ReadOptions
+from .planning import limited, ranges_between
+from .positions import offsets_of, partitions_of
+from .problems import DataLost
+from .reader import task_partitions
+from .tasks import BETWEEN_LOOKS_SECONDS, LAG_SECONDS_MAX
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets are told to Spark as ``offsets.py`` says. A stream begins without any: the first trigger finds out where
+    each partition begins, and a later one that finds a new partition begins at its first offset."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._latest: Offsets = {}
+        self._target: Offsets | None = None
+        """Of ``Trigger.AvailableNow``: what was there when the query began."""
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return no offset for any partition."""
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return ``maxOffsetsPerTrigger``."""
+        rows_max = self._options.rows_per_trigger_max
+        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Note what is there: nothing behind it is read any more."""
+        self._target = self._look()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return where the next trigger ends. Raises WrongOption, DataLost, BrokerProblem."""
+        before = parse_stream_offset(start).ends
+        self._latest = latest = self._ends(before)
+        self._check(before, latest)
+        new = latest.keys() - before.keys()
+        begins = self._begins(new, is_first=not before) if new else {}
+        ends: Offsets = latest
+        if isinstance(limit, ReadMaxRows):
+            ends = limited({**before, **begins}, latest, limit.max_rows)
+        return start if ends == before else stream_offset_json(StreamOffset(ends, begins))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return the latest offsets that were seen, for the query's progress."""
+        return as_json(self._latest) if self._latest else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return the tasks of a trigger, which may be one of an earlier life of the query."""
+        ends, begins = parse_stream_offset(end)
+        return task_partitions(self._options, ranges_between({**parse_stream_offset(start).ends, **begins}, ends))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """What a task does."""
+        return tasks.read(partition.value)
+
+    def _ends(self, before: Offsets) -> Offsets:
+        """Return the end of each partition: it is looked at again where it is below what was read already, as a new
+        leader may lag."""
+        patience = time.monotonic() + LAG_SECONDS_MAX
+        while True:
+            found = self._look() if self._target is None else self._target
+            if not _shorter(before, found) or time.monotonic() >= patience:
+                return found
+            time.sleep(BETWEEN_LOOKS_SECONDS)
+            if self._target is not None:
+                self._target = self._look()
+
+    def _look(self) -> Offsets:
+        with Cluster(self._options.bootstrap, self._options.access) as cluster:
+            return cluster.offsets_at(dict.fromkeys(partitions_of(cluster, self._options.topics), LATEST))
+
+    def _begins(self, new: set[TopicPartition], *, is_first: bool) -> Offsets:
+        options = self._options
+        with Cluster(options.bootstrap, options.access) as cluster:
+            if is_first:
+                return offsets_of(cluster, new, options.start, falls_back_to_end=options.may_begin_at_end)
+            return cluster.offsets_at(dict.fromkeys(new, EARLIEST))
+
+    def _check(self, before: Offsets, latest: Offsets) -> None:
+        """Look for partitions that are not what they were. Raises DataLost."""
+        gone = before.keys() - latest.keys()
+        for places, what in ((gone, "not there any more"), (_shorter(before, latest), "shorter than what was read")):
+            if places:
+                sentence = f"{named(places)}: {what}; was the topic deleted or made anew, or has a leader lost records?"
+                if self._options.fails_on_data_loss:
+                    raise DataLost(f"{sentence} With failOnDataLoss=false the query goes on with what is there")
+                _LOG.warning("%s The query goes on with what is there", sentence)
+
+
+def _shorter(before: Offsets, latest: Offsets) -> list[TopicPartition]:
+    return [place for place, offset in before.items() if latest.get(place, offset) < offset]

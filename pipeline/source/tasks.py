@@ -1,0 +1,146 @@
+"""What a task does: a range of one partition becomes rows. Runs in Spark's workers, with connections of its own."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from ...codecs.errors import WireError
+from ..reading.broker import Access, Address, Cluster, OutOfRange
+from ..reading.decode import Broken, containers
+from ..reading.fetching import PartitionFetch
+from .batches import BatchRow, batch_rows, table
+from .options import Rows
+from .planning import Range
+from .problems import DamagedLog, DataLost
+from .records import Part, part_of, record_rows
+
+LAG_SECONDS_MAX: Final = 10.0
+"""For which a new leader may show less than the old one has shown: it learns the high watermark from its followers."""
+BETWEEN_LOOKS_SECONDS: Final = 0.5
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """All that a task needs; it is pickled."""
+
+    bootstrap: tuple[Address, ...]
+    access: Access
+    range: Range
+    rows: Rows
+    with_headers: bool
+    fails_on_data_loss: bool
+    fetch_bytes: int
+
+
+class _Reading:
+    """One task at work."""
+
+    def __init__(self, task: ReadTask, cluster: Cluster) -> None:
+        self._task = task
+        self._name = f"{task.range.topic}-{task.range.partition}"
+        self._cluster = cluster
+        self._fetch = PartitionFetch(cluster, *task.range.place, task.fetch_bytes)
+        self._position = task.range.start
+        self._behind_since: float | None = None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows. Raises DataLost, DamagedLog, BrokerProblem, TooLarge."""
+        while self._position < self._task.range.end:
+            try:
+                fetched = self._fetch.at(self._position)
+            except OutOfRange:
+                self._out_of_range()
+                continue
+            if fetched.records:
+                self._behind_since = None
+                yield from self._taken(fetched.records)
+            elif fetched.high_watermark >= self._task.range.end:
+                return  # the last ones were compacted away
+            else:
+                self._wait(fetched.high_watermark)
+
+    def _taken(self, data: memoryview) -> Iterator[pa.RecordBatch]:
+        topic, partition = self._task.range.place
+        if self._task.rows is Rows.BATCHES:
+            rows = list(self._batches_in(data))
+            if rows:
+                yield table(topic, partition, rows)
+            return
+        try:
+            yield from record_rows(topic, partition, self._parts_in(data), self._task.with_headers)
+        except WireError as error:
+            raise DamagedLog(f"{self._name}: headers of a record below {self._position}: {error}") from None
+
+    def _batches_in(self, data: memoryview) -> Iterator[BatchRow]:
+        try:
+            for row in batch_rows(data):
+                if self._position <= row.entry_end < self._task.range.end:
+                    yield row
+                if row.last_offset == row.entry_end:  # the last one of a wrapper
+                    self._position = max(self._position, row.entry_end + 1)
+        except Broken as broken:
+            self._broken(broken)
+
+    def _parts_in(self, data: memoryview) -> Iterator[Part]:
+        try:
+            for container in containers(data):
+                if container.last < self._position:
+                    continue
+                if container.unreadable:
+                    self._damaged(container.first, container.last, container.unreadable)
+                part = part_of(container, self._position, self._task.range.end)
+                self._position = container.last + 1
+                if part is not None:
+                    yield part
+        except Broken as broken:
+            self._broken(broken)
+
+    # ------------------------------------------------------------------ what is not there
+    def _out_of_range(self) -> None:
+        first, last = self._cluster.offsets(*self._task.range.place)
+        if first > self._position:
+            behind = min(first, self._task.range.end)
+            self._lost(behind, f"the log begins at {first}: deleted by retention, or the topic was made anew")
+        else:
+            self._wait(last)
+
+    def _wait(self, high_watermark: int) -> None:
+        """The log ends before the range does. After ``LAG_SECONDS_MAX`` that is no lag any more."""
+        now = time.monotonic()
+        if self._behind_since is None:
+            self._behind_since = now
+        if now < self._behind_since + LAG_SECONDS_MAX:
+            time.sleep(BETWEEN_LOOKS_SECONDS)
+            return
+        why = f"the log ends at {high_watermark}: the topic was made anew, or its leader has lost records"
+        self._lost(self._task.range.end, why)
+
+    def _lost(self, behind: int, why: str) -> None:
+        sentence = f"{self._name}: the offsets {self._position} to {behind - 1} are gone: {why}"
+        if self._task.fails_on_data_loss:
+            raise DataLost(f"{sentence}; with failOnDataLoss=false the query goes on without them")
+        _LOG.warning("%s; the query goes on without them", sentence)
+        self._position = behind
+
+    def _broken(self, broken: Broken) -> None:
+        self._damaged(self._position, self._task.range.end - 1, f"nothing can be found any more: {broken}")
+        self._position = self._task.range.end
+
+    def _damaged(self, first: int, last: int, why: str) -> None:
+        sentence = f"{self._name}: the offsets {first} to {last} cannot be read: {why}"
+        if self._task.fails_on_data_loss:
+            raise DamagedLog(f"{sentence}; with failOnDataLoss=false the query goes on without them")
+        _LOG.warning("%s; the query goes on without them", sentence)
+
+
+def read(task: ReadTask) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range. Raises DataLost, DamagedLog, BrokerProblem, TooLarge."""
+    with Cluster(task.bootstrap, task.access) as cluster:
+        yield from _Reading(task, cluster).batches()
