@@ -65,8 +65,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the tasks of a trigger, which may be one of an earlier life of the query."""
+        before = parse_stream_offset(start).ends
         ends, begins = parse_stream_offset(end)
-        return task_partitions(self._options, ranges_between({**parse_stream_offset(start).ends, **begins}, ends))
+        return task_partitions(self._options, ranges_between({**begins, **before}, ends))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """What a task does."""

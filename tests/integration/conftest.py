@@ -1,7 +1,11 @@
-"""What the integration tests share: one real 0.10.2.2 broker for the whole session, one proxy before it per module."""
+"""What the integration tests share: one real 0.10.2.2 broker and one Spark for the whole session, one proxy before the
+broker per module."""
+
+from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -9,6 +13,9 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from testkit.real.proxy_process import ProxyProcess
 from testkit.real.raw_client import RawClient
 from testkit.real.witness import Witness
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PARTITIONS = 192
 TOPICS: Mapping[str, Mapping[str, str | int]] = {
@@ -34,6 +41,15 @@ def legacy_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCl
     with LegacyCluster(directory, auto_create_topics=False, session_timeout_ms=8000) as running:
         for name, config in TOPICS.items():
             running.create_topic(name, _partitions_of(name), config=config)
+        yield running
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local Spark. Beside other programs it takes a minute to start: tests that ask for it need the time."""
+    from testkit.real.spark_session import spark_session  # half a second, which most processes need not spend
+
+    with spark_session(tmp_path_factory.mktemp("spark")) as running:
         yield running
 
 

