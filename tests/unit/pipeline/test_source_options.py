@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from idemproxy.client.security import Sasl
 from idemproxy.pipeline.reading.broker import EARLIEST, LATEST, Tls
+from idemproxy.pipeline.source import batches, records
 from idemproxy.pipeline.source.options import KNOWN, WITHOUT_USE, Rows, check_names, parse_options, rows_of
 from idemproxy.pipeline.source.problems import WrongOption
 
@@ -158,3 +161,14 @@ def test_every_known_name_is_taken_and_no_name_is_both() -> None:
     check_names(dict.fromkeys(KNOWN, ""))
     assert not {name.lower() for name in KNOWN} & {name.lower() for name in WITHOUT_USE}
     assert rows_of({"ROWS": "Batches"}) == (Rows.BATCHES, False)
+
+
+def test_the_page_has_every_option_and_every_column() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs/SPARK.md").read_text()
+    cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    named = {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+    columns = {name for name, _, _ in batches.COLUMNS}
+    assert set(KNOWN) | columns <= named
+    assert {name for name in named if name.startswith("kafka.")} <= set(KNOWN)
+    for name, _, _ in records.COLUMNS_WITH_HEADERS:
+        assert f"`{name}`" in page
