@@ -83,6 +83,10 @@ class BrokerProblem(Exception):
     """The cluster cannot be read; the message is one sentence for a person."""
 
 
+class Unreachable(BrokerProblem):
+    """Nobody answers at the addresses that were given."""
+
+
 class _Moved(Exception):
     """Another broker has to be asked, or the same one later."""
 
@@ -291,14 +295,14 @@ class Cluster:
         return found
 
     def _patiently(self, ask: Callable[[], Answer], what: str) -> Answer:
-        """Ask; where a leader has moved or cannot be reached, look for it and ask again. Raises BrokerProblem."""
+        """Ask; where a leader has moved or cannot be reached, or nobody can, ask again. Raises BrokerProblem."""
         problem: Exception | None = None
         for attempt in range(_TRIES):
             if attempt:
                 time.sleep(_BETWEEN_TRIES_SECONDS[attempt - 1])
             try:
                 return ask()
-            except (OSError, EOFError, _Moved) as error:
+            except (OSError, EOFError, Unreachable, _Moved) as error:
                 problem = error
             except WireError as error:
                 raise BrokerProblem(f"{what}: an answer that cannot be read: {error}") from None
@@ -336,7 +340,7 @@ class Cluster:
             except WireError as error:
                 raise BrokerProblem(f"the broker's metadata cannot be read: {error}") from None
         places = ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
-        raise BrokerProblem(f"no broker can be reached at {places}: {problem}")
+        raise Unreachable(f"no broker can be reached at {places}: {problem}")
 
     @contextmanager
     def _at(self, address: Address) -> Iterator[Connection]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -37,19 +37,21 @@ _MS_MAX: Final = ((1 << 63) - 1) // 1000
 Header = tuple[str, bytes | None]
 
 
-class Part:
-    """What of a container belongs to a range: the records from ``begin`` to ``end``, counted from its first."""
+class Part(NamedTuple):
+    """What of a container belongs to a range: ``records``, counted from its first."""
 
-    def __init__(self, container: Container, begin: int, end: int) -> None:
-        self.container = container
-        self.records = slice(begin, end)
-        self.size = end - begin
+    container: Container
+    records: slice
+
+    @property
+    def size(self) -> int:
+        return len(self.container.offsets[self.records])
 
 
 def part_of(container: Container, start: int, end: int) -> Part | None:
     """Return the records at these offsets, the last one not included; None if there are none."""
     first, behind = np.searchsorted(container.offsets, (start, end)).tolist()
-    return Part(container, first, behind) if first < behind else None
+    return Part(container, slice(first, behind)) if first < behind else None
 
 
 def record_rows(topic: str, partition: int, parts: Iterable[Part], with_headers: bool) -> Iterator[pa.RecordBatch]:

@@ -79,26 +79,33 @@ class _Reading:
             raise DamagedLog(f"{self._name}: headers of a record below {self._position}: {error}") from None
 
     def _batches_in(self, data: memoryview) -> Iterator[BatchRow]:
+        end = self._task.range.end
         try:
             for row in batch_rows(data):
-                if self._position <= row.entry_end < self._task.range.end:
+                if self._position <= row.entry_end < end:
                     yield row
                 if row.last_offset == row.entry_end:  # the last one of a wrapper
                     self._position = max(self._position, row.entry_end + 1)
+                    if self._position >= end:
+                        return
         except Broken as broken:
             self._broken(broken)
 
     def _parts_in(self, data: memoryview) -> Iterator[Part]:
+        end = self._task.range.end
         try:
             for container in containers(data):
-                if container.last < self._position:
+                start = self._position
+                if container.last < start:
                     continue
-                if container.unreadable:
-                    self._damaged(container.first, container.last, container.unreadable)
-                part = part_of(container, self._position, self._task.range.end)
+                if container.unreadable and container.first < end:
+                    self._damaged(max(container.first, start), min(container.last, end - 1), container.unreadable)
                 self._position = container.last + 1
+                part = part_of(container, start, end)
                 if part is not None:
                     yield part
+                if self._position >= end:
+                    return
         except Broken as broken:
             self._broken(broken)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -205,6 +206,26 @@ def test_nobody_there_is_one_sentence() -> None:
     given = {"kafka.bootstrap.servers": f"{HOST}:{free_ports(1)[0]}", "subscribe": "orders"}
     with pytest.raises(BrokerProblem, match="no broker can be reached at"):
         read(given)
+
+
+def test_a_broker_that_restarts_is_waited_for(cluster: LegacyCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = fresh_topic(cluster, 1)
+    append(cluster.address(0), topic, 0, wrapper(numbered(0, 20)))
+    reader = BatchReader(parse_options(options(cluster, topic), is_stream=False))
+    planned = reader.partitions()
+    slept: list[float] = []
+    sleep = time.sleep
+
+    def restart(seconds: float) -> None:
+        slept.append(seconds)
+        sleep(seconds)
+        if len(slept) == 1:
+            cluster.start_broker(0)
+
+    cluster.kill_broker(0)
+    monkeypatch.setattr(time, "sleep", restart)
+    assert values(rows_of(reader, planned)) == expected(0, 20)
+    assert slept
 
 
 @pytest.mark.parametrize(("mechanism", "over_tls"), [("PLAIN", False), ("SCRAM-SHA-512", True)])

@@ -21,8 +21,8 @@ QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dlog4j2.level=ERROR"
 
 
 def run_to_end(writer: DataStreamWriter, seconds_max: float = 300.0) -> StreamingQuery:
-    """Run a query until it has read what is there. Spark gives a Python source ten seconds to start, which is not enough
-    on a machine that runs all tests: a query that has failed so has done nothing, and is started again."""
+    """Run a query until it has read what is there. Spark gives a Python source ten seconds to start, which may not be
+    enough where all tests run: a query that has failed so has done nothing, and is started again."""
     for attempt in range(STARTS_MAX):
         query = writer.trigger(availableNow=True).start()
         try:
