@@ -46,9 +46,6 @@ test: uv  ## all tests, file by file in six processes; PYTEST_ARGS="-k marker -x
 exhaustive: uv  ## every pair of faults at every two moments, and a thousand random worlds; five minutes
 	@$(RUN_TOOLS) pytest --numprocesses 2 --dist loadfile -m exhaustive tests/simulation
 
-test-spark: uv  ## Spark's own Kafka connector through the proxy, and beside ours; minutes, and 10 MB of jars
-	@$(RUN_TOOLS) pytest --numprocesses 0 tests/spark/connector.py $(PYTEST_ARGS)
-
 smoke: uv  ## the wheel and some tests on the oldest supported Python that is here; SMOKE_PYTHON=/path/to/python names it
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.smoke $(SMOKE_PYTHON)
 
@@ -94,6 +91,9 @@ tools: uv  ## Kafka's own command line tools through the proxy, each subcommand;
 
 audit-large: uv  ## a topic of RECORDS=1000000 with counted faults, audited; a line in benchmarks/results/audit.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.audit_large $(if $(RECORDS),--records $(RECORDS))
+
+test-spark: uv  ## the tests on Spark that take minutes: its own Kafka connector through the proxy
+	@$(RUN_TOOLS) pytest -q tests/spark/*.py $(PYTEST_ARGS)
 
 servers: uv  ## the tests of the store on Redis 7.0 and 8.2 and Valkey 8.1 and 9.1, which are fetched, and each other's files
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.other_servers $(UV)
