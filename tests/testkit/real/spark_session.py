@@ -37,8 +37,8 @@ def run_to_end(writer: DataStreamWriter, seconds_max: float = 300.0) -> Streamin
 
 
 def _home_without_archives(folder: Path) -> Path:
-    """Spark's workers look for PySpark in an archive first, which is compiled anew by each of them, and there is one for
-    each question to a source. Without it they take the installed one: a quarter of the time of a core."""
+    """Spark's workers look for PySpark in an archive first, which each of them compiles anew, and there is one for each
+    question to a source. Without it they take the installed one: a quarter of the time of a core."""
     folder.mkdir()
     for one in Path(pyspark.__file__).parent.iterdir():
         if one.name != "python":
