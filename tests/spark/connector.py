@@ -110,9 +110,7 @@ def test_a_stream_is_written(topic: Topic, cluster: LegacyCluster, proxy: ProxyP
 
 def test_headers_are_refused_as_the_broker_stores_none(topic: Topic) -> None:
     headers = "array(struct('trace' AS key, CAST('1' AS BINARY) AS value)) AS headers"
-    with pytest.raises(
-        Py4JJavaError, match=f"record header 'trace' cannot be stored in topic {topic.name}: "
-    ):
+    with pytest.raises(Py4JJavaError, match=f"record header 'trace' cannot be stored in topic {topic.name}: "):
         topic.write(topic.rows(10).selectExpr("*", headers))
     assert topic.values() == []
 
