@@ -24,7 +24,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -92,8 +92,11 @@ tools: uv  ## Kafka's own command line tools through the proxy, each subcommand;
 audit-large: uv  ## a topic of RECORDS=1000000 with counted faults, audited; a line in benchmarks/results/audit.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.audit_large $(if $(RECORDS),--records $(RECORDS))
 
-test-spark: uv  ## the tests on Spark that take minutes: its own Kafka connector through the proxy
+test-spark: uv  ## the tests on Spark that take minutes: its own Kafka connector through the proxy, drivers killed at every step, zombies
 	@$(RUN_TOOLS) pytest -q tests/spark/*.py $(PYTEST_ARGS)
+
+spark-sink: uv  ## RECORDS=1000000 through the exactly-once sink while all else fails; a line in benchmarks/results/spark_sink.jsonl
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.spark_sink $(if $(RECORDS),--records $(RECORDS))
 
 servers: uv  ## the tests of the store on Redis 7.0 and 8.2 and Valkey 8.1 and 9.1, which are fetched, and each other's files
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.other_servers $(UV)

@@ -345,18 +345,41 @@ def encode_batch(
         assert record.offset_delta == index
         body = _encode_record(record, first)
         chunks += (encode_varlong(len(body)), body)
-    payload = b"".join(chunks)
+    highest = max(record.timestamp for record in records)
+    return batch_of(
+        b"".join(chunks),
+        len(records),
+        first,
+        max_timestamp=highest,
+        producer=(producer_id, producer_epoch, base_sequence),
+        codec=codec,
+        attributes=attributes,
+        base_offset=base_offset,
+    )
+
+
+def batch_of(
+    payload: Buffer,
+    record_count: int,
+    base_timestamp: int,
+    *,
+    max_timestamp: int | None = None,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    codec: Codec = Codec.NONE,
+    attributes: int = 0,
+    base_offset: int = 0,
+) -> bytes:
+    """Return one batch of encoded records, which are not looked at. ``max_timestamp`` None: as the first record's.
+    ``producer``: id, epoch and base sequence; -1 is none."""
     if codec is not Codec.NONE:
         payload = compress(codec, payload, magic=MAGIC)
     body = _AFTER_CRC.pack(
         attributes | codec,
-        len(records) - 1,
-        first,
-        max(record.timestamp for record in records),
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        len(records),
+        record_count - 1,
+        base_timestamp,
+        base_timestamp if max_timestamp is None else max_timestamp,
+        *producer,
+        record_count,
     )
     crc = crc32c(payload, crc32c(body))
     length = BATCH_OVERHEAD_BYTES - SIZE_FIELDS_BYTES + len(payload)

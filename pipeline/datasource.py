@@ -1,4 +1,4 @@
-"""``format("idemproxy")``: what Spark is given to register. Says who reads, and nothing else.
+"""``format("idemproxy")``: what Spark is given to register. Says who reads and who writes, and nothing else.
 
 Where the package is installed Spark looks it up by itself (``pyspark_idemproxy``), in every session. So this imports
 what a verb needs when it is used.
@@ -14,11 +14,14 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
+    from .sink.writer import BatchSink, StreamSink
     from .source.reader import BatchReader
     from .source.stream import StreamReader
 
 _STREAMS_SINCE: Final = (4, 2)
 """PySpark: before it, sources in Python had no limit for a trigger and no ``Trigger.AvailableNow``."""
+_WRITES_SINCE: Final = (4, 1)
+"""PySpark: before it, writers of streams in Python got row after row, and no columns."""
 
 
 class IdemproxyDataSource(DataSource):
@@ -50,14 +53,47 @@ class IdemproxyDataSource(DataSource):
         from .source.options import parse_options
         from .source.problems import WrongOption
 
-        if tuple(map(int, pyspark.__version__.split(".")[:2])) < _STREAMS_SINCE:
+        if _version() < _STREAMS_SINCE:
             raise WrongOption(f"readStream: PySpark 4.2 or later is wanted, this one is {pyspark.__version__}")
         from .source.stream import StreamReader
 
         check_schema(schema, self.options)
         return StreamReader(parse_options(self.options, is_stream=True))
 
+    def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
+        """Of ``df.write``. Raises SinkProblem."""
+        from .sink.options import sink_options
+        from .sink.problems import SinkProblem
+
+        if overwrite:
+            raise SinkProblem('mode("overwrite"): a log can only be appended to; use mode("append")')
+        if _version() < _WRITES_SINCE:
+            raise SinkProblem(f"write: PySpark 4.1 or later is wanted, this one is {pyspark.__version__}")
+        from .sink.writer import BatchSink, check_schema
+
+        options = sink_options(self.options, is_streaming=False)
+        check_schema(schema, options.topic)
+        return BatchSink(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
+        """Of ``df.writeStream``, in any output mode: each row is a record, as with Spark's own sink. Raises
+        SinkProblem."""
+        from .sink.options import sink_options
+        from .sink.problems import SinkProblem
+
+        if _version() < _WRITES_SINCE:
+            raise SinkProblem(f"writeStream: PySpark 4.1 or later is wanted, this one is {pyspark.__version__}")
+        from .sink.writer import StreamSink, check_schema
+
+        options = sink_options(self.options, is_streaming=True)
+        check_schema(schema, options.topic)
+        return StreamSink(options)
+
 
 def register(spark: SparkSession) -> None:
     """Make ``format("idemproxy")`` known to a session that has not found it by itself."""
     spark.dataSource.register(IdemproxyDataSource)
+
+
+def _version() -> tuple[int, ...]:
+    return tuple(map(int, pyspark.__version__.split(".")[:2]))

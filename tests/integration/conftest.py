@@ -49,7 +49,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local Spark. Beside other programs it takes a minute to start: tests that ask for it need the time."""
     from testkit.real.spark_session import spark_session  # half a second, which most processes need not spend
 
-    with spark_session(tmp_path_factory.mktemp("spark")) as running:
+    # Tasks that fail are repeated three times.
+    with spark_session(tmp_path_factory.mktemp("spark"), master="local[2,4]") as running:
         yield running
 
 

@@ -14,6 +14,7 @@ LONGEST = tuple(
     f"tests/{name}.py"
     for name in (
         "integration/test_audit",
+        "integration/test_sink_crashes",
         "e2e/test_admin_traces",
         "e2e/test_docs_walkthrough",
         "integration/test_several_proxies",
@@ -31,7 +32,7 @@ LONGEST = tuple(
     )
 )
 """They begin first, so that in the end nobody waits for one of them."""
-ON_SPARK = ("tests/integration/test_audit.py", "tests/integration/test_spark_source.py")
+ON_SPARK = tuple(f"tests/integration/test_{name}.py" for name in ("audit", "spark_source", "spark_sink"))
 """They share one Spark, which takes ten seconds of a core to start: one process runs them, as if they were one file."""
 
 

@@ -162,6 +162,7 @@ def test_make_alone_lists_every_target_with_a_sentence() -> None:
         "flushes",
         "simulate",
         "mutants",
+        "spark-sink",
     }
     for_one_part = {
         "cluster",

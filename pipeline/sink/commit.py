@@ -1,0 +1,190 @@
+"""A batch of the query is decided once, published, and noted: what ``commit`` does, apart from Spark.
+
+The steps, and what a crash right behind each of them leaves (docs/SPARK_SINK.md has the whole proof):
+
+1. The stage files of the winners are durable: Spark runs the batch again, and other files win.
+2. ``<batch>.json``, the manifest, is created, by one driver of all that try: from here on it alone says what the batch
+   is. New rows of the same batch are thrown away.
+3. Its batches are published under the manifest's numbers: sent again they are duplicates, which the server answers.
+4. ``<batch>.published`` is created: nothing of the batch is ever sent again.
+5. Stage files of two batches before, and manifests of a hundred before, are removed.
+
+Writes to the topic only what a manifest says, which is durable then. Removes nothing that a manifest without its
+``published`` still needs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from ...client import ProduceError
+from . import manifest as manifests
+from .manifest import Manifest, StageFile, Writer
+from .options import SinkOptions
+from .problems import SinkProblem
+from .publish import allocate, explained, publish
+from .storage import Storage
+
+MANIFESTS_KEPT: Final = 100
+"""As many batches as Spark keeps the offsets of (spark.sql.streaming.minBatchesToRetain)."""
+STAGED_KEPT: Final = 2
+"""Batches whose stage files are kept: the newest one, and the one before, which a slower driver may be publishing."""
+STAGE: Final = "stage"
+_log: Final = logging.getLogger(__name__)
+
+
+class Batches:
+    """All batches of a query that a sink's folder tells of."""
+
+    def __init__(self, storage: Storage, options: SinkOptions, name: str | None) -> None:
+        """``name``: of the query or the run; what another one has decided is none of its business."""
+        self._storage = storage
+        self._options = options
+        self._name = name
+
+    def commit(self, batch_id: int, messages: Sequence[StageFile | None]) -> None:
+        """Return when this batch is in the log, once. Raises SinkProblem, ClientError."""
+        files = manifests.winners(messages)
+        manifest = self._read(batch_id)
+        if manifest is None:
+            manifest, was_begun = self._decide(batch_id, files)
+        else:
+            was_begun = True
+            self._check_name(manifest.writer)
+            self._tell_of_replay(manifest, files)
+        if not self._is_published(batch_id):
+            self._publish(manifest, was_begun=was_begun)
+        self._remove_old(batch_id)
+
+    def _is_published(self, batch_id: int) -> bool:
+        return self._storage.size(_published_name(batch_id)) is not None
+
+    def _tell_of_replay(self, manifest: Manifest, files: Sequence[StageFile]) -> None:
+        records = sum(batch.record_count for file in files for batch in file.batches)
+        level = logging.INFO if records == manifest.record_count else logging.WARNING
+        _log.log(
+            level,
+            "batch %d comes again: it was decided with %d records, which count; the %d of now are thrown away",
+            manifest.batch_id,
+            manifest.record_count,
+            records,
+        )
+
+    # ------------------------------------------------------------------ deciding
+    def _decide(self, batch_id: int, files: Sequence[StageFile]) -> tuple[Manifest, bool]:
+        """Return the batch's manifest, ours or the one of a driver that was faster, and whether it was that."""
+        self._check_files(files)
+        previous = self._previous(batch_id)
+        if previous is None:
+            self._storage.check()
+            writer = self._new_writer()
+        else:
+            writer = previous.writer
+            self._check_name(writer)
+            if not self._is_published(previous.batch_id):
+                self._publish(previous, was_begun=True)
+        following = {} if previous is None else previous.next_sequences
+        ours = manifests.numbered(batch_id, files, writer, following, _now_ms())
+        if self._storage.create(_manifest_name(batch_id), manifests.pack(ours)):
+            return ours, False
+        theirs = self._read(batch_id)
+        assert theirs is not None
+        _log.warning("batch %d: another driver has decided what it is; ours is thrown away", batch_id)
+        return theirs, True
+
+    def _previous(self, batch_id: int) -> Manifest | None:
+        """Return the manifest before this one; None: this is the first batch of all. Raises SinkProblem."""
+        known = self._known_batches()
+        if not known:
+            return None
+        if known[-1] > batch_id:
+            raise SinkProblem(
+                f"batch {batch_id} is to be written, and batch {known[-1]} is decided already: another driver runs "
+                "this query and is ahead, or the checkpoint was put back; nothing was sent"
+            )
+        previous = self._read(batch_id - 1)
+        if previous is None:
+            raise SinkProblem(
+                f"batch {batch_id} is to be written, and {_manifest_name(batch_id - 1)} is missing, though there is "
+                f"{_manifest_name(known[-1])}: its numbers are not known, and nothing was sent"
+            )
+        return previous
+
+    def _new_writer(self) -> Writer:
+        producer_id = allocate(self._options)
+        return Writer(producer_id.number, producer_id.epoch, self._name)
+
+    def _check_name(self, writer: Writer) -> None:
+        if writer.name != self._name:
+            raise SinkProblem(
+                f"this is {self._name!r}, and what was written so far belongs to {writer.name!r}: the name is "
+                "producerName, or else the id of the query, and both stay as long as the checkpoint; nothing was sent"
+            )
+
+    def _check_files(self, files: Sequence[StageFile]) -> None:
+        for file in files:
+            if file.batches and self._storage.size(file.name) != file.size_bytes:
+                raise SinkProblem(
+                    f"the driver does not see {file.name} as an executor has written it: the checkpoint has to be on a "
+                    "file system that all of them share; nothing was sent"
+                )
+
+    # ------------------------------------------------------------------ publishing
+    def _publish(self, manifest: Manifest, *, was_begun: bool) -> None:
+        batch_id = manifest.batch_id
+        if was_begun and manifests.is_too_old(manifest.created_ms, _now_ms(), self._options.expiry_seconds):
+            raise SinkProblem(
+                f"batch {batch_id} was begun more than {(_now_ms() - manifest.created_ms) // 1000} s ago and not "
+                f"finished. After {self._options.expiry_seconds} s (producerExpirySeconds) the server no longer knows "
+                "what of it is in the log, and would append it again, so nothing is sent. What to do stands in "
+                "docs/SPARK_SINK.md"
+            )
+        started = time.monotonic()
+        try:
+            publish(manifest, self._storage, self._options, was_begun=was_begun)
+        except ProduceError as error:
+            raise explained(error, batch_id) from error
+        seconds = time.monotonic() - started
+        self._storage.create(_published_name(batch_id), json.dumps({"published_ms": _now_ms()}).encode())
+        _log.info("batch %d: %d records published in %.3f s", batch_id, manifest.record_count, seconds)
+
+    # ------------------------------------------------------------------ files
+    def _read(self, batch_id: int) -> Manifest | None:
+        name = _manifest_name(batch_id)
+        data = self._storage.read(name)
+        return None if data is None else manifests.unpack(data, name)
+
+    def _known_batches(self) -> list[int]:
+        names = (name.removesuffix(".json") for name in self._storage.names("") if name.endswith(".json"))
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def _remove_old(self, batch_id: int) -> None:
+        """The oldest first: a batch whose manifest is gone then has no manifest before it either, and is not decided
+        anew."""
+        for name in self._storage.names(STAGE):
+            if name.isdecimal() and int(name) <= batch_id - STAGED_KEPT:
+                self._storage.remove(f"{STAGE}/{name}")
+        for known in self._known_batches():
+            if known <= batch_id - MANIFESTS_KEPT:
+                self._storage.remove(_manifest_name(known))
+                self._storage.remove(_published_name(known))
+
+
+def stage_folder(batch_id: int) -> str:
+    """Return the folder of a batch's stage files."""
+    return f"{STAGE}/{batch_id}"
+
+
+def _manifest_name(batch_id: int) -> str:
+    return f"{batch_id}.json"
+
+
+def _published_name(batch_id: int) -> str:
+    return f"{batch_id}.published"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,196 @@
+"""``format("idemproxy")`` as a sink before a real 0.10.2.2 and a proxy: each row is in the log once, and in order.
+
+What takes minutes, killed drivers above all, is in tests/spark (``make test-spark``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka.partitioner.default import murmur2
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from testkit.real.kafka_cluster import fresh_topic, stored_values
+from testkit.real.proxy_process import ProxyProcess
+from testkit.real.sink_driver import Plan, number_of, run_query, value_of, write_rows
+
+PARTITIONS = 3
+ROWS = 2000
+pytestmark = pytest.mark.timeout(1800)
+"""Beside other programs a session takes a minute to start, and as long a batch."""
+
+
+@pytest.fixture(autouse=True)
+def small_arrow_batches(spark: SparkSession) -> Iterator[None]:
+    """With the default a failing task fails before a row has left it, and nothing would be proven."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "500")
+    yield
+    spark.conf.set(name, str(before))
+
+
+class Scene:
+    """A query, its source and its topic."""
+
+    def __init__(self, cluster: LegacyCluster, proxy: ProxyProcess, folder: Path) -> None:
+        self._cluster = cluster
+        self.bootstrap = "{}:{}".format(*proxy.address)
+        self.topic = fresh_topic(cluster, PARTITIONS)
+        self.folder = folder
+        self.rows = 0
+        write_rows(folder / "source", 0, 0)
+
+    @property
+    def sink(self) -> Path:
+        """The folder of the sink's files."""
+        return self.folder / "checkpoint/sink"
+
+    def add(self, files: int) -> None:
+        """Add files to the source."""
+        write_rows(self.folder / "source", files, ROWS, first=self.rows // ROWS)
+        self.rows += files * ROWS
+
+    def plan(self, **more: object) -> Plan:
+        """A life of the query."""
+        given: dict[str, object] = {"tasks": 0, "failures": 0, **more}
+        return Plan(self.bootstrap, self.topic, str(self.folder / "source"), str(self.folder), **given)  # type: ignore[arg-type]
+
+    def forget(self, batch_id: int, *, published: bool = True) -> None:
+        """Let Spark run the last batch again; ``published``: the sink has not noted its end either."""
+        for name in (f"{batch_id}", f".{batch_id}.crc"):
+            (self.folder / "checkpoint/commits" / name).unlink()
+        if published:
+            (self.sink / f"{batch_id}.published").unlink()
+
+    def log(self, topic: str | None = None) -> dict[int, list[int]]:
+        """The numbers of the rows in each partition, in the order of the log."""
+        places = [(topic or self.topic, partition) for partition in range(PARTITIONS)]
+        values = {place[1]: [value for _, value in stored_values(self._cluster, place)] for place in places}
+        assert all(value == value_of(number_of(value)) for each in values.values() for value in each)
+        return {partition: [number_of(value) for value in each] for partition, each in values.items()}
+
+
+@pytest.fixture
+def scene(legacy_broker: LegacyCluster, shared_proxy: ProxyProcess, tmp_path: Path) -> Scene:
+    return Scene(legacy_broker, shared_proxy, tmp_path)
+
+
+def by_key(numbers: range) -> dict[int, list[int]]:
+    """Where Kafka's producers send rows with these keys, in order."""
+    placed: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
+    for number in numbers:
+        placed[(murmur2(b"%d" % number) & 0x7FFF_FFFF) % PARTITIONS].append(number)
+    return placed
+
+
+def test_failing_tasks_and_repeated_batches_leave_each_row_once_and_in_order(spark: SparkSession, scene: Scene) -> None:
+    scene.add(2)
+    run_query(spark, scene.plan(failures=2))
+    assert len(list((scene.folder / "failures").iterdir())) == 4
+    assert scene.log() == by_key(range(scene.rows))
+    scene.forget(1)
+    scene.add(1)
+    run_query(spark, scene.plan(failures=1, tasks=4))  # the same batch in other tasks, and in another order
+    found = scene.log()
+    assert {partition: sorted(numbers) for partition, numbers in found.items()} == by_key(range(scene.rows))
+    before = by_key(range(2 * ROWS))
+    assert {partition: found[partition][: len(before[partition])] for partition in found} == before
+    assert sorted(path.name for path in scene.sink.iterdir()) == [
+        *(f"{batch_id}.{kind}" for batch_id in range(3) for kind in ("json", "published")),
+        "stage",
+    ]
+    assert sorted(path.name for path in (scene.sink / "stage").iterdir()) == ["1", "2"]
+
+
+def test_a_publication_that_stopped_half_way_goes_on_even_if_redis_was_emptied(
+    spark: SparkSession, scene: Scene, shared_proxy: ProxyProcess
+) -> None:
+    options = (("kafka.batch.size", "4096"),)
+    scene.add(2)
+    run_query(spark, scene.plan(options=options))
+    scene.forget(1)
+    shared_proxy.entries()  # nothing is under way
+    assert shared_proxy.redis("FLUSHALL") == b"OK"
+    run_query(spark, scene.plan(options=options))
+    assert scene.log() == by_key(range(scene.rows))
+
+
+def test_a_batch_that_the_server_may_have_forgotten_is_not_sent_again(spark: SparkSession, scene: Scene) -> None:
+    scene.add(1)
+    run_query(spark, scene.plan())
+    scene.forget(0)
+    with pytest.raises(StreamingQueryException, match=r"batch 0 was begun more than .* and not finished"):
+        run_query(spark, scene.plan(options=(("producerExpirySeconds", "1"),)))
+    assert scene.log() == by_key(range(scene.rows))
+
+
+def test_numbers_that_the_server_does_not_expect_stop_the_query(spark: SparkSession, scene: Scene) -> None:
+    scene.add(1)
+    run_query(spark, scene.plan())
+    manifest = json.loads((scene.sink / "0.json").read_text())
+    for place in manifest["next_sequences"]:
+        place[2] += 7  # as if a batch were missing in the log
+    (scene.sink / "0.json").write_text(json.dumps(manifest))
+    scene.add(1)
+    for _ in range(2):  # when it is decided, and when it comes again
+        with pytest.raises(StreamingQueryException, match="the server expects another sequence"):
+            run_query(spark, scene.plan())
+    assert scene.log() == by_key(range(ROWS))
+
+
+def test_a_run_of_a_batch_write_is_appended_once_however_often_it_is_repeated(
+    spark: SparkSession, scene: Scene
+) -> None:
+    other = fresh_topic(scene._cluster, PARTITIONS)
+    rows = spark.range(3000).selectExpr(
+        f"if(id % 3 = 0, '{scene.topic}', '{other}') topic",
+        "cast(id as string) key",
+        "rpad(concat(id, ' '), 100, '.') value",
+        "if(id % 3 = 1, 2, null) partition",
+        "'left out' another",
+    )
+
+    def write(name: str) -> None:
+        writer = rows.write.format("idemproxy").mode("append").option("kafka.bootstrap.servers", scene.bootstrap)
+        writer.option("stagingLocation", f"file://{scene.folder}/staging").option("producerName", name).save()
+
+    write("first")
+    write("first")
+    expected = by_key(range(3000))
+    of_topic = {partition: [one for one in numbers if one % 3 == 0] for partition, numbers in expected.items()}
+    of_other = {partition: [one for one in numbers if one % 3 == 2] for partition, numbers in expected.items()}
+    of_other[2] = sorted(of_other[2] + list(range(1, 3000, 3)))
+    assert {partition: sorted(numbers) for partition, numbers in scene.log().items()} == of_topic
+    assert {partition: sorted(numbers) for partition, numbers in scene.log(other).items()} == of_other
+    assert not (scene.folder / "staging/first/sink/stage/0").exists()
+    write("second")
+    assert {partition: len(numbers) for partition, numbers in scene.log().items()} == {
+        partition: 2 * len(numbers) for partition, numbers in of_topic.items()
+    }
+
+
+def test_records_with_headers_are_refused_by_name_and_nothing_is_lost(spark: SparkSession, scene: Scene) -> None:
+    rows = spark.createDataFrame(
+        [("1", [("trace", b"x")])], "value string, headers array<struct<key:string,value:binary>>"
+    )
+    writer = rows.write.format("idemproxy").mode("append").option("kafka.bootstrap.servers", scene.bootstrap)
+    writer = writer.option("topic", scene.topic).option("stagingLocation", str(scene.folder))
+    with pytest.raises(
+        Exception, match=r"(?s)batch 0 could not be published.*UNSUPPORTED_FOR_MESSAGE_FORMAT.*let the proxy drop them"
+    ):
+        writer.option("producerName", "headers").save()
+    assert scene.log() == {partition: [] for partition in range(PARTITIONS)}
+
+
+def test_modes_that_the_sink_does_not_have_are_refused(spark: SparkSession, scene: Scene) -> None:
+    rows = spark.range(1).selectExpr("cast(id as string) value")
+    writer = rows.write.format("idemproxy").option("topic", scene.topic)
+    with pytest.raises(Exception, match="a log can only be appended to"):
+        writer.mode("overwrite").save()
+    with pytest.raises(Exception, match=r"unknown options: kafka\.linger\.ms; known are topic"):
+        writer.mode("append").option("kafka.linger.ms", "5").save()

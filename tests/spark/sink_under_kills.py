@@ -1,0 +1,85 @@
+"""The driver of a query killed at every step of ``commit``, stopped while another one runs, started with other
+parallelism, with tasks that fail: each row is in the log once. Minutes; ``make test-spark``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from testkit.real.kafka_cluster import fresh_topic, stored_values
+from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.sink_driver import Driver, Plan, number_of, value_of, write_rows
+from testkit.real.sink_steps import STEPS
+
+PARTITIONS = 3
+ROWS = 2000
+FILES = 12
+START_SECONDS_MAX = 1200
+pytestmark = pytest.mark.timeout(7200)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]:
+    with LegacyCluster(tmp_path_factory.mktemp("cluster"), auto_create_topics=False) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def proxy(cluster: LegacyCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
+    with ProxyProcess(tmp_path_factory.mktemp("proxy"), cluster.address(0)) as running:
+        yield running
+
+
+@pytest.fixture
+def plan(cluster: LegacyCluster, proxy: ProxyProcess, tmp_path: Path) -> Plan:
+    write_rows(tmp_path / "source", FILES, ROWS)
+    return Plan(
+        "{}:{}".format(*proxy.address),
+        fresh_topic(cluster, PARTITIONS),
+        str(tmp_path / "source"),
+        str(tmp_path / "query"),
+        options=(("kafka.batch.size", "8192"),),
+    )
+
+
+def check_log(cluster: LegacyCluster, plan: Plan) -> None:
+    """Each row is there once, unharmed, and none of a later file is before one of an earlier one."""
+    places = [(plan.topic, partition) for partition in range(PARTITIONS)]
+    values = {place: [value for _, value in stored_values(cluster, place)] for place in places}
+    found = sorted(number_of(value) for each in values.values() for value in each)
+    assert found == list(range(FILES * ROWS))
+    for each in values.values():
+        numbers = [number_of(value) for value in each]
+        assert [value_of(number) for number in numbers] == each
+        files = [number // ROWS for number in numbers]
+        assert files == sorted(files)
+
+
+def test_a_driver_killed_at_every_step_of_commit(cluster: LegacyCluster, plan: Plan) -> None:
+    for number, step in enumerate(STEPS):
+        life = replace(
+            plan, mishap=("kill", step), failures=1 + number % 2, tasks=(0, 5, 3)[number % 3], cores=2 + number % 2
+        )
+        with Driver(life) as driver:
+            assert driver.wait() == "killed", driver.output[-4000:]
+        assert Path(plan.folder, f"kill {step}").exists()
+    with Driver(plan) as driver:
+        assert driver.wait().startswith("done"), driver.output[-4000:]
+    check_log(cluster, plan)
+
+
+@pytest.mark.parametrize("step", ["before the manifest", "before batch 7"])
+def test_a_zombie_driver_that_goes_on_later(cluster: LegacyCluster, plan: Plan, step: str) -> None:
+    with Driver(replace(plan, mishap=("stop", step))) as zombie:
+        wait_until(Path(plan.folder, f"stop {step}").exists, "it stands still", START_SECONDS_MAX)
+        with Driver(replace(plan, tasks=4)) as driver:
+            assert driver.wait().startswith("done"), driver.output[-4000:]
+        check_log(cluster, plan)
+        zombie.resume()
+        outcome = zombie.wait()
+        assert outcome.startswith(("failed", "done")), zombie.output[-4000:]
+    check_log(cluster, plan)

@@ -1,0 +1,199 @@
+"""A Spark driver with one streaming query into ``format("idemproxy")``, as a program of its own: it can be killed.
+
+``python -m testkit.real.sink_driver PLAN.json`` reads numbered rows from Parquet files, lets tasks fail as the plan
+says, and ends itself, or stands still, at a step of ``commit``. Its last line is what became of the query."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from idemproxy.pipeline.datasource import register
+
+from .sink_mishaps import MishapSource
+from .sink_steps import MISHAP
+from .spark_session import spark_session
+
+VALUE_BYTES = 100
+_TESTS = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One life of the query. ``failures``: attempts of each batch's first task that fail after some rows.
+    ``mishap``: ``kill`` or ``stop``, and the step of ``commit`` at which it comes, once in a folder."""
+
+    bootstrap: str
+    topic: str
+    source: str
+    folder: str
+    cores: int = 2
+    tasks: int = 0
+    failures: int = 0
+    mishap: tuple[str, str] | None = None
+    options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def checkpoint(self) -> Path:
+        """Of the query."""
+        return Path(self.folder, "checkpoint")
+
+
+def write_rows(folder: Path, files: int, rows: int, first: int = 0) -> None:
+    """Write Parquet files of numbered rows, ``first`` behind so many files; their times are in their order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(first, first + files):
+        numbers = range(number * rows, (number + 1) * rows)
+        table = pa.table(
+            {
+                "key": pa.array([b"%d" % one for one in numbers], pa.binary()),
+                "value": pa.array([value_of(one) for one in numbers], pa.binary()),
+            }
+        )
+        path = folder / f"{number:05d}.parquet"
+        pq.write_table(table, path)
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+
+
+def value_of(number: int) -> bytes:
+    """Return the value of a row."""
+    return b"%d " % number + b"." * (VALUE_BYTES - 1 - len(str(number)))
+
+
+def number_of(value: bytes) -> int:
+    """Return the number of the row with this value."""
+    return int(value.split(b" ", 1)[0])
+
+
+def failing(folder: str, times: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a function of rows that fails in the first task after some rows; each failure leaves a file."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = TaskContext.get()
+        assert task is not None
+        for number, batch in enumerate(batches):
+            if number > 1 and task.partitionId() == 0 and task.attemptNumber() < times:
+                Path(folder, uuid.uuid4().hex).touch()
+                raise RuntimeError("an injected failure of a task")
+            yield batch
+
+    return run
+
+
+def run_query(spark: SparkSession, plan: Plan) -> None:
+    """Run until all rows are through, or raise what has ended the query."""
+    rows = spark.readStream.schema("key binary, value binary").option("maxFilesPerTrigger", 1).parquet(plan.source)
+    if plan.tasks:
+        rows = rows.repartition(plan.tasks)
+    failures = Path(plan.folder, "failures")
+    failures.mkdir(parents=True, exist_ok=True)
+    if plan.failures:
+        rows = rows.mapInArrow(failing(str(failures), plan.failures), "key binary, value binary")
+    writer = (
+        rows.writeStream.format("idemproxy")
+        .option("kafka.bootstrap.servers", plan.bootstrap)
+        .option("topic", plan.topic)
+        .option("checkpointLocation", str(plan.checkpoint))
+        .options(**dict(plan.options))
+    )
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+class Driver:
+    """A life of the query as a child process. A context manager: leaving it ends what is left."""
+
+    def __init__(self, plan: Plan) -> None:
+        folder = Path(plan.folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._name = uuid.uuid4().hex[:8]
+        self._plan = folder / f"plan-{self._name}.json"
+        self._plan.write_text(json.dumps(asdict(plan)))
+        self._output = folder / f"driver-{self._name}.out"
+        self._pids = folder / f"pids-{self._name}"
+
+    def __enter__(self) -> Driver:
+        command = [sys.executable, "-m", "testkit.real.sink_driver", str(self._plan), str(self._pids)]
+        environment = {**os.environ, "PYTHONPATH": str(_TESTS)}
+        self._handle = self._output.open("wb")
+        self._popen = subprocess.Popen(command, env=environment, stdout=self._handle, stderr=subprocess.STDOUT)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for pid in self.pids:
+            _kill(pid)
+        self._popen.kill()
+        self._popen.wait()
+        self._handle.close()
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the program and of its JVM, once they run."""
+        return [int(pid) for pid in self._pids.read_text().split()] if self._pids.exists() else []
+
+    def resume(self) -> None:
+        """Let it go on where it stands still: its own process, the JVM, and the one in which Spark commits."""
+        for pid in self.pids:
+            os.kill(pid, signal.SIGCONT)
+
+    @property
+    def output(self) -> str:
+        """All that it has printed."""
+        return self._output.read_text(errors="replace")
+
+    def wait(self, seconds_max: float = 1200) -> str:
+        """Return how it ended: ``done``, ``failed: ...`` or ``killed``."""
+        code = self._popen.wait(seconds_max)
+        for pid in self.pids:
+            _kill(pid)
+        last = self.output.rstrip().rpartition("\n")[2]
+        return last if code >= 0 and last.startswith(("done", "failed")) else "killed"
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, 9)
+    except ProcessLookupError:
+        return
+
+
+def main(plan_file: str, pids_file: str) -> None:
+    """Run one life."""
+    content: dict[str, Any] = json.loads(Path(plan_file).read_text())
+    content["options"] = tuple((name, value) for name, value in content["options"])
+    plan = Plan(**content)
+    folder = Path(plan.folder)
+    os.environ[MISHAP] = json.dumps({"mishap": plan.mishap, "pids": pids_file, "folder": plan.folder})
+    settings = {"spark.sql.execution.arrow.maxRecordsPerBatch": "500"}
+    life = folder / f"life-{os.getpid()}"
+    life.mkdir()
+    with spark_session(life, settings, f"local[{plan.cores},4]") as spark:
+        jvm = spark._jvm
+        assert jvm is not None
+        Path(pids_file).write_text(f"{os.getpid()} {jvm.java.lang.ProcessHandle.current().pid()}")
+        register(spark)
+        if plan.mishap:
+            spark.dataSource.register(MishapSource)
+        try:
+            run_query(spark, plan)
+        except Exception as error:
+            print(f"\nfailed: {' '.join(str(error).split())}", flush=True)
+        else:
+            print(f"\ndone {time.time():.0f}", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
