@@ -24,7 +24,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -70,6 +70,9 @@ bench-proxy: uv  ## what the proxy costs beside a bare relay and beside none; AG
 
 native: uv  ## five real clients at five brokers with producer ids, under faults; a line each in benchmarks/results/native.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.native $(VERSIONS)
+
+upgrade: uv  ## five clients while three brokers go from 0.10.2 over 2.8 to 3.9 under the proxy, with faults; UPGRADE_ARGS="--skip 3"
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.upgrade $(UPGRADE_ARGS)
 
 chaos: uv  ## real everything, broken for MINUTES=20 [SEED=1] [CHAOS_ARGS=--control]; see docs/CHAOS.md
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m chaos --record --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)

@@ -35,7 +35,7 @@ TRANSACTIONAL_FLAG: Final = 0x10
 CONTROL_FLAG: Final = 0x20
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
-_MAGIC_AT: Final = 16
+MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
 _ATTRIBUTES_AT: Final = 21
 _PRODUCER_AT: Final = 43
@@ -96,11 +96,11 @@ class LargeRecord(NamedTuple):
 
 def magic_of(records: Buffer) -> int:
     """Return the format of the first batch or message: 0, 1 or 2. Raises Truncated, or Malformed for any other."""
-    if len(records) <= _MAGIC_AT:
+    if len(records) <= MAGIC_AT:
         raise Truncated(f"records: {len(records)} bytes do not reach the magic byte")
-    magic = records[_MAGIC_AT]
+    magic = records[MAGIC_AT]
     if magic > MAGIC:
-        raise Malformed(f"magic at {_MAGIC_AT}: {magic}")
+        raise Malformed(f"magic at {MAGIC_AT}: {magic}")
     return magic
 
 

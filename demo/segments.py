@@ -13,9 +13,10 @@ from typing import NamedTuple
 from ..codecs.errors import Malformed
 from ..codecs.marker import Identity, parse_marker
 from ..codecs.message_set import ShallowMessage, inner_messages, iterate_shallow, tail_is_partial, verify_crc
-from ..codecs.record_batch import CONTROL_FLAG, MAGIC, iterate_records, iterate_stored, magic_of
+from ..codecs.record_batch import CONTROL_FLAG, MAGIC, MAGIC_AT, iterate_records, iterate_stored
 from ..codecs.record_batch import verify_crc as verify_batch_crc
 
+_OFFSET_AND_SIZE = 12
 WRAPPER_BYTES_MAX = 256 << 20
 """One wrapper, opened. Far above what a broker takes, far below what a broken file could claim."""
 
@@ -45,17 +46,31 @@ def stored_partitions(log_directory: Path, topic: str) -> list[int]:
 def read_partition(log_directory: Path, topic: str, partition: int) -> Iterator[StoredRecord]:
     """Yield all stored records in the order of the log. Raises WireError for a broken log, OSError for none."""
     for data in _segments(log_directory, topic, partition):
-        if data and magic_of(data) == MAGIC:
-            yield from _records_of_batches(data)
-        else:
-            for message in _messages(data):
-                yield from _records_of(message)
+        for is_new, part in _by_format(data):
+            if is_new:
+                yield from _records_of_batches(part)
+            else:
+                for message in _messages(part):
+                    yield from _records_of(message)
 
 
 def shallow_messages(log_directory: Path, topic: str, partition: int) -> Iterator[ShallowMessage]:
     """Yield messages and wrappers of formats v0 and v1 as they are stored, CRCs verified. Raises WireError, OSError."""
     for data in _segments(log_directory, topic, partition):
         yield from _messages(data)
+
+
+def _by_format(data: bytes) -> Iterator[tuple[bool, bytes]]:
+    """Cut a segment where its format changes, as it does when a broker's is raised; is a part in format v2?"""
+    begin = position = 0
+    is_new = False
+    while position + MAGIC_AT < len(data):
+        if (data[position + MAGIC_AT] == MAGIC) != is_new:
+            if position > begin:
+                yield is_new, data[begin:position]
+            begin, is_new = position, not is_new
+        position += _OFFSET_AND_SIZE + int.from_bytes(data[position + 8 : position + _OFFSET_AND_SIZE], "big")
+    yield is_new, data[begin:]
 
 
 def _messages(data: bytes) -> Iterator[ShallowMessage]:

@@ -69,6 +69,13 @@ def given_up(entry: Entry) -> Entry:
     return _with_intent(entry, replace(entry.intent, attempts=GIVEN_UP))
 
 
+def handed_over(entry: Entry) -> Entry:
+    """Return the entry of a producer that the brokers know from here on (rule R21). Nothing is open in it, and nothing
+    is written to it any more: what a proxy that does not know of it would still reserve fails."""
+    assert not entry.has_open_intent
+    return replace(entry, version=entry.version + 1, is_handed_over=True)
+
+
 def claimed(entry: Entry, claim: Intent) -> Entry:
     """Return a suspect entry that somebody rebuilds now (rule R10)."""
     return _with_intent(entry, claim)

@@ -36,8 +36,8 @@ WINDOW_BATCH = struct.Struct(">iiqq")
 WINDOW_BATCH_UNTIMED = struct.Struct(">iiq")
 INTENT = struct.Struct(">8shq8s8siBB")
 INTENT_BATCH = struct.Struct(">iiI")
-HAS_INTENT, IS_TIMED, IS_REBUILT = 1, 2, 4
-_FLAGS_MAX = HAS_INTENT | IS_TIMED | IS_REBUILT
+HAS_INTENT, IS_TIMED, IS_REBUILT, IS_HANDED_OVER = 1, 2, 4, 8
+_FLAGS_MAX = HAS_INTENT | IS_TIMED | IS_REBUILT | IS_HANDED_OVER
 
 
 class StoredFormatError(Exception):
@@ -98,7 +98,7 @@ class Entry:
     be complete. ``next_sequence``: the sequence that is due. ``window``: oldest first, at most five.
     ``first_base_offset``: where the present epoch begins in the log. ``end_offset``, ``anchor``: end and last record of
     the last committed append, of any epoch. ``is_rebuilt``: the newest part was read from the log, and nothing was
-    committed since."""
+    committed since. ``is_handed_over``: from the sequence that is due on, the brokers know the producer (rule R21)."""
 
     version: int
     generation: bytes
@@ -111,6 +111,7 @@ class Entry:
     anchor: bytes = NO_ANCHOR
     intent: Intent | None = None
     is_rebuilt: bool = False
+    is_handed_over: bool = False
 
     @property
     def has_open_intent(self) -> bool:
@@ -153,7 +154,10 @@ def pack(entry: Entry) -> bytes:
         entry.end_offset,
         entry.anchor,
         count,
-        (HAS_INTENT if intent else 0) | (IS_TIMED if timed else 0) | (IS_REBUILT if entry.is_rebuilt else 0),
+        (HAS_INTENT if intent else 0)
+        | (IS_TIMED if timed else 0)
+        | (IS_REBUILT if entry.is_rebuilt else 0)
+        | (IS_HANDED_OVER if entry.is_handed_over else 0),
     )
     if intent is None:
         return _layout(count, timed, -1).pack(*head, *places)
@@ -214,10 +218,8 @@ def _unpack(value: bytes) -> Entry:
         intent, position = _unpack_intent(value, position)
     if position != len(value):
         raise StoredFormatError(f"stored entry has {len(value) - position} bytes too many")
-    is_rebuilt = bool(flags & IS_REBUILT)
-    return Entry(
-        version, generation, principal, epoch, next_sequence, tuple(window), first, end, anchor, intent, is_rebuilt
-    )
+    state = (intent, bool(flags & IS_REBUILT), bool(flags & IS_HANDED_OVER))
+    return Entry(version, generation, principal, epoch, next_sequence, tuple(window), first, end, anchor, *state)
 
 
 def _unpack_intent(value: bytes, position: int) -> tuple[Intent, int]:

@@ -133,3 +133,8 @@ def member_key(cluster: str, incarnation: bytes) -> bytes:
 def cluster_key(cluster: str) -> bytes:
     """Return the key that holds the broker's own cluster id, so that one name never stands for two clusters."""
     return f"idem:{cluster}:cluster".encode()
+
+
+def handed_over_key(cluster: str) -> bytes:
+    """Return the key that says since when producers are handed over to the brokers (rule R21)."""
+    return f"idem:{cluster}:handed_over".encode()

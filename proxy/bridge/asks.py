@@ -31,6 +31,8 @@ _LATEST_TIMESTAMP = -1
 _EARLIEST_TIMESTAMP = -2
 _LIST_OFFSETS_VERSION_MAX = 1
 _FETCH_VERSION_MAX = 4
+OLD_FETCH_VERSION_MAX = 3
+"""The last version of Fetch in whose answers all is in the old format."""
 _OFFSET_AND_TIMESTAMP = Struct(">qq")
 _PARTITION_HEAD = Struct(">ihq")
 

@@ -22,7 +22,15 @@ from .. import limits
 from ..admission.long_work import LongWork
 from ..admission.loop_budget import LoopBudget
 from ..admission.turns import in_turns
-from ..bridge.asks import HIGH_WATERMARK_REPLICA_ID, EarliestOffset, FetchRecords, LatestOffset, Metadata, Question
+from ..bridge.asks import (
+    HIGH_WATERMARK_REPLICA_ID,
+    OLD_FETCH_VERSION_MAX,
+    EarliestOffset,
+    FetchRecords,
+    LatestOffset,
+    Metadata,
+    Question,
+)
 from ..bridge.configs import AskSettings, BrokerSettings
 from ..bridge.metadata import CLUSTER_ID_VERSION_MIN
 from ..events import OperatorMessage, Report
@@ -30,10 +38,10 @@ from ..flow.effects import Unanswered
 from ..partition_log.log_chunk import ReadLog
 from ..partition_log.log_reader import LogReader
 from ..settings.addresses import shown
-from ..versions import BrokerRanges, Detected, Probe, detect
+from ..versions import ApiKey, BrokerRanges, Detected, Probe, detect
 from .lane_pool import LanePool, LaneStatistics
 from .mode import Mode
-from .served import SETTINGS, Idempotence, Judgement, Kind, Refusal, by_version, judge_wanted, needs_settings
+from .served import HELD, SETTINGS, Idempotence, Judgement, Kind, Refusal, by_version, judge_wanted, needs_settings
 
 BOOTSTRAP_ID = -1
 """The id of an address that was configured: which broker is there is not known."""
@@ -209,6 +217,10 @@ class Broker:
         self.is_ready = False
         self.why_away = ""
         """Why the last connection could not be opened, or ended; "" while it can be asked."""
+        self.takes_batches = False
+        """Can batches be sent to it? Not while it is away, nor while it waits for the hand-over (rule R21)."""
+        self.is_held = False
+        """It can be asked and read, and no batch is sent to it: it stores another format than the other brokers yet."""
         self.away_since: float | None = reactor.now()
         """Reactor seconds since when it cannot be asked; None while it can be."""
         self.judgement: Judgement | None = None
@@ -260,7 +272,7 @@ class Broker:
     def close(self) -> None:
         """Close all connections: the broker is no longer part of the cluster, or has another address."""
         self._is_closed = True
-        self.is_ready = False
+        self.is_ready = self.takes_batches = False
         for connection in (self._control, self._reading):
             if connection is not None:
                 connection.close()
@@ -328,7 +340,7 @@ class Broker:
             self._reactor.later(0, lambda: done(Unanswered("the broker is away")))
             return
         try:
-            version = question.version_for(self.ranges)
+            version = question.version_for(self._ranges_for(question))
         except WireError as error:
             reason = f"the broker cannot be asked that: {error}"
             self._reactor.later(0, lambda: done(Unanswered(reason)))
@@ -346,6 +358,15 @@ class Broker:
                 in_turns(self._reactor, _read(question, version, body), done)
 
         connection.request(question.api_key, version, question.encode(version), answered)
+
+    def _ranges_for(self, question: Question[Any]) -> BrokerRanges:
+        """The old way to the log is read in the format in which it was written, also where others write another one
+        meanwhile (rule R21): their batches are converted down by the broker, ours stay as they are."""
+        judgement = self.judgement
+        if question.api_key != ApiKey.FETCH or judgement is None or not judgement.takes_over:
+            return self.ranges
+        first, last = self.ranges[ApiKey.FETCH]
+        return {**self.ranges, ApiKey.FETCH: (first, max(first, min(last, OLD_FETCH_VERSION_MAX)))}
 
     # ------------------------------------------------------------------ the control connection
     def _opened(self) -> None:
@@ -427,14 +448,23 @@ class Broker:
 
     def settle(self) -> None:
         """Serve it or refuse it, if it is known what it is and who gives idempotence."""
-        if self.judgement is None or self._mode.chosen is None or self.is_ready or self._control is None:
+        judgement, mode = self.judgement, self._mode
+        if judgement is None or mode.chosen is None or self._control is None:
             return
-        refusal = self.judgement.refusal(self._mode.chosen)
-        if refusal is not None:
+        refusal = judgement.refusal(mode.chosen)
+        if self.takes_batches and refusal is None:
+            return
+        was_held, self.is_held = self.is_held, refusal is not None and judgement.takes_over and mode.may_hand_over
+        if refusal is not None and not self.is_held:
             self._refuse(refusal)
             return
-        self.remark = "" if self._mode.is_native else self.judgement.remark
-        self._is_certain()
+        if self.is_held and not was_held:
+            self._report(OperatorMessage("warning", f"{self.name} {HELD}"))
+        self.remark = "" if self._mode.is_native else judgement.remark
+        if self.is_ready:
+            self._take_batches()
+        else:
+            self._is_certain()
 
     def _refuse(self, refusal: Refusal) -> None:
         assert self._control is not None
@@ -456,8 +486,12 @@ class Broker:
         if self._has_said_lost or self.refusal is not None:
             self._has_said_lost, self.refusal = False, None
             self._report(OperatorMessage("info", f"{self.name} is back"))
-        self.pool.set_usable(True)
+        self._take_batches()
         self._on_ready(self)
+
+    def _take_batches(self) -> None:
+        self.takes_batches = not self.is_held
+        self.pool.set_usable(self.takes_batches)
 
     def _lost(self, reason: str) -> None:
         self._disconnected(reason)
@@ -471,7 +505,7 @@ class Broker:
         self._again(limits.CONNECT_BACKOFF_SECONDS_MIN, limits.CONNECT_BACKOFF_SECONDS_MAX)
 
     def _disconnected(self, reason: str) -> None:
-        self.is_ready = False
+        self.is_ready = self.takes_batches = self.is_held = False
         self.judgement = None
         if self.away_since is None:
             self.away_since = self._reactor.now()

@@ -33,9 +33,11 @@ _OLD_FETCH_ENDS = 4
 
 
 class Idempotence(Enum):
-    """Who gives producers their idempotence: the proxy, or the brokers (native)."""
+    """Who gives producers their idempotence: the proxy, or the brokers (native). While producers are handed over, the
+    brokers do, and the proxy sees to it that nothing comes to them that is stored already (rule R21)."""
 
     PROXY = "proxy"
+    HANDING_OVER = "handing_over"
     NATIVE = "native"
 
 
@@ -61,14 +63,17 @@ class Refusal:
 class Judgement:
     """What a broker can be served as. ``in_proxy``: why it is not served where the proxy gives idempotence, None if it
     is; ``in_native``: the same where the brokers give it. ``remark``: what an operator should know though it is
-    served where the proxy does."""
+    served where the proxy does. ``takes_over``: can it be handed producers of the proxy (rule R21)?"""
 
     in_proxy: Refusal | None
     in_native: Refusal | None
     remark: str = ""
+    takes_over: bool = False
 
     def refusal(self, mode: Idempotence) -> Refusal | None:
         """Return why it is not served in a mode, None if it is."""
+        if mode is Idempotence.HANDING_OVER and not self.takes_over:
+            return self.in_native or _NOT_ASKED
         return self.in_proxy if mode is Idempotence.PROXY else self.in_native
 
 
@@ -78,6 +83,12 @@ def choose(judgements: Collection[Judgement | None]) -> Idempotence | None:
     if any(one is not None and one.in_native is not None for one in judgements):
         return Idempotence.PROXY
     return None if None in judgements or not judgements else Idempotence.NATIVE
+
+
+def all_take_over(judgements: Collection[Judgement | None]) -> bool:
+    """Can all brokers of a cluster be handed the producers (rule R21)? Not as long as some have not told what they are
+    (None in ``judgements``)."""
+    return bool(judgements) and all(one is not None and one.takes_over for one in judgements)
 
 
 def has_producer_ids(ranges: BrokerRanges) -> bool:
@@ -97,8 +108,9 @@ def judge(found: Detected, told: BrokerSettings | None) -> Judgement:
     if found.version != NEWER:
         return Judgement(by_version(found), _WITHOUT_IDS)
     has_ids = has_producer_ids(found.ranges)
+    takes_over = has_ids and ApiKey.DESCRIBE_PRODUCERS in found.ranges
     if found.ranges[ApiKey.FETCH][0] >= _OLD_FETCH_ENDS:
-        return Judgement(_harmed("v2"), None if has_ids else _WITHOUT_IDS)
+        return Judgement(_harmed("v2"), None if has_ids else _WITHOUT_IDS, takes_over=takes_over)
     in_proxy = UNTOLD if told is None else by_settings(told)
     if not has_ids:
         return Judgement(in_proxy, _WITHOUT_IDS)
@@ -107,7 +119,8 @@ def judge(found: Detected, told: BrokerSettings | None) -> Judgement:
         form = told.values.get(_FORMAT)
         why = f"{_HAS_IDS}, but stores message format {form}, in which it has no idempotence; raise {_FORMAT} first"
         return Judgement(None, Refusal(Kind.UNSERVED, why), remark(told))
-    return Judgement(in_proxy, None if in_proxy.kind is Kind.HARMED else in_proxy)
+    is_harmed = in_proxy.kind is Kind.HARMED
+    return Judgement(in_proxy, None if is_harmed else in_proxy, takes_over=takes_over and is_harmed)
 
 
 def judge_wanted(found: Detected, told: BrokerSettings | None, wanted: Idempotence | None) -> Judgement:
@@ -133,6 +146,18 @@ UNTOLD = Refusal(Kind.UNSERVED, f"{_HAS_IDS}, and does not tell which message fo
 
 _WITHOUT_IDS = Refusal(
     Kind.UNSERVED, f"it has no producer ids of its own, and the brokers are to give idempotence ({_SETTING}: native)"
+)
+
+HELD = (
+    "stores its own message format now: no batch with a producer id is sent to it until all brokers do; then producers "
+    "are handed over to them (docs/CUTOVER.md, Upgrade the brokers)"
+)
+"""What is said of a broker that waits for the others (rule R21)."""
+
+_NOT_ASKED = Refusal(
+    Kind.UNSERVED,
+    "producers of the proxy cannot be handed over to it, as it does not tell which ones it knows "
+    "(DescribeProducers, Kafka 2.8)",
 )
 
 

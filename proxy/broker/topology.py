@@ -27,7 +27,7 @@ from .broker import BOOTSTRAP_ID, Broker, BrokerStatistics, OneCluster
 from .metadata_age import MetadataAge
 from .metadata_refresh import MetadataRefresh, Topics
 from .mode import Mode
-from .served import Idempotence, choose
+from .served import Idempotence, all_take_over, choose
 
 Done = Callable[[], None]
 _OF_A_TOPIC = (LatestOffset, EarliestOffset, FetchRecords, ReadLog)
@@ -331,7 +331,10 @@ class Topology:
         )
 
     def _choose_mode(self) -> None:
-        """Choose who gives idempotence, once all brokers that are listed have told what they are."""
+        """Choose who gives idempotence, once all brokers that are listed have told what they are; and hand over to them
+        when all that there are have been upgraded (rule R21)."""
+        if self._mode.may_hand_over and all_take_over([broker.judgement for broker in self._brokers.values()]):
+            self.hand_over()
         if self._mode.chosen is not None:
             return
         listed = [broker for id_, broker in self._brokers.items() if id_ in self.cluster.brokers]
@@ -340,6 +343,14 @@ class Topology:
             self._on_mode()
             for broker in listed:
                 broker.settle()
+
+    # R21 lives here: the brokers are handed the producers when the last one of them can take them over.
+    def hand_over(self) -> None:
+        """From now on the brokers give idempotence: they are sent batches as these came."""
+        self._mode.chosen = Idempotence.HANDING_OVER
+        self._on_mode()
+        for broker in self.brokers:
+            broker.settle()
 
     def _broker_ready(self, broker: Broker) -> None:
         if broker.remark:

@@ -159,9 +159,17 @@ class Engine:
         return Context(
             *(life, self.report, self.memory),
             leader_of=self.topology.leader_of,
-            is_reachable=lambda broker_id: self.target(broker_id) is not None,
+            is_reachable=self._is_reachable,
             is_pass_long=self.loop_budget.looks_long,
         )
+
+    def _is_reachable(self, broker_id: int) -> bool:
+        broker = self.topology.broker(broker_id)
+        return broker is not None and broker.takes_batches
+
+    def hand_over(self) -> None:
+        """The brokers give idempotence from now on, also to the producers that have their ids from here (rule R21)."""
+        self.context.life.hands_over = True
 
     def look_for_brokers(self) -> None:
         """Begin to look what there is, before anything is served."""

@@ -51,11 +51,11 @@ def _append(reactor: Reactor, topology: Topology, effect: effects.Append, resume
         look_at_outcome(topology, effect.topic, outcome)
         resume(outcome)
 
-    if effect.way is not None:
+    broker = topology.broker(effect.broker_id)
+    if effect.way is not None and (broker is None or not broker.is_held):
         effect.way.append(effect, ended)
         return
-    broker = topology.broker(effect.broker_id)
-    if broker is None or not broker.is_ready:
+    if broker is None or not broker.takes_batches:
         reactor.later(0, lambda: resume(NotSent("the broker is away")))
     else:
         broker.pool.append(effect, ended)

@@ -22,9 +22,11 @@ from ...state.store import StoreEvent, StoreReady
 from .. import limits
 from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
 from ..broker.cluster_id import ClusterName
+from ..broker.hand_over_mark import HandOverMark, bytes_pass_in_seconds
 from ..broker.mode import Mode
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
+from ..broker.served import Idempotence, all_take_over
 from ..engine.engine import ClientEndpoint, Engine, MakeSession
 from ..events import InternalError, OperatorMessage, Report
 from ..native.session import NativeSession
@@ -55,6 +57,14 @@ if TYPE_CHECKING:
     from ..admin.serve import Admin
 
 _REASONS_SHOWN_MAX = 5
+_HANDED_OVER = (
+    "have producer ids and store their own message format: producers are handed over to them, with the ids and "
+    "sequences that they have (upstream.idempotence: auto)"
+)
+_NATIVE_NOW = (
+    "no producer comes any more that the brokers do not know: requests pass as they are from now on, and Redis is not "
+    "needed; clients are disconnected once (upstream.idempotence: native)"
+)
 _WAITING_TOLD_SECONDS = 5.0
 """How often a start that cannot go on logs what it waits for."""
 
@@ -116,6 +126,7 @@ class Server:
             telemetry.later = self._reactor.later
             telemetry.broker = self.engine.topology.broker
         self._store: MeasuredStore | None = None
+        self._mark: HandOverMark | None = None
         self._redis_login: OverRedisLogin | None = None
         self._take_over(settings)
         self._admin = self._open_admin()
@@ -140,7 +151,7 @@ class Server:
             shares_store=self._embedded is None,
             for_clients=ForClients(towards_brokers, descriptors.why_no_room),
             mode=self._mode,
-            on_mode=self._mode_chosen.set,
+            on_mode=self._mode_changed,
         )
 
     def _observe(self, telemetry: Telemetry | None, *, has_journal: bool) -> None:
@@ -197,7 +208,7 @@ class Server:
     async def _begin(self, nursery: trio.Nursery) -> None:
         """Begin to serve, as soon as it is known who gives idempotence."""
         await self._mode_chosen.wait()
-        if self._mode.is_native:
+        if self._mode.is_native and not self._may_have_producers:
             self._begin_natively()
             return
         try:
@@ -209,23 +220,78 @@ class Server:
         self._checkpoints.read()
         self._store = self._new_store(login)
         self.engine.give_idempotence(self._store)
+        self._mark = HandOverMark(self._reactor, self._store, self._settings.cluster, _wall_ms)
         self._store.start()
+        if self._mode.wanted is None:
+            self._mark.look(self._look_whether_handed_over)
         nursery.start_soon(self._keep_redis)
         nursery.start_soon(self._checkpoints.keep)
 
+    @property
+    def _gave_ids(self) -> bool:
+        """Has a process with this data directory given producers their ids?"""
+        return bool(self._earlier) or self._directory.checkpoints() is not None
+
+    @property
+    def _may_have_producers(self) -> bool:
+        """Could there be producers with ids of a proxy, where all brokers have their own by now? Then Redis tells."""
+        return self._mode.wanted is None and (self._gave_ids or self._settings.redis is not None)
+
     def _begin_natively(self) -> None:
-        """No state is kept, so no Redis is started. Producers that got their ids here would bring them to brokers that
-        know nothing of them: that is for the operator to end first."""
-        gave_ids = bool(self._earlier) or self._directory.checkpoints() is not None
-        if self._mode.wanted is None and gave_ids:
-            self._end(
-                f"all brokers have producer ids now, and producers got theirs from this proxy before (data directory "
-                f"{self._directory.path}): shut these producers down, then say upstream.idempotence: native "
-                "(docs/CUTOVER.md, Upgrade the brokers)"
-            )
-            return
+        """No state is kept, so no Redis is needed."""
         self._serves_natively = True
         self._look_whether_ready()
+
+    # ------------------------------------------------------------------ the hand-over (rule R21)
+    def _mode_changed(self) -> None:
+        if self._mode.chosen is Idempotence.HANDING_OVER:
+            self.engine.hand_over()
+            self._report(OperatorMessage("info", f"all brokers {_HANDED_OVER}"))
+            if self._mark is not None:
+                self._mark.set(self._pass_bytes_when_due)
+        self._mode_chosen.set()
+
+    def _look_whether_handed_over(self) -> None:
+        """The start knows now what was before: if producers were handed over, that holds, whatever the brokers store by
+        now. Nothing was served yet."""
+        assert self._mark is not None
+        if self._mark.since_ms is not None and self._passes_in_seconds() <= 0 and self._mode.is_native:
+            self._begin_natively()
+        elif self._mode.chosen is Idempotence.HANDING_OVER:  # since the start began
+            self._mark.set(self._pass_bytes_when_due)
+        elif self._mark.since_ms is not None:
+            self.engine.topology.hand_over()
+        elif self._mode.is_native and (self._gave_ids or self._mark.has_state):
+            if all_take_over([broker.judgement for broker in self.engine.topology.brokers]):
+                self.engine.topology.hand_over()
+            else:
+                self._end(
+                    f"all brokers have producer ids now, and producers got theirs from a proxy before (data directory "
+                    f"{self._directory.path}): shut these producers down, then say upstream.idempotence: native "
+                    "(docs/CUTOVER.md, Upgrade the brokers)"
+                )
+        elif self._mode.is_native:
+            self._begin_natively()
+        self._look_whether_ready()
+
+    def _passes_in_seconds(self) -> float:
+        assert self._mark is not None
+        assert self._mark.since_ms is not None
+        expiry_seconds = self.engine.context.life.expiry_ms / 1000
+        retry_seconds = self.engine.context.bounds.checkpoints.horizon_seconds
+        return bytes_pass_in_seconds(self._mark.since_ms, _wall_ms(), expiry_seconds, retry_seconds)
+
+    def _pass_bytes_when_due(self) -> None:
+        if self._mark is None or self._mark.since_ms is None:
+            return
+        if (seconds := self._passes_in_seconds()) > 0:
+            self._reactor.later(min(seconds, limits.METADATA_AGE_SECONDS), self._pass_bytes_when_due)
+            return
+        self._mode.chosen = Idempotence.NATIVE
+        self._serves_natively = True
+        self._report(OperatorMessage("info", _NATIVE_NOW))
+        for session in list(self.engine.sessions):
+            session.close()
 
     def _look_for_descriptors(self) -> None:
         if warning := raise_descriptors(self._settings.limits.connections_max):
@@ -405,6 +471,8 @@ class Server:
         """Are Redis and its data there, and are they this cluster's?"""
         if self._cluster_name is None or self.engine.context.life.era == 0:
             return False
+        if self._mode.wanted is None and (self._mark is None or not self._mark.is_known or self._mode.is_native):
+            return False
         return self._cluster_name.is_certain(self.engine.topology.cluster.cluster_id)
 
     def _leave(self, reason: str) -> None:
@@ -467,11 +535,14 @@ class Server:
                 f"brokers: {found or self.engine.topology.bootstrap.version}, {kept}",
                 *self._listeners.shown(cluster.brokers),
             ]
+        kept = "message format v1"
+        if self._mode.chosen is Idempotence.HANDING_OVER:
+            kept = "their own idempotence; producers with ids of the proxy are handed over to them"
         is_private = self._embedded is not None or (self._place is not None and self._place.private_redis is not None)
         where = "private, in the data directory" if is_private else "external"
         found = found or self.engine.topology.bootstrap.version
         return [
-            f"brokers: {found}, message format v1; topics: {len(cluster.topics)}",
+            f"brokers: {found}, {kept}; topics: {len(cluster.topics)}",
             f"Redis: {where}; cluster name {self._settings.cluster!r}",
             *self._listeners.shown(cluster.brokers),
         ]

@@ -187,7 +187,7 @@ class FastPath:
             or place not in context.marker_probe.probed  # R6
             or memory.bytes_held > memory.caps.request_bytes_total_max
             or context.is_pass_long()
-            or not ((is_known and broker is not None and broker.is_ready) or self._has_leader())
+            or not ((is_known and broker is not None and broker.takes_batches) or self._has_leader())
         )
 
     def _has_leader(self) -> bool:
@@ -196,7 +196,7 @@ class FastPath:
         leader = leaders.leader_of(self.topic, self.partition)
         self._broker = broker = None if leader is None else leaders.broker(leader)
         self._cluster = leaders.cluster
-        return broker is not None and broker.is_ready
+        return broker is not None and broker.takes_batches
 
     def _is_traced(self, group: list[Batch]) -> bool:
         """Is a span wanted of one of them? Its steps are timed in a flow."""
@@ -241,7 +241,7 @@ class FastPath:
             self._stream.step("commit", self._held.commits, self._began, CARRIED)
         self._held.reserved(self._entry, self._value)
         assert broker is not None
-        if not broker.is_ready:
+        if not broker.takes_batches:
             self._give_back(NotSent("the broker is away"))
             return
         self.sender = self._group[0].waiters[-1].connection.address
@@ -252,6 +252,8 @@ class FastPath:
     def may_send(self) -> str | None:
         """Asked in the step of the send (rules R4, R12, R17), as ``forward.py`` is."""
         stream = self._stream
+        if stream.life.hands_over:
+            return "producers are handed over to the brokers"
         if self._owner != stream.life.incarnation:
             return "the incarnation that reserved it has ended"
         for batch in self._group:

@@ -123,7 +123,9 @@ class Forward:
 
     # R17 lives here: nothing is forwarded for a client that has gone.
     def _may_send(self) -> str | None:
-        """Asked in the step of the send (rules R4, R17)."""
+        """Asked in the step of the send (rules R4, R17, R21)."""
+        if self._life.hands_over:
+            return "producers are handed over to the brokers"
         if self._life.incarnation != self._owner:
             return "the incarnation that reserved it has ended"
         for batch in self._group:

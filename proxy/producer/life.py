@@ -29,6 +29,8 @@ class Life:
     """Those of before ``incarnation``, of which nothing leaves any more: newest last."""
     is_draining: bool = False
     """The process is about to end: what it cannot finish is left to others (rule R15)."""
+    hands_over: bool = False
+    """The brokers give idempotence: batches go to them as they came (rule R21)."""
     expiry_ms: int = limits.PRODUCER_EXPIRY_SECONDS * 1000
     """The state of a producer that is idle for so long is forgotten, by the store's clock."""
 

@@ -11,10 +11,10 @@ from ..flow.outcome import Outcome
 
 
 class Broker(Protocol):
-    """A broker, as it is seen here. ``is_ready``: something can be sent to it."""
+    """A broker, as it is seen here. ``takes_batches``: something can be sent to it."""
 
     id: int
-    is_ready: bool
+    takes_batches: bool
 
 
 class Leaders(Protocol):

@@ -32,6 +32,7 @@ from .duplicates import answer_duplicate, begins_anew, look_for_overlap, why_hid
 from .fast_path import FastPath
 from .forward import Forward
 from .grouping import gather, planning
+from .hand_over import HANDED_OVER, pass_on
 from .stream import Stream
 from .takeover import Takeover
 
@@ -110,7 +111,9 @@ class Sequencer:
         """Does a batch that has come go the fast path? Only if nothing is queued or out, and no flow works, or it
         rests. Else nothing has happened. ``request_bytes``: of its request, where nobody counts them yet."""
         stream, fast = self.stream, self._fast
-        if fast is None or stream.queue or stream.out or (self._running and not stream.is_resting):
+        if fast is None or stream.life.hands_over or stream.queue or stream.out:
+            return False
+        if self._running and not stream.is_resting:
             return False
         if not fast.start(self, batch, request_bytes):
             return False
@@ -138,7 +141,7 @@ class Sequencer:
     def _starts_next(self) -> bool:
         """Does what waits go the fast path? To be asked between two groups."""
         stream = self.stream
-        if self._fast is None or not self._fast.start(self, stream.next_batch()):
+        if self._fast is None or stream.life.hands_over or not self._fast.start(self, stream.next_batch()):
             return False
         for batch in stream.out:
             stream.queue.remove(batch)
@@ -205,7 +208,10 @@ class Sequencer:
             if stream.queue:
                 if self._starts_next():
                     return
-                await self._work_on(stream.next_batch())
+                if stream.life.hands_over:
+                    await pass_on(stream)
+                else:
+                    await self._work_on(stream.next_batch())
 
     async def _rest(self) -> bool:
         """Wait for what comes. False: nothing came for so long that what is held is written alone."""
@@ -228,10 +234,13 @@ class Sequencer:
         verdict = decide(None if held.is_blank else held.entry, batch.identity, any_start)
         hidden = None if isinstance(verdict, Duplicate | Fenced) else why_hidden(stream, batch)
         is_due = self._goes_on(batch, verdict) if batch.stored_records else isinstance(verdict, Append)
+        is_due = is_due and not (held.entry is not None and held.entry.is_handed_over)
         if is_due and hidden is None:
             await self._append(gather(batch, stream.queue))
         elif isinstance(verdict, Duplicate):
             await answer_duplicate(stream, batch, verdict)
+        elif held.entry is not None and held.entry.is_handed_over:
+            stream.dismiss(batch, answers.held_back(HANDED_OVER), "held_back")
         elif await stream.confirm() and batch in stream.queue:
             await self._turn_down(batch, verdict, hidden)
 
@@ -313,6 +322,8 @@ class Sequencer:
             return StoreAway("the store cannot be reached")
         stream.turn_away_foreign()
         entry = stream.held.entry
+        if entry is not None and entry.is_handed_over:
+            return None  # nothing was written to it since, so nothing of it was lost (R21)
         if entry is not None and entry.generation == stream.life.generation:
             return self._doubt_about(entry)
         suspect = await stream.held.is_suspect()

@@ -76,6 +76,8 @@ class Stream:
         """How often in a row the state was read and could not be worked on yet."""
         self.client = ""
         """The client id of a request that brought a batch, for people: the first one that came."""
+        self.known_by: int | None = None
+        """The leader that is known to know the producer; None: it has to be asked (rule R21)."""
         self._runner = runner
         self._is_in_doubt = False
 

@@ -191,7 +191,7 @@ IDEMPOTENCE: Final = Metric(
     "upstream.idempotence",
     "gauge",
     "{process}",
-    "Processes by who gives idempotence: proxy, or native: the brokers. None before that is known.",
+    "Processes by who gives idempotence: proxy, native: the brokers, or handing_over. None before that is known.",
     ("by",),
 )
 REDIS_UP: Final = Metric(

@@ -142,6 +142,46 @@ def test_a_broker_that_is_upgraded_is_served_as_long_as_it_keeps_the_old_format(
             proxy.__exit__()
 
 
+def test_a_broker_that_is_upgraded_further_takes_the_producers_over_for_good(tmp_path: Path) -> None:
+    """Also over restarts of the proxy; and what is set back to the old format then is served no more (rule R21)."""
+    kafka, old = tmp_path / "kafka", {"inter.broker.protocol.version": "2.8", "log.message.format.version": "0.10.2"}
+    with LegacyCluster(kafka, version="3.9.1", broker_settings=old) as cluster:
+        address = cluster.address(0)
+        cluster.create_topic(TOPIC)
+        proxy = ProxyProcess(tmp_path / "proxy", address)
+        proxy.start()
+        try:
+            producer_id, _ = insist(proxy, 0)
+            assert insist(proxy, 1, producer_id) == (producer_id, 1)
+            cluster.stop_broker(0)
+            cluster.become("3.9.1", {})
+            cluster.start_broker(0)
+            assert insist(proxy, 2, producer_id) == (producer_id, 2)
+            assert "producers are handed over to them" in proxy.log
+            assert insist(proxy, 1, producer_id) == (producer_id, 1)
+            assert insist(proxy, 2, producer_id) == (producer_id, 2)
+            assert end_offset(address) == 3
+
+            proxy.kill()
+            proxy.start()
+            assert insist(proxy, 1, producer_id) == (producer_id, 1)
+            assert insist(proxy, 3, producer_id) == (producer_id, 3)
+            assert "producers are handed over to them" in proxy.log
+            assert insist(proxy, 0) != (producer_id, 0)
+            assert end_offset(address) == 5
+
+            cluster.stop_broker(0)
+            cluster.become("3.9.1", old)
+            cluster.start_broker(0)
+            proxy.wait_for_log("broker 0 at .* cannot be served: .* stores message format 0.10.2")
+            assert proxy.stop() == 0
+            proxy.launch()
+            assert proxy.wait(ENDED_SECONDS_MAX) == 2
+            assert end_offset(address) == 5
+        finally:
+            proxy.__exit__()
+
+
 def test_where_brokers_give_idempotence_one_without_producer_ids_is_not_served_until_it_has_them(
     tmp_path: Path,
 ) -> None:

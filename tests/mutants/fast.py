@@ -32,7 +32,7 @@ FAST = (
         "fast_beside_a_flow",
         "R3: where a flow is at work, nothing goes the fast path",
         _TESTS + "test_a_batch_that_comes_while_a_commit_is_written_waits_for_that",
-        (_SEQUENCER, " or (self._running and not stream.is_resting):\n", ":\n"),
+        (_SEQUENCER, "        if self._running and not stream.is_resting:\n", "        if False:\n"),
     ),
     mutant(
         "fast_takes_an_error_for_success",
@@ -111,7 +111,7 @@ FAST = (
         "fast_after_a_rebuild",
         "R10: after a rebuild the log may have more of the producer",
         _UNUSUAL + "[state was rebuilt]",
-        (_CACHE, " or entry.is_rebuilt or not entry.window:", " or not entry.window:"),
+        (_CACHE, " or entry.is_rebuilt or entry.is_handed_over", " or entry.is_handed_over"),
     ),
     mutant(
         "fast_with_a_gap",

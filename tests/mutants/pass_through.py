@@ -88,7 +88,7 @@ PASS_THROUGH = (
         "pool_for_everybody",
         "R17: a client's batch leaves over his own connection, or not at all",
         "unit/pass_through/test_whole_proxy.py::test_what_a_client_sends_is_appended_as_his_own",
-        ("proxy.engine.perform", "    if effect.way is not None:\n", "    if False:\n"),
+        ("proxy.engine.perform", "    if effect.way is not None and (", "    if False and ("),
         deaths=("t-0: 'idemproxy' sends",),
     ),
     mutant(

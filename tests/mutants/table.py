@@ -6,6 +6,7 @@ from mutants.answers import ANSWERS
 from mutants.bounds import BOUNDS
 from mutants.expired import EXPIRED
 from mutants.fast import FAST
+from mutants.hand_over import HAND_OVER
 from mutants.intents import INTENTS
 from mutants.lanes import LANES
 from mutants.lives import LIVES
@@ -18,7 +19,21 @@ from mutants.shell import SHELL
 
 MUTANTS: tuple[Mutant, ...] = tuple(
     sorted(
-        (*ANSWERS, *BOUNDS, *EXPIRED, *PASS_THROUGH, *INTENTS, *LANES, *LIVES, *LOG, *MERGING, *PARTS, *SHELL, *FAST),
+        (
+            *ANSWERS,
+            *BOUNDS,
+            *EXPIRED,
+            *PASS_THROUGH,
+            *INTENTS,
+            *LANES,
+            *LIVES,
+            *LOG,
+            *MERGING,
+            *PARTS,
+            *SHELL,
+            *FAST,
+            *HAND_OVER,
+        ),
         key=lambda mutant: mutant.number,
     )
 )

@@ -65,9 +65,11 @@ def start_producer(
     delivery_seconds: int = 60,
     header: str | None = None,
     settings: Mapping[str, object] | None = None,
+    pace: Mapping[str, object] | None = None,
 ) -> ClientProgram:
     """Send ``records`` values ``<name>:<partition>:<n>``, partitions in turn; ``settings`` overrule the careful ones.
-    Each has a header of this name, if there is one.
+    Each has a header of this name, if there is one. ``pace``: ``records_per_second``, and ``until_file``, whose
+    appearance ends the records.
 
     Its last line: sent, acked, failed, errors (the first 20), offsets_known, offsets_in_order.
     """
@@ -85,12 +87,16 @@ def start_producer(
             name=name,
             compression=compression,
             header=header,
-            settings={key: str(value) for key, value in chosen.items()},
+            records_per_second=int(str((pace or {}).get("records_per_second", 0))),
+            settings={
+                **{key: str(value) for key, value in chosen.items()},
+                **({"program.until_file": str(pace["until_file"])} if pace else {}),
+            },
         )
     told = directory / f"{name}.acknowledged"
     given: dict[str, object] = {"topic": topic, "partitions": partitions, "records": records, "name": name}
     given |= {"bootstrap": bootstrap, "compression": compression, "settings": chosen, "told_file": os.fspath(told)}
-    given["headers"] = [] if header is None else [header]
+    given["headers"], given["pace"] = [] if header is None else [header], dict(pace or {})
     return ClientProgram(_start(children, directory, client, name, "producer", given), told)
 
 

@@ -217,7 +217,7 @@ class StagedBroker:
     """The leader."""
 
     id: int
-    is_ready: bool
+    takes_batches: bool
 
 
 class Stage:

@@ -118,7 +118,7 @@ def given_up(stage: Stage) -> None:
 
 def is_not_ready(stage: Stage) -> None:
     if stage.fast_path is not None:
-        stage.fast_path.leader.is_ready = False
+        stage.fast_path.leader.takes_batches = False
     stage.context.is_reachable = lambda _broker_id: False
     stage.later(0.3, lambda: setattr(stage.context, "is_reachable", lambda _broker_id: True))
 

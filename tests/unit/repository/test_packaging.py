@@ -157,6 +157,7 @@ def test_make_alone_lists_every_target_with_a_sentence() -> None:
         "clients",
         "native",
         "matrix",
+        "upgrade",
         "chaos",
         "takeovers",
         "flushes",

@@ -31,7 +31,7 @@ async def started(settings: dict[str, object]) -> AIOKafkaProducer:
 async def run() -> None:
     """Send, wait for all answers, say what became of them."""
     given = arguments()
-    told = Told(given["partitions"], given["told_file"])
+    told = Told(given["partitions"], given["told_file"], given["pace"])
     compression = None if given["compression"] == "none" else given["compression"]
     settings = {"bootstrap_servers": given["bootstrap"], "compression_type": compression, **given["settings"]}
     producer = await started(settings)
@@ -40,6 +40,7 @@ async def run() -> None:
     for partition, number, value in told.records(given["name"], given["records"]):
         answer = await producer.send(given["topic"], value, partition=partition, headers=headers)
         answers.append((partition, number, answer))
+        await asyncio.sleep(told.ahead_seconds)
     for partition, number, answer in answers:
         try:
             metadata = await answer

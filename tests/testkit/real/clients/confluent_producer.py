@@ -14,7 +14,7 @@ _FLUSH_SECONDS_MAX = 300
 def main() -> None:
     """Send, wait for all answers, say what became of them."""
     given = arguments()
-    told = Told(given["partitions"], given["told_file"])
+    told = Told(given["partitions"], given["told_file"], given["pace"])
     notices: list[str] = []
 
     def noticed(error: KafkaError) -> None:
@@ -42,7 +42,7 @@ def main() -> None:
                 break
             except BufferError:
                 producer.poll(0.05)
-        producer.poll(0)
+        producer.poll(told.ahead_seconds)
     left = producer.flush(_FLUSH_SECONDS_MAX)
     if left:
         told.failed(f"{left} records are still under way")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 from .kafka_python import load, python_settings
@@ -14,7 +15,7 @@ def main() -> None:
     """Send, wait for all answers, say what became of them."""
     kafka, given = load(), arguments()
     settings = python_settings(given["settings"])
-    told = Told(given["partitions"], given["told_file"])
+    told = Told(given["partitions"], given["told_file"], given["pace"])
     compression = None if given["compression"] == "none" else given["compression"]
     producer = kafka.KafkaProducer(bootstrap_servers=given["bootstrap"], compression_type=compression, **settings)
 
@@ -27,6 +28,7 @@ def main() -> None:
         answer = producer.send(given["topic"], value, partition=partition, **headers)
         answer.add_callback(partial(delivered, number))
         answer.add_errback(told.failed)
+        time.sleep(told.ahead_seconds)
     producer.flush(timeout=_ANSWER_SECONDS_MAX)
     producer.close()
     told.finish(version=kafka.__version__)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,10 @@ def finish(outcome: dict[str, object], *, ok: bool) -> None:
 class Told:
     """Counts what became of numbered records and writes down the offset of each that was acknowledged. Thread-safe."""
 
-    def __init__(self, partitions: int, path: str) -> None:
+    def __init__(self, partitions: int, path: str, pace: Mapping[str, Any] | None = None) -> None:
+        """``pace``: ``records_per_second``, and ``until_file``, whose appearance ends the records."""
         self.partitions = partitions
+        self._pace = pace or {}
         self._path = Path(path)
         self._lines: list[str] = []
         self._lock = threading.Lock()
@@ -42,10 +45,20 @@ class Told:
 
     def records(self, name: str, records: int) -> Iterator[tuple[int, int, bytes]]:
         """Yield (partition, number, value) of each record to send, the partitions in turn."""
+        self._begun = time.monotonic()
         for index in range(records):
+            if (until := self._pace.get("until_file")) and Path(until).exists():
+                return
             partition, number = index % self.partitions, index // self.partitions
             self._sent += 1
             yield partition, number, f"{name}:{partition}:{number}".encode()
+
+    @property
+    def ahead_seconds(self) -> float:
+        """How long the next record has to wait for the pace."""
+        if not (pace := self._pace.get("records_per_second")):
+            return 0.0
+        return max(0.0, self._begun + self._sent / float(pace) - time.monotonic())
 
     def acknowledged(self, partition: int, number: int, offset: int) -> None:
         """The client was told that this record is stored."""

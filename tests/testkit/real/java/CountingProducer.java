@@ -22,6 +22,7 @@ public final class CountingProducer {
     private long sent;
     private long acked;
     private long failed;
+    private String until;
     private String header;
     private boolean offsetsKnown = true;
     private boolean offsetsInOrder = true;
@@ -50,6 +51,7 @@ public final class CountingProducer {
         long perSecond = Long.parseLong(program.getProperty("program.records_per_second", "0"));
         CountingProducer counts = new CountingProducer(partitions, program.getProperty("program.acknowledged_file"));
         counts.header = program.getProperty("program.header");
+        counts.until = program.getProperty("program.until_file");
         counts.run(settings, arguments[1], name, records, perSecond);
     }
 
@@ -59,7 +61,7 @@ public final class CountingProducer {
         reporter.start();
         try (KafkaProducer<String, String> producer = new KafkaProducer<>(settings)) {
             long start = System.nanoTime();
-            for (long number = 0; number < records; number++) {
+            for (long number = 0; number < records && !(until != null && Files.exists(Paths.get(until))); number++) {
                 send(producer, topic, name, number);
                 if (perSecond > 0) {
                     long ahead = start + (number + 1) * 1_000_000_000L / perSecond - System.nanoTime();

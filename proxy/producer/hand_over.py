@@ -1,0 +1,153 @@
+"""A producer that has its id from the proxy, at brokers that give idempotence themselves by now: its batches go to them
+as they came (rule R21).
+
+The entry tells what is stored in the old way; the leader tells what it knows of the producer, and checks all that comes
+after. Nothing is reserved or committed here: what is in doubt comes again, and the leader knows it."""
+
+from __future__ import annotations
+
+from functools import cmp_to_key
+
+from ...codecs.error_codes import ErrorCode
+from ...codecs.marker import Identity
+from ...state.commit import handed_over
+from ...state.decide import Append as Due
+from ...state.decide import Duplicate, Fenced, Overlap, decide
+from .. import limits
+from ..bridge.known_producers import AskKnownProducer
+from ..events import OperatorMessage
+from ..flow.effects import Append, Ask, Leader, Unanswered, Wait
+from ..flow.outcome import ROUTING_ERRORS, Appended, NotSent, Outcome, Refused, ended
+from . import answers
+from .batch import Batch
+from .duplicates import answer_duplicate, look_for_overlap, why_hidden
+from .retry_notes import comes_before
+from .stream import Stream
+
+HANDED_OVER = "producers are handed over to the brokers"
+_OTHER_FORMAT = int(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
+
+
+async def pass_on(stream: Stream) -> None:
+    """Work on the lowest batch that waits: answer it, or send it to the leader as it came."""
+    batch = _lowest(stream)
+    if await _is_of_the_old_way(stream, batch):
+        return
+    if batch.is_behind(stream.key, ()):  # rule R11; the leader would call it a gap
+        stream.dismiss(batch, answers.held_back("behind a batch that has to be sent again first"), "held_back")
+        return
+    leader = await Leader(stream.topic, stream.partition)
+    if leader is None or not stream.context.is_reachable(leader):
+        await Leader(stream.topic, stream.partition, refresh=True)
+        await Wait(limits.LEADER_AWAY_SECONDS)
+        return
+    if stream.known_by == leader or await _is_expected(stream, batch, leader):
+        await _send(stream, batch, leader)
+
+
+def _lowest(stream: Stream) -> Batch:
+    """The client sends in order, but what it sends again may come behind what it has sent later."""
+
+    def order(one: Batch, other: Batch) -> int:
+        return -1 if comes_before(one.identity.producer_epoch, one.identity.base_sequence, other.identity) else 1
+
+    return min(stream.queue, key=cmp_to_key(order))
+
+
+async def _is_of_the_old_way(stream: Stream, batch: Batch) -> bool:
+    """Is it, by the entry, stored already in the old way? Then it is answered as always (rule R9)."""
+    held = stream.held
+    if held.is_blank:
+        return False
+    verdict = decide(held.entry, batch.identity)
+    if isinstance(verdict, Duplicate):
+        await answer_duplicate(stream, batch, verdict)
+    elif isinstance(verdict, Fenced):
+        stream.dismiss(batch, answers.fenced(verdict), "fenced")
+    elif isinstance(verdict, Overlap) and verdict.record_count < batch.identity.record_count:
+        stream.dismiss(batch, answers.partly_stored(verdict.record_count, _OTHER_FORMAT), "refused")
+    elif isinstance(verdict, Overlap):
+        await look_for_overlap(stream, batch, verdict.record_count)
+    elif (hidden := why_hidden(stream, batch)) is not None:
+        stream.dismiss(batch, answers.undecidable(hidden), "undecidable")
+    else:
+        return False
+    return True
+
+
+async def _is_expected(stream: Stream, batch: Batch, leader: int) -> bool:
+    """May it go to this leader? If that one knows the producer, it decides itself. If not, it would take any batch: so
+    that has to be the one that is due, and from then on no proxy appends anything in the old way."""
+    known = await Ask(leader, AskKnownProducer(stream.topic, stream.partition, stream.producer_id))
+    if isinstance(known, Unanswered) or known.error_code:
+        reason = known.reason if isinstance(known, Unanswered) else f"code {known.error_code}"
+        await Leader(stream.topic, stream.partition, refresh=True)
+        stream.dismiss(
+            batch, answers.in_doubt(f"the leader does not tell which producers it knows: {reason}"), "in_doubt"
+        )
+        return False
+    held = stream.held
+    is_handed_over = held.entry is not None and held.entry.is_handed_over
+    if known.last_sequence is not None:
+        stream.known_by = leader
+        if not is_handed_over:
+            await stream.read_again()  # another proxy has handed it over, and may have appended more of it before
+        return is_handed_over
+    any_start = held.is_blank and batch.may_begin(stream.key) and await held.may_start_anywhere()
+    if any_start is None:
+        await stream.read_again()
+        return False
+    comes_later = any_start and (not batch.is_retry(stream.key) or batch.is_behind(stream.key, stream.queue))
+    if comes_later or not isinstance(decide(None if held.is_blank else held.entry, batch.identity, any_start), Due):
+        stream.dismiss(batch, answers.held_back("the leader does not know what comes before it"), "held_back")
+        await stream.read_again()  # or another proxy has appended it
+        return False
+    if is_handed_over:
+        return True
+    return await stream.write(handed_over(held.or_fresh(batch.identity, batch.principal)))
+
+
+async def _send(stream: Stream, batch: Batch, leader: int) -> None:
+    """Send it. Whatever is not known afterwards the leader knows when it comes again."""
+    life, incarnation, identity = stream.life, stream.life.incarnation, batch.identity
+
+    def may_send() -> str | None:
+        if incarnation != life.incarnation:
+            return "another incarnation has begun"
+        return None if batch.is_wanted else "a client has gone"
+
+    stream.take_out([batch])
+    names = (Identity(stream.producer_id, identity.producer_epoch, identity.base_sequence, identity.record_count),)
+    batch.ahead = None
+    outcome: Outcome = await Append(
+        leader, *stream.key[1:], batch.records, batch.timeout_ms, may_send, names, batch.way, batch.sender
+    )
+    if stream.observers.wants_outcomes:
+        stream.observers.report(ended(leader, *stream.key[1:], names, outcome))
+    if isinstance(outcome, NotSent):
+        stream.put_back([batch])
+        await Leader(stream.topic, stream.partition, refresh=True)
+        await Wait(limits.PROBE_SECONDS)
+        return
+    if isinstance(outcome, Appended) and outcome.error_code == 0:
+        stream.known_by = leader
+        answer = answers.appended(outcome.base_offset, outcome.log_append_time_ms)
+        stream.answer(batch, answer, "appended")
+    else:
+        stream.known_by = None
+        await _fail(stream, batch, outcome)
+    stream.out = []
+
+
+async def _fail(stream: Stream, batch: Batch, outcome: Outcome) -> None:
+    code = getattr(outcome, "error_code", 0)
+    if not isinstance(outcome, Refused) or code in ROUTING_ERRORS:
+        await Leader(stream.topic, stream.partition, refresh=True)
+    if not isinstance(outcome, Refused):
+        stream.answer(batch, answers.in_doubt("the broker's answer was lost, or is not certain"), "in_doubt")
+    elif code == _OTHER_FORMAT:
+        what = f"topic {stream.topic} has a message.format.version of its own, in which brokers give no idempotence"
+        stream.observers.report(OperatorMessage("error", f"{what}: its batches wait until that setting is removed"))
+        stream.answer(batch, answers.held_back(what), "held_back")
+    else:
+        stream.answer(batch, answers.refused(code), "refused")

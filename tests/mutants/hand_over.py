@@ -1,0 +1,99 @@
+"""Mutants of the hand-over to brokers that give idempotence themselves: rule R21."""
+
+from __future__ import annotations
+
+from mutants.mutant import mutant
+
+_FLOW = "unit/producer/test_hand_over.py::"
+_SERVED = "unit/broker/test_who_gives_idempotence.py::"
+_HAND_OVER = "proxy.producer.hand_over"
+
+HAND_OVER = (
+    mutant(
+        "handed_over_to_some",
+        "R21: producers are handed over when all brokers can take them",
+        _SERVED + "test_producers_are_handed_over_when_all_brokers_have_their_own_format_and_tell_whom_they_know",
+        (
+            "proxy.broker.served",
+            "and all(one is not None and one.takes_over",
+            "and any(one is not None and one.takes_over",
+        ),
+    ),
+    mutant(
+        "handed_over_and_sent_in_the_old_way",
+        "R21: what is reserved when producers are handed over does not leave in the old way",
+        _FLOW + "test_what_was_reserved_when_producers_are_handed_over_is_released_and_goes_as_it_came",
+        ("proxy.producer.forward", "        if self._life.hands_over:\n", "        if False:\n"),
+    ),
+    mutant(
+        "handed_over_with_an_open_intent",
+        "R21: an open intent is resolved before anything goes as it came",
+        _FLOW + "test_an_intent_that_another_proxy_left_open_is_resolved_first",
+        (
+            "proxy.producer.sequencer",
+            "            if doubt is not None:\n",
+            "            if doubt is not None and not stream.life.hands_over:\n",
+        ),
+    ),
+    mutant(
+        "stored_and_passed_on",
+        "R21: what the entry has is answered, not passed on",
+        _FLOW + "test_what_is_stored_in_the_old_way_is_answered_and_not_sent_again",
+        (_HAND_OVER, "    if await _is_of_the_old_way(stream, batch):\n", "    if False:\n"),
+    ),
+    mutant(
+        "unknown_takes_any",
+        "R21: to a leader that does not know the producer only the batch that is due goes",
+        _FLOW + "test_of_a_producer_that_the_leader_does_not_know_only_what_is_due_is_sent",
+        (_HAND_OVER, "    if comes_later or not isinstance(", "    if False and not isinstance("),
+    ),
+    mutant(
+        "handed_over_unwritten",
+        "R21: that a producer is handed over is in its entry before its first batch goes as it came",
+        _FLOW + "test_a_producer_goes_on_where_it_was_and_nothing_is_reserved_any_more",
+        (
+            _HAND_OVER,
+            "    return await stream.write(handed_over(",
+            "    return True or await stream.write(handed_over(",
+        ),
+    ),
+    mutant(
+        "appended_though_handed_over",
+        "R21: a proxy that finds a producer handed over appends nothing of it in the old way",
+        _FLOW + "test_a_proxy_that_does_not_know_of_it_appends_nothing_and_tells_no_gap",
+        (
+            "proxy.producer.sequencer",
+            "        is_due = is_due and not (held.entry is not None and held.entry.is_handed_over)\n",
+            "",
+        ),
+    ),
+    mutant(
+        "fast_though_handed_over",
+        "R21: nor does the fast path",
+        _FLOW + "test_a_proxy_that_does_not_know_of_it_appends_nothing_and_tells_no_gap[True]",
+        ("proxy.producer.entry_cache", " or entry.is_handed_over or not entry.window:", " or not entry.window:"),
+    ),
+    mutant(
+        "gap_though_handed_over",
+        "R21: what is due of a producer that was handed over is not told from its entry",
+        _FLOW + "test_a_proxy_that_does_not_know_of_it_appends_nothing_and_tells_no_gap",
+        (
+            "proxy.producer.sequencer",
+            "        elif held.entry is not None and held.entry.is_handed_over:\n",
+            "        elif False:\n",
+        ),
+    ),
+    mutant(
+        "leader_believed_unread",
+        "R21: before a leader that knows the producer is believed the entry is read",
+        _FLOW + "test_what_another_proxy_has_appended_meanwhile_is_read_before_a_leader_is_believed",
+        (_HAND_OVER, "        if not is_handed_over:\n", "        if False:\n"),
+        (_HAND_OVER, "        return is_handed_over\n", "        return True\n"),
+    ),
+    mutant(
+        "bytes_pass_too_soon",
+        "R21: bytes pass when the state of every producer that was idle since has expired, too",
+        "unit/broker/test_hand_over_mark.py::test_bytes_pass_when_neither_a_retry_nor_an_idle_producer_of_before_can_come",
+        ("proxy.broker.hand_over_mark", "    return max(expiry_seconds,", "    return min(expiry_seconds,"),
+    ),
+)

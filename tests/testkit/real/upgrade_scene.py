@@ -1,0 +1,194 @@
+"""A cluster that is upgraded broker by broker under the proxy, from 0.10.2 to 3.9, message format last, while clients
+produce, with faults on both sides of the proxy.
+
+Says what became of each client's records, as ``faulty_scene.py`` does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from idemproxy.demo.child_processes import ChildProcesses
+from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.demo.ports import HOST, free_ports
+
+from .client_runs import AIOKAFKA, LIBRDKAFKA, start_producer, start_reader
+from .faulty_scene import ClientResult
+from .java_clients import JavaProgram as ClientProgram
+from .kafka_cluster import fresh_topic, stored, told, verdict
+from .proxy_process import ProxyProcess
+
+OLD, MIDDLE, NEW = "0.10.2.2", "2.8.2", "3.9.1"
+_FORMAT, _PROTOCOL = "log.message.format.version", "inter.broker.protocol.version"
+STAGES: tuple[tuple[str, str, Mapping[str, str | int]], ...] = (
+    ("2.8, protocol and format of 0.10.2", MIDDLE, {_PROTOCOL: "0.10.2", _FORMAT: "0.10.2"}),
+    ("2.8, its own protocol", MIDDLE, {_PROTOCOL: "2.8", _FORMAT: "0.10.2"}),
+    ("3.9, protocol of 2.8", NEW, {_PROTOCOL: "2.8", _FORMAT: "0.10.2"}),
+    ("3.9, its own format", NEW, {}),
+)
+"""As the page on cutting over says: what brokers become, one after the other."""
+PARTITIONS = 3
+RECORDS_MAX = 1_000_000
+RECORDS_PER_SECOND = 40
+PATIENT = {AIOKAFKA: {"request_timeout_ms": 600_000}}
+"""It takes its request timeout for the delivery time as well, and brokers restart."""
+HANDED_OVER = "producers are handed over to them"
+
+
+class UpgradedCluster(LegacyCluster):
+    """Its ZooKeeper is one that brokers of all versions work with."""
+
+    def _start_zookeeper(self) -> None:
+        version, self.version = self.version, MIDDLE
+        super()._start_zookeeper()
+        self.version = version
+
+
+class UpgradeScene:
+    """A context manager: entering starts relays, brokers and the proxy."""
+
+    def __init__(
+        self, directory: Path, clients: tuple[str, ...], *, brokers: int, plan: FaultPlan, starts_with: int = 0
+    ) -> None:
+        """``starts_with``: so many of the stages are done already when the brokers start for the first time."""
+        version, settings = STAGES[starts_with - 1][1:] if starts_with else (OLD, {})
+        self.stages = STAGES[starts_with:]
+        self.directory = directory
+        self.clients = clients
+        ports = free_ports(brokers)
+        self.cluster = UpgradedCluster(
+            directory / "cluster",
+            version=version,
+            brokers=brokers,
+            broker_settings=settings,
+            advertised={broker: (HOST, port) for broker, port in enumerate(ports)},
+            auto_create_topics=False,
+        )
+        self.broker_relays = [
+            FaultRelay(self.cluster.address(broker), plan=plan, port=port) for broker, port in enumerate(ports)
+        ]
+        self.proxy = ProxyProcess(directory / "proxy", (HOST, ports[0]), brokers=brokers)
+        self.topics: dict[str, str] = {}
+        self._plan = plan
+        self._programs: dict[str, ClientProgram] = {}
+        self._relays: dict[str, FaultRelay] = {}
+        self._children = ChildProcesses()
+        self._until = directory / "enough"
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as started:
+            for relay in self.broker_relays:
+                started.enter_context(relay)
+            for manager in (self.cluster, self.proxy, self._children):
+                started.enter_context(manager)
+            self._stack = started.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.__exit__(None, None, None)
+
+    # ------------------------------------------------------------------ clients
+    def start_clients(self, *, seconds_max: int) -> None:
+        """Let each produce to a topic and over a relay of its own, until ``results``."""
+        replication = len(self.broker_relays)
+        for client in self.clients:
+            topic = self.topics[client] = fresh_topic(self.cluster, PARTITIONS, replication)
+            relay = FaultRelay(self.proxy.address, rewrite_addresses=True, plan=self._plan)
+            self._relays[client] = self._stack.enter_context(relay)
+            self._programs[client] = start_producer(
+                self._children,
+                self.directory,
+                client,
+                bootstrap=relay.address,
+                topic=topic,
+                partitions=PARTITIONS,
+                records=RECORDS_MAX,
+                delivery_seconds=seconds_max,
+                settings=PATIENT.get(client),
+                pace={"records_per_second": RECORDS_PER_SECOND, "until_file": str(self._until)},
+            )
+
+    def stored_records(self, client: str) -> int:
+        """How many of its records are in the log of the leaders by now."""
+        log = stored(self.cluster, self.topics[client], PARTITIONS)
+        return sum(map(len, log.values()))
+
+    def wait_for_more(self, records: int, seconds_max: float) -> None:
+        """Return when so many more records of each client are stored."""
+        wanted = {client: self.stored_records(client) + records for client in self.clients}
+        end = time.monotonic() + seconds_max
+        for client, count in wanted.items():
+            while self.stored_records(client) < count:
+                assert time.monotonic() < end, f"{client} stands still:\n{self.proxy.log[-3000:]}"
+                time.sleep(0.5)
+
+    def wait_for_faults(self, seconds_max: float) -> None:
+        """Return when each client has lost an answer and a connection."""
+        end = time.monotonic() + seconds_max
+        for client, relay in self._relays.items():
+            while not (relay.counts[FaultKind.LOST_ANSWER] and relay.counts[FaultKind.CUT]):
+                assert time.monotonic() < end, f"{client} was not hit: {relay.counts}"
+                time.sleep(0.5)
+
+    def results(self, *, seconds_max: float) -> dict[str, ClientResult]:
+        """Let the clients end, and judge what became of their records."""
+        start = time.monotonic()
+        self._until.touch()
+        found = {}
+        for client, program in self._programs.items():
+            outcome = program.wait(max(1.0, start + seconds_max - time.monotonic()))
+            acknowledged = told(client, program.acknowledged())
+            topic, relay = self.topics[client], self._relays[client]
+            found[client] = ClientResult(
+                client=client,
+                records=int(outcome["sent"]),
+                outcome=outcome,
+                acknowledged=len(acknowledged),
+                verdict=verdict(self.cluster, topic, PARTITIONS, acknowledged),
+                consumed=self._consumed(client, topic, int(outcome["sent"])),
+                stored=self._stored(topic),
+                faults=relay.counts,
+                init_producer_id_requests=relay.init_producer_id_requests,
+                producer_ids=relay.producer_ids,
+                produce_requests=relay.produce_requests,
+                seconds=time.monotonic() - start,
+            )
+        return found
+
+    # ------------------------------------------------------------------ brokers
+    def become(self, broker: int, version: str, settings: Mapping[str, str | int]) -> None:
+        """Restart one broker as another version, and wait until all replicas are in sync."""
+        self.cluster.stop_broker(broker)
+        self.cluster.become(version, settings)
+        self.cluster.start_broker(broker)
+        for topic in self.topics.values():
+            self.cluster.wait_for_leaders(topic, PARTITIONS)
+            self.cluster.wait_in_sync(topic, PARTITIONS)
+
+    # ------------------------------------------------------------------ inside
+    def _consumed(self, client: str, topic: str, records: int) -> list[tuple[int, int, str]]:
+        reader = start_reader(
+            self._children,
+            self.directory,
+            LIBRDKAFKA,
+            bootstrap=self.cluster.bootstrap,
+            topic=topic,
+            partitions=PARTITIONS,
+            records=records,
+            name=f"{client}-checked",
+        )
+        reader.wait()
+        return sorted((one.partition, one.offset, one.value) for one in reader.consumed())
+
+    def _stored(self, topic: str) -> list[tuple[int, int, str]]:
+        return [
+            (partition, record.offset, (record.value or b"").decode())
+            for partition, log in stored(self.cluster, topic, PARTITIONS).items()
+            for record in log
+        ]

@@ -1,0 +1,314 @@
+"""Producers of the proxy at brokers that give idempotence themselves by now (rule R21): their batches go as they came,
+and none that is stored in the old way, and none out of its turn."""
+
+from dataclasses import replace
+
+import pytest
+from mutants.scenes import dies_after
+
+from idemproxy.proxy.bridge.known_producers import AskKnownProducer, KnownProducer
+from idemproxy.proxy.events import OperatorMessage
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.outcome import Appended, InDoubt, Outcome, Refused
+from idemproxy.state.commit import fresh, handed_over
+from testkit.stage.sequencer import GENERATION, PRODUCER_ID, Client, Stage, batch_of
+
+OUT_OF_ORDER, HELD_BACK, TIMED_OUT, FENCED, OTHER_FORMAT = 45, 19, 7, 47, 43
+
+
+class ModernLeader:
+    """Checks sequences as brokers do since 2.5: of a producer that it does not know it takes any batch. ``taken``: what
+    it has stored, by base sequence; each batch has one record."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.taken: list[int] = []
+        self.trouble: list[Outcome] = []
+        """Ends the next appends."""
+        self.loses_answers = 0
+        self._stage = stage
+        stage.context.life.hands_over = True
+        stage.reply = self._reply
+        stage.outcomes.append(self._take)
+
+    def _reply(self, _broker_id: int, question: object) -> object:
+        if not isinstance(question, AskKnownProducer):
+            return None
+        assert question.producer_id == PRODUCER_ID
+        return KnownProducer(0, self.taken[-1] if self.taken else None)
+
+    def _take(self, effect: Append) -> Outcome:
+        self._stage.outcomes.append(self._take)
+        refusal = effect.may_send()
+        assert refusal is None, refusal
+        if self.trouble:
+            return self.trouble.pop()
+        (identity,) = effect.identities
+        sequence = identity.base_sequence
+        assert effect.message_set == batch_of([b"value %d" % sequence], sequence, identity.producer_epoch)
+        if sequence not in self.taken:
+            if self.taken and sequence != self.taken[-1] + 1:
+                return Refused(OUT_OF_ORDER)
+            self.taken.append(sequence)
+        if self.loses_answers:
+            self.loses_answers -= 1
+            return InDoubt("lost", effect.broker_id)
+        return Appended(100 + sequence, lane=self._stage.lane)
+
+
+def a_producer_that_has_sent(batches: int) -> tuple[Stage, Client]:
+    stage, client = Stage(), Client()
+    for sequence in range(batches):
+        stage.send(client, sequence)
+    stage.run(1)
+    assert len(stage.stored_values()) == batches
+    return stage, client
+
+
+def test_a_producer_goes_on_where_it_was_and_nothing_is_reserved_any_more() -> None:
+    stage, client = a_producer_that_has_sent(3)
+    leader = ModernLeader(stage)
+    first = stage.send(client, 3)
+    stage.run(1)
+    assert first.offset == 103
+    assert stage.entry().is_handed_over
+    assert stage.entry().next_sequence == 3
+    stage.swapped.clear()
+    requests = [stage.send(client, sequence) for sequence in (4, 5, 6)]
+    stage.run(1)
+    assert [request.offset for request in requests] == [104, 105, 106]
+    assert leader.taken == [3, 4, 5, 6]
+    assert stage.swapped == []
+    assert len(stage.stored_values()) == 3
+    assert sum(isinstance(question, AskKnownProducer) for _, question in stage.asked) == 1
+    assert stage.failures() == []
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_what_is_stored_in_the_old_way_is_answered_and_not_sent_again(is_known: bool) -> None:
+    stage, client = a_producer_that_has_sent(3)
+    leader = ModernLeader(stage)
+    if is_known:
+        stage.send(client, 3)
+        stage.run(1)
+    retry = stage.send(Client(), 2)
+    stage.run(5)
+    assert (retry.code, retry.offset) == (0, 2)
+    assert leader.taken == ([3] if is_known else [])
+
+
+def test_of_a_producer_that_the_leader_does_not_know_only_what_is_due_is_sent() -> None:
+    stage, _ = a_producer_that_has_sent(1)
+    leader = ModernLeader(stage)
+    client = Client()
+    ahead = stage.send(client, 2)
+    stage.run(1)
+    assert ahead.code == HELD_BACK
+    assert leader.taken == []
+    due, again = stage.send(client, 1), stage.send(client, 2)
+    stage.run(1)
+    assert (due.offset, again.offset) == (101, 102)
+    assert leader.taken == [1, 2]
+
+
+def test_the_lowest_that_waits_goes_first_in_whatever_order_they_came() -> None:
+    stage, client = a_producer_that_has_sent(1)
+    leader = ModernLeader(stage)
+    stage.leader = None
+    later, due = stage.send(client, 2), stage.send(client, 1)
+    stage.run(1)
+    stage.leader = 1
+    stage.run(1)
+    assert (due.offset, later.offset) == (101, 102)
+    assert leader.taken == [1, 2]
+
+
+def test_a_lost_answer_is_found_by_sending_again_and_the_one_behind_it_is_no_gap() -> None:
+    stage, client = a_producer_that_has_sent(1)
+    leader = ModernLeader(stage)
+    leader.loses_answers = 1
+    lost, behind = stage.send(client, 1), stage.send(client, 2)
+    stage.run(1)
+    assert (lost.code, behind.code) == (TIMED_OUT, HELD_BACK)
+    retry, next_one = stage.send(client, 1), stage.send(client, 2)
+    stage.run(1)
+    assert (retry.offset, next_one.offset) == (101, 102)
+    assert leader.taken == [1, 2]
+
+
+def test_a_gap_that_the_leader_sees_is_not_told_while_the_lower_batch_is_to_come_again() -> None:
+    stage, client = a_producer_that_has_sent(1)
+    leader = ModernLeader(stage)
+    stage.send(client, 1)
+    stage.run(1)
+    leader.trouble = [Refused(6)]
+    refused = stage.send(client, 2)
+    stage.run(1)
+    behind = stage.send(client, 3)
+    stage.run(1)
+    assert (refused.code, behind.code) == (6, HELD_BACK)
+    real_gap = stage.send(Client(), 7)
+    stage.run(1)
+    assert real_gap.code == OUT_OF_ORDER
+    assert leader.taken == [1]
+
+
+def test_what_was_appended_and_may_vanish_is_not_told_as_stored() -> None:
+    stage, client = a_producer_that_has_sent(1)
+    leader = ModernLeader(stage)
+    leader.trouble = [Appended(101, 7)]
+    request = stage.send(client, 1)
+    stage.run(1)
+    assert request.code == TIMED_OUT
+
+
+def test_an_open_intent_is_resolved_before_anything_goes_as_it_came() -> None:
+    stage, client = a_producer_that_has_sent(1)
+    stage.outcomes.append(stage.loses_answer)
+    lost = stage.send(client, 1)
+    stage.run(0.2)
+    leader = ModernLeader(stage)
+    stage.run(10)
+    assert (lost.code, lost.offset) == (0, 1)
+    assert leader.taken == []
+    behind = stage.send(client, 2)
+    stage.run(1)
+    assert behind.offset == 102
+    assert leader.taken == [2]
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_an_intent_that_another_proxy_left_open_is_resolved_first(is_stored: bool) -> None:
+    stage, client = a_producer_that_has_sent(1)
+    stage.outcomes.append(dies_after(stage, stage.take if is_stored else lambda _effect: None))
+    stage.send(client, 1)
+    stage.die()
+    leader = ModernLeader(stage)
+    retry = stage.send(Client(), 1)
+    stage.run(30)
+    assert (retry.code, retry.offset) == (0, 1 if is_stored else 101)
+    assert leader.taken == ([] if is_stored else [1])
+    assert stage.failures() == []
+
+
+def test_a_doubt_whose_batch_is_not_in_the_log_is_not_sent_again_in_the_old_way() -> None:
+    stage, client = a_producer_that_has_sent(1)
+    stage.outcomes.append(lambda effect: InDoubt("lost", effect.broker_id))
+    request = stage.send(client, 1)
+    stage.run(0.2)
+    leader = ModernLeader(stage)
+    stage.run(10)
+    assert request.offset == 101
+    assert leader.taken == [1]
+    assert len(stage.stored_values()) == 1
+
+
+def test_what_was_reserved_when_producers_are_handed_over_is_released_and_goes_as_it_came() -> None:
+    stage, client = a_producer_that_has_sent(1)
+    leaders: list[ModernLeader] = []
+
+    def upgraded(_effect: Append) -> None:
+        if not leaders:
+            leaders.append(ModernLeader(stage))
+
+    stage.before[Append] = upgraded
+    request = stage.send(client, 1)
+    stage.outcomes.append(stage.succeeds)
+    stage.run(5)
+    assert request.offset == 101
+    assert len(stage.stored_values()) == 1
+
+
+@pytest.mark.parametrize("has_fast_path", [False, True])
+def test_a_proxy_that_does_not_know_of_it_appends_nothing_and_tells_no_gap(has_fast_path: bool) -> None:
+    """It was paused, or a broker was rolled back: what it remembers of the entry is out of date."""
+    stage, client = Stage(has_fast_path=has_fast_path), Client()
+    for sequence in range(2):
+        stage.send(client, sequence)
+        stage.run(1)
+    stage.put(handed_over(stage.entry()))
+    due = stage.send(client, 2)
+    stage.run(5)
+    again, ahead = stage.send(client, 2), stage.send(Client(), 5)
+    stage.run(5)
+    assert again.code == HELD_BACK
+    assert (due.code, ahead.code) == (HELD_BACK, HELD_BACK)
+    retry = stage.send(Client(), 1)
+    stage.run(5)
+    assert (retry.code, retry.offset) == (0, 1)
+    assert len(stage.stored_values()) == 2
+
+
+def test_what_another_proxy_has_appended_meanwhile_is_read_before_a_leader_is_believed() -> None:
+    stage, _ = a_producer_that_has_sent(2)
+    entry = stage.entry()
+    leader = ModernLeader(stage)
+    other = replace(entry, version=entry.version + 1, next_sequence=5)
+    stage.put(handed_over(other))
+    leader.taken = [5, 6]
+    client = Client()
+    stage.send(client, 7)
+    stage.run(1)
+    assert leader.taken == [5, 6, 7]
+    known = stage.stream.held.entry
+    assert known is not None
+    assert known.next_sequence == 5
+
+
+def test_a_handed_over_entry_has_lost_nothing_when_the_store_begins_a_new_life() -> None:
+    stage, client = a_producer_that_has_sent(2)
+    leader = ModernLeader(stage)
+    stage.send(client, 2)
+    stage.run(1)
+    stage.begin_era()
+    stage.asked.clear()
+    request = stage.send(Client(), 3)
+    stage.run(20)
+    assert request.offset == 103
+    assert leader.taken == [2, 3]
+    assert [question for _, question in stage.asked if not isinstance(question, AskKnownProducer)] == []
+
+
+def test_a_new_producer_begins_at_0_and_a_new_epoch_is_the_leaders_to_judge() -> None:
+    stage = Stage()
+    leader = ModernLeader(stage)
+    client = Client()
+    middle = stage.send(client, 4)
+    stage.run(1)
+    assert middle.code == HELD_BACK
+    first = stage.send(Client(), 0)
+    stage.run(1)
+    assert first.offset == 100
+    assert leader.taken == [0]
+    assert stage.entry().is_handed_over
+
+
+def test_an_older_epoch_is_fenced() -> None:
+    stage = Stage()
+    leader = ModernLeader(stage)
+    stage.put(fresh(GENERATION, bytes(8), 3, 0))
+    request = stage.send(Client(), 0, epoch=2)
+    stage.run(1)
+    assert request.code == FENCED
+    assert leader.taken == []
+
+
+def test_a_topic_with_an_old_format_of_its_own_waits_and_is_named() -> None:
+    stage, client = a_producer_that_has_sent(1)
+    leader = ModernLeader(stage)
+    leader.trouble = [Refused(OTHER_FORMAT)]
+    request = stage.send(client, 1)
+    stage.run(1)
+    assert request.code == HELD_BACK
+    said = [str(event) for event in stage.events if isinstance(event, OperatorMessage)]
+    assert any("message.format.version" in text for text in said)
+
+
+def test_a_leader_that_does_not_tell_what_it_knows_is_sent_nothing() -> None:
+    stage, client = a_producer_that_has_sent(1)
+    leader = ModernLeader(stage)
+    stage.reply = lambda _broker_id, question: KnownProducer(29) if isinstance(question, AskKnownProducer) else None
+    request = stage.send(client, 1)
+    stage.run(1)
+    assert request.code == TIMED_OUT
+    assert leader.taken == []
+    assert not stage.entry().is_handed_over
