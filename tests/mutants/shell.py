@@ -6,6 +6,7 @@ from mutants.mutant import mutant
 
 _SCENES = "unit/rules/test_rule_sockets.py::"
 _FENCED = "            if fence is not None and not fence():\n                self._fenced()\n                return\n"
+_COUNTED = "        if self.traffic is not None:\n            self.traffic.sent_bytes += taken_bytes\n"
 
 SHELL = (
     mutant(
@@ -18,7 +19,7 @@ SHELL = (
         "socket_looks_only_before",
         "R4: the real socket looks at the lease after the last byte too",
         _SCENES + "test_a_connection_is_reset_when_the_lease_ends_over_the_write",
-        ("proxy.net.sockets", _FENCED + "        if self._open:\n", "        if self._open:\n"),
+        ("proxy.net.sockets", _FENCED + _COUNTED, _COUNTED),
     ),
     mutant(
         "no_reset_on_kill",
