@@ -5,6 +5,7 @@ What takes minutes, killed drivers above all, is in tests/spark (``make test-spa
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,6 +125,7 @@ def test_a_batch_that_the_server_may_have_forgotten_is_not_sent_again(spark: Spa
     scene.add(1)
     run_query(spark, scene.plan())
     scene.forget(0)
+    time.sleep(1.0)  # longer than half of what is said below
     with pytest.raises(StreamingQueryException, match=r"batch 0 was begun more than .* and not finished"):
         run_query(spark, scene.plan(options=(("producerExpirySeconds", "1"),)))
     assert scene.log() == by_key(range(scene.rows))
