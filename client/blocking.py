@@ -64,9 +64,10 @@ class Client:
         with self._lock:
             self._connections.close()
 
-    def init_producer_id(self) -> ProducerId:
-        """Return a fresh producer id. Save it, with its epoch, before the first batch is sent."""
-        return self._run(flows.init_producer_id(self._servers, self._settings.seconds_max))
+    def init_producer_id(self, name: str | None = None) -> ProducerId:
+        """Return a fresh producer id. Save it, with its epoch, before the first batch is sent. ``name``: of this
+        producer; it gets the producer id of that name with a higher epoch, and all that had it before are fenced."""
+        return self._run(flows.init_producer_id(self._servers, self._settings.seconds_max, name))
 
     def partitions(self, topic: str) -> tuple[int, ...]:
         """Return the partitions of a topic."""

@@ -149,9 +149,10 @@ async def find_partitions(servers: Servers, topic: str, seconds_max: float) -> t
         await tries.again_after(error)
 
 
-async def init_producer_id(servers: Servers, seconds_max: float) -> ProducerId:
-    """Return a fresh producer id with its epoch. Raises RequestRefused, and what ``Ask`` raises."""
-    fields = {"transactional_id": None, "transaction_timeout_ms": _PRODUCER_ID_TIMEOUT_MS}
+async def init_producer_id(servers: Servers, seconds_max: float, name: str | None = None) -> ProducerId:
+    """Return a fresh producer id with its epoch; with a ``name`` that of the name, with a higher epoch, by which all
+    earlier instances of the name are fenced. Raises RequestRefused, and what ``Ask`` raises."""
+    fields = {"transactional_id": name, "transaction_timeout_ms": _PRODUCER_ID_TIMEOUT_MS}
     tries = _Tries(await Now(), seconds_max)
     while True:
         error: ClientError

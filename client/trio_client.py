@@ -56,9 +56,10 @@ class TrioClient:
     ) -> None:
         await self._connections.aclose()
 
-    async def init_producer_id(self) -> ProducerId:
-        """Return a fresh producer id. Save it, with its epoch, before the first batch is sent."""
-        return await self._run(flows.init_producer_id(self._servers, self._settings.seconds_max))
+    async def init_producer_id(self, name: str | None = None) -> ProducerId:
+        """Return a fresh producer id. Save it, with its epoch, before the first batch is sent. ``name``: of this
+        producer; it gets the producer id of that name with a higher epoch, and all that had it before are fenced."""
+        return await self._run(flows.init_producer_id(self._servers, self._settings.seconds_max, name))
 
     async def partitions(self, topic: str) -> tuple[int, ...]:
         """Return the partitions of a topic."""

@@ -202,6 +202,17 @@ class TakenOver:
 
 
 @value(frozen=True, slots=True)
+class InstanceBegan:
+    """A named producer has begun, or has got a higher epoch; all older ones are fenced (rule R22). ``before``: producer
+    id and epoch of the one before; None: there was none."""
+
+    name: str
+    producer_id: int
+    producer_epoch: int
+    before: tuple[int, int] | None
+
+
+@value(frozen=True, slots=True)
 class ProducerIdIssued:
     """InitProducerId was answered."""
 

@@ -277,6 +277,10 @@ HAND_OVER_SECONDS: Final = 10.0
 to (R17)."""
 FAILED_PAUSE_SECONDS: Final = 1.0
 """After an internal error, before what it left open is resolved."""
+NAMES_AT_WORK_MAX: Final = 1000
+"""Requests for the id of a named producer that wait for Redis at a time; more get 14 and come again."""
+NAMES_REMEMBERED_MAX: Final = 10_000
+"""Names of which a process remembers what it wrote, to notice that Redis has lost it: about 2 MB."""
 PRINCIPALS_MAX: Final = 1_000
 """Principals with a block of producer ids in this process; of one that is forgotten the rest of a block is lost."""
 SEQUENCERS_MAX: Final = 100_000

@@ -94,7 +94,7 @@ OWN_RANGES: BrokerRanges = {
     ApiKey.PRODUCE: (0, 8),
     ApiKey.METADATA: (0, 4),
     ApiKey.API_VERSIONS: (0, 3),
-    ApiKey.INIT_PRODUCER_ID: (0, 0),
+    ApiKey.INIT_PRODUCER_ID: (0, 4),
     ApiKey.DESCRIBE_CLUSTER: (0, 1),
 }
 """Answered by the proxy, whatever the brokers have. The minimum of Produce stays 0: librdkafka before 2.11.1 stops

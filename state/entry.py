@@ -36,8 +36,9 @@ WINDOW_BATCH = struct.Struct(">iiqq")
 WINDOW_BATCH_UNTIMED = struct.Struct(">iiq")
 INTENT = struct.Struct(">8shq8s8siBB")
 INTENT_BATCH = struct.Struct(">iiI")
-HAS_INTENT, IS_TIMED, IS_REBUILT, IS_HANDED_OVER = 1, 2, 4, 8
-_FLAGS_MAX = HAS_INTENT | IS_TIMED | IS_REBUILT | IS_HANDED_OVER
+HAS_INTENT, IS_TIMED, IS_REBUILT, IS_HANDED_OVER, _IS_NAMED = 1, 2, 4, 8, 16
+_FLAGS_MAX = HAS_INTENT | IS_TIMED | IS_REBUILT | IS_HANDED_OVER | _IS_NAMED
+_FLAGS_AT = HEAD.size - 1
 
 
 class StoredFormatError(Exception):
@@ -178,6 +179,14 @@ def pack(entry: Entry) -> bytes:
         batches,
         *members,
     )
+
+
+def pack_named(entry: Entry) -> bytes:
+    """Return the bytes to store for a named producer. Proxies that know no names take them for damaged: they would not
+    compare the name's epoch (rule R22)."""
+    packed = bytearray(pack(entry))
+    packed[_FLAGS_AT] |= _IS_NAMED
+    return bytes(packed)
 
 
 @cache

@@ -10,11 +10,14 @@ from dataclasses import replace
 from ..values import value
 from .commit import fresh
 from .entry import NO_GENERATION, NO_PRINCIPAL, NOBODY, Entry, StoredFormatError, unpack
+from .names import NameRecord, unpack_name
 from .producer_ids import Block, unpack_block
 from .store import cluster_key, entry_key, is_cluster_name
 
 _ENTRY = re.compile(rb"\{(.*)/(0|[1-9][0-9]{0,9})\}:([0-9a-f]{16})", re.DOTALL)
 _BLOCK = re.compile(rb"block:([0-9a-f]{16})")
+_PRODUCER_NAME = re.compile(rb"name:(.+)", re.DOTALL)
+_INDEX = re.compile(rb"index:([0-9a-f]{16})")
 _MEMBER = re.compile(rb"member:([0-9a-f]{2,64})")
 _NAME = re.compile(rb"idem:([A-Za-z0-9._-]{1,64}):")
 
@@ -40,6 +43,20 @@ class BlockPlace:
 
 
 @value(frozen=True, slots=True)
+class NamePlace:
+    """The key of the record of a producer's name."""
+
+    name: str
+
+
+@value(frozen=True, slots=True)
+class IndexPlace:
+    """The key of the set of the entries of a named producer."""
+
+    producer_id: int
+
+
+@value(frozen=True, slots=True)
 class MemberPlace:
     """The key of the lease of one incarnation."""
 
@@ -51,7 +68,7 @@ class ClusterPlace:
     """The key of the broker's own cluster id."""
 
 
-Place = EntryPlace | BlockPlace | MemberPlace | ClusterPlace
+Place = EntryPlace | BlockPlace | NamePlace | IndexPlace | MemberPlace | ClusterPlace
 
 
 @value(frozen=True, slots=True)
@@ -87,6 +104,13 @@ def parse_key(cluster: str, key: bytes) -> Place | None:
         return EntryPlace(topic, int(match[2]), int(match[3], 16))
     if match := _BLOCK.fullmatch(rest):
         return BlockPlace(int(match[1], 16))
+    if match := _PRODUCER_NAME.fullmatch(rest):
+        try:
+            return NamePlace(match[1].decode())
+        except UnicodeDecodeError:
+            return None
+    if match := _INDEX.fullmatch(rest):
+        return IndexPlace(int(match[1], 16))
     if (match := _MEMBER.fullmatch(rest)) and len(match[1]) % 2 == 0:
         return MemberPlace(bytes.fromhex(match[1].decode()))
     return ClusterPlace() if key == cluster_key(cluster) else None
@@ -103,6 +127,14 @@ def read_entry(stored: bytes) -> Entry | Damaged:
 def read_block(stored: bytes) -> Block | Damaged:
     """Return what a block's value says."""
     return unpack_block(stored) or Damaged(f"the claim of a block has {len(stored)} bytes that cannot be read")
+
+
+def read_name(stored: bytes) -> NameRecord | Damaged:
+    """Return what is stored of a name."""
+    try:
+        return unpack_name(stored)
+    except StoredFormatError as error:
+        return Damaged(str(error))
 
 
 def state_of(entry: Entry | Damaged, generation: bytes | None, is_owner_alive: bool) -> str:

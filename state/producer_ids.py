@@ -21,16 +21,17 @@ RANDOM_BYTES = 16
 _BLOCKS: int = 2**PRODUCER_ID_BITS // BLOCK_SIZE
 _UNBOUND = struct.Struct(">B16sQ")
 _BOUND = struct.Struct(">B16sQ8s")
-_UNBOUND_FORMAT, _BOUND_FORMAT = 1, 2
+_UNBOUND_FORMAT, _BOUND_FORMAT, _NAMED_FORMAT = 1, 2, 3
 
 
 class Block(NamedTuple):
-    """A claimed block: the life of the data in which it was claimed, when (ms since 1970), and the principal whose ids
-    are in it."""
+    """A claimed block: the life of the data in which it was claimed, when (ms since 1970), the principal whose ids are
+    in it, and the name whose one id it has; empty: it has the ids of producers without a name."""
 
     generation: bytes
     claimed_at_ms: int
     principal: bytes = NO_PRINCIPAL
+    name: str = ""
 
 
 def block_of(producer_id: int) -> int:
@@ -38,9 +39,12 @@ def block_of(producer_id: int) -> int:
     return producer_id - producer_id % BLOCK_SIZE
 
 
-def pack_block(generation: bytes, claimed_at_ms: int, principal: bytes = NO_PRINCIPAL) -> bytes:
-    """Return the value of a block's key. One without a principal is written as before there were principals."""
+def pack_block(generation: bytes, claimed_at_ms: int, principal: bytes = NO_PRINCIPAL, name: str = "") -> bytes:
+    """Return the value of a block's key. One without a principal is written as before there were principals; the name
+    stands behind all else."""
     assert len(generation) == 16
+    if name:
+        return _BOUND.pack(_NAMED_FORMAT, generation, claimed_at_ms, principal) + name.encode()
     if principal == NO_PRINCIPAL:
         return _UNBOUND.pack(_UNBOUND_FORMAT, generation, claimed_at_ms)
     assert len(principal) == len(NO_PRINCIPAL)
@@ -54,6 +58,12 @@ def unpack_block(value: bytes) -> Block | None:
     if len(value) == _BOUND.size and value[0] == _BOUND_FORMAT:
         block = Block(*_BOUND.unpack(value)[1:])
         return block if block.principal != NO_PRINCIPAL else None
+    if len(value) > _BOUND.size and value[0] == _NAMED_FORMAT:
+        try:
+            _, generation, claimed_at_ms, principal = _BOUND.unpack_from(value)
+            return Block(generation, claimed_at_ms, principal, value[_BOUND.size :].decode())
+        except UnicodeDecodeError:
+            return None
     return None
 
 

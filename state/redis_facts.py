@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from ..reactor import Address
+from .names import NEWEST_AT
 
 VERSION_MIN = (7, 0)
 """From this version on, scripts are not written to replicas and append-only files, where a later life of the data would
@@ -20,9 +21,11 @@ NOT_REGISTERED = "NOMEMBER"
 """The code with which the swap script refuses a sender that is not registered, or no longer."""
 
 _SWAP_SCRIPT = """-- idemproxy swap, generation {generation}
--- KEYS: the value's, the sender's registration
--- ARGV: expected version (8 bytes, zero: absent), new value, time to live in ms (0: none)
--- 1: stored; else what is there, nil when absent; an error when the registration is gone
+-- KEYS: the value's, the sender's registration; of a named producer also the name's record, the producer's index
+-- ARGV: expected version (8 bytes, zero: absent), new value, time to live in ms (0: none, -1: as it is); the name's
+-- newest instance
+-- 1: stored; else what is there, nil when absent; the record in a list when the name has another newest instance;
+-- an error when the registration is gone
 if redis.call('EXISTS', KEYS[2]) == 0 then
   return redis.error_reply('{not_registered} the registration of the sender is gone')
 end
@@ -33,8 +36,16 @@ else
   fits = redis.call('GETRANGE', KEYS[1], 1, 8) == ARGV[1]
 end
 if not fits then return redis.call('GET', KEYS[1]) end
+if KEYS[3] then
+  if redis.call('GETRANGE', KEYS[3], {newest_from}, {newest_to}) ~= ARGV[4] then
+    return {{redis.call('GET', KEYS[3])}}
+  end
+  redis.call('SADD', KEYS[4], KEYS[1])
+end
 if ARGV[3] == '0' then
   redis.call('SET', KEYS[1], ARGV[2])
+elseif ARGV[3] == '-1' then
+  redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')
 else
   redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 end
@@ -176,7 +187,10 @@ def swap_script(generation: bytes) -> bytes:
     FLUSHALL does not change that life, but deletes the registrations: a swap that was sent before it and is executed
     afterwards is refused by the script itself.
     """
-    return _SWAP_SCRIPT.format(generation=generation.hex(), not_registered=NOT_REGISTERED).encode()
+    newest_from, newest_to = NEWEST_AT
+    return _SWAP_SCRIPT.format(
+        generation=generation.hex(), not_registered=NOT_REGISTERED, newest_from=newest_from, newest_to=newest_to
+    ).encode()
 
 
 def script_sha(text: bytes) -> bytes:

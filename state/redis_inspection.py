@@ -6,20 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import redis
 from redis.exceptions import NoPermissionError, RedisError, ResponseError, WatchError
 
-from .entry import NO_PRINCIPAL, Entry, pack
+from .entry import NO_PRINCIPAL, Entry, pack, pack_named
 from .inspection import (
     BlockPlace,
     ClusterPlace,
     Damaged,
     EntryPlace,
+    IndexPlace,
     MemberPlace,
+    NamePlace,
     Place,
     cluster_of,
     forgotten,
@@ -28,11 +30,13 @@ from .inspection import (
     prefix,
     read_block,
     read_entry,
+    read_name,
     state_of,
 )
+from .names import NameRecord, forgotten_name, is_named, pack_name
 from .producer_ids import Block, block_of
 from .redis_facts import RedisAddress, generation_of, parse_info, shown_server
-from .store import block_key, entry_key, member_key
+from .store import block_key, entry_key, index_key, member_key, name_key
 
 PAGE_KEYS = 500
 CONNECT_SECONDS_MAX = 5.0
@@ -81,6 +85,17 @@ class BlockRow:
 
 
 @dataclass(frozen=True, slots=True)
+class NameRow:
+    """The name of a producer. ``partitions``: on which its present producer id has something stored. ``stored``: the
+    value as it is."""
+
+    name: str
+    record: NameRecord | Damaged
+    stored: bytes
+    partitions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class MemberRow:
     """A living incarnation, and how long its lease runs if it is not renewed."""
 
@@ -96,7 +111,7 @@ class UnknownRow:
     cluster_id: bytes | None = None
 
 
-Row = EntryRow | BlockRow | MemberRow | UnknownRow
+Row = EntryRow | BlockRow | NameRow | MemberRow | UnknownRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +205,19 @@ class RedisInspection:
             if isinstance(row, BlockRow):
                 yield row
 
+    def names(self, name: str | None = None) -> Iterator[NameRow]:
+        """Yield the names of producers, or one."""
+        pattern = b"*" if name is None else _literal(name.encode())
+        for row in self._rows(prefix(self.cluster) + b"name:" + pattern):
+            if isinstance(row, NameRow):
+                yield replace(row, partitions=self._partitions(row.record))
+
+    def _partitions(self, record: NameRecord | Damaged) -> int:
+        if isinstance(record, Damaged) or record.is_forgotten:
+            return 0
+        with _redis_errors_as_sentences():
+            return int(self._redis.scard(index_key(self.cluster, record.producer_id)))
+
     def cluster_names(self) -> list[str]:
         """Return the cluster names that have something stored, at most a hundred."""
         names: set[str] = set()
@@ -226,13 +254,40 @@ class RedisInspection:
             seconds, microseconds = pipe.time()
             block = read_block(pipe.get(block_key(self.cluster, block_of(row.place.producer_id))) or b"")
             issued_to = block.principal if isinstance(block, Block) else NO_PRINCIPAL
-            value = pack(forgotten(row.stored, seconds * 1_000_000 + microseconds, issued_to))
+            entry = forgotten(row.stored, seconds * 1_000_000 + microseconds, issued_to)
+            has_name = is_named(row.place.producer_id)
             pipe.multi()
-            pipe.set(key, value, px=max(left_ms, _EXPIRY_MS_MIN) if left_ms >= 0 else expiry_ms)
+            if has_name and left_ms < 0:  # R22: it expires when its name has another id
+                pipe.set(key, pack_named(entry))
+            else:
+                value = pack_named(entry) if has_name else pack(entry)
+                pipe.set(key, value, px=max(left_ms, _EXPIRY_MS_MIN) if left_ms >= 0 else expiry_ms)
             try:
                 pipe.execute()
             except WatchError:
                 return NotForgotten("it was written while it was to be forgotten")
+        return Forgotten()
+
+    def forget_name(self, row: NameRow, *, expiry_ms: int) -> Forgotten | NotForgotten:
+        """Forget a name that is still as ``row`` has it: its instances are fenced (rule R22), whoever asks first has it
+        next, and what is stored of its producer id expires."""
+        key = name_key(self.cluster, row.name)
+        with _redis_errors_as_sentences(), self._redis.pipeline(transaction=True) as pipe:
+            pipe.watch(key)
+            if pipe.get(key) != row.stored:
+                return NotForgotten("it has changed since it was shown")
+            seconds, microseconds = pipe.time()
+            record = None if isinstance(row.record, Damaged) else row.record
+            index = None if record is None else index_key(self.cluster, record.producer_id)
+            entries = [] if index is None else list(pipe.smembers(index))
+            pipe.multi()
+            pipe.set(key, pack_name(forgotten_name(record, seconds * 1_000_000 + microseconds)), px=expiry_ms)
+            for expiring in entries if index is None else [*entries, index]:
+                pipe.pexpire(expiring, expiry_ms, nx=True)
+            try:
+                pipe.execute()
+            except WatchError:
+                return NotForgotten("an instance of it has begun while it was to be forgotten")
         return Forgotten()
 
     # ------------------------------------------------------------------ inside
@@ -298,6 +353,10 @@ class RedisInspection:
             return EntryRow(place, entry, state, is_alive, expires_ms, untouched, value)
         if isinstance(place, BlockPlace):
             return BlockRow(place.start, damage or read_block(value))
+        if isinstance(place, NamePlace):
+            return NameRow(place.name, damage or read_name(value), value)
+        if isinstance(place, IndexPlace):
+            return None
         if isinstance(place, MemberPlace):
             return MemberRow(place.incarnation, left_ms if isinstance(left_ms, int) else -1)
         return UnknownRow(key, value if isinstance(place, ClusterPlace) else None)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import hiredis
 
 from ..reactor import Reactor, Timer, Wire
-from .store import StoreAway
+from .store import NameCheck, StoreAway
 
 REPLY_SECONDS_MAX = 2.0
 """A command that is unanswered for this long, and a connection that is not open by then, is given up."""
@@ -54,19 +54,20 @@ def pack(*parts: bytes) -> bytes:
 class SwapCommand:
     """The EVALSHA of one loaded swap script: what does not change from call to call is encoded once."""
 
-    __slots__ = ("_head", "_middle", "_tail", "_ttl_ms")
+    __slots__ = ("_head", "_member_key", "_middle", "_sha", "_tail", "_ttl_ms")
 
     def __init__(self, sha: bytes, member_key: bytes) -> None:
         """``member_key``: of the sender's registration, without which the swap is refused."""
         assert len(sha) == 40
+        self._sha, self._member_key = sha, member_key
         self._head = b"*8\r\n$7\r\nEVALSHA\r\n$40\r\n" + sha + b"\r\n$1\r\n2\r\n$"
         self._middle = b"\r\n$%d\r\n%b\r\n$8\r\n" % (len(member_key), member_key)
-        self._ttl_ms = -1
+        self._ttl_ms: int | None = None
         self._tail = b""
 
     def pack(self, key: bytes, expected_version: int, value: bytes, ttl_ms: int) -> bytes:
         """Return the bytes of one swap: key, version (8 bytes, zero = absent), value, time to live (ms, 0 = none)."""
-        if ttl_ms != self._ttl_ms:  # two are in use: none, and the setting
+        if ttl_ms != self._ttl_ms:  # mostly two are in use: none, and the setting
             text = b"%d" % ttl_ms
             self._ttl_ms, self._tail = ttl_ms, b"\r\n$%d\r\n%b\r\n" % (len(text), text)
         version = expected_version.to_bytes(8, "big")
@@ -80,6 +81,12 @@ class SwapCommand:
             value,
             self._tail,
         )
+
+    def pack_named(self, key: bytes, expected_version: int, value: bytes, ttl_ms: int, name: NameCheck) -> bytes:
+        """Return the bytes of one swap that compares the newest instance of a name as well."""
+        version, ttl = expected_version.to_bytes(8, "big"), b"%d" % ttl_ms
+        keys = key, self._member_key, name.key, name.index
+        return pack(b"EVALSHA", self._sha, b"4", *keys, version, value, ttl, name.newest)
 
 
 def _nobody_to_open_for() -> None:

@@ -22,6 +22,8 @@ from .redis_greeting import Greeted, Greeting, Login, ask_info, give_up_on
 from .redis_link import RedisLink, Reply, ReplyError, SwapCommand, pack
 from .store import (
     Conflict,
+    NameCheck,
+    NameMoved,
     StoreAway,
     StoreEvent,
     StoreLost,
@@ -29,6 +31,7 @@ from .store import (
     StoreRefused,
     StoreWarning,
     Swapped,
+    SwapResult,
     is_cluster_name,
     member_key,
 )
@@ -42,6 +45,10 @@ _SWAPPED = Swapped()
 _LIFE_CODES = ("NOSCRIPT", "READONLY", NOT_REGISTERED)
 """Refusals that end this connection: the server may have begun another life, or has lost its data with our
 registration. Which of these it is shows when the next connection is opened (rule R10)."""
+
+
+def _ignore(_reply: object) -> None:
+    """Whether it was done shows in the reply to the last command."""
 
 
 class RedisStore:
@@ -111,6 +118,40 @@ class RedisStore:
         else:
             command = self._command.pack(key, expected_version, value, ttl_ms)
             self._link.call(command, partial(self._finish_swap, done, value))
+
+    def swap_named(
+        self,
+        key: bytes,
+        expected_version: int,
+        value: bytes,
+        ttl_ms: int,
+        name: NameCheck,
+        done: Callable[[SwapResult], None],
+    ) -> None:
+        """The same, and only if ``name`` holds, too."""
+
+        def take(reply: Reply | StoreAway) -> None:
+            if isinstance(reply, list) and len(reply) == 1 and (reply[0] is None or isinstance(reply[0], bytes)):
+                done(NameMoved(reply[0]))
+            else:
+                self._finish_swap(done, value, reply)
+
+        self._ask(self._command.pack_named(key, expected_version, value, ttl_ms, name), take, done)
+
+    def expire_all(self, index: bytes, ttl_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
+        """Let all keys in an index expire, and the index itself."""
+
+        def found(reply: Reply | StoreAway) -> None:
+            if not isinstance(reply, list):
+                done(self._away_of(reply))
+                return
+            ttl = b"%d" % ttl_ms
+            for key in reply:
+                if isinstance(key, bytes):
+                    self._ask(pack(b"PEXPIRE", key, ttl, b"NX"), _ignore, _ignore)
+            self._ask(pack(b"PEXPIRE", index, ttl, b"NX"), partial(self._finish_count, done), done)
+
+        self._ask(pack(b"SMEMBERS", index), found, done)
 
     def claim(self, key: bytes, value: bytes, ttl_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
         """Store ``value`` if the key is absent."""

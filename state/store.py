@@ -38,6 +38,27 @@ class StoreAway:
     reason: str
 
 
+@value(frozen=True, slots=True)
+class NameMoved:
+    """Nothing is stored: the name has another newest instance. ``record`` is what is stored of it, None when nothing
+    is."""
+
+    record: bytes | None
+
+
+@value(frozen=True, slots=True)
+class NameCheck:
+    """Compared in the step of a swap (rule R22): the record of the name, ``key``, says that the newest producer id and
+    epoch are ``newest``. ``index``: the set of the keys that the producer id has; one that is new is added."""
+
+    key: bytes
+    newest: bytes
+    index: bytes
+
+
+SwapResult = Swapped | Conflict | NameMoved | StoreAway
+
+
 # ---------------------------------------------------------------------- events, for log and metrics
 @value(frozen=True, slots=True)
 class StoreReady:
@@ -70,8 +91,12 @@ class StoreWarning:
 StoreEvent = StoreReady | StoreLost | StoreRefused | StoreWarning
 
 
+KEEP_TTL = -1
+"""As time to live: what is stored expires when it would have."""
+
+
 class Store(Protocol):
-    """What the proxy needs of a store. ``ttl_ms`` 0: no expiry."""
+    """What the proxy needs of a store. ``ttl_ms`` 0: no expiry; of a swap also ``KEEP_TTL``."""
 
     @property
     def generation(self) -> bytes | None:
@@ -91,6 +116,22 @@ class Store(Protocol):
         done: Callable[[Swapped | Conflict | StoreAway], None],
     ) -> None:
         """Store ``value`` if the stored version is ``expected_version`` (0: if the key is absent)."""
+        ...
+
+    def swap_named(
+        self,
+        key: bytes,
+        expected_version: int,
+        value: bytes,
+        ttl_ms: int,
+        name: NameCheck,
+        done: Callable[[SwapResult], None],
+    ) -> None:
+        """The same, and only if ``name`` holds, too."""
+        ...
+
+    def expire_all(self, index: bytes, ttl_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
+        """Let all keys in an index expire, and the index itself."""
         ...
 
     def claim(self, key: bytes, value: bytes, ttl_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
@@ -123,6 +164,16 @@ def entry_key(cluster: str, producer_id: int, topic: str, partition: int) -> byt
 def block_key(cluster: str, block_start: int) -> bytes:
     """Return the key that claims a block of producer ids."""
     return f"idem:{cluster}:block:{block_start:016x}".encode()
+
+
+def name_key(cluster: str, name: str) -> bytes:
+    """Return the key of the record of a name (rule R22)."""
+    return f"idem:{cluster}:name:{name}".encode()
+
+
+def index_key(cluster: str, producer_id: int) -> bytes:
+    """Return the key of the set of the entries that a named producer has."""
+    return f"idem:{cluster}:index:{producer_id:016x}".encode()
 
 
 def member_key(cluster: str, incarnation: bytes) -> bytes:

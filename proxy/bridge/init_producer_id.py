@@ -18,6 +18,8 @@ VERSION_MAX = 4
 FLEXIBLE_FROM = 2
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
+FENCED_SINCE = 4
+"""From here on clients know 90 (KIP-588); before, a fenced producer is told 47."""
 _ANSWER = Struct(">ihqh")
 
 

@@ -38,6 +38,7 @@ from ..producer.registry import Sequencers
 from ..producer.sequencer import ProducerStatistics, Sequencer
 from ..session.host import Hosted
 from ..session.init_producer import ProducerIds
+from ..session.names import Client, Names
 from ..session.produce import Sweeper
 from ..session.session import Session
 from ..settings.addresses import PlaceOf
@@ -66,6 +67,8 @@ class Engine:
     _sessions_accepted: int = 0
     _idle_look_at: float = 0.0
     _producer_ids: ProducerIds | None = None
+    topic_defaults = TopicDefaults()
+    """What new topics get whose creator leaves it to the broker."""
 
     def __init__(
         self,
@@ -115,6 +118,7 @@ class Engine:
         if has_fast_path:
             outside = FastOutside(reactor, self.topology, incarnations.stored, self.runner, self.loop_budget)
             self.context.fast_path = outside
+        self.names = Names(life, self.runner, random_bytes, report)
         self.recent_time = self.context.time
         self.sessions: set[Hosted] = set()
         self._idle_eviction = IdleEviction(lambda: self.sessions, reactor.now, report)
@@ -135,8 +139,6 @@ class Engine:
         self._metadata_answers = MetadataAnswers(reactor, self.fallback_cluster_id)
         self._advertised: dict[int, tuple[int, int]] | None = None
         self._native_ranges: BrokerRanges | None = None
-        self.topic_defaults = TopicDefaults()
-        """What new topics get whose creator leaves it to the broker."""
 
     def _new_topology(
         self, upstream: Sequence[Address], on_refused: Callable[[Broker], None], on_mode: Callable[[], None]
@@ -310,11 +312,20 @@ class Engine:
         self.topology.changed(gone)
 
     def init_producer_id(
-        self, request: InitProducerIdRequest, principal: bytes, done: Callable[[int, int], None]
+        self,
+        request: InitProducerIdRequest,
+        version: int,
+        client_id: str | None,
+        client: Client,
+        done: Callable[[int, int, int], None],
     ) -> None:
-        """Hand out a producer id."""
+        """Hand out a producer id, with its epoch."""
+        name = self.names.of(request, client_id)
+        if name is not None:
+            self.names.answer(name, request, version, client, self._incarnations.stored(), done)
+            return
         assert self._producer_ids is not None
-        self._producer_ids.answer(request, principal, done)
+        self._producer_ids.answer(client.principal, lambda error, issued: done(error, issued, -1 if error else 0))
 
     def metadata(
         self, version: int, question: ClientQuestion, addresses: Callable[[], Addresses], done: Callable[[bytes], None]

@@ -27,7 +27,11 @@ def effect_handlers(
     turn = loop_budget.in_turn  # what a flow does next may be to convert a batch
     return {
         effects.Read: lambda e, resume: stored().read(e.key, turn(resume)),
-        effects.Swap: lambda e, resume: stored().swap(e.key, e.expected_version, e.value, e.ttl_ms, turn(resume)),
+        effects.Swap: lambda e, resume: (
+            stored().swap(e.key, e.expected_version, e.value, e.ttl_ms, turn(resume))
+            if e.name is None
+            else stored().swap_named(e.key, e.expected_version, e.value, e.ttl_ms, e.name, turn(resume))
+        ),
         effects.MemberAlive: lambda e, resume: stored().member_alive(e.incarnation, turn(resume)),
         effects.Append: lambda e, resume: _append(reactor, topology, e, turn(resume)),
         effects.Ask: lambda e, resume: topology.ask(e.broker_id, e.question, turn(resume)),

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from ...codecs.marker import Identity
 from ...codecs.steps import Steps
 from ...reactor import Buffer
-from ...state.store import Conflict, StoreAway, Swapped
+from ...state.store import NameCheck, StoreAway, SwapResult
 from ...values import value
 from ..admission.long_work import Done
 from ..bridge.asks import Question
@@ -63,13 +63,15 @@ class Read(Effect[bytes | None | StoreAway]):
 
 
 @value(frozen=True, slots=True)
-class Swap(Effect[Swapped | Conflict | StoreAway]):
-    """Write ``value`` if the stored version is ``expected_version`` (0: absent). ``ttl_ms`` 0: no expiry."""
+class Swap(Effect[SwapResult]):
+    """Write ``value`` if the stored version is ``expected_version`` (0: absent), and ``name`` holds (rule R22).
+    ``ttl_ms`` 0: no expiry."""
 
     key: bytes
     expected_version: int
     value: bytes
     ttl_ms: int
+    name: NameCheck | None = None
 
 
 @value(frozen=True, slots=True)

@@ -552,6 +552,7 @@ class Server:
         """Use these settings from now on, as far as they may change while the process runs."""
         context = self.engine.context
         context.options.policy = HeaderPolicy(settings.dropped_headers)
+        self.engine.names.set_patterns(settings.named_producers)
         context.life.expiry_ms = settings.producer_expiry_seconds * 1000
         context.bounds.checkpoints.horizon_seconds = settings.client_retry_seconds_max
         self.engine.set_caps(settings.limits)

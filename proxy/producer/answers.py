@@ -51,6 +51,14 @@ def fenced(verdict: Fenced) -> Answer:
     )
 
 
+def fenced_by_name() -> Answer:
+    """The name of this producer has a newer instance, or is gone (rule R22)."""
+    return Answer(
+        int(ErrorCode.INVALID_PRODUCER_EPOCH),
+        message="a newer instance of this named producer has begun, or the name was forgotten",
+    )
+
+
 def foreign_producer_id() -> Answer:
     """The producer id, or what it has written here, belongs to another principal."""
     return Answer(

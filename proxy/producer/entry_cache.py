@@ -12,20 +12,23 @@ from dataclasses import replace
 from ...state import store
 from ...state.commit import fresh
 from ...state.decide import BatchIdentity
-from ...state.entry import NO_GENERATION, NO_PRINCIPAL, Entry, Intent, StoredFormatError, pack, unpack
+from ...state.entry import NO_GENERATION, NO_PRINCIPAL, Entry, Intent, StoredFormatError, pack, pack_named, unpack
+from ...state.names import is_named
 from ...state.packed import PackedEntry
 from ...state.producer_ids import Block, block_of, unpack_block
-from ...state.store import NO_VERSION, Conflict, StoreAway, Swapped
+from ...state.store import NO_VERSION, Conflict, NameMoved, StoreAway, Swapped
 from .. import limits
 from ..events import OperatorMessage
 from ..flow.effects import Pause, Read, Swap, Wakeup
 from ..flow.observers import Observers
 from .batch import Batch
 from .life import Life
+from .name_guard import NameGuard
 
 
 class CachedEntry:
-    """``key``: where it is stored. ``stored_version``: the last one that was seen there."""
+    """``key``: where it is stored. ``stored_version``: the last one that was seen there. ``name``: of a named producer
+    (rule R22), else None."""
 
     def __init__(
         self, life: Life, observers: Observers, bell: Wakeup, producer_id: int, topic: str, partition: int
@@ -42,6 +45,7 @@ class CachedEntry:
         self._producer_id = producer_id
         self.key = store.entry_key(life.cluster, producer_id, topic, partition)
         self.stored_version = NO_VERSION
+        self.name = NameGuard(life, producer_id) if is_named(producer_id) else None
         self._known_era = -1
         self._written_at = float("-inf")
         self._unreadable: bytes | None = None
@@ -171,17 +175,24 @@ class CachedEntry:
         self.commits = commits
 
     # R7 lives here: what is held, a commit or a release, is written by the swap of the next entry.
-    async def write(self, entry: Entry, while_away: Callable[[str], Awaitable[None]]) -> bool:
-        """Swap the entry in. False: another one wrote, or a new era began. ``while_away``: called as long as there is
-        no reply."""
+    async def write(
+        self, entry: Entry, while_away: Callable[[str], Awaitable[None]], *, is_reserve: bool = False
+    ) -> bool:
+        """Swap the entry in. False: another one wrote, a new era began, or (``is_reserve``) the producer's name has a
+        newer instance. ``while_away``: called as long as there is no reply."""
         if self._known_era != self._life.era:
             self.forget()  # what it was made from is void: other leases, perhaps other data
             return False
         era = self._life.era
-        ttl_ms = 0 if entry.has_open_intent else self._life.expiry_ms
-        value = pack(entry)
+        name = self.name
+        if name is None:
+            value, check = pack(entry), None
+            ttl_ms = 0 if entry.has_open_intent else self._life.expiry_ms
+        else:  # R22: it does not expire, unless its name has another producer id
+            value, check = pack_named(entry), name.check(entry) if is_reserve else None
+            ttl_ms = 0 if is_reserve else store.KEEP_TTL
         while True:
-            result = await Swap(self.key, self.stored_version, value, ttl_ms)
+            result = await Swap(self.key, self.stored_version, value, ttl_ms, check)
             if era != self._life.era:
                 self.forget()
                 return False
@@ -190,6 +201,10 @@ class CachedEntry:
                 return True
             if isinstance(result, Conflict):
                 self._take(result.value)
+                return False
+            if isinstance(result, NameMoved):
+                assert name is not None
+                name.moved(result.record)
                 return False
             # Executed or not, nobody knows. The same swap again is harmless, and makes one that is late fail (model
             # row b3).
@@ -218,7 +233,10 @@ class CachedEntry:
 
     async def may_start_anywhere(self) -> bool | None:
         """May a producer begin with any sequence here, as its state may have expired? Kafka allows that since 2.5
-        (KIP-360). None: Redis went away, or was emptied, since the entry was read."""
+        (KIP-360). None: Redis went away, or was emptied, since the entry was read. The state of a named one does not
+        expire (rule R22)."""
+        if self.name is not None:
+            return False
         block = await self._block()
         if isinstance(block, StoreAway) or (block is None and self.entry is None):
             return None
@@ -254,6 +272,8 @@ class CachedEntry:
     @property
     def _may_have_expired(self) -> bool:
         """May the entry have expired? Not if this process wrote it so short a time ago that it cannot have."""
+        if self.name is not None and not self.name.is_over:
+            return False
         age_ms = (self._observers.time.now - self._written_at) * 1000
         expiry_ms = self._life.expiry_ms
         return age_ms >= expiry_ms - min(limits.EXPIRY_SLACK_SECONDS * 1000, expiry_ms // 2)

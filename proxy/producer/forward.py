@@ -401,7 +401,9 @@ class Forward:
             return False
         leader = await Leader(stream.topic, stream.partition, refresh=True)
         self._leader = self._leader if leader is None else leader
-        if not await stream.write(renewed(entry, self._owner, attempts, self._leader, self._moved_to)):
+        if not await stream.write(renewed(entry, self._owner, attempts, self._leader, self._moved_to), is_reserve=True):
+            if stream.held.entry is entry and self._era == self._life.era:
+                self._let_go()  # R22: its name has a newer instance
             stream.put_back(self._group)
             return False
         if not self._pieces:

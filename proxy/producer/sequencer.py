@@ -61,7 +61,8 @@ class Sequencer:
 
     def __init__(self, context: Context, runner: FlowRunner, producer_id: int, topic: str, partition: int) -> None:
         self.stream = Stream(context, runner, producer_id, topic, partition)
-        self._fast = None if context.fast_path is None else FastPath(self.stream, context.fast_path)
+        outside, is_named = context.fast_path, self.stream.held.name is not None  # R22: flows compare the name
+        self._fast = None if outside is None or is_named else FastPath(self.stream, outside)
         self._runner = runner
         self._running = False
 
@@ -196,6 +197,9 @@ class Sequencer:
                 elif self._is_out_fast:
                     return
                 continue
+            name = stream.held.name
+            if name is not None and stream.queue and not await stream.heeds_name(name):
+                continue
             doubt = await self._open_doubt()
             if isinstance(doubt, StoreAway):
                 await stream.answer_without_store(doubt.reason)
@@ -304,7 +308,7 @@ class Sequencer:
         )
         stream.take_out(group)
         started = stream.observers.step_begins()
-        if await stream.write(reserved(stream.held.or_fresh(first, group[0].principal), intent)):
+        if await stream.write(reserved(stream.held.or_fresh(first, group[0].principal), intent), is_reserve=True):
             stream.step("reserve", group, started)
             forward = Forward(stream, group, pieces, leader)
             del pieces  # it keeps what it needs of them

@@ -17,6 +17,7 @@ from ...state.decide import BatchIdentity
 from ...state.entry import WINDOW_BATCHES_MAX, Entry
 from ...state.entry_states import EntryState, state_of
 from ...state.sequence import SEQUENCE_MODULUS
+from ...state.store import StoreAway
 from .. import limits
 from ..events import BatchAnswered, InternalError, RetryJoined, StepDone
 from ..flow.effects import Now, Pause, Wakeup
@@ -27,6 +28,7 @@ from .batch import Answer, Batch
 from .context import Context
 from .entry_cache import CachedEntry
 from .grouping import Target
+from .name_guard import NameGuard
 from .rebuild import LookedFor
 
 if TYPE_CHECKING:
@@ -179,11 +181,28 @@ class Stream:
         for batch in self.held.foreign(self.queue):
             self.dismiss(batch, answers.foreign_producer_id(), "foreign_producer_id")
 
+    async def heeds_name(self, name: NameGuard) -> bool:
+        """Rule R22: batches of an older instance are turned away, on whatever partition. False: look again."""
+        for batch in list(self.queue):
+            admitted = await name.admits(batch.identity.producer_epoch, batch.principal)
+            if isinstance(admitted, StoreAway):
+                await self.answer_without_store(admitted.reason)
+                await Pause(self.bell, limits.PROBE_SECONDS)
+                return False
+            if batch not in self.queue:
+                continue
+            if name.principal is not None and batch.principal != name.principal:
+                self.dismiss(batch, answers.foreign_producer_id(), "foreign_producer_id")
+            elif not admitted:
+                self.dismiss(batch, answers.fenced_by_name(), "fenced")
+        return bool(self.queue)
+
     # ------------------------------------------------------------------ the entry
-    async def write(self, entry: Entry) -> bool:
-        """Swap the entry in. False: another one wrote, or a new era began."""
+    async def write(self, entry: Entry, *, is_reserve: bool = False) -> bool:
+        """Swap the entry in. False: another one wrote, a new era began, or (``is_reserve``) its name has a newer
+        instance."""
         begun, commits = self.observers.step_begins(), self.held.commits
-        written = await self.held.write(entry, self.answer_without_store)
+        written = await self.held.write(entry, self.answer_without_store, is_reserve=is_reserve)
         if self.held.is_unreadable:
             self.watch_intent()  # one of ours may be in it: mended, it would stop everybody (R17)
         if written and commits:

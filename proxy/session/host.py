@@ -20,6 +20,7 @@ from ..producer.retry_notes import Key
 from ..producer.sequencer import Sequencer
 from ..settings.addresses import PlaceOf
 from ..settings.config import TopicDefaults
+from .names import Client
 from .produce import Outside, Sweeper
 
 
@@ -81,7 +82,12 @@ class Host(Outside, Accounts, Protocol):
     def topics_changed(self, gone: Collection[str] = ()) -> None: ...
 
     def init_producer_id(
-        self, request: InitProducerIdRequest, principal: bytes, done: Callable[[int, int], None]
+        self,
+        request: InitProducerIdRequest,
+        version: int,
+        client_id: str | None,
+        client: Client,
+        done: Callable[[int, int, int], None],
     ) -> None: ...
 
     def metadata(

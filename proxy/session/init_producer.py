@@ -1,5 +1,5 @@
-"""InitProducerId: hands out producer ids from claimed blocks. A fresh id with epoch 0 for everybody; 14 while the
-store is away.
+"""InitProducerId: hands out producer ids from claimed blocks. A fresh id with epoch 0 for everybody without a name
+(``names.py``); 14 while the store is away.
 
 Never 7: older Java clients take it for fatal (KAFKA-14417). The id and epoch that a request of version 3 brings along
 are ignored, as brokers do for producers without a transactional id (KIP-360)."""
@@ -16,7 +16,6 @@ from ...state import store
 from ...state.producer_ids import RANDOM_BYTES, IdBlocks, pack_block
 from ...state.store import Store, StoreAway
 from .. import limits
-from ..bridge.init_producer_id import InitProducerIdRequest
 from ..events import ProducerIdIssued, Report
 from ..producer.life import Life
 
@@ -35,18 +34,13 @@ class ProducerIds:
         self._report = report
         self._issuers: LRUCache[bytes, _Issuer] = LRUCache(limits.PRINCIPALS_MAX)
 
-    def answer(self, request: InitProducerIdRequest, principal: bytes, done: Callable[[int, int], None]) -> None:
+    def answer(self, principal: bytes, done: Callable[[int, int], None]) -> None:
         """``done`` gets error code and producer id (-1 with an error); the epoch is always 0."""
-        if request.transactional_id == "":
-            done(int(ErrorCode.INVALID_REQUEST), -1)
-        elif request.transactional_id is not None:
-            done(int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), -1)
-        else:
-            issuer = self._issuers.get(principal)
-            if issuer is None:
-                issuer = _Issuer(self._life, self._store, self._random_bytes, self._report, principal)
-                self._issuers[principal] = issuer
-            issuer.answer(done)
+        issuer = self._issuers.get(principal)
+        if issuer is None:
+            issuer = _Issuer(self._life, self._store, self._random_bytes, self._report, principal)
+            self._issuers[principal] = issuer
+        issuer.answer(done)
 
     def forget(self) -> None:
         """A new generation: ids of the blocks so far would be suspect from their first batch on."""

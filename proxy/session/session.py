@@ -370,11 +370,12 @@ class Session:
         request = parse_init_producer_id(body, slot.header.api_version)
         self.is_idempotent = True
 
-        def issued(error_code: int, producer_id: int) -> None:
-            epoch = 0 if error_code == 0 else -1
-            self._answer(slot, encode_init_producer_id(slot.header.api_version, error_code, producer_id, epoch))
+        version = slot.header.api_version
 
-        self._host.init_producer_id(request, self.principal, issued)
+        def issued(error_code: int, producer_id: int, producer_epoch: int) -> None:
+            self._answer(slot, encode_init_producer_id(version, error_code, producer_id, producer_epoch))
+
+        self._host.init_producer_id(request, version, slot.header.client_id, self, issued)
 
     def _describe_cluster(self, slot: _Slot, body: memoryview) -> None:
         version = slot.header.api_version

@@ -79,6 +79,7 @@ class Settings:
     producer_expiry_seconds: int = limits.PRODUCER_EXPIRY_SECONDS
     merge_producers: bool = False
     client_retry_seconds_max: int = limits.CLIENT_RETRY_SECONDS_MAX
+    named_producers: tuple[str, ...] = ()
     dropped_headers: tuple[str, ...] = TRACING_HEADERS
     log_lines_per_minute_max: int = limits.LINES_PER_MINUTE_MAX
     topics: TopicDefaults = TopicDefaults()

@@ -181,6 +181,9 @@ class ProducersSection(Section):
     for."""
     merge: bool = False
     """Put batches of several producers for one partition into one wrapper: cheaper for many small producers."""
+    named: TextList[str] = Field(default=[])
+    """Client ids that are names of producers; * stands for any text. Who begins under a name fences whoever had it
+    before. A transactional id that comes without a transaction is a name in any case."""
     dropped_headers: TextList[str] = Field(default=list(TRACING_HEADERS))
     """Record headers that may be dropped, as the old format has none; * stands for any text. Others are refused."""
 
@@ -334,6 +337,7 @@ class Configuration(BaseSettings):
             producer_expiry_seconds=self.producers.expiry_seconds,
             merge_producers=self.producers.merge,
             client_retry_seconds_max=self.producers.client_retry_seconds_max,
+            named_producers=tuple(self.producers.named),
             dropped_headers=tuple(self.producers.dropped_headers),
             topics=self.topics.to_settings(),
             limits=self.limits.to_settings(),

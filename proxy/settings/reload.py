@@ -20,6 +20,7 @@ _NAMES: Mapping[str, str] = {
     "producer_expiry_seconds": "producers.expiry_seconds",
     "merge_producers": "producers.merge",
     "client_retry_seconds_max": "producers.client_retry_seconds_max",
+    "named_producers": "producers.named",
     "dropped_headers": "producers.dropped_headers",
     "admin": "admin.bind",
     "log_level": "log.level",
@@ -42,6 +43,7 @@ _RELOADED = (
     "producers.expiry_seconds",
     "producers.client_retry_seconds_max",
     "producers.dropped_headers",
+    "producers.named",
     "log.",
 )
 

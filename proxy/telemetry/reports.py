@@ -341,6 +341,17 @@ def _generation(telemetry: Telemetry, event: events.GenerationChanged) -> None:
     telemetry.has_generation = True
 
 
+def _instance_began(telemetry: Telemetry, event: events.InstanceBegan) -> None:
+    if not telemetry.may_write("named producers"):
+        return
+    text = "producer name %r has a new instance: producer id %d, epoch %d"
+    now = event.name, event.producer_id, event.producer_epoch
+    if event.before is None:
+        telemetry.log(logging.INFO, text, *now)
+    else:
+        telemetry.log(logging.INFO, f"{text}; fenced: producer id %d, epoch %d", *now, *event.before)
+
+
 def _refused(telemetry: Telemetry, event: events.ClientRefused) -> None:
     if telemetry.may_write("refused from clients"):
         telemetry.log(logging.WARNING, "refused from %r: %s", event.client, event.what, about=event)
@@ -395,6 +406,7 @@ _HANDLERS: dict[type, Any] = {
     events.DoubtOpened: _doubt_opened,
     events.DoubtResolved: _doubt_resolved,
     events.GenerationChanged: _generation,
+    events.InstanceBegan: _instance_began,
     events.MarkerLost: _marker_lost,
     events.NoRoomForMarker: _no_room_for_marker,
     events.AppendAfterDeadline: _late_write,

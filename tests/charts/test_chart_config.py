@@ -155,6 +155,7 @@ def test_values_become_the_settings_of_their_name(helm: Path) -> None:
         "client_retry_seconds_max": 1200,
         "merge": True,
         "dropped_headers": ["trace-*"],
+        "named": ["orders-*"],
     }
     assert configuration["limits"] == {"connections_max": 5000, "drain_seconds": 60}
     assert configuration["log"] == {"level": "debug", "format": "text"}

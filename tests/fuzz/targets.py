@@ -53,6 +53,7 @@ from idemproxy.proxy.versions import KNOWN, OWN_RANGES, PASSED_MAX, detect
 from idemproxy.reactor import Buffer
 from idemproxy.state.entry import StoredFormatError, pack, unpack
 from idemproxy.state.inspection import EntryPlace, parse_key
+from idemproxy.state.names import pack_name, unpack_name
 from idemproxy.state.producer_ids import unpack_block
 from idemproxy.state.redis_facts import parse_info, parse_redis_url
 from idemproxy.state.redis_link import REPLY_BYTES_MAX, RedisLink, Reply
@@ -338,6 +339,9 @@ def stored_values(data: bytes) -> None:
         if pack(entry) != data and pack(unpack(pack(entry))) != pack(entry):
             raise Broken("an entry is read as another one")
     unpack_block(data)
+    with suppress(StoredFormatError):
+        if pack_name(unpack_name(data)) != data:
+            raise Broken("the record of a name is read as another one")
     place = parse_key("c", b"idem:c:" + data)
     if isinstance(place, EntryPlace) and place.key("c") != b"idem:c:" + data:
         raise Broken("a key is read as another one")

@@ -312,7 +312,6 @@ def test_transactions_are_refused_at_every_door(client: RawClient, witness: Witn
                 *place, batch([b"v"], producer_id=producer_id), version=version, transactional_id="t"
             )
             assert (answer.error_code, answer.base_offset) == (53, -1)
-        assert client.init_producer_id(0, "t") == (53, -1, -1)
         assert client.init_producer_id(0, "") == (INVALID_REQUEST, -1, -1)
         coordinator = client.ask(ApiKey.FIND_COORDINATOR, 1, key="t", key_type=1)
         assert (coordinator.error_code, coordinator.node_id) == (53, -1)

@@ -15,7 +15,7 @@ from testkit.real.redis_process import converse
 from testkit.real.two_proxies_redis import ExternalRedis
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "SECURITY.md"
-FOR_PROXIES, FOR_INSPECTION = re.findall(r"^ACL SETUSER (.+)$", PAGE.read_text(), re.MULTILINE)
+FOR_PROXIES, FOR_INSPECTION, FOR_NAMES = re.findall(r"^ACL SETUSER (.+)$", PAGE.read_text(), re.MULTILINE)
 NAME, SECRET = FOR_PROXIES.split()[0], re.findall(r">(\S+)", FOR_PROXIES)[0]
 SINCE_7_2 = {"+client|no-touch", "+client|setinfo"}
 """An earlier server does not know them, and refuses the whole line, as the page says."""
@@ -81,11 +81,19 @@ def test_the_user_on_the_page_may_do_all_that_proxies_and_inspection_need_and_no
         assert any(place[0] in line for line in lines_of("producer", producer_id, "--redis", url))
         forgotten = idemproxy("forget", "producer", producer_id, "--yes", "--redis", url)
         assert forgotten.stdout.endswith("forgotten on 1 of 1 partition\n"), forgotten.stdout
+        redis.call("ACL", "SETUSER", *FOR_NAMES.split())
+        with RawClient(proxy.address) as client:
+            error, named_id, _epoch = client.init_producer_id(0, "a name")
+            assert error == 0
+            assert insist(client, place, named_id, 0) >= 0
+        assert any("a name" in line for line in lines_of("names", "--redis", url))
+        assert idemproxy("forget", "name", "a name", "--yes", "--redis", url).returncode == 0
         assert proxy.stop() == 0
     assert [entry[7] for entry in redis.call("ACL", "LOG")] == [], "something was refused"
     commands |= run(redis)
     unused = {*granted(" ".join(SINCE_7_2)), "object|idletime"} if version else set()
-    assert granted(FOR_PROXIES) | granted(FOR_INSPECTION) <= commands | unused, "some of it is not needed"
+    needed = granted(FOR_PROXIES) | granted(FOR_INSPECTION) | granted(FOR_NAMES)
+    assert needed <= commands | unused, "some of it is not needed"
 
 
 def test_that_user_reaches_no_other_keys_and_runs_no_script_of_his_own(redis: ExternalRedis) -> None:

@@ -8,7 +8,7 @@ unfinished, and how an expired producer begins (R11, order.py); s batches in par
 what is waited for (R13, R17); y registrations that fence swaps (R2, R7), and that go while
 their owners live (R1, R10, registered.py); z versions over an expiry (R2, expiry.py); B9 and on a leader that does not know that it is deposed (R6, R9, deposed.py);
 G1 and on by what a gap is proven (R11, confirm.py); l12 and on an ownership instead of a reserve per batch (R2,
-ownership.py, ownership_handover.py).
+ownership.py, ownership_handover.py); S1 and on names (R22, names.py).
 """
 F = dict(crash=1, broken=1, reconnect=1)
 G = dict(N=3, window=3, group=2, tries=2)
@@ -44,6 +44,7 @@ ALONE = dict(BEGIN, goal='O', retries='alone', moves='any')    # two connections
 Z = dict(expiry_of=True, N=3, days=4, reconnect=3)                # a model of its own
 GAP = dict(confirms=True)                                         # a model of its own
 HANDS = dict(hands=True, reconnect=1, slow=1)                     # a model of its own
+NAME = dict(named=True)                                           # a model of its own
 TWO = dict(leaders_of=True)                                       # a model of its own
 ANSWERED = dict(TWO, lost=1)
 R3 = dict(R, N=3, window=3, in_time=2, lost=1, fail=1)
@@ -372,6 +373,26 @@ ROWS = [
  ('G3', 'same, from a server that is the master no longer', 'E', 1, dict(GAP, other=0, confirmed_by='after')),
  ('G4', 'by a swap that left after the batch came', 'holds', 1, dict(GAP, N=4, reconnect=3, other=2)),
  ('G5', 'same, progress', 'holds', 1, dict(GAP, reconnect=3, other=2, **L)),
+ ('S1', 'names: an older instance is fenced by the epoch of the partition only', 'F', 1, dict(NAME, fence='entry')),
+ ('S2', 'the epoch of the name is read, and not compared in the swap', 'F', 1, dict(NAME, fence='read')),
+ ('S3', 'it is compared in the swap', 'holds', 1, dict(NAME, batches=2, resend=1)),
+ ('S4', 'same, progress', 'holds', 1, dict(NAME, instances=2, batches=2, resend=1, **L)),
+ ('S5', 'Redis loses its last write, the next instance gets the next epoch', 'U', 1, dict(NAME, instances=3, loss=1, after_loss='epoch')),
+ ('S6', 'Redis loses all, the next instance gets the first epoch', 'U', 1, dict(NAME, flush=1, after_loss='epoch')),
+ ('S7', 'a higher epoch than the stored one comes, and is trusted to be the highest', 'U', 1,
+  dict(NAME, instances=4, batches=1, partitions=1, loss=2, higher='trusted')),
+ ('S8', 'losses, the next instance gets a new id', 'holds', 1, dict(NAME, instances=3, partitions=1, loss=1, flush=1)),
+ ('S9', 'same, progress', 'holds', 1, dict(NAME, loss=2, flush=1, resend=1, **L)),
+ ('S10', 'clients raise their epoch by themselves, and the id is that of the name', 'U', 1, dict(NAME, raises=True)),
+ ('S11', 'same, every instance has an id of its own', 'holds', 1, dict(NAME, batches=2, raises=True, ids='own', resend=1, loss=1)),
+ ('S12', 'behind the last epoch comes the first', 'U', 1, dict(NAME, instances=3, epoch_max=1, overflow='wrap')),
+ ('S13', 'behind the last epoch comes a new id', 'holds', 1, dict(NAME, instances=3, epoch_max=1)),
+ ('S14', 'the state of a named producer expires', 'D', 1, dict(NAME, instances=1, expires=True, expire=1, resend=1)),
+ ('S15', 'an instance that asks for a higher epoch again is refused', 'T', 1, dict(NAME, instances=1, asks=True, repeats=False, resend=1, **L)),
+ ('S16', 'it is told the same again', 'holds', 1, dict(NAME, asks=True, resend=2, loss=1)),
+ ('S17', 'same, progress', 'holds', 1, dict(NAME, asks=True, resend=2, loss=1, **L)),
+ ('S18', 'same as S3, three instances', 'holds', 0, dict(NAME, instances=3, batches=2, resend=1)),
+ ('S19', 'same as S8, two partitions, two losses, lost answers', 'holds', 0, dict(NAME, instances=3, loss=2, flush=1, resend=1)),
  ('f9', 'group: a commit counts as done by another when its first batch is', 'I3', 0,
   dict(group=2, tries=2, crash=1, slow=1, loss=1, reconnect=1, broken=1, group_done='first')),
  ('l12', 'ownership: written at times, handed over when asked for, a doubt gets a plain intent', 'holds', 0, dict(F, **OWN)),

@@ -13,6 +13,7 @@ from mutants.lives import LIVES
 from mutants.log import LOG
 from mutants.merging import MERGING
 from mutants.mutant import Mutant
+from mutants.names import NAMES
 from mutants.parts import PARTS
 from mutants.pass_through import PASS_THROUGH
 from mutants.shell import SHELL
@@ -29,6 +30,7 @@ MUTANTS: tuple[Mutant, ...] = tuple(
             *LIVES,
             *LOG,
             *MERGING,
+            *NAMES,
             *PARTS,
             *SHELL,
             *FAST,

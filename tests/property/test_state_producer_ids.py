@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idemproxy.state.producer_ids import BLOCK_SIZE, IdBlocks, block_of, pack_block, unpack_block
+from idemproxy.state.producer_ids import BLOCK_SIZE, Block, IdBlocks, block_of, pack_block, unpack_block
 from idemproxy.state.store import block_key, cluster_key, entry_key, is_cluster_name, member_key
 
 clusters = st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True)
@@ -35,9 +35,10 @@ def test_proposals_are_aligned_and_fit_into_62_bits(random_bytes: bytes) -> None
     assert block_of(start) == block_of(start + BLOCK_SIZE - 1) == start
 
 
-@given(st.binary(min_size=16, max_size=16), st.integers(0, 2**63), st.binary(min_size=8, max_size=8))
-def test_block_values_come_back(generation: bytes, claimed_at_ms: int, principal: bytes) -> None:
-    assert unpack_block(pack_block(generation, claimed_at_ms, principal)) == (generation, claimed_at_ms, principal)
+@given(st.binary(min_size=16, max_size=16), st.integers(0, 2**63), st.binary(min_size=8, max_size=8), st.text())
+def test_block_values_come_back(generation: bytes, claimed_at_ms: int, principal: bytes, name: str) -> None:
+    block = Block(generation, claimed_at_ms, principal, name)
+    assert unpack_block(pack_block(*block)) == block
 
 
 @given(st.binary(max_size=40))

@@ -54,6 +54,10 @@ class Allowed(Enum):
         "a batch before one that was acknowledged, and asks again until its delivery time is over, as Java does; this "
         "one has none"
     )
+    FENCED_BY_ITSELF = (
+        "47 for a named producer that has asked for its id more than once: a request that it had given up came late, "
+        "over a connection that the proxy had not seen end, and began a newer instance of it"
+    )
     OLD_EPOCH = "47 for what was still under way when its producer itself began a newer epoch"
 
 

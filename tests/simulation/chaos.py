@@ -17,7 +17,7 @@ from random import Random
 
 from simulation.oracle import Oracle
 from simulation.shape import BATCHES, CHAOS_SECONDS, FLUSH, LOSE_WRITES, draw_shape
-from simulation.thefts import DENIED, judge_thief
+from simulation.thefts import DENIED, judge_thief, judge_zombie
 from simulation.troubles import Troubles
 
 from idemproxy.proxy.events import BatchAnswered
@@ -89,7 +89,12 @@ class Chaos:
             client.settings = replace(client.settings, delivery=delivery)
         expiry = self.settings.expiry_seconds
         ids_get_old = self.settings.wall_clock_rate > 1 or expiry is not None
-        self.oracle = Oracle(self.world.cluster, self.world.clients, ids_get_old=ids_get_old, expiry_seconds=expiry)
+        self.oracle = Oracle(
+            *(self.world.cluster, self.world.clients),
+            ids_get_old=ids_get_old,
+            expiry_seconds=expiry,
+            has_names=self.settings.has_names,
+        )
         self.troubles = Troubles(self.world, self.random)
         self.calm_seconds = 0.0
 
@@ -109,6 +114,9 @@ class Chaos:
         problems += self.oracle.finish(refusals, state_was_lost=self._was_state_lost)
         may_be_denied = self.settings.has_pass_through and DENIED in refusals
         problems += judge_thief(world.thief, is_denied=self._is_thief_denied, may_be_denied=may_be_denied)
+        logs = [partition.log for partition in world.cluster.partitions.values()]
+        stored = [record.value for log in logs for one in log.messages for record in one.message.records]
+        problems += judge_zombie(world.zombie, stored)
         problems += world.errors()
         return Outcome(
             self.seed,

@@ -113,7 +113,7 @@ class Moments:
         kind = type(effect).__name__  # of a patched copy it is another class
         if kind == "Append" and self._armed[APPEND]:
             self._comes(APPEND, Moment(proxy, effect))
-        elif kind == "Swap" and self._armed[RESERVE]:
+        elif kind == "Swap" and self._armed[RESERVE] and b":{" in effect.key:
             intent = unpack(effect.value).intent
             if intent is not None and intent.batches and not intent.is_given_up:
                 self._comes(RESERVE, Moment(proxy, effect))

@@ -58,9 +58,11 @@ class Oracle:
         *,
         ids_get_old: bool = False,
         expiry_seconds: float | None = None,
+        has_names: bool = False,
     ) -> None:
         """``ids_get_old``: producer ids outlive the time after which what is known of them may have expired;
-        ``expiry_seconds``: that time, where it is so short that a producer may be silent for longer."""
+        ``expiry_seconds``: that time, where it is so short that a producer may be silent for longer. ``has_names``:
+        client ids are names of producers."""
         self.cluster = cluster
         self.clients = clients
         self.violations: list[str] = []
@@ -72,6 +74,7 @@ class Oracle:
         self._refusals: tuple[int, ...] = cluster.rates.refusals
         self._state_was_lost = False
         self._ids_get_old = ids_get_old
+        self._has_names = has_names
         self._expiry_seconds = expiry_seconds
         self._outstanding: dict[Where, ProduceSeen] = {}
         self._lost_values: dict[TopicPartition, tuple[int, set[bytes]]] = {}
@@ -384,6 +387,8 @@ class Oracle:
             self.allowed[Allowed.REFUSED] += 1
         elif code == 87 and may_be_untold(self.cluster.partitions[partition]):
             self.allowed[Allowed.CANNOT_BE_TOLD] += 1
+        elif code == FENCED and self._has_names and client.ids_given_up:
+            self.allowed[Allowed.FENCED_BY_ITSELF] += 1
         else:
             self._say(partition, f"the user of {client.name} sees: {how} for {batch.values[0]!r} at {at:.3f}")
 
@@ -404,6 +409,8 @@ class Oracle:
         elif answer.error_code == FENCED:
             if any(has_newer_epoch(one, answer.identity) for one in mine):
                 self.allowed[Allowed.OLD_EPOCH] += 1
+            elif self._has_names and any(client.ids_given_up for client in self.clients if batch in client.leaves):
+                self.allowed[Allowed.FENCED_BY_ITSELF] += 1
             else:
                 self._say(partition, what)
         elif answer.error_code == OUT_OF_ORDER:

@@ -92,6 +92,11 @@ LOG_TROUBLES = {
     "compression changed": 2.0,
 }
 """What happens to the log by other hands, or by what the brokers' settings allow. ``allowed`` says what follows."""
+NAMES_SHARE = 0.15
+"""Of worlds in which client ids are names of producers."""
+OLDER = "older instance"
+OLDER_MAX = 8.0
+"""Clients that begin anew, and batches of what they were before, where client ids are names."""
 THEFT = "theft"
 THEFTS_MAX = 6.0
 """Requests of a client that has stolen a producer id, where clients have names."""
@@ -162,14 +167,13 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     if has_principals:  # whom an id was issued to is known to Redis alone
         troubles |= {FLUSH: 0.0, THEFT: THEFTS_MAX * random.random()}
     old_ids = Random(f"{seed}/old ids")
-    random_of_late = Random(f"{seed}/late")
     pass_through = Random(f"{seed}/guests")
     has_pass_through = has_principals and pass_through.random() < 0.5
     compression = random.choice((0, 1, 2, 3)) if draw.chance(0.06) else None
     message_format = 0 if Random(f"{seed}/format").random() < OLD_FORMAT_SHARE else 1
     keeps_markers = compression is None and message_format == 1 and not troubles["compression changed"]
     forbidden = () if keeps_markers else LOSE_WRITES
-    troubles |= dict.fromkeys(forbidden, 0.0)
+    troubles |= dict.fromkeys(forbidden, 0.0) | (of_names := _troubles_of_names(seed, has_pass_through))
     settings = WorldSettings(
         proxies=proxies,
         brokers=random.choice((1, 2, 3)),
@@ -190,7 +194,8 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         has_pass_through=has_pass_through,
         thief_may_write=pass_through.random() < 0.5,
         wall_clock_rate=old_ids.choice(WALL_CLOCK_RATES) if old_ids.random() < OLD_IDS_SHARE else 1.0,
-        late_share=random_of_late.choice(LATE_SHARES),
+        has_names=bool(of_names),
+        late_share=Random(f"{seed}/late").choice(LATE_SHARES),
         fast_share=Random(f"{seed}/fast").choice(FAST_SHARES),
         traced_share=Random(f"{seed}/traced").choice(TRACED_SHARES),
         package=package,
@@ -208,11 +213,20 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         random.choice((1, 3, 3, 12)),
         tuple(delivery),
         random.uniform(*IDLE_SECONDS) if (has_idle := draw.chance(IDLE_SHARE)) else 0.0,
-        has_idle and not has_principals and FLUSH not in forbidden and draw.chance(0.7),
+        has_idle and not (has_principals or of_names) and FLUSH not in forbidden and draw.chance(0.7),
     )
     if shape.idle_seconds and old_ids.random() < 0.5:
         shape = replace(shape, settings=replace(settings, expiry_seconds=EXPIRY_SECONDS))
     return shape
+
+
+def _troubles_of_names(seed: int, has_pass_through: bool) -> dict[str, float]:
+    """What happens where client ids are names; empty where they are none. Which instance of a name is the newest is
+    known to Redis alone."""
+    random = Random(f"{seed}/names")
+    if random.random() >= NAMES_SHARE:
+        return {}
+    return {FLUSH: 0.0, OLDER: 0.0 if has_pass_through else OLDER_MAX * random.random()}
 
 
 def _message_bytes_max(seed: int, draw: _Draw) -> int:

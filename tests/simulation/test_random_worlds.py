@@ -12,7 +12,7 @@ import pytest
 from simulation.allowed import Allowed
 from simulation.chaos import run_seed
 from simulation.moments import MOMENT_TROUBLES
-from simulation.shape import BATCHES, BROKER_KINDS, LOG_TROUBLES, STATE_TROUBLES, THEFT, TROUBLES
+from simulation.shape import BATCHES, BROKER_KINDS, LOG_TROUBLES, OLDER, STATE_TROUBLES, THEFT, TROUBLES
 
 from runs.simulate import Tally, run_many
 from testkit.virtual.redis_connection import RedisFault
@@ -24,6 +24,7 @@ JOBS = 2
 RARELY_NEEDED = {
     Allowed.ASKS_IN_VAIN,
     Allowed.BEGINS_LATE,
+    Allowed.FENCED_BY_ITSELF,
     Allowed.OLD_EPOCH,
     Allowed.OLDER_THAN_THE_LOG,
     Allowed.OVERTAKEN,
@@ -69,6 +70,7 @@ def test_the_worlds_meet_every_kind_of_trouble(worlds: Tally) -> None:
         *LOG_TROUBLES,
         *MOMENT_TROUBLES,
         THEFT,
+        OLDER,
         *(kind.value for kind in BROKER_KINDS),
     }
     troubles |= {fault.name for fault in RedisFault if fault is not RedisFault.NONE}

@@ -1,11 +1,13 @@
-"""What a client may be told that produces with a producer id of somebody else."""
+"""What a client may be told that produces with a producer id of somebody else, or of an earlier instance of itself."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from testkit.virtual.producer import RETRIABLE
 from testkit.virtual.thief import VirtualThief
 
-NOT_YOURS, DENIED = 49, 29
+OUT_OF_ORDER, FENCED, NOT_YOURS, DENIED = 45, 47, 49, 29
 """It may be too early to tell, but never anything of the owner's state."""
 
 
@@ -20,3 +22,16 @@ def judge_thief(thief: VirtualThief, *, is_denied: bool, may_be_denied: bool) ->
         for at, identity, code, offset in thief.answers
         if code not in may_hear or offset >= 0
     ]
+
+
+def judge_zombie(zombie: VirtualThief, values: Iterable[bytes | None]) -> list[str]:
+    """Return what an earlier instance of a named producer was told that it must not be told (rule R22), and what of it
+    was stored: nothing is. A proxy that has not heard of the newer instance may tell it of a batch that is stored,
+    or of a gap. ``values``: of all logs."""
+    told = [
+        f"{zombie.host.name} is told {code}, offset {offset}, for {identity} at {at:.3f}"
+        for at, identity, code, offset in zombie.answers
+        if code not in (0, OUT_OF_ORDER, FENCED, NOT_YOURS, *RETRIABLE)
+    ]
+    own = f"{zombie.host.name}/".encode()
+    return told + [f"stored: {value!r}" for value in values if value is not None and value.startswith(own)]

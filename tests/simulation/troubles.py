@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from simulation.moments import Moments
-from simulation.shape import LOG_TROUBLES, STATE_TROUBLES, THEFT, TROUBLES
+from simulation.shape import LOG_TROUBLES, OLDER, STATE_TROUBLES, THEFT, TROUBLES
 
 from idemproxy.reactor import Address
 from testkit.virtual.cluster import Partition
@@ -34,7 +34,7 @@ class Troubles:
         self.done: dict[str, int] = {}
         self.acts: dict[str, Callable[[], bool | None]] = {
             name: getattr(self, "_" + name.replace(" ", "_"))
-            for name in (*TROUBLES, *STATE_TROUBLES, *LOG_TROUBLES, THEFT)
+            for name in (*TROUBLES, *STATE_TROUBLES, *LOG_TROUBLES, THEFT, OLDER)
         }
         """An act returns False when there was nothing to be done."""
         self.moments = Moments(world, random, self._count, self._clean)
@@ -281,6 +281,20 @@ class Troubles:
         sequence = random.choice((due, due, 0, max(0, due - 1), due + 1, due + 50))
         identity = Identity(producer.producer_id, epoch, sequence, random.choice((1, 1, 3)))
         self.world.thief.produce(self._address_of(random.choice(self.world.proxies)), place, identity)
+        return True
+
+    def _older_instance(self) -> bool:
+        """A client begins anew, or what it was before goes on: with what was due, or from the start."""
+        client, random = self.random.choice(self.world.clients), self.random
+        if not client.older_ids or random.random() < 0.4:
+            return client.begin_anew()
+        if not client.producer.has_id():
+            return False  # nobody has taken its place yet
+        producer_id, epoch = random.choice(client.older_ids)
+        place = random.choice(list(self.world.cluster.partitions))
+        sequence = random.choice((0, 0, client.producer.state(place).next_sequence))
+        identity = Identity(producer_id, epoch + random.choice((0, 0, 1)), sequence, random.choice((1, 3)))
+        self.world.zombie.produce(self._address_of(random.choice(self.world.proxies)), place, identity)
         return True
 
     def _address_of(self, proxy: VirtualProxy) -> Address:

@@ -173,6 +173,7 @@
 {{- end -}}
 {{- $producers := dict "expiry_seconds" (int64 $values.producers.expirySeconds) "merge" $values.producers.merge -}}
 {{- $_ := set $producers "client_retry_seconds_max" (int64 $values.producers.clientRetrySecondsMax) -}}
+{{- with $values.producers.named -}}{{- $_ := set $producers "named" . -}}{{- end -}}
 {{- with $values.producers.droppedHeaders -}}{{- $_ := set $producers "dropped_headers" . -}}{{- end -}}
 {{- $_ := set $config "producers" $producers -}}
 {{- $topics := dict "default_partitions" (int64 $values.topics.defaultPartitions) -}}

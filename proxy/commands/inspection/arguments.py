@@ -27,6 +27,7 @@ def add_commands(commands: Commands) -> None:
         ("intents", "what is reserved and not committed, and by whom", True),
         ("proxies", "proxies that hold a lease, and those that have left something open", False),
         ("blocks", "claimed blocks of producer ids", False),
+        ("names", "named producers: the newest producer id and epoch of each", False),
     ):
         below = what.add_parser(name, help=text)
         if is_long:
@@ -43,7 +44,7 @@ def add_commands(commands: Commands) -> None:
     _add_order(topic)
     _add_common(topic)
 
-    forget = commands.add_parser("forget", help="drop what is stored of a producer, so that the log is read instead")
+    forget = commands.add_parser("forget", help="drop what is stored of a producer, or of a name")
     what = forget.add_subparsers(dest="what", metavar="WHAT", title="what to forget", required=True)
     producer = what.add_parser("producer", help="one producer, on all partitions or on one")
     _add_producer(producer)
@@ -54,6 +55,10 @@ def add_commands(commands: Commands) -> None:
         help=explained("Also what a living proxy may be writing now: risks a duplicate"),
     )
     _add_common(producer)
+    named = what.add_parser("name", help="a producer's name: its instances are fenced, and anybody may have it next")
+    named.add_argument("name", metavar="NAME", help=explained("The name, as inspect names shows it", "orders-1"))
+    named.add_argument("--yes", action="store_true", help=explained("Do not ask"))
+    _add_common(named)
 
 
 def _add_producer(parser: argparse.ArgumentParser) -> None:

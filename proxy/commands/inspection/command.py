@@ -18,7 +18,7 @@ from ...settings.config import CONFIG_VARIABLE, ConfigError, Settings
 from ...settings.load import load
 from ...settings.suggestions import meant
 from . import views
-from .forget import forget_producer
+from .forget import forget_name, forget_producer
 from .order import page_of
 
 _NO_UPSTREAM = "localhost:9092"
@@ -63,6 +63,8 @@ def _lines(inspection: RedisInspection, server: ServerFacts, options: argparse.N
             return views.intents(_ordered(views.with_intent(inspection.entries()), options), server, as_json)
         case "proxies":
             return views.proxies(inspection, server, as_json)
+        case "names":
+            return views.names(inspection.names(), server, as_json)
         case "blocks":
             return views.blocks(inspection.blocks(), server, as_json)
         case "producer":
@@ -89,12 +91,16 @@ def _known(inspection: RedisInspection, rows: Iterator[EntryRow], topic: str) ->
 
 
 def _forget(inspection: RedisInspection, settings: Settings, options: argparse.Namespace) -> int:
+    ask = None if options.yes else sys.stdin.readline
+    expiry_ms = settings.producer_expiry_seconds * 1000
+    if options.what == "name":
+        return forget_name(inspection, inspection.names(options.name), ask=ask, expiry_ms=expiry_ms, out=sys.stdout)
     return forget_producer(
         inspection,
         _of_producer(inspection, options),
-        ask=None if options.yes else sys.stdin.readline,
+        ask=ask,
         force=options.force,
-        expiry_ms=settings.producer_expiry_seconds * 1000,
+        expiry_ms=expiry_ms,
         out=sys.stdout,
     )
 

@@ -1,5 +1,5 @@
-"""``idemproxy forget producer``: says what it costs, asks, and forgets entry by entry. Never touches what a living
-proxy may be writing, unless that is ordered; never an entry that has changed since it was shown."""
+"""``idemproxy forget producer`` and ``forget name``: say what it costs, ask, and forget. Never an entry that a living
+proxy may be writing, unless that is ordered; never what has changed since it was shown."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TextIO
 
 from ....state.entry import Entry
 from ....state.inspection import owner_of
-from ....state.redis_inspection import EntryRow, NotForgotten, RedisInspection
-from .render import ENTRY_TITLES, entry_cells
+from ....state.redis_inspection import EntryRow, NameRow, NotForgotten, RedisInspection
+from .render import ENTRY_TITLES, NAME_TITLES, entry_cells, name_cells
 from .table import printable, table_lines
 
 ROWS_SHOWN_MAX = 20
@@ -61,6 +61,42 @@ def forget_producer(
             print(f"{_where(row)}: not forgotten: {result.reason}", file=out)
     print(f"forgotten on {len(found) - failed} of {_partitions(len(found))}", file=out)
     return 1 if failed else 0
+
+
+COST_OF_NAME = """\
+Forgetting a name fences every instance of it, at once and for good: what they send is refused with 47. The next one
+that begins under this name has another producer id, and whoever begins it owns the name. What the log has stays; what
+is known of the present producer id expires."""
+
+
+def forget_name(
+    inspection: RedisInspection,
+    rows: Iterable[NameRow],
+    *,
+    ask: Callable[[], str] | None,
+    expiry_ms: int,
+    out: TextIO,
+) -> int:
+    """Forget the one name in ``rows``; return the exit status: 0, or 1 if it was not forgotten. ``ask`` returns what
+    was typed; None: no question is asked."""
+    row = next(iter(rows), None)
+    if row is None:
+        print("nothing is stored of this name", file=out)
+        return 1
+    for line in table_lines(NAME_TITLES, [name_cells(row, None)]):
+        print(line, file=out)
+    print(f"\n{COST_OF_NAME}", file=out)
+    if ask is not None:
+        print("\nType the name to forget it: ", end="", file=out, flush=True)
+        if ask().rstrip("\n") != row.name:
+            print("that is not the name: nothing was forgotten", file=out)
+            return 1
+    result = inspection.forget_name(row, expiry_ms=expiry_ms)
+    if isinstance(result, NotForgotten):
+        print(f"not forgotten: {result.reason}", file=out)
+        return 1
+    print("forgotten", file=out)
+    return 0
 
 
 def _name_owners(in_use: Iterable[EntryRow], out: TextIO) -> None:

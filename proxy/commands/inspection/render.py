@@ -9,8 +9,9 @@ from typing import Any
 
 from ....state.entry import GIVEN_UP, NO_ANCHOR, NO_OFFSET, NO_PRINCIPAL, NO_TIME, NOBODY, Entry, Intent
 from ....state.inspection import Damaged
+from ....state.names import is_named
 from ....state.producer_ids import BLOCK_SIZE
-from ....state.redis_inspection import BlockRow, EntryRow, ServerFacts
+from ....state.redis_inspection import BlockRow, EntryRow, NameRow, ServerFacts
 from ....state.sequence import last_of
 
 ENTRY_TITLES = (
@@ -28,6 +29,7 @@ ENTRY_TITLES = (
 INTENT_TITLES = ("TOPIC", "PARTITION", "PRODUCER", "STATE", "OWNER", "EPOCH", "SEQUENCES", "FROM OFFSET", "UNTOUCHED")
 PROXY_TITLES = ("PROXY", "LEASE", "INTENTS")
 BLOCK_TITLES = ("FIRST ID", "LAST ID", "CLAIMED", "GENERATION")
+NAME_TITLES = ("NAME", "PRODUCER", "EPOCH", "BEGAN", "PARTITIONS", "GENERATION", "PRINCIPAL")
 _VALUE_BYTES_SHOWN = 64
 
 
@@ -66,13 +68,47 @@ def intent_cells(row: EntryRow) -> tuple[object, ...]:
 
 def block_cells(row: BlockRow, generation: bytes | None) -> tuple[object, ...]:
     """Return the cells of a claimed block, as in ``BLOCK_TITLES``."""
-    ids = (row.start, row.start + BLOCK_SIZE - 1)
+    ids = (row.start, _last_id(row))
     if isinstance(row.block, Damaged):
         return (*ids, "-", row.block.reason)
     return (*ids, time_text(row.block.claimed_at_ms), _life(row.block.generation, generation))
 
 
+def name_cells(row: NameRow, generation: bytes | None) -> tuple[object, ...]:
+    """Return the cells of a name, as in ``NAME_TITLES``."""
+    record = row.record
+    if isinstance(record, Damaged):
+        return (row.name, "-", "-", "-", "-", record.reason, "-")
+    if record.is_forgotten:
+        return (row.name, "forgotten", "-", "-", "-", "-", "-")
+    return (
+        *(row.name, record.producer_id, record.producer_epoch, time_text(record.issued_at_ms), row.partitions),
+        *(_life(record.generation, generation), _principal(record.principal) or "-"),
+    )
+
+
 # ---------------------------------------------------------------------- JSON
+def name_fields(row: NameRow, generation: bytes | None) -> dict[str, Any]:
+    """Return the JSON object of a name."""
+    record = row.record
+    if isinstance(record, Damaged):
+        return {"name": row.name, "state": "damaged", "reason": record.reason}
+    if record.is_forgotten:
+        return {"name": row.name, "state": "forgotten"}
+    return {
+        "name": row.name,
+        "state": "in use",
+        "producer_id": str(record.producer_id),
+        "producer_epoch": record.producer_epoch,
+        "began_at_ms": record.issued_at_ms,
+        "partitions": row.partitions,
+        "generation": record.generation.hex(),
+        "is_present_generation": record.generation == generation,
+        "principal": _principal(record.principal),
+        "version": record.version,
+    }
+
+
 def entry_fields(row: EntryRow, generation: bytes | None) -> dict[str, Any]:
     """Return the JSON object of one entry."""
     place, entry = row.place, row.entry
@@ -130,7 +166,7 @@ def _intent_fields(intent: Intent, is_owner_alive: bool) -> dict[str, Any]:
 
 def block_fields(row: BlockRow, generation: bytes | None) -> dict[str, Any]:
     """Return the JSON object of a claimed block."""
-    ids = {"first_id": str(row.start), "last_id": str(row.start + BLOCK_SIZE - 1)}
+    ids = {"first_id": str(row.start), "last_id": str(_last_id(row))}
     if isinstance(row.block, Damaged):
         return {**ids, "state": "damaged", "reason": row.block.reason}
     return {
@@ -140,7 +176,13 @@ def block_fields(row: BlockRow, generation: bytes | None) -> dict[str, Any]:
         "generation": row.block.generation.hex(),
         "is_present_generation": row.block.generation == generation,
         "principal": _principal(row.block.principal),
+        "name": row.block.name or None,
     }
+
+
+def _last_id(row: BlockRow) -> int:
+    """Of a name's block only the first one is used."""
+    return row.start if is_named(row.start) else row.start + BLOCK_SIZE - 1
 
 
 # ---------------------------------------------------------------------- sentences

@@ -11,11 +11,20 @@ from typing import Any
 
 from ....state.entry import Entry
 from ....state.inspection import Damaged, owner_of
-from ....state.redis_inspection import BlockRow, EntryRow, MemberRow, RedisInspection, ServerFacts, UnknownRow
+from ....state.redis_inspection import (
+    BlockRow,
+    EntryRow,
+    MemberRow,
+    NameRow,
+    RedisInspection,
+    ServerFacts,
+    UnknownRow,
+)
 from .render import (
     BLOCK_TITLES,
     ENTRY_TITLES,
     INTENT_TITLES,
+    NAME_TITLES,
     PROXY_TITLES,
     block_cells,
     block_fields,
@@ -23,6 +32,8 @@ from .render import (
     entry_fields,
     entry_lines,
     intent_cells,
+    name_cells,
+    name_fields,
     server_line,
 )
 from .table import printable, table_lines
@@ -50,6 +61,7 @@ class Counts:
     intents_of: Counter[bytes | None] = field(default_factory=Counter)
     members: dict[bytes, int] = field(default_factory=dict)
     blocks: Counter[str] = field(default_factory=Counter)
+    names: int = 0
     cluster_id: str | None = None
     unknown_keys: int = 0
     entry_bytes: int = 0
@@ -88,6 +100,8 @@ def count(inspection: RedisInspection, generation: bytes | None) -> Counts:
                 counts.blocks["damaged"] += 1
             else:
                 counts.blocks["present" if row.block.generation == generation else "earlier"] += 1
+        elif isinstance(row, NameRow):
+            counts.names += 1
         elif isinstance(row, UnknownRow) and row.cluster_id is not None:
             counts.cluster_id = row.cluster_id.decode("utf-8", "backslashreplace")
         else:
@@ -105,7 +119,7 @@ def overview(inspection: RedisInspection, server: ServerFacts, as_json: bool) ->
     yield server_line(server, inspection.cluster)
     if counts.cluster_id is not None:
         yield f"the brokers' own cluster id: {printable(counts.cluster_id)}"
-    if not (counts.entries or counts.members or counts.blocks):
+    if not (counts.entries or counts.members or counts.blocks or counts.names):
         others = ", ".join(inspection.cluster_names()) or "none"
         yield f"nothing is stored under this cluster name; names that have something: {others}"
         return
@@ -117,6 +131,8 @@ def overview(inspection: RedisInspection, server: ServerFacts, as_json: bool) ->
     yield f"blocks of producer ids: {counts.blocks.total()} ({counts.blocks['present']} of this generation)"
     if counts.blocks["damaged"]:
         yield f"  {counts.blocks['damaged']} of them cannot be read"
+    if counts.names:
+        yield f"named producers: {counts.names} (idemproxy inspect names)"
     if counts.unknown_keys:
         yield f"keys that this version does not know: {counts.unknown_keys}"
     lives = counts.generations.most_common()
@@ -146,6 +162,7 @@ def _overview_fields(counts: Counts, server: ServerFacts, cluster: str) -> dict[
         "states": {state: counts.states[state] for state in STATES},
         "generations": {life.hex(): number for life, number in counts.generations.most_common()},
         "blocks": {which: counts.blocks[which] for which in ("present", "earlier", "damaged")},
+        "names": counts.names,
         "unknown_keys": counts.unknown_keys,
         "proxies": list(_proxy_fields(counts)),
         "intents": [entry_fields(row, server.generation) for row in counts.intents],
@@ -214,6 +231,13 @@ def blocks(rows: Iterable[BlockRow], server: ServerFacts, as_json: bool) -> Iter
     if as_json:
         return (json.dumps(block_fields(row, server.generation)) for row in rows)
     return table_lines(BLOCK_TITLES, (block_cells(row, server.generation) for row in rows))
+
+
+def names(rows: Iterable[NameRow], server: ServerFacts, as_json: bool) -> Iterator[str]:
+    """Yield the names of producers, one a line."""
+    if as_json:
+        return (json.dumps(name_fields(row, server.generation)) for row in rows)
+    return table_lines(NAME_TITLES, (name_cells(row, server.generation) for row in rows))
 
 
 def producer(rows: Iterable[EntryRow], server: ServerFacts, as_json: bool) -> Iterator[str]:

@@ -63,6 +63,11 @@ def crash_in(log: str) -> Crash:
     return Crash(CrashPoint(said["point"]), said["nth"], said["base_sequence"], said["record_count"])
 
 
+def is_entry(key: bytes) -> bool:
+    """Is it the key of a producer's state on a partition, rather than of a block of ids or of a name?"""
+    return b":{" in key and b":name:" not in key
+
+
 class CrashingRunner(FlowRunner):
     """Hands every effect on to the shipped runner, and ends the process at the chosen point of the n-th produce.
 
@@ -91,11 +96,14 @@ class CrashingRunner(FlowRunner):
     # ------------------------------------------------------------------ the reserve
     def _note(self, key: bytes, value: object) -> object:
         """Remember the stored intent: one that is written again with the same batches is no reserve."""
-        if b":block:" not in key and (value is None or isinstance(value, bytes)):
+        if is_entry(key) and (value is None or isinstance(value, bytes)):
             self._intents[key] = unpack(value).intent if value else None
         return value
 
     def swap(self, effect: Swap, resume: Resume, perform: Callable[[Swap, Resume], None]) -> None:
+        if not is_entry(effect.key):
+            perform(effect, resume)
+            return
         intent = unpack(effect.value).intent
         before = self._intents.get(effect.key)
         is_reserve = intent is not None and bool(intent.batches)

@@ -161,10 +161,14 @@ class RawClient:
         return bytes(data)
 
     # ------------------------------------------------------------------ producing
-    def init_producer_id(self, version: int = 0, transactional_id: str | None = None) -> tuple[int, int, int]:
-        """Return (error code, producer id, epoch)."""
+    def init_producer_id(
+        self, version: int = 0, transactional_id: str | None = None, producer_id: int = -1, producer_epoch: int = -1
+    ) -> tuple[int, int, int]:
+        """Return (error code, producer id, epoch). ``producer_id``, ``producer_epoch``: of who asks for a higher one,
+        from version 3 on."""
+        given = {"producer_id": producer_id, "producer_epoch": producer_epoch} if version >= 3 else {}
         answer = self.ask(
-            ApiKey.INIT_PRODUCER_ID, version, transactional_id=transactional_id, transaction_timeout_ms=60_000
+            ApiKey.INIT_PRODUCER_ID, version, transactional_id=transactional_id, transaction_timeout_ms=60_000, **given
         )
         return answer.error_code, answer.producer_id, answer.producer_epoch
 

@@ -63,12 +63,20 @@ class VirtualClient:
         self.name = name
         self.addresses = list(addresses)
         self.settings = settings or ClientSettings()
+        self.client_id = name
+        """What it calls itself in its requests."""
+        self.producer_name: str | None = None
+        """The name that it asks a producer id for; None: it asks for a fresh one."""
         self.host = network.host(name)
         self.producer = ProducerState()
         self.batches: list[Batch] = []
         """Everything the user has sent, in order."""
         self.on_acknowledged: list[Callable[[Batch], None]] = []
         """Told in the moment in which the user is told that a batch is in the log."""
+        self.older_ids: list[tuple[int, int]] = []
+        """Producer id and epoch of its earlier instances."""
+        self.ids_given_up = 0
+        """So often it has asked for a producer id and heard nothing."""
         self.connections_opened = 0
         self.next_address: Address | None = None
         """Where it connects next, once; None: anywhere."""
@@ -139,6 +147,17 @@ class VirtualClient:
             others = [address for address in self.addresses if address != self.connection.address]
             self.next_address = self.network.random.choice(others) if others else None
             self.disconnect()
+
+    def begin_anew(self) -> bool:
+        """End, and begin again as another instance that asks for an id of its own; False: it has something to finish,
+        or is new."""
+        producer = self.producer
+        if not self.is_done or not producer.has_id():
+            return False
+        self.older_ids.append((producer.producer_id, producer.producer_epoch))
+        producer.producer_id = producer.producer_epoch = -1
+        self.disconnect()
+        return True
 
     def give_up_all(self) -> None:
         """The user gives up whatever is not finished."""
@@ -309,7 +328,8 @@ class _Session:
     def ask_for_id(self) -> None:
         """InitProducerId."""
         correlation_id = self._register([])
-        self._write(wire_bytes.init_producer_id(correlation_id, self._client.name))
+        client = self._client
+        self._write(wire_bytes.init_producer_id(correlation_id, client.client_id, client.producer_name))
 
     def produce(self, batches: list[Batch]) -> None:
         """One request with one batch for each of its partitions."""
@@ -332,7 +352,7 @@ class _Session:
         correlation_id = self._register(named)
         settings = self._client.settings
         timeout_ms = round((settings.timeout or settings.request_timeout) * 1000)
-        self._write(wire_bytes.produce(correlation_id, self._client.name, timeout_ms, parts, settings.acks))
+        self._write(wire_bytes.produce(correlation_id, self._client.client_id, timeout_ms, parts, settings.acks))
 
     def _register(self, batches: list[tuple[Batch, Identity]]) -> int:
         self._correlation_id += 1
@@ -382,4 +402,5 @@ class _Session:
         waiting, self.waiting = self.waiting, {}
         for request in waiting.values():
             request.deadline.cancel()
+            self._client.ids_given_up += not request.batches
         self._client.session_ended(self, [one for request in waiting.values() for one in request.batches])

@@ -18,9 +18,9 @@ def _framed(api_key: int, version: int, correlation_id: int, client_id: str, bod
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
-def init_producer_id(correlation_id: int, client_id: str) -> bytes:
-    """A request for a fresh producer id, without a transactional id."""
-    return _framed(INIT_PRODUCER_ID, 0, correlation_id, client_id, string(None) + struct.pack(">i", -1))
+def init_producer_id(correlation_id: int, client_id: str, name: str | None = None) -> bytes:
+    """A request for a producer id: a fresh one, or that of a name, which goes as transactional id."""
+    return _framed(INIT_PRODUCER_ID, 0, correlation_id, client_id, string(name) + struct.pack(">i", -1))
 
 
 def parse_init_producer_id(body: bytes) -> tuple[int, int, int]:

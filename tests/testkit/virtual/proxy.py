@@ -64,6 +64,7 @@ class VirtualProxy:
         authenticating_brokers: Sequence[int] = (),
         expiry_seconds: float | None = None,
         wall_clock_rate: float = 1.0,
+        has_names: bool = False,
         late_share: float = 0.0,
         fast_share: float = 0.0,
         traced_share: float = 0.0,
@@ -73,9 +74,9 @@ class VirtualProxy:
         knows its clients by name, as with certificates. ``authenticating_brokers``: the brokers, if they ask who is
         there: clients then show them at one port each, and the proxy is a principal of its own. ``expiry_seconds``: of
         the state of an idle producer; None: as shipped. ``wall_clock_rate``: of the clock by which ids get old.
-        ``late_share``: of batches that are converted in a later pass. ``fast_share``: of its lives in which usual
-        batches go the fast path. ``traced_share``: of batches whose span is wanted, which go through a flow there; 0:
-        no spans are wanted."""
+        ``has_names``: client ids are names. ``late_share``: of batches that are converted in a later pass.
+        ``fast_share``: of its lives in which usual batches go the fast path. ``traced_share``: of batches whose span is
+        wanted, which go through a flow there; 0: no spans are wanted."""
         self.network = network
         self.name = name
         self.address: Address = (name, 9092)
@@ -93,17 +94,15 @@ class VirtualProxy:
         self.store: Any
         self._upstream = upstream
         self._redis = redis
-        self._clock_offset = clock_offset
-        self._clock_rate = clock_rate
+        self._clock_offset, self._clock_rate = clock_offset, clock_rate
         self._merge_producers = merge_producers
         self._horizon_seconds = horizon_seconds
         self._has_principals = has_principals
         self._authenticating_brokers = tuple(authenticating_brokers)
         self._expiry_seconds = expiry_seconds
         self._wall_clock_rate = wall_clock_rate
-        self._late_share = late_share
-        self._fast_share = fast_share
-        self._traced_share = traced_share
+        self._has_names = has_names
+        self._late_share, self._fast_share, self._traced_share = late_share, fast_share, traced_share
         self._fast = Random(f"{network.seed}/{name}/fast")
         self._late = Random(f"{network.seed}/{name}/late")
         self._traced = Random(f"{network.seed}/{name}/traced")
@@ -185,6 +184,8 @@ class VirtualProxy:
         if self._traced_share:
             engine.context.observers.step_begins = host.now
             engine.context.observers.begin_trace = self._begin_trace
+        if self._has_names:
+            engine.names.set_patterns(("client-*",))
         if self._expiry_seconds is not None:
             engine.context.life.expiry_ms = int(self._expiry_seconds * 1000)
         if self._horizon_seconds is not None:

@@ -15,8 +15,9 @@ from testkit.virtual.redis_connection import RedisConnection, RedisFault
 from testkit.virtual.redis_server import RedisServer, Stored
 
 KEY_COMMANDS = (b"GET", b"SET", b"DEL", b"EVALSHA")
-LEASE, ENTRY, BLOCK = b":member:", b":{", b":block:"
-"""By these the keys of registrations, those of producers' state and those of blocks of producer ids are known."""
+LEASE, ENTRY, BLOCK, NAME = b":member:", b":{", b":block:", b":name:"
+"""By these the keys of registrations, those of producers' state, those of blocks of producer ids and those of names are
+known."""
 
 
 @dataclass(frozen=True, slots=True)

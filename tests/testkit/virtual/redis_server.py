@@ -233,19 +233,30 @@ class RedisServer:
         return ReplyError("ERR only SCRIPT LOAD and SCRIPT EXISTS are known here")
 
     def evalsha(self, rest: Sequence[bytes]) -> Reply:
-        """EVALSHA of the swap script: digest, two keys, version, value, ttl."""
+        """EVALSHA of the swap script: digest, keys, version, value, ttl; of a named one its newest instance, too."""
         text = self.scripts.get(rest[0].lower())
         if text is None:
             return ReplyError("NOSCRIPT No matching script. Please use EVAL.")
         assert SWAP_MARKER in text, "a script that is not the swap script"
         keys = int(rest[1])
-        assert keys == 2, f"the swap script takes two keys, not {keys}"
-        key, member_key, expected_version, value, ttl_ms = rest[2:]
-        return self.swap(key, member_key, expected_version, value, int(ttl_ms))
+        assert keys in (2, 4), f"the swap script takes two keys or four, not {keys}"
+        (key, member_key, *named), values = rest[2 : 2 + keys], rest[2 + keys :]
+        expected_version, value, ttl_ms, *newest = values
+        assert len(newest) == (1 if named else 0)
+        return self.swap(key, member_key, expected_version, value, int(ttl_ms), (*named, *newest))
 
-    def swap(self, key: bytes, member_key: bytes, expected_version: bytes, value: bytes, ttl_ms: int) -> Reply:
+    def swap(
+        self,
+        key: bytes,
+        member_key: bytes,
+        expected_version: bytes,
+        value: bytes,
+        ttl_ms: int,
+        name: Sequence[bytes] = (),
+    ) -> Reply:
         """What the swap script does: set if the version (bytes 1 to 9) is the expected one, else say what is there;
-        refuse who is not registered."""
+        refuse who is not registered, and a producer whose name (its record's key, the index, what is to be there) has
+        another newest instance."""
         assert len(expected_version) == 8
         if self.get(member_key) is None:
             return ReplyError("NOMEMBER the registration of the sender is gone")
@@ -253,9 +264,41 @@ class RedisServer:
         fits = present is None if expected_version == bytes(8) else (present or b"")[1:9] == expected_version
         if not fits:
             return present  # it only reads then, which a server that takes no writes does as well
+        if name:
+            record_key, index, newest = name
+            record = self.get(record_key)
+            if (record or b"")[9:19] != newest:
+                return [record]
         if (refusal := self.refusal_of(b"SET")) is not None:
             return ReplyError(f"{refusal} script: {self.run_id}, on @user_script:14.")
+        if ttl_ms < 0:
+            expires_at = None if present is None else self.data[key].expires_at
+            ttl_ms = 0 if expires_at is None else max(1, round((expires_at - self.network.now) * 1000))
+        if name:
+            self.add_member(index, key)
         self.write(key, value, ttl_ms)
+        return 1
+
+    def add_member(self, key: bytes, member: bytes) -> None:
+        """What SADD does. A set is stored as its sorted members, one a line."""
+        members = set((self.get(key) or b"").split(b"\n")) - {b""}
+        if member not in members:
+            self.write(key, b"\n".join(sorted(members | {member})), 0)
+
+    def members(self, rest: Sequence[bytes]) -> Reply:
+        """SMEMBERS key."""
+        (key,) = rest
+        return list((self.get(key) or b"").split(b"\n")) if self.get(key) else []
+
+    def expire(self, rest: Sequence[bytes]) -> Reply:
+        """PEXPIRE key ms NX: only where there is no expiry yet."""
+        key, ttl_ms, option = rest
+        assert option == b"NX"
+        if (refusal := self.refusal_of(b"SET")) is not None:
+            return ReplyError(refusal)
+        if self.get(key) is None or self.data[key].expires_at is not None:
+            return 0
+        self.write(key, self.data[key].value, int(ttl_ms))
         return 1
 
 
@@ -271,6 +314,8 @@ COMMANDS: dict[bytes, Callable[[RedisServer, Sequence[bytes]], Reply]] = {
     b"SCRIPT": RedisServer.script,
     b"EVALSHA": RedisServer.evalsha,
     b"FLUSHALL": RedisServer.flush,
+    b"SMEMBERS": RedisServer.members,
+    b"PEXPIRE": RedisServer.expire,
     b"SELECT": lambda server, rest: "OK",
     b"CLIENT": lambda server, rest: "OK",
 }

@@ -14,7 +14,7 @@ from testkit.virtual.log import MESSAGE_BYTES_MAX
 from testkit.virtual.network import Network, NetworkSettings
 from testkit.virtual.pass_through_client import PassThroughClient, VirtualIntruder
 from testkit.virtual.proxy import OWN_NAME, VirtualProxy
-from testkit.virtual.redis import BLOCK, RedisFaultRates, VirtualRedis
+from testkit.virtual.redis import BLOCK, NAME, RedisFaultRates, VirtualRedis
 from testkit.virtual.thief import VirtualThief
 
 REDIS_ADDRESS = ("redis", 6379)
@@ -56,6 +56,8 @@ class WorldSettings:
     """After which the state of an idle producer expires; None: as shipped."""
     wall_clock_rate: float = 1.0
     """How fast the wall clocks go by which producer ids get old."""
+    has_names: bool = False
+    """Client ids are names of producers."""
     late_share: float = 0.0
     """Of batches that are converted in a later pass, as where much is to be done."""
     fast_share: float = 0.0
@@ -73,8 +75,8 @@ class World:
         self.settings = settings = settings or WorldSettings()
         self.network = Network(seed, settings.network)
         self.redis = VirtualRedis(self.network, REDIS_ADDRESS)
-        if settings.has_principals:  # whom a producer id was issued to is known to Redis alone
-            self.redis.server.keeps = BLOCK
+        if settings.has_principals or settings.has_names:  # what is known to Redis alone
+            self.redis.server.keeps = NAME if settings.has_names else BLOCK
         self.cluster = VirtualCluster(
             self.network, {TOPIC: settings.partitions}, broker_count=settings.brokers, settings=settings.cluster
         )
@@ -93,6 +95,7 @@ class World:
                 clock_offset=offset,
                 clock_rate=rate,
                 merge_producers=settings.merge_producers,
+                has_names=settings.has_names,
                 late_share=settings.late_share,
                 fast_share=settings.fast_share,
                 traced_share=settings.traced_share,
@@ -111,6 +114,8 @@ class World:
             for number in range(1, settings.clients + 1)
         ]
         self.thief = (VirtualIntruder if settings.has_pass_through else VirtualThief)(self.network)
+        self.zombie = VirtualThief(self.network, "zombie")
+        """Where client ids are names: what is left of their earlier instances."""
         if settings.has_pass_through:
             self.cluster.users = {client.name: True for client in self.clients}
             self.cluster.users |= {OWN_NAME: False, self.thief.host.name: settings.thief_may_write}

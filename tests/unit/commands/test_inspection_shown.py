@@ -13,8 +13,9 @@ from idemproxy.proxy.commands.inspection import render, views
 from idemproxy.proxy.commands.inspection.arguments import _partition, _producer_id
 from idemproxy.state.entry import GIVEN_UP, NOBODY, Entry, Intent, IntentBatch, WindowBatch
 from idemproxy.state.inspection import Damaged, EntryPlace
+from idemproxy.state.names import FIRST_NAMED_ID, NameRecord, forgotten_name
 from idemproxy.state.producer_ids import Block
-from idemproxy.state.redis_inspection import BlockRow, EntryRow, ServerFacts
+from idemproxy.state.redis_inspection import BlockRow, EntryRow, NameRow, ServerFacts
 
 LIFE, EARLIER = b"L" * 16, b"E" * 16
 OWNER = b"incarnat"
@@ -151,6 +152,7 @@ def test_a_block_is_an_object_that_says_of_which_life_it_is() -> None:
         "generation": LIFE.hex(),
         "is_present_generation": False,
         "principal": None,
+        "name": None,
     }
     assert render.block_fields(BlockRow(5000, Damaged("cut")), LIFE)["state"] == "damaged"
 
@@ -198,3 +200,34 @@ def test_a_producer_id_may_be_written_as_in_the_keys_and_numbers_have_their_rang
     for text in (str(2**31), "-1", "٣", "0x1"):
         with pytest.raises(ArgumentTypeError, match="is no partition number"):
             _partition(text)
+
+
+def test_a_name_shows_its_newest_instance() -> None:
+    record = NameRecord(3, FIRST_NAMED_ID, 4, LIFE, b"a person", issued_at_ms=17)
+    row = NameRow("orders", record, b"", partitions=2)
+    assert render.name_cells(row, EARLIER)[:3] == ("orders", FIRST_NAMED_ID, 4)
+    assert render.name_fields(row, LIFE) == {
+        "name": "orders",
+        "state": "in use",
+        "producer_id": str(FIRST_NAMED_ID),
+        "producer_epoch": 4,
+        "began_at_ms": 17,
+        "partitions": 2,
+        "generation": LIFE.hex(),
+        "is_present_generation": True,
+        "principal": b"a person".hex(),
+        "version": 3,
+    }
+
+
+def test_a_name_that_was_forgotten_or_cannot_be_read_says_so() -> None:
+    forgotten = NameRow("orders", forgotten_name(None, 5), b"")
+    damaged = NameRow("orders", Damaged("it has 3 bytes"), b"abc")
+    assert render.name_fields(forgotten, LIFE) == {"name": "orders", "state": "forgotten"}
+    assert render.name_cells(forgotten, LIFE)[1] == "forgotten"
+    assert render.name_fields(damaged, LIFE)["reason"] == render.name_cells(damaged, LIFE)[5] == "it has 3 bytes"
+
+
+def test_of_a_names_block_there_is_one_id() -> None:
+    fields = render.block_fields(BlockRow(FIRST_NAMED_ID, Block(LIFE, 17, name="orders")), LIFE)
+    assert (fields["first_id"], fields["name"]) == (fields["last_id"], "orders")

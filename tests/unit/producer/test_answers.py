@@ -19,6 +19,7 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "out_of_order": (lambda: answers.out_of_order(OutOfOrder(7, "there is a gap")), 45),
     "not_in_log": (answers.not_in_log, 45),
     "fenced": (lambda: answers.fenced(Fenced(3)), 47),
+    "fenced_by_name": (answers.fenced_by_name, 47),
     "foreign_producer_id": (answers.foreign_producer_id, 49),
     "in_doubt": (lambda: answers.in_doubt("the store is away"), 7),
     "held_back": (lambda: answers.held_back("draining"), 19),

@@ -74,11 +74,11 @@ def test_the_block_of_an_id_is_where_it_came_from() -> None:
 
 
 def test_a_block_value_carries_generation_and_time() -> None:
-    assert unpack_block(pack_block(b"g" * 16, 1_700_000_000_123)) == (b"g" * 16, 1_700_000_000_123, NO_PRINCIPAL)
+    assert unpack_block(pack_block(b"g" * 16, 1_700_000_000_123)) == (b"g" * 16, 1_700_000_000_123, NO_PRINCIPAL, "")
 
 
 def test_a_block_value_carries_whose_the_ids_are_and_is_as_ever_if_they_are_nobodys() -> None:
-    assert unpack_block(pack_block(b"g" * 16, 1, b"a person")) == (b"g" * 16, 1, b"a person")
+    assert unpack_block(pack_block(b"g" * 16, 1, b"a person")) == (b"g" * 16, 1, b"a person", "")
     assert pack_block(b"g" * 16, 1, NO_PRINCIPAL) == pack_block(b"g" * 16, 1)
     assert len(pack_block(b"g" * 16, 1)) == 25
 

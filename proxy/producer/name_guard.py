@@ -1,0 +1,117 @@
+"""What one process knows of the name that a producer id belongs to, and whether a batch is of its newest instance (rule
+R22). Flows only.
+
+The swap that reserves compares the name in Redis, so nothing of an older instance is ever appended by what is known
+here; it says what the client is told, and what that swap compares."""
+
+from __future__ import annotations
+
+from ...state import store
+from ...state.entry import Entry, StoredFormatError
+from ...state.names import NameRecord, is_fenced, newest_bytes, pack_name, unpack_name, with_higher_epoch
+from ...state.producer_ids import block_of, unpack_block
+from ...state.store import NameCheck, StoreAway, Swapped
+from .. import limits
+from ..flow.effects import Now, Read, Swap
+from .life import Life
+
+_NOT_FOUND = StoreAway("the name of this producer id is not in Redis, or not yet")
+
+
+class NameGuard:
+    """Of one named producer id, on one partition. ``principal``: to whom the id was issued, as far as it is known."""
+
+    def __init__(self, life: Life, producer_id: int) -> None:
+        self.principal: bytes | None = None
+        self._life = life
+        self._producer_id = producer_id
+        self._block_key = store.block_key(life.cluster, block_of(producer_id))
+        self._index = store.index_key(life.cluster, producer_id)
+        self._key = b""
+        self._record: NameRecord | None = None
+        self._era = -1
+        self._missing_since: float | None = None
+
+    def check(self, entry: Entry) -> NameCheck:
+        """What the swap compares that reserves with this entry."""
+        assert self._key, "nothing is reserved before the name is known"
+        assert entry.intent is not None
+        return NameCheck(self._key, newest_bytes(self._producer_id, entry.intent.producer_epoch), self._index)
+
+    @property
+    def is_over(self) -> bool:
+        """Has the name another producer id by now, as far as is known? Then the state of this one expires."""
+        return self._record is not None and self._record.producer_id != self._producer_id
+
+    def moved(self, stored: bytes | None) -> None:
+        """A swap has found this record of the name."""
+        self._take(stored)
+
+    async def admits(self, producer_epoch: int, principal: bytes) -> bool | StoreAway:
+        """Is a batch of this epoch one of the newest instance, by the principal to whom the id was issued? What is
+        known may be older than that: the reserve compares it again. That it is not is said only by what was read after
+        the batch came. StoreAway: nobody can tell."""
+        era = self._life.era
+        is_new = self._era != era
+        while True:
+            if is_new and (away := await self._read()) is not None:
+                return away
+            if era != self._life.era:
+                return StoreAway("the state has begun a new life")
+            if self.principal is not None and self.principal != principal:
+                return False
+            record = self._record
+            if is_fenced(record, self._producer_id, producer_epoch):
+                if is_new:
+                    return False
+                is_new = True
+                continue
+            assert record is not None
+            if producer_epoch <= record.producer_epoch:
+                return True
+            higher = with_higher_epoch(record, producer_epoch)
+            result = await Swap(self._key, record.version, pack_name(higher), 0)
+            if isinstance(result, Swapped):
+                self._record = higher
+                return True
+            if isinstance(result, StoreAway):
+                return result
+            is_new = True
+
+    async def _read(self) -> StoreAway | None:
+        """Read the record, and first whose name it is. A server that is the master no longer may not have them yet:
+        that nothing is there is believed when it is so for as long as a lease."""
+        if not self._key:
+            found = await Read(self._block_key)
+            if isinstance(found, StoreAway):
+                return found
+            block = None if found is None else unpack_block(found)
+            if block is None or not block.name:
+                return await self._missing()
+            self.principal = block.principal
+            self._key = store.name_key(self._life.cluster, block.name)
+        era = self._life.era
+        stored = await Read(self._key)
+        if isinstance(stored, StoreAway):
+            return stored
+        if stored is None:
+            return await self._missing()
+        self._missing_since = None
+        if not self._take(stored):
+            return StoreAway("the record of the name cannot be read by this version")
+        self._era = era
+        return None
+
+    async def _missing(self) -> StoreAway | None:
+        now, self._record = await Now(), None
+        if self._missing_since is None:
+            self._missing_since = now
+        return _NOT_FOUND if now - self._missing_since < limits.LEASE_SECONDS else None
+
+    def _take(self, stored: bytes | None) -> bool:
+        try:
+            self._record = None if stored is None else unpack_name(stored)
+        except StoredFormatError:
+            self._record, self._era = None, -1
+            return False
+        return True

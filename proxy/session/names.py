@@ -1,0 +1,214 @@
+"""InitProducerId of named producers (rule R22): the next instance of a name gets its producer id and epoch. Which ones
+is decided in ``state/names.py``; here that is written, or nothing is answered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Protocol
+
+from cachetools import LRUCache
+
+from ...codecs.error_codes import ErrorCode
+from ...state import store
+from ...state.entry import NO_GENERATION, StoredFormatError
+from ...state.names import (
+    NO_ID,
+    ForeignName,
+    NameRecord,
+    NewId,
+    Outdated,
+    Raised,
+    Repeated,
+    is_name,
+    is_named,
+    next_instance,
+    pack_name,
+    propose_named_id,
+    unpack_name,
+    with_new_id,
+)
+from ...state.producer_ids import RANDOM_BYTES, pack_block
+from ...state.store import NO_VERSION, Store, StoreAway, Swapped
+from ...values import value
+from .. import limits
+from ..bridge.init_producer_id import FENCED_SINCE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, InitProducerIdRequest
+from ..events import InstanceBegan, InternalError, OperatorMessage, Report
+from ..flow.effects import Read, Swap
+from ..flow.runner import FlowRunner
+from ..producer.life import Life
+
+Done = Callable[[int, int, int], None]
+"""Gets error code, producer id and epoch; both -1 with an error."""
+_TRIES_MAX = 10
+"""Others may begin instances of the same name meanwhile."""
+
+
+class Client(Protocol):
+    """Who asks."""
+
+    @property
+    def principal(self) -> bytes: ...
+
+    @property
+    def is_closed(self) -> bool: ...
+
+
+@value(frozen=True, slots=True)
+class NameOf:
+    """``keeps_id``: as in ``next_instance``."""
+
+    name: str
+    keeps_id: bool
+
+
+class Names:
+    """Of one proxy process. ``patterns``: client ids that are names; * stands for any text."""
+
+    def __init__(self, life: Life, runner: FlowRunner, random_bytes: Callable[[int], bytes], report: Report) -> None:
+        self._life = life
+        self._runner = runner
+        self._random_bytes = random_bytes
+        self._report = report
+        self._patterns = _matching(())
+        self._at_work = 0
+        self._written: LRUCache[str, int] = LRUCache(limits.NAMES_REMEMBERED_MAX)
+        """Name -> the version of its record that this process wrote last."""
+
+    def set_patterns(self, patterns: Iterable[str]) -> None:
+        """These client ids are names from now on."""
+        self._patterns = _matching(patterns)
+
+    def of(self, request: InitProducerIdRequest, client_id: str | None) -> NameOf | None:
+        """Return the name of a producer that asks for its id; None: it has none."""
+        if request.transactional_id is not None:
+            return NameOf(request.transactional_id, keeps_id=True)
+        if client_id and self._patterns.fullmatch(client_id):
+            return NameOf(client_id, keeps_id=False)
+        return None
+
+    def answer(
+        self,
+        name: NameOf,
+        request: InitProducerIdRequest,
+        version: int,
+        client: Client,
+        ids: Store,
+        done: Done,
+    ) -> None:
+        """Begin an instance. ``ids``: the store."""
+        is_half = (request.producer_id == NO_PRODUCER_ID) is not (request.producer_epoch == NO_PRODUCER_EPOCH)
+        if not is_name(name.name) or is_half:
+            _refuse(done, ErrorCode.INVALID_REQUEST)
+            return
+        if self._at_work >= limits.NAMES_AT_WORK_MAX:
+            _refuse(done, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return
+        self._at_work += 1
+
+        def ended(result: NameRecord | ErrorCode) -> None:
+            self._at_work -= 1
+            if isinstance(result, NameRecord):
+                done(int(ErrorCode.NONE), *result.newest)
+            else:
+                _refuse(done, result)
+
+        def broke(error: Exception) -> None:
+            self._report(InternalError(f"producer name {name.name!r}", error))
+            ended(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+        self._runner.start(self._begin(name, request, version, client, ids), ended, broke)
+
+    async def _begin(
+        self, name: NameOf, request: InitProducerIdRequest, version: int, client: Client, ids: Store
+    ) -> NameRecord | ErrorCode:
+        principal = client.principal
+        key, era = store.name_key(self._life.cluster, name.name), self._life.era
+        # An id from before the name was one is none of its instances.
+        given = (request.producer_id, request.producer_epoch) if is_named(request.producer_id) else None
+        claimed: int | None = None
+        for _ in range(_TRIES_MAX):
+            record = await self._read(key, name.name)
+            if isinstance(record, StoreAway):
+                return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            generation, now_ms = self._life.generation, self._life.wall_clock_ms()
+            verdict = next_instance(record, principal, generation, now_ms, keeps_id=name.keeps_id, given=given)
+            match verdict:
+                case ForeignName():
+                    self._report(OperatorMessage("warning", f"the producer name {name.name!r} is another principal's"))
+                    return _not_allowed(request)
+                case Outdated():
+                    return ErrorCode.PRODUCER_FENCED if version >= FENCED_SINCE else ErrorCode.INVALID_PRODUCER_EPOCH
+                case Repeated():
+                    assert record is not None
+                    return record
+                case Raised():
+                    following = verdict.record
+                case NewId():
+                    if claimed is None:
+                        claimed = await self._claim(name.name, principal, generation, now_ms)
+                    if claimed is None:
+                        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                    following = with_new_id(record, claimed, principal, generation, now_ms)
+            if client.is_closed:  # R17: it may have asked again meanwhile, and would be fenced by itself
+                return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            expected = NO_VERSION if record is None else record.version
+            result = await Swap(key, expected, pack_name(following), 0)
+            if era != self._life.era or isinstance(result, StoreAway):
+                return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            if isinstance(result, Swapped):
+                self._written[name.name] = following.version
+                self._report(InstanceBegan(name.name, *following.newest, None if record is None else record.newest))
+                if following.last_id != NO_ID:
+                    self._let_expire(following.last_id, ids)
+                return following
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    async def _read(self, key: bytes, name: str) -> NameRecord | StoreAway | None:
+        """Return what is stored of a name. An older record than this process wrote lacks its last writes (rule R10)."""
+        stored = await Read(key)
+        if stored is None or isinstance(stored, StoreAway):
+            return stored
+        try:
+            record = unpack_name(stored)
+        except StoredFormatError as error:
+            self._report(OperatorMessage("error", f"producer name {name!r}: {error}"))
+            return StoreAway(str(error))
+        is_older = record.version < self._written.get(name, NO_VERSION)
+        return replace(record, generation=NO_GENERATION) if is_older else record
+
+    async def _claim(self, name: str, principal: bytes, generation: bytes, now_ms: int) -> int | None:
+        """Return a producer id that nobody ever had; None: the store is away."""
+        block = pack_block(generation, now_ms, principal, name)
+        for _ in range(_TRIES_MAX):
+            producer_id = propose_named_id(self._random_bytes(RANDOM_BYTES))
+            result = await Swap(store.block_key(self._life.cluster, producer_id), NO_VERSION, block, 0)
+            if isinstance(result, Swapped):
+                return producer_id
+            if isinstance(result, StoreAway):
+                return None
+        return None
+
+    def _let_expire(self, producer_id: int, ids: Store) -> None:
+        """The state of an id that its name has no longer expires like that of a producer without a name. Done again by
+        the next instance of the name, should this process end meanwhile."""
+        index = store.index_key(self._life.cluster, producer_id)
+        ids.expire_all(index, self._life.expiry_ms, lambda _result: None)
+
+
+def _matching(patterns: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern for all of these; * stands for any text."""
+    found = [".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns]
+    return re.compile("|".join(found) or r"(?!)", re.DOTALL)
+
+
+def _refuse(done: Done, error: ErrorCode) -> None:
+    done(int(error), NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+def _not_allowed(request: InitProducerIdRequest) -> ErrorCode:
+    """As a broker says it: of a transactional id, or of a producer that only is idempotent."""
+    if request.transactional_id is not None:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -1,0 +1,110 @@
+"""Mutants of named producers: rule R22."""
+
+from __future__ import annotations
+
+from mutants.mutant import mutant
+
+_SCENES = "unit/rules/test_rule_names.py::"
+_STATE = "unit/state/test_names.py::"
+
+NAMES = (
+    mutant(
+        "name_not_compared",
+        "R22: the swap that reserves compares the newest instance of the name",
+        _SCENES + "test_the_name_is_compared_in_the_step_of_the_reserve",
+        (
+            "proxy.producer.entry_cache",
+            "name.check(entry) if is_reserve else None\n",
+            "name.check(entry) if False else None\n",
+        ),
+        deaths=("zombie", "stored"),
+    ),
+    mutant(
+        "name_not_looked_at",
+        "R22: a batch of an older instance is turned away, also where the newer one never wrote",
+        _SCENES + "test_an_older_instance_is_fenced_on_a_partition_where_the_newer_one_never_wrote",
+        (
+            "proxy.producer.sequencer",
+            "            if name is not None and stream.queue and not await stream.heeds_name(name):\n",
+            "            if False and name is not None and not await stream.heeds_name(name):\n",
+        ),
+    ),
+    mutant(
+        "name_of_a_lost_life_goes_on",
+        "R22: after a new life of the data the next instance gets a new id",
+        _SCENES + "test_when_redis_has_lost_the_last_instance_its_epoch_is_not_issued_again",
+        ("state.names", "record.generation != generation or record", "record"),
+    ),
+    mutant(
+        "higher_epoch_trusted",
+        "R22: after a higher epoch was seen than is stored the next instance gets a new id",
+        _SCENES + "test_an_epoch_that_a_client_raises_itself_is_taken_over_and_the_next_instance_gets_a_new_id",
+        (
+            "state.names",
+            "        generation=NO_GENERATION,\n        raised_from=NO_EPOCH,\n",
+            "        raised_from=NO_EPOCH,\n",
+        ),
+    ),
+    mutant(
+        "higher_epoch_refused",
+        "R22: the last instance goes on when Redis has lost that it was issued",
+        _SCENES + "test_when_redis_has_lost_the_last_instance_that_one_goes_on_and_fences_the_older_one",
+        ("state.names", "or producer_epoch < record.producer_epoch\n", "or producer_epoch != record.producer_epoch\n"),
+    ),
+    mutant(
+        "one_id_for_clients_that_raise_epochs",
+        "R22: by client id every instance has a producer id of its own",
+        _SCENES + "test_by_client_id_every_instance_has_a_producer_id_of_its_own",
+        ("state.names", "    elif not keeps_id:\n", "    elif False:\n"),
+    ),
+    mutant(
+        "epoch_wraps",
+        "R22: after the last epoch comes a new id",
+        _STATE + "test_after_the_last_epoch_comes_a_new_id",
+        ("state.names", " or record.producer_epoch >= EPOCH_MAX:\n", ":\n"),
+    ),
+    mutant(
+        "named_state_expires",
+        "R22: the state of a named producer does not expire",
+        _SCENES + "test_the_state_of_a_name_that_is_in_use_does_not_expire",
+        (
+            "proxy.producer.entry_cache",
+            "            ttl_ms = 0 if is_reserve else store.KEEP_TTL\n",
+            "            ttl_ms = self._life.expiry_ms\n",
+        ),
+    ),
+    mutant(
+        "named_state_for_ever",
+        "R22: the state of an id that its name has no longer expires",
+        _SCENES + "test_the_state_of_an_id_that_its_name_has_no_longer_expires",
+        ("proxy.session.names", "                if following.last_id != NO_ID:\n", "                if False:\n"),
+    ),
+    mutant(
+        "name_of_anybody",
+        "R22: a name belongs to the principal that made it",
+        _SCENES + "test_a_name_belongs_to_the_principal_that_made_it",
+        ("state.names", "and record.principal != principal:\n", "and False:\n"),
+    ),
+    mutant(
+        "epoch_raised_by_anybody",
+        "R22: only the principal to whom the id was issued raises its epoch",
+        _SCENES + "test_the_id_of_a_name_is_of_no_use_to_another_principal",
+        (
+            "proxy.producer.name_guard",
+            "            if self.principal is not None and self.principal != principal:\n",
+            "            if False:\n",
+        ),
+    ),
+    mutant(
+        "asked_again_is_outdated",
+        "R22: who asks for a higher epoch again is told the same again",
+        _STATE + "test_who_asks_for_a_higher_epoch_again_is_told_the_same",
+        ("state.names", "        if (record.producer_id, record.raised_from) == given:\n", "        if False:\n"),
+    ),
+    mutant(
+        "readable_for_those_who_know_no_names",
+        "R22: proxies that know no names cannot read the entries of named producers",
+        _STATE + "test_proxies_that_know_no_names_take_a_named_entry_for_damaged",
+        ("state.entry", "    packed[_FLAGS_AT] |= _IS_NAMED\n", ""),
+    ),
+)

@@ -1,0 +1,248 @@
+"""Rule R22 in the shortest scenes in which exactly it matters: instances of one name at two proxies, over Redis and a
+broker on a virtual network."""
+
+from __future__ import annotations
+
+import pytest
+
+from idemproxy.proxy.events import InstanceBegan
+from idemproxy.reactor import Address
+from idemproxy.state.entry import NO_GENERATION
+from idemproxy.state.names import NameRecord, is_named, unpack_name
+from idemproxy.state.store import entry_key, index_key, name_key
+from testkit.virtual.client import VirtualClient
+from testkit.virtual.producer import Batch, Identity
+from testkit.virtual.proxy import CLUSTER_NAME
+from testkit.virtual.thief import VirtualThief
+from testkit.virtual.world import TOPIC, World, WorldSettings
+
+FENCED, NOT_ALLOWED = 47, 53
+SECONDS_MAX = 60.0
+NAME = "client-1"
+
+
+class Scene:
+    """Two proxies with their clients' ids as names, and instances of the name ``client-1``."""
+
+    def __init__(
+        self, *, by_client_id: bool = False, expiry_seconds: float | None = None, has_principals: bool = False
+    ) -> None:
+        """``by_client_id``: the name is the client id; else it is the transactional id."""
+        self.world = World(
+            1,
+            WorldSettings(
+                proxies=2,
+                brokers=1,
+                partitions=2,
+                has_names=True,
+                expiry_seconds=expiry_seconds,
+                has_principals=has_principals,
+            ),
+        )
+        self.network = self.world.network
+        self._by_client_id = by_client_id
+        self._instances = 0
+        self.world.start()
+
+    def instance(self, proxy: int = 0) -> VirtualClient:
+        """One more instance, that comes to this proxy."""
+        self._instances += 1
+        address: Address = self.world.proxies[proxy].address
+        client = VirtualClient(self.network, f"instance-{self._instances}", [address])
+        if self._by_client_id:
+            client.client_id = NAME
+        else:
+            client.producer_name = NAME
+        return client
+
+    def send(self, client: VirtualClient, partition: int = 0) -> Batch:
+        """One batch, and its answer."""
+        batch = client.send(TOPIC, partition)
+        assert self.network.run(SECONDS_MAX, lambda: batch.is_done), "no answer"
+        return batch
+
+    def codes(self, batch: Batch) -> list[int]:
+        return [answer.error_code for answer in batch.answers]
+
+    def stored(self, partition: int = 0) -> list[bytes | None]:
+        messages = self.world.cluster.log(TOPIC, partition).messages
+        return [record.value for stored in messages for record in stored.message.records]
+
+    def record(self) -> NameRecord:
+        value = self.world.redis.get(name_key(CLUSTER_NAME, NAME))
+        assert value is not None
+        return unpack_name(value)
+
+    def began(self) -> list[tuple[int, int]]:
+        """Producer id and epoch of all instances, in order of time."""
+        events = [one for proxy in self.world.proxies for one in proxy.events if isinstance(one[2], InstanceBegan)]
+        return [(event.producer_id, event.producer_epoch) for _, _, event in sorted(events, key=lambda one: one[0])]
+
+
+@pytest.fixture(params=[False, True], ids=["transactional id", "client id"])
+def scene(request: pytest.FixtureRequest) -> Scene:
+    return Scene(by_client_id=request.param)
+
+
+def test_an_older_instance_is_fenced_on_a_partition_where_the_newer_one_never_wrote(scene: Scene) -> None:
+    older, newer = scene.instance(), scene.instance(1)
+    assert scene.codes(scene.send(older, 0)) == [0]
+    assert scene.codes(scene.send(newer, 0)) == [0]
+    assert scene.codes(scene.send(older, 1)) == [FENCED]
+    assert scene.stored(1) == []
+    assert scene.codes(scene.send(newer, 1)) == [0]
+
+
+def test_the_name_is_compared_in_the_step_of_the_reserve(scene: Scene) -> None:
+    """The older instance's proxy knows the name as it was, and has no reason to look again."""
+    older, newer = scene.instance(), scene.instance(1)
+    assert scene.codes(scene.send(older, 0)) == [0]
+    assert scene.codes(scene.send(newer, 1)) == [0]
+    assert scene.codes(scene.send(older, 0)) == [FENCED]
+    assert len(scene.stored(0)) == 1
+    scene.network.run(5.0)
+    assert scene.codes(scene.send(newer, 0)) == [0], "what was committed for the older one is written"
+
+
+def test_by_transactional_id_the_producer_id_stays_and_the_epoch_rises() -> None:
+    scene = Scene()
+    for number in range(3):
+        scene.send(scene.instance(number % 2))
+    (producer_id, epoch), *others = scene.began()
+    assert is_named(producer_id)
+    assert (epoch, others) == (0, [(producer_id, 1), (producer_id, 2)])
+    assert len(scene.stored()) == 3
+
+
+def test_by_client_id_every_instance_has_a_producer_id_of_its_own() -> None:
+    """Such clients raise their epoch by themselves when they are fenced: it would be that of the newer instance."""
+    scene = Scene(by_client_id=True)
+    older, newer = scene.instance(), scene.instance(1)
+    scene.send(older)
+    scene.send(newer)
+    for _ in range(3):
+        assert scene.codes(scene.send(older)) == [FENCED]
+    assert older.producer.producer_epoch > newer.producer.producer_epoch
+    assert scene.codes(scene.send(newer)) == [0]
+    (first, _), (second, _) = scene.began()
+    assert first != second
+    assert len(scene.stored()) == 3
+
+
+def test_an_epoch_that_a_client_raises_itself_is_taken_over_and_the_next_instance_gets_a_new_id() -> None:
+    scene = Scene()
+    older = scene.instance()
+    scene.send(older)
+    older.producer._bump_wanted[TOPIC, 0] = "the test says so"
+    assert scene.codes(scene.send(older)) == [0]
+    assert (scene.record().producer_epoch, scene.record().generation) == (1, NO_GENERATION)
+    scene.send(scene.instance(1))
+    (first, _), (second, epoch) = scene.began()
+    assert (first == second, epoch) == (False, 0)
+    assert scene.codes(scene.send(older)) == [FENCED]
+
+
+def test_after_a_new_life_of_the_data_instances_go_on_and_the_next_one_gets_a_new_id(scene: Scene) -> None:
+    older = scene.instance()
+    scene.send(older)
+    scene.world.redis.restart()
+    scene.network.run(15.0)
+    assert scene.codes(scene.send(older))[-1] == 0
+    assert scene.codes(scene.send(older, 1))[-1] == 0
+    scene.send(scene.instance(1))
+    (first, _), (second, epoch) = scene.began()
+    assert (first == second, epoch) == (False, 0)
+    assert scene.codes(scene.send(older)) == [FENCED]
+
+
+def test_when_redis_has_lost_the_last_instance_its_epoch_is_not_issued_again() -> None:
+    scene = Scene()
+    first, second, third = scene.instance(), scene.instance(1), scene.instance()
+    scene.send(first)
+    before = scene.world.redis.get(name_key(CLUSTER_NAME, NAME))
+    scene.send(second)
+    scene.world.redis.put(name_key(CLUSTER_NAME, NAME), before)
+    scene.world.redis.restart()
+    scene.network.run(15.0)
+    value = scene.send(third).values[0]
+    assert value in scene.stored(), "it is not taken for what the second one has written"
+    assert len(set(scene.began())) == 3
+
+
+def test_when_redis_has_lost_the_last_instance_that_one_goes_on_and_fences_the_older_one() -> None:
+    scene = Scene()
+    older, newer = scene.instance(), scene.instance(1)
+    scene.send(older)
+    before = scene.world.redis.get(name_key(CLUSTER_NAME, NAME))
+    scene.send(newer)
+    scene.world.redis.put(name_key(CLUSTER_NAME, NAME), before)
+    scene.world.redis.restart()
+    scene.network.run(15.0)
+    assert scene.codes(scene.send(newer, 1))[-1] == 0
+    assert scene.codes(scene.send(older, 0)) == [FENCED]
+
+
+def test_when_all_is_lost_living_instances_are_fenced_and_the_next_one_goes_on(scene: Scene) -> None:
+    older = scene.instance()
+    scene.send(older)
+    scene.world.redis.flush()
+    scene.network.run(15.0)
+    assert scene.codes(scene.send(older))[-1] == FENCED
+    assert scene.codes(scene.send(scene.instance(1)))[-1] == 0
+    (first, _), (second, _) = scene.began()
+    assert first != second
+    assert len(scene.stored()) == 2
+
+
+def test_the_state_of_a_name_that_is_in_use_does_not_expire(scene_expiring: Scene) -> None:
+    scene = scene_expiring
+    first = scene.send(scene.instance())
+    identity = first.sent_as[0]
+    scene.network.run(1000.0)
+    again = VirtualThief(scene.network)
+    again.produce(scene.world.proxies[1].address, (TOPIC, 0), identity)
+    scene.network.run(30.0)
+    assert [(code, offset) for _, _, code, offset in again.answers] == [(0, 0)]
+    assert len(scene.stored()) == 1, "sent again after that time it is still known"
+
+
+@pytest.fixture(params=[False, True], ids=["transactional id", "client id"])
+def scene_expiring(request: pytest.FixtureRequest) -> Scene:
+    return Scene(by_client_id=request.param, expiry_seconds=100.0)
+
+
+def test_the_state_of_an_id_that_its_name_has_no_longer_expires() -> None:
+    scene = Scene(by_client_id=True, expiry_seconds=100.0)
+    scene.send(scene.instance())
+    scene.send(scene.instance(1))
+    (first, _), (second, _) = scene.began()
+    data = scene.world.redis.data
+    scene.network.run(90.0)
+    gone, kept = entry_key(CLUSTER_NAME, first, TOPIC, 0), entry_key(CLUSTER_NAME, second, TOPIC, 0)
+    assert data[gone].expires_at is not None
+    assert data[index_key(CLUSTER_NAME, first)].expires_at is not None
+    assert data[kept].expires_at is None
+
+
+def test_a_name_belongs_to_the_principal_that_made_it() -> None:
+    scene = Scene(has_principals=True)
+    owner, other = scene.instance(), scene.instance(1)
+    scene.send(owner)
+    other.send(TOPIC, 0)
+    scene.network.run(10.0)
+    assert not other.producer.has_id()
+    assert scene.began() == [(owner.producer.producer_id, 0)]
+    assert scene.codes(scene.send(owner, 1)) == [0], "it is not fenced"
+
+
+def test_the_id_of_a_name_is_of_no_use_to_another_principal() -> None:
+    scene = Scene(has_principals=True)
+    owner = scene.instance()
+    scene.send(owner)
+    thief = VirtualThief(scene.network)
+    for epoch in (0, 1):
+        identity = Identity(owner.producer.producer_id, epoch, 0, 1)
+        thief.produce(scene.world.proxies[1].address, (TOPIC, 1), identity)
+        scene.network.run(5.0)
+    assert [code for _, _, code, _ in thief.answers] == [49, 49]
+    assert scene.record().newest == (owner.producer.producer_id, 0), "its epoch is not raised by others"

@@ -1,0 +1,173 @@
+"""What is stored of a name, and which producer id and epoch its next instance gets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from idemproxy.state.commit import fresh
+from idemproxy.state.entry import NO_GENERATION, NO_PRINCIPAL, StoredFormatError, pack, pack_named, unpack
+from idemproxy.state.names import (
+    EPOCH_MAX,
+    FIRST_NAMED_ID,
+    NEWEST_AT,
+    NO_ID,
+    ForeignName,
+    NameRecord,
+    NameVerdict,
+    NewId,
+    Outdated,
+    Raised,
+    Repeated,
+    forgotten_name,
+    is_fenced,
+    is_name,
+    is_named,
+    newest_bytes,
+    next_instance,
+    pack_name,
+    propose_named_id,
+    unpack_name,
+    with_higher_epoch,
+    with_new_id,
+)
+from idemproxy.state.producer_ids import BLOCK_SIZE, RANDOM_BYTES, IdBlocks, block_of, pack_block, unpack_block
+
+GENERATION, OTHER = bytes(range(16)), bytes(range(1, 17))
+OWNER, SOMEBODY = b"an owner", b"somebody"
+ID = FIRST_NAMED_ID + 608
+RECORD = NameRecord(7, ID, 4, GENERATION, OWNER, issued_at_ms=1)
+FLAGS_KNOWN_BEFORE = 7
+
+
+def begin(
+    record: NameRecord | None,
+    *,
+    principal: bytes = OWNER,
+    generation: bytes = GENERATION,
+    keeps_id: bool = True,
+    given: tuple[int, int] | None = None,
+) -> NameVerdict:
+    return next_instance(record, principal, generation, 2, keeps_id=keeps_id, given=given)
+
+
+def test_a_record_comes_back_as_it_was_and_shows_its_newest_instance_at_a_fixed_place() -> None:
+    record = replace(RECORD, raised_from=3, last_id=ID + BLOCK_SIZE)
+    packed = pack_name(record)
+    assert unpack_name(packed) == record
+    assert int.from_bytes(packed[1:9], "big") == record.version
+    first, last = NEWEST_AT
+    assert packed[first : last + 1] == newest_bytes(*record.newest)
+
+
+@pytest.mark.parametrize(
+    "stored", [b"", pack_name(RECORD)[:-1], pack_name(RECORD) + b"x", b"\x02" + pack_name(RECORD)[1:]]
+)
+def test_anything_else_cannot_be_read(stored: bytes) -> None:
+    with pytest.raises(StoredFormatError):
+        unpack_name(stored)
+
+
+def test_named_ids_are_blocks_of_their_own_above_all_others() -> None:
+    for first in (bytes(RANDOM_BYTES), b"\xff" * RANDOM_BYTES):
+        named = propose_named_id(first)
+        assert is_named(named)
+        assert named < 2**63 - BLOCK_SIZE
+        assert block_of(named) == named
+        assert not is_named(IdBlocks().propose(first) + BLOCK_SIZE - 1)
+
+
+def test_the_claim_of_a_named_id_tells_its_name() -> None:
+    packed = pack_block(GENERATION, 5, NO_PRINCIPAL, "ördérs")
+    assert unpack_block(packed) == (GENERATION, 5, NO_PRINCIPAL, "ördérs")
+    assert unpack_block(packed[:-1] + b"\xff") is None
+
+
+def test_proxies_that_know_no_names_take_a_named_entry_for_damaged() -> None:
+    entry = fresh(GENERATION, OWNER, 3, 9)
+    packed = pack_named(entry)
+    assert unpack(packed) == entry
+    other = [there for before, there in zip(pack(entry), packed, strict=True) if before != there]
+    assert [flags > FLAGS_KNOWN_BEFORE for flags in other] == [True]
+
+
+def test_the_next_instance_gets_the_next_epoch_of_the_same_id() -> None:
+    assert begin(RECORD) == Raised(replace(RECORD, version=8, producer_epoch=5, issued_at_ms=2))
+
+
+def test_the_first_one_gets_a_new_id() -> None:
+    assert begin(None) == NewId()
+    assert with_new_id(None, ID, OWNER, GENERATION, 2) == NameRecord(1, ID, 0, GENERATION, OWNER, issued_at_ms=2)
+
+
+def test_after_a_new_life_of_the_data_the_next_one_gets_a_new_id() -> None:
+    assert begin(RECORD, generation=OTHER) == NewId()
+    new = with_new_id(RECORD, ID + BLOCK_SIZE, OWNER, OTHER, 2)
+    assert new == NameRecord(8, ID + BLOCK_SIZE, 0, OTHER, OWNER, last_id=ID, issued_at_ms=2)
+
+
+def test_after_the_last_epoch_comes_a_new_id() -> None:
+    last = replace(RECORD, producer_epoch=EPOCH_MAX - 1)
+    verdict = begin(last)
+    assert isinstance(verdict, Raised)
+    assert verdict.record.producer_epoch == EPOCH_MAX
+    assert begin(verdict.record) == NewId()
+    assert begin(verdict.record, given=verdict.record.newest) == NewId()
+
+
+def test_who_cannot_keep_an_id_gets_a_new_one_but_for_a_higher_epoch_of_its_own() -> None:
+    assert begin(RECORD, keeps_id=False) == NewId()
+    assert isinstance(begin(RECORD, keeps_id=False, given=RECORD.newest), Raised)
+
+
+def test_who_asks_for_a_higher_epoch_again_is_told_the_same() -> None:
+    verdict = begin(RECORD, given=RECORD.newest)
+    assert isinstance(verdict, Raised)
+    assert begin(verdict.record, given=RECORD.newest) == Repeated()
+    following = begin(verdict.record, given=verdict.record.newest)
+    assert isinstance(following, Raised)
+    assert begin(following.record, given=RECORD.newest) == Outdated()
+
+
+def test_who_is_not_the_newest_gets_no_higher_epoch() -> None:
+    newer = begin(RECORD)
+    assert isinstance(newer, Raised)
+    assert begin(newer.record, given=RECORD.newest) == Outdated()
+    assert begin(None, given=RECORD.newest) == Outdated()
+    assert begin(RECORD, given=(ID + BLOCK_SIZE, 4)) == Outdated()
+
+
+def test_another_principal_gets_nothing() -> None:
+    for given in (None, RECORD.newest):
+        assert begin(RECORD, principal=SOMEBODY, given=given) == ForeignName()
+
+
+def test_older_instances_are_fenced() -> None:
+    assert not is_fenced(RECORD, ID, 4)
+    assert not is_fenced(RECORD, ID, 5)
+    assert is_fenced(RECORD, ID, 3)
+    assert is_fenced(RECORD, ID + BLOCK_SIZE, 9)
+    assert is_fenced(None, ID, 9)
+
+
+def test_after_a_higher_epoch_was_seen_the_next_one_gets_a_new_id() -> None:
+    higher = with_higher_epoch(RECORD, 6)
+    assert (higher.version, higher.newest, higher.generation) == (8, (ID, 6), NO_GENERATION)
+    assert begin(higher) == NewId()
+
+
+def test_a_forgotten_name_is_nobodys_and_all_its_instances_are_fenced() -> None:
+    forgotten = forgotten_name(RECORD, 99)
+    assert (forgotten.version, forgotten.producer_id, forgotten.is_forgotten) == (8, NO_ID, True)
+    assert forgotten_name(None, 99).version == 99
+    assert is_fenced(forgotten, ID, 9)
+    assert begin(forgotten, principal=SOMEBODY) == NewId()
+    assert with_new_id(forgotten, ID + BLOCK_SIZE, SOMEBODY, GENERATION, 2).version == 9
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"), [("a", True), ("", False), ("ö" * 124, True), ("ö" * 125, False), ("a\n", False)]
+)
+def test_names_have_a_length_and_can_be_shown(name: str, is_one: bool) -> None:
+    assert is_name(name) is is_one
