@@ -389,8 +389,15 @@ class Oracle:
             self.allowed[Allowed.CANNOT_BE_TOLD] += 1
         elif code == FENCED and self._has_names and client.ids_given_up:
             self.allowed[Allowed.FENCED_BY_ITSELF] += 1
+        elif code == FENCED and self._has_names and self._raised_its_epoch(client, batch.sent_as[-1]):
+            self.allowed[Allowed.OLD_EPOCH] += 1
         else:
             self._say(partition, f"the user of {client.name} sees: {how} for {batch.values[0]!r} at {at:.3f}")
+
+    def _raised_its_epoch(self, client: VirtualClient, sent_as: Identity) -> bool:
+        """Has the client, of its own accord, sent anything under a newer epoch? A name has one epoch for all
+        partitions, so what it still has under way elsewhere is then of an older one."""
+        return any(has_newer_epoch(one, sent_as) for one in client.leaves)
 
     def _check_answer(
         self,
@@ -407,7 +414,10 @@ class Oracle:
         if answer.error_code in (UNKNOWN_PRODUCER, UNKNOWN_ERROR):
             self._say(partition, what)
         elif answer.error_code == FENCED:
+            named = [client for client in self.clients if self._has_names and batch in client.leaves]
             if any(has_newer_epoch(one, answer.identity) for one in mine):
+                self.allowed[Allowed.OLD_EPOCH] += 1
+            elif any(self._raised_its_epoch(client, answer.identity) for client in named):
                 self.allowed[Allowed.OLD_EPOCH] += 1
             elif self._has_names and any(client.ids_given_up for client in self.clients if batch in client.leaves):
                 self.allowed[Allowed.FENCED_BY_ITSELF] += 1
