@@ -33,6 +33,7 @@ from testkit.virtual.cluster import VirtualCluster
 from testkit.virtual.log import Message, Stored, parse_messages
 from testkit.virtual.network import Network
 from testkit.virtual.producer import SEQUENCE_LIMIT, Answer, Batch, TopicPartition
+from testkit.virtual.producer import Identity as SentAs
 from testkit.virtual.wire import VirtualWire
 
 Where = tuple[str, int, str, int]
@@ -394,7 +395,7 @@ class Oracle:
         else:
             self._say(partition, f"the user of {client.name} sees: {how} for {batch.values[0]!r} at {at:.3f}")
 
-    def _raised_its_epoch(self, client: VirtualClient, sent_as: Identity) -> bool:
+    def _raised_its_epoch(self, client: VirtualClient, sent_as: SentAs) -> bool:
         """Has the client, of its own accord, sent anything under a newer epoch? A name has one epoch for all
         partitions, so what it still has under way elsewhere is then of an older one."""
         return any(has_newer_epoch(one, sent_as) for one in client.leaves)
@@ -415,9 +416,8 @@ class Oracle:
             self._say(partition, what)
         elif answer.error_code == FENCED:
             named = [client for client in self.clients if self._has_names and batch in client.leaves]
-            if any(has_newer_epoch(one, answer.identity) for one in mine):
-                self.allowed[Allowed.OLD_EPOCH] += 1
-            elif any(self._raised_its_epoch(client, answer.identity) for client in named):
+            has_raised = any(self._raised_its_epoch(client, answer.identity) for client in named)
+            if has_raised or any(has_newer_epoch(one, answer.identity) for one in mine):
                 self.allowed[Allowed.OLD_EPOCH] += 1
             elif self._has_names and any(client.ids_given_up for client in self.clients if batch in client.leaves):
                 self.allowed[Allowed.FENCED_BY_ITSELF] += 1
