@@ -118,7 +118,9 @@ def test_the_walk_through_from_the_wheel_to_the_trace_of_one_record(tmp_path: Pa
 
     stored = [record.value for record in read_partition(folder / "kafka", "orders", 0)]
     assert stored == [b"%d" % number for number in range(RECORDS)], "past every client, out of the broker's files"
-    assert re.findall(r"^ok +(\S+)", printed, re.MULTILINE) == ["redis", "upstream", "broker", "topics,"]
+    found_well = re.findall(r"^ok +(\S+)", printed, re.MULTILINE)
+    servers = ["redis", "upstream", "broker", "topics,"]
+    assert [what for what in found_well if what in servers] == servers
     assert re.findall(r"^idemproxy_(\w+) 0\.0$", printed, re.MULTILINE) == [
         "duplicates_found_total",
         "internal_errors_total",

@@ -275,7 +275,7 @@ def long_partition(legacy_broker: LegacyCluster) -> Place:
     return place
 
 
-def test_after_redis_was_emptied_a_long_partition_is_read_from_a_mark_of_an_earlier_life(
+def test_after_redis_was_emptied_a_long_partition_is_read_from_a_checkpoint_of_an_earlier_life(
     legacy_broker: LegacyCluster, redis: ExternalRedis, long_partition: Place, tmp_path: Path
 ) -> None:
     host, port = redis.address
@@ -285,7 +285,7 @@ def test_after_redis_was_emptied_a_long_partition_is_read_from_a_mark_of_an_earl
             old_id = client.new_producer_id()
             first = client.produce_one(*long_partition, batch([b"old"], producer_id=old_id))
         assert proxy.stop() == 0
-        let_marks_be_older(proxy.data_directory / "marks", 121)
+        let_checkpoints_be_older(proxy.data_directory / "checkpoints", 121)
         proxy.start()
         with RawClient(proxy.address) as client:
             known = [client.new_producer_id() for _ in range(2)]
@@ -322,11 +322,11 @@ def bytes_read(proxy: ProxyProcess) -> int:
     return sum(int(found) for found in re.findall(r"resolved as .* (\d+) bytes read", proxy.log))
 
 
-def let_marks_be_older(path: Path, seconds: int) -> None:
+def let_checkpoints_be_older(path: Path, seconds: int) -> None:
     """As if the last life had ended so long ago."""
-    marks = OffsetCheckpoints()
-    marks.unpack(path.read_bytes(), 0, time.time_ns() // 1_000_000)
-    path.write_bytes(marks.pack(0, time.time_ns() // 1_000_000 - seconds * 1000))
+    checkpoints = OffsetCheckpoints()
+    checkpoints.unpack(path.read_bytes(), 0, time.time_ns() // 1_000_000)
+    path.write_bytes(checkpoints.pack(0, time.time_ns() // 1_000_000 - seconds * 1000))
 
 
 # ---------------------------------------------------------------------- damaged values

@@ -64,7 +64,8 @@ INTENTS = (
         _SCENES + "test_the_intent_is_in_the_store_before_a_byte_goes_to_the_broker",
         (
             "proxy.producer.sequencer",
-            "        if await stream.write(reserved(stream.held.or_fresh(first, group[0].principal), intent)):\n",
+            "        if await stream.write("
+            "reserved(stream.held.or_fresh(first, group[0].principal), intent), is_reserve=True):\n",
             "        stream.held.entry = reserved(stream.held.or_fresh(first, group[0].principal), intent)\n"
             "        if True:\n",
         ),

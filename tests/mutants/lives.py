@@ -162,7 +162,7 @@ LIVES = (
         "script_without_generation",
         "R10: the swap script carries the generation in its text",
         _SCENES + "test_the_swap_script_of_another_life_of_the_data_is_another_script",
-        ("state.redis_facts", "format(generation=generation.hex(), ", "format(generation='', "),
+        ("state.redis_facts", "generation=generation.hex(), not", "generation='', not"),
     ),
     mutant(
         "promotion_unnoticed",

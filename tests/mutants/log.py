@@ -122,7 +122,8 @@ LOG = (
         _SCENES + "test_the_intent_is_renewed_before_the_batch_is_sent_again",
         (
             "proxy.producer.forward",
-            "if not await stream.write(renewed(entry, self._owner, attempts, self._leader, self._moved_to)):\n",
+            "if not await stream.write(renewed(entry, self._owner, attempts, self._leader, self._moved_to), "
+            "is_reserve=True):\n",
             "if False:\n",
         ),
         deaths=("I1",),
