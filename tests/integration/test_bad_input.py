@@ -126,7 +126,7 @@ def test_an_api_versions_request_from_the_future_learns_the_present_range(client
     assert [(one.api_key, one.min_version, one.max_version) for one in answer.api_keys] == [(18, 0, 3)]
 
 
-@pytest.mark.parametrize(("api_key", "api_version"), [(ApiKey.FETCH, 12), (ApiKey.INIT_PRODUCER_ID, 4), (61, 0)])
+@pytest.mark.parametrize(("api_key", "api_version"), [(ApiKey.FETCH, 12), (ApiKey.INIT_PRODUCER_ID, 5), (61, 0)])
 def test_a_version_that_is_not_offered_is_refused_in_its_own_layout_or_by_the_end(
     client: RawClient, witness: Witness, api_key: int, api_version: int
 ) -> None:

@@ -52,6 +52,12 @@ PATCHES = (
         "        self._known_era = self._life.era\n"
         "        from ...state import commit\n\n        commit.noted('read', self.entry)\n",
     ),
+    Patch(  # the fast path keeps its entries packed, and only reserves and commits
+        "proxy.producer.entry_cache",
+        "            entry = self._entry = packed.entry()\n",
+        "            entry = self._entry = packed.entry()\n            from ...state import commit\n\n"
+        "            commit.noted('committed' if entry.intent is None else 'reserved', entry)\n",
+    ),
 )
 Seen = tuple[str, str, str]
 """State before, state after, and the function; empty: the entry is the same."""
