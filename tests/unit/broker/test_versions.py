@@ -42,7 +42,7 @@ EVERYBODY_NEEDS = {
     ApiKey.PRODUCE: 8,
     ApiKey.FETCH: 4,
     ApiKey.METADATA: 4,
-    ApiKey.INIT_PRODUCER_ID: 0,
+    ApiKey.INIT_PRODUCER_ID: 4,
     ApiKey.API_VERSIONS: 3,
 }
 
