@@ -12,6 +12,7 @@ from itertools import starmap
 from typing import Protocol
 
 from ...codecs.convert import HeaderPolicy
+from ...codecs.error_codes import ErrorCode
 from ...reactor import Address, Endpoint, Reactor
 from ...state.entry import principal_of
 from .. import limits
@@ -320,11 +321,13 @@ class Engine:
         done: Callable[[int, int, int], None],
     ) -> None:
         """Hand out a producer id, with its epoch."""
+        if self._producer_ids is None:  # a client that came back at once, while Redis is being started
+            done(int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), -1, -1)
+            return
         name = self.names.of(request, client_id)
         if name is not None:
             self.names.answer(name, request, version, client, self._incarnations.stored(), done)
             return
-        assert self._producer_ids is not None
         self._producer_ids.answer(client.principal, lambda error, issued: done(error, issued, -1 if error else 0))
 
     def metadata(

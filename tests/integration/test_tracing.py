@@ -118,7 +118,9 @@ def test_a_produce_arrives_as_one_trace_that_is_flushed_when_the_proxy_ends(
     reserve, append, commit = children
     assert [child.status.code for child in children] == [Status.STATUS_CODE_UNSET] * 3
     assert where.items() <= attributes(append.attributes).items()
-    assert not where.keys() & {*attributes(reserve.attributes), *attributes(commit.attributes)}
+    for at_redis in (attributes(reserve.attributes), attributes(commit.attributes)):
+        assert "db.system.name" in at_redis
+        assert at_redis["server.address"] != where["server.address"], "the socket of the private Redis"
     moments = [root.start_time_unix_nano, reserve.start_time_unix_nano, reserve.end_time_unix_nano]
     moments += [append.start_time_unix_nano, append.end_time_unix_nano, root.end_time_unix_nano]
     moments += [commit.start_time_unix_nano, commit.end_time_unix_nano]

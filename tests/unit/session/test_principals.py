@@ -1,5 +1,6 @@
 """A producer id belongs to the principal that it was issued to: nobody else learns anything of it, or moves it."""
 
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
@@ -113,6 +114,14 @@ def test_an_id_that_was_issued_to_nobody_becomes_his_who_first_shows_who_he_is()
     assert taken.code == FOREIGN
 
 
+@dataclass(frozen=True)
+class Asker:
+    """Who asks for a producer id."""
+
+    principal: bytes
+    is_closed: bool = False
+
+
 def test_every_principal_gets_ids_of_blocks_of_its_own() -> None:
     world = World(1, WorldSettings(brokers=1))
     world.start()
@@ -124,7 +133,8 @@ def test_every_principal_gets_ids_of_blocks_of_its_own() -> None:
 
     for count, name in enumerate(names, 1):
         world.proxies[0].engine.init_producer_id(
-            InitProducerIdRequest(None, 0), principal_of(name), lambda _code, producer_id: issued.append(producer_id)
+            *(InitProducerIdRequest(None, 0), 0, None, Asker(principal_of(name))),
+            lambda _code, producer_id, _epoch: issued.append(producer_id),
         )
         assert world.network.run(1, partial(are_issued, count))
     blocks = [block_of(producer_id) for producer_id in issued]
