@@ -334,6 +334,17 @@ DUPLICATE_AUDITS_SECONDS: Final = (60.0, 540.0)
 """After a batch was sent again, the audit looks for a second copy one minute and ten minutes later (rule R14)."""
 UNDECIDED_MAX: Final = 4
 """Tries to resolve a doubt before the client is told that it cannot be decided."""
+TOMBSTONE_LOOK_SECONDS: Final = 5.0
+"""How often the stored tombstones are read: for so long what was added or removed is not seen."""
+TOMBSTONE_UNPACKED_BYTES_MAX: Final = 8 * MIB
+"""Of a wrapper of which only a part is left out of fetches: it is taken apart in one step, of some 20 ms."""
+TOMBSTONE_FETCH_BYTES_MAX: Final = 4 * MIB
+"""Of one partition with tombstones in one fetch: its messages are walked over one by one, in one step."""
+TOMBSTONE_SKIPS_MAX: Final = 10_000
+"""Consumers' positions from which all that comes next is left out; one that is forgotten costs its consumer one more
+fetch."""
+TOMBSTONE_SKIP_SECONDS: Final = 60.0
+"""For so long the log is not looked into again for the same position."""
 MARKER_PROBE_SECONDS: Final = 600.0
 """How often an append of a partition is read back, to see whether the broker keeps the marker: a message format or a
 codec may be changed at any time, and one small fetch per partition in ten minutes costs its broker nothing."""

@@ -12,7 +12,7 @@ from .commit import fresh
 from .entry import NO_GENERATION, NO_PRINCIPAL, NOBODY, Entry, StoredFormatError, unpack
 from .names import NameRecord, unpack_name
 from .producer_ids import Block, unpack_block
-from .store import cluster_key, entry_key, is_cluster_name
+from .store import cluster_key, entry_key, is_cluster_name, tombstones_key
 
 _ENTRY = re.compile(rb"\{(.*)/(0|[1-9][0-9]{0,9})\}:([0-9a-f]{16})", re.DOTALL)
 _BLOCK = re.compile(rb"block:([0-9a-f]{16})")
@@ -68,7 +68,12 @@ class ClusterPlace:
     """The key of the broker's own cluster id."""
 
 
-Place = EntryPlace | BlockPlace | NamePlace | IndexPlace | MemberPlace | ClusterPlace
+@value(frozen=True, slots=True)
+class TombstonesPlace:
+    """The key of the ranges that fetches leave out."""
+
+
+Place = EntryPlace | BlockPlace | NamePlace | IndexPlace | MemberPlace | ClusterPlace | TombstonesPlace
 
 
 @value(frozen=True, slots=True)
@@ -113,6 +118,8 @@ def parse_key(cluster: str, key: bytes) -> Place | None:
         return IndexPlace(int(match[1], 16))
     if (match := _MEMBER.fullmatch(rest)) and len(match[1]) % 2 == 0:
         return MemberPlace(bytes.fromhex(match[1].decode()))
+    if key == tombstones_key(cluster):
+        return TombstonesPlace()
     return ClusterPlace() if key == cluster_key(cluster) else None
 
 

@@ -1,6 +1,6 @@
 """Reads Redis for people: streams what is stored under a cluster's name, and forgets one entry at a time. Blocking,
 over redis-py, for the command line; the proxy never uses it. Walks by SCAN in pages, so its memory does not grow with
-the number of keys. Reads change nothing; the one write is ``forget``."""
+the number of keys. Reads change nothing; ``forget`` and ``change_tombstones`` write."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import redis
 from redis.exceptions import NoPermissionError, RedisError, ResponseError, WatchError
 
+from . import tombstones
 from .entry import NO_PRINCIPAL, Entry, pack, pack_named
 from .inspection import (
     BlockPlace,
@@ -23,6 +24,7 @@ from .inspection import (
     MemberPlace,
     NamePlace,
     Place,
+    TombstonesPlace,
     cluster_of,
     forgotten,
     owner_of,
@@ -36,7 +38,8 @@ from .inspection import (
 from .names import NameRecord, forgotten_name, is_named, pack_name
 from .producer_ids import Block, block_of
 from .redis_facts import RedisAddress, generation_of, parse_info, shown_server
-from .store import block_key, entry_key, index_key, member_key, name_key
+from .store import NO_VERSION, block_key, entry_key, index_key, member_key, name_key, tombstones_key
+from .tombstones import Tombstone, TombstonesFormatError
 
 PAGE_KEYS = 500
 CONNECT_SECONDS_MAX = 5.0
@@ -45,6 +48,7 @@ _CLUSTER_NAMES_MAX = 100
 _TOPIC_NAMES_MAX = 1_000
 _GLOB_SPECIAL = b"\\*?[]"
 _EXPIRY_MS_MIN = 60_000
+_CHANGE_TRIES_MAX = 10
 
 
 class InspectionError(Exception):
@@ -237,6 +241,36 @@ class RedisInspection:
                     names.add(place.topic)
         return sorted(names)
 
+    # ------------------------------------------------------------------ tombstones
+    def tombstones(self) -> dict[tombstones.Place, Tombstone]:
+        """Return all that is stored of ranges that fetches leave out."""
+        with _redis_errors_as_sentences():
+            return _tombstones_of(self._redis.get(tombstones_key(self.cluster)))[1]
+
+    def change_tombstones(
+        self, change: Callable[[dict[tombstones.Place, Tombstone], int], dict[tombstones.Place, Tombstone]]
+    ) -> None:
+        """Store what ``change`` makes of them; it is called with the server's time (ms since 1970), and again if a
+        proxy has written meanwhile."""
+        key = tombstones_key(self.cluster)
+        with _redis_errors_as_sentences():
+            for _ in range(_CHANGE_TRIES_MAX):
+                with self._redis.pipeline(transaction=True) as pipe:
+                    pipe.watch(key)
+                    version, known = _tombstones_of(pipe.get(key))
+                    seconds, microseconds = pipe.time()
+                    changed = change(known, seconds * 1000 + microseconds // 1000)
+                    value = tombstones.pack_tombstones(version + 1, changed)
+                    if len(value) > tombstones.STORED_BYTES_MAX:
+                        limit = tombstones.STORED_BYTES_MAX
+                        raise InspectionError(f"that would be {len(value)} bytes of tombstones, the limit is {limit}")
+                    pipe.multi()
+                    pipe.set(key, value)
+                    with suppress(WatchError):
+                        pipe.execute()
+                        return
+        raise InspectionError("the tombstones were written by somebody else all the time: try again")
+
     # ------------------------------------------------------------------ forgetting
     def forget(self, row: EntryRow, *, expiry_ms: int, although_owner_lives: bool = False) -> Forgotten | NotForgotten:
         """Forget an entry that is still as ``row`` has it, in one step with the check that no proxy has written it
@@ -339,7 +373,7 @@ class RedisInspection:
                 raise value
             value = b""
             damage: Damaged | None = Damaged("the key holds no string")
-        elif value is None:
+        elif value is None or isinstance(place, TombstonesPlace):
             return None
         else:
             damage = None
@@ -391,6 +425,13 @@ def _redis_errors_as_sentences() -> Iterator[None]:
         yield
     except RedisError as error:
         raise InspectionError(f"Redis: {error}") from None
+
+
+def _tombstones_of(stored: bytes | None) -> tuple[int, dict[tombstones.Place, Tombstone]]:
+    try:
+        return (NO_VERSION, {}) if stored is None else tombstones.unpack_tombstones(stored)
+    except TombstonesFormatError as error:
+        raise InspectionError(str(error)) from None
 
 
 def _literal(text: bytes) -> bytes:

@@ -181,6 +181,11 @@ def member_key(cluster: str, incarnation: bytes) -> bytes:
     return f"idem:{cluster}:member:{incarnation.hex()}".encode()
 
 
+def tombstones_key(cluster: str) -> bytes:
+    """Return the key of the ranges that fetches leave out."""
+    return f"idem:{cluster}:tombstones".encode()
+
+
 def cluster_key(cluster: str) -> bytes:
     """Return the key that holds the broker's own cluster id, so that one name never stands for two clusters."""
     return f"idem:{cluster}:cluster".encode()

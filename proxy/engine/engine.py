@@ -30,7 +30,7 @@ from ..broker.lane_pool import NO_LANES, LaneStatistics
 from ..broker.mode import Mode
 from ..broker.served import Idempotence
 from ..broker.topology import Topology
-from ..events import ConnectionRefused, Report
+from ..events import ConnectionRefused, InternalError, Report
 from ..flow.runner import FlowRunner
 from ..pass_through.lanes import ClientLanes
 from ..producer.context import Context
@@ -44,6 +44,8 @@ from ..session.produce import Sweeper
 from ..session.session import Session
 from ..settings.addresses import PlaceOf
 from ..settings.config import Caps, TopicDefaults
+from ..tombstones.known import KnownTombstones
+from ..tombstones.upkeep import TombstoneUpkeep
 from ..versions import BrokerRanges, advertised, native
 from .fast_outside import FastOutside
 from .life import Incarnations, LeasedStore
@@ -121,6 +123,8 @@ class Engine:
             self.context.fast_path = outside
         self.names = Names(life, self.runner, random_bytes, report)
         self.recent_time = self.context.time
+        self.tombstones = KnownTombstones(reactor.now)
+        """What fetches leave out."""
         self.sessions: set[Hosted] = set()
         self._idle_eviction = IdleEviction(lambda: self.sessions, reactor.now, report)
         self.pass_through_lanes: dict[ClientLanes, None] = {}
@@ -189,6 +193,12 @@ class Engine:
         ``life.incarnation``, and calls ``new_generation`` and ``lease_lost``."""
         self._producer_ids = ProducerIds(self.context.life, store, self._random_bytes, self.report)
         self._incarnations.start(store)
+
+    def keep_tombstones(self) -> None:
+        """From now on fetches leave out what is stored as second copies."""
+        life = self.context.life
+        upkeep = TombstoneUpkeep(self.tombstones, life.cluster, self.report, life.wall_clock_ms)
+        self.runner.start(upkeep.run(), failed=lambda error: self.report(InternalError("tombstones", error)))
 
     def _tick(self) -> None:
         now = self.context.time.now = self.reactor.now()

@@ -20,6 +20,7 @@ from ..producer.retry_notes import Key
 from ..producer.sequencer import Sequencer
 from ..settings.addresses import PlaceOf
 from ..settings.config import TopicDefaults
+from ..tombstones.known import KnownTombstones
 from .names import Client
 from .produce import Outside, Sweeper
 
@@ -49,6 +50,9 @@ class Host(Outside, Accounts, Protocol):
 
     @property
     def recent_time(self) -> RecentTime: ...
+
+    @property
+    def tombstones(self) -> KnownTombstones: ...
 
     @property
     def for_clients(self) -> Reactor:

@@ -35,6 +35,7 @@ from ..broker.broker import Broker
 from ..events import ClientRefused, SlowClient
 from ..producer.retry_notes import RetryNotes
 from ..settings.addresses import PlaceOf
+from ..tombstones.fetch import FetchWithoutTombstones
 from ..versions import OWN_WHERE_MISSING, ApiKey
 from .backend import Backend, SharedBackend
 from .fast_produce import FastProduce, FastRequest
@@ -412,6 +413,8 @@ class Session:
         if isinstance(bridge, Refused):
             self._refuse(slot, frame, bridge.reason)
             return
+        if key == ApiKey.FETCH and self._host.tombstones.is_any:
+            bridge = FetchWithoutTombstones(bridge, version, self._host.tombstones)
         request = bridge.request(memoryview(frame)[slot.header.body_offset :])
         if isinstance(request, Refused):
             self._host.report(ClientRefused(self.name, request.reason))

@@ -36,6 +36,7 @@ OTHER_FOLDERS = (
     "session",
     "settings",
     "telemetry",
+    "tombstones",
 )
 """The rooms of ``proxy/`` that are not the core as a whole, so that a new one is in one of the two on purpose."""
 DIGEST_CHARACTERS = 12

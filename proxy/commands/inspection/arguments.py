@@ -1,4 +1,4 @@
-"""The arguments of ``idemproxy inspect`` and ``idemproxy forget``. Imports nothing heavy; runs nothing."""
+"""The arguments of ``idemproxy inspect``, ``forget`` and ``tombstone``. Imports nothing heavy; runs nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..parsing import Parser, explained
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[Parser]
 
-COMMANDS = ("inspect", "forget")
+COMMANDS = ("inspect", "forget", "tombstone")
 SORTS = ("topic", "producer", "used")
 """What a list of producers can be sorted by."""
 
@@ -60,6 +60,27 @@ def add_commands(commands: Commands) -> None:
     named.add_argument("--yes", action="store_true", help=explained("Do not ask"))
     _add_common(named)
 
+    _add_tombstone(commands.add_parser("tombstone", help="leave a second copy that is in a log out of fetches"))
+
+
+def _add_tombstone(tombstone: Parser) -> None:
+    what = tombstone.add_subparsers(dest="what", metavar="WHAT", title="what to do", required=True)
+    listed = what.add_parser("list", help="what is left out of fetches, and what was asked for")
+    _add_topic(listed)
+    _add_common(listed)
+    add = what.add_parser("add", help="leave these offsets out of what consumers fetch through the proxies")
+    add.add_argument(
+        "--reason", metavar="TEXT", default="", help=explained("For those who read the list", "--reason 'ticket 4711'")
+    )
+    add.add_argument("--yes", action="store_true", help=explained("Do not ask"))
+    remove = what.add_parser("remove", help="show these offsets again")
+    for one in (add, remove):
+        one.add_argument("topic", metavar="TOPIC", help=explained("Its name, as it is in Kafka", "orders"))
+        one.add_argument("partition", type=_partition, metavar="PARTITION", help=explained("Its number", "3"))
+        one.add_argument("first", type=_offset, metavar="FIRST", help=explained("The first offset", "40277"))
+        one.add_argument("last", type=_offset, metavar="LAST", help=explained("The last offset", "40296"))
+        _add_common(one)
+
 
 def _add_producer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -68,6 +89,10 @@ def _add_producer(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         help=explained("A producer id, in decimal or after 0x in hexadecimal", "3141592653589793001"),
     )
+    _add_topic(parser)
+
+
+def _add_topic(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", metavar="TOPIC", help=explained("Only this topic", "--topic orders"))
     parser.add_argument(
         "--partition",
@@ -147,6 +172,12 @@ def _producer_id(text: str) -> int:
     if not 0 <= number < 2**63:
         raise argparse.ArgumentTypeError(f"{text!r} is no producer id: a number, or one in hexadecimal after 0x")
     return number
+
+
+def _offset(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < 2**63 - 1):
+        raise argparse.ArgumentTypeError(f"{text!r} is no offset")
+    return int(text)
 
 
 def _partition(text: str) -> int:

@@ -1,4 +1,5 @@
-"""Runs ``idemproxy inspect`` and ``idemproxy forget``: finds the server, connects, prints, returns the exit status."""
+"""Runs ``idemproxy inspect``, ``forget`` and ``tombstone``: finds the server, connects, prints, returns the exit
+status."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from typing import Any
 
 from ....state.redis_facts import RedisAddress
 from ....state.redis_inspection import EntryRow, InspectionError, RedisInspection, ServerFacts
+from ....state.tombstones import Place
 from ...net.tls import TlsError, client_context
 from ...settings.config import CONFIG_VARIABLE, ConfigError, Settings
 from ...settings.load import load
@@ -20,6 +22,7 @@ from ...settings.suggestions import meant
 from . import views
 from .forget import forget_name, forget_producer
 from .order import page_of
+from .tombstones import add_tombstone, listed_tombstones, remove_tombstone
 
 _NO_UPSTREAM = "localhost:9092"
 """No broker is asked: their addresses are the one setting that is required and not needed here."""
@@ -38,6 +41,8 @@ def run_inspection(options: argparse.Namespace) -> int:
             server = inspection.server()
             if options.command == "forget":
                 return _forget(inspection, settings, options)
+            if options.command == "tombstone":
+                return _tombstone(inspection, options)
             return _print(_lines(inspection, server, options))
     except NothingStored as sentence:
         print(f"idemproxy: {sentence}", file=sys.stderr)
@@ -103,6 +108,21 @@ def _forget(inspection: RedisInspection, settings: Settings, options: argparse.N
         expiry_ms=expiry_ms,
         out=sys.stdout,
     )
+
+
+def _tombstone(inspection: RedisInspection, options: argparse.Namespace) -> int:
+    if options.what == "list":
+        if options.partition is not None and options.topic is None:
+            raise ConfigError("--partition needs --topic: a partition of which topic?")
+        as_json = getattr(options, "json", False)
+        return _print(listed_tombstones(inspection, options.topic, options.partition, as_json=as_json))
+    if options.last < options.first:
+        raise ConfigError(f"offsets {options.first} to {options.last}: the last one is below the first one")
+    place = Place(options.topic, options.partition, options.first, options.last + 1)
+    if options.what == "remove":
+        return remove_tombstone(inspection, place, out=sys.stdout)
+    ask = None if options.yes else sys.stdin.readline
+    return add_tombstone(inspection, place, options.reason, ask=ask, out=sys.stdout)
 
 
 def _print(lines: Iterator[str]) -> int:

@@ -1,0 +1,119 @@
+"""A fetch of which tombstones are left out: a bridge in front of Fetch's own.
+
+Only partitions with tombstones are looked into. A consumer whose whole answer was left out comes again with the same
+offset; its next fetch then begins behind what was left out, so that it never stands still, in any version of Fetch.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, pack_into
+
+from ...codecs.error_codes import ErrorCode
+from ...codecs.without_ranges import without_ranges
+from ...reactor import Buffer
+from .. import limits
+from ..bridge.base import Bridge, Chunks, Refused
+from ..bridge.fields import INT32, INT64, Reader
+from .known import KnownTombstones
+
+_TOPICS_AT = {0: 12, 1: 12, 2: 12, 3: 16, 4: 17, 5: 17, 6: 17}
+_TOPIC_BYTES_MIN = 6
+_ABORTED = Struct(">qq")
+_ANSWER_PARTITION_HEAD = Struct(">ihq")
+_FETCH_OFFSET_AT = 4
+_LOG_START_OFFSET_SINCE = 5
+_STABLE_OFFSET_SINCE = 4
+_THROTTLE_SINCE = 1
+_TAKES_WHOLE_MESSAGE_SINCE = 3
+"""From this version on a broker's answer has the first message whole, however large it is (KIP-74)."""
+
+
+class FetchWithoutTombstones:
+    """One fetch. ``inner``: what translates it between the client's version and the broker's."""
+
+    __slots__ = ("_client_version", "_fetched", "_inner", "_known", "_moved")
+
+    def __init__(self, inner: Bridge, client_version: int, known: KnownTombstones) -> None:
+        self._inner = inner
+        self._client_version = client_version
+        self._known = known
+        self._fetched: dict[tuple[str, int], int] = {}
+        """Partitions with tombstones that are fetched, and the offset that the client said."""
+        self._moved: set[tuple[str, int]] = set()
+        """Those that are fetched at another offset."""
+
+    @property
+    def broker_version(self) -> int:
+        """The inner one's."""
+        return self._inner.broker_version
+
+    def request(self, body: memoryview) -> Chunks | Refused:
+        """The same request; at another offset where all of what comes next is left out."""
+        return self._inner.request(self._looked_at(body))
+
+    def _looked_at(self, body: memoryview) -> memoryview:
+        rewritten: bytearray | None = None
+        version = self._client_version
+        has_log_start = version >= _LOG_START_OFFSET_SINCE
+        reader = Reader(body, min(_TOPICS_AT[version], len(body)))
+        for _ in range(reader.count("topics", _TOPIC_BYTES_MIN)):
+            topic = reader.string("topic name")
+            for _ in range(reader.count("partitions", INT32.size + INT64.size + INT32.size)):
+                at = reader.position
+                partition, offset = reader.int32("partition"), reader.int64("fetch_offset")
+                if has_log_start:
+                    reader.int64("log_start_offset")
+                bytes_max = reader.int32("partition_max_bytes")
+                ranges = self._known.ranges_of(topic, partition)
+                if ranges is None or offset > ranges.last_offset:
+                    continue
+                self._fetched[topic, partition] = offset
+                rewritten = bytearray(body) if rewritten is None else rewritten
+                begins_at = self._known.skip(topic, partition, offset)
+                if begins_at != offset:
+                    self._moved.add((topic, partition))
+                    pack_into(">q", rewritten, at + _FETCH_OFFSET_AT, begins_at)
+                if bytes_max > limits.TOMBSTONE_FETCH_BYTES_MAX and self.broker_version >= _TAKES_WHOLE_MESSAGE_SINCE:
+                    pack_into(">i", rewritten, reader.position - INT32.size, limits.TOMBSTONE_FETCH_BYTES_MAX)
+        return body if rewritten is None else memoryview(rewritten)
+
+    def response(self, body: memoryview) -> Chunks:
+        """The broker's answer without what lies in the ranges."""
+        return self._inner.response(self._without(body) if self._fetched else body)
+
+    def _without(self, body: memoryview) -> memoryview:
+        version = self.broker_version
+        reader = Reader(body, INT32.size if version >= _THROTTLE_SINCE else 0)
+        chunks: list[Buffer] = []
+        copied = 0
+        for _ in range(reader.count("topics", _TOPIC_BYTES_MIN)):
+            topic = reader.string("topic name")
+            for _ in range(reader.count("partitions", _ANSWER_PARTITION_HEAD.size + INT32.size)):
+                head_at = reader.position
+                partition, error_code, end = reader.unpack(_ANSWER_PARTITION_HEAD, "partition")
+                if version >= _STABLE_OFFSET_SINCE:
+                    reader.int64("last_stable_offset")
+                    if version >= _LOG_START_OFFSET_SINCE:
+                        reader.int64("log_start_offset")
+                    for _ in range(reader.count("aborted transactions", _ABORTED.size, null_is=0)):
+                        reader.unpack(_ABORTED, "aborted transaction")
+                at = reader.position
+                records = reader.nullable_bytes("records")
+                offset = self._fetched.get((topic, partition))
+                if offset is None:
+                    continue
+                if error_code == ErrorCode.OFFSET_OUT_OF_RANGE and (topic, partition) in self._moved:
+                    # The log is another one than it was; of the client's own offset nothing is said.
+                    self._known.forget_skip(topic, partition, offset)
+                    chunks += (body[copied:head_at], _ANSWER_PARTITION_HEAD.pack(partition, 0, end))
+                    copied = head_at + _ANSWER_PARTITION_HEAD.size
+                ranges = self._known.ranges_of(topic, partition)
+                if records is None or ranges is None:
+                    continue
+                left = without_ranges(records, ranges, limits.TOMBSTONE_UNPACKED_BYTES_MAX)
+                if left.skipped_to >= 0:
+                    self._known.note_skip(topic, partition, offset, left.skipped_to)
+                chunks += (body[copied:at], INT32.pack(sum(map(len, left.records))), *left.records)
+                copied = reader.position
+        reader.finish()
+        return memoryview(b"".join((*chunks, body[copied:]))) if copied else body

@@ -1,0 +1,151 @@
+"""Keeps the known tombstones and the stored ones the same, and looks into the log for those that were asked for. Flows
+only.
+
+What this process knows and Redis has lost is given back. A range becomes active when its messages were seen in the log
+of the leader, each noted with its checksum; nothing is left out before. Appends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...codecs.errors import WireError
+from ...codecs.message_set import ShallowMessage, unpacking
+from ...codecs.steps import at_once
+from ...state.store import NO_VERSION, StoreAway, Swapped, tombstones_key
+from ...state.tombstones import (
+    RANGE_MESSAGES_MAX,
+    STORED_BYTES_MAX,
+    Place,
+    State,
+    Tombstones,
+    TombstonesFormatError,
+    asked_for,
+    merged,
+    pack_tombstones,
+    replaced,
+    unpack_tombstones,
+)
+from .. import limits
+from ..bridge.asks import EarliestOffset, LatestOffset
+from ..events import OperatorMessage, Report
+from ..flow.effects import Ask, Leader, Read, Swap, Unanswered, Wait
+from ..partition_log.log_chunk import ReadLog
+from .known import KnownTombstones
+
+
+class TombstoneUpkeep:
+    """Of one process; ``run`` never ends."""
+
+    def __init__(self, known: KnownTombstones, cluster: str, report: Report, wall_clock_ms: Callable[[], int]) -> None:
+        self._known = known
+        self._key = tombstones_key(cluster)
+        self._report = report
+        self._wall_clock_ms = wall_clock_ms
+        self._told = ""
+        """The last reason why the stored value is not used."""
+
+    async def run(self) -> None:
+        """Look, and wait, for ever."""
+        while True:
+            stored = await Read(self._key)
+            if not isinstance(stored, StoreAway):
+                await self._follow(stored)
+            await Wait(limits.TOMBSTONE_LOOK_SECONDS)
+
+    async def _follow(self, stored: bytes | None) -> None:
+        try:
+            version, theirs = (NO_VERSION, {}) if stored is None else unpack_tombstones(stored)
+        except TombstonesFormatError as error:
+            self._warn(f"{error}; fetches leave out what they did before; idempotent producing is not concerned")
+            return
+        now = merged(self._known.tombstones, theirs)
+        for place in asked_for(now):
+            looked = await self._look_into(place)
+            if looked is not None:
+                now = replaced(now, place, self._wall_clock_ms(), **looked)
+        if now != theirs:
+            await self._store(version, now)
+        if now != self._known.tombstones:
+            self._tell_changes(self._known.tombstones, now)
+            self._known.take(now)
+
+    async def _store(self, version: int, tombstones: Tombstones) -> None:
+        """Somebody else's change in between is taken with the next look."""
+        value = pack_tombstones(version + 1, tombstones)
+        if len(value) > STORED_BYTES_MAX:
+            self._warn(f"the tombstones take {len(value)} bytes, the limit is {STORED_BYTES_MAX}: remove some")
+        elif isinstance(await Swap(self._key, version, value, 0), Swapped):
+            self._told = ""
+
+    def _warn(self, what: str) -> None:
+        if what != self._told:
+            self._told = what
+            self._report(OperatorMessage("warning", what))
+
+    def _tell_changes(self, before: Tombstones, after: Tombstones) -> None:
+        for place, tombstone in after.items():
+            known = before.get(place)
+            if known is not None and known.state is tombstone.state:
+                continue
+            where = f"offsets {place.first} to {place.end - 1} of {place.topic}/{place.partition}"
+            if tombstone.state is State.ACTIVE:
+                why = f" ({tombstone.reason})" if tombstone.reason else ""
+                self._report(OperatorMessage("info", f"{where} are left out of fetches from now on{why}"))
+            elif tombstone.state is State.REFUSED:
+                self._report(OperatorMessage("warning", f"{where} are not left out of fetches: {tombstone.refusal}"))
+            elif tombstone.state is State.REMOVED and known is not None:
+                self._report(OperatorMessage("info", f"{where} are shown to consumers again"))
+
+    # ------------------------------------------------------------------ the log
+    async def _look_into(self, place: Place) -> dict[str, object] | None:
+        """Return what becomes of a range that was asked for; None: it cannot be said yet."""
+        topic, partition = place.topic, place.partition
+        leader = await Leader(topic, partition)
+        if leader is None:
+            return None
+        earliest = await Ask(leader, EarliestOffset(topic, partition))
+        latest = await Ask(leader, LatestOffset(topic, partition))
+        if isinstance(earliest, Unanswered) or isinstance(latest, Unanswered):
+            return None
+        if earliest.error_code or latest.error_code:
+            return None
+        if not earliest.offset <= place.first < place.end <= latest.offset:
+            return _refused(f"the log has offsets {earliest.offset} to {latest.offset - 1}")
+        found: list[tuple[int, int, int]] = []
+        at = place.first
+        while at < place.end:
+            chunk = await Ask(leader, ReadLog(topic, partition, at))
+            if isinstance(chunk, Unanswered) or chunk.error_code:
+                return None
+            for first, message in chunk.messages:
+                if at <= message.offset and first < place.end:
+                    if (why := _why_not(place, first, message)) is not None:
+                        return _refused(why)
+                    found.append((message.offset, message.crc, first))
+            if len(found) > RANGE_MESSAGES_MAX:
+                return _refused(f"more than {RANGE_MESSAGES_MAX} messages lie there: divide the range")
+            if chunk.end <= at:
+                if chunk.unreadable is not None:
+                    return _refused(f"the log cannot be read at offset {at}: {chunk.unreadable}")
+                return None
+            at = chunk.end
+        if not found:
+            return _refused("no records are there (any more)")
+        return {"state": State.ACTIVE, "messages": tuple(found)}
+
+
+def _refused(why: str) -> dict[str, object]:
+    return {"state": State.REFUSED, "refusal": why}
+
+
+def _why_not(place: Place, first: int, message: ShallowMessage) -> str | None:
+    """Why a message with records of the range cannot be left out; None: it can. A wrapper that is left out in part is
+    taken apart for each fetch."""
+    if place.first <= first and message.offset < place.end:
+        return None
+    try:
+        at_once(unpacking(message, limits.TOMBSTONE_UNPACKED_BYTES_MAX))
+    except WireError as error:
+        return f"a part of the wrapper at offsets {first} to {message.offset} cannot be left out: {error}"
+    return None

@@ -1,0 +1,166 @@
+"""Retroactive tombstones: ranges of offsets that turned out to be a second copy, and are left out of fetches. Pure.
+
+Owns what is stored of them: one value for a whole cluster, so that proxies see all or nothing of a change. Two values
+are brought together range by range, the later word counts: so whoever knows more than Redis, after it lost writes, can
+give it back. Never says whether a range is a second copy; people and audits do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any, Final
+
+from ..values import value
+
+_FORMAT: Final = 1
+_HEAD_BYTES: Final = 9
+STORED_BYTES_MAX: Final = 1 << 20
+"""Of the stored value: every proxy reads it again when it has changed."""
+RANGE_MESSAGES_MAX: Final = 2_000
+"""Messages in the log that one range may touch. A batch that came through the proxy is one message; what others have
+stored may be one for each record, and clients put ten thousand of these into a batch at most: five ranges."""
+REASON_CHARACTERS_MAX: Final = 200
+OFFSET_MAX: Final = (1 << 63) - 1
+
+
+class State(StrEnum):
+    """Of one range. A later word wins over an earlier one; at the same time, what is further down in this list."""
+
+    ASKED = "asked"
+    """Somebody wants it; no proxy has looked into the log yet."""
+    ACTIVE = "active"
+    """A proxy has noted what lies there; fetches leave it out."""
+    REFUSED = "refused"
+    """The log does not have it as a whole."""
+    REMOVED = "removed"
+    """It is shown again."""
+
+
+_RANKS: Final = {state: rank for rank, state in enumerate(State)}
+
+
+@value(frozen=True, slots=True)
+class Place:
+    """Offsets ``first`` up to, and without, ``end`` of one partition."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+
+@value(frozen=True, slots=True)
+class Tombstone:
+    """What is known of one range. ``at_ms``: of the last word about it, ms since 1970. ``reason``: for people.
+    ``messages``: (offset, CRC-32, offset of its first record) of every message in the log that has records of it, once
+    it is active.
+    ``refusal``: why it is refused."""
+
+    state: State
+    at_ms: int
+    reason: str = ""
+    messages: tuple[tuple[int, int, int], ...] = ()
+    refusal: str = ""
+
+
+Tombstones = Mapping[Place, Tombstone]
+
+
+class TombstonesFormatError(Exception):
+    """A stored value that this version cannot read; the text is for people."""
+
+
+def merged(one: Tombstones, other: Tombstones) -> dict[Place, Tombstone]:
+    """Return what both know. The order does not matter."""
+    result = dict(one)
+    for place, tombstone in other.items():
+        known = result.get(place)
+        if known is None or _weight(known) < _weight(tombstone):
+            result[place] = tombstone
+    return result
+
+
+def _weight(tombstone: Tombstone) -> tuple[int, int, str, str]:
+    return tombstone.at_ms, _RANKS[tombstone.state], tombstone.reason, tombstone.refusal
+
+
+def overlapping(tombstones: Tombstones, wanted: Place) -> Place | None:
+    """Return another range of the same partition that has some of these offsets, and is asked for or active."""
+    for place, tombstone in tombstones.items():
+        is_same_log = (place.topic, place.partition) == (wanted.topic, wanted.partition)
+        meets = is_same_log and place.first < wanted.end and wanted.first < place.end
+        if meets and place != wanted and tombstone.state in (State.ASKED, State.ACTIVE):
+            return place
+    return None
+
+
+def replaced(tombstones: Tombstones, place: Place, at_ms: int, **changes: Any) -> dict[Place, Tombstone]:
+    """Return the list with a later word about one range that is in it."""
+    return {**tombstones, place: replace(tombstones[place], at_ms=max(at_ms, tombstones[place].at_ms + 1), **changes)}
+
+
+# ---------------------------------------------------------------------- stored format
+def pack_tombstones(version: int, tombstones: Tombstones) -> bytes:
+    """Return the value to be stored: format, version (8 bytes, for the swap), a list in JSON."""
+    rows = [_row(place, tombstone) for place, tombstone in sorted(tombstones.items(), key=_sort_key)]
+    text = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
+    return bytes([_FORMAT]) + version.to_bytes(8, "big") + text.encode()
+
+
+def unpack_tombstones(stored: bytes) -> tuple[int, dict[Place, Tombstone]]:
+    """Return version and ranges. Raises TombstonesFormatError."""
+    if len(stored) < _HEAD_BYTES or stored[0] != _FORMAT:
+        found = stored[0] if stored else "missing"
+        raise TombstonesFormatError(f"tombstones: format {found}, this version reads {_FORMAT}")
+    try:
+        rows = json.loads(stored[_HEAD_BYTES:])
+        return int.from_bytes(stored[1:_HEAD_BYTES], "big"), dict(map(_read_row, rows))
+    except (ValueError, KeyError, TypeError) as error:
+        raise TombstonesFormatError(f"tombstones: {error}") from None
+
+
+def _sort_key(item: tuple[Place, Tombstone]) -> tuple[str, int, int, int]:
+    place = item[0]
+    return place.topic, place.partition, place.first, place.end
+
+
+def _row(place: Place, tombstone: Tombstone) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "topic": place.topic,
+        "partition": place.partition,
+        "first": place.first,
+        "end": place.end,
+        "state": tombstone.state.value,
+        "at_ms": tombstone.at_ms,
+        "reason": tombstone.reason,
+    }
+    if tombstone.messages:
+        row["messages"] = [list(message) for message in tombstone.messages]
+    if tombstone.refusal:
+        row["refusal"] = tombstone.refusal
+    return row
+
+
+def _read_row(row: Mapping[str, Any]) -> tuple[Place, Tombstone]:
+    messages = tuple((int(offset), int(crc), int(first)) for offset, crc, first in row.get("messages", ()))
+    tombstone = Tombstone(
+        State(row["state"]), int(row["at_ms"]), str(row["reason"]), messages, str(row.get("refusal", ""))
+    )
+    return Place(str(row["topic"]), int(row["partition"]), int(row["first"]), int(row["end"])), tombstone
+
+
+def active_by_partition(tombstones: Tombstones) -> dict[tuple[str, int], list[tuple[Place, Tombstone]]]:
+    """Return the active ranges of each partition, in order."""
+    found: dict[tuple[str, int], list[tuple[Place, Tombstone]]] = {}
+    for place, tombstone in sorted(tombstones.items(), key=_sort_key):
+        if tombstone.state is State.ACTIVE:
+            found.setdefault((place.topic, place.partition), []).append((place, tombstone))
+    return found
+
+
+def asked_for(tombstones: Tombstones) -> Iterable[Place]:
+    """Return the ranges that nobody has looked at."""
+    return [place for place, tombstone in sorted(tombstones.items(), key=_sort_key) if tombstone.state is State.ASKED]
