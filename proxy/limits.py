@@ -334,8 +334,8 @@ DUPLICATE_AUDITS_SECONDS: Final = (60.0, 540.0)
 """After a batch was sent again, the audit looks for a second copy one minute and ten minutes later (rule R14)."""
 UNDECIDED_MAX: Final = 4
 """Tries to resolve a doubt before the client is told that it cannot be decided."""
-TOMBSTONE_LOOK_SECONDS: Final = 5.0
-"""How often the stored tombstones are read: for so long what was added or removed is not seen."""
+TOMBSTONE_LOOK_SECONDS: Final = 2.0
+"""How often the stored tombstones are read, one key: for so long what was added or removed is not seen."""
 TOMBSTONE_UNPACKED_BYTES_MAX: Final = 8 * MIB
 """Of a wrapper of which only a part is left out of fetches: it is taken apart in one step, of some 20 ms."""
 TOMBSTONE_FETCH_BYTES_MAX: Final = 4 * MIB

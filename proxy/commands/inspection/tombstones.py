@@ -21,7 +21,7 @@ from ...settings.config import ConfigError
 from .table import printable, table_lines
 
 WAIT_SECONDS_MAX = 30.0
-"""For a proxy to look into the log: it reads the list every five seconds."""
+"""For a proxy to look into the log: it reads the list every other second."""
 _LOOK_SECONDS = 0.5
 _TITLES = ("TOPIC", "PARTITION", "FIRST", "LAST", "STATE", "SINCE", "REASON")
 MEANING = """\

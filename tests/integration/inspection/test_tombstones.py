@@ -1,0 +1,159 @@
+"""``idemproxy tombstone``: what is left out of fetches through the proxy, on a real broker, with real consumers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from idemproxy.codecs.compression import Codec
+from idemproxy.codecs.message_set import inner_messages, iterate_shallow
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from testkit.real.inspecting import Place, idemproxy
+from testkit.real.kafka_cluster import consume, fresh_topic, stored_values
+from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.raw_client import RawClient, batch
+from testkit.real.two_proxies_redis import ExternalRedis
+
+VERSIONS = (2, 3, 4)
+
+
+@pytest.fixture
+def log(legacy_broker: LegacyCluster) -> Place:
+    return fresh_topic(legacy_broker, 1), 0
+
+
+def append(client: RawClient, log: Place, *values: bytes, **options: object) -> int:
+    """Append one batch without a producer id; return its first offset."""
+    answer = client.produce_one(*log, batch(values, **options))  # type: ignore[arg-type]
+    assert answer.error_code == 0
+    return answer.base_offset
+
+
+def hide(url: str, log: Place, first: int, last: int, *more: str) -> None:
+    done = idemproxy("tombstone", "add", *log, first, last, "--yes", "--redis", url, *more)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def rows(url: str, log: Place) -> list[dict[str, object]]:
+    done = idemproxy("tombstone", "list", "--topic", log[0], "--json", "--redis", url)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def read(client: RawClient, log: Place, wanted: int, version: int = 4) -> list[bytes]:
+    """Fetch as a consumer does, each time from behind what came last, until so many records have come."""
+    found: list[bytes] = []
+    offset = tries = 0
+    while len(found) < wanted:
+        tries += 1
+        assert tries < 50, (found, offset)
+        for at, value in records_of(client.fetch(*log, offset, version)):
+            if at >= offset:
+                found.append(value)
+                offset = at + 1
+    return found
+
+
+def records_of(data: bytes) -> Sequence[tuple[int, bytes]]:
+    return [
+        (one.offset, bytes(one.value or b""))
+        for message in iterate_shallow(data)
+        for one in (inner_messages(message, 1 << 20) if message.is_wrapper else [message])
+    ]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.LZ4])
+def test_a_second_copy_is_left_out_for_every_consumer_and_stays_in_the_log(
+    producer: RawClient, proxy: ProxyProcess, legacy_broker: LegacyCluster, url: str, log: Place, codec: Codec
+) -> None:
+    append(producer, log, b"a0", b"a1", b"a2", codec=codec)
+    append(producer, log, b"b0", b"b1", codec=codec)
+    assert append(producer, log, b"a0", b"a1", b"a2", codec=codec) == 5
+    append(producer, log, b"c0", codec=codec)
+    hide(url, log, 5, 7, "--reason", "sent twice on Tuesday")
+    wanted = [b"a0", b"a1", b"a2", b"b0", b"b1", b"c0"]
+    proxy.wait_for_log(rf"offsets 5 to 7 of {log[0]}/0 are left out of fetches from now on \(sent twice on Tuesday\)")
+    assert [read(producer, log, 6, version) for version in VERSIONS] == [wanted] * 3
+    assert consume(f"{proxy.address[0]}:{proxy.address[1]}", log[0], f"of {log[0]}", 6) == wanted
+    assert len(stored_values(legacy_broker, log)) == 9
+    (row,) = rows(url, log)
+    assert (row["first"], row["last"], row["state"], row["reason"]) == (5, 7, "active", "sent twice on Tuesday")
+
+
+def test_a_consumer_that_stands_before_a_hidden_end_goes_on_with_what_comes_next(
+    producer: RawClient, url: str, log: Place
+) -> None:
+    append(producer, log, b"a0")
+    append(producer, log, b"a0")
+    append(producer, log, b"a0")
+    hide(url, log, 1, 2)
+    for version in VERSIONS:
+        assert read(producer, log, 1, version) == [b"a0"]
+        assert records_of(producer.fetch(*log, 1, version)) == []
+    append(producer, log, b"b0")
+    assert [read(producer, log, 2, version) for version in VERSIONS] == [[b"a0", b"b0"]] * 3
+
+
+def test_of_a_wrapper_a_part_is_left_out(producer: RawClient, url: str, log: Place) -> None:
+    producer_id = producer.new_producer_id()
+    records = batch([b"%d" % number for number in range(5)], producer_id=producer_id)
+    assert producer.produce_one(*log, records).error_code == 0
+    hide(url, log, 1, 2)
+    hide(url, log, 4, 4)
+    append(producer, log, b"5")
+    assert [read(producer, log, 3, version) for version in VERSIONS] == [[b"0", b"3", b"5"]] * 3
+
+
+def test_what_is_removed_is_shown_again(producer: RawClient, url: str, log: Place) -> None:
+    append(producer, log, b"a0")
+    append(producer, log, b"a0")
+    hide(url, log, 1, 1)
+    assert read(producer, log, 1) == [b"a0"]
+    done = idemproxy("tombstone", "remove", *log, 1, 1, "--redis", url)
+    assert (done.returncode, "shown again within seconds" in done.stdout) == (0, True)
+    wait_until(lambda: len(records_of(producer.fetch(*log, 0))) == 2, "both records are shown", 30)
+    assert [row["state"] for row in rows(url, log)] == ["removed"]
+    again = idemproxy("tombstone", "remove", *log, 1, 1, "--redis", url)
+    assert (again.returncode, "there is no such range" in again.stdout) == (1, True)
+
+
+def test_what_the_log_does_not_have_is_refused_with_a_sentence(producer: RawClient, url: str, log: Place) -> None:
+    append(producer, log, b"a0", b"a1")
+    done = idemproxy("tombstone", "add", *log, 1, 2, "--yes", "--redis", url)
+    assert done.returncode == 1
+    assert "not left out: the log has offsets 0 to 1" in done.stdout
+    assert len(read(producer, log, 2)) == 2
+    unsure = idemproxy("tombstone", "add", *log, 0, 0, "--redis", url, typed="no\n")
+    assert (unsure.returncode, "nothing was changed" in unsure.stdout) == (1, True)
+    hide(url, log, 0, 1)
+    met = idemproxy("tombstone", "add", *log, 1, 5, "--yes", "--redis", url)
+    assert (met.returncode, "offsets 0 to 1" in met.stderr) == (2, True)
+    backwards = idemproxy("tombstone", "add", *log, 3, 2, "--yes", "--redis", url)
+    assert (backwards.returncode, "the last one is below the first one" in backwards.stderr) == (2, True)
+
+
+def test_a_topic_that_was_made_anew_loses_nothing(
+    producer: RawClient, legacy_broker: LegacyCluster, url: str, log: Place
+) -> None:
+    append(producer, log, b"a0")
+    append(producer, log, b"a0")
+    hide(url, log, 1, 1)
+    legacy_broker.delete_topic(log[0])
+    legacy_broker.create_topic(log[0])
+    wait_until(lambda: producer.produce_one(*log, batch([b"n0"])).error_code == 0, "the topic is there again", 60)
+    append(producer, log, b"n1")
+    assert read(producer, log, 2)[-1] == b"n1"
+
+
+def test_what_redis_loses_is_given_back(
+    producer: RawClient, redis: ExternalRedis, proxy: ProxyProcess, url: str, log: Place
+) -> None:
+    append(producer, log, b"a0")
+    append(producer, log, b"a0")
+    hide(url, log, 1, 1)
+    assert read(producer, log, 1) == [b"a0"]
+    redis.call("FLUSHALL")
+    wait_until(lambda: [row["state"] for row in rows(url, log)] == ["active"], "a proxy has given it back", 60)
+    append(producer, log, b"b0")
+    assert read(producer, log, 2) == [b"a0", b"b0"]

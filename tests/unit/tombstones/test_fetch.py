@@ -1,0 +1,130 @@
+"""Fetches of which tombstones are left out, as bytes, in every version of Fetch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from idemproxy.codecs import messages
+from idemproxy.codecs.message_set import encode_message, iterate_shallow
+from idemproxy.proxy import limits
+from idemproxy.proxy.bridge.fetch import Fetch
+from idemproxy.proxy.tombstones.fetch import FetchWithoutTombstones
+from idemproxy.proxy.tombstones.known import KnownTombstones
+from idemproxy.proxy.versions import ApiKey
+from idemproxy.state.tombstones import Place, State, Tombstone
+
+VERSIONS = range(7)
+OUT_OF_RANGE = 1
+LOG = [encode_message(b"k", b"v%d" % offset, magic=1, offset=offset, timestamp=7) for offset in range(10)]
+
+
+def checksum(offset: int) -> int:
+    (message,) = iterate_shallow(LOG[offset])
+    return message.crc
+
+
+class Scene:
+    """Offsets 3 to 5 of t/0 are left out; t/1 has no tombstone."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.now = 0.0
+        self.known = KnownTombstones(lambda: self.now)
+        hidden = tuple((offset, checksum(offset), offset) for offset in (3, 4, 5))
+        self.known.take({Place("t", 0, 3, 6): Tombstone(State.ACTIVE, 1, messages=hidden)})
+
+    def asked(self, offset: int, max_bytes: int = 1000) -> tuple[FetchWithoutTombstones, Any]:
+        """A fetch of both partitions at this offset, and how it reaches the broker."""
+        partitions = [
+            {"partition": number, "fetch_offset": offset, "partition_max_bytes": max_bytes} for number in (0, 1)
+        ]
+        fields: dict[str, Any] = {"replica_id": -1, "max_wait_ms": 5, "min_bytes": 1, "max_bytes": 9000}
+        topics = [{"topic": "t", "partitions": partitions}]
+        body = messages.encode_request(ApiKey.FETCH, self.version, **fields, topics=topics)
+        fetch = FetchWithoutTombstones(Fetch(self.version, self.version), self.version, self.known)
+        chunks = fetch.request(memoryview(body))
+        assert not hasattr(chunks, "error_code")
+        return fetch, messages.decode_request(ApiKey.FETCH, self.version, b"".join(chunks))  # type: ignore[arg-type]
+
+    def answered(self, fetch: FetchWithoutTombstones, first: int, last: int, error_code: int = 0) -> list[list[int]]:
+        """The offsets of each partition that the client gets, where the broker answers with these."""
+        return [offsets for _, offsets in self.answers(fetch, first, last, error_code)]
+
+    def answers(
+        self, fetch: FetchWithoutTombstones, first: int, last: int, error_code: int = 0
+    ) -> list[tuple[int, list[int]]]:
+        records = b"".join(LOG[first : last + 1]) + LOG[0][:20]
+        partitions = [
+            {"partition_index": number, "error_code": error_code, "high_watermark": 10, "records": records}
+            for number in (0, 1)
+        ]
+        body = messages.encode_response(
+            ApiKey.FETCH, self.version, responses=[{"topic": "t", "partitions": partitions}]
+        )
+        answer = messages.decode_response(ApiKey.FETCH, self.version, b"".join(fetch.response(memoryview(body))))
+        return [
+            (one.error_code, [message.offset for message in iterate_shallow(one.records or b"")])
+            for one in answer.responses[0].partitions
+        ]
+
+
+def offsets_of(request: Any) -> list[int]:
+    return [one.fetch_offset for one in request.topics[0].partitions]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_only_in_the_partition_with_a_tombstone_records_are_left_out(version: int) -> None:
+    scene = Scene(version)
+    fetch, request = scene.asked(0)
+    assert offsets_of(request) == [0, 0]
+    assert scene.answered(fetch, 0, 8) == [[0, 1, 2, 6, 7, 8], [*range(9)]]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_where_all_is_left_out_the_next_fetch_goes_on_behind_it(version: int) -> None:
+    scene = Scene(version)
+    fetch, _ = scene.asked(3)
+    assert scene.answered(fetch, 3, 4) == [[], [3, 4]]
+    fetch, request = scene.asked(3)
+    assert offsets_of(request) == [5, 3]
+    assert scene.answered(fetch, 5, 5) == [[], [5]]
+    fetch, request = scene.asked(3)
+    assert offsets_of(request) == [6, 3]
+    assert scene.answered(fetch, 6, 7) == [[6, 7], [6, 7]]
+    scene.now += limits.TOMBSTONE_SKIP_SECONDS
+    assert offsets_of(scene.asked(3)[1]) == [3, 3], "it is looked at again"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_log_that_no_longer_goes_so_far_is_no_error_of_the_clients_own_offset(version: int) -> None:
+    scene = Scene(version)
+    scene.answered(scene.asked(3)[0], 3, 5)
+    fetch, request = scene.asked(3)
+    assert offsets_of(request) == [6, 3]
+    assert scene.answers(fetch, 9, 8, OUT_OF_RANGE) == [(0, []), (OUT_OF_RANGE, [])]
+    fetch, request = scene.asked(3)
+    assert offsets_of(request) == [3, 3]
+    assert scene.answers(fetch, 9, 8, OUT_OF_RANGE) == [(OUT_OF_RANGE, [])] * 2, "now it is of its own"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_behind_the_last_tombstone_nothing_is_looked_into(version: int) -> None:
+    scene = Scene(version)
+    fetch, request = scene.asked(6, 100 << 20)
+    assert [one.partition_max_bytes for one in request.topics[0].partitions] == [100 << 20] * 2
+    body = memoryview(b"not even an answer")
+    assert tuple(fetch.response(body)) == (body,)
+
+
+@pytest.mark.parametrize(("version", "limited"), [(2, 100 << 20), (3, limits.TOMBSTONE_FETCH_BYTES_MAX)])
+def test_so_many_bytes_are_looked_into_where_a_large_message_comes_whole(version: int, limited: int) -> None:
+    _, request = Scene(version).asked(0, 100 << 20)
+    assert [one.partition_max_bytes for one in request.topics[0].partitions] == [limited, 100 << 20]
+
+
+def test_without_active_tombstones_there_are_none() -> None:
+    known = KnownTombstones(lambda: 0.0)
+    known.take({Place("t", 0, 3, 6): Tombstone(State.ASKED, 1)})
+    assert (known.is_any, known.ranges_of("t", 0), known.records_left_out) == (False, None, 0)
