@@ -13,7 +13,6 @@ from typing import Any
 import redis
 from redis.exceptions import NoPermissionError, RedisError, ResponseError, WatchError
 
-from . import tombstones
 from .entry import NO_PRINCIPAL, Entry, pack, pack_named
 from .inspection import (
     BlockPlace,
@@ -39,7 +38,14 @@ from .names import NameRecord, forgotten_name, is_named, pack_name
 from .producer_ids import Block, block_of
 from .redis_facts import RedisAddress, generation_of, parse_info, shown_server
 from .store import NO_VERSION, block_key, entry_key, index_key, member_key, name_key, tombstones_key
-from .tombstones import Tombstone, TombstonesFormatError
+from .tombstones import (
+    STORED_BYTES_MAX,
+    OffsetRange,
+    Tombstone,
+    TombstonesFormatError,
+    pack_tombstones,
+    unpack_tombstones,
+)
 
 PAGE_KEYS = 500
 CONNECT_SECONDS_MAX = 5.0
@@ -242,13 +248,13 @@ class RedisInspection:
         return sorted(names)
 
     # ------------------------------------------------------------------ tombstones
-    def tombstones(self) -> dict[tombstones.Place, Tombstone]:
+    def tombstones(self) -> dict[OffsetRange, Tombstone]:
         """Return all that is stored of ranges that fetches leave out."""
         with _redis_errors_as_sentences():
             return _tombstones_of(self._redis.get(tombstones_key(self.cluster)))[1]
 
     def change_tombstones(
-        self, change: Callable[[dict[tombstones.Place, Tombstone], int], dict[tombstones.Place, Tombstone]]
+        self, change: Callable[[dict[OffsetRange, Tombstone], int], dict[OffsetRange, Tombstone]]
     ) -> None:
         """Store what ``change`` makes of them; it is called with the server's time (ms since 1970), and again if a
         proxy has written meanwhile."""
@@ -260,10 +266,11 @@ class RedisInspection:
                     version, known = _tombstones_of(pipe.get(key))
                     seconds, microseconds = pipe.time()
                     changed = change(known, seconds * 1000 + microseconds // 1000)
-                    value = tombstones.pack_tombstones(version + 1, changed)
-                    if len(value) > tombstones.STORED_BYTES_MAX:
-                        limit = tombstones.STORED_BYTES_MAX
-                        raise InspectionError(f"that would be {len(value)} bytes of tombstones, the limit is {limit}")
+                    value = pack_tombstones(version + 1, changed)
+                    if len(value) > STORED_BYTES_MAX:
+                        raise InspectionError(
+                            f"that would be {len(value)} bytes of tombstones, the limit is {STORED_BYTES_MAX}"
+                        )
                     pipe.multi()
                     pipe.set(key, value)
                     with suppress(WatchError):
@@ -427,9 +434,9 @@ def _redis_errors_as_sentences() -> Iterator[None]:
         raise InspectionError(f"Redis: {error}") from None
 
 
-def _tombstones_of(stored: bytes | None) -> tuple[int, dict[tombstones.Place, Tombstone]]:
+def _tombstones_of(stored: bytes | None) -> tuple[int, dict[OffsetRange, Tombstone]]:
     try:
-        return (NO_VERSION, {}) if stored is None else tombstones.unpack_tombstones(stored)
+        return (NO_VERSION, {}) if stored is None else unpack_tombstones(stored)
     except TombstonesFormatError as error:
         raise InspectionError(str(error)) from None
 

@@ -43,7 +43,7 @@ _RANKS: Final = {state: rank for rank, state in enumerate(State)}
 
 
 @value(frozen=True, slots=True)
-class Place:
+class OffsetRange:
     """Offsets ``first`` up to, and without, ``end`` of one partition."""
 
     topic: str
@@ -66,14 +66,14 @@ class Tombstone:
     refusal: str = ""
 
 
-Tombstones = Mapping[Place, Tombstone]
+Tombstones = Mapping[OffsetRange, Tombstone]
 
 
 class TombstonesFormatError(Exception):
     """A stored value that this version cannot read; the text is for people."""
 
 
-def merged(one: Tombstones, other: Tombstones) -> dict[Place, Tombstone]:
+def merged(one: Tombstones, other: Tombstones) -> dict[OffsetRange, Tombstone]:
     """Return what both know. The order does not matter."""
     result = dict(one)
     for place, tombstone in other.items():
@@ -87,7 +87,7 @@ def _weight(tombstone: Tombstone) -> tuple[int, int, str, str]:
     return tombstone.at_ms, _RANKS[tombstone.state], tombstone.reason, tombstone.refusal
 
 
-def overlapping(tombstones: Tombstones, wanted: Place) -> Place | None:
+def overlapping(tombstones: Tombstones, wanted: OffsetRange) -> OffsetRange | None:
     """Return another range of the same partition that has some of these offsets, and is asked for or active."""
     for place, tombstone in tombstones.items():
         is_same_log = (place.topic, place.partition) == (wanted.topic, wanted.partition)
@@ -97,7 +97,7 @@ def overlapping(tombstones: Tombstones, wanted: Place) -> Place | None:
     return None
 
 
-def replaced(tombstones: Tombstones, place: Place, at_ms: int, **changes: Any) -> dict[Place, Tombstone]:
+def replaced(tombstones: Tombstones, place: OffsetRange, at_ms: int, **changes: Any) -> dict[OffsetRange, Tombstone]:
     """Return the list with a later word about one range that is in it."""
     return {**tombstones, place: replace(tombstones[place], at_ms=max(at_ms, tombstones[place].at_ms + 1), **changes)}
 
@@ -110,7 +110,7 @@ def pack_tombstones(version: int, tombstones: Tombstones) -> bytes:
     return bytes([_FORMAT]) + version.to_bytes(8, "big") + text.encode()
 
 
-def unpack_tombstones(stored: bytes) -> tuple[int, dict[Place, Tombstone]]:
+def unpack_tombstones(stored: bytes) -> tuple[int, dict[OffsetRange, Tombstone]]:
     """Return version and ranges. Raises TombstonesFormatError."""
     if len(stored) < _HEAD_BYTES or stored[0] != _FORMAT:
         found = stored[0] if stored else "missing"
@@ -122,12 +122,12 @@ def unpack_tombstones(stored: bytes) -> tuple[int, dict[Place, Tombstone]]:
         raise TombstonesFormatError(f"tombstones: {error}") from None
 
 
-def _sort_key(item: tuple[Place, Tombstone]) -> tuple[str, int, int, int]:
+def _sort_key(item: tuple[OffsetRange, Tombstone]) -> tuple[str, int, int, int]:
     place = item[0]
     return place.topic, place.partition, place.first, place.end
 
 
-def _row(place: Place, tombstone: Tombstone) -> dict[str, Any]:
+def _row(place: OffsetRange, tombstone: Tombstone) -> dict[str, Any]:
     row: dict[str, Any] = {
         "topic": place.topic,
         "partition": place.partition,
@@ -144,23 +144,23 @@ def _row(place: Place, tombstone: Tombstone) -> dict[str, Any]:
     return row
 
 
-def _read_row(row: Mapping[str, Any]) -> tuple[Place, Tombstone]:
+def _read_row(row: Mapping[str, Any]) -> tuple[OffsetRange, Tombstone]:
     messages = tuple((int(offset), int(crc), int(first)) for offset, crc, first in row.get("messages", ()))
     tombstone = Tombstone(
         State(row["state"]), int(row["at_ms"]), str(row["reason"]), messages, str(row.get("refusal", ""))
     )
-    return Place(str(row["topic"]), int(row["partition"]), int(row["first"]), int(row["end"])), tombstone
+    return OffsetRange(str(row["topic"]), int(row["partition"]), int(row["first"]), int(row["end"])), tombstone
 
 
-def active_by_partition(tombstones: Tombstones) -> dict[tuple[str, int], list[tuple[Place, Tombstone]]]:
+def active_by_partition(tombstones: Tombstones) -> dict[tuple[str, int], list[tuple[OffsetRange, Tombstone]]]:
     """Return the active ranges of each partition, in order."""
-    found: dict[tuple[str, int], list[tuple[Place, Tombstone]]] = {}
+    found: dict[tuple[str, int], list[tuple[OffsetRange, Tombstone]]] = {}
     for place, tombstone in sorted(tombstones.items(), key=_sort_key):
         if tombstone.state is State.ACTIVE:
             found.setdefault((place.topic, place.partition), []).append((place, tombstone))
     return found
 
 
-def asked_for(tombstones: Tombstones) -> Iterable[Place]:
+def asked_for(tombstones: Tombstones) -> Iterable[OffsetRange]:
     """Return the ranges that nobody has looked at."""
     return [place for place, tombstone in sorted(tombstones.items(), key=_sort_key) if tombstone.state is State.ASKED]

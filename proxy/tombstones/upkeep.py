@@ -16,7 +16,7 @@ from ...state.store import NO_VERSION, StoreAway, Swapped, tombstones_key
 from ...state.tombstones import (
     RANGE_MESSAGES_MAX,
     STORED_BYTES_MAX,
-    Place,
+    OffsetRange,
     State,
     Tombstones,
     TombstonesFormatError,
@@ -98,7 +98,7 @@ class TombstoneUpkeep:
                 self._report(OperatorMessage("info", f"{where} are shown to consumers again"))
 
     # ------------------------------------------------------------------ the log
-    async def _look_into(self, place: Place) -> dict[str, object] | None:
+    async def _look_into(self, place: OffsetRange) -> dict[str, object] | None:
         """Return what becomes of a range that was asked for; None: it cannot be said yet."""
         topic, partition = place.topic, place.partition
         leader = await Leader(topic, partition)
@@ -139,7 +139,7 @@ def _refused(why: str) -> dict[str, object]:
     return {"state": State.REFUSED, "refusal": why}
 
 
-def _why_not(place: Place, first: int, message: ShallowMessage) -> str | None:
+def _why_not(place: OffsetRange, first: int, message: ShallowMessage) -> str | None:
     """Why a message with records of the range cannot be left out; None: it can. A wrapper that is left out in part is
     taken apart for each fetch."""
     if place.first <= first and message.offset < place.end:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ....state.redis_facts import RedisAddress
 from ....state.redis_inspection import EntryRow, InspectionError, RedisInspection, ServerFacts
-from ....state.tombstones import Place
+from ....state.tombstones import OffsetRange
 from ...net.tls import TlsError, client_context
 from ...settings.config import CONFIG_VARIABLE, ConfigError, Settings
 from ...settings.load import load
@@ -118,7 +118,7 @@ def _tombstone(inspection: RedisInspection, options: argparse.Namespace) -> int:
         return _print(listed_tombstones(inspection, options.topic, options.partition, as_json=as_json))
     if options.last < options.first:
         raise ConfigError(f"offsets {options.first} to {options.last}: the last one is below the first one")
-    place = Place(options.topic, options.partition, options.first, options.last + 1)
+    place = OffsetRange(options.topic, options.partition, options.first, options.last + 1)
     if options.what == "remove":
         return remove_tombstone(inspection, place, out=sys.stdout)
     ask = None if options.yes else sys.stdin.readline

@@ -11,7 +11,7 @@ from typing import TextIO
 from ....state.redis_inspection import RedisInspection
 from ....state.tombstones import (
     REASON_CHARACTERS_MAX,
-    Place,
+    OffsetRange,
     State,
     Tombstone,
     overlapping,
@@ -47,7 +47,7 @@ def listed_tombstones(
 
 
 def add_tombstone(
-    inspection: RedisInspection, place: Place, reason: str, *, ask: Callable[[], str] | None, out: TextIO
+    inspection: RedisInspection, place: OffsetRange, reason: str, *, ask: Callable[[], str] | None, out: TextIO
 ) -> int:
     """Ask for a range to be left out, and wait for a proxy's word; return the exit status. ``ask`` returns what was
     typed; None: no question is asked."""
@@ -60,7 +60,7 @@ def add_tombstone(
             print("that is not its name: nothing was changed", file=out)
             return 1
 
-    def wish(known: dict[Place, Tombstone], now_ms: int) -> dict[Place, Tombstone]:
+    def wish(known: dict[OffsetRange, Tombstone], now_ms: int) -> dict[OffsetRange, Tombstone]:
         if (other := overlapping(known, place)) is not None:
             raise ConfigError(f"{_where(other)} are left out already: remove that range first")
         if place in known:
@@ -86,11 +86,11 @@ def add_tombstone(
     return 1
 
 
-def remove_tombstone(inspection: RedisInspection, place: Place, *, out: TextIO) -> int:
+def remove_tombstone(inspection: RedisInspection, place: OffsetRange, *, out: TextIO) -> int:
     """Have a range shown again; return the exit status."""
     was_there = False
 
-    def take_back(known: dict[Place, Tombstone], now_ms: int) -> dict[Place, Tombstone]:
+    def take_back(known: dict[OffsetRange, Tombstone], now_ms: int) -> dict[OffsetRange, Tombstone]:
         nonlocal was_there
         was_there = place in known and known[place].state is not State.REMOVED
         if not was_there:
@@ -105,21 +105,21 @@ def remove_tombstone(inspection: RedisInspection, place: Place, *, out: TextIO) 
     return 0
 
 
-def _where(place: Place) -> str:
+def _where(place: OffsetRange) -> str:
     return f"offsets {place.first} to {place.end - 1} of {printable(place.topic)}/{place.partition}"
 
 
-def _sort_key(place: Place) -> tuple[str, int, int]:
+def _sort_key(place: OffsetRange) -> tuple[str, int, int]:
     return place.topic, place.partition, place.first
 
 
-def _cells(place: Place, tombstone: Tombstone) -> tuple[object, ...]:
+def _cells(place: OffsetRange, tombstone: Tombstone) -> tuple[object, ...]:
     since = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(tombstone.at_ms / 1000))
     why = tombstone.refusal or tombstone.reason
     return (place.topic, place.partition, place.first, place.end - 1, tombstone.state.value, since, why)
 
 
-def _fields(place: Place, tombstone: Tombstone) -> dict[str, object]:
+def _fields(place: OffsetRange, tombstone: Tombstone) -> dict[str, object]:
     return {
         "topic": place.topic,
         "partition": place.partition,

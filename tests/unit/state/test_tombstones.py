@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idemproxy.state.tombstones import (
-    Place,
+    OffsetRange,
     State,
     Tombstone,
     Tombstones,
@@ -21,8 +21,8 @@ from idemproxy.state.tombstones import (
     unpack_tombstones,
 )
 
-PLACE = Place("orders", 3, 120, 125)
-places = st.builds(Place, st.sampled_from("ab"), st.integers(0, 1), st.integers(0, 3), st.integers(4, 6))
+PLACE = OffsetRange("orders", 3, 120, 125)
+places = st.builds(OffsetRange, st.sampled_from("ab"), st.integers(0, 1), st.integers(0, 3), st.integers(4, 6))
 tombstones = st.builds(
     Tombstone,
     st.sampled_from(State),
@@ -47,10 +47,13 @@ def test_what_cannot_be_read_is_said(stored: bytes) -> None:
         unpack_tombstones(stored)
 
 
+def states_of(known: Tombstones) -> dict[OffsetRange, tuple[State, int]]:
+    return {place: (one.state, one.at_ms) for place, one in known.items()}
+
+
 @given(lists, lists, lists)
 def test_views_come_together_in_any_order(one: Tombstones, two: Tombstones, three: Tombstones) -> None:
-    states = lambda known: {place: (t.state, t.at_ms) for place, t in known.items()}  # noqa: E731
-    assert states(merged(merged(one, two), three)) == states(merged(three, merged(two, one)))
+    assert states_of(merged(merged(one, two), three)) == states_of(merged(three, merged(two, one)))
     assert merged(one, one) == one
     assert merged(merged(one, two), two) == merged(one, two)
 
@@ -69,15 +72,15 @@ def test_at_the_same_time_what_shows_records_wins_over_what_hides_them() -> None
 
 def test_ranges_that_meet_are_found() -> None:
     known = {PLACE: Tombstone(State.ACTIVE, 1)}
-    assert overlapping(known, Place("orders", 3, 124, 130)) == PLACE
-    assert overlapping(known, Place("orders", 3, 125, 130)) is None
-    assert overlapping(known, Place("orders", 2, 120, 125)) is None
+    assert overlapping(known, OffsetRange("orders", 3, 124, 130)) == PLACE
+    assert overlapping(known, OffsetRange("orders", 3, 125, 130)) is None
+    assert overlapping(known, OffsetRange("orders", 2, 120, 125)) is None
     assert overlapping(known, PLACE) is None, "the same one is asked for again"
-    assert overlapping({PLACE: Tombstone(State.REMOVED, 1)}, Place("orders", 3, 124, 130)) is None
+    assert overlapping({PLACE: Tombstone(State.REMOVED, 1)}, OffsetRange("orders", 3, 124, 130)) is None
 
 
 def test_only_active_ranges_are_left_out() -> None:
-    known = {Place("t", 0, 10 * n, 10 * n + 1): Tombstone(state, 1) for n, state in enumerate(State)}
+    known = {OffsetRange("t", 0, 10 * n, 10 * n + 1): Tombstone(state, 1) for n, state in enumerate(State)}
     assert {key: [place.first for place, _ in found] for key, found in active_by_partition(known).items()} == {
         ("t", 0): [10]
     }

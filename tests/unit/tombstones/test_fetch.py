@@ -13,7 +13,7 @@ from idemproxy.proxy.bridge.fetch import Fetch
 from idemproxy.proxy.tombstones.fetch import FetchWithoutTombstones
 from idemproxy.proxy.tombstones.known import KnownTombstones
 from idemproxy.proxy.versions import ApiKey
-from idemproxy.state.tombstones import Place, State, Tombstone
+from idemproxy.state.tombstones import OffsetRange, State, Tombstone
 
 VERSIONS = range(7)
 OUT_OF_RANGE = 1
@@ -33,7 +33,7 @@ class Scene:
         self.now = 0.0
         self.known = KnownTombstones(lambda: self.now)
         hidden = tuple((offset, checksum(offset), offset) for offset in (3, 4, 5))
-        self.known.take({Place("t", 0, 3, 6): Tombstone(State.ACTIVE, 1, messages=hidden)})
+        self.known.take({OffsetRange("t", 0, 3, 6): Tombstone(State.ACTIVE, 1, messages=hidden)})
 
     def asked(self, offset: int, max_bytes: int = 1000) -> tuple[FetchWithoutTombstones, Any]:
         """A fetch of both partitions at this offset, and how it reaches the broker."""
@@ -46,7 +46,7 @@ class Scene:
         fetch = FetchWithoutTombstones(Fetch(self.version, self.version), self.version, self.known)
         chunks = fetch.request(memoryview(body))
         assert not hasattr(chunks, "error_code")
-        return fetch, messages.decode_request(ApiKey.FETCH, self.version, b"".join(chunks))  # type: ignore[arg-type]
+        return fetch, messages.decode_request(ApiKey.FETCH, self.version, b"".join(chunks))
 
     def answered(self, fetch: FetchWithoutTombstones, first: int, last: int, error_code: int = 0) -> list[list[int]]:
         """The offsets of each partition that the client gets, where the broker answers with these."""
@@ -126,5 +126,5 @@ def test_so_many_bytes_are_looked_into_where_a_large_message_comes_whole(version
 
 def test_without_active_tombstones_there_are_none() -> None:
     known = KnownTombstones(lambda: 0.0)
-    known.take({Place("t", 0, 3, 6): Tombstone(State.ASKED, 1)})
+    known.take({OffsetRange("t", 0, 3, 6): Tombstone(State.ASKED, 1)})
     assert (known.is_any, known.ranges_of("t", 0), known.records_left_out) == (False, None, 0)
