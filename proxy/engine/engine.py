@@ -124,7 +124,6 @@ class Engine:
         self.names = Names(life, self.runner, random_bytes, report)
         self.recent_time = self.context.time
         self.tombstones = KnownTombstones(reactor.now)
-        """What fetches leave out."""
         self.sessions: set[Hosted] = set()
         self._idle_eviction = IdleEviction(lambda: self.sessions, reactor.now, report)
         self.pass_through_lanes: dict[ClientLanes, None] = {}

@@ -42,7 +42,8 @@ def test_a_command_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[st
     assert ended(["fly"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert "begin with:" in lines, "without a word there is help"
-    start = "idemproxy: COMMAND: unknown: fly; there are run, check, schema, inspect, forget, audit, demo, completion"
+    commands = "run, check, schema, inspect, forget, tombstone, audit, demo, completion"
+    start = f"idemproxy: COMMAND: unknown: fly; there are {commands}"
     assert lines[-2:] == [start, "what there is: idemproxy --help"]
 
 

@@ -39,6 +39,7 @@ SHELL_FILES = TRIO_FILES | {
     "codecs/packages.py",
     "proxy/settings/child_process.py",
     "proxy/commands/check_guess.py",
+    "proxy/commands/inspection/tombstones.py",
     "proxy/process/worker_process.py",
     "proxy/process/listeners.py",
     "proxy/telemetry/logs.py",
