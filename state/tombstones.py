@@ -17,6 +17,7 @@ from ..values import value
 
 _FORMAT: Final = 1
 _HEAD_BYTES: Final = 9
+_VERSIONS: Final = 1 << 63
 STORED_BYTES_MAX: Final = 1 << 20
 """Of the stored value: every proxy reads it again when it has changed."""
 RANGE_MESSAGES_MAX: Final = 2_000
@@ -106,7 +107,7 @@ def replaced(tombstones: Tombstones, place: OffsetRange, at_ms: int, **changes: 
 def pack_tombstones(version: int, tombstones: Tombstones) -> bytes:
     """Return the value to be stored: format, version (8 bytes, for the swap), a list in JSON."""
     rows = [_row(place, tombstone) for place, tombstone in sorted(tombstones.items(), key=_sort_key)]
-    text = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(rows, separators=(",", ":"))
     return bytes([_FORMAT]) + version.to_bytes(8, "big") + text.encode()
 
 
@@ -115,11 +116,13 @@ def unpack_tombstones(stored: bytes) -> tuple[int, dict[OffsetRange, Tombstone]]
     if len(stored) < _HEAD_BYTES or stored[0] != _FORMAT:
         found = stored[0] if stored else "missing"
         raise TombstonesFormatError(f"tombstones: format {found}, this version reads {_FORMAT}")
+    version = int.from_bytes(stored[1:_HEAD_BYTES], "big")
+    if version >= _VERSIONS:
+        raise TombstonesFormatError(f"tombstones: version {version}")
     try:
-        rows = json.loads(stored[_HEAD_BYTES:])
-        return int.from_bytes(stored[1:_HEAD_BYTES], "big"), dict(map(_read_row, rows))
-    except (ValueError, KeyError, TypeError) as error:
-        raise TombstonesFormatError(f"tombstones: {error}") from None
+        return version, dict(map(_read_row, json.loads(stored[_HEAD_BYTES:])))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise TombstonesFormatError(f"tombstones: {type(error).__name__}: {error}") from None
 
 
 def _sort_key(item: tuple[OffsetRange, Tombstone]) -> tuple[str, int, int, int]:

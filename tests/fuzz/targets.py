@@ -58,6 +58,7 @@ from idemproxy.state.producer_ids import unpack_block
 from idemproxy.state.redis_facts import parse_info, parse_redis_url
 from idemproxy.state.redis_link import REPLY_BYTES_MAX, RedisLink, Reply
 from idemproxy.state.store import StoreAway
+from idemproxy.state.tombstones import TombstonesFormatError, pack_tombstones, unpack_tombstones
 from testkit.real.kernel_build import current
 from testkit.stage.kernel_cases import in_kernel, in_python, with_kernel, wrapper_in_python
 from testkit.stage.wrappers import to_inner, to_message_set, to_wrapper
@@ -342,6 +343,10 @@ def stored_values(data: bytes) -> None:
     with suppress(StoredFormatError):
         if pack_name(unpack_name(data)) != data:
             raise Broken("the record of a name is read as another one")
+    with suppress(TombstonesFormatError):
+        version, tombstones = unpack_tombstones(data)
+        if unpack_tombstones(pack_tombstones(version, tombstones)) != (version, tombstones):
+            raise Broken("tombstones are read as other ones")
     place = parse_key("c", b"idem:c:" + data)
     if isinstance(place, EntryPlace) and place.key("c") != b"idem:c:" + data:
         raise Broken("a key is read as another one")
