@@ -58,7 +58,11 @@ class RangeTaker:
                     if part is not None:
                         self._take(part)
                 elif container.last < self._end:
-                    self._take(container)
+                    if self._first >= 0 and container.first < self.position:
+                        self._unreadable(container.first, container.last, "offsets go back")
+                        self.position = container.last + 1
+                    else:
+                        self._take(container)
                 if self.is_over:
                     break
         except Broken as broken:
