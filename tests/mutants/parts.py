@@ -103,7 +103,7 @@ PARTS = (
         (
             "proxy.producer.retry_notes",
             "            failures[epoch, sequence] = max(request, failures.get((epoch, sequence), 0))\n",
-            "            failures[epoch, sequence] = self._requests = self._requests + 1\n",
+            "            failures[epoch, sequence] = self.requests = self.requests + 1\n",
         ),
     ),
     mutant(
