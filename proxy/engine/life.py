@@ -12,6 +12,7 @@ from ...state.store import Store
 from .. import limits
 from ..events import GenerationChanged, IncarnationBegun, OperatorMessage, Report
 from ..producer.life import Life
+from .store_to_come import StoreToCome
 
 INCARNATION_BYTES = 8
 
@@ -49,6 +50,7 @@ class Incarnations:
         self._shares_store = shares_store
         self._begun = begun
         self._store: LeasedStore | None = None
+        self._store_to_come = StoreToCome(reactor)
         life.incarnation = random_bytes(INCARNATION_BYTES)
 
     def start(self, store: LeasedStore) -> None:
@@ -56,10 +58,9 @@ class Incarnations:
         self._store = store
         self._report(IncarnationBegun(self._life.incarnation))
 
-    def stored(self) -> LeasedStore:
-        """Return the store that holds the lease; only once it is started."""
-        assert self._store is not None
-        return self._store
+    def stored(self) -> Store:
+        """Return the store that holds the lease; until it is started, one that knows nothing."""
+        return self._store or self._store_to_come
 
     def may_send(self) -> bool:
         """Does the lease still allow to send (rule R4)?"""
@@ -88,7 +89,8 @@ class Incarnations:
         life.begin_era(self._random_bytes(INCARNATION_BYTES))
         self._report(IncarnationBegun(life.incarnation))
         self._wait_for_old_leases()
-        self.stored().begin_incarnation(life.incarnation, self._wait_for_old_leases)
+        assert self._store is not None, "a life ends that has begun"
+        self._store.begin_incarnation(life.incarnation, self._wait_for_old_leases)
         self._begun()
 
     def _wait_for_old_leases(self) -> None:

@@ -1,0 +1,66 @@
+"""Stands for the store until there is one: clients that come back at once find the ports open while Redis is being
+started. Nothing is known then, which flows can deal with. Stores nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...reactor import Reactor
+from ...state.store import Conflict, NameCheck, StoreAway, Swapped, SwapResult
+
+_NOT_THERE = StoreAway("Redis is being started")
+
+
+class StoreToCome:
+    """Implements ``state.store.Store``: every call is answered with StoreAway, later."""
+
+    generation = None
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+
+    def read(self, key: bytes, done: Callable[[bytes | StoreAway | None], None]) -> None:
+        """Nobody can tell."""
+        self._answer(done)
+
+    def swap(
+        self,
+        key: bytes,
+        expected_version: int,
+        value: bytes,
+        ttl_ms: int,
+        done: Callable[[Swapped | Conflict | StoreAway], None],
+    ) -> None:
+        """Not executed."""
+        self._answer(done)
+
+    def swap_named(
+        self,
+        key: bytes,
+        expected_version: int,
+        value: bytes,
+        ttl_ms: int,
+        name: NameCheck,
+        done: Callable[[SwapResult], None],
+    ) -> None:
+        """Not executed."""
+        self._answer(done)
+
+    def expire_all(self, index: bytes, ttl_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
+        """Not executed."""
+        self._answer(done)
+
+    def claim(self, key: bytes, value: bytes, ttl_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
+        """Not executed."""
+        self._answer(done)
+
+    def member_alive(self, incarnation: bytes, done: Callable[[bool | StoreAway], None]) -> None:
+        """Nobody can tell."""
+        self._answer(done)
+
+    def end_member(self, incarnation: bytes, done: Callable[[bool | StoreAway], None]) -> None:
+        """Not executed."""
+        self._answer(done)
+
+    def _answer(self, done: Callable[[StoreAway], None]) -> None:
+        self._reactor.later(0, lambda: done(_NOT_THERE))
