@@ -265,11 +265,8 @@ def test_hundreds_of_thousands_of_producers_are_streamed_in_little_memory(other_
             assert all(replies.readline() == b"+OK\r\n" for _ in range(1000))
     url = _url(other_redis)
     few_bytes = _peak_bytes("inspect", "producer", "1", "--redis", url)
-    before = time.monotonic()
     many_bytes = _peak_bytes("inspect", "producers", "--json", "--redis", url)
-    seconds = time.monotonic() - before
     assert many_bytes < few_bytes + 24 * 1024 * 1024
-    assert seconds < COMMAND_SECONDS_MAX / 2
     (overview,) = objects_of("--redis", url)
     assert overview["entries"] == MANY
     commands = other_redis.call("INFO", "commandstats").decode()
