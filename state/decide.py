@@ -7,7 +7,7 @@ the client is not decided here (rule R11: the sequencer asks the authority again
 from __future__ import annotations
 
 from ..values import value
-from .entry import NO_TIME, Entry, Intent
+from .entry import NO_CRC, NO_TIME, Entry, Intent, IntentBatch
 from .sequence import advance, distance, is_ahead
 
 
@@ -27,10 +27,12 @@ class Append:
 
 @value(frozen=True, slots=True)
 class Duplicate:
-    """The batch is in the log already, among the last five."""
+    """By its numbers the batch is in the log already, among the last five. ``crc``: the checksum of the batch that is
+    there."""
 
     base_offset: int
     log_append_time_ms: int = NO_TIME
+    crc: int = NO_CRC
 
 
 @value(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def decide(entry: Entry | None, batch: BatchIdentity, any_start: bool = False) -
         return OutOfOrder(0, "a new producer epoch has to start at sequence 0")
     for known in entry.window:
         if known.base_sequence == batch.base_sequence and known.record_count == batch.record_count:
-            return Duplicate(known.base_offset, known.log_append_time_ms)
+            return Duplicate(known.base_offset, known.log_append_time_ms, known.crc)
     if batch.base_sequence == entry.next_sequence:
         return _APPEND
     overlap = records_stored(entry, batch)
@@ -102,10 +104,17 @@ def rest_of(batch: BatchIdentity, record_count: int) -> BatchIdentity:
 
 
 def is_in_intent(intent: Intent, batch: BatchIdentity, crc: int) -> bool:
-    """Is what is left of the batch, or all of it, one of the intent's batches, with the same content (rule R13)?"""
+    """Is what is left of the batch, or all of it, one of the intent's batches, with the same checksum (rule R13)?"""
+    member = numbered_as(intent, batch)
+    return member is not None and member.crc == crc
+
+
+def numbered_as(intent: Intent, batch: BatchIdentity) -> IntentBatch | None:
+    """Return the one of the intent's batches that has the numbers of what is left of the batch, or of all of it."""
     end = advance(batch.base_sequence, batch.record_count)
-    return intent.producer_epoch == batch.producer_epoch and any(
-        (advance(member.base_sequence, member.record_count), member.crc) == (end, crc)
-        and member.record_count <= batch.record_count
-        for member in intent.batches
-    )
+    if intent.producer_epoch == batch.producer_epoch:
+        for member in intent.batches:
+            is_end = advance(member.base_sequence, member.record_count) == end
+            if is_end and member.record_count <= batch.record_count:
+                return member
+    return None

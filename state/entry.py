@@ -12,7 +12,8 @@ from functools import cache
 
 from ..values import value
 
-FORMAT = 1
+FORMAT = 2
+"""As it is written. Format 1, which has no checksums in the window, is read, too."""
 WINDOW_BATCHES_MAX = 5
 """As many batches as a producer may have in flight, so the retry of any of them is recognised."""
 GROUP_BATCHES_MAX = 5
@@ -21,6 +22,8 @@ GIVEN_UP = 255
 """Takes the place of an intent's attempts when it was given up."""
 NO_OFFSET = -1
 NO_TIME = -1
+NO_CRC = 0
+"""Of a batch whose checksum is not known. One whose checksum is 0 is among them: of all these the log tells."""
 NO_ANCHOR = bytes(8)
 NO_CONTENT = bytes(8)
 NO_PRINCIPAL = bytes(8)
@@ -32,13 +35,17 @@ over."""
 
 # The layout of a value, also for ``packed.py``.
 HEAD = struct.Struct(">BQ16s8shiqq8sBB")
-WINDOW_BATCH = struct.Struct(">iiqq")
-WINDOW_BATCH_UNTIMED = struct.Struct(">iiq")
+WINDOW_BATCH = struct.Struct(">iiqqI")
+WINDOW_BATCH_UNTIMED = struct.Struct(">iiqI")
 INTENT = struct.Struct(">8shq8s8siBB")
 INTENT_BATCH = struct.Struct(">iiI")
 HAS_INTENT, IS_TIMED, IS_REBUILT, IS_HANDED_OVER, _IS_NAMED = 1, 2, 4, 8, 16
 _FLAGS_MAX = HAS_INTENT | IS_TIMED | IS_REBUILT | IS_HANDED_OVER | _IS_NAMED
 _FLAGS_AT = HEAD.size - 1
+_FORMAT_WITHOUT_CHECKSUMS = 1
+_UNCHECKED = struct.Struct(">iiqq")
+_UNCHECKED_UNTIMED = struct.Struct(">iiq")
+"""A batch in the window of a value of that format."""
 
 
 class StoredFormatError(Exception):
@@ -47,12 +54,17 @@ class StoredFormatError(Exception):
 
 @value(frozen=True, slots=True)
 class WindowBatch:
-    """One of the last five batches that are in the log; of a batch that is stored in parts what is stored of it."""
+    """One of the last five batches that are in the log; of a batch that is stored in parts what is stored of it.
+
+    ``crc``: the CRC-32C that the client's whole batch had. Another one is no proof of another content: some clients
+    make a batch anew for each try, with other timestamps (rule R9). ``NO_CRC``: the batch was found by its marker, is
+    not complete, or was stored by a proxy that kept none."""
 
     base_sequence: int
     record_count: int
     base_offset: int
     log_append_time_ms: int = NO_TIME
+    crc: int = NO_CRC
 
 
 @value(frozen=True, slots=True)
@@ -132,18 +144,18 @@ def principal_of(name: str | None) -> bytes:
 
 
 def pack(entry: Entry) -> bytes:
-    """Return the bytes to store; about 100 for a quiet entry, 250 with a full window and an intent."""
+    """Return the bytes to store; about 100 for a quiet entry, 270 with a full window and an intent."""
     window, intent = entry.window, entry.intent
     count = len(window)
     timed = False
     places: list[int | bytes] = []
     for batch in window:
-        places += (batch.base_sequence, batch.record_count, batch.base_offset)
+        places += (batch.base_sequence, batch.record_count, batch.base_offset, batch.crc)
         timed = timed or batch.log_append_time_ms != NO_TIME
     if timed:
         places = []
         for batch in window:
-            places += (batch.base_sequence, batch.record_count, batch.base_offset, batch.log_append_time_ms)
+            places += (batch.base_sequence, batch.record_count, batch.base_offset, batch.log_append_time_ms, batch.crc)
     head = (
         FORMAT,
         entry.version,
@@ -198,7 +210,8 @@ def _layout(window_batches: int, timed: bool, intent_batches: int) -> struct.Str
 
 
 def unpack(value: bytes) -> Entry:
-    """Return the entry that ``pack`` wrote. Raises StoredFormatError for anything else."""
+    """Return the entry that ``pack`` wrote, or that of an earlier version. Raises StoredFormatError for anything
+    else."""
     try:
         return _unpack(value)
     except struct.error as error:
@@ -209,19 +222,20 @@ def _unpack(value: bytes) -> Entry:
     (form, version, generation, principal, epoch, next_sequence, first, end, anchor, count, flags) = HEAD.unpack_from(
         value
     )
-    if form != FORMAT:
-        raise StoredFormatError(f"stored entry has format {form}, this proxy reads {FORMAT}")
+    if form not in (_FORMAT_WITHOUT_CHECKSUMS, FORMAT):
+        reads = f"{_FORMAT_WITHOUT_CHECKSUMS} and {FORMAT}"
+        raise StoredFormatError(f"stored entry has format {form}, this proxy reads {reads}")
     if count > WINDOW_BATCHES_MAX or flags > _FLAGS_MAX:
         raise StoredFormatError(f"stored entry has {count} batches and flags {flags}")
     position = HEAD.size
-    window = []
+    window, is_timed, has_crc = [], bool(flags & IS_TIMED), form != _FORMAT_WITHOUT_CHECKSUMS
+    layout = _window_layout(is_timed, has_crc)
     for _ in range(count):
-        if flags & IS_TIMED:
-            window.append(WindowBatch(*WINDOW_BATCH.unpack_from(value, position)))
-            position += WINDOW_BATCH.size
-        else:
-            window.append(WindowBatch(*WINDOW_BATCH_UNTIMED.unpack_from(value, position)))
-            position += WINDOW_BATCH_UNTIMED.size
+        sequence, records, offset, *rest = layout.unpack_from(value, position)
+        window.append(
+            WindowBatch(sequence, records, offset, rest[0] if is_timed else NO_TIME, rest[-1] if has_crc else NO_CRC)
+        )
+        position += layout.size
     intent = None
     if flags & HAS_INTENT:
         intent, position = _unpack_intent(value, position)
@@ -229,6 +243,12 @@ def _unpack(value: bytes) -> Entry:
         raise StoredFormatError(f"stored entry has {len(value) - position} bytes too many")
     state = (intent, bool(flags & IS_REBUILT), bool(flags & IS_HANDED_OVER))
     return Entry(version, generation, principal, epoch, next_sequence, tuple(window), first, end, anchor, *state)
+
+
+def _window_layout(is_timed: bool, has_crc: bool) -> struct.Struct:
+    if has_crc:
+        return WINDOW_BATCH if is_timed else WINDOW_BATCH_UNTIMED
+    return _UNCHECKED if is_timed else _UNCHECKED_UNTIMED
 
 
 def _unpack_intent(value: bytes, position: int) -> tuple[Intent, int]:

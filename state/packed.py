@@ -32,11 +32,21 @@ from .entry import (
 from .sequence import SEQUENCE_MODULUS
 
 
+class Checksummed(Protocol):
+    """The header of a batch."""
+
+    @property
+    def crc(self) -> int: ...
+
+
 class Identified(Protocol):
     """A batch."""
 
     @property
     def identity(self) -> BatchIdentity: ...
+
+    @property
+    def header(self) -> Checksummed: ...
 
 
 class PackedEntry:
@@ -73,8 +83,11 @@ class PackedEntry:
         self.anchor = entry.anchor
         is_timed = any(batch.log_append_time_ms != NO_TIME for batch in entry.window)
         self._batch = WINDOW_BATCH if is_timed else WINDOW_BATCH_UNTIMED
-        fields = [(b.base_sequence, b.record_count, b.base_offset, b.log_append_time_ms) for b in entry.window]
-        self._window = b"".join([self._batch.pack(*(one if is_timed else one[:3])) for one in fields])
+        fields = [
+            (b.base_sequence, b.record_count, b.base_offset, *((b.log_append_time_ms,) if is_timed else ()), b.crc)
+            for b in entry.window
+        ]
+        self._window = b"".join([self._batch.pack(*one) for one in fields])
         self._window_batches = len(entry.window)
 
     def reserving(
@@ -124,9 +137,9 @@ class PackedEntry:
         for one in batches:
             sequence, count = one.identity.base_sequence, one.identity.record_count
             if log_append_time_ms == NO_TIME:
-                self._window += batch.pack(sequence, count, offset)
+                self._window += batch.pack(sequence, count, offset, one.header.crc)
             else:
-                self._window += batch.pack(sequence, count, offset, log_append_time_ms)
+                self._window += batch.pack(sequence, count, offset, log_append_time_ms, one.header.crc)
             if self._window_batches == WINDOW_BATCHES_MAX:
                 self._window = self._window[batch.size :]
             else:
@@ -146,9 +159,9 @@ class PackedEntry:
         """Some of the window's batches have a time of the broker, and others not."""
         window, offset = [], base_offset
         for one in batches:
-            identity = one.identity
-            window.append(WindowBatch(identity.base_sequence, identity.record_count, offset, log_append_time_ms))
-            offset += identity.record_count
+            sequence, count = one.identity.base_sequence, one.identity.record_count
+            window.append(WindowBatch(sequence, count, offset, log_append_time_ms, one.header.crc))
+            offset += count
         self._take(committed(self.entry(), window, offset, anchor))
         self.reserved = None
         return offset

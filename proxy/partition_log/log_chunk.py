@@ -199,22 +199,26 @@ def carries(message: ShallowMessage, wanted: Iterable[Stored], producer_id: int)
     return all((piece.producer_epoch, piece.base_sequence, piece.base_offset) in stored for piece in wanted)
 
 
-def has_content(message: ShallowMessage, offset: int, content: bytes | None) -> Steps[bool]:
-    """Does the record at ``offset`` have this digest? Only for a message without a marker, which has been read to its
-    end before: it is recognised by its content alone."""
-    if content is None or marked_of(message) is not None:
+def has_contents(message: ShallowMessage, offset: int, contents: Sequence[bytes]) -> Steps[bool]:
+    """Do the records from ``offset`` on have these digests, as far as they are in the message, and the first one is?
+    Only for a message without a marker, which has been read to its end before: it is recognised by its content
+    alone."""
+    if not contents or marked_of(message) is not None:
         return False
     if not message.is_wrapper:
-        return message.offset == offset and (yield from digesting_content(message.key, message.value)) == content
+        return message.offset == offset and (yield from digesting_content(message.key, message.value)) == contents[0]
     inner = yield from digesting_inner(message, limits.DECOMPRESSED_BYTES_MAX)
-    count = len(inner.offsets)
+    count, is_there = len(inner.offsets), False
     for start in range(0, count, STEP_RECORDS):
         for index, digest in enumerate(inner.of(start, start + STEP_RECORDS), start):
-            if digest == content and inner.offsets[index] == offset:
-                return True
+            place = inner.offsets[index] - offset
+            if 0 <= place < len(contents):
+                if digest != contents[place]:
+                    return False
+                is_there = is_there or place == 0
         if start + STEP_RECORDS < count:
             yield
-    return False
+    return is_there
 
 
 def contents_in(message: ShallowMessage, pieces: Sequence[Stored]) -> Steps[list[bytes]]:

@@ -11,7 +11,7 @@ _HEADER_NAME_SHOWN = 64
 """Characters of a header's name in a message: a client may send a name of any length, an answer holds 32,767 bytes."""
 
 # R11 lives here: 45 and 59 make clients send possibly written batches again under a new epoch. Only what is proven
-# gives 45 (``out_of_order``, ``not_in_log``); nothing gives 59.
+# gives 45 (``out_of_order``, ``not_in_log``, ``other_content``); nothing gives 59.
 
 
 def appended(base_offset: int, log_append_time_ms: int) -> Answer:
@@ -40,6 +40,16 @@ def not_in_log() -> Answer:
     return Answer(
         int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
         message="the batch overlaps with what is in the log, and the log does not have such a batch",
+    )
+
+
+def other_content(base_offset: int) -> Answer:
+    """By its numbers it is in the log, and the records that are there are not these: two programs send as one producer,
+    or a client gives sequences a second time. Who is told success would believe that they are stored."""
+    return Answer(
+        int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        message=f"other records were stored under the same sequences, at offset {base_offset}, and not these: look "
+        "whether two programs send under one producer id and epoch",
     )
 
 

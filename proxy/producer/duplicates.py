@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from enum import Enum, auto
 from functools import partial
 
 from ...codecs.convert import digesting_batch
@@ -14,13 +15,13 @@ from ...codecs.errors import WireError
 from ...codecs.marker import Identity
 from ...codecs.message_set import ShallowMessage
 from ...state.commit import Stored
-from ...state.decide import BatchIdentity, Duplicate, is_in_intent
-from ...state.entry import NO_ANCHOR, NO_OFFSET, NO_TIME, Entry
+from ...state.decide import BatchIdentity, Duplicate, is_in_intent, numbered_as
+from ...state.entry import NO_ANCHOR, NO_CRC, NO_OFFSET, NO_TIME, Entry
 from ...state.sequence import distance, is_ahead
 from .. import limits
 from ..events import DuplicateAnswered
 from ..flow.effects import Now, Wait, in_steps
-from ..partition_log.log_chunk import carries, contents_in, has_content, pieces_of
+from ..partition_log.log_chunk import carries, contents_in, has_contents, pieces_of
 from ..partition_log.log_offsets import Later, Position, Unreadable, look_at
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
 from . import answers
@@ -28,36 +29,70 @@ from .batch import Batch
 from .stream import Stream
 
 
+class _Found(Enum):
+    """What lies where a batch is stored by its numbers."""
+
+    THE_BATCH = auto()
+    OTHER_CONTENT = auto()
+    """Under the same numbers."""
+    NOTHING_OF_IT = auto()
+
+
 # R9 lives here: a duplicate is looked at, and answered.
-async def answer_duplicate(stream: Stream, batch: Batch, verdict: Duplicate) -> None:
-    """Rule R9: the stored offset, after one look at it in the log unless its connection still lives."""
-    lane = stream.acknowledger(batch.identity)
-    there: bool | Later = lane is not None and lane.is_open
-    if not there:
-        there = await _is_in_log(stream, batch, verdict.base_offset)
-    if isinstance(there, Later):  # what cannot be read may stay so for ever
-        told = answers.undecidable if isinstance(there, Unreadable) else answers.in_doubt
-        stream.dismiss(batch, told(there.reason), "duplicate_unverified")
-    elif there:
+async def answer_duplicate(stream: Stream, batch: Batch, verdict: Duplicate, *, is_suspect: bool = False) -> None:
+    """Rule R9: the stored offset, after one look at it in the log unless its connection still lives. If the checksum is
+    not the one that is stored the records are compared, as some clients make a batch anew for each try. With other
+    ones it is no duplicate: 45, or (``is_suspect``) it waits until the entry is rebuilt (rule R11)."""
+    entry, lane = stream.held.entry, stream.acknowledger(batch.identity)
+    assert entry is not None
+    # To an entry that was handed over nothing is written, so no 45 comes of it (rules R11, R21).
+    is_same = entry.is_handed_over or verdict.crc == batch.header.crc != NO_CRC
+    found: _Found | Later = _Found.THE_BATCH
+    if not is_same or lane is None or not lane.is_open:
+        found = await _look_for(stream, entry, batch, verdict.base_offset, compares=not is_same)
+    if isinstance(found, Later):  # what cannot be read may stay so for ever
+        told = answers.undecidable if isinstance(found, Unreadable) else answers.in_doubt
+        stream.dismiss(batch, told(found.reason), "duplicate_unverified")
+    elif found is _Found.THE_BATCH:
         stream.dismiss(batch, answers.appended(verdict.base_offset, verdict.log_append_time_ms), "duplicate")
         stream.observers.report(DuplicateAnswered(batch.waiters[0].connection.name, stream.topic))
-    else:
+    elif found is _Found.NOTHING_OF_IT:
         stream.dismiss(batch, answers.vanished(verdict.base_offset), "vanished")
+    elif not is_suspect and await stream.confirm() and batch in stream.queue:
+        stream.dismiss(batch, answers.other_content(verdict.base_offset), "other_content")
 
 
-async def _is_in_log(stream: Stream, batch: Batch, base_offset: int) -> bool | Later:
-    entry = stream.held.entry
-    assert entry is not None
+async def _look_for(stream: Stream, entry: Entry, batch: Batch, base_offset: int, *, compares: bool) -> _Found | Later:
+    """Look at the place of a batch. ``compares``: record by record, as far as they lie there."""
     stored = next(piece for piece in entry.window if piece.base_sequence == batch.identity.base_sequence)
     piece = Stored(entry.producer_epoch, stored.base_sequence, stored.record_count, stored.base_offset)
-    content = next(iter(await contents_of(batch, 1)), None)
+    contents = await contents_of(batch, None if compares else 1)
+    records, differs = 0, False
 
     async def fits(message: ShallowMessage) -> bool:
-        if carries(message, (piece,), stream.producer_id):
-            return True
-        return await in_steps(partial(has_content, message, base_offset, content), batch.sender)
+        nonlocal records, differs
+        records, differs = 0, False
+        if not carries(message, (piece,), stream.producer_id):
+            return await in_steps(partial(has_contents, message, base_offset, contents), batch.sender)
+        if compares:
+            own = [one for one in pieces_of(message, stream.producer_id) if one.base_offset == base_offset]
+            known = await in_steps(partial(contents_in, message, own), batch.sender)
+            records, differs = len(known), known != contents[: len(known)]
+        return not differs
 
-    return await look_at(stream.topic, stream.partition, base_offset, fits)
+    there = await look_at(stream.topic, stream.partition, base_offset, fits)
+    if isinstance(there, Later):
+        return there
+    if not there:
+        return _Found.OTHER_CONTENT if differs else _Found.NOTHING_OF_IT
+    if not 0 < records < batch.record_count:
+        return _Found.THE_BATCH
+    # It is stored in parts: this is the first one.
+    result, known = await _search_records(stream, batch.identity, base_offset, contents)
+    if isinstance(result, Later):
+        return result
+    is_told = isinstance(result, Searched) and is_covered(result.pieces, batch.identity)
+    return _Found.OTHER_CONTENT if is_told and known != contents else _Found.THE_BATCH
 
 
 def why_hidden(stream: Stream, batch: Batch) -> str | None:
@@ -71,6 +106,25 @@ def why_hidden(stream: Stream, batch: Batch) -> str | None:
     if not entry.is_blurred or begins_anew(stream, entry, batch):
         return None
     return "the log does not tell all of this producer"
+
+
+async def why_hidden_or_made_anew(stream: Stream, batch: Batch) -> str | None:
+    """The same, also of a batch that its client has made anew since an earlier try was given up. It has the numbers,
+    and not the checksum; the intent has the content of its first record. What comes with other content takes the place
+    of what was given up."""
+    hidden = why_hidden(stream, batch)
+    entry = stream.held.entry
+    if hidden is not None or entry is None or entry.intent is None:
+        return hidden
+    intent = entry.intent
+    member = numbered_as(intent, batch.identity)
+    if member is None:
+        return None
+    if member == intent.batches[0]:
+        first = batch.record_count - member.record_count
+        if await contents_of(batch, 1, first) != [intent.content]:
+            return None
+    return "an earlier try of it may have been given up"
 
 
 def begins_anew(stream: Stream, entry: Entry, batch: Batch) -> bool:

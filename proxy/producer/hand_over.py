@@ -20,7 +20,7 @@ from ..flow.effects import Append, Ask, Leader, Unanswered, Wait
 from ..flow.outcome import ROUTING_ERRORS, Appended, NotSent, Outcome, Refused, ended
 from . import answers
 from .batch import Batch
-from .duplicates import answer_duplicate, look_for_overlap, why_hidden
+from .duplicates import answer_duplicate, look_for_overlap, why_hidden_or_made_anew
 from .retry_notes import comes_before
 from .stream import Stream
 
@@ -68,7 +68,7 @@ async def _is_of_the_old_way(stream: Stream, batch: Batch) -> bool:
         stream.dismiss(batch, answers.partly_stored(verdict.record_count, _OTHER_FORMAT), "refused")
     elif isinstance(verdict, Overlap):
         await look_for_overlap(stream, batch, verdict.record_count)
-    elif (hidden := why_hidden(stream, batch)) is not None:
+    elif (hidden := await why_hidden_or_made_anew(stream, batch)) is not None:
         stream.dismiss(batch, answers.undecidable(hidden), "undecidable")
     else:
         return False

@@ -28,7 +28,13 @@ from ..partition_log.log_offsets import Later
 from . import answers
 from .batch import Answer, Batch
 from .context import Context
-from .duplicates import answer_duplicate, begins_anew, look_for_overlap, why_hidden
+from .duplicates import (
+    answer_duplicate,
+    begins_anew,
+    look_for_overlap,
+    why_hidden,
+    why_hidden_or_made_anew,
+)
 from .fast_path import FastPath
 from .forward import Forward
 from .grouping import gather, planning
@@ -236,7 +242,10 @@ class Sequencer:
             stream.dismiss(batch, answers.held_back("what comes before it may have to be sent again"), "held_back")
             return
         verdict = decide(None if held.is_blank else held.entry, batch.identity, any_start)
-        hidden = None if isinstance(verdict, Duplicate | Fenced) else why_hidden(stream, batch)
+        is_known = isinstance(verdict, Duplicate | Fenced)
+        hidden = None if is_known else await why_hidden_or_made_anew(stream, batch)
+        if batch not in stream.queue:
+            return
         is_due = self._goes_on(batch, verdict) if batch.stored_records else isinstance(verdict, Append)
         is_due = is_due and not (held.entry is not None and held.entry.is_handed_over)
         if is_due and hidden is None:

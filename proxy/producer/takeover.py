@@ -12,7 +12,17 @@ from dataclasses import replace
 
 from ...state.commit import blurred, claimed, committed, fresh, given_up, released, renewed
 from ...state.decide import BatchIdentity, Duplicate, decide, is_in_intent, rest_of
-from ...state.entry import NO_ANCHOR, NO_CONTENT, NO_GENERATION, NO_OFFSET, NOBODY, Entry, Intent, WindowBatch
+from ...state.entry import (
+    NO_ANCHOR,
+    NO_CONTENT,
+    NO_CRC,
+    NO_GENERATION,
+    NO_OFFSET,
+    NOBODY,
+    Entry,
+    Intent,
+    WindowBatch,
+)
 from ...state.sequence import advance
 from .. import limits
 from ..events import TakenOver
@@ -133,7 +143,9 @@ class Takeover:
             found = min(records, batch.record_count)
             records -= found
             if found:
-                window.append(WindowBatch(batch.base_sequence, found, offset_of(stored, batch.base_sequence)))
+                crc = batch.crc if found == batch.record_count else NO_CRC
+                offset = offset_of(stored, batch.base_sequence)
+                window.append(WindowBatch(batch.base_sequence, found, offset, crc=crc))
             if found < batch.record_count:
                 dropped.append(advance(batch.base_sequence, found))
         if dropped:
@@ -150,8 +162,8 @@ class Takeover:
         for batch in list(stream.queue):
             verdict = decide(entry, batch.identity)
             if isinstance(verdict, Duplicate) and batch in stream.queue:
-                was_any = True
-                await answer_duplicate(stream, batch, verdict)
+                await answer_duplicate(stream, batch, verdict, is_suspect=True)
+                was_any = was_any or batch not in stream.queue
         return was_any
 
     async def _rebuild(self, entry: Entry | None) -> None:

@@ -14,7 +14,7 @@ from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.produce import PartitionAnswer
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.segments import StoredRecord
-from idemproxy.state.entry import NO_PRINCIPAL, Entry, WindowBatch, unpack
+from idemproxy.state.entry import NO_CRC, NO_PRINCIPAL, Entry, WindowBatch, unpack
 from idemproxy.state.sequence import SEQUENCE_MODULUS
 from idemproxy.state.store import entry_key
 from testkit.real.kafka_cluster import stored
@@ -238,6 +238,31 @@ def test_the_epoch_is_kept_per_partition(client: RawClient, place: Place, other_
     producer.appends([0])
     producer.appends([0], epoch=1)
     assert neighbour.appends([0, 1]) == [0, 1]
+
+
+# ---------------------------------------------------------------------- the numbers of a stored batch
+def test_other_records_under_the_numbers_of_a_stored_batch_are_out_of_order(
+    client: RawClient, shared_proxy: ProxyProcess, place: Place
+) -> None:
+    producer = Producer(client, place)
+    producer.appends([0, 1, 2])
+
+    def told(sequence: int, value: bytes, codec: Codec = Codec.NONE) -> tuple[int, int]:
+        records = batch([value], producer_id=producer.producer_id, sequence=sequence, codec=codec)
+        return outcome(client.produce_one(*place, records, version=8))
+
+    assert told(1, b"another") == (OUT_OF_ORDER, -1)
+    assert told(1, b"0:1") == (0, 1)
+    assert told(1, b"0:1", Codec.GZIP) == (0, 1), "made anew: other bytes with the same records"
+    assert f"other_content: producer {producer.producer_id}" in shared_proxy.log
+    entry = shared_proxy.entry(producer.producer_id, *place)
+    assert entry is not None
+    unknown = tuple(replace(one, crc=NO_CRC) for one in entry.window)
+    shared_proxy.store_entry(replace(entry, version=entry.version + 1, window=unknown), producer.producer_id, *place)
+    assert told(3, b"0:3") == (0, 3)
+    assert told(2, b"another") == (OUT_OF_ORDER, -1), "by the log, where no checksum is known"
+    assert told(2, b"0:2") == (0, 2)
+    assert client.values(*place) == producer.values(0, 4)
 
 
 # ---------------------------------------------------------------------- the wrap

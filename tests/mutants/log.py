@@ -6,6 +6,7 @@ from mutants.mutant import mutant
 
 _SCENES = "unit/rules/test_rule_log.py::"
 _DUPLICATES = "unit/rules/test_rule_duplicates.py::"
+_OTHER_CONTENT = "unit/producer/test_other_content.py::"
 _LEADERS = "unit/partition_log/test_two_leaders.py::"
 
 LOG = (
@@ -264,8 +265,8 @@ LOG = (
         _DUPLICATES + "test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_again",
         (
             "proxy.producer.duplicates",
-            "        there = await _is_in_log(stream, batch, verdict.base_offset)\n",
-            "        there = True\n",
+            "        found = await _look_for(stream, entry, batch, verdict.base_offset, compares=not is_same)\n",
+            "        pass\n",
         ),
         deaths=("I3",),
     ),
@@ -384,6 +385,56 @@ LOG = (
             '        stream.dismiss(batch, answers.not_in_log(), "out_of_order")\n',
         ),
         deaths=("45",),
+    ),
+    mutant(
+        "numbers_are_enough",
+        "R9: what has the numbers of a stored batch and other records is no duplicate",
+        _OTHER_CONTENT + "test_the_numbers_of_a_stored_batch_with_other_records_are_out_of_order",
+        (
+            "proxy.producer.duplicates",
+            "    is_same = entry.is_handed_over or verdict.crc == batch.header.crc != NO_CRC\n",
+            "    is_same = True\n",
+        ),
+        deaths=("double is told 0",),
+    ),
+    mutant(
+        "checksum_decides",
+        "R9: another checksum is no proof of other records",
+        _OTHER_CONTENT + "test_a_batch_that_its_client_has_made_anew_is_a_duplicate",
+        ("proxy.producer.duplicates", "known != contents[: len(known)]", "True"),
+        deaths=("45",),
+    ),
+    mutant(
+        "checksum_not_kept",
+        "R9: the checksum is kept, or each retry is looked for in the log",
+        _OTHER_CONTENT + "test_the_same_bytes_are_answered_without_a_look_while_the_connection_lives",
+        (
+            "state.packed",
+            "                self._window += batch.pack(sequence, count, offset, one.header.crc)\n",
+            "                self._window += batch.pack(sequence, count, offset, 0)\n",
+        ),
+    ),
+    mutant(
+        "other_content_of_a_suspect",
+        "R9: other records under known numbers are told as out of order only when the entry is not suspect",
+        _OTHER_CONTENT + "test_a_suspect_entry_is_rebuilt_before_anything_is_out_of_order",
+        ("proxy.producer.takeover", "verdict, is_suspect=True)", "verdict)"),
+    ),
+    mutant(
+        "other_content_unconfirmed",
+        "R9: nor before a swap has confirmed the entry",
+        _OTHER_CONTENT + "test_before_it_is_out_of_order_the_entry_is_confirmed",
+        (
+            "proxy.producer.duplicates",
+            "    elif not is_suspect and await stream.confirm() and batch in stream.queue:\n",
+            "    elif not is_suspect:\n",
+        ),
+    ),
+    mutant(
+        "first_part_stands_for_all",
+        "R9: of a batch in parts each is compared",
+        _OTHER_CONTENT + "test_each_part_of_a_batch_is_compared",
+        ("proxy.producer.duplicates", "if is_told and known != contents else", "if False else"),
     ),
     mutant(
         "no_second_look",

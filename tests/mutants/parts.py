@@ -144,8 +144,8 @@ PARTS = (
         _PARTS + "test_who_takes_over_sends_no_rest_that_may_be_stored_without_a_marker",
         (
             "state.decide",
-            "        and member.record_count <= batch.record_count\n",
-            "        and member.record_count == batch.record_count\n",
+            "            if is_end and member.record_count <= batch.record_count:\n",
+            "            if is_end and member.record_count == batch.record_count:\n",
         ),
         deaths=("I1",),
     ),
@@ -324,6 +324,17 @@ PARTS = (
             "        for entry in (self.entry, self._lost):\n",
             "        for entry in (self.entry,):\n",
         ),
+    ),
+    mutant(
+        "made_anew_and_sent_again",
+        "R17: what was given up is recognised though its client has made it anew",
+        _GIVEN_UP + "test_a_batch_that_its_client_has_made_anew_since_it_was_given_up_is_not_sent_again",
+        (
+            "proxy.producer.duplicates",
+            "    member = numbered_as(intent, batch.identity)\n",
+            "    member = None\n",
+        ),
+        deaths=("I1",),
     ),
     mutant(
         "known_looked_for",

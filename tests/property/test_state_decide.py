@@ -19,6 +19,7 @@ from idemproxy.state.decide import (
 )
 from idemproxy.state.entry import (
     GROUP_BATCHES_MAX,
+    NO_CRC,
     WINDOW_BATCHES_MAX,
     Entry,
     Intent,
@@ -26,9 +27,11 @@ from idemproxy.state.entry import (
     StoredFormatError,
     WindowBatch,
     pack,
+    pack_named,
     unpack,
 )
 from idemproxy.state.sequence import SEQUENCE_MODULUS, advance, distance
+from testkit.older_formats import as_format_1
 from testkit.virtual.kafka_reference import Appended, Failed, ReferenceProducer
 
 HALF = SEQUENCE_MODULUS // 2
@@ -177,7 +180,9 @@ entries = st.builds(
     principal=st.binary(min_size=8, max_size=8),
     producer_epoch=int16,
     next_sequence=int32,
-    window=st.lists(st.builds(WindowBatch, int32, int32, offsets, offsets), max_size=WINDOW_BATCHES_MAX).map(tuple),
+    window=st.lists(
+        st.builds(WindowBatch, int32, int32, offsets, offsets, st.integers(0, 2**32 - 1)), max_size=WINDOW_BATCHES_MAX
+    ).map(tuple),
     first_base_offset=offsets,
     end_offset=offsets,
     anchor=st.binary(min_size=8, max_size=8),
@@ -208,7 +213,16 @@ def test_an_entry_comes_back_as_it_was_packed_with_its_version_where_the_store_l
 @given(st.binary(max_size=400))
 def test_bytes_from_anywhere_are_an_entry_or_a_format_error(value: bytes) -> None:
     assert_read_or_refused(value)
-    assert_read_or_refused(b"\x01" + value)
+    for form in (1, 2):
+        assert_read_or_refused(bytes([form]) + value)
+
+
+@given(entries, st.booleans())
+def test_an_entry_of_format_1_is_the_same_without_checksums(entry: Entry, is_named: bool) -> None:
+    older = as_format_1(pack_named(entry) if is_named else pack(entry))
+    assert unpack(older) == replace(entry, window=tuple(replace(one, crc=NO_CRC) for one in entry.window))
+    with pytest.raises(StoredFormatError):
+        unpack(older + b"\0")
 
 
 @given(entries, st.data())

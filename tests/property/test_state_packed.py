@@ -9,13 +9,24 @@ from hypothesis import strategies as st
 
 from idemproxy.state.commit import committed, reserved
 from idemproxy.state.decide import BatchIdentity
-from idemproxy.state.entry import GROUP_BATCHES_MAX, NO_OFFSET, NO_TIME, Entry, Intent, IntentBatch, WindowBatch, pack
+from idemproxy.state.entry import (
+    GROUP_BATCHES_MAX,
+    NO_CRC,
+    NO_OFFSET,
+    NO_TIME,
+    Entry,
+    Intent,
+    IntentBatch,
+    WindowBatch,
+    pack,
+)
 from idemproxy.state.packed import PackedEntry
 from idemproxy.state.sequence import SEQUENCE_MODULUS
 
 NAMES = st.binary(min_size=8, max_size=8)
 OFFSETS = st.integers(0, 2**62)
 TIMES = st.sampled_from((NO_TIME, NO_TIME, 0, 1_700_000_000_000))
+CHECKSUMS = st.sampled_from((NO_CRC, 1, 2**32 - 1))
 COUNTS = st.sampled_from((1, 1, 2, 500, 2**31 - 1))
 
 
@@ -25,6 +36,10 @@ class Batch:
 
     identity: BatchIdentity
     crc: int
+
+    @property
+    def header(self) -> Batch:
+        return self
 
 
 @dataclass(frozen=True)
@@ -53,14 +68,14 @@ GROUPS = st.builds(
 @st.composite
 def entries(draw: st.DrawFn) -> Entry:
     sequences = st.integers(0, SEQUENCE_MODULUS - 1)
-    window = st.lists(st.builds(WindowBatch, sequences, COUNTS, OFFSETS, TIMES), min_size=1, max_size=5).map(tuple)
+    window = st.lists(st.builds(WindowBatch, sequences, COUNTS, OFFSETS, TIMES, CHECKSUMS), min_size=1, max_size=5)
     return Entry(
         draw(st.integers(1, 2**63)),
         draw(st.binary(min_size=16, max_size=16)),
         draw(NAMES),
         draw(st.integers(0, 2**15 - 1)),
         draw(sequences),
-        draw(window),
+        tuple(draw(window)),
         draw(st.just(NO_OFFSET) | OFFSETS),
         draw(OFFSETS),
         draw(NAMES),
@@ -92,7 +107,7 @@ def test_it_is_what_the_objects_make_of_the_same(entry: Entry, groups: list[Grou
         window, offset = [], group.base_offset
         for one in batches:
             identity = one.identity
-            window.append(WindowBatch(identity.base_sequence, identity.record_count, offset, group.time_ms))
+            window.append(WindowBatch(identity.base_sequence, identity.record_count, offset, group.time_ms, one.crc))
             offset += identity.record_count
         assert packed.commit(batches, group.base_offset, group.time_ms, appended) == offset
         entry = committed(entry, window, offset, appended)

@@ -17,7 +17,7 @@ from random import Random
 
 from simulation.oracle import Oracle
 from simulation.shape import BATCHES, CHAOS_SECONDS, FLUSH, LOSE_WRITES, draw_shape
-from simulation.thefts import DENIED, judge_thief, judge_zombie
+from simulation.thefts import DENIED, judge_double, judge_thief, judge_zombie
 from simulation.troubles import Troubles
 
 from idemproxy.proxy.events import BatchAnswered
@@ -117,6 +117,7 @@ class Chaos:
         logs = [partition.log for partition in world.cluster.partitions.values()]
         stored = [record.value for log in logs for one in log.messages for record in one.message.records]
         problems += judge_zombie(world.zombie, stored)
+        problems += judge_double(world.double, stored)
         problems += world.errors()
         return Outcome(
             self.seed,

@@ -97,6 +97,12 @@ NAMES_SHARE = 0.15
 OLDER = "older instance"
 OLDER_MAX = 8.0
 """Clients that begin anew, and batches of what they were before, where client ids are names."""
+DOUBLES_SHARE = 0.15
+"""Of worlds in which somebody sends other records under numbers that are stored. Their logs keep what is stored."""
+DOUBLE = "double"
+DOUBLES_MAX = 10.0
+REMAKES_SHARE = 0.2
+"""Of worlds whose clients make a batch anew for each try."""
 THEFT = "theft"
 THEFTS_MAX = 6.0
 """Requests of a client that has stolen a producer id, where clients have names."""
@@ -183,7 +189,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         cluster=_cluster(draw),
         broker_faults=_broker_faults(draw),
         redis_faults=_redis_faults(draw),
-        client=_client(draw),
+        client=replace(_client(draw), remakes=Random(f"{seed}/remade").random() < REMAKES_SHARE),
         clocks=tuple((random.uniform(0, UP_SECONDS_MAX), _clock_rate(draw)) for _ in range(proxies)),
         message_bytes_max=_message_bytes_max(seed, draw),
         compression=compression,
@@ -217,7 +223,18 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     )
     if shape.idle_seconds and old_ids.random() < 0.5:
         shape = replace(shape, settings=replace(settings, expiry_seconds=EXPIRY_SECONDS))
-    return shape
+    return _with_doubles(seed, shape)
+
+
+def _with_doubles(seed: int, shape: Shape) -> Shape:
+    """Return the world with a second program that sends as one of its clients, or as it is. What is stored stays known
+    and in the log, or that program's batches would be new ones."""
+    random, settings = Random(f"{seed}/doubles"), shape.settings
+    forgets = shape.idle_seconds or settings.wall_clock_rate > 1
+    if random.random() >= DOUBLES_SHARE or settings.has_principals or settings.has_names or forgets:
+        return shape
+    calm = dict.fromkeys((*LOG_TROUBLES, CLEAN_THE_LOG, FLUSH), 0.0)
+    return replace(shape, troubles=shape.troubles | calm | {DOUBLE: DOUBLES_MAX * random.random()})
 
 
 def _troubles_of_names(seed: int, has_pass_through: bool) -> dict[str, float]:

@@ -1,4 +1,5 @@
-"""What a client may be told that produces with a producer id of somebody else, or of an earlier instance of itself."""
+"""What a client may be told that produces with a producer id of somebody else, or of an earlier instance of itself, or
+that is one of two programs with the same producer id."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Iterable
 from testkit.virtual.producer import RETRIABLE
 from testkit.virtual.thief import VirtualThief
 
-OUT_OF_ORDER, FENCED, NOT_YOURS, DENIED = 45, 47, 49, 29
+DUPLICATE, OUT_OF_ORDER, FENCED, NOT_YOURS, DENIED = 46, 45, 47, 49, 29
 """It may be too early to tell, but never anything of the owner's state."""
 
 
@@ -33,5 +34,20 @@ def judge_zombie(zombie: VirtualThief, values: Iterable[bytes | None]) -> list[s
         for at, identity, code, offset in zombie.answers
         if code not in (0, OUT_OF_ORDER, FENCED, NOT_YOURS, *RETRIABLE)
     ]
-    own = f"{zombie.host.name}/".encode()
-    return told + [f"stored: {value!r}" for value in values if value is not None and value.startswith(own)]
+    return told + _stored(zombie, values)
+
+
+def judge_double(double: VirtualThief, values: Iterable[bytes | None]) -> list[str]:
+    """Return what a second program was told that it must not be told, which sends other records under numbers that are
+    stored (rule R9): never that they are in the log, where none of them is."""
+    told = [
+        f"{double.host.name} is told {code}, offset {offset}, for {identity} at {at:.3f}"
+        for at, identity, code, offset in double.answers
+        if code in (0, DUPLICATE) or offset >= 0
+    ]
+    return told + _stored(double, values)
+
+
+def _stored(thief: VirtualThief, values: Iterable[bytes | None]) -> list[str]:
+    own = f"{thief.host.name}/".encode()
+    return [f"stored: {value!r}" for value in values if value is not None and value.startswith(own)]

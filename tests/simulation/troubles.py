@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from simulation.moments import Moments
-from simulation.shape import LOG_TROUBLES, OLDER, STATE_TROUBLES, THEFT, TROUBLES
+from simulation.shape import DOUBLE, LOG_TROUBLES, OLDER, STATE_TROUBLES, THEFT, TROUBLES
 
 from idemproxy.reactor import Address
 from testkit.virtual.cluster import Partition
@@ -34,7 +34,7 @@ class Troubles:
         self.done: dict[str, int] = {}
         self.acts: dict[str, Callable[[], bool | None]] = {
             name: getattr(self, "_" + name.replace(" ", "_"))
-            for name in (*TROUBLES, *STATE_TROUBLES, *LOG_TROUBLES, THEFT, OLDER)
+            for name in (*TROUBLES, *STATE_TROUBLES, *LOG_TROUBLES, THEFT, OLDER, DOUBLE)
         }
         """An act returns False when there was nothing to be done."""
         self.moments = Moments(world, random, self._count, self._clean)
@@ -295,6 +295,21 @@ class Troubles:
         sequence = random.choice((0, 0, client.producer.state(place).next_sequence))
         identity = Identity(producer_id, epoch + random.choice((0, 0, 1)), sequence, random.choice((1, 3)))
         self.world.zombie.produce(self._address_of(random.choice(self.world.proxies)), place, identity)
+        return True
+
+    def _double(self) -> bool:
+        """A second program sends other records under the numbers of a batch that was acknowledged lately."""
+        client, random = self.random.choice(self.world.clients), self.random
+        stored = [
+            (batch.partition, answer.identity)
+            for batch in client.leaves
+            for answer in batch.answers
+            if answer.error_code == 0
+        ]
+        if not stored:
+            return False
+        place, identity = random.choice(stored[-8:])
+        self.world.double.produce(self._address_of(random.choice(self.world.proxies)), place, identity)
         return True
 
     def _address_of(self, proxy: VirtualProxy) -> Address:

@@ -118,10 +118,15 @@ class Request:
 
 
 def batch_of(
-    values: Sequence[bytes], sequence: int, epoch: int = 0, headers: Sequence[Any] = (), codec: Codec = Codec.NONE
+    values: Sequence[bytes],
+    sequence: int,
+    epoch: int = 0,
+    headers: Sequence[Any] = (),
+    codec: Codec = Codec.NONE,
+    timestamp: int = 1_700_000_000_000,
 ) -> memoryview:
     """One record batch with these values."""
-    records = [Record(index, 1_700_000_000_000, None, value, tuple(headers)) for index, value in enumerate(values)]
+    records = [Record(index, timestamp, None, value, tuple(headers)) for index, value in enumerate(values)]
     whose = {"producer_id": PRODUCER_ID, "producer_epoch": epoch, "base_sequence": sequence}
     return memoryview(encode_batch(records, **whose, codec=codec))
 

@@ -27,7 +27,8 @@ class ClientSettings:
     """Seconds. ``delivery``: after which a batch is given up; None: never.
 
     ``timeout``: what a request asks the broker for; None: as long as the client itself waits. ``codec``: of the
-    batches, by its number in the protocol.
+    batches, by its number in the protocol. ``remakes``: a batch is made anew for each try, with other timestamps, as
+    kafkajs does.
     """
 
     request_timeout: float = 10.0
@@ -35,6 +36,7 @@ class ClientSettings:
     in_flight_max: int = 5
     acks: int = -1
     codec: int = 0
+    remakes: bool = False
     delivery: float | None = None
     retry_backoff: float = 0.1
     reconnect_backoff: tuple[float, float] = (0.05, 0.3)
@@ -334,6 +336,7 @@ class _Session:
     def produce(self, batches: list[Batch]) -> None:
         """One request with one batch for each of its partitions."""
         parts, named = [], []
+        settings, now = self._client.settings, self._client.network.now
         for batch in batches:
             identity = batch.identity
             assert identity is not None
@@ -345,12 +348,11 @@ class _Session:
                 identity.producer_id,
                 identity.producer_epoch,
                 identity.base_sequence,
-                EPOCH_MS + int(batch.created_at * 1000),
-                self._client.settings.codec,
+                EPOCH_MS + int((now if settings.remakes else batch.created_at) * 1000),
+                settings.codec,
             )
             parts.append((*batch.partition, data))
         correlation_id = self._register(named)
-        settings = self._client.settings
         timeout_ms = round((settings.timeout or settings.request_timeout) * 1000)
         self._write(wire_bytes.produce(correlation_id, self._client.client_id, timeout_ms, parts, settings.acks))
 

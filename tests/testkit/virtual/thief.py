@@ -5,6 +5,8 @@ Owns its connections and what it was answered. It judges nothing and never tries
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from idemproxy.reactor import Address, Endpoint, Wire
 from testkit.virtual import client_bytes as wire_bytes
 from testkit.virtual.client import EPOCH_MS
@@ -24,12 +26,14 @@ class VirtualThief:
         self.answers: list[tuple[float, Identity, int, int]] = []
         self._tries = 0
 
-    def produce(self, address: Address, place: TopicPartition, identity: Identity) -> None:
-        """Send one batch under this identity."""
+    def produce(
+        self, address: Address, place: TopicPartition, identity: Identity, values: Sequence[bytes] | None = None
+    ) -> None:
+        """Send one batch under this identity; None: with values of its own."""
         self._tries += 1
-        values = [f"{self.host.name}/{self._tries}/{number}".encode() for number in range(identity.record_count)]
+        own = [f"{self.host.name}/{self._tries}/{number}".encode() for number in range(identity.record_count)]
         name = identity.producer_id, identity.producer_epoch, identity.base_sequence
-        data = wire_bytes.batch_bytes(values, *name, EPOCH_MS + int(self.network.now * 1000), 0)
+        data = wire_bytes.batch_bytes(values or own, *name, EPOCH_MS + int(self.network.now * 1000), 0)
         request = wire_bytes.produce(1, self.host.name, TIMEOUT_MS, [(*place, data)], -1)
         self.host.connect(address, self.endpoint(_Try(self, place, identity, request)))
 

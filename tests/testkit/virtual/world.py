@@ -116,6 +116,8 @@ class World:
         self.thief = (VirtualIntruder if settings.has_pass_through else VirtualThief)(self.network)
         self.zombie = VirtualThief(self.network, "zombie")
         """Where client ids are names: what is left of their earlier instances."""
+        self.double = VirtualThief(self.network, "double")
+        """A second program that believes itself to be one of the producers."""
         if settings.has_pass_through:
             self.cluster.users = {client.name: True for client in self.clients}
             self.cluster.users |= {OWN_NAME: False, self.thief.host.name: settings.thief_may_write}

@@ -17,7 +17,7 @@ from idemproxy.codecs.steps import STEP_RECORDS, at_once
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
 from idemproxy.proxy.flow.effects import Unanswered
-from idemproxy.proxy.partition_log.log_chunk import LogChunk, ReadLog, contents_in, has_content, taking_apart
+from idemproxy.proxy.partition_log.log_chunk import LogChunk, ReadLog, contents_in, has_contents, taking_apart
 from idemproxy.proxy.partition_log.log_reader import LogReader
 from idemproxy.state.commit import Stored
 from testkit.stage.sequencer import Client, Stage
@@ -101,11 +101,15 @@ def test_a_chunk_is_taken_apart_in_steps(data_of: Callable[[int], bytes], messag
 def test_what_is_looked_for_in_a_wrapper_of_many_records_is_looked_for_in_steps(messages_read: MessagesRead) -> None:
     count = 10 * STEP_RECORDS
     (message,) = iterate_shallow(one_wrapper(count))
-    assert messages_read.largest_step(has_content(message, BASE, b"nothing!")) <= STEP_RECORDS + 1
+    assert messages_read.largest_step(has_contents(message, BASE, [b"nothing!"])) <= STEP_RECORDS + 1
     for number in (0, count - 1):
         content = content_digest(None, b"%d" % number)
-        assert at_once(has_content(message, BASE + number, content))
-        assert not at_once(has_content(message, BASE + 7, content))
+        assert at_once(has_contents(message, BASE + number, [content]))
+        assert not at_once(has_contents(message, BASE + 7, [content]))
+    digests = [content_digest(None, b"%d" % number) for number in range(count)]
+    assert messages_read.largest_step(has_contents(message, BASE, digests)) <= STEP_RECORDS + 1
+    assert at_once(has_contents(message, BASE + 3, digests[3:7]))
+    assert not at_once(has_contents(message, BASE + 3, [*digests[3:6], b"another!"]))
     pieces = [Stored(0, 0, 3, BASE + 1), Stored(0, 3, 2, BASE + count - 2)]
     assert messages_read.largest_step(contents_in(message, pieces)) <= STEP_RECORDS + 1
     found = [1, 2, 3, count - 2, count - 1]

@@ -18,6 +18,7 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "duplicate_below_window": (answers.duplicate_below_window, 46),
     "out_of_order": (lambda: answers.out_of_order(OutOfOrder(7, "there is a gap")), 45),
     "not_in_log": (answers.not_in_log, 45),
+    "other_content": (lambda: answers.other_content(5), 45),
     "fenced": (lambda: answers.fenced(Fenced(3)), 47),
     "fenced_by_name": (answers.fenced_by_name, 47),
     "foreign_producer_id": (answers.foreign_producer_id, 49),
@@ -68,7 +69,8 @@ def test_every_failure_has_no_offset_and_a_sentence_that_fits_into_every_layout(
 
 def test_nothing_else_than_a_proven_gap_gives_45_and_nothing_gives_59_or_an_unknown_error() -> None:
     codes = {situation: make().error_code for situation, (make, _) in SITUATIONS.items()}
-    assert {situation for situation, code in codes.items() if code == 45} == {"out_of_order", "not_in_log"}
+    proven = {"out_of_order", "not_in_log", "other_content"}
+    assert {situation for situation, code in codes.items() if code == 45} == proven
     assert not {59, -1} & set(codes.values())
 
 

@@ -74,6 +74,25 @@ def is_told_and_not_sent_again(stage: Stage) -> None:
     assert stage.failures() == []
 
 
+# ---------------------------------------------------------------------- recognised
+@pytest.mark.parametrize("keeps_markers", [True, False])
+def test_a_batch_that_its_client_has_made_anew_since_it_was_given_up_is_not_sent_again(keeps_markers: bool) -> None:
+    stage = after_giving_up(keeps_markers=keeps_markers)
+    sent = len(stage.sent)
+    retry = stage.send(Client(), 1, timestamp=1_700_000_000_777)
+    stage.run(LIVES_OUT_SECONDS)
+    assert (retry.code, len(stage.sent)) == (INVALID, sent)
+
+
+def test_another_batch_with_its_numbers_takes_its_place() -> None:
+    """Clients like Java's before 2.5 give the sequences of a batch that failed to the next one."""
+    stage = after_giving_up(keeps_markers=False)
+    following = stage.send(Client(), 1, b"the next one")
+    stage.run(LIVES_OUT_SECONDS)
+    assert following.code == 0
+    assert stage.entry().intent is None
+
+
 # ---------------------------------------------------------------------- when it is given up
 @pytest.mark.parametrize("keeps_markers", [True, False])
 def test_an_append_that_cannot_be_decided_late_is_given_up_though_nobody_waits(keeps_markers: bool) -> None:

@@ -200,7 +200,7 @@ def test_the_state_of_a_name_that_is_in_use_does_not_expire(scene_expiring: Scen
     identity = first.sent_as[0]
     scene.network.run(1000.0)
     again = VirtualThief(scene.network)
-    again.produce(scene.world.proxies[1].address, (TOPIC, 0), identity)
+    again.produce(scene.world.proxies[1].address, (TOPIC, 0), identity, first.values)
     scene.network.run(30.0)
     assert [(code, offset) for _, _, code, offset in again.answers] == [(0, 0)]
     assert len(scene.stored()) == 1, "sent again after that time it is still known"
