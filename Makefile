@@ -24,7 +24,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink mirror
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -100,6 +100,9 @@ test-spark: uv  ## the tests on Spark that take minutes: its own Kafka connector
 
 spark-sink: uv  ## RECORDS=1000000 through the exactly-once sink while all else fails; a line in benchmarks/results/spark_sink.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.spark_sink $(if $(RECORDS),--records $(RECORDS))
+
+mirror: uv  ## RECORDS=1000000 copied between two clusters, mirror, proxies and brokers killed KILLS=100 times each; benchmarks/results/mirror.jsonl
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.mirror $(if $(RECORDS),--records $(RECORDS)) $(if $(KILLS),--kills $(KILLS)) $(MIRROR_ARGS)
 
 servers: uv  ## the tests of the store on Redis 7.0 and 8.2 and Valkey 8.1 and 9.1, which are fetched, and each other's files
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.other_servers $(UV)

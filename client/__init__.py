@@ -23,7 +23,8 @@ from .errors import (
     UnreadableLog,
     UnsupportedServer,
 )
-from .records import ProducerId, Receipt, Record, StoredRecord, finish, sequence_after
+from .progress import PlannedBatch, Progress
+from .records import CommittedOffset, ProducerId, Receipt, Record, StoredRecord, finish, sequence_after
 from .security import Sasl, tls_context
 
 __all__ = [
@@ -31,15 +32,18 @@ __all__ = [
     "BehindFailed",
     "Client",
     "ClientError",
+    "CommittedOffset",
     "ConnectionFailed",
     "Fenced",
     "NotAppended",
     "NotDelivered",
     "OffsetOutOfRange",
     "OutOfOrder",
+    "PlannedBatch",
     "ProduceError",
     "Producer",
     "ProducerId",
+    "Progress",
     "Reader",
     "Receipt",
     "Record",

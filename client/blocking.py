@@ -11,7 +11,7 @@ import ssl
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -23,7 +23,7 @@ from .flows import Cursor, Effect, Servers
 from .leader_session import LeaderSession
 from .partition_queue import Outcome
 from .producer_core import ProducerCore
-from .records import Compression, Place, ProducerId, Receipt, Record, StoredRecord, finish
+from .records import CommittedOffset, Compression, Place, ProducerId, Receipt, Record, StoredRecord, finish
 from .security import Sasl
 from .settings import ClientSettings
 
@@ -84,6 +84,21 @@ class Client:
         return self._run(
             flows.find_offset(self._servers, Place(topic, partition), flows.EARLIEST, self._settings.seconds_max)
         )
+
+    def committed_offsets(
+        self, group: str, places: Iterable[tuple[str, int]]
+    ) -> dict[tuple[str, int], CommittedOffset]:
+        """Return what a group has stored for these (topic, partition); those without an offset are left out."""
+        found = flows.committed_offsets(
+            self._servers, group, [Place(*place) for place in places], self._settings.seconds_max
+        )
+        return dict(self._run(found))
+
+    def commit_offsets(self, group: str, offsets: Mapping[tuple[str, int], CommittedOffset]) -> None:
+        """Store offsets, with the text that goes with each, for a group that has no members: all of them or none. They
+        are kept for ten years where the broker lets a request say that (before 2.1, and in versions up to 4)."""
+        places = {Place(*place): one for place, one in offsets.items()}
+        self._run(flows.commit_offsets(self._servers, group, places, self._settings.seconds_max))
 
     def producer(
         self,

@@ -1,5 +1,6 @@
-"""What takes several steps besides producing: who leads, a producer id, offsets, reading. Coroutines that await only
-the effects below; a shell performs these, by blocking or on trio. Pure: no sockets, no clock."""
+"""What takes several steps besides producing: who leads, a producer id, offsets, reading, what groups have committed.
+Coroutines that await only the effects below; a shell performs these, by blocking or on trio. Pure: no sockets, no
+clock."""
 
 from __future__ import annotations
 
@@ -13,13 +14,20 @@ from . import limits
 from .cluster import METADATA, METADATA_VERSIONS, Address, Cluster, cluster_of, metadata_fields
 from .errors import AuthenticationFailed, ClientError, ConnectionFailed, OffsetOutOfRange, RequestRefused
 from .reading import records_from
-from .records import Place, ProducerId, StoredRecord
+from .records import CommittedOffset, Place, ProducerId, StoredRecord
 
 FETCH, LIST_OFFSETS, INIT_PRODUCER_ID = 1, 2, 22
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
 _FETCH_VERSIONS: Final = (0, 4)
 """Without sessions, which version 7 brings; 4 is the first one with record batches."""
 _LIST_OFFSETS_VERSIONS: Final = (0, 1)
 _INIT_PRODUCER_ID_VERSIONS: Final = (0, 1)
+_FIND_COORDINATOR_VERSIONS: Final = (0, 1)
+_OFFSET_COMMIT_VERSIONS: Final = (2, 4)
+"""Those in which a request says how long the offsets are kept."""
+_OFFSET_FETCH_VERSIONS: Final = (1, 3)
+"""From 1 on they are the coordinator's own; version 0 means ZooKeeper's."""
+_OF_NO_MEMBER: Final = {"generation_id_or_member_epoch": -1, "member_id": ""}
 _PRODUCER_ID_TIMEOUT_MS: Final = 60_000
 """Of a transaction: without a transactional id it means nothing."""
 LATEST, EARLIEST = -1, -2
@@ -82,6 +90,8 @@ class Servers:
         assert bootstrap
         self._bootstrap = tuple(bootstrap)
         self._named: tuple[Address, ...] = ()
+        self.coordinators: dict[str, Address] = {}
+        """Of groups, as they were found last."""
 
     def learned(self, cluster: Cluster) -> None:
         """These brokers can be asked, too."""
@@ -277,6 +287,95 @@ async def _go_on(cursor: Cursor, error: ClientError, tries: _Tries) -> None:
     if isinstance(error, RequestRefused) and error.code not in _MOVED and not _is_retriable(error.code):
         raise error
     await tries.again_after(error)
+
+
+async def commit_offsets(
+    servers: Servers, group: str, offsets: Mapping[Place, CommittedOffset], seconds_max: float
+) -> None:
+    """Store offsets for a group without members, all or none. Raises RequestRefused, also when the group has members,
+    and what ``Ask`` raises. A commit whose answer was lost is sent again."""
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for place, one in offsets.items():
+        partition = {"partition_index": place.partition, "committed_offset": one.offset,
+                     "committed_metadata": one.metadata}  # fmt: skip
+        topics.setdefault(place.topic, []).append(partition)
+    fields = {
+        **_OF_NO_MEMBER,
+        "group_id": group,
+        "retention_time_ms": limits.OFFSETS_KEPT_MS,
+        "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
+    }
+    what = "OffsetCommit"
+    await _ask_coordinator(servers, group, OFFSET_COMMIT, _OFFSET_COMMIT_VERSIONS, what, fields, seconds_max)
+
+
+async def committed_offsets(
+    servers: Servers, group: str, places: Iterable[Place], seconds_max: float
+) -> dict[Place, CommittedOffset]:
+    """Return what a group has stored for these partitions; those without an offset are left out. Raises RequestRefused,
+    and what ``Ask`` raises."""
+    topics: dict[str, list[int]] = {}
+    for place in places:
+        topics.setdefault(place.topic, []).append(place.partition)
+    wanted = [{"name": name, "partition_indexes": partitions} for name, partitions in topics.items()]
+    fields = {"group_id": group, "topics": wanted}
+    what = "OffsetFetch"
+    answer = await _ask_coordinator(servers, group, OFFSET_FETCH, _OFFSET_FETCH_VERSIONS, what, fields, seconds_max)
+    return {
+        Place(topic.name, one.partition_index): CommittedOffset(one.committed_offset, one.metadata or "")
+        for topic in answer.topics
+        for one in topic.partitions
+        if one.committed_offset >= 0
+    }
+
+
+async def _ask_coordinator(
+    servers: Servers,
+    group: str,
+    api_key: int,
+    versions: tuple[int, int],
+    what: str,
+    fields: Mapping[str, Any],
+    seconds_max: float,
+) -> Any:
+    """Return the answer of the group's coordinator, in which no partition has an error."""
+    tries = _Tries(await Now(), seconds_max)
+    while True:
+        error: ClientError
+        try:
+            if group not in servers.coordinators:
+                servers.coordinators[group] = await _find_coordinator(servers, group)
+            answer = await Ask(servers.coordinators[group], api_key, versions, what, fields)
+            code = _first_error(answer)
+            if code == ErrorCode.NONE:
+                return answer
+            raise RequestRefused(f"{what} of group {group!r}", code)
+        except AuthenticationFailed:
+            raise
+        except ConnectionFailed as failed:
+            error = failed
+        except RequestRefused as refused:
+            if not _is_retriable(refused.code):
+                raise
+            error = refused
+        servers.coordinators.pop(group, None)
+        await tries.again_after(error)
+
+
+async def _find_coordinator(servers: Servers, group: str) -> Address:
+    fields = {"key": group, "key_type": 0}
+    versions = _FIND_COORDINATOR_VERSIONS
+    answer = await _ask_any(servers, FIND_COORDINATOR, versions, "FindCoordinator", fields)
+    if answer.error_code != ErrorCode.NONE:
+        raise RequestRefused(f"coordinator of group {group!r}", answer.error_code)
+    return answer.host, answer.port
+
+
+def _first_error(answer: Any) -> int:
+    """Return the first error in what a coordinator says, of the group or of a partition."""
+    codes = [one.error_code for topic in answer.topics for one in topic.partitions]
+    group_code = getattr(answer, "error_code", None) or ErrorCode.NONE  # OffsetFetch has one from version 2 on
+    return next((int(code) for code in (group_code, *codes) if code != ErrorCode.NONE), int(ErrorCode.NONE))
 
 
 def _is_retriable(code: int) -> bool:

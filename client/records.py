@@ -69,6 +69,15 @@ class StoredRecord:
 
 
 @value(frozen=True, slots=True)
+class CommittedOffset:
+    """What a group has stored for a partition: ``offset`` is that of the next record, ``metadata`` the committer's own
+    text. Brokers take 4,096 bytes of it (``offset.metadata.max.bytes``)."""
+
+    offset: int
+    metadata: str = ""
+
+
+@value(frozen=True, slots=True)
 class Receipt:
     """A batch is in the log. Whether this try or an earlier one put it there is told by nobody, except where
     ``is_old_duplicate``: then it was appended before the producer's last five batches (DUPLICATE_SEQUENCE_NUMBER), and

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import ssl
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -19,7 +19,7 @@ from .flows import Cursor, Effect, Servers
 from .leader_session import LeaderSession
 from .partition_queue import Outcome
 from .producer_core import ProducerCore
-from .records import Compression, Place, ProducerId, Receipt, Record, StoredRecord, finish
+from .records import CommittedOffset, Compression, Place, ProducerId, Receipt, Record, StoredRecord, finish
 from .security import Sasl
 from .settings import ClientSettings
 from .trio_connections import Connection, Connections, Connector
@@ -74,6 +74,19 @@ class TrioClient:
         """Return the offset of the oldest record."""
         place = Place(topic, partition)
         return await self._run(flows.find_offset(self._servers, place, flows.EARLIEST, self._settings.seconds_max))
+
+    async def committed_offsets(
+        self, group: str, places: Iterable[tuple[str, int]]
+    ) -> dict[tuple[str, int], CommittedOffset]:
+        """Return what a group has stored for these (topic, partition); those without an offset are left out."""
+        wanted = [Place(*place) for place in places]
+        return dict(await self._run(flows.committed_offsets(self._servers, group, wanted, self._settings.seconds_max)))
+
+    async def commit_offsets(self, group: str, offsets: Mapping[tuple[str, int], CommittedOffset]) -> None:
+        """Store offsets, with the text that goes with each, for a group that has no members: all of them or none. See
+        ``Client.commit_offsets``."""
+        places = {Place(*place): one for place, one in offsets.items()}
+        await self._run(flows.commit_offsets(self._servers, group, places, self._settings.seconds_max))
 
     @asynccontextmanager
     async def producer(

@@ -16,7 +16,7 @@ from pathlib import Path
 from idemproxy import __version__
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
-PRODUCT = tuple(f":/{folder}" for folder in ("proxy", "state", "codecs", "pipeline", "src"))
+PRODUCT = tuple(f":/{folder}" for folder in ("proxy", "state", "codecs", "client", "pipeline", "examples", "src"))
 """What is shipped, for git, from any folder."""
 
 

@@ -1,0 +1,104 @@
+"""Sends the lines of a file that only grows to one partition, each once. Nothing is saved while it runs.
+
+Nobody else writes to the partition, so where it ends says how many lines are in it. The number of a line is the
+sequence of its record, in all lives, and tells its offset: a life reads where the partition ends and goes on there. If
+a batch of an earlier life still arrives meanwhile, the next one does not fit behind it, and is refused as out of order.
+
+Promises: each whole line is in the log once and in order, at the offset that its number tells, wherever this program,
+proxies or brokers are killed. Two instances at once do no harm: each line has the same number in both.
+Does not promise: anything once somebody else writes to the partition; that is noticed and ends with a sentence.
+Needs: lines that stay as they are; retention may delete records, as only the end of the log is looked at. What is
+saved is where the partition ended at the beginning, with the producer id, as the offset of a group.
+
+    python exclusive_producer.py begin proxy:9092 orders-file orders 0   # once
+    python exclusive_producer.py run   proxy:9092 orders-file orders 0 orders.txt   # again whenever the file has grown
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from itertools import islice
+from pathlib import Path
+
+from idemproxy.client import Client, ClientError, Progress, Receipt, Record
+from idemproxy.client.records import SEQUENCE_MODULUS
+
+BATCH_LINES = 500
+WAITING_BATCHES_MAX = 20
+"""Without a receipt; five of them are on their way."""
+Place = tuple[str, int]
+
+
+def batches_of(path: Path, first: int) -> Iterator[tuple[int, list[Record]]]:
+    """Yield the lines from number ``first`` on, as (number of the first one, records). A line without an end is not
+    there yet."""
+    with path.open("rb") as lines:
+        rest = islice(lines, first, None)
+        while batch := [line for line in islice(rest, BATCH_LINES) if line.endswith(b"\n")]:
+            yield first, [Record(line.removesuffix(b"\n")) for line in batch]
+            first += len(batch)
+
+
+def begin(client: Client, name: str, place: Place) -> None:
+    """Give it its numbers, once."""
+    if client.committed_offsets(name, [place]):
+        sys.exit(f"{name} has begun already; to go on: run")
+    numbers = client.init_producer_id(name)  # of a name: the proxies keep its state however long no line comes
+    client.commit_offsets(name, {place: Progress(client.end_offset(*place), numbers).to_commit()})
+
+
+def run(client: Client, name: str, place: Place, path: Path) -> int:
+    """Send what is not in the log yet; return how many lines were sent. Raises ClientError: start it again."""
+    saved = client.committed_offsets(name, [place])
+    if not saved:
+        sys.exit(f"{name} has not begun")
+    begun = Progress.committed(saved[place])
+    first = client.end_offset(*place) - begun.offset
+    number = first
+    waiting: deque[tuple[int, Future[Receipt]]] = deque()
+    with client.producer(begun.producer_id, next_sequences={place: first % SEQUENCE_MODULUS}) as producer:
+        for number, records in batches_of(path, first):
+            waiting.append((number, producer.send(*place, records)))
+            if len(waiting) > WAITING_BATCHES_MAX:
+                check(*waiting.popleft(), begun.offset)
+        while waiting:
+            check(*waiting.popleft(), begun.offset)
+        return (producer.next_sequence(*place) - first) % SEQUENCE_MODULUS
+
+
+def check(number: int, future: Future[Receipt], offset: int) -> None:
+    """Wait for a receipt. Ends when the lines are not where they have to be."""
+    receipt = future.result()
+    if receipt.base_offset not in (None, offset + number):
+        sys.exit(
+            f"line {number} is at offset {receipt.base_offset}, due is {offset + number}: somebody else writes here"
+        )
+
+
+def main() -> None:
+    """Begin or run, as the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["begin", "run"])
+    parser.add_argument("bootstrap", help="host:port,... of the proxies")
+    parser.add_argument("name", help="of the producer, and of the consumer group that keeps its beginning")
+    parser.add_argument("topic")
+    parser.add_argument("partition", type=int)
+    parser.add_argument("file", type=Path, nargs="?", help="for run")
+    options = parser.parse_args()
+    place = options.topic, options.partition
+    try:
+        with Client(options.bootstrap) as client:
+            if options.what == "begin":
+                begin(client, options.name, place)
+            else:
+                print(f"{run(client, options.name, place, options.file)} lines were sent")
+    except ClientError as error:
+        sys.exit(f"{error}; start it again")
+
+
+if __name__ == "__main__":
+    main()
