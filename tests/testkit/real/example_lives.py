@@ -1,13 +1,15 @@
 """A program of examples/ over all its lives: started, killed at random or at a step, started again.
 
-``python -m testkit.real.example_lives PROGRAM STEP NUMBER ARGUMENT...`` is one life that ends by SIGKILL at a step: the
-product and the examples have no switch for it."""
+A nursery process (``python -m testkit.real.example_lives``) has imported what they need, and forks each life: an import
+takes longer than most lives. The product and the examples have no switch for the steps: a life watches its calls."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import runpy
+import select
 import signal
 import subprocess
 import sys
@@ -19,10 +21,12 @@ from typing import Any
 
 from idemproxy.client import Client, Producer
 from idemproxy.client.trio_client import Delivery, TrioClient, TrioProducer
-from idemproxy.demo.child_processes import ChildProcess, ChildProcesses
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
+LIFE_SECONDS_MAX = 240.0
+_KILL = b"kill\n"
+_POLL_SECONDS = 0.01
 _BLOCKING: tuple[tuple[type, str], ...] = (
     (Client, "init_producer_id"),
     (Client, "commit_offsets"),
@@ -38,58 +42,56 @@ _ON_TRIO: tuple[tuple[type, str], ...] = (
 
 
 class Lives:
-    """All lives of one program. A context manager: leaving it kills the one that runs."""
+    """All lives of one program, one at a time. A context manager: leaving it kills the one that runs."""
 
     def __init__(self, program: str, arguments: Sequence[str], output: Path) -> None:
-        """``program``: its file's name in examples/, without the ending."""
+        """``program``: its file's name in examples/, without the ending. ``arguments``: of each life, if none are
+        given. ``output``: a file for all that they say."""
         self._program = program
         self._arguments = tuple(arguments)
         self._output = output
-        self._children = ChildProcesses()
         self._keeper: threading.Thread | None = None
-        self._running: ChildProcess | None = None
         self._is_kept = False
-        self.begun = 0
         self.killed = 0
         self.failed: list[str] = []
         """What lives have said that ended by themselves, with an error."""
 
     def __enter__(self) -> Lives:
+        self._output.touch()
+        command = [sys.executable, "-m", __name__, self._program, os.fspath(self._output)]
+        environment = {**os.environ, "PYTHONPATH": os.fspath(ROOT / "tests")}
+        self._nursery = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, bufsize=0
+        )
         return self
 
     def __exit__(self, *error: object) -> None:
         self.stop()
-        self._children.close()
+        with self._nursery as nursery:  # closes its pipes, at which it kills the life that runs, and ends
+            assert nursery.stdin is not None
+            nursery.stdin.close()
 
-    def run(self, *arguments: str, seconds_max: float = 120.0) -> str:
+    def run(self, *arguments: str, seconds_max: float = LIFE_SECONDS_MAX) -> str:
         """Live one life to its good end; return what it has said."""
-        process = self._start([sys.executable, os.fspath(EXAMPLES / f"{self._program}.py"), *arguments])
-        try:
-            code = process.wait(seconds_max)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise AssertionError(f"not within {seconds_max:.0f} s:\n{process.last_output()}") from None
-        assert code == 0, process.last_output()
-        return process.last_output()
+        code, said = self._live(arguments, seconds_max=seconds_max)
+        assert code == 0, said
+        return said
 
-    def run_until_it_ends_well(self, *arguments: str, seconds_max: float = 300.0) -> None:
+    def run_until_it_ends_well(self, *arguments: str, seconds_max: float = LIFE_SECONDS_MAX) -> None:
         """Start it again as often as it ends by itself with an error, as a supervisor does."""
         end = time.monotonic() + seconds_max
         while True:
-            try:
-                self.run(*(arguments or self._arguments), seconds_max=max(1.0, end - time.monotonic()))
+            code, said = self._live(arguments, seconds_max=max(1.0, end - time.monotonic()))
+            if code == 0:
                 return
-            except AssertionError as error:
-                if time.monotonic() > end:
-                    raise
-                self.failed.append(f"{error}")
+            self.failed.append(said)
+            assert time.monotonic() < end, said
 
-    def run_into(self, step: str, number: int, *arguments: str, seconds_max: float = 120.0) -> bool:
-        """Live one life that is killed at a step; return whether it came to it, else it has ended well before."""
-        command = [sys.executable, "-m", __name__, self._program, step, str(number), *(arguments or self._arguments)]
-        process = self._start(command)
-        code = process.wait(seconds_max)
-        assert code in (0, -signal.SIGKILL), process.last_output()
+    def run_into(self, step: str, number: int, *arguments: str) -> bool:
+        """Live one life that is killed when it comes to a step for the so-manieth time; return whether it was, else it
+        has ended well before."""
+        code, said = self._live(arguments, step, number)
+        assert code in (0, -signal.SIGKILL), said
         self.killed += code != 0
         return code != 0
 
@@ -101,39 +103,47 @@ class Lives:
         self._keeper.start()
 
     def kill(self) -> None:
-        """End this life by SIGKILL, if there is one."""
-        process = self._running
-        if process is not None and process.exit_code is None:
-            process.kill()
-            self.killed += 1
+        """End the life that ``keep_alive`` has begun by SIGKILL."""
+        self._say(_KILL)
+        self.killed += 1
 
     def stop(self) -> None:
-        """Let it die for good."""
-        self._is_kept = False
-        if self._running is not None:
-            self._running.kill()
+        """Let the one that is kept alive die for good."""
         if self._keeper is not None:
+            self._is_kept = False
+            self._say(_KILL)
             self._keeper.join(60)
+            assert not self._keeper.is_alive()
             self._keeper = None
 
+    # ------------------------------------------------------------------ inside
     def _keep(self) -> None:
         while self._is_kept:
-            process = self._start([sys.executable, os.fspath(EXAMPLES / f"{self._program}.py"), *self._arguments])
-            self._running = process
-            if not self._is_kept:
-                process.kill()
-            code = process.wait(3600)
+            code, said = self._live((), seconds_max=24 * 3600.0)
             if code != -signal.SIGKILL:
-                self.failed.append(f"exit code {code}: {process.last_output(5)}")
+                self.failed.append(f"exit code {code}: {said}")
 
-    def _start(self, command: Sequence[str]) -> ChildProcess:
-        self.begun += 1
-        environment = {"PYTHONPATH": os.fspath(ROOT / "tests")}
-        return self._children.start(self._program, command, self._output, environment=environment)
+    def _live(
+        self, arguments: Sequence[str], step: str = "", number: int = 0, *, seconds_max: float = LIFE_SECONDS_MAX
+    ) -> tuple[int, str]:
+        before = self._output.stat().st_size
+        self._say(json.dumps([step, number, *(arguments or self._arguments)]).encode() + b"\n")
+        pipe = self._nursery.stdout
+        assert pipe is not None
+        if not select.select([pipe], [], [], seconds_max)[0]:
+            self._say(_KILL)
+        code = int(pipe.readline())
+        with self._output.open("rb") as output:
+            output.seek(before)
+            return code, output.read().decode(errors="replace")[-2000:]
+
+    def _say(self, line: bytes) -> None:
+        assert self._nursery.stdin is not None
+        self._nursery.stdin.write(line)
 
 
 class RandomKills:
-    """Kills at random moments, by threads, each as often as it is told. Raises what went wrong in any of them."""
+    """Kills at random moments, in threads. Raises what went wrong in one of them."""
 
     def __init__(self, seed: int) -> None:
         self._dice = random.Random(seed)
@@ -160,7 +170,59 @@ class RandomKills:
             self._errors.append(error)
 
 
-# ---------------------------------------------------------------------- inside of a life that is killed at a step
+# ---------------------------------------------------------------------- the nursery
+def main(program: str, output: str) -> None:
+    """Fork a life for each line, and say how it has ended. Anything said meanwhile, or the end of the input, kills."""
+    while line := sys.stdin.buffer.raw.readline():  # type: ignore[attr-defined]
+        if line == _KILL:
+            continue  # for one that had ended already
+        step, number, *arguments = json.loads(line)
+        child = os.fork()
+        if not child:
+            _live_in_child(program, output, step, number, arguments)
+        print(_code_of(child), flush=True)
+
+
+def _code_of(child: int) -> int:
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        if select.select([sys.stdin.buffer.raw], [], [], _POLL_SECONDS)[0]:  # type: ignore[attr-defined]
+            sys.stdin.buffer.raw.readline()  # type: ignore[attr-defined]
+            os.kill(child, signal.SIGKILL)
+
+
+def _live_in_child(program: str, output: str, step: str, number: int, arguments: Sequence[str]) -> None:
+    descriptor = os.open(output, os.O_WRONLY | os.O_APPEND)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    _watch_for(step, number)
+    path = EXAMPLES / f"{program}.py"
+    sys.argv = [os.fspath(path), *arguments]
+    sys.path.insert(0, os.fspath(EXAMPLES))
+    runpy.run_path(os.fspath(path), run_name="__main__")
+    sys.exit(0)
+
+
+def _watch_for(step: str, number: int) -> None:
+    """SIGKILL when a step is reached for the so-manieth time."""
+    left = number
+
+    def reached(what: str) -> None:
+        nonlocal left
+        if what == step:
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    for owner, name in _BLOCKING:
+        _watched(owner, name, reached, is_async=False)
+    for owner, name in _ON_TRIO:
+        _watched(owner, name, reached, is_async=True)
+
+
 def _watched(owner: type, name: str, reached: Callable[[str], None], *, is_async: bool) -> None:
     called = getattr(owner, name)
 
@@ -177,26 +239,6 @@ def _watched(owner: type, name: str, reached: Callable[[str], None], *, is_async
         return result
 
     setattr(owner, name, on_trio if is_async else blocking)
-
-
-def main(program: str, step: str, number: str, *arguments: str) -> None:
-    """Run the program; SIGKILL at the step, when it is reached for the so-manieth time."""
-    left = int(number)
-
-    def reached(what: str) -> None:
-        nonlocal left
-        left -= what == step
-        if not left:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    for owner, name in _BLOCKING:
-        _watched(owner, name, reached, is_async=False)
-    for owner, name in _ON_TRIO:
-        _watched(owner, name, reached, is_async=True)
-    path = EXAMPLES / f"{program}.py"
-    sys.argv = [os.fspath(path), *arguments]
-    sys.path.insert(0, os.fspath(EXAMPLES))
-    runpy.run_path(os.fspath(path), run_name="__main__")
 
 
 if __name__ == "__main__":

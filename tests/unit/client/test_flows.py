@@ -18,17 +18,22 @@ from idemproxy.client.errors import (
 from idemproxy.client.flows import (
     EARLIEST,
     FETCH,
+    FIND_COORDINATOR,
     INIT_PRODUCER_ID,
     LIST_OFFSETS,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
     Ask,
     Cursor,
     Servers,
+    commit_offsets,
+    committed_offsets,
     fetch_records,
     find_offset,
     find_partitions,
     init_producer_id,
 )
-from idemproxy.client.records import Place, ProducerId
+from idemproxy.client.records import CommittedOffset, Place, ProducerId
 from idemproxy.client.settings import ClientSettings
 from idemproxy.codecs.record_batch import Record, encode_batch
 from testkit.stage.client import ADDRESS, BROKERS, FlowRun, answer, metadata
@@ -164,3 +169,81 @@ def test_bootstrap_addresses(given: str | list[str], addresses: list[tuple[str, 
 def test_what_is_no_address_is_refused(given: str | list[str]) -> None:
     with pytest.raises(ValueError, match="bootstrap"):
         ClientSettings(given).addresses()
+
+
+# ---------------------------------------------------------------------- offsets of groups
+COORDINATOR = ("coordinator", 9095)
+
+
+def coordinator(error_code: int = 0) -> Any:
+    return answer(FIND_COORDINATOR, 0, error_code=error_code, node_id=2, host=COORDINATOR[0], port=COORDINATOR[1])
+
+
+def committed(*codes: int) -> Any:
+    partitions = [{"partition_index": index, "error_code": code} for index, code in enumerate(codes)]
+    return answer(OFFSET_COMMIT, 2, topics=[{"name": "t", "partitions": partitions}])
+
+
+def found_offsets(error_code: int = 0, group_code: int = 0) -> Any:
+    partitions = [
+        {"partition_index": 0, "committed_offset": 5, "metadata": "text", "error_code": 0},
+        {"partition_index": 1, "committed_offset": -1, "metadata": "", "error_code": error_code},
+        {"partition_index": 2, "committed_offset": 0, "metadata": None, "error_code": 0},
+    ]
+    return answer(OFFSET_FETCH, 2, topics=[{"name": "t", "partitions": partitions}], error_code=group_code)
+
+
+OFFSETS = {Place("t", 0): CommittedOffset(5, "text"), Place("u", 3): CommittedOffset(7)}
+
+
+def test_offsets_are_committed_at_the_coordinator_which_is_remembered() -> None:
+    run = FlowRun(in_turn(coordinator(), committed(0), committed(0)))
+    asked = servers()
+    run.run(commit_offsets(asked, "g", OFFSETS, SECONDS))
+    run.run(commit_offsets(asked, "g", OFFSETS, SECONDS))
+    assert [one.address for one in run.asked] == [ADDRESS, COORDINATOR, COORDINATOR]
+    fields = run.asked[1].fields
+    assert (fields["group_id"], fields["generation_id_or_member_epoch"], fields["member_id"]) == ("g", -1, "")
+    assert fields["retention_time_ms"] == limits.OFFSETS_KEPT_MS
+    assert [(topic["name"], topic["partitions"]) for topic in fields["topics"]] == [
+        ("t", [{"partition_index": 0, "committed_offset": 5, "committed_metadata": "text"}]),
+        ("u", [{"partition_index": 3, "committed_offset": 7, "committed_metadata": ""}]),
+    ]
+
+
+def test_offsets_are_read_and_partitions_without_one_are_left_out() -> None:
+    run = FlowRun(in_turn(coordinator(), found_offsets()))
+    places = [Place("t", 0), Place("t", 1), Place("t", 2)]
+    assert run.run(committed_offsets(servers(), "g", places, SECONDS)) == {
+        Place("t", 0): CommittedOffset(5, "text"),
+        Place("t", 2): CommittedOffset(0),
+    }
+    assert run.asked[1].fields["topics"] == [{"name": "t", "partition_indexes": [0, 1, 2]}]
+
+
+@pytest.mark.parametrize("trouble", [committed(0, 16), committed(14), committed(15), ConnectionFailed("away")])
+def test_another_coordinator_is_looked_for_when_this_one_is_none_any_more(trouble: Any) -> None:
+    run = FlowRun(in_turn(coordinator(), trouble, coordinator(15), coordinator(), committed(0)))
+    run.run(commit_offsets(servers(), "g", OFFSETS, SECONDS))
+    assert [one.address for one in run.asked] == [ADDRESS, COORDINATOR, ADDRESS, ADDRESS, COORDINATOR]
+
+
+def test_an_error_of_the_group_or_of_a_partition_is_no_missing_offset() -> None:
+    for reply in (found_offsets(group_code=30), found_offsets(error_code=29)):
+        run = FlowRun(in_turn(coordinator(), reply))
+        with pytest.raises(RequestRefused):
+            run.run(committed_offsets(servers(), "g", [Place("t", 0)], SECONDS))
+
+
+@pytest.mark.parametrize("code", [12, 25, 30])
+def test_a_commit_that_is_refused_is_not_tried_again(code: int) -> None:
+    run = FlowRun(in_turn(coordinator(), committed(0, code)))
+    with pytest.raises(RequestRefused, match="OffsetCommit of group 'g'"):
+        run.run(commit_offsets(servers(), "g", OFFSETS, SECONDS))
+
+
+def test_a_group_without_a_coordinator_is_an_error_when_the_time_is_over() -> None:
+    run = FlowRun(lambda _ask: coordinator(15))
+    with pytest.raises(RequestRefused, match="coordinator of group"):
+        run.run(committed_offsets(servers(), "g", [Place("t", 0)], SECONDS))
+    assert SECONDS - limits.BACKOFF_SECONDS_MAX <= run.now < SECONDS
