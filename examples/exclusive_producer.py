@@ -43,12 +43,13 @@ def batches_of(path: Path, first: int) -> Iterator[tuple[int, list[Record]]]:
             first += len(batch)
 
 
-def begin(client: Client, name: str, place: Place) -> None:
-    """Give it its numbers, once."""
+def begin(client: Client, name: str, place: Place, first_line: int) -> None:
+    """Give it its numbers, once. ``first_line``: the one that comes to where the partition ends now."""
     if client.committed_offsets(name, [place]):
         sys.exit(f"{name} has begun already; to go on: run")
     numbers = client.init_producer_id(name)  # of a name: the proxies keep its state however long no line comes
-    client.commit_offsets(name, {place: Progress(client.end_offset(*place), numbers).to_commit()})
+    begun = Progress(client.end_offset(*place), numbers, note=f"{first_line}")
+    client.commit_offsets(name, {place: begun.to_commit()})
 
 
 def run(client: Client, name: str, place: Place, path: Path) -> int:
@@ -57,17 +58,17 @@ def run(client: Client, name: str, place: Place, path: Path) -> int:
     if not saved:
         sys.exit(f"{name} has not begun")
     begun = Progress.committed(saved[place])
-    first = client.end_offset(*place) - begun.offset
-    number = first
+    offset_of_line_0 = begun.offset - int(begun.note)
+    done = client.end_offset(*place) - begun.offset
     waiting: deque[tuple[int, Future[Receipt]]] = deque()
-    with client.producer(begun.producer_id, next_sequences={place: first % SEQUENCE_MODULUS}) as producer:
-        for number, records in batches_of(path, first):
+    with client.producer(begun.producer_id, next_sequences={place: done % SEQUENCE_MODULUS}) as producer:
+        for number, records in batches_of(path, int(begun.note) + done):
             waiting.append((number, producer.send(*place, records)))
             if len(waiting) > WAITING_BATCHES_MAX:
-                check(*waiting.popleft(), begun.offset)
+                check(*waiting.popleft(), offset_of_line_0)
         while waiting:
-            check(*waiting.popleft(), begun.offset)
-        return (producer.next_sequence(*place) - first) % SEQUENCE_MODULUS
+            check(*waiting.popleft(), offset_of_line_0)
+        return (producer.next_sequence(*place) - done) % SEQUENCE_MODULUS
 
 
 def check(number: int, future: Future[Receipt], offset: int) -> None:
@@ -88,12 +89,13 @@ def main() -> None:
     parser.add_argument("topic")
     parser.add_argument("partition", type=int)
     parser.add_argument("file", type=Path, nargs="?", help="for run")
+    parser.add_argument("--first-line", type=int, default=0, help="for begin: the line that comes next (default: 0)")
     options = parser.parse_args()
     place = options.topic, options.partition
     try:
         with Client(options.bootstrap) as client:
             if options.what == "begin":
-                begin(client, options.name, place)
+                begin(client, options.name, place, options.first_line)
             else:
                 print(f"{run(client, options.name, place, options.file)} lines were sent")
     except ClientError as error:

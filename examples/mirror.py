@@ -45,14 +45,17 @@ async def pairs_of(source: TrioClient, destination: TrioClient, topics: Sequence
 
 
 async def begin(source: TrioClient, destination: TrioClient, name: str, pairs: Pairs) -> None:
-    """Give all of them their numbers, once. It is one commit: either it has begun, or it has not."""
+    """Give all of them their numbers, once. It is one commit: either it has begun, or it has not. An input begins at
+    the group's offset, if somebody has set one (kafka-consumer-groups --reset-offsets), else at its start."""
     inputs = [place for place, _ in pairs]
-    if await source.committed_offsets(name, inputs):
+    saved = await source.committed_offsets(name, inputs)
+    if any(one.metadata for one in saved.values()):
         sys.exit(f"{name} has begun already; to go on: run")
+    starts = {place: saved[place].offset if place in saved else await source.start_offset(*place) for place in inputs}
     # A name's, so that the proxies keep its state however long nothing comes. It is asked for only here: in all lives
     # the numbers are those of one producer.
     numbers = await destination.init_producer_id(name)
-    first = {place: Progress(await source.start_offset(*place), numbers).to_commit() for place in inputs}
+    first = {place: Progress(start, numbers).to_commit() for place, start in starts.items()}
     await source.commit_offsets(name, first)
 
 

@@ -29,13 +29,15 @@ def test_the_programs_of_the_page_do_what_it_says(
         address = "{}:{}".format(*shared_proxy.address)
         return changed(text, {"127.0.0.1:9092": address, '"orders", 0': f'"{where[0]}", {where[1]}'})
 
-    short, resuming, on_trio, reading = [block.text for block in blocks_of(PAGE) if block.language == "python"]
+    programs = [block.text for block in blocks_of(PAGE) if block.language == "python"]
+    short, resuming, on_trio, reading, committing = programs
     assert len(short.strip().splitlines()) == 5
     assert run(here(short, place), tmp_path) == "0\n"
     assert run(here(on_trio, place), tmp_path).splitlines()[0] == str(list(range(2, 12)))
     shown = run(here(reading, place), tmp_path).splitlines()
     assert len(shown) == 13
     assert shown[-1] == "12 12"
+    assert run(here(committing, place), tmp_path) == "12 anything\n"
 
     saved = tmp_path / "numbers.json"
     run(here(resuming, other_place), tmp_path)
