@@ -89,10 +89,9 @@ class Client:
         self, group: str, places: Iterable[tuple[str, int]]
     ) -> dict[tuple[str, int], CommittedOffset]:
         """Return what a group has stored for these (topic, partition); those without an offset are left out."""
-        found = flows.committed_offsets(
-            self._servers, group, [Place(*place) for place in places], self._settings.seconds_max
-        )
-        return dict(self._run(found))
+        wanted = [Place(*place) for place in places]
+        found = self._run(flows.committed_offsets(self._servers, group, wanted, self._settings.seconds_max))
+        return {(place.topic, place.partition): one for place, one in found.items()}
 
     def commit_offsets(self, group: str, offsets: Mapping[tuple[str, int], CommittedOffset]) -> None:
         """Store offsets, with the text that goes with each, for a group that has no members: all of them or none. They

@@ -80,7 +80,8 @@ class TrioClient:
     ) -> dict[tuple[str, int], CommittedOffset]:
         """Return what a group has stored for these (topic, partition); those without an offset are left out."""
         wanted = [Place(*place) for place in places]
-        return dict(await self._run(flows.committed_offsets(self._servers, group, wanted, self._settings.seconds_max)))
+        found = await self._run(flows.committed_offsets(self._servers, group, wanted, self._settings.seconds_max))
+        return {(place.topic, place.partition): one for place, one in found.items()}
 
     async def commit_offsets(self, group: str, offsets: Mapping[tuple[str, int], CommittedOffset]) -> None:
         """Store offsets, with the text that goes with each, for a group that has no members: all of them or none. See

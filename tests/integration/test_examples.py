@@ -22,7 +22,8 @@ from testkit.real.two_proxies import TwoProxies
 TOPICS = {
     "lines": 1, "clicks": 2, "views": 1, "merge-log": 1, "merged": 1, "counts": 2, "by-key": 3, "pristine": 3
 }  # fmt: skip
-KILLS = 3
+ENDING = ("--until-end",)
+KILLS = 2
 ABOVE_ONE_FETCH = 1200
 """Records of a step's life: some batches of 500."""
 
@@ -122,7 +123,7 @@ def test_a_merge_is_what_its_log_says(
         ("behind init_producer_id", 1), ("behind publish", 1), ("before publish", 2), ("behind publish", 2),
         ("before publish", 3), ("behind publish", 3), ("behind publish", 4),
     ]  # fmt: skip
-    with Lives("merge_log", ["run", *given, "--until-end"], tmp_path / "out") as lives:
+    with Lives("merge_log", ["run", *given], tmp_path / "out", ending=ENDING) as lives:
         assert lives.run_into("before publish", 1, "begin", *given)
         lives.run("begin", *given)
         more()
@@ -152,7 +153,7 @@ def test_a_changelog_has_counted_each_record_once(
         ("behind publish", 2), ("behind publish", 3),
     ]  # fmt: skip
     more = partial(feed, "clicks", 1, ABOVE_ONE_FETCH)
-    with Lives("changelog", [*given, "--until-end"], tmp_path / "out") as lives:
+    with Lives("changelog", given, tmp_path / "out", ending=ENDING) as lives:
         for number, (step, count) in enumerate(steps):
             more()
             if number % 2:
@@ -176,7 +177,7 @@ def test_what_comes_again_by_a_crash_is_told_by_its_source_coordinates(
             feed("clicks", partition, ABOVE_ONE_FETCH)
 
     given = [bootstrap, "by-key", "clicks", "by-key"]
-    with Lives("repartition", [*given, "--until-end"], tmp_path / "spread") as lives:
+    with Lives("repartition", given, tmp_path / "spread", ending=ENDING) as lives:
         for step, number in (("behind init_producer_id", 1), ("behind send", 2), ("behind receipt", 2),
                              ("before commit_offsets", 1), ("behind commit_offsets", 1)):  # fmt: skip
             more()
@@ -190,7 +191,7 @@ def test_what_comes_again_by_a_crash_is_told_by_its_source_coordinates(
     assert len(repeated) > len(given_values), "no crash has brought a copy: nothing is shown"
 
     cleaned = [bootstrap, "clean", "by-key", "pristine"]
-    with Lives("pristine", ["run", *cleaned, "--until-end"], tmp_path / "clean") as lives:
+    with Lives("pristine", ["run", *cleaned], tmp_path / "clean", ending=ENDING) as lives:
         assert lives.run_into("behind init_producer_id", 1, "begin", *cleaned)
         lives.run("begin", *cleaned)
         for step, number in (("behind commit_offsets", 1), ("before send", 2), ("behind send", 4),
@@ -214,6 +215,6 @@ def test_a_second_instance_fences_the_first_where_a_name_says_so(
         feed("clicks", 0, 10)
         one.keep_alive()
         wait_until(lambda: len(stored_values(pair.cluster, ("counts", 0))) > 1, "the first one counts")
-        other.run(*given, "--until-end")
+        other.run(*given, *ENDING)
         feed("clicks", 0, 10)
         wait_until(lambda: any("fenced" in said for said in one.failed), "the first one is fenced")

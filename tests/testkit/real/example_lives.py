@@ -5,6 +5,7 @@ takes longer than most lives. The product and the examples have no switch for th
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -44,11 +45,12 @@ _ON_TRIO: tuple[tuple[type, str], ...] = (
 class Lives:
     """All lives of one program, one at a time. A context manager: leaving it kills the one that runs."""
 
-    def __init__(self, program: str, arguments: Sequence[str], output: Path) -> None:
-        """``program``: its file's name in examples/, without the ending. ``arguments``: of each life, if none are
-        given. ``output``: a file for all that they say."""
+    def __init__(self, program: str, arguments: Sequence[str], output: Path, *, ending: Sequence[str] = ()) -> None:
+        """``program``: its file's name in examples/, without the suffix. ``arguments``: of each life, if it is given
+        none; ``ending``: those that let it end by itself. ``output``: a file for all that they say."""
         self._program = program
         self._arguments = tuple(arguments)
+        self._ending = tuple(ending)
         self._output = output
         self._keeper: threading.Thread | None = None
         self._is_kept = False
@@ -73,15 +75,15 @@ class Lives:
 
     def run(self, *arguments: str, seconds_max: float = LIFE_SECONDS_MAX) -> str:
         """Live one life to its good end; return what it has said."""
-        code, said = self._live(arguments, seconds_max=seconds_max)
+        code, said = self._live(arguments or self._to_its_end, seconds_max=seconds_max)
         assert code == 0, said
         return said
 
-    def run_until_it_ends_well(self, *arguments: str, seconds_max: float = LIFE_SECONDS_MAX) -> None:
+    def run_until_it_ends_well(self, seconds_max: float = LIFE_SECONDS_MAX) -> None:
         """Start it again as often as it ends by itself with an error, as a supervisor does."""
         end = time.monotonic() + seconds_max
         while True:
-            code, said = self._live(arguments, seconds_max=max(1.0, end - time.monotonic()))
+            code, said = self._live(self._to_its_end, seconds_max=max(1.0, end - time.monotonic()))
             if code == 0:
                 return
             self.failed.append(said)
@@ -90,7 +92,7 @@ class Lives:
     def run_into(self, step: str, number: int, *arguments: str) -> bool:
         """Live one life that is killed when it comes to a step for the so-manieth time; return whether it was, else it
         has ended well before."""
-        code, said = self._live(arguments, step, number)
+        code, said = self._live(arguments or self._to_its_end, step, number)
         assert code in (0, -signal.SIGKILL), said
         self.killed += code != 0
         return code != 0
@@ -117,9 +119,13 @@ class Lives:
             self._keeper = None
 
     # ------------------------------------------------------------------ inside
+    @property
+    def _to_its_end(self) -> tuple[str, ...]:
+        return (*self._arguments, *self._ending)
+
     def _keep(self) -> None:
         while self._is_kept:
-            code, said = self._live((), seconds_max=24 * 3600.0)
+            code, said = self._live(self._arguments, seconds_max=24 * 3600.0)
             if code != -signal.SIGKILL:
                 self.failed.append(f"exit code {code}: {said}")
 
@@ -127,15 +133,18 @@ class Lives:
         self, arguments: Sequence[str], step: str = "", number: int = 0, *, seconds_max: float = LIFE_SECONDS_MAX
     ) -> tuple[int, str]:
         before = self._output.stat().st_size
-        self._say(json.dumps([step, number, *(arguments or self._arguments)]).encode() + b"\n")
+        self._say(json.dumps([step, number, *arguments]).encode() + b"\n")
         pipe = self._nursery.stdout
         assert pipe is not None
-        if not select.select([pipe], [], [], seconds_max)[0]:
+        is_late = not select.select([pipe], [], [], seconds_max)[0]
+        if is_late:
             self._say(_KILL)
         code = int(pipe.readline())
         with self._output.open("rb") as output:
             output.seek(before)
-            return code, output.read().decode(errors="replace")[-2000:]
+            said = output.read().decode(errors="replace")[-2000:]
+        assert not is_late, f"it goes on for more than {seconds_max:.0f} s, where {step or 'its end'} is due: {said}"
+        return code, said
 
     def _say(self, line: bytes) -> None:
         assert self._nursery.stdin is not None
@@ -173,23 +182,24 @@ class RandomKills:
 # ---------------------------------------------------------------------- the nursery
 def main(program: str, output: str) -> None:
     """Fork a life for each line, and say how it has ended. Anything said meanwhile, or the end of the input, kills."""
-    while line := sys.stdin.buffer.raw.readline():  # type: ignore[attr-defined]
+    commands = io.FileIO(0, closefd=False)
+    while line := commands.readline():
         if line == _KILL:
             continue  # for one that had ended already
         step, number, *arguments = json.loads(line)
         child = os.fork()
         if not child:
             _live_in_child(program, output, step, number, arguments)
-        print(_code_of(child), flush=True)
+        print(_code_of(child, commands), flush=True)
 
 
-def _code_of(child: int) -> int:
+def _code_of(child: int, commands: io.FileIO) -> int:
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return os.waitstatus_to_exitcode(status)
-        if select.select([sys.stdin.buffer.raw], [], [], _POLL_SECONDS)[0]:  # type: ignore[attr-defined]
-            sys.stdin.buffer.raw.readline()  # type: ignore[attr-defined]
+        if select.select([commands], [], [], _POLL_SECONDS)[0]:
+            commands.readline()
             os.kill(child, signal.SIGKILL)
 
 

@@ -55,9 +55,11 @@ class MirrorScene:
                 clusters.append(cluster)
             self.source, self.destination = clusters
             self.proxies = started.enter_context(TwoProxies(self._directory / "proxies", self.destination))
-            arguments = [self.source.bootstrap, self.bootstrap, NAME, *self.topics]
-            self.lives = started.enter_context(Lives("mirror", ["run", *arguments], self._directory / "mirror.out"))
-            self._arguments = arguments
+            self._arguments = (self.source.bootstrap, self.bootstrap, NAME, *self.topics)
+            output = self._directory / "mirror.out"
+            self.lives = started.enter_context(
+                Lives("mirror", ("run", *self._arguments), output, ending=("--until-end",))
+            )
             self._stack = started.pop_all()
         return self
 
@@ -77,7 +79,7 @@ class MirrorScene:
     def finish(self, seconds_max: float) -> None:
         """Let it copy to the end of the input."""
         self.lives.stop()
-        self.lives.run_until_it_ends_well("run", *self._arguments, "--until-end", seconds_max=seconds_max)
+        self.lives.run_until_it_ends_well(seconds_max)
 
     def planned(self) -> int:
         """Return of how many partitions batches are planned, some of which may be in the log. The source runs."""
