@@ -1,7 +1,7 @@
 """Copies topics from one cluster to another: same partitions, same order, same timestamps, each record once.
 
 Promises: killed at any moment, as often as you like, together with proxies and brokers, it leaves the output as if
-nothing had happened: no record twice, none missing, none in another order. Two mirrors under one name do no harm.
+nothing had happened: no record twice, none missing, none in another order. Of two mirrors under one name one ends.
 Does not promise: the same offsets (they are, where the input has no holes and nobody else writes to the output);
 anything of compacted inputs, where it may stop with a sentence; record headers in front of brokers before 0.11.
 Stands on partition_copy.py and docs/PATTERNS.md. Input: brokers from 0.10 on, or a proxy. Output: the proxies.
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 
 import trio
-from partition_copy import Change, InputChanged, PartitionCopy, Place
+from partition_copy import Change, CopyStopped, PartitionCopy, Place
 
 from idemproxy.client import ClientError, Progress, Record, StoredRecord
 from idemproxy.client.trio_client import TrioClient
@@ -87,7 +87,7 @@ def ended(program: Callable[[], Awaitable[None]]) -> None:
     """Run it. Exit status 1 with a sentence when something has failed: it is to be started again."""
     try:
         trio.run(program)
-    except* (ClientError, InputChanged) as group:
+    except* (ClientError, CopyStopped) as group:
         sys.exit("\n".join(sorted({str(one) for one in _leaves(group)})))
 
 

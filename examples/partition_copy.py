@@ -4,9 +4,9 @@ Before a window of at most five batches is sent, one OffsetCommit saves how far 
 and the next sequence of the output, and where these five begin and end (idemproxy.client.Progress). After a crash the
 same batches are made of the same input and sent under the same numbers: what the log has already is not appended again.
 
-Promises: each input record has its effect once and in order, wherever this program, proxies or brokers are killed. Two
-instances at once do no harm: a sequence stands for the same input in both, and the log takes it once; where they have
-cut the input into different batches, one of them ends with OutOfOrder.
+Promises: each input record has its effect once and in order, wherever this program, proxies or brokers are killed, and
+if there are two instances: a sequence stands for the same input in both, and the log takes it once. Who finds that
+another one has committed ends.
 Does not promise it, and stops with a sentence instead, where the input changes behind it: compaction or retention of
 what is not through yet, an unclean leader election."""
 
@@ -28,8 +28,8 @@ Change = Callable[[str, Sequence[StoredRecord]], tuple[str, list[Record]]]
 called again with the same input after a crash. The state is saved with the offset: some 3,500 characters at most."""
 
 
-class InputChanged(Exception):
-    """The input is not what it was when its batches were planned."""
+class CopyStopped(Exception):
+    """To go on would be a guess, or another instance does."""
 
 
 class PartitionCopy:
@@ -54,7 +54,7 @@ class PartitionCopy:
         self._change = change
 
     async def run(self, until: int | None = None) -> None:
-        """Go on where an earlier life stopped, up to this input offset; None: for ever. Raises InputChanged, and what
+        """Go on where an earlier life stopped, up to this input offset; None: for ever. Raises CopyStopped, and what
         the client raises: then end, and start again from what is committed."""
         async with self._source.reader(*self._input, self._progress.offset) as reader:
             records = await self._finish_window(reader)
@@ -69,7 +69,8 @@ class PartitionCopy:
                 records = await reader.read()
                 if not records and self._progress != self._saved:
                     await self._commit(self._progress)  # nobody waits for more: tools see that there is no lag
-        await self._commit(self._progress)
+        if self._progress != self._saved:
+            await self._commit(self._progress)
 
     async def _finish_window(self, reader: TrioReader) -> list[StoredRecord]:
         """Send the batches again that an earlier life had planned; return what was read behind them."""
@@ -81,7 +82,7 @@ class PartitionCopy:
         while reader.offset < end:
             more = await reader.read()
             if not more and reader.offset < end:
-                raise InputChanged(f"{self._input}: there is nothing at offset {reader.offset}, and was up to {end}")
+                raise CopyStopped(f"{self._input}: there is nothing at offset {reader.offset}, and was up to {end}")
             records += more
         chunks, start = [], 0
         for one in progress.batches:
@@ -90,7 +91,7 @@ class PartitionCopy:
             start = stop
         note, batches, planned = self._made_of(chunks)
         if planned != progress.batches:
-            raise InputChanged(f"{self._input}: from offset {progress.offset} to {end} it is not what it was")
+            raise CopyStopped(f"{self._input}: from offset {progress.offset} to {end} it is not what it was")
         await self._send(batches, note)
         return records[start:]
 
@@ -107,6 +108,10 @@ class PartitionCopy:
         return note, batches, tuple(planned)
 
     async def _commit(self, progress: Progress) -> None:
+        """Save it, if what was saved last is still there: another instance's plan is not to be lost."""
+        found = (await self._source.committed_offsets(self._group, [self._input])).get(self._input)
+        if found is not None and found != self._saved.to_commit():
+            raise CopyStopped(f"{self._input}: another instance of {self._group} has committed offset {found.offset}")
         await self._source.commit_offsets(self._group, {self._input: progress.to_commit()})
         self._progress = self._saved = progress
 

@@ -5,7 +5,7 @@ brought in once more. So the highest source offset that has come so far tells wh
 offsets, one for each source partition, are this job's state, and are saved together with how far it is.
 
 Promises: one copy of each source record, without its coordinates, in the source's order for each source partition;
-killed at any moment, as often as you like. Two jobs under one name do no harm.
+killed at any moment, as often as you like. Of two jobs under one name one ends.
 Does not promise: an order between source partitions other than the input's; more than some hundred source partitions
 (4,096 bytes go with a committed offset: it ends with a sentence then); anything of inputs that somebody else writes to.
 Stands on partition_copy.py and mirror.py; docs/PATTERNS.md.

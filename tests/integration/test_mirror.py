@@ -58,6 +58,20 @@ def test_killed_at_random_with_proxies_and_brokers_it_copies_each_record_once(sc
     assert scene.compare() == Compared(before + 6000, 0, 0, 0)
 
 
+def test_an_instance_that_stood_still_while_another_one_went_on_does_no_harm(scene: MirrorScene) -> None:
+    before = scene.compare().stored
+    scene.feed(2000)
+    with scene.instance("zombie") as zombie:
+        zombie.stand_still("behind commit_offsets", 2)
+        for _ in range(2):
+            scene.finish(60)
+            scene.feed(1000)
+        code, said = zombie.go_on()
+        assert (code, "another instance of mirror has committed" in said) == (1, True), said
+    scene.finish(60)
+    assert scene.compare() == Compared(before + 4000, 0, 0, 0)
+
+
 def test_it_begins_once(scene: MirrorScene) -> None:
     with pytest.raises(AssertionError, match="has begun already"):
         scene.begin()

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
 LIFE_SECONDS_MAX = 240.0
 _KILL = b"kill\n"
+_STOP = "stop "
+"""Before the name of a step: SIGSTOP there."""
 _POLL_SECONDS = 0.01
 _BLOCKING: tuple[tuple[type, str], ...] = (
     (Client, "init_producer_id"),
@@ -54,6 +57,7 @@ class Lives:
         self._output = output
         self._keeper: threading.Thread | None = None
         self._is_kept = False
+        self._ended: list[tuple[int, str]] = []
         self.killed = 0
         self.failed: list[str] = []
         """What lives have said that ended by themselves, with an error."""
@@ -96,6 +100,31 @@ class Lives:
         assert code in (0, -signal.SIGKILL), said
         self.killed += code != 0
         return code != 0
+
+    # ------------------------------------------------------------------ one that stands still
+    def stand_still(self, step: str, number: int) -> None:
+        """Begin a life that stops (SIGSTOP) when it comes to a step for the so-manieth time; return when it has."""
+        self._ended = []
+        target = partial(self._live_apart, self._to_its_end, f"{_STOP}{step}", number)
+        self._keeper = threading.Thread(target=target, daemon=True)
+        self._keeper.start()
+        end = time.monotonic() + LIFE_SECONDS_MAX
+        while not _mark(self._output).exists():
+            assert time.monotonic() < end, f"it does not come to {step}"
+            assert not self._ended, f"it did not come to {step}: {self._ended}"
+            time.sleep(_POLL_SECONDS)
+
+    def go_on(self) -> tuple[int, str]:
+        """Let it go on, and return how it ended: exit code, and what it has said."""
+        os.kill(int(_mark(self._output).read_text()), signal.SIGCONT)
+        assert self._keeper is not None
+        self._keeper.join(LIFE_SECONDS_MAX)
+        self._keeper = None
+        (ended,) = self._ended
+        return ended
+
+    def _live_apart(self, arguments: Sequence[str], step: str, number: int) -> None:
+        self._ended.append(self._live(arguments, step, number))
 
     # ------------------------------------------------------------------ one that is started again and again
     def keep_alive(self) -> None:
@@ -208,7 +237,7 @@ def _live_in_child(program: str, output: str, step: str, number: int, arguments:
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    _watch_for(step, number)
+    _watch_for(step, number, _mark(Path(output)))
     path = EXAMPLES / f"{program}.py"
     sys.argv = [os.fspath(path), *arguments]
     sys.path.insert(0, os.fspath(EXAMPLES))
@@ -216,15 +245,23 @@ def _live_in_child(program: str, output: str, step: str, number: int, arguments:
     sys.exit(0)
 
 
-def _watch_for(step: str, number: int) -> None:
-    """SIGKILL when a step is reached for the so-manieth time."""
+def _mark(output: Path) -> Path:
+    """The file in which a life that stands still says its process id."""
+    return output.with_suffix(".stopped")
+
+
+def _watch_for(step: str, number: int, mark: Path) -> None:
+    """SIGKILL when a step is reached for the so-manieth time, or SIGSTOP."""
     left = number
 
     def reached(what: str) -> None:
         nonlocal left
-        if what == step:
+        if what == step.removeprefix(_STOP):
             left -= 1
-            if not left:
+            if not left and step.startswith(_STOP):
+                mark.write_text(str(os.getpid()))
+                os.kill(os.getpid(), signal.SIGSTOP)
+            elif not left:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     for owner, name in _BLOCKING:

@@ -56,10 +56,7 @@ class MirrorScene:
             self.source, self.destination = clusters
             self.proxies = started.enter_context(TwoProxies(self._directory / "proxies", self.destination))
             self._arguments = (self.source.bootstrap, self.bootstrap, NAME, *self.topics)
-            output = self._directory / "mirror.out"
-            self.lives = started.enter_context(
-                Lives("mirror", ("run", *self._arguments), output, ending=("--until-end",))
-            )
+            self.lives = started.enter_context(self.instance("mirror"))
             self._stack = started.pop_all()
         return self
 
@@ -72,6 +69,11 @@ class MirrorScene:
         return ",".join(f"{host}:{port}" for host, port in self.proxies.addresses)
 
     # ------------------------------------------------------------------ the mirror
+    def instance(self, name: str) -> Lives:
+        """Return one more instance of it; ``name``: of the file for what it says."""
+        output = self._directory / f"{name}.out"
+        return Lives("mirror", ("run", *self._arguments), output, ending=("--until-end",))
+
     def begin(self) -> None:
         """Give it its numbers."""
         self.lives.run("begin", *self._arguments)
