@@ -1,10 +1,11 @@
 """Where a record came from: topic, partition and offset of its source, carried by the copy. Pure.
 
-The names of the record headers are here and nowhere else. Brokers before 0.11 store no headers: there the coordinates
-stand before the value, in one line of their own."""
+The names are here and nowhere else. Coordinates are record headers; brokers before 0.11 store none, so there they are a
+line of JSON before the value, then a newline, and the value as it was."""
 
 from __future__ import annotations
 
+import json
 from typing import Final, NamedTuple
 
 from .records import Headers, StoredRecord
@@ -12,11 +13,13 @@ from .records import Headers, StoredRecord
 SOURCE_TOPIC: Final = "source-topic"
 SOURCE_PARTITION: Final = "source-partition"
 SOURCE_OFFSET: Final = "source-offset"
-"""Names of record headers. Values: the topic in UTF-8, the numbers in decimal digits."""
+"""Names of record headers, whose values are the topic in UTF-8 and the numbers in decimal digits, and of the fields of
+the line."""
+IS_NULL: Final = "is-null"
+"""A field of the line only: the record had no value."""
 _NAMES: Final = (SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET)
-_FIRST_LINE: Final = f"{SOURCE_TOPIC}=%s;{SOURCE_PARTITION}=%d;{SOURCE_OFFSET}=%d"
-_NULL: Final = ";null"
-"""At the end of the line of a record that has no value."""
+_LINE_BYTES_MAX: Final = 2048
+"""A topic's name has 249 characters at most. What is longer before the first newline is no line of ours."""
 
 
 class Coordinates(NamedTuple):
@@ -36,8 +39,8 @@ class Coordinates(NamedTuple):
 
     def before(self, value: bytes | None) -> bytes:
         """Return a value with a first line that has them."""
-        line = (_FIRST_LINE % self).encode()
-        return line + (f"{_NULL}\n".encode() if value is None else b"\n" + value)
+        fields = {**dict(zip(_NAMES, self, strict=True)), IS_NULL: value is None}
+        return json.dumps(fields, separators=(",", ":")).encode() + b"\n" + (value or b"")
 
 
 def from_headers(headers: Headers) -> Coordinates:
@@ -53,17 +56,16 @@ def from_headers(headers: Headers) -> Coordinates:
 def from_value(value: bytes | None) -> tuple[Coordinates, bytes | None]:
     """Return the coordinates in a value's first line, and the value without it. Raises ValueError when they are not
     there."""
-    line, _, rest = (value or b"").partition(b"\n")
+    data = value or b""
+    end = data.find(b"\n", 0, _LINE_BYTES_MAX)
     try:
-        text = line.decode()
-        is_null = text.endswith(_NULL)
-        names, values = zip(*(part.split("=") for part in text.removesuffix(_NULL).split(";")), strict=True)
-        if names != _NAMES:
-            raise ValueError
-        found = Coordinates(values[0], int(values[1]), int(values[2]))
-    except ValueError:
+        fields = json.loads(data[: max(end, 0)])
+        topic, partition, offset = (fields[name] for name in _NAMES)
+        found = Coordinates(str(topic), int(partition), int(offset))
+        is_null = bool(fields.get(IS_NULL, False))
+    except (ValueError, KeyError, TypeError):
         raise ValueError("the record has no source coordinates before its value") from None
-    return found, None if is_null else rest
+    return found, None if is_null else data[end + 1 :]
 
 
 def taken_off(record: StoredRecord) -> tuple[Coordinates, bytes | None, Headers]:

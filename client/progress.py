@@ -62,7 +62,7 @@ class Progress:
         """Return what is committed. Raises ValueError when it is more than brokers take."""
         content: dict[str, Any] = {
             "format": FORMAT,
-            "id": self.producer_id.number,
+            "id": str(self.producer_id.number),  # 63 bits: many readers of JSON keep only 53 of a number
             "epoch": self.producer_id.epoch,
             "next": self.next_sequence,
         }

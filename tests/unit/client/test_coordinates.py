@@ -33,16 +33,17 @@ def test_headers_are_read_as_they_were_written(source: Coordinates) -> None:
 
 def test_the_names_are_those_of_the_page() -> None:
     assert ORDERS.headers() == (("source-topic", b"orders"), ("source-partition", b"3"), ("source-offset", b"17"))
-    assert ORDERS.before(b"v\nw") == b"source-topic=orders;source-partition=3;source-offset=17\nv\nw"
-    assert ORDERS.before(None) == b"source-topic=orders;source-partition=3;source-offset=17;null\n"
-    assert ORDERS.before(b"") == b"source-topic=orders;source-partition=3;source-offset=17\n"
+    line = b'{"source-topic":"orders","source-partition":3,"source-offset":17,"is-null":%s}\n'
+    assert ORDERS.before(b"v\nw") == line % b"false" + b"v\nw"
+    assert ORDERS.before(None) == line % b"true"
+    assert ORDERS.before(b"") == line % b"false"
 
 
 @pytest.mark.parametrize(
     "value",
-    [None, b"", b"\n", b"a value", b"source-topic=a;source-partition=1\n", b"a=b;c=1;d=2\n", b"\xff=\n",
-     b"source-topic=a;source-partition=x;source-offset=2\n",
-     b"source-topic=a;source-partition=1;source-offset=2;3=4\n"],
+    [None, b"", b"\n", b"a value", b"7\n", b"[]\n", b"{}\n", b"\xff\n", b'{"source-topic":"a","source-partition":1}\nx',
+     b'{"source-topic":"a","source-partition":"x","source-offset":2}\n',
+     b'{"source-topic":"a","source-partition":[1],"source-offset":2}\n', ORDERS.before(b"value")[:-6]],
 )  # fmt: skip
 def test_a_value_without_coordinates_is_refused(value: bytes | None) -> None:
     with pytest.raises(ValueError, match="no source coordinates"):

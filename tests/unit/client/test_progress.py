@@ -35,7 +35,7 @@ def test_what_was_committed_is_read_as_it_was(progress: Progress) -> None:
 def test_the_format_is_that_of_the_page() -> None:
     progress = Progress(1200, ProducerId(4711, 2), 700, (PlannedBatch(1700, 500, 3170123), PlannedBatch(1710)), "x")
     assert progress.to_commit() == CommittedOffset(
-        1200, '{"format":1,"id":4711,"epoch":2,"next":700,"batches":[[1700,500,3170123],[1710,0,0]],"note":"x"}'
+        1200, '{"format":1,"id":"4711","epoch":2,"next":700,"batches":[[1700,500,3170123],[1710,0,0]],"note":"x"}'
     )
 
 
