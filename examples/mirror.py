@@ -87,7 +87,7 @@ def ended(program: Callable[[], Awaitable[None]]) -> None:
     """Run it. Exit status 1 with a sentence when something has failed: it is to be started again."""
     try:
         trio.run(program)
-    except* (ClientError, CopyStopped) as group:
+    except* (ClientError, CopyStopped, ValueError) as group:  # ValueError: what is committed is not ours, or too long
         sys.exit("\n".join(sorted({str(one) for one in _leaves(group)})))
 
 

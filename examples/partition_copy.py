@@ -110,7 +110,7 @@ class PartitionCopy:
     async def _commit(self, progress: Progress) -> None:
         """Save it, if what was saved last is still there: another instance's plan is not to be lost."""
         found = (await self._source.committed_offsets(self._group, [self._input])).get(self._input)
-        if found is not None and found != self._saved.to_commit():
+        if found is not None and Progress.committed(found) != self._saved:
             raise CopyStopped(f"{self._input}: another instance of {self._group} has committed offset {found.offset}")
         await self._source.commit_offsets(self._group, {self._input: progress.to_commit()})
         self._progress = self._saved = progress
