@@ -2,10 +2,10 @@
 the path. All of them are built with Go from pinned modules (minutes, once).
 
 helm-unittest runs the chart's own suites, helm-docs makes its page of values again. Then kube-apiserver and etcd are
-started on loopback, with the kinds of cert-manager and of the Prometheus operator defined: every example of the chart
-is sent there object by object with strict field validation, in a namespace that enforces the restricted Pod Security
-level; its pods are created as a controller would; and helm installs, upgrades and removes it. A warning counts as a
-failure. Nothing runs in the pods: an API server has no nodes.
+started on loopback, with the kinds of cert-manager, of the Prometheus operator and of the Gateway API defined. Every
+example of the chart is sent there object by object with strict field validation, in a namespace that enforces the
+restricted Pod Security level; its pods are created as a controller would; and helm installs, upgrades and removes it. A
+warning counts as a failure. Nothing runs in the pods: an API server has no nodes.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ PRIORITY = {
     "value": 1000,
 }
 """That one of the examples names; a cluster has its own."""
+GATEWAY_API = "sigs.k8s.io/gateway-api/apis/v1"
 UNITTEST = "github.com/helm-unittest/helm-unittest/cmd/helm-unittest"
 DOCS = "github.com/norwoodj/helm-docs/cmd/helm-docs"
 WANTED = ("certificates", "prometheusrules", "servicemonitors")
@@ -62,7 +63,8 @@ def definitions(folder: Path) -> list[Manifest]:
     for item in wanted:
         # Names of this group are guarded; the note says where the definition comes from.
         item["metadata"].setdefault("annotations", {})["api-approved.kubernetes.io"] = "unapproved, made for a test"
-    return wanted
+    gateway = folder_of("gateway", GATEWAY_API).parents[1] / "config/crd/standard"
+    return [*wanted, yaml.safe_load((gateway / "gateway.networking.k8s.io_tlsroutes.yaml").read_text())]
 
 
 def apply_strictly(server: ApiServer, manifests: list[Manifest], namespace: str) -> int:

@@ -25,7 +25,7 @@ from charts.rendering import (
 
 import idemproxy
 
-OTHER_PEOPLES_KINDS = {"Certificate", "PrometheusRule", "ServiceMonitor"}
+OTHER_PEOPLES_KINDS = {"Certificate", "PrometheusRule", "ServiceMonitor", "TLSRoute"}
 """Of operators, not of Kubernetes; tests/charts/cluster.py applies them to a real API server."""
 
 
@@ -176,6 +176,15 @@ CERT_MANAGER = {"enabled": True, "issuerRef": {"name": ""}}
         ({"redis__bundled__maxmemory": "0"}, "/redis/bundled/maxmemory"),
         ({"tracing__sampleRatio": 2}, "/tracing/sampleRatio"),
         ({"image__digest": "sha256:1"}, "/image/digest"),
+        (
+            {"listeners__clients__gateway__parentRefs": [{"name": "g"}]},
+            "listeners.clients.gateway.parentRefs: a TLSRoute",
+        ),
+        ({"listeners__clients__gateway__parentRefs": [{"section": "g"}]}, "/listeners/clients/gateway/parentRefs"),
+        (
+            SNI_LISTENER | {"listeners__clients__gateway__parentRefs": [{"name": "g"}]},
+            "listeners.clients.gateway.parentRefs: a TLSRoute needs routing sni, and in advertised",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_by_its_name(helm: Path, values: dict[str, Any], words: str) -> None:

@@ -5,8 +5,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
+from charts.go_tools import folder_of
 from charts.rendering import (
     CHART,
     MINIMAL,
@@ -351,3 +353,74 @@ def test_labels_registry_aliases_dns_and_objects_of_the_user_are_taken(helm: Pat
     assert pod["hostAliases"] == [{"ip": "10.0.0.1", "hostnames": ["kafka"]}]
     assert pod["dnsConfig"]["options"][0]["name"] == "ndots"
     assert container_of(manifests)["image"].startswith("registry.example/idemproxy:")
+
+
+def test_annotations_of_the_user_are_on_every_object_and_those_of_one_object_go_before(helm: Path) -> None:
+    manifests = render(helm, EVERYTHING, commonAnnotations={"team": "streams", "grafana_folder": "All"})
+    assert {manifest["metadata"]["annotations"]["team"] for manifest in manifests} == {"streams"}
+    folders = {item["metadata"]["name"]: item["metadata"]["annotations"]["grafana_folder"] for item in manifests}
+    assert folders.pop("proxy-idemproxy-dashboard") == "Kafka"
+    assert set(folders.values()) == {"All"}
+    template = one(manifests, "StatefulSet")["spec"]["template"]["metadata"]
+    assert "team" not in template["annotations"], "the pods would be replaced by an annotation"
+    (hook,) = (item for item in manifests if item["kind"] == "Pod")
+    assert hook["metadata"]["annotations"]["helm.sh/hook"] == "test"
+
+
+# ---------------------------------------------------------------------- Gateway API
+GATEWAY = CHART / "ci/gateway-values.yaml"
+
+
+def tls_routes(manifests: list[Manifest]) -> list[Manifest]:
+    return [item for item in manifests if item["kind"] == "TLSRoute"]
+
+
+def test_a_gateway_hands_on_the_names_that_clients_are_told(helm: Path) -> None:
+    manifests = render(helm, GATEWAY)
+    (route,) = tls_routes(manifests)
+    host = "kafka.example.com"
+    assert route["spec"]["hostnames"] == [host, *(f"broker-{number}.{host}" for number in (1, 2, 3))]
+    assert route["spec"]["parentRefs"] == [{"name": "edge", "namespace": "gateways", "sectionName": "kafka"}]
+    ((backend,),) = (rule["backendRefs"] for rule in route["spec"]["rules"])
+    service = one(manifests, "Service", backend["name"])
+    assert backend["port"] in {port["port"] for port in service["spec"]["ports"]}
+    (certificate,) = (item for item in manifests if item["kind"] == "Certificate")
+    assert certificate["spec"]["dnsNames"] == route["spec"]["hostnames"]
+    assert configuration_of(manifests)["limits"]["connections_per_ip_max"] == 0, "all come with the gateway's address"
+
+
+def test_more_names_than_a_route_takes_are_several_routes(helm: Path) -> None:
+    routes = tls_routes(render(helm, GATEWAY, upstream__brokerIds=list(range(40))))
+    names = [name for route in routes for name in route["spec"]["hostnames"]]
+    assert [len(route["spec"]["hostnames"]) for route in routes] == [16, 16, 9]
+    assert len(set(names)) == 41
+    assert len({route["metadata"]["name"] for route in routes}) == 3
+
+
+def test_the_routes_are_of_the_newest_version_that_kubernetes_has(helm: Path) -> None:
+    def version(*has: str) -> str:
+        asked = [word for one_version in has for word in ("--api-versions", f"{group}/{one_version}/TLSRoute")]
+        done = run_helm(helm, "template", "proxy", CHART, "--values", GATEWAY, *asked)
+        (route,) = tls_routes([item for item in yaml.safe_load_all(done.stdout) if item])
+        return str(route["apiVersion"]).removeprefix(f"{group}/")
+
+    group = "gateway.networking.k8s.io"
+    assert version() == "v1"
+    assert version("v1alpha2") == "v1alpha2"
+    assert version("v1alpha2", "v1alpha3") == "v1alpha3"
+    assert version("v1alpha2", "v1") == "v1"
+    (route,) = tls_routes(render(helm, GATEWAY, listeners__outside__gateway__apiVersion=f"{group}/v1alpha3"))
+    assert route["apiVersion"] == f"{group}/v1alpha3"
+
+
+def test_the_route_has_the_fields_that_the_gateway_api_has(helm: Path) -> None:
+    folder = folder_of("gateway", "sigs.k8s.io/gateway-api/apis/v1").parents[1] / "config/crd/standard"
+    definition = yaml.safe_load((folder / "gateway.networking.k8s.io_tlsroutes.yaml").read_text())
+    (schema,) = (
+        version["schema"]["openAPIV3Schema"] for version in definition["spec"]["versions"] if version["name"] == "v1"
+    )
+    validator = jsonschema.Draft202012Validator(schema)
+    for route in tls_routes(render(helm, GATEWAY, upstream__brokerIds=list(range(40)))):
+        assert [error.message for error in validator.iter_errors(route)] == []
+        assert set(route["spec"]) <= set(schema["properties"]["spec"]["properties"])
+    assert list(validator.iter_errors(route | {"spec": {"hostnames": []}})) != []

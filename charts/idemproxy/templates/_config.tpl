@@ -11,7 +11,8 @@
 {{- $revoked := dict "name" "" "key" "ca.crl" -}}
 {{- $tls := dict "enabled" false "secretName" "" "clientAuth" "none" "clientCaSecret" $authorities "clientCrlSecret" $revoked "minimumVersion" "1.2" "certManager" $manager -}}
 {{- $service := dict "type" "ClusterIP" "nodePortOffset" 0 -}}
-{{- $whole := dict "port" 0 "routing" "port" "authentication" "none" "advertised" "" "bootstrapName" "" "tls" $tls "service" $service -}}
+{{- $gateway := dict "parentRefs" list "apiVersion" "" -}}
+{{- $whole := dict "port" 0 "routing" "port" "authentication" "none" "advertised" "" "bootstrapName" "" "tls" $tls "service" $service "gateway" $gateway -}}
 {{- $_ := set $listeners $name (mergeOverwrite $whole (deepCopy $listener)) -}}
 {{- end -}}
 {{- end -}}
@@ -78,12 +79,12 @@
 {{- and $says (regexMatch "^[0-9]+$" $port) | ternary $port (include "idemproxy.servicePort" $listener) -}}
 {{- end -}}
 
-{{/* The listeners, with commas, at which clients may arrive with the address of a node or of a load balancer. */}}
+{{/* The listeners, with commas, at which clients may arrive with the address of a node, of a load balancer or of a gateway. */}}
 {{- define "idemproxy.withoutAddresses" -}}
 {{- $names := list -}}
 {{- range $name, $listener := (include "idemproxy.listeners" . | fromYaml) -}}
 {{- $keeps := eq (get $listener.service "externalTrafficPolicy" | toString) "Local" -}}
-{{- if and (ne $listener.service.type "ClusterIP") (not $keeps) -}}{{- $names = append $names $name -}}{{- end -}}
+{{- if or $listener.gateway.parentRefs (and (ne $listener.service.type "ClusterIP") (not $keeps)) -}}{{- $names = append $names $name -}}{{- end -}}
 {{- end -}}
 {{- join ", " $names -}}
 {{- end -}}

@@ -47,6 +47,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end -}}
 
+{{/* Of everything but the pods, which have podAnnotations. What an object has of its own goes before what all have. Takes
+(list root) or (list root annotations); begins a line of its own, since most objects have none. */}}
+{{- define "idemproxy.annotations" -}}
+{{- $root := index . 0 -}}
+{{- $own := gt (len .) 1 | ternary (last .) dict | default dict -}}
+{{- with merge (deepCopy $own) $root.Values.commonAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+{{- end }}
+{{- end -}}
+
 {{/* Takes the image's values, a default for the tag, and the root. */}}
 {{- define "idemproxy.imageName" -}}
 {{- $image := index . 0 -}}

@@ -145,6 +145,9 @@
 {{- fail (printf "%s.bootstrapName: sni with names of your own needs one for bootstrap" $path) -}}
 {{- end -}}
 {{- end -}}
+{{- if and $listener.gateway.parentRefs (not (and (eq $listener.routing "sni") $listener.advertised)) -}}
+{{- fail (printf "%s.gateway.parentRefs: a TLSRoute needs routing sni, and in advertised and bootstrapName the names by which clients find the gateway" $path) -}}
+{{- end -}}
 {{- if and (get $listener.service "port") (eq $listener.routing "port") -}}
 {{- fail (printf "%s.service.port: with routing by port a Service has the listener's own ports; this is for sni" $path) -}}
 {{- end -}}
