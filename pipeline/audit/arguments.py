@@ -13,34 +13,84 @@ LOCAL: Final = "local[*]"
 
 
 def add_audit(audit: argparse.ArgumentParser) -> None:
-    """Add all options."""
-    source = audit.add_mutually_exclusive_group(required=True)
-    source.add_argument("--upstream", metavar="HOST:PORT", help="a broker of the cluster, or several with commas")
+    """Add all options, in groups."""
+    _add_source(audit.add_argument_group("what is read"))
+    _add_report(audit.add_argument_group("what is told"))
+    _add_spark(audit.add_argument_group("Spark"))
+
+
+def _add_source(group: argparse._ArgumentGroup) -> None:
+    source = group.add_mutually_exclusive_group(required=True)
     source.add_argument(
-        "--log-dir", metavar="DIR", type=Path, action="append", help="a data directory of a broker, which may be dead"
+        "--upstream",
+        metavar="HOST:PORT",
+        help="A broker of the cluster, or several with commas. Example: --upstream kafka.example:9092.",
     )
-    audit.add_argument("--topic", metavar="TOPIC", action="append", default=[], help="a topic to read (default: all)")
-    audit.add_argument(
-        "--pattern", metavar="REGEX", action="append", default=[], help="topics whose whole name fits, too"
+    source.add_argument(
+        "--log-dir",
+        metavar="DIR",
+        type=Path,
+        action="append",
+        help="A data directory of a broker, which may be dead; repeatable. Example: --log-dir /var/lib/kafka.",
     )
-    audit.add_argument("--out", metavar="DIR", type=Path, required=True, help="where the report goes; it is created")
-    audit.add_argument(
-        "--journal", metavar="FILE", type=Path, help="the proxy's journal: what clients were told, against the log"
+    group.add_argument(
+        "--topic",
+        metavar="TOPIC",
+        action="append",
+        default=[],
+        help="A topic to read; repeatable. Example: --topic orders. (default: all)",
     )
-    audit.add_argument(
+    group.add_argument(
+        "--pattern",
+        metavar="REGEX",
+        action="append",
+        default=[],
+        help="Topics whose whole name fits, too; repeatable. Example: --pattern 'orders-.*'. (default: none)",
+    )
+    group.add_argument(
+        "--journal",
+        metavar="FILE",
+        type=Path,
+        help="The proxy's journal: what clients were told is compared with the log. Example: --journal journal.jsonl.",
+    )
+
+
+def _add_report(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        required=True,
+        help="Where the report goes; it is created. Example: --out audit-orders.",
+    )
+    group.add_argument(
         "--distance",
         metavar="N",
         type=int,
         default=DISTANCE,
-        help="offsets within which equal records made at different times are told (default: %(default)s)",
+        help="Offsets within which equal records made at different times are told. Example: --distance 1000. "
+        "(default: %(default)s)",
     )
-    audit.add_argument(
+    group.add_argument(
         "--fail-on",
         metavar="KINDS",
         default=",".join(FAILING),
-        help="findings with which the exit status is 1, with commas (default: %(default)s)",
+        help="Findings with which the exit status is 1, with commas. Example: --fail-on duplicate,gap. "
+        "(default: %(default)s)",
     )
-    audit.add_argument("--master", metavar="URL", default=LOCAL, help="the Spark cluster (default: %(default)s)")
-    audit.add_argument(
-        "--conf", metavar="NAME=VALUE", action="append", default=[], help="a setting of Spark, as of spark-submit"
+
+
+def _add_spark(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--master",
+        metavar="URL",
+        default=LOCAL,
+        help="The Spark cluster. Example: --master spark://spark.example:7077. (default: %(default)s)",
+    )
+    group.add_argument(
+        "--conf",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="A setting of Spark, as of spark-submit; repeatable. Example: --conf spark.executor.memory=4g.",
     )

@@ -15,9 +15,6 @@ from idemproxy.proxy.commands.colours import coloured
 from idemproxy.proxy.commands.parsing import SHELLS, completion_script
 from idemproxy.proxy.main import _parser, main
 
-OTHERS = ("audit",)
-"""Commands with parsers of their own folders."""
-
 
 def parsers(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
     yield name, parser
@@ -29,10 +26,9 @@ def parsers(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[s
 
 def options() -> Iterator[tuple[str, argparse.Action]]:
     for name, parser in parsers(_parser()):
-        if name.split(" ")[0] not in OTHERS:
-            for action in parser._actions:
-                if not isinstance(action, argparse._HelpAction | argparse._VersionAction | argparse._SubParsersAction):
-                    yield name, action
+        for action in parser._actions:
+            if not isinstance(action, argparse._HelpAction | argparse._VersionAction | argparse._SubParsersAction):
+                yield name, action
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
@@ -66,6 +62,14 @@ def test_the_options_of_run_are_in_groups(capsys: pytest.CaptureFixture[str]) ->
         "producers:",
         "operation:",
     ]
+
+
+def test_the_options_of_audit_are_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["audit", "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    headings = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert headings == ["options:", "what is read:", "what is told:", "Spark:"]
 
 
 @pytest.mark.parametrize(
