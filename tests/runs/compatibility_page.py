@@ -1,4 +1,5 @@
-"""docs/COMPATIBILITY.md, made of benchmarks/results/matrix.jsonl and kafka_tools.jsonl; nothing in it is by hand.
+"""docs/COMPATIBILITY.md, made of benchmarks/results/matrix.jsonl and kafka_tools.jsonl; nothing in it is by hand. And
+the list of tools that fail in docs/DIFFERENCES.md, of which only the reasons are.
 
 ``PYTHONPATH=tests python -m runs.compatibility_page`` writes it; so do the runs. A test holds the page to the files.
 """
@@ -6,6 +7,8 @@
 from __future__ import annotations
 
 import json
+import re
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +19,12 @@ from .matrix_brokers import BROKERS
 from .results import RESULTS
 
 PAGE = RESULTS.parents[1] / "docs" / "COMPATIBILITY.md"
+DIFFERENCES = PAGE.with_name("DIFFERENCES.md")
 Line = Mapping[str, Any]
+_WORDS_MAX = 38
+"""Of what a tool said, as a cell has it."""
+_WIDTH = 120
+_MARKS = "<!-- tools that fail: made of the results -->", "<!-- end of the tools that fail -->"
 _HEAD = """\
 # What works through the proxy
 
@@ -43,14 +51,73 @@ where the answer has a place for one, else by the tool's own client, which sees 
 """
 
 
+WHY: Mapping[str, str] = {
+    "kafka-topics --alter": "CreatePartitions came with Kafka 1.0. `kafka-topics.sh --zookeeper --alter` of the "
+    "broker's own release does it.",
+    "kafka-configs --alter": "AlterConfigs came with 0.11, IncrementalAlterConfigs with 2.3; older brokers have their "
+    "topics' settings in ZooKeeper. `kafka-configs.sh --zookeeper --alter` of the broker's own release does it.",
+    "kafka-console-consumer --topic orders --group new-kind": "the consumer groups of KIP-848 came with Kafka 4.0. "
+    "Leave `group.protocol` at `classic`.",
+    "kafka-console-consumer --topic orders --group static": "static members came with Kafka 2.3 (JoinGroup 5). Leave "
+    "`group.instance.id` out.",
+    "kafka-consumer-groups --delete-offsets": "OffsetDelete came with Kafka 2.4. Offsets that nobody commits any more "
+    "expire (`offsets.retention.minutes`).",
+    "kafka-consumer-groups --delete ": "DeleteGroups came with Kafka 1.1. A group without members goes when its "
+    "offsets have expired.",
+    "kafka-get-offsets --topic orders --time max-timestamp": "the offset of the highest time stamp came with Kafka 3.0 "
+    "(ListOffsets 7). `--time latest` and a time in milliseconds are served.",
+    "kafka-transactions list": "ListTransactions came with Kafka 3.0; brokers before 0.11 have no transactions at all.",
+    "kafka-transactions describe-producers": "DescribeProducers came with Kafka 2.8. `idemproxy inspect topic` shows "
+    "what the proxies know of producers.",
+    "kafka-log-dirs": "DescribeLogDirs came with Kafka 1.0. What a partition takes is to be seen on the brokers' disks "
+    "only.",
+    "kafka-delete-records": "DeleteRecords came with Kafka 0.11. Retention deletes, or a topic made anew.",
+    "kafka-acls": "DescribeAcls came with Kafka 0.11. `kafka-acls.sh --authorizer-properties zookeeper.connect=...` of "
+    "the broker's own release does it.",
+    "kafka-reassign-partitions": "reassignments over Kafka's protocol came with 2.4. `kafka-reassign-partitions.sh "
+    "--zookeeper` of the broker's own release does it.",
+    "kafka-leader-election": "ElectLeaders came with Kafka 2.2. `kafka-preferred-replica-election.sh --zookeeper` of "
+    "the broker's own release does it.",
+}
+"""Why a subcommand does not work, and what to do instead, by the begin of what is typed."""
+
+
 def page(matrix: Sequence[Line], tools: Sequence[Line]) -> str:
     """Return the page."""
     return "\n".join([_HEAD, _MATRIX, *_cells(matrix), "", _TOOLS, *_subcommands(tools), ""])
 
 
 def write() -> None:
-    """Write the page as the results are now."""
+    """Write the page as the results are now, and the list."""
     PAGE.write_text(page(lines("matrix"), lines("kafka_tools")))
+    DIFFERENCES.write_text(with_failing_tools(DIFFERENCES.read_text(), lines("kafka_tools")))
+
+
+def with_failing_tools(text: str, tools: Sequence[Line]) -> str:
+    """Return docs/DIFFERENCES.md with the list of today's results in its place. Raises KeyError for a subcommand of
+    which it is not known why it fails."""
+    found = "\n".join([_MARKS[0], "", *_failing(tools), "", _MARKS[1]])
+    return re.sub(f"{re.escape(_MARKS[0])}.*?{re.escape(_MARKS[1])}", lambda _: found, text, flags=re.DOTALL)
+
+
+def _failing(tools: Sequence[Line]) -> Iterator[str]:
+    works = {line["command"]: False for line in tools}
+    for line in tools:
+        works[line["command"]] |= line["works"]
+    for row in ROWS:
+        if not works.get(row.command, True):
+            item = f"- `{row.command}`: {reason_of(row.command)}"
+            yield from textwrap.wrap(
+                item, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+            )
+
+
+def reason_of(command: str) -> str:
+    """Return why a subcommand does not work. Raises KeyError."""
+    for start, why in WHY.items():
+        if command.startswith(start):
+            return why
+    raise KeyError(f"{command!r} fails: say in WHY what came when, and what to do instead")
 
 
 def lines(name: str) -> list[Line]:
@@ -68,9 +135,10 @@ def _cells(matrix: Sequence[Line]) -> Iterator[str]:
     )
     shown = list(newest.values())
     yield ""
+    yield from textwrap.wrap(f"{len(shown)} cells, {_when(shown)};", _WIDTH)
     yield (
-        f"{len(shown)} cells, {_when(shown)}; records in each cell: {_each('records', shown)}; seed of the faults: "
-        f"{_each('seed', shown)}; faults that were injected in all: {sum(map(_faults, shown)):,}."
+        f"records in each cell: {_each('records', shown)}; seed of the faults: {_each('seed', shown)}; "
+        f"faults that were injected in all: {sum(map(_faults, shown)):,}."
     )
     for line in matrix:
         if line["complaints"]:
@@ -118,7 +186,8 @@ def _said(line: Line | None) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= 400 else f"{text[:400]} …"
+    words = text.split()
+    return text if len(words) <= _WORDS_MAX else f"{' '.join(words[:_WORDS_MAX])} …"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

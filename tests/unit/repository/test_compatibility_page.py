@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from runs.compatibility_page import PAGE, lines, page
+import pytest
+
+from runs.compatibility_page import DIFFERENCES, PAGE, WHY, lines, page, reason_of, with_failing_tools
 from runs.kafka_tools import VERSIONS
 from runs.matrix_brokers import BROKERS
 from testkit.real.client_runs import IDEMPOTENT_CLIENTS
@@ -12,6 +14,18 @@ from testkit.real.kafka_tools import ROWS
 def test_the_page_is_made_of_the_results() -> None:
     made = page(lines("matrix"), lines("kafka_tools"))
     assert PAGE.read_text() == made, "PYTHONPATH=tests python -m runs.compatibility_page writes it"
+
+
+def test_the_differences_name_the_tools_that_fail_and_why() -> None:
+    tools, text = lines("kafka_tools"), DIFFERENCES.read_text()
+    assert text == with_failing_tools(text, tools), "PYTHONPATH=tests python -m runs.compatibility_page writes it"
+    failing = {line["command"] for line in tools} - {line["command"] for line in tools if line["works"]}
+    assert len(failing) > 5
+    for command in failing:
+        assert f"- `{command}`:" in text.replace("\n ", ""), command
+    assert {start for start in WHY if not any(row.command.startswith(start) for row in ROWS)} == set()
+    with pytest.raises(KeyError, match="say in WHY"):
+        reason_of("kafka-new-tool --list")
 
 
 def test_the_results_name_no_client_broker_or_subcommand_that_is_not_run_any_more() -> None:
