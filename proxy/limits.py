@@ -279,6 +279,8 @@ FAILED_PAUSE_SECONDS: Final = 1.0
 """After an internal error, before what it left open is resolved."""
 NAMES_AT_WORK_MAX: Final = 1000
 """Requests for the id of a named producer that wait for Redis at a time; more get 14 and come again."""
+NAMES_SHOWN_MAX: Final = 500
+"""Named producers that began at a process, as its status page has them: about 100 KB."""
 NAMES_REMEMBERED_MAX: Final = 10_000
 """Names of which a process remembers what it wrote, to notice that Redis has lost it: about 2 MB."""
 PRINCIPALS_MAX: Final = 1_000

@@ -53,6 +53,8 @@ class EmbeddedRedis:
         """Where the server listens; known after ``start``."""
         self.shown = ""
         """Which server that is, with its version and the path of its program; known after ``start``."""
+        self.launches = 0
+        """So often ``start`` has launched one; a server that was found running is none of these."""
         self.is_started = False
         """Is there one that ``start`` has found or launched here, and no ``stop`` has ended?"""
 
@@ -86,6 +88,7 @@ class EmbeddedRedis:
                     if log_bytes >= 0:
                         raise EmbeddedRedisError(f"the private Redis ended at once: {self._log_tail(log_bytes)}")
                     log_bytes = self._launch(lock)
+                    self.launches += 1
                     self.is_started = True
                 except OSError as error:  # a full disk, say
                     raise self._unusable(error) from None

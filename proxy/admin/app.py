@@ -90,6 +90,8 @@ def make_app(watched: Watched, rates: Rates, metrics_text: Callable[[], bytes]) 
             json_route("/api/v1/doubts", lambda _: views.doubts(watched)),
             json_route("/api/v1/duplicates", lambda _: views.duplicates(watched)),
             json_route("/api/v1/clients", lambda request: views.clients(watched, _limit(request))),
+            json_route("/api/v1/names", lambda request: views.named(watched, _limit(request))),
+            json_route("/api/v1/tombstones", lambda request: views.tombstones(watched, _limit(request))),
             json_route("/api/v1/events", lambda request: views.lines(watched, _limit(request))),
             json_route("/api/v1/page", lambda _: views.page(watched, rates)),
             *page_routes(),

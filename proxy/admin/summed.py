@@ -204,6 +204,29 @@ def clients(told: Sequence[Told]) -> list[Json]:
     return sorted(found.values(), key=lambda row: float(row["idle_seconds"]))[:LIST_MAX]
 
 
+def named(told: Sequence[Told]) -> list[Json]:
+    """Return ``/api/v1/names`` of all, the one that began last first: of a name it is the newest instance."""
+    found: dict[str, Json] = {}
+    for one in told:
+        for row in one.answer:
+            before = found.get(row["name"])
+            if before is not None:
+                newest = min((row, before), key=lambda each: float(each["age_seconds"]))
+                row = {**newest, **{name: row[name] + before[name] for name in ("instances", "fenced")}}
+            found[row["name"]] = row
+    return sorted(found.values(), key=lambda row: float(row["age_seconds"]))[:LIST_MAX]
+
+
+def tombstones(told: Sequence[Told]) -> list[Json]:
+    """Return ``/api/v1/tombstones`` of all: they share one list; one that has read it later knows more of it."""
+    found: dict[tuple[Any, ...], Json] = {}
+    for one in told:
+        for row in one.answer:
+            place = tuple(row[name] for name in ("topic", "partition", "first_offset", "last_offset"))
+            found[place] = min((row, found.get(place, row)), key=lambda each: float(each["age_seconds"]))
+    return sorted(found.values(), key=lambda row: float(row["age_seconds"]))[:LIST_MAX]
+
+
 def lines(told: Sequence[Told]) -> list[Json]:
     """Return ``/api/v1/events`` of all, newest first."""
     each = ({**line, "text": f"worker {one.number}: {line['text']}"} for one in told for line in one.answer)
@@ -237,6 +260,8 @@ VIEWS: Final[Mapping[str, Add]] = {
     "doubts": doubts,
     "duplicates": duplicates,
     "clients": clients,
+    "names": named,
+    "tombstones": tombstones,
     "events": lines,
     "page": page,
 }

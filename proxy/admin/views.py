@@ -181,6 +181,42 @@ def clients(watched: Watched, count: int) -> list[Json]:
     ]
 
 
+def named(watched: Watched, count: int) -> list[Json]:
+    """Named producers that began at this process, the one that began last first. ``fenced``: instances that those
+    which began here replaced."""
+    metrics = watched.telemetry.metrics
+    now = metrics.activities.now()
+    return [
+        {
+            "name": name,
+            "producer_id": str(one.producer_id),
+            "epoch": one.producer_epoch,
+            "instances": one.instances,
+            "fenced": one.fenced,
+            "age_seconds": round(max(0.0, now - one.began_at), 1),
+        }
+        for name, one in metrics.named.newest_first()[:count]
+    ]
+
+
+def tombstones(watched: Watched, count: int) -> list[Json]:
+    """Ranges of offsets that were named as second copies, the newest word first; ``last_offset`` is included."""
+    now_ms = watched.wall() * 1000
+    return [
+        {
+            "topic": place.topic,
+            "partition": place.partition,
+            "first_offset": place.first,
+            "last_offset": place.end - 1,
+            "state": one.state.value,
+            "age_seconds": round(max(0.0, now_ms - one.at_ms) / 1000, 1),
+            "reason": one.reason,
+            "refusal": one.refusal,
+        }
+        for place, one in watched.engine.tombstones.newest_first()[:count]
+    ]
+
+
 def lines(watched: Watched, count: int) -> list[Json]:
     """The last lines of the log, newest first."""
     newest = islice(reversed(watched.telemetry.recent.copy()), count)
@@ -197,6 +233,8 @@ def page(watched: Watched, rates: Rates) -> Json:
         "producers": producers(watched, None, None, 50),
         "duplicates": duplicates(watched)[:50],
         "clients": clients(watched, 50),
+        "names": named(watched, 50),
+        "tombstones": tombstones(watched, 50),
         "events": lines(watched, 50),
     }
 

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from .. import limits
-from ..telemetry.metric_names import WORKER_RESTARTS, WORKERS
+from ..telemetry.metric_names import REDIS_RESTARTS, WORKER_RESTARTS, WORKERS
 from . import summed
 from .app import METRICS_TYPE, WithHeaders, page_routes
 from .summed import Told
@@ -32,12 +32,14 @@ _NOT_READY: Final = 503
 @dataclass(frozen=True, slots=True)
 class Workers:
     """What the supervisor knows of its workers. ``sockets``: of those that run, by their numbers; ``count``: how many
-    there should be; ``why_ending``: why the supervisor ends, None while it does not."""
+    there should be; ``why_ending``: why the supervisor ends, None while it does not; ``redis_restarts``: of the private
+    Redis, which is the supervisor's."""
 
     sockets: Mapping[int, str]
     count: int
     restarts: int
     why_ending: str | None
+    redis_restarts: int = 0
 
     @property
     def missing(self) -> list[str]:
@@ -110,6 +112,7 @@ def make_app(look: Callable[[], Workers]) -> Starlette:
         workers = look()
         answers = await _ask_all(workers, "/metrics")
         texts = [body.decode() for status, body in answers.values() if status == _OK]
+        texts.append(f"# TYPE {REDIS_RESTARTS.prometheus_name} counter\n{_redis_restarts(workers)}\n")
         text = await trio.to_thread.run_sync(lambda: summed.metrics(texts, _own(workers)))
         return Response(text, headers={"content-type": METRICS_TYPE})
 
@@ -156,6 +159,10 @@ def _with_missing(name: str, found: Any, workers: Workers) -> Any:
     if status is not None:
         status["concerns"] += workers.missing
     return found
+
+
+def _redis_restarts(workers: Workers) -> str:
+    return f"{REDIS_RESTARTS.prometheus_name} {workers.redis_restarts}"
 
 
 def _own(workers: Workers) -> list[GaugeMetricFamily | CounterMetricFamily]:

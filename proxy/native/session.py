@@ -51,9 +51,9 @@ _FINISHED = frozenset(
 """A drain waits for answers to these, and not for a fetch that waits for records itself."""
 _READ_FROM = {**REWRITTEN_FROM, int(ApiKey.API_VERSIONS): 0}
 _NEVER = 1 << 15  # above every version
-_Asked = tuple[int, int, int]
-"""Correlation id, API key, version."""
-_TOKEN: _Asked = (0, -1, 0)
+_Asked = tuple[int, int, int, float]
+"""Correlation id, API key, version, reactor seconds (0 while nobody measures)."""
+_TOKEN: _Asked = (0, -1, 0, 0.0)
 """A token that came alone, and is answered alone."""
 
 
@@ -244,7 +244,8 @@ class NativeSession:
             self._begin(data, position, size)
         self._host.count_request(key)
         if has_answer:
-            self._asked.append((correlation_id, key, version))
+            arrived_at = 0.0 if self._host.measure_request is None else self._reactor.now()
+            self._asked.append((correlation_id, key, version, arrived_at))
             self._unfinished += key in _FINISHED
         return PASSES
 
@@ -304,7 +305,7 @@ class NativeSession:
             raise WireError("an answer that nobody asked for")
         asked, position = self._asked[0], start + SIZE_BYTES
         assert not isinstance(asked, bytes)
-        expected, key, version = asked
+        expected, key, version, arrived_at = asked
         if asked is _TOKEN:
             self._asked.popleft()
             self._token_answered()
@@ -322,6 +323,8 @@ class NativeSession:
                 return None
             cut = read
         self._asked.popleft()
+        if arrived_at and (measure := self._host.measure_request) is not None:
+            measure(key, self._reactor.now() - arrived_at)
         if key in _FINISHED:
             self._unfinished -= 1
             self.has_produced |= key == _PRODUCE

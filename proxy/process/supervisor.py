@@ -62,6 +62,8 @@ class Supervisor:
         self._sockets = _Sockets(settings.data_directory.absolute()) if settings.admin is not None else None
         self._running: dict[int, trio.Process] = {}
         self._restarts = 0
+        self._redis_launches = 0
+        """Of the private Redis, at the start."""
         self._stop = trio.Event()
         self._why_ending: str | None = None
         self._has_failed = False
@@ -73,6 +75,7 @@ class Supervisor:
             try_ports(self._settings.listeners)
             if self._embedded is not None:
                 self._private_redis = await trio.to_thread.run_sync(self._embedded.start)
+                self._redis_launches = self._embedded.launches
             self._report(OperatorMessage("info", f"{self._count} workers share the ports; each logs under its number"))
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._wait_for_signals)
@@ -211,7 +214,9 @@ class Supervisor:
         def look() -> Workers:
             assert self._sockets is not None
             paths = {number: self._sockets.path(number) for number in self._running}
-            return Workers(paths, self._count, self._restarts, self._why_ending)
+            launches = 0 if self._embedded is None else self._embedded.launches
+            redis_restarts = launches - self._redis_launches
+            return Workers(paths, self._count, self._restarts, self._why_ending, redis_restarts)
 
         async def serve() -> None:
             await serve_forever(port, make_app(look), self._report)

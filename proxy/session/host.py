@@ -106,5 +106,6 @@ class Host(Outside, Accounts, Protocol):
 
     @property
     def measure_request(self) -> Callable[[int, float], None] | None:
-        """Called for each request that was answered, but for produce: API key and seconds. None: nobody measures."""
+        """Called for each request that was answered: API key and seconds. Not for produce where the proxy gives
+        idempotence. None: nobody measures."""
         ...

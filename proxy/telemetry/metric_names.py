@@ -34,187 +34,318 @@ class Metric(NamedTuple):
 
 
 # What came in, and what became of it
-REQUESTS: Final = Metric("requests.received", "counter", "{request}", "Requests of clients.", ("api",))
-CONNECTIONS_ACCEPTED: Final = Metric("connections.accepted", "counter", "{connection}", "Client connections taken.")
+REQUESTS: Final = Metric(
+    "requests.received", "counter", "{request}", "Requests received from clients, by API.", ("api",)
+)
+CONNECTIONS_ACCEPTED: Final = Metric("connections.accepted", "counter", "{connection}", "Client connections accepted.")
 CONNECTIONS_REFUSED: Final = Metric(
     "connections.refused",
     "counter",
     "{connection}",
-    "Client connections closed at once, or to make room: too many in all, from one address or without a login, an "
-    "address with failed logins, no file descriptor for it, or the proxy is ending.",
+    "Client connections that were closed at once, or to make room for another one. reason: too_many, "
+    "address (too many from one), unauthenticated, failed_logins, descriptors (none is left) or draining.",
     ("reason",),
 )
 BATCHES_ANSWERED: Final = Metric(
-    "batches.answered", "counter", "{batch}", "Record batches with a producer id that were answered.", ("verdict",)
+    "batches.answered",
+    "counter",
+    "{batch}",
+    "Record batches with a producer id that were answered, by what was decided: appended, a duplicate, refused, ...",
+    ("verdict",),
 )
 DUPLICATES_PREVENTED: Final = Metric(
     "duplicates.prevented",
     "counter",
     "{batch}",
-    "Batches that clients sent again and that were not appended a second time: what the proxy is for. how: answered, "
-    "as they are in the log, or joined to their first try, which was under way. Beyond a cap, client and topic are "
-    "'other'.",
+    "Retried batches that were not appended a second time: what the proxy is for. how: answered (they "
+    "were in the log) or joined (to the first try, which was under way). Beyond 500 pairs client and "
+    "topic are 'other'.",
     ("client_id", "topic", "how"),
 )
 BATCHES_FAILED: Final = Metric(
     "batches.failed",
     "counter",
     "{batch}",
-    "Of these, batches that were answered with an error, by the name of Kafka's code.",
+    "Batches with a producer id that were answered with an error, by the name of Kafka's error code.",
     ("error_code",),
 )
 TOPIC_BATCHES: Final = Metric(
     "topic.batches",
     "counter",
     "{batch}",
-    "Batches with a producer id that were answered, by topic and verdict; counted while there is an admin port. Beyond "
-    "a cap, the topic is 'other'.",
+    "Batches with a producer id that were answered, by topic and verdict; counted while there is an admin"
+    " port. Beyond 500 pairs of client and topic the topic is 'other'.",
     ("topic", "verdict"),
 )
 TOPIC_RECORDS: Final = Metric(
-    "topic.records", "counter", "{record}", "Records in those of them that were appended.", ("topic",)
+    "topic.records",
+    "counter",
+    "{record}",
+    "Records in batches with a producer id that were appended, by topic.",
+    ("topic",),
 )
-TOPIC_DATA: Final = Metric("topic.data", "counter", "By", "Their size as clients sent them.", ("topic",))
+TOPIC_DATA: Final = Metric(
+    "topic.data",
+    "counter",
+    "By",
+    "Size of the batches with a producer id that were appended, as clients sent them, by topic.",
+    ("topic",),
+)
 CLIENT_TRAFFIC: Final = Metric(
     "client.traffic",
     "counter",
     "By",
-    "Bytes on the connections of clients, with TLS as it encrypts them: received from them, or sent to them.",
+    "Bytes on client connections, received or sent; where TLS is used, as it encrypts them.",
     ("direction",),
 )
 OUT_OF_ORDER_REFUSED: Final = Metric(
-    "out_of_order.refused", "counter", "{batch}", "Batches refused because one before them never came (code 45)."
+    "out_of_order.refused",
+    "counter",
+    "{batch}",
+    "Batches refused with OUT_OF_ORDER_SEQUENCE_NUMBER (45): one before them never came.",
 )
 INVALID_REQUESTS: Final = Metric(
-    "invalid_requests", "counter", "{request}", "Requests or batches refused because of what is in them."
+    "invalid_requests",
+    "counter",
+    "{request}",
+    "Requests and batches refused because they are malformed or ask for what is not served; the log says which.",
 )
 SLOW_CLIENTS_DISCONNECTED: Final = Metric(
     "slow_clients.disconnected",
     "counter",
     "{connection}",
-    "Clients disconnected: they stopped sending within a request, or did not read their responses.",
+    "Clients that were disconnected because they stopped within a request, or did not read their responses.",
 )
-TLS_FAILED: Final = Metric("tls.handshakes.failed", "counter", "{connection}", "Client connections that TLS refused.")
-PRODUCER_IDS_ISSUED: Final = Metric("producer_ids.issued", "counter", "{producer}", "Producer ids handed out.")
+TLS_FAILED: Final = Metric(
+    "tls.handshakes.failed", "counter", "{connection}", "Client connections that ended in the TLS handshake."
+)
+NAMED_BEGAN: Final = Metric(
+    "named_producers.began",
+    "counter",
+    "{instance}",
+    "Instances of named producers that began at this process, or got a higher epoch.",
+)
+NAMED_FENCED: Final = Metric(
+    "named_producers.fenced",
+    "counter",
+    "{instance}",
+    "Older instances that were fenced by these: whatever they still send is refused with code 47.",
+)
+PRODUCER_IDS_ISSUED: Final = Metric(
+    "producer_ids.issued", "counter", "{producer}", "Producer ids issued (InitProducerId)."
+)
 
 # Appends and doubt
-APPENDS_SENT: Final = Metric("appends.sent", "counter", "{append}", "Groups of batches that left for a broker.")
+APPENDS_SENT: Final = Metric(
+    "appends.sent", "counter", "{append}", "Appends sent to brokers; one carries one to five batches of a producer."
+)
 APPENDS_MERGED: Final = Metric(
-    "appends.merged", "counter", "{append}", "Of these, groups in a wrapper with other producers' batches."
+    "appends.merged",
+    "counter",
+    "{append}",
+    "Appends that were sent together with those of other producers (producers.merge).",
 )
-DOUBTS_OPENED: Final = Metric("doubts.opened", "counter", "{append}", "Appends whose outcome was unknown.")
+DOUBTS_OPENED: Final = Metric(
+    "doubts.opened", "counter", "{append}", "Appends whose response was lost, so that the log had to be read."
+)
 DOUBTS_RESOLVED: Final = Metric(
-    "doubts.resolved", "counter", "{append}", "Doubts that ended, after the log was read.", ("result",)
+    "doubts.resolved",
+    "counter",
+    "{append}",
+    "Doubts that ended, by what the log said: found, not_found, prefix (the first part is there), unknown"
+    " (it cannot tell: code 87), or left_open to another proxy.",
+    ("result",),
 )
-REFORWARDS: Final = Metric("reforwards", "counter", "{append}", "Groups sent once more: the log did not have them.")
+REFORWARDS: Final = Metric(
+    "reforwards", "counter", "{append}", "Appends that were sent again because the log did not have them."
+)
 APPENDS_AFTER_DEADLINE: Final = Metric(
-    "appends.after_deadline", "counter", "{append}", "Appends sent after the lease deadline: the process was paused."
+    "appends.after_deadline",
+    "counter",
+    "{append}",
+    "Appends sent after the lease's deadline because the process was paused. Each is looked for in the "
+    "log after one and after ten minutes.",
 )
 DUPLICATES_FOUND: Final = Metric(
-    "duplicates.found", "counter", "{batch}", "Batches found twice in the log: the hard limit was met."
+    "duplicates.found",
+    "counter",
+    "{batch}",
+    "Batches that are in the log twice. Has to stay 0; the log of the proxy says where.",
 )
 TOPICS_WITHOUT_MARKERS: Final = Metric(
-    "topics.without_markers", "counter", "{topic}", "Topics found to be stored without the proxy's markers."
+    "topics.without_markers",
+    "counter",
+    "{topic}",
+    "Topics that are stored without the proxy's markers, as their settings make the broker rewrite batches.",
 )
 RECORDS_WITHOUT_MARKERS: Final = Metric(
     "records.without_markers",
     "counter",
     "{record}",
-    "Records stored without a marker: their topic's size limit has no room.",
+    "Records stored without a marker because the topic's max.message.bytes leaves no room for one.",
 )
 INTENTS_TAKEN_OVER: Final = Metric(
-    "intents.taken_over", "counter", "{append}", "Open intents of proxies that are gone, taken over."
+    "intents.taken_over",
+    "counter",
+    "{append}",
+    "Appends left open by a proxy that is gone, and taken over by this one.",
 )
 PRODUCE_CONNECTIONS_LOST: Final = Metric(
-    "produce_connections.lost", "counter", "{connection}", "Connections to brokers for produce that ended."
+    "produce_connections.lost", "counter", "{connection}", "Connections for produce that were lost to brokers."
 )
-INTERNAL_ERRORS: Final = Metric("internal_errors", "counter", "{error}", "Internal errors of the proxy.")
+INTERNAL_ERRORS: Final = Metric(
+    "internal_errors",
+    "counter",
+    "{error}",
+    "Internal errors of the proxy; its log has each with a traceback. Has to stay 0.",
+)
 
 # Redis and the life of its data
-REDIS_LOST: Final = Metric("redis.lost", "counter", "{connection}", "Losses of the connection to Redis.")
+REDIS_LOST: Final = Metric("redis.lost", "counter", "{connection}", "Times that the connection to Redis was lost.")
 REDIS_RESTARTS: Final = Metric(
-    "redis.restarts", "counter", "{start}", "Starts of the private Redis after one that had died; 0 without one."
+    "redis.restarts",
+    "counter",
+    "{start}",
+    "Starts of the private Redis after one that had died; 0 without one. Of several workers these are the "
+    "supervisor's.",
 )
 REDIS_GENERATIONS: Final = Metric(
-    "redis.generations", "counter", "{life}", "Lives of the Redis data that were seen; the first one counts."
+    "redis.generations",
+    "counter",
+    "{life}",
+    "Lives of the data in Redis that were seen, the first one included: one more after each restart, "
+    "failover or flush.",
 )
 INCARNATIONS: Final = Metric(
-    "incarnations", "counter", "{life}", "Names under which this process held a lease; each one after the first: lost."
+    "incarnations",
+    "counter",
+    "{life}",
+    "Leases that this process has held under a name of its own. More than 1: a lease was lost and its appends stopped.",
 )
 ENTRIES_LOADED: Final = Metric(
-    "entries.loaded", "counter", "{entry}", "Producers and partitions taken into memory; those there: met less dropped."
+    "entries.loaded",
+    "counter",
+    "{entry}",
+    "Producers on partitions that were taken into memory. Less those evicted, it is how many are there.",
 )
 ENTRIES_EVICTED: Final = Metric(
-    "entries.evicted", "counter", "{entry}", "Idle ones of these dropped from memory again: there are many."
+    "entries.evicted",
+    "counter",
+    "{entry}",
+    "Producers on partitions that were dropped from memory while idle, to make room. Redis still has them.",
+)
+
+# Second copies that fetches leave out
+TOMBSTONES_APPLIED: Final = Metric(
+    "tombstones.applied",
+    "counter",
+    "{answer}",
+    "Partitions in answers to fetches of which something was left out, as a tombstone names it.",
 )
 
 # As it is now
-READY: Final = Metric("ready", "gauge", "1", "1 if clients can be served now; /readyz says why not.")
-DRAINING: Final = Metric("draining", "gauge", "1", "1 while draining after SIGTERM.")
-CONNECTIONS: Final = Metric("connections.open", "gauge", "{connection}", "Client connections now.")
-CONNECTIONS_LIMIT: Final = Metric("connections.limit", "gauge", "{connection}", "Client connections at most.")
+TOMBSTONES: Final = Metric(
+    "tombstones.known",
+    "gauge",
+    "{range}",
+    "Ranges of offsets that people named as second copies. state: asked, no proxy has looked into the log yet; active, "
+    "fetches leave them out; refused, the log does not have them as a whole. The same at every proxy.",
+    ("state",),
+)
+TOMBSTONE_OFFSETS: Final = Metric(
+    "tombstones.offsets",
+    "gauge",
+    "{offset}",
+    "Offsets in the active ones; consumers never get these.",
+)
+READY: Final = Metric("ready", "gauge", "1", "1 if clients can be served now, else 0; /readyz says why.")
+DRAINING: Final = Metric("draining", "gauge", "1", "1 while the proxy drains after SIGTERM, else 0.")
+CONNECTIONS: Final = Metric("connections.open", "gauge", "{connection}", "Client connections that are open.")
+CONNECTIONS_LIMIT: Final = Metric(
+    "connections.limit", "gauge", "{connection}", "Client connections that may be open (limits.connections_max)."
+)
 PORTS_OPEN: Final = Metric(
     "ports.open",
     "gauge",
     "{port}",
-    "Ports of a listener that are open for clients; 0: nobody can connect.",
+    "Ports of a listener that are open. 0: nobody can connect.",
     ("listener",),
 )
 PORTS_TAKEN: Final = Metric(
-    "ports.taken", "gauge", "{port}", "Brokers' ports that another process has: clients are told no leader instead."
+    "ports.taken",
+    "gauge",
+    "{port}",
+    "Ports of brokers that another process uses. Clients are told that the broker's partitions have no leader.",
 )
 JOURNAL_UP: Final = Metric(
     "journal.up",
     "gauge",
     "1",
-    "1 while the journal is written; 0: its lines are missing, as it cannot be. None without.",
+    "1 while the journal is written; 0: it cannot be, and lines are missing. Not there without a journal.",
 )
-HELD_BYTES: Final = Metric("request_memory.used", "gauge", "By", "Requests that are in memory now.")
-HELD_BYTES_LIMIT: Final = Metric("request_memory.limit", "gauge", "By", "Above it no new request is read.")
-ENTRIES: Final = Metric("entries.in_memory", "gauge", "{entry}", "Producers and partitions in memory now.")
-ENTRIES_LIMIT: Final = Metric("entries.limit", "gauge", "{entry}", "Above it idle ones are dropped.")
-DOUBTS: Final = Metric("doubts.open", "gauge", "{append}", "Appends in doubt now.")
-DOUBT_AGE: Final = Metric("doubt.age", "gauge", "s", "Age of the oldest doubt; 0 without one.")
-BROKER_UP: Final = Metric("broker.up", "gauge", "1", "1 if the broker can be asked and produced to.", ("broker",))
+HELD_BYTES: Final = Metric("request_memory.used", "gauge", "By", "Memory taken by requests of clients.")
+HELD_BYTES_LIMIT: Final = Metric(
+    "request_memory.limit", "gauge", "By", "Above this no new request is read (limits.request_bytes_total_max)."
+)
+ENTRIES: Final = Metric("entries.in_memory", "gauge", "{entry}", "Producers on partitions in memory.")
+ENTRIES_LIMIT: Final = Metric(
+    "entries.limit", "gauge", "{entry}", "Above this idle producers are dropped from memory (limits.producers_max)."
+)
+DOUBTS: Final = Metric(
+    "doubts.open", "gauge", "{append}", "Appends in doubt: their response was lost, and the log is being read."
+)
+DOUBT_AGE: Final = Metric("doubt.age", "gauge", "s", "Age of the oldest append in doubt; 0 if there is none.")
+BROKER_UP: Final = Metric("broker.up", "gauge", "1", "1 if the broker can be reached, else 0.", ("broker",))
 LANES: Final = Metric(
     "lanes",
     "gauge",
     "{connection}",
-    "Connections for produce now, busy or idle. own_busy, own_idle: those that belong to one client each "
-    "(pass_through).",
+    "Connections for produce (lanes) to a broker. state: busy, idle, or own_busy, own_idle for those that"
+    " belong to one client each (pass_through).",
     ("broker", "state"),
 )
 APPENDS_WAITING: Final = Metric(
-    "appends.waiting", "gauge", "{append}", "Groups that wait for a connection to their broker.", ("broker",)
+    "appends.waiting", "gauge", "{append}", "Appends that wait for a free connection to their broker.", ("broker",)
 )
 IDEMPOTENCE: Final = Metric(
     "upstream.idempotence",
     "gauge",
     "{process}",
-    "Processes by who gives idempotence: proxy, native: the brokers, or handing_over. None before that is known.",
+    "1 by who gives idempotence: proxy, native (the brokers) or handing_over. Not there before that is "
+    "known; of several workers their number.",
     ("by",),
 )
 REDIS_UP: Final = Metric(
-    "redis.up", "gauge", "1", "1 if Redis is connected and fit for use; none where the brokers give idempotence."
+    "redis.up",
+    "gauge",
+    "1",
+    "1 if Redis is connected and can be used, else 0. Not there where the brokers give idempotence.",
 )
 REDIS_MEMORY_USED: Final = Metric(
-    "redis.memory.used", "gauge", "By", "Memory that Redis uses; none while it is away or does not tell."
+    "redis.memory.used", "gauge", "By", "Memory that Redis uses. Not there while Redis is away or does not tell."
 )
 REDIS_MEMORY_LIMIT: Final = Metric(
-    "redis.memory.limit", "gauge", "By", "Redis's maxmemory, above which it takes no writes; 0: it has none."
+    "redis.memory.limit", "gauge", "By", "Redis's maxmemory, above which it takes no writes. 0: it has no limit."
 )
 LOOP_STEP_LONGEST: Final = Metric(
-    "loop.step.longest", "gauge", "s", "The longest step of the event loop within the last one to two minutes."
+    "loop.step.longest",
+    "gauge",
+    "s",
+    "The longest step of the event loop in the last one to two minutes; everybody waits for so long.",
 )
 LEASE_REMAINING: Final = Metric(
     "lease.remaining",
     "gauge",
     "s",
-    "Until nothing may be sent any more; it is renewed every 2 s. 0: nothing may be. None where the brokers give "
-    "idempotence.",
+    "Time until the lease ends, after which nothing may be sent; renewed every 2 s. Not there where the "
+    "brokers give idempotence.",
 )
 CERTIFICATE_EXPIRY: Final = Metric(
-    "certificate.expiry.timestamp", "gauge", "s", "Unix time at which a certificate in use ends.", ("place",)
+    "certificate.expiry.timestamp",
+    "gauge",
+    "s",
+    "Unix time at which a certificate that is in use expires, by its place in the configuration.",
+    ("place",),
 )
 
 # Time
@@ -222,41 +353,46 @@ CLIENT_TO_BROKER: Final = Metric(
     "client_to_broker.duration",
     "histogram",
     "s",
-    "From the arrival of a batch to its send to the broker: the proxy's own time, with the reserve in Redis.",
+    "From the arrival of a batch to its append being sent: the proxy's own time, with the reserve in Redis.",
 )
-BROKER: Final = Metric("broker.duration", "histogram", "s", "From that send to the broker's answer: the broker's time.")
+BROKER: Final = Metric(
+    "broker.duration", "histogram", "s", "From an append being sent to the broker's response: the broker's time."
+)
 BROKER_TO_CLIENT: Final = Metric(
     "broker_to_client.duration",
     "histogram",
     "s",
-    "From the broker's answer to the moment when the answer was given to the client's socket: the proxy's own time.",
+    "From the broker's response to the answer being given to the client's socket: the proxy's own time.",
 )
 BATCH: Final = Metric(
     "batch.duration",
     "histogram",
     "s",
-    "From the arrival of a batch with a producer id to its answer, whatever that is.",
+    "From the arrival of a batch with a producer id to its answer, whatever the answer is.",
 )
 REDIS_ROUND_TRIP: Final = Metric(
-    "redis.round_trip.duration", "histogram", "s", "From a write to Redis to the reply to all that was in it."
+    "redis.round_trip.duration", "histogram", "s", "From a write to Redis to the last reply to what was in it."
 )
 REQUEST: Final = Metric(
     "request.duration",
     "histogram",
     "s",
-    "From the arrival of a request to its answer, by API; without produce, for which there is batch.duration, and "
-    "without native brokers.",
+    "From the arrival of a request to its answer, by API; where the brokers give idempotence, to the "
+    "answer's first bytes. Produce is there only then: else batch.duration has it.",
     ("api",),
 )
-DOUBT: Final = Metric("doubt.duration", "histogram", "s", "From the begin of a doubt to its end.")
+DOUBT: Final = Metric("doubt.duration", "histogram", "s", "From the loss of a response to the end of the doubt.")
 
 LEAST_OF_WORKERS: Final = (READY, REDIS_UP, BROKER_UP, LEASE_REMAINING, CERTIFICATE_EXPIRY, JOURNAL_UP, PORTS_OPEN)
-MOST_OF_WORKERS: Final = (DRAINING, DOUBT_AGE, PORTS_TAKEN, REDIS_MEMORY_USED, REDIS_MEMORY_LIMIT, LOOP_STEP_LONGEST)
+MOST_OF_WORKERS: Final = (
+    *(DRAINING, DOUBT_AGE, PORTS_TAKEN, REDIS_MEMORY_USED, REDIS_MEMORY_LIMIT, LOOP_STEP_LONGEST),
+    *(TOMBSTONES, TOMBSTONE_OFFSETS),
+)
 """Gauges of which several workers together have the least, or the most, that one of them has. All else is added."""
 METRICS: Final = tuple(one for one in list(globals().values()) if isinstance(one, Metric))
 """All metrics, in this order."""
-WORKERS: Final = Metric("workers", "gauge", "{process}", "Worker processes that run now, where there are several.")
-WORKER_RESTARTS: Final = Metric("worker.restarts", "counter", "{process}", "Workers that died and were replaced.")
+WORKERS: Final = Metric("workers", "gauge", "{process}", "Worker processes that run, where there are several.")
+WORKER_RESTARTS: Final = Metric("worker.restarts", "counter", "{process}", "Workers that died and were started again.")
 SUPERVISOR_METRICS: Final = (WORKERS, WORKER_RESTARTS)
 """What the admin port of several workers has beside theirs."""
 DURATION_BOUNDS_SECONDS: Final = (

@@ -17,6 +17,7 @@ from ..flow.outcome import Acknowledger
 from . import metric_names as names
 from .activity import Activities, Place
 from .metric_names import Metric
+from .named import NamedInstances
 
 COUNTED: Final[dict[type, Metric]] = {
     events.AppendMerged: names.APPENDS_MERGED,
@@ -106,6 +107,7 @@ class Metrics:
         self.appends_sent = 0
         self.activities = Activities(now)
         """What each client did on each topic."""
+        self.named = NamedInstances()
         self.duplicates_answered = 0
         self.retries_joined = 0
         """All duplicates that were prevented, of any client: answered from the log, or joined to their first try."""
@@ -142,6 +144,7 @@ class Metrics:
         found[events.BatchAnswered] = self._answered
         found[events.AppendSent] = self._append_sent
         found[events.DoubtResolved] = self._doubt_resolved
+        found[events.InstanceBegan] = self._instance_began
         found[events.DuplicateAnswered] = self._duplicate
         found[events.RetryJoined] = self._joined
         found[events.CertificateLoaded] = self._certificate
@@ -192,6 +195,9 @@ class Metrics:
     def _doubt_resolved(self, event: events.DoubtResolved) -> None:
         self.doubts_resolved[event.result] = self.doubts_resolved.get(event.result, 0) + 1
         self._doubt.observe(event.seconds)
+
+    def _instance_began(self, event: events.InstanceBegan) -> None:
+        self.named.take(event, self.activities.now())
 
     def _certificate(self, event: events.CertificateLoaded) -> None:
         self.certificates[event.place] = event.expires_at
@@ -271,6 +277,8 @@ class Metrics:
         for code, count in list(self.codes.items()):
             yield Sample(names.BATCHES_FAILED, (name_of(code),), count)
         yield Sample(names.REDIS_RESTARTS, (), self.redis_restarts)
+        yield Sample(names.NAMED_BEGAN, (), self.named.began)
+        yield Sample(names.NAMED_FENCED, (), self.named.fenced)
         yield from self._by_topic()
         for place, one in self.activities.duplicates():
             for how, count in (("answered", one.answered), ("joined", one.joined)):

@@ -111,6 +111,8 @@ class FetchWithoutTombstones:
                 if records is None or ranges is None:
                     continue
                 left = without_ranges(records, ranges, limits.TOMBSTONE_UNPACKED_BYTES_MAX)
+                if not (len(left.records) == 1 and left.records[0] is records):
+                    self._known.applied += 1
                 if left.skipped_to >= 0:
                     self._known.note_skip(topic, partition, offset, left.skipped_to)
                 chunks += (body[copied:at], INT32.pack(sum(map(len, left.records))), *left.records)

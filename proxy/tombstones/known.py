@@ -11,7 +11,7 @@ from collections.abc import Callable
 from cachetools import TTLCache
 
 from ...codecs.without_ranges import Ranges
-from ...state.tombstones import Tombstones, active_by_partition
+from ...state.tombstones import OffsetRange, State, Tombstone, Tombstones, active_by_partition
 from .. import limits
 
 Place = tuple[str, int]
@@ -23,6 +23,8 @@ class KnownTombstones:
     is_any: bool = False
     records_left_out: int = 0
     """How many offsets the active ranges have."""
+    applied: int = 0
+    """Partitions in answers of which something was left out."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.tombstones: Tombstones = {}
@@ -44,6 +46,16 @@ class KnownTombstones:
             self.records_left_out += sum(end - first for first, end in spans)
         self.is_any = bool(self._ranges)
         self._skips.clear()
+
+    def by_state(self) -> dict[State, int]:
+        """Return how many ranges there are in each state that people look for. May be called from another thread."""
+        states = [one.state for one in self.tombstones.values()]
+        return {state: states.count(state) for state in State if state is not State.REMOVED}
+
+    def newest_first(self) -> list[tuple[OffsetRange, Tombstone]]:
+        """Return those that were not taken back. May be called from another thread."""
+        listed = [one for one in self.tombstones.items() if one[1].state is not State.REMOVED]
+        return sorted(listed, key=lambda one: -one[1].at_ms)
 
     def ranges_of(self, topic: str, partition: int) -> Ranges | None:
         """What is left out of a partition; None: nothing."""

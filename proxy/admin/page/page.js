@@ -248,6 +248,30 @@ function showClients(found) {
   })), wanted ? "No client or topic has that in its name." : "No batch with a producer id has come yet.");
 }
 
+// Most proxies have none of these: their section is there only where there is something in it.
+function showNames(found) {
+  byId("names_section").hidden = !found.length;
+  fill("names", found.map((one) => ({
+    key: one.name,
+    cells: [one.name, one.producer_id, String(one.epoch), `${seconds(one.age_seconds)} ago`, number(one.instances), number(one.fenced)],
+    order: [one.name, one.producer_id.padStart(20, "0"), one.epoch, one.age_seconds, one.instances, one.fenced],
+  })), "No named producer has begun here.");
+}
+
+function showTombstones(found) {
+  const place = (one) => `${one.topic}-${one.partition}`;
+  const why = (one) => one.refusal || one.reason || "–";
+  byId("tombstones_section").hidden = !found.length;
+  fill("tombstones", found.map((one) => ({
+    key: `${place(one)}/${one.first_offset}/${one.last_offset}`,
+    cells: [place(one), String(one.first_offset), String(one.last_offset), one.state, `${seconds(one.age_seconds)} ago`, why(one)],
+    order: [
+      `${one.topic} ${String(one.partition).padStart(10, "0")}`, one.first_offset, one.last_offset, one.state, one.age_seconds, why(one),
+    ],
+    data: { state: one.state },
+  })), "There are none.");
+}
+
 // What is in doubt comes first while there is anything; else it stands below the numbers.
 function doubtsFirst(are) {
   const section = byId("doubts_section");
@@ -276,6 +300,8 @@ function show(page) {
   showClients(page.clients);
   doubtsFirst(page.doubts.length > 0);
   showProducers(page.producers);
+  showNames(page.names);
+  showTombstones(page.tombstones);
   const seen = new Map();
   fill("events", page.events.map((one) => {
     const name = `${one.at} ${one.text}`;

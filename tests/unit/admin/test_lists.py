@@ -19,6 +19,7 @@ from idemproxy.proxy.admin.rates import LONG_STEPS_KEPT, STEPS_KEPT, WINDOW_STEP
 from idemproxy.proxy.settings.config import Caps
 from idemproxy.proxy.telemetry import metric_names as names
 from idemproxy.proxy.telemetry.reports import Telemetry
+from idemproxy.state.tombstones import OffsetRange, State, Tombstone
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
 
@@ -225,3 +226,49 @@ def test_who_is_not_ready_says_so_with_every_reason_on_a_line(world: World, watc
         503,
         "the lease is not held: nothing may be sent until it is renewed\nno broker can be reached\n",
     )
+
+
+# ---------------------------------------------------------------------- names and tombstones
+def test_the_names_that_began_here_are_told_the_last_one_first(watched: Watched) -> None:
+    assert views.named(watched, 10) == []
+    for event in (
+        events.InstanceBegan("orders-1", 2**62 + 1, 0, None),
+        events.InstanceBegan("orders-2", 7, 0, None),
+        events.InstanceBegan("orders-1", 2**62 + 1, 1, (2**62 + 1, 0)),
+    ):
+        watched.telemetry(event)
+    status, text = ask(watched, "/api/v1/names")
+    first, second = json.loads(text)
+    assert status == 200
+    assert first["age_seconds"] >= 0
+    assert {**first, "age_seconds": 0} == {
+        **{"name": "orders-1", "producer_id": str(2**62 + 1), "epoch": 1, "instances": 2, "fenced": 1},
+        "age_seconds": 0,
+    }
+    assert second["name"] == "orders-2"
+    assert json.loads(ask(watched, "/api/v1/names", "limit=1")[1]) == [first]
+
+
+def test_tombstones_are_told_with_their_state_and_counted_by_it(watched: Watched) -> None:
+    active = Tombstone(State.ACTIVE, 2_000, "ticket 1", messages=((5, 1, 3),))
+    refused = Tombstone(State.REFUSED, 3_000, refusal="the log has offsets 0 to 1")
+    removed = Tombstone(State.REMOVED, 4_000)
+    watched.engine.tombstones.take(
+        {
+            OffsetRange("t", 0, 3, 6): active,
+            OffsetRange("t", 1, 0, 9): refused,
+            OffsetRange("t", 2, 0, 1): removed,
+        }
+    )
+    watched.engine.tombstones.applied = 4
+    first, second = json.loads(ask(replace(watched, wall=lambda: 5.0), "/api/v1/tombstones")[1])
+    assert first == {
+        **{"topic": "t", "partition": 1, "first_offset": 0, "last_offset": 8, "state": "refused"},
+        **{"age_seconds": 2.0, "reason": "", "refusal": "the log has offsets 0 to 1"},
+    }
+    assert (second["state"], second["last_offset"], second["reason"]) == ("active", 5, "ticket 1")
+    found = {(one.metric, one.labels): one.value for one in samples(watched)}
+    states = {labels[0]: value for (metric, labels), value in found.items() if metric == names.TOMBSTONES}
+    assert states == {"asked": 0, "active": 1, "refused": 1}
+    assert found[names.TOMBSTONE_OFFSETS, ()] == 3
+    assert found[names.TOMBSTONES_APPLIED, ()] == 4

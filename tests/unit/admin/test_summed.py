@@ -133,3 +133,19 @@ def test_what_a_client_did_at_several_workers_is_added_and_the_newest_activity_c
     assert found["verdicts"] == {"appended": 5, "refused": 1}
     assert (found["batches"], found["records"], found["bytes"], found["duplicates_prevented"]) == (6, 18, 180, 2)
     assert found["idle_seconds"] == 2.0
+
+
+def test_of_a_name_at_several_workers_the_newest_instance_is_told_and_all_are_counted() -> None:
+    row = {"name": "orders-1", "producer_id": "5", "epoch": 3, "instances": 2, "fenced": 1, "age_seconds": 60.0}
+    newer = {**row, "epoch": 4, "instances": 1, "age_seconds": 2.0}
+    other = {**row, "name": "orders-2", "age_seconds": 9.0}
+    found = summed.named([Told(1, [row, other]), Told(2, [newer])])
+    assert found == [{**newer, "instances": 3, "fenced": 2}, other]
+
+
+def test_workers_share_their_tombstones_and_who_has_read_the_list_last_knows_more() -> None:
+    place = {"topic": "t", "partition": 0, "first_offset": 3, "last_offset": 5, "reason": "", "refusal": ""}
+    asked = {**place, "state": "asked", "age_seconds": 9.0}
+    active = {**place, "state": "active", "age_seconds": 1.0}
+    other = {**place, "partition": 1, "state": "active", "age_seconds": 4.0}
+    assert summed.tombstones([Told(1, [asked]), Told(2, [active, other])]) == [active, other]

@@ -128,3 +128,12 @@ def test_without_active_tombstones_there_are_none() -> None:
     known = KnownTombstones(lambda: 0.0)
     known.take({OffsetRange("t", 0, 3, 6): Tombstone(State.ASKED, 1)})
     assert (known.is_any, known.ranges_of("t", 0), known.records_left_out) == (False, None, 0)
+
+
+def test_answers_of_which_something_was_left_out_are_counted() -> None:
+    scene = Scene(4)
+    scene.answered(scene.asked(0)[0], 0, 2)
+    assert scene.known.applied == 0
+    scene.answered(scene.asked(0)[0], 0, 4)
+    scene.answered(scene.asked(3)[0], 3, 4)
+    assert scene.known.applied == 2
