@@ -155,6 +155,11 @@ def named(error_code: int) -> str:
     return name if meaning is None else f"{name}: {meaning}"
 
 
+def meaning_of(error_code: int) -> str:
+    """Return what a code means without its name, for a text that has that already; empty for one that says it all."""
+    return _MEANINGS.get(error_code, "")
+
+
 def name_of(error_code: int) -> str:
     """Return a code's name alone, or its number."""
     try:

@@ -190,7 +190,7 @@ class RedisStore:
         if self._lease_timer is not None:
             self._lease_timer.cancel()
             self._lease_timer = None
-        self._drop("a new incarnation begins")
+        self._drop("a new lease is taken, over a new connection")
 
     def stop(self, stopped: Callable[[], None]) -> None:
         """Give the lease back and disconnect (rule R15). ``stopped`` is called, also when Redis is away."""

@@ -67,6 +67,8 @@ _NATIVE_NOW = (
 )
 _WAITING_TOLD_SECONDS = 5.0
 """How often a start that cannot go on logs what it waits for."""
+_LOOK_CLOSER = "; `idemproxy check --connect` with the same options looks closer"
+"""Said once: it knows an HTTP server, a broker of another TLS side, a password that is wrong."""
 
 
 class EndedItselfError(Exception):
@@ -500,7 +502,9 @@ class Server:
             if self.engine.why_ending:
                 return
             missing, where = self._missing()
-            self._report(OperatorMessage("warning", f"still waiting for {missing} after {waited:.0f} s ({where})"))
+            hint = _LOOK_CLOSER if waited == 2 * _WAITING_TOLD_SECONDS else ""
+            text = f"still waiting for {missing} after {waited:.0f} s ({where}){hint}"
+            self._report(OperatorMessage("warning", text))
         with trio.move_on_after(limits.LEASE_RENEW_SECONDS):  # the other brokers' versions, if they come soon
             while not all(broker.is_ready for broker in self.engine.topology.brokers):  # noqa: ASYNC110 - looks only
                 await trio.sleep(limits.PROBE_SECONDS)

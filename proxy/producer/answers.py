@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...codecs.error_codes import ErrorCode, named
+from ...codecs.error_codes import ErrorCode, meaning_of, named
 from ...state.decide import Fenced, OutOfOrder
 from .batch import Answer
 
@@ -104,7 +104,8 @@ def refused(error_code: int) -> Answer:
             message="the broker refuses this batch (CORRUPT_MESSAGE or UNKNOWN_SERVER_ERROR): for instance no key on a "
             "compacted topic",
         )
-    return Answer(error_code, message=f"the broker refuses this batch: {named(error_code)}")
+    meaning = meaning_of(error_code)
+    return Answer(error_code, message=f"the broker refuses this batch{': ' if meaning else ''}{meaning}")
 
 
 def partly_stored(records: int, error_code: int) -> Answer:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from .model import ENVIRONMENT_PREFIX, Configuration
-from .suggestions import meant
+from .suggestions import RENAMED, meant, now_called
 
 Place = tuple[str | int, ...]
 """Where a setting stands: names, and numbers in lists."""
@@ -72,14 +72,20 @@ class Sources:
         """The same for an error of pydantic, which may be several: each is a line."""
         place, is_missing = error["loc"], error["type"] == "missing"
         if error["type"] == "extra_forbidden" and (known := _variable_of(self.environment, place)) == len(place):
-            siblings = [_variable((*place[:-1], name)) for name in _siblings(place)]
-            return [(0, f"{_variable(place[:known])}: unknown variable{meant(_variable(place), siblings)}")]
+            return [(0, f"{_variable(place[:known])}: unknown variable{_variable_meant(place)}")]
         return [self.sentence(place, one, is_missing=is_missing) for one in message_of(error).split("\n")]
 
 
 def _variable(place: Place) -> str:
     """Return the whole name of the variable that sets what is at a place."""
     return f"{ENVIRONMENT_PREFIX}{'__'.join(map(str, place)).upper()}"
+
+
+def _variable_meant(place: Place) -> str:
+    new = RENAMED.get(str(place[-1]))
+    if new is not None and "[" not in new:
+        return f"; it is {_variable(tuple(new.split('.')))} now"
+    return meant(_variable(place), [_variable((*place[:-1], name)) for name in _siblings(place)])
 
 
 def dotted(place: Place) -> str:
@@ -95,11 +101,11 @@ def message_of(error: ErrorDetails) -> str:
     """Return what is wrong, without the place."""
     place, kind = error["loc"], error["type"]
     if kind == "extra_forbidden":
-        return f"unknown key{meant(str(place[-1]), _siblings(place))}"
+        return f"unknown key{now_called(str(place[-1]), _siblings(place))}"
     if kind == "missing":
         return "is missing" + (_UPSTREAM_MISSING if place[0] == "upstream" else "")
     if kind == "model_type":
-        return "expected a section: names with values"
+        return f"expected a section with names: {', '.join(_siblings((*place, '')))}"
     value = error.get("input")
     message = _expected(error)
     is_leaf = isinstance(value, str | int | float) and (kind == "string_type" or not kind.endswith("_type"))

@@ -24,6 +24,7 @@ from idemproxy.proxy.settings.load import load
 from idemproxy.proxy.telemetry.metric_names import METRICS, SUPERVISOR_METRICS
 from idemproxy.state import entry
 from idemproxy.state.producer_ids import pack_block
+from testkit.real.browser import open_browser
 from testkit.real.followed_page import blocks_of, follow
 from testkit.real.proxy_process import wait_until
 from testkit.real.two_proxies_redis import ExternalRedis
@@ -218,6 +219,15 @@ def test_the_site_is_built_without_a_warning_and_carries_what_it_links_to(tmp_pa
         for link in re.findall(r'(?:src|href)="(https?://[^"]*\.(?:js|css|woff2?)[^"]*)"', page.read_text())
     ]
     assert outside == [], "the site loads something from elsewhere"
+    with open_browser() as browser:
+        page = browser.new_page()
+        page.goto((tmp_path / "CONFIGURE.html").as_uri())
+        page.keyboard.press("/")
+        page.wait_for_timeout(500)  # the field opens
+        page.keyboard.type("tombstone")
+        page.wait_for_selector(".md-search-result__link", timeout=30_000, state="attached")
+        found = page.eval_on_selector_all(".md-search-result__link", "links => links.map(link => link.href)")
+    assert any(link.startswith((tmp_path / "TOMBSTONES.html").as_uri()) for link in found), "search works from files"
 
 
 def test_a_link_to_nowhere_fails_the_build(tmp_path: Path) -> None:

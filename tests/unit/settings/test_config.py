@@ -16,8 +16,9 @@ import pytest
 from idemproxy.proxy.settings.addresses import Advertised, Listener
 from idemproxy.proxy.settings.config import Caps, ConfigError, Settings, TopicDefaults
 from idemproxy.proxy.settings.load import OPTIONS, load, load_configuration, schema
-from idemproxy.proxy.settings.model import Configuration
+from idemproxy.proxy.settings.model import Configuration, ListenerSection
 from idemproxy.proxy.settings.reload import changes
+from idemproxy.proxy.settings.suggestions import RENAMED
 from idemproxy.state.redis_facts import RedisAddress
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -259,6 +260,36 @@ def test_what_kubernetes_puts_into_the_environment_is_no_mistake(monkeypatch: py
     assert load(None, UPSTREAM).listeners[0].port == 9092
 
 
+def test_a_key_by_its_old_name_is_told_the_new_one_and_never_another_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = file(
+        tmp_path,
+        "cluster: orders\nretry_horizon_seconds: 900\nlisteners:\n  - advertise: p:1\n"
+        "producers: {retry_horizon_seconds: 900}\nlimits:\n  unsent_bytes_max: 1\n  bytes_in_flight_max: 1\n",
+    )
+    assert problems(path, UPSTREAM) == [
+        f"{path}:1: cluster: unknown key; it is cluster_name now",
+        f"{path}:2: retry_horizon_seconds: unknown key; it is producers.client_retry_seconds_max now",
+        f"{path}:4: listeners[0].advertise: unknown key; it is advertised now",
+        f"{path}:5: producers.retry_horizon_seconds: unknown key; it is client_retry_seconds_max now",
+        f"{path}:7: limits.unsent_bytes_max: unknown key; it is client_response_bytes_max now",
+        f"{path}:8: limits.bytes_in_flight_max: unknown key; it is request_bytes_total_max now",
+    ]
+    monkeypatch.setenv("IDEMPROXY_LIMITS__UNSENT_BYTES_MAX", "1")
+    assert problems(None, UPSTREAM) == [
+        "IDEMPROXY_LIMITS__UNSENT_BYTES_MAX: unknown variable; it is IDEMPROXY_LIMITS__CLIENT_RESPONSE_BYTES_MAX now"
+    ]
+
+
+@pytest.mark.parametrize("new", RENAMED.values())
+def test_the_new_name_of_a_key_is_one(new: str) -> None:
+    model: Any = Configuration
+    for part in new.split("."):
+        field = model.model_fields[part.removesuffix("[]")]
+        model = ListenerSection if part.endswith("[]") else field.annotation
+
+
 # ---------------------------------------------------------------------- secrets
 def test_no_secret_is_shown_in_settings_problems_or_what_check_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IDEMPROXY_REDIS__PASSWORD", "hunter2")
@@ -279,9 +310,9 @@ def test_no_secret_is_shown_in_settings_problems_or_what_check_prints(monkeypatc
 def test_a_secret_in_the_wrong_place_is_not_shown_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = file(tmp_path, "redis: redis://u:hunter2@h\nlisteners: 'key_password: hunter2'\nadmin: [hunter2]\n")
     assert problems(path, UPSTREAM) == [
-        f"{path}:1: redis: expected a section: names with values",
+        f"{path}:1: redis: expected a section with names: url, username, password, password_file, tls",
         f"{path}:2: listeners: expected a valid list",
-        f"{path}:3: admin: expected a section: names with values",
+        f"{path}:3: admin: expected a section with names: bind",
     ]
     assert problems(None, {"upstream": "redis://u:hunter2@h"}) == [
         "--upstream: a text with an @: an IPv6 address is written in brackets: [2001:db8::1]:9092"
