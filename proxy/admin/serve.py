@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -117,7 +118,9 @@ def bound(address: tuple[str, int] | str) -> socket.socket:
         opened.bind((host, port))
     except OSError as error:
         opened.close()
-        raise ConfigError(f"admin: cannot listen on {join_host_and_port(host, port)}: {why_not_open(error)}") from None
+        what = f"admin: cannot listen on {join_host_and_port(host, port)}: {why_not_open(error)}"
+        todo = "; end it, or give the admin port another address (--admin-bind; in the file admin.bind)"
+        raise ConfigError(what + (todo if error.errno == errno.EADDRINUSE else "")) from None
     return opened
 
 

@@ -81,7 +81,12 @@ class Incarnations:
 
     def lease_lost(self) -> None:
         """The lease ran out or its registration is gone: others may have taken over what was open (rules R1, R10)."""
-        self._report(OperatorMessage("warning", "the lease was lost: a new incarnation begins"))
+        self._report(
+            OperatorMessage(
+                "warning",
+                "the lease was lost, as Redis did not renew it in time: nothing is sent before there is a new one",
+            )
+        )
         self._begin()
 
     def _begin(self) -> None:

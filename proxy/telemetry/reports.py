@@ -387,7 +387,8 @@ def _store_ready(telemetry: Telemetry, event: store.StoreReady) -> None:
 
 
 def _store_lost(telemetry: Telemetry, event: store.StoreLost) -> None:
-    telemetry.log(logging.WARNING, "Redis is away: %s", event.reason)
+    text = "Redis is away: %s; batches with a producer id are told to come again until it is back"
+    telemetry.log(logging.WARNING, text, event.reason)
 
 
 def _store_refused(telemetry: Telemetry, event: store.StoreRefused) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 import urllib.request
@@ -107,6 +108,10 @@ def test_every_version_of_the_answers_with_addresses_has_the_proxys(world: World
             wait_until(is_found, f"the coordinator is found, version {version}")
         for version in range(told[ApiKey.DESCRIBE_CLUSTER] + 1):
             assert sorted(names_of_brokers(client.ask(ApiKey.DESCRIBE_CLUSTER, version))) == there
+    counts = re.findall(r'idemproxy_request_duration_seconds_count{api="(\w+)"} (\d+)', world.asked("/metrics"))
+    asked = dict(counts)
+    assert int(asked["metadata"]) > told[ApiKey.METADATA]
+    assert int(asked["describe_cluster"]) > told[ApiKey.DESCRIBE_CLUSTER]
 
 
 def test_clients_are_told_the_brokers_own_ranges_but_for_what_cannot_pass(world: World) -> None:

@@ -171,6 +171,7 @@ def test_the_private_redis_is_the_supervisors_and_comes_back(proxy: Supervised, 
     told = produce(settings, topic, PARTITIONS, 100, "behind")
     found = verdict(legacy_broker, topic, PARTITIONS)
     assert (len(told), found.duplicates, found.reordered) == (100, 0, 0)
+    assert "idemproxy_redis_restarts_total 1.0" in proxy.get("/metrics")[1]
 
 
 @pytest.mark.timeout(120)

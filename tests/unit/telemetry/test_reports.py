@@ -144,7 +144,11 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
             "LATE: producer 7 epoch 0 sequence 3, 4 was appended to t-1 after the lease deadline because the process "
             "was paused in the middle of a send; checking for duplicates in 1 and 10 minutes",
         ),
-        (store.StoreLost("reset"), logging.WARNING, "Redis is away: reset"),
+        (
+            store.StoreLost("reset"),
+            logging.WARNING,
+            "Redis is away: reset; batches with a producer id are told to come again until it is back",
+        ),
         (store.StoreRefused("it is a replica"), logging.ERROR, "Redis cannot be used: it is a replica"),
         (store.StoreWarning("no append-only file"), logging.WARNING, "Redis: no append-only file"),
     ],
