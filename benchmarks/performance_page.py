@@ -6,6 +6,7 @@ page to the line."""
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
@@ -37,11 +38,13 @@ def tables(line: Line, cases: Mapping[str, Case]) -> str:
     before = f", beside the proxy of commit {line['before']}" if line["before"] else ""
     provisional = " (others were at work on it: the figures are **provisional**)" if load > 0.5 else ""
     said = [
-        f"Measured on {line['date']} at commit {line['commit']}{before}: {line['rounds']} rounds, "
-        f"{line['cores']} cores ({line['machine']}), Linux {line['kernel']}, Python {line['python']}, {line['redis']}, "
-        f"broker {line['broker']}; load and sink in {line['load_and_sink']}; "
-        f"batches converted {line['batches_converted']}; "
-        f"load average of the machine before the run {load}{provisional}.",
+        *_wrapped(
+            f"Measured on {line['date']} at commit {line['commit']}{before}: {line['rounds']} rounds, "
+            f"{line['cores']} cores ({line['machine']}), Linux {line['kernel']}, Python {line['python']}, "
+            f"{line['redis']}, broker {line['broker']}; load and sink in {line['load_and_sink']}; "
+            f"batches converted {line['batches_converted']}; "
+            f"load average of the machine before the run {load}{provisional}."
+        ),
         "",
         "![CPU of the proxy beside a bare relay, and of the whole chain beside no proxy](pictures/performance.svg)",
         "",
@@ -98,6 +101,10 @@ def with_tables(page: str, made: str) -> str:
     """Return the page with these tables in place of its own."""
     head, _, rest = page.partition(BEGIN)
     return f"{head}{BEGIN}\n\n{made}\n\n{END}{rest.partition(END)[2]}"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def _sides(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:

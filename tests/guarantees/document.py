@@ -7,6 +7,7 @@ The sections are those of docs/GUARANTEES.md, their tests those of ``shown_by.to
 from __future__ import annotations
 
 import re
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -82,7 +83,8 @@ def appendix(page: str, table: str) -> Iterator[str]:
             yield from ("", f"### {group}")
         for row in here:
             under = f", under: {row.under}" if row.under else ""
-            yield from ("", f"[{section.title}](GUARANTEES.md#{section.anchor}){under}", "")
+            said = f"[{section.title}](GUARANTEES.md#{section.anchor}){under}"
+            yield from ("", *textwrap.wrap(said, 120, break_long_words=False, break_on_hyphens=False), "")
             yield from (f"- `{test}`" for test in row.tests)
 
 

@@ -82,7 +82,8 @@ def test_an_address_that_cannot_be_had_is_one_sentence(host: str, shown: str) ->
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError) as refused:
             Admin((host, port))
-    why = "address already in use by another process"
+    todo = "end it, or give the admin port another address (--admin-bind; in the file admin.bind)"
+    why = f"address already in use by another process; {todo}"
     assert refused.value.problems == (f"admin: cannot listen on {shown}:{port}: {why}",)
 
 
