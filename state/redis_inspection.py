@@ -343,6 +343,8 @@ class RedisInspection:
         with _redis_errors_as_sentences():
             places = [parse_key(self.cluster, key) for key in keys]
             with self._redis.pipeline(transaction=False) as pipe:
+                if self._leaves_no_trace:
+                    pipe.execute_command(b"CLIENT NO-TOUCH", b"ON")  # a pipeline has a connection of its own
                 for key, place in zip(keys, places, strict=True):
                     if self._leaves_no_trace and isinstance(place, EntryPlace):
                         pipe.object("IDLETIME", key)
@@ -350,7 +352,7 @@ class RedisInspection:
                         pipe.echo("")
                     pipe.pttl(key)
                     pipe.get(key)
-                replies = pipe.execute(raise_on_error=False)
+                replies = pipe.execute(raise_on_error=False)[int(self._leaves_no_trace) :]
             alive = self._living(replies[2::3], places)
             rows = (
                 self._row(key, place, alive, *replies[3 * index : 3 * index + 3])

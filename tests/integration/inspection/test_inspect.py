@@ -137,6 +137,20 @@ def test_an_open_intent_is_shown_with_its_owner_and_how_long_it_has_been_untouch
     assert producer.values(*place) == [b"%d" % number for number in range(8)]
 
 
+def test_who_looks_is_not_taken_for_the_last_use(
+    legacy_broker: LegacyCluster, producer: RawClient, redis: ExternalRedis, url: str, place: Place
+) -> None:
+    producer_id = begin(producer, redis, place)
+    begun = time.monotonic()
+    seen = []
+    while (passed := time.monotonic() - begun) < 3.5:
+        (row,) = objects_of("producer", producer_id, "--redis", url)
+        seen.append(row["untouched_seconds"])
+        time.sleep(0.5)
+    assert seen == sorted(seen), "each look made it newer"
+    assert seen[-1] >= passed - 2.5, seen
+
+
 def test_what_a_dead_proxy_left_open_is_shown_as_abandoned_and_may_be_forgotten(
     legacy_broker: LegacyCluster, url: str, redis: ExternalRedis, tmp_path: Path, place: Place
 ) -> None:
