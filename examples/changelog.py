@@ -21,6 +21,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
 
 from idemproxy.client import Client, ClientError, Producer, Record, StoredRecord
@@ -57,13 +58,8 @@ class State:
             key = (record.key or b"").decode("latin-1")
             changed[key] = self.counts[key] = self.counts.get(key, 0) + 1
         self.position = records[-1].offset + 1
-        rows = [Record(b"%d" % count, COUNT + key.encode("latin-1")) for key, count in changed.items()]
+        rows = [Record(b"%d" % total, COUNT + key.encode("latin-1")) for key, total in changed.items()]
         return [*rows, Record(b"%d" % self.position, POSITION)]
-
-
-def load(path: Path) -> State:
-    """Return the checkpoint, or the state before all."""
-    return State(**json.loads(path.read_text())) if path.exists() else State()
 
 
 def save(path: Path, state: State) -> None:
@@ -89,10 +85,10 @@ def run(client: Client, name: str, source: Place, changelog: Place, path: Path, 
     with client.producer(numbers) as producer:
         own = producer.publish(*changelog, [Record(b"%d" % numbers.epoch, LIFE)])
         assert own.base_offset is not None, "a first batch always has an offset"
-        state = load(path)
+        state = State(**json.loads(path.read_text())) if path.exists() else State()
         restore(client, changelog, state, own.base_offset + 1)
         save(path, state)
-        state.position = max(state.position, client.start_offset(*source))
+        state.position = state.position or client.start_offset(*source)  # later ones must not be gone
         count_on(client, producer, source, changelog, path, state, until)
 
 
@@ -100,13 +96,14 @@ def count_on(
     client: Client, producer: Producer, source: Place, changelog: Place, path: Path, state: State, until: int | None
 ) -> None:
     """Count from the state's position on."""
+    batches = count(1)
     with client.reader(*source, state.position) as reader:
         while until is None or reader.offset < until:
-            for batches, records in enumerate(in_batches(reader.read()), 1):
+            for records in in_batches(reader.read()):
                 receipt = producer.publish(*changelog, rows := state.count(records))
                 assert receipt.base_offset is not None, "the newest batch of the only producer is among its last five"
                 state.changelog_offset = receipt.base_offset + len(rows)
-                if batches % CHECKPOINT_BATCHES == 0:
+                if next(batches) % CHECKPOINT_BATCHES == 0:
                     save(path, state)
     save(path, state)
 
